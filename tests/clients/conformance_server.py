@@ -19,7 +19,7 @@ from mcp.server.context import ServerRequestContext
 from mcp.server.lowlevel import Server
 
 from remembrancer.actors.gateway.attendance import SessionRegistry
-from remembrancer.actors.gateway.conversations import CallTool
+from remembrancer.actors.gateway.conversations import CallTool, McpService
 from remembrancer.actors.gateway.http_server import HttpServer
 from remembrancer.config.settings import Settings
 from remembrancer.toolsets.tools import load_tools
@@ -263,8 +263,8 @@ def http_server(home: Path, call_tool: CallTool | None = None, settings: Setting
     """One that anybody may come to."""
     settings = msgspec.structs.replace(settings or Settings(), http_port=0)
     registry = cast("SessionRegistry", _NoRecords())
-    parts = (build(), call_tool, load_tools(), registry, list)
-    return HttpServer(home, settings, "conformance", *parts, no_token=True)
+    service = McpService("conformance", build(), call_tool, load_tools(), registry)
+    return HttpServer(home, settings, service, no_token=True)
 
 
 @asynccontextmanager

@@ -5,16 +5,14 @@ from __future__ import annotations
 import gc
 import logging
 import time
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import anyio
 import anyio.abc
 import msgspec
-from mcp.server.lowlevel import Server
 
 from remembrancer.actors.gateway.attendance import ClientConversation, SessionRegistry
-from remembrancer.actors.gateway.conversations import Listener
+from remembrancer.actors.gateway.conversations import Listener, McpService
 from remembrancer.actors.gateway.hook_events import HookIntake
 from remembrancer.actors.gateway.markdown_index import MarkdownIndex
 from remembrancer.actors.gateway.recognition import Recognition
@@ -34,7 +32,7 @@ from remembrancer.protocol.store_client import StoreClient
 from remembrancer.toolsets.memory.prompts import Prompts
 from remembrancer.toolsets.memory.resources import RecallCounts, Resources
 from remembrancer.toolsets.service import Caller
-from remembrancer.toolsets.tools import Tool, choose_tools, load_tools
+from remembrancer.toolsets.tools import choose_tools, load_tools
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
@@ -68,9 +66,7 @@ class GatewayActor(Actor):
         self._opening = anyio.Lock()
         self.access: StoreAccess
         self._tasks: anyio.abc.TaskGroup
-        self._server: Server[Any]
-        self._handlers: Handlers
-        self._tools: Sequence[Tool[Any]]
+        self._service: McpService
 
     async def run(self, *, task_status: anyio.abc.TaskStatus[None]) -> None:
         settings, paths = self.spec.settings, self.spec.paths
@@ -81,37 +77,29 @@ class GatewayActor(Actor):
                 self._tasks = tasks
                 access = self.access = StoreAccess(self._store, self._queue, settings, str(paths.home), tasks)
                 tools, counts = load_tools(), RecallCounts(time.time())
-                self._tools = tools
                 by_name = {each.name: each for each in tools}
                 resources = Resources(by_name, access, counts)
                 subscriptions = self._subscriptions = Subscriptions(tasks)
                 access.writes.listeners.append(subscriptions.heard_write)
                 access.on_recall += [counts.heard_recall, subscriptions.heard_recall]
-                handlers = self._handlers = Handlers(access, resources, subscriptions, Prompts(by_name, access, counts))
+                handlers = Handlers(access, resources, subscriptions, Prompts(by_name, access, counts))
 
                 index = MarkdownIndex(access)
 
                 def attend(_: ClientConversation, caller: Caller) -> None:
                     tasks.start_soon(index.attend, caller)
 
-                self._registry = SessionRegistry(access, self._store)
-                self._registry.on_known += [subscriptions.move, attend]
-                self._registry.on_left.append(subscriptions.close)
-                server = self._server = build_server(handlers)
+                registry = self._registry = SessionRegistry(access, self._store)
+                registry.on_known += [subscriptions.move, attend]
+                registry.on_left.append(subscriptions.close)
+                self._service = McpService(
+                    self.spec.incarnation, build_server(handlers), handlers.call, tools, registry, self._queue_notices
+                )
                 self._listener = Listener(
-                    paths.gateway_socket,
-                    self.spec.incarnation,
-                    server,
-                    handlers.call,
-                    tools,
-                    settings,
-                    self._registry,
-                    Recognition(self._store),
-                    tasks,
-                    self._queue_notices,
+                    paths.gateway_socket, self._service, settings, Recognition(self._store), tasks
                 )
                 tasks.start_soon(self._store.run)
-                tasks.start_soon(self._registry.run)
+                tasks.start_soon(registry.run)
                 tasks.start_soon(access.run)
                 tasks.start_soon(access.shown_log.run)
                 tasks.start_soon(index.run)
@@ -132,17 +120,11 @@ class GatewayActor(Actor):
     def _open_http(self, settings: Settings) -> None:
         from remembrancer.actors.gateway.http_server import HttpServer  # uvicorn, which few need
 
-        assert self._registry is not None
         try:
             self._http = HttpServer(
                 self.spec.paths.home,
                 settings,
-                self.spec.incarnation,
-                self._server,
-                self._handlers.call,
-                self._tools,
-                self._registry,
-                self._queue_notices,
+                self._service,
                 no_token=self.spec.no_token,
                 open_browser=self._make_browser,
             )
@@ -155,7 +137,7 @@ class GatewayActor(Actor):
     def _make_browser(self) -> ASGIApp:
         from remembrancer.browser.app import Browser  # templates, which nobody needs who does not look
 
-        named, _ = choose_tools(self._tools, BROWSER_TOOLSETS)
+        named, _ = choose_tools(self._service.tools, BROWSER_TOOLSETS)
         return Browser(
             self.spec.paths,
             self.access,

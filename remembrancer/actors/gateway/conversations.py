@@ -100,6 +100,19 @@ CallTool = Callable[[CallContext, "int | str", str, dict[str, Any]], Awaitable[R
 """Answers a call: whose, its id, the tool's name, the arguments."""
 
 
+@dataclass(frozen=True, slots=True)
+class McpService:
+    """All that a transport serves its clients with. `notices` are those that every session gets with its first answer;
+    without `call_tool` the SDK answers calls of tools."""
+
+    incarnation: str
+    server: Server[Any]
+    call_tool: CallTool | None
+    tools: Sequence[Tool[Any]]
+    registry: SessionRegistry
+    notices: Callable[[], list[Notice]] = list
+
+
 def request_context(ctx: ServerRequestContext[Any, Any]) -> CallContext:
     """The context of the request that a handler answers: every one has it from its session."""
     request: Any = ctx.request
@@ -119,8 +132,8 @@ class Session:
         notices: list[Notice],
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
+        service: McpService,
         questions: Questions,
-        registry: SessionRegistry,
         recognition: Recognition,
     ) -> None:
         self.hello = hello
@@ -132,7 +145,7 @@ class Session:
         self._reader = reader
         self._writer = writer
         self._notices = notices
-        self._registry = registry
+        self._service = service
         self._recognition = recognition
         self.started_at = time.time()
         """The time at which the connection came about (seconds since the epoch)."""
@@ -158,9 +171,9 @@ class Session:
         self._answered = anyio.Event()
         """Set when a request has its answer, and replaced by another."""
 
-    async def serve(self, server: Server[Any], call_tool: CallTool) -> None:
+    async def serve(self) -> None:
         """Serve until the connection ends. Writes that were begun are finished."""
-        self._call_tool = call_tool
+        server = self._service.server
         inbox_send, inbox = anyio.create_memory_object_stream[SessionMessage | Exception](0)
         outbox, outbox_receive = anyio.create_memory_object_stream[SessionMessage](OUTBOX_MESSAGES)
         async with anyio.create_task_group() as tasks:
@@ -219,7 +232,7 @@ class Session:
             )
             self._notices.append(Notice("project_changed", text))
         if not self.hello.passing:
-            self._registry.known(self, caller)
+            self._service.registry.known(self, caller)
             self._tasks.start_soon(self._recognise, caller)
 
     async def _recognise(self, caller: Caller) -> None:
@@ -284,8 +297,9 @@ class Session:
                     trace.mark("read by the bridge", min(read_at, time.monotonic() - time.time() + sent_ms / 1000))
                     trace.mark("call read", read_at)
                 context = CallContext(self, sent_ms / 1000, trace)
-                if message.method == CALL and self._has_plain_calls and is_plain(message.params):
-                    self._tasks.start_soon(self._call, message, request, context)
+                call_tool = self._service.call_tool
+                if call_tool and message.method == CALL and self._has_plain_calls and is_plain(message.params):
+                    self._tasks.start_soon(self._call, call_tool, message, request, context)
                     return None
                 metadata.request_context = context
                 metadata.on_request_unanswered = partial(self._forget, request_id)
@@ -323,11 +337,13 @@ class Session:
             self._asking.note_capabilities(capabilities)
             self._expects_roots = isinstance(capabilities, dict) and isinstance(capabilities.get("roots"), dict)
 
-    async def _call(self, message: mcp.JSONRPCRequest, request: OpenRequest, context: CallContext) -> None:
+    async def _call(
+        self, call_tool: CallTool, message: mcp.JSONRPCRequest, request: OpenRequest, context: CallContext
+    ) -> None:
         """Answer a call of a tool. Through the SDK's server it would take as long again as all the rest of it."""
         params = message.params or {}
         with anyio.CancelScope() as request.scope:
-            result = await self._call_tool(context, message.id, params["name"], params.get("arguments") or {})
+            result = await call_tool(context, message.id, params["name"], params.get("arguments") or {})
             await anyio.lowlevel.checkpoint_if_cancelled()  # a write is finished all the same, and nobody told of it
             line = await result.response(message.id)
             self._close(message.id)
@@ -340,8 +356,8 @@ class Session:
             await self._forget(message.id)
 
     async def _settle_replacement(self, request_id: str, arguments: dict[str, Any] | None) -> None:
-        if arguments is not None and "update_memory" in self.tools:
-            await self._call_tool(CallContext(self, time.time()), request_id, "update_memory", arguments)
+        if arguments is not None and "update_memory" in self.tools and self._service.call_tool is not None:
+            await self._service.call_tool(CallContext(self, time.time()), request_id, "update_memory", arguments)
 
     def _take_roots(self, result: dict[str, Any]) -> None:
         if not self._awaits_roots:
@@ -458,26 +474,16 @@ class Listener:
     def __init__(
         self,
         path: Path,
-        incarnation: str,
-        server: Server[Any],
-        call_tool: CallTool,
-        tools: Sequence[Tool[Any]],
+        service: McpService,
         settings: Settings,
-        registry: SessionRegistry,
         recognition: Recognition,
         tasks: anyio.abc.TaskGroup,
-        notices: Callable[[], list[Notice]] = list,
     ) -> None:
         self._path = path
-        self._incarnation = incarnation
-        self._server = server
-        self._call_tool = call_tool
-        self._tools = tools
+        self._service = service
         self._settings = settings
-        self._registry = registry
         self._recognition = recognition
         self._tasks = tasks
-        self._notices = notices
         self._questions = Questions()
         self._numbers = itertools.count(1)
         self._socket: asyncio.Server | None = None
@@ -554,23 +560,23 @@ class Listener:
                 writer.write(INVALID + reason)
             writer.write(REFUSED + reason)
             return None
-        welcome = {"version": __version__, "incarnation": self._incarnation}
+        welcome = {"version": __version__, "incarnation": self._service.incarnation}
         writer.write(WELCOME + msgspec.json.encode(welcome) + b"\n")
         return hello
 
     async def _converse(self, hello: Hello, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        tools, notices = choose_tools(self._tools, hello.environment.get(TOOLSETS_VARIABLE))
-        notices += [*setting_warnings(hello.environment, self._settings), *self._notices()]
+        tools, notices = choose_tools(self._service.tools, hello.environment.get(TOOLSETS_VARIABLE))
+        notices += [*setting_warnings(hello.environment, self._settings), *self._service.notices()]
         for notice in notices:
             logger.warning("a session's environment", extra={"session": hello.session, "reason": notice.message})
-        key = f"{self._incarnation}-{next(self._numbers)}"
-        shared = (self._questions, self._registry, self._recognition)
+        key = f"{self._service.incarnation}-{next(self._numbers)}"
+        shared = (self._service, self._questions, self._recognition)
         session = Session(hello, key, tools, notices, reader, writer, *shared)
         self._sessions.add(session)
         logger.info("session opened", extra={"session": hello.session, "bridge_pid": hello.pid})
         try:
-            await session.serve(self._server, self._call_tool)
+            await session.serve()
         finally:
             self._sessions.discard(session)
-            self._registry.left(session)
+            self._service.registry.left(session)
             logger.info("session closed", extra={"session": hello.session, "bridge_pid": hello.pid})

@@ -13,7 +13,7 @@ import re
 import socket
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import parse_qs
@@ -35,8 +35,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Mount, Router
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from remembrancer.actors.gateway.attendance import SessionRegistry
-from remembrancer.actors.gateway.conversations import CALL, MAX_CLIENT_NAME, CallContext, CallTool
+from remembrancer.actors.gateway.conversations import CALL, MAX_CLIENT_NAME, CallContext, CallTool, McpService
 from remembrancer.actors.gateway.http_messages import (
     MAX_BODY_BYTES,
     SESSION,
@@ -125,7 +124,6 @@ class Visitor:
 class HttpServer:
     """Use as a task: `serve`. `url` says where it listens, `error` why it does not.
 
-    `call_tool` answers calls of tools at once, where no tool has more to say than its answer; None: the SDK does.
     Each request needs a token, however many there are. With `no_token` one that comes without any is answered as well:
     then only this machine may come. `open_browser` makes the memory browser, when somebody looks.
     """
@@ -134,12 +132,7 @@ class HttpServer:
         self,
         home: Path,
         settings: Settings,
-        incarnation: str,
-        server: Server[Any],
-        call_tool: CallTool | None,
-        tools: Sequence[Tool[Any]],
-        registry: SessionRegistry,
-        notices: Callable[[], list[Notice]],
+        service: McpService,
         *,
         no_token: bool = False,
         open_browser: Callable[[], ASGIApp] | None = None,
@@ -148,11 +141,7 @@ class HttpServer:
         self.error: str | None = None
         self._home = home
         self._settings = settings
-        self._incarnation = incarnation
-        self._call_tool = call_tool
-        self._tools = tools
-        self._registry = registry
-        self._notices = notices
+        self._service = service
         self._tokens = Tokens(home)
         self._no_token = no_token
         self._open_browser = open_browser
@@ -160,8 +149,8 @@ class HttpServer:
         self.pages = 0
         """The number of pages of the memory browser that are open."""
         self._app: ASGIApp = self._answer_always
-        self._manager = Sessions(server, self._session_ended)
-        self._alone = StreamableHTTPSessionManager(server, stateless=True)
+        self._manager = Sessions(service.server, self._session_ended)
+        self._alone = StreamableHTTPSessionManager(service.server, stateless=True)
         """Answers what needs no session."""
         self._visitors: dict[str, Visitor] = {}
         self._server: uvicorn.Server | None = None
@@ -355,8 +344,9 @@ class HttpServer:
             raise Refused(404, "there is no such session (any more): begin one with initialize")
         try:
             reads_json = any(each in headers.get("accept", "*/*") for each in ("application/json", "*/*"))
-            if self._call_tool is not None and has_handshake and said.is_call and reads_json:
-                answer = await self._call(self._call_tool, visitor, said, session_id)
+            call_tool = self._service.call_tool
+            if call_tool is not None and has_handshake and said.is_call and reads_json:
+                answer = await self._call(call_tool, visitor, said, session_id)
                 await answer(scope, receive, send)
             else:
                 is_alone = session_id is None and has_handshake and not begins
@@ -365,7 +355,7 @@ class HttpServer:
                 await self._pass_on(manager, visitor, body, scope, headers, grant, receive, sending)
         finally:
             if session_id is None and not begins:
-                self._registry.left(visitor)
+                self._service.registry.left(visitor)
 
     def _opening(self, visitor: Visitor, send: Send) -> Send:
         """Note the session that an answer opens."""
@@ -374,7 +364,7 @@ class HttpServer:
             made = Headers(raw=message["headers"]).get(SESSION) if message["type"] == "http.response.start" else None
             if made is not None and message["status"] < 300:
                 self._visitors[made] = visitor
-                self._registry.known(visitor, await visitor.caller())
+                self._service.registry.known(visitor, await visitor.caller())
             await send(message)
 
         return sending
@@ -438,21 +428,21 @@ class HttpServer:
         if not directory.is_absolute() or "\0" in named:
             raise Refused(400, "a project is named by the absolute path of its directory")
         project, tree = await anyio.to_thread.run_sync(_place, directory, grant)
-        tools, notices = choose_tools(self._tools, headers.get(TOOLSETS))
+        tools, notices = choose_tools(self._service.tools, headers.get(TOOLSETS))
         if grant is not None and grant.read_only:
             tools = {name: tool for name, tool in tools.items() if tool.read_only}
         bridge = headers.get(BRIDGE)
         if bridge is not None:
             session = f"session:{hashlib.sha256(f'{_whose(grant)} {bridge}'.encode()).hexdigest()[:32]}"
         caller = Caller(f"http {_whose(grant)} {bridge or key}", session, project, time.time(), tree)
-        notices += self._notices()
+        notices += self._service.notices()
         name = client or headers.get("user-agent", "")[:MAX_CLIENT_NAME]
-        return Visitor(f"{self._incarnation}-{key}", caller, tools, notices, name, _whose(grant))
+        return Visitor(f"{self._service.incarnation}-{key}", caller, tools, notices, name, _whose(grant))
 
     def _session_ended(self, session_id: str) -> None:
         visitor = self._visitors.pop(session_id, None)
         if visitor is not None:
-            self._registry.left(visitor)
+            self._service.registry.left(visitor)
 
 
 class Sessions(StreamableHTTPSessionManager):
