@@ -23,6 +23,7 @@ BRIDGE_MAY = (
     "remembrancer.protocol.paths",
     "remembrancer.protocol.gateway_link",
     "remembrancer.config.home",
+    "remembrancer.config.named_home",
 )
 HOOK, GATEWAY = "remembrancer.commands.hook", "remembrancer.actors.gateway.actor"
 PROCESSES = (
