@@ -67,6 +67,23 @@ async def test_all_that_holds_is_one_line_each_with_its_id_whatever_the_task_is(
         assert none["context_block"] == f"## Memory Context\n\n{NOTHING_OF_THIS}"
 
 
+async def test_all_is_given_up_to_six_thousand_tokens_and_a_part_in_three_thousand_where_there_is_more(
+    rig: Rig,
+) -> None:
+    async with session(rig) as (_, client):
+        for number in range(40):
+            await client.store(f"The lantern {number} of the quay is lit by {'one and another and ' * 20}nobody else")
+        answer = await client.call("get_memory_context")
+        assert ALL in answer["context_block"]
+        assert 3000 < answer["tokens_used"] <= 6000
+        for number in range(40, 70):
+            await client.store(f"The lantern {number} of the quay is lit by {'one and another and ' * 20}nobody else")
+        answer = await client.call("get_memory_context")
+        assert PART in answer["context_block"]
+        assert 2000 < answer["tokens_used"] <= 3000
+        assert (await client.call("get_memory_context", max_tokens=5000))["tokens_used"] > 3000
+
+
 async def test_what_the_session_was_shown_or_wrote_is_not_said_again_until_another_one_writes(rig: Rig) -> None:
     later = {"unseen": True, "sections": ["preferences", "project_context", "relevant_procedures", "open_ends"]}
     async with session(rig) as (_, client), rig.session("11" * 16, session="session:other") as other:
