@@ -236,9 +236,20 @@ async def test_a_person_is_asked_once_in_ten_stores_what_replaces_what_after_the
         assert len(client.heard) == heard + 1
 
 
-async def test_a_client_that_cannot_ask_is_not_asked_to(rig: Rig) -> None:
+@pytest.mark.parametrize(
+    ("capabilities", "environment"),
+    [({}, {}), ({"elicitation": {}}, {"CI": "true"}), ({"elicitation": {}}, {"CLAUDE_CODE_ENTRYPOINT": "sdk-cli"})],
+)
+async def test_nobody_is_asked_where_the_client_cannot_or_runs_unattended(
+    rig: Rig, capabilities: dict[str, Any], environment: dict[str, str]
+) -> None:
     old = POOL
-    async with PlayedStore(rig.paths).open() as store, rig.running(), rig.session() as client:
+    async with (
+        PlayedStore(rig.paths).open() as store,
+        rig.running(),
+        rig.client(environment=environment) as client,
+    ):
+        await client.initialize(**capabilities)
         store.near_so_far = (old,)
         for number in range(25):
             assert (await client.store(f"text {number}"))["near"]

@@ -241,6 +241,8 @@ def test_a_directory_of_markdown_brings_everything_back(home: Path, second: Path
     assert (report["imported"], report["present"], report["rejected"], report["bad"]) == (9, 0, 0, 0)
     before, after = exported(home), exported(second)
     assert sorted(map(str, after)) == sorted(map(str, map(_over, before)))
+    assert b"memories forgotten again" in done("backup", "import", str(directory), "--undo", home=second)
+    assert all("forgotten_at" in line["memory"] for line in exported(second) if line["line"] == "memory")
 
 
 PIECES = (

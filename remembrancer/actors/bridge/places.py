@@ -115,6 +115,8 @@ _OF_SEEDS = (
     ),
 )
 """Variables without our prefix that are settings of ours."""
+_OF_CLIENTS = ("CI", "CLAUDE_CODE_ENTRYPOINT")
+"""Variables that tell if a person is there to answer."""
 
 
 def new_identity(now: float) -> bytes:
@@ -144,7 +146,7 @@ def hello_line(
     environment = {
         name: value
         for name, value in environ.items()
-        if (name.startswith("REMEMBRANCER_") and not is_secret_variable(name)) or name in _OF_SEEDS
+        if (name.startswith("REMEMBRANCER_") and not is_secret_variable(name)) or name in (*_OF_SEEDS, *_OF_CLIENTS)
     }
     environment.pop("REMEMBRANCER_CONFIG", None)
     if config is not None:

@@ -154,7 +154,7 @@ class Session:
         self.directory = hello.directory
         """The root of the working tree that the session works in, once its project is known."""
         self._tasks: anyio.abc.TaskGroup
-        self._asking = Asking(key, questions, writer.write)
+        self._asking = Asking(key, questions, writer.write, hello.environment)
         self._roots_request = f"remembrancer-roots-{key}"
         self._roots_known = anyio.Event()
         self._expects_roots = False

@@ -43,10 +43,16 @@ class Questions:
 
 
 class Asking:
-    """The questions of one session. `write` sends a line to its client."""
+    """The questions of one session. `write` sends a line to its client, `environment` is the client's."""
 
-    def __init__(self, key: str, questions: Questions, write: Callable[[bytes], None]) -> None:
+    def __init__(
+        self, key: str, questions: Questions, write: Callable[[bytes], None], environment: Mapping[str, str]
+    ) -> None:
         self._key = key
+        self._is_attended = not (
+            environment.get("CI", "").lower() in ("1", "true")
+            or environment.get("CLAUDE_CODE_ENTRYPOINT", "").startswith("sdk")
+        )
         self._questions = questions
         self._write = write
         self._can_ask = False
@@ -57,7 +63,8 @@ class Asking:
 
     def note_capabilities(self, capabilities: object) -> None:
         """The client says what it can."""
-        self._can_ask = isinstance(capabilities, dict) and isinstance(capabilities.get("elicitation"), dict)
+        offered = isinstance(capabilities, dict) and isinstance(capabilities.get("elicitation"), dict)
+        self._can_ask = offered and self._is_attended
 
     def heard(self, tool: str, arguments: Mapping[str, Any], answer: Mapping[str, Any] | None) -> None:
         """A tool was called, and has its answer: ask, if it stored what probably replaces something."""
