@@ -113,10 +113,6 @@ class NotePresence(msgspec.Struct, frozen=True, tag=True):
     """The roots of the working trees that they are in."""
 
 
-class NoJob(msgspec.Struct, frozen=True, tag=True):
-    """There is nothing to do: ask again."""
-
-
 class SessionEndJob(msgspec.Struct, frozen=True, tag=True):
     """A session has ended: promote, consolidate, and write its summary. Ends with a `CloseSession`."""
 
@@ -162,17 +158,14 @@ class ReflectJob(msgspec.Struct, frozen=True, tag=True):
 
 
 Work = SessionEndJob | PromoteJob | ConsolidateJob | MaintainJob | ReflectJob
-Job = NoJob | Work
 
 
-class AwaitJob(Request[Job], frozen=True):
-    """Consolidator to store: what is to be done? There is an answer when the deadline comes at the latest.
+class AwaitJob(Request[Work | None], frozen=True):
+    """Consolidator to store: what is to be done? Answered with None at the latest when the deadline comes.
 
-    `done` names jobs that this consolidator has finished (or given up), so that they are not handed out again. `sort`
-    limits what is handed out (None: anything): whoever asks for a sort has no job of that sort any more.
+    `sort` limits what is handed out (None: anything): whoever asks for a sort has no job of that sort any more.
     """
 
-    done: tuple[int, ...] = ()
     sort: JobSort | None = None
 
 
@@ -188,7 +181,7 @@ def sort_of(job: Work) -> JobSort:
 
 
 class JobReport(msgspec.Struct, frozen=True, tag=True):
-    """Consolidator to store: what came of a job that somebody waits for: the answer, or why there is none."""
+    """Consolidator to store: a job is done, with the answer where somebody waits for one, or why it is not."""
 
     job_id: int
     answer: Reflected | Maintained | None = None
@@ -247,11 +240,10 @@ class ReadProjects(Request[tuple[ProjectRef, ...]], frozen=True):
 
 
 class MemoriesRead(msgspec.Struct, frozen=True, tag=True):
-    """A page. `more`: ask again after the last one's number. `dimensions` 0: there are no vectors (yet)."""
+    """A page. `more`: ask again after the last one's number."""
 
     memories: tuple[Material, ...]
     more: bool
-    dimensions: int = 0
 
 
 class ReadMemories(Request[MemoriesRead], frozen=True):
@@ -289,11 +281,10 @@ class ReadMemories(Request[MemoriesRead], frozen=True):
 
 
 class FindNear(Request[tuple[tuple[tuple[Material, float], ...], ...]], frozen=True):
-    """For each of some vectors the memories of a file nearest to it with their cosines, the nearest first, and
-    without vectors of their own.
+    """For each of some vectors the active memories of a project (or, None, of the user) nearest to it with their
+    cosines, the nearest first, and without vectors of their own. No session's own memories are among them.
 
-    `project` None: the user's. `vectors` are little-endian float32 rows, of the model in use. A session's memories are
-    found only where `session_id` is given, and then only that session's.
+    `vectors` are little-endian float32 rows, of the model in use.
     """
 
     project: ProjectRef | None
@@ -301,9 +292,6 @@ class FindNear(Request[tuple[tuple[tuple[Material, float], ...], ...]], frozen=T
     rows: int
     min_cosine: float
     limit: int = 5
-    scopes: tuple[Scope, ...] = ("project", "user")
-    statuses: tuple[Status, ...] = ("active",)
-    session_id: str | None = None
 
 
 class EntityEdges(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
@@ -327,10 +315,9 @@ class ReadEntityEdges(Request[EntityEdges], frozen=True):
 
 
 class Upkeep(msgspec.Struct, frozen=True, tag=True):
-    """The time of the last maintenance (None: never), the number of entities that no memory names and that were made
-    before the time that was asked about, and of rows to be pruned."""
+    """The number of entities that no memory names and that were made before the time that was asked about, and of rows
+    to be pruned."""
 
-    done_at: float | None = None
     orphans: int = 0
     prunable: int = 0
 
@@ -344,20 +331,10 @@ class ReadUpkeep(Request[Upkeep], frozen=True):
     prune: Prune | None = None
 
 
-class ToolUse(msgspec.Struct, frozen=True):
-    """The number of calls of a tool in a session, and of those that went well."""
-
-    tool_name: str
-    count: int
-    successes: int
-
-
 class SessionRead(msgspec.Struct, frozen=True, tag=True):
-    """The registry's entry (None: the session is unknown), and counts. What was said in it is not told."""
+    """The registry's entry (None: the session is unknown)."""
 
     entry: SessionEntry | None
-    turn_count: int = 0
-    tools: tuple[ToolUse, ...] = ()
     promoted: int = 0
     """Memories of the session that have been promoted to its project, by the log."""
 

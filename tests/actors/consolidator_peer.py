@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TypeVar
 
 import anyio
 
-from remembrancer.protocol.consolidation import AwaitJob, JobReport, NoJob, SessionEndJob
+from remembrancer.protocol.consolidation import AwaitJob, JobReport, SessionEndJob
 from remembrancer.protocol.control import PeerGone
 from remembrancer.protocol.ids import new_ulid
 from remembrancer.protocol.paths import RuntimePaths
@@ -43,16 +44,23 @@ class Consolidator:
     async def job(self, kind: type[Answer], *done: int) -> Answer:
         """The next job, which has to be of this kind, and comes within some seconds."""
         give_up_at = time.monotonic() + PATIENCE_S
+        await self._report_done(done)
         while True:
-            answer = await self.ask(AwaitJob(done))
-            if not isinstance(answer, NoJob):
+            answer = await self.ask(AwaitJob())
+            if answer is not None:
                 assert isinstance(answer, kind), answer
                 return answer
             assert time.monotonic() < give_up_at, "no job came"
 
     async def no_job(self, *done: int) -> None:
         """There is nothing to do now: not even when the store, which looks often, has looked once more."""
-        assert isinstance(await self.ask(AwaitJob(done), timeout_s=1.0), NoJob)
+        await self._report_done(done)
+        assert await self.ask(AwaitJob(), timeout_s=1.0) is None
+
+    async def _report_done(self, done: Sequence[int]) -> None:
+        assert await self.dealer.wait_connected(PATIENCE_S)
+        for job_id in done:
+            await self.report(JobReport(job_id))
 
     async def report(self, report: JobReport) -> None:
         self.dealer.send(report)

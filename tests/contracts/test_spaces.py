@@ -51,7 +51,7 @@ from remembrancer.protocol.browsing import (
     ReadTurns,
     ReadUsage,
 )
-from remembrancer.protocol.consolidation import FindNear, ReadEntityEdges, ReadMemories, ReadSession, ReadUpkeep
+from remembrancer.protocol.consolidation import ReadEntityEdges, ReadMemories, ReadSession, ReadUpkeep
 from remembrancer.protocol.errors import EmbeddingUnavailable, FileLocked
 from remembrancer.protocol.paths import RuntimePaths
 from remembrancer.protocol.reads import ListMemories, Order, Recall, SearchGraph, Strategy, Suggest
@@ -149,7 +149,7 @@ READS: dict[str, Callable[[Records], Any]] = {
     "survey": lambda it: (it.survey([WORD], SESSION, 5).sizes.memories, it.survey([WORD], SESSION, 5).frequencies),
     "words_in": lambda it: it.words_in([WORD], [1], NUMBERS),
     "frequencies": lambda it: it.frequencies([WORD]),
-    "matching": lambda it: [it.matching(ALL, 9), it.matching(FindNear(PROJECT, b"", 0, 0.0, session_id=SESSION), 9)],
+    "matching": lambda it: it.matching(ALL, 9),
     "top": lambda it: [it.top(ALL, order, 9) for order in ("important", "latest", "valid", "due")],
     "ranking_facts": lambda it: it.ranking_facts(NUMBERS, ALL),
     "neighbours": lambda it: it.neighbours(NUMBERS, ALL).steps,

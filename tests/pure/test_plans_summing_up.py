@@ -13,11 +13,12 @@ from remembrancer.actors.consolidator.derived_memories import (
     LONGEST_SOURCE,
     SUMMARY_CHARACTERS,
     Derived,
+    derived_parts,
     name_of,
     plan_patterns,
     plan_summaries,
 )
-from remembrancer.actors.consolidator.store_connection import PART_EDITS, Head, parts_of
+from remembrancer.actors.consolidator.store_connection import PART_EDITS, Head
 from remembrancer.protocol.consolidation import Material
 from remembrancer.protocol.runs import AddLink, AddMemory, ReviseMemory
 from remembrancer.protocol.writes import EntityRef, ProjectRef
@@ -153,15 +154,16 @@ def test_a_project_is_called_after_its_directory() -> None:
 @given(materials(kind="observation"))
 def test_a_group_is_never_divided_and_the_log_names_each_source_once(memories: list[Material]) -> None:
     made = summed_up(memories) * 20
-    sources = [source.id for derived in summed_up(memories) for source in derived.sources]
-    parts = parts_of(
-        Head("run", "project", "consolidation", "summarize_cluster"), [each.group for each in made], sources=sources
-    )
+    parts = derived_parts(Head("run", "project", "consolidation", "summarize_cluster"), made)
     assert [edit for part in parts for edit in part.edits] == [edit for each in made for edit in each.group]
     assert [part.part for part in parts] == list(range(len(parts)))
     for part in parts:
         assert len(part.edits) <= PART_EDITS
         assert isinstance(part.edits[0], AddMemory)
+        assert len(set(part.source_ids)) == len(part.source_ids)
+    sources = {source.id for each in made for source in each.sources}
+    assert {source for part in parts for source in part.source_ids} == sources
+    assert [made_id for part in parts for made_id in part.result_ids] == [each.memory.id for each in made]
 
 
 def test_what_a_long_text_says_is_no_pattern() -> None:

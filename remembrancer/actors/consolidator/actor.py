@@ -24,12 +24,10 @@ from remembrancer.config.settings import Settings
 from remembrancer.protocol.consolidation import (
     AwaitJob,
     ConsolidateJob,
-    Job,
     JobReport,
     JobSort,
     Maintained,
     MaintainJob,
-    NoJob,
     PromoteJob,
     Reflected,
     ReflectJob,
@@ -110,13 +108,13 @@ class JobLoop:
                 tasks.start_soon(self._work, sort)
 
     async def _work(self, sort: JobSort) -> None:
-        done: tuple[int, ...] = ()
         while True:
-            job: Job = await self._store.await_news(lambda: AwaitJob(done, sort), POLL_S)  # noqa: B023 - awaited
-            done = () if isinstance(job, NoJob) else await self._carry_out(job)
+            job = await self._store.await_news(lambda: AwaitJob(sort), POLL_S)
+            if job is not None:
+                await self._carry_out(job)
 
-    async def _carry_out(self, job: Work) -> tuple[int, ...]:
-        """Do it; the ids to name as done. The one place where an error of a job becomes a report."""
+    async def _carry_out(self, job: Work) -> None:
+        """Do it. The one place where an error of a job becomes a report."""
         said = self._jobs[job.job_id] = describe(job)
         logger.info("job begun", extra={"job": said, "job_id": job.job_id})
         try:
@@ -127,18 +125,15 @@ class JobLoop:
         except RemembrancerError as error:
             logger.warning("job failed", extra={"job": said, "code": error.code, "reason": error.message})
             self._fail(job, error.to_failure())
-            return ()
         except Exception:
             logger.exception("job failed", extra={"job": said})
             self._fail(job, InternalError("the consolidator failed on this: see consolidator.log").to_failure())
-            return ()
+        else:
+            self._finished += 1
+            self._error = None
+            self._store.tell(JobReport(job.job_id, result))
         finally:
             self._jobs.pop(job.job_id, None)
-        self._finished += 1
-        self._error = None
-        if result is not None:
-            self._store.tell(JobReport(job.job_id, result))
-        return (job.job_id,)
 
     def _fail(self, job: Work, failure: Failure) -> None:
         self._failed += 1

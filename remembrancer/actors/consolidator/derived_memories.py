@@ -89,10 +89,8 @@ def plan_patterns(memories: Sequence[Material], now: float, project_name: str) -
 
 
 def derived_parts(head: Head, made: Sequence[Derived], *, first: int = 0) -> list[ApplyRun]:
-    """The parts of a run that writes such memories, with what they are made of for the log."""
-    sources = [source.id for derived in made for source in derived.sources]
-    results = [derived.memory.id for derived in made]
-    return parts_of(head, [derived.group for derived in made], first=first, sources=sources, results=results)
+    """The parts of a run that writes such memories."""
+    return parts_of(head, [derived.group for derived in made], first=first)
 
 
 def name_of(project: ProjectRef) -> str:

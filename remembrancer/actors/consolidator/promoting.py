@@ -116,7 +116,7 @@ async def plan_for_project(
     """The plan for memories that are promoted, given what the project knows already."""
     if not promoted:
         return PromotionPlan()
-    near = await store.find_near(project, [memory for memory, _ in promoted], rules.merge_cosine, "project")
+    near = await store.find_near(project, [memory for memory, _ in promoted], rules.merge_cosine)
     return await run_sync(lambda: plan_promotions(promoted, near, now, rules))
 
 
@@ -284,7 +284,7 @@ async def propose_to_user(
     chosen = proposed_to_user(memories, clock(), rules, project_name=name_of(project))
     if dry_run:
         return ToUser(tuple(memory.id for memory, _ in chosen))
-    near = await store.find_near(None, [memory for memory, _ in chosen], rules.merge_cosine, "user", NEAR_TO_USER)
+    near = await store.find_near(None, [memory for memory, _ in chosen], rules.merge_cosine, NEAR_TO_USER)
     merging, merged, new = _ToUser(store, project, rules, clock, run_id), [], []
     for memory, verdict in chosen:
         known = says_the_same(memory, near.get(memory.id, ()), clock(), rules.merge_cosine)
@@ -435,7 +435,7 @@ async def observe_patterns(
 ) -> None:
     """Note which of the user's memories say what these of a project say. Each pair counts once, however often."""
     candidates = [memory for memory in memories if memory.kind in rules.user_kinds and memory.vector]
-    near = await store.find_near(None, candidates, rules.merge_cosine, "user", NEAR_TO_USER)
+    near = await store.find_near(None, candidates, rules.merge_cosine, NEAR_TO_USER)
     for memory in candidates:
         same = says_the_same(memory, near.get(memory.id, ()), now, rules.merge_cosine)
         if same is not None:

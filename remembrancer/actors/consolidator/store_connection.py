@@ -22,9 +22,7 @@ from remembrancer.protocol.consolidation import (
     ReadMemories,
 )
 from remembrancer.protocol.errors import InternalError
-from remembrancer.protocol.kinds import Scope
 from remembrancer.protocol.runs import (
-    AddLink,
     AddMemory,
     ApplyRun,
     Edit,
@@ -77,16 +75,15 @@ class StoreConnection(StoreClient):
         project: ProjectRef | None,
         memories: Sequence[Material],
         min_cosine: float,
-        scope: Scope,
         limit: int = 5,
     ) -> dict[str, Found]:
-        """By id: the active memories of a file (None: the user's) that are near each of these, itself left out."""
+        """By id: the active memories of a project (None: of the user) that are near each of these, itself left out."""
         near: dict[str, Found] = {}
         embedded = [memory for memory in memories if memory.vector]
         for begin in range(0, len(embedded), ROWS):
             portion = embedded[begin : begin + ROWS]
             vectors = b"".join(memory.vector for memory in portion)
-            request = FindNear(project, vectors, len(portion), min_cosine, limit=limit + 1, scopes=(scope,))
+            request = FindNear(project, vectors, len(portion), min_cosine, limit=limit + 1)
             found = await self.ask(request)
             for memory, row in zip(portion, found, strict=True):
                 near[memory.id] = [(other, cosine) for other, cosine in row if other.id != memory.id][:limit]
@@ -203,54 +200,34 @@ def parts_of(
     groups: Iterable[Group],
     *,
     first: int = 0,
-    sources: Sequence[str] = (),
-    results: Sequence[str] = (),
 ) -> list[ApplyRun]:
-    """The parts of a run in their order. No group is divided; one that is larger than a part is a part of its own.
-
-    `sources` and `results`, for the log, go with the part of which they are.
-    """
+    """The parts of a run in their order. No group is divided; one that is larger than a part is a part of its own."""
     packed: list[list[Edit]] = []
     for group in groups:
         if group and (not packed or len(packed[-1]) + len(group) > PART_EDITS):
             packed.append([])
         if group:
             packed[-1].extend(group)
-    return [
-        ApplyRun(
-            run_id=head.run_id,
-            place=head.place,
-            kind=head.kind,
-            method=head.method,
-            edits=tuple(edits),
-            session_id=head.session_id,
-            part=first + number,
-            source_ids=_named(edits, sources),
-            result_ids=_named(edits, results),
-        )
-        for number, edits in enumerate(packed)
-    ]
+    return [_part(head, tuple(edits), first + number) for number, edits in enumerate(packed)]
+
+
+def _part(head: Head, edits: Group, number: int) -> ApplyRun:
+    """A part, with the memories that it makes, and what of, for the log."""
+    made = [edit for edit in edits if isinstance(edit, AddMemory)]
+    return ApplyRun(
+        run_id=head.run_id,
+        place=head.place,
+        kind=head.kind,
+        method=head.method,
+        edits=edits,
+        session_id=head.session_id,
+        part=number,
+        source_ids=tuple(dict.fromkeys(source for edit in made for source, _ in edit.made_of)),
+        result_ids=tuple(edit.memory.id for edit in made),
+    )
 
 
 def lost(result: RunResult) -> set[str]:
     """The memories that a part of a run did not make or change as it meant to. A link that was there is no loss."""
     making = (AddMemory.__name__, ReviseMemory.__name__)
     return {skipped.memory_id for skipped in result.skipped if skipped.edit in making}
-
-
-def _named(edits: Iterable[Edit], ids: Sequence[str]) -> tuple[str, ...]:
-    """Those of the ids that the edits make or change."""
-    subjects = {_subject_of(edit) for edit in edits} if ids else set()
-    return tuple(each for each in ids if each in subjects)
-
-
-def _subject_of(edit: Edit) -> str | None:
-    match edit:
-        case AddMemory(memory=memory):
-            return memory.id
-        case ReviseMemory(memory_id=memory_id):
-            return memory_id
-        case AddLink(relation="derived_from", target=target):
-            return target  # a procedure leaves its sources as they are
-        case _:
-            return None

@@ -16,7 +16,6 @@ from remembrancer.actors.store.records.contract import (
     Sizes,
     Survey,
 )
-from remembrancer.protocol.consolidation import FindNear
 from remembrancer.protocol.kinds import FileSource
 from remembrancer.protocol.reads import Order
 from remembrancer.protocol.writes import SourceRef
@@ -58,8 +57,8 @@ class FileMemories:
         """The number of chunks when they were first looked at."""
         return self._index.size()
 
-    def matching(self, filters: Filters | FindNear, limit: int) -> list[int] | None:
-        if isinstance(filters, FindNear) or filters.scopes == ("session",):
+    def matching(self, filters: Filters, limit: int) -> list[int] | None:
+        if filters.scopes == ("session",):
             return []
         return self._index.matching(self._within(filters), limit)
 

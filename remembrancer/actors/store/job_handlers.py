@@ -29,7 +29,6 @@ from remembrancer.protocol.consolidation import (
     AwaitJob,
     EntityEdges,
     FindNear,
-    Job,
     JobReport,
     JobSort,
     Maintain,
@@ -37,7 +36,6 @@ from remembrancer.protocol.consolidation import (
     MaintainJob,
     MaterialRequest,
     MemoriesRead,
-    NoJob,
     NotePresence,
     ReadEntityEdges,
     ReadMemories,
@@ -245,15 +243,13 @@ class JobHandlers:
         self._wake()
         return asked
 
-    async def _await_job(self, request: AwaitJob, context: RequestContext) -> Job:
+    async def _await_job(self, request: AwaitJob, context: RequestContext) -> Work | None:
         context.undelivered = lambda: self._release(context.peer.incarnation)
         incarnation, question = context.peer.incarnation, context.envelope.message_id
         if not self._is_off:
             self._refusal = None
         asking = (incarnation, request.sort)
         self._latest[asking] = question
-        for job_id in request.done:
-            await self._finish(incarnation, job_id)
         give_up_at = time.monotonic() + context.remaining_s(DEFAULT_DEADLINE_S, ANSWER_MARGIN_S)
         while self._latest.get(asking) == question and not self._draining:
             if (job := self._next_job(incarnation, request.sort)) is not None:
@@ -264,7 +260,7 @@ class JobHandlers:
             news = self._news
             with anyio.move_on_after(left_s):
                 await news.wait()
-        return NoJob()
+        return None
 
     def _next_job(self, incarnation: str, sort: JobSort | None) -> Work | None:
         now = time.monotonic()
@@ -293,21 +289,15 @@ class JobHandlers:
         else:
             message = report.error or "the consolidator could not do it"
             answer = from_failure(Failure(report.error_code, message))
-        await self._finish(context.peer.incarnation, report.job_id, answer)
-        self._wake()
-
-    async def _finish(
-        self, incarnation: str, job_id: int, answer: Reflected | Maintained | RemembrancerError | None = None
-    ) -> None:
-        """A consolidator is done with a job. What failed, and no client waits for, is found again."""
-        done = self._leases.finish(incarnation, job_id, time.monotonic())
+        done = self._leases.finish(context.peer.incarnation, report.job_id, time.monotonic())
         if done is None:
             return
         if (asked := self._asked.get(done.key)) is not None:
             silence = InternalError("the consolidator has done this and does not say what came of it")
             asked.settle(silence if answer is None else answer)
-        if not isinstance(answer, RemembrancerError):
+        if not isinstance(answer, RemembrancerError):  # what failed, and no client waits for, is found again
             await self.finder.finished(done)
+        self._wake()
 
     def _release(self, incarnation: str) -> None:
         self._leases.release(incarnation, time.monotonic())

@@ -21,12 +21,10 @@ from remembrancer.actors.store.records.contract import (
 from remembrancer.actors.store.records.materials import read_materials, read_materials_of
 from remembrancer.actors.store.records.memory_rows import SAYS_IT, digest_of, memories_that_say
 from remembrancer.actors.store.records.sessions import (
-    count_turns,
     open_sessions,
     read_session,
     read_session_start,
     read_session_story,
-    read_tool_use,
 )
 from remembrancer.actors.store.records.space import Space, shown_to
 from remembrancer.actors.store.records.sqlite_file import Query, encode_json
@@ -94,7 +92,7 @@ class SqliteBackground:
                            AND NOT EXISTS (SELECT 1 FROM memory_entities WHERE entity = number)""",
                         (before,),
                     )
-                    return Upkeep(_maintenance(query).done_at, orphans, 0 if edit is None else _prunable(query, edit))
+                    return Upkeep(orphans, 0 if edit is None else _prunable(query, edit))
                 case ReadSession(session_id=session_id):
                     return _session_read(query, session_id)
             raise TypeError(request)
@@ -349,13 +347,12 @@ def _entity_edges(query: Query, after: int) -> EntityEdges:
 
 
 def _session_read(query: Query, session_id: str) -> SessionRead:
-    """A session's entry, and how much there was of it."""
+    """A session's entry, and how much of it was promoted."""
     ((promoted,),) = query(
         "SELECT count(*) FROM promotion_log WHERE space = @SPACE AND source_session = ? AND from_scope = 'session'",
         (session_id,),
     )
-    entry, tools = read_session(query, session_id), read_tool_use(query, session_id)
-    return SessionRead(entry, count_turns(query, session_id), tools, promoted)
+    return SessionRead(read_session(query, session_id), promoted)
 
 
 KEPT_VERSIONS: Final = 100

@@ -9,9 +9,8 @@ import msgspec
 import numpy as np
 
 from remembrancer.actors.store.records.contract import PassageVectors, Vectors
-from remembrancer.actors.store.records.space import shown_to
 from remembrancer.actors.store.records.sqlite_file import Query, encode_json
-from remembrancer.protocol.consolidation import FindNear, Material, MemoriesRead, ReadMemories
+from remembrancer.protocol.consolidation import Material, MemoriesRead, ReadMemories
 from remembrancer.protocol.writes import EntityRef
 
 MOST_AT_ONCE: Final = 1000
@@ -59,8 +58,7 @@ def read_materials(query: Query, request: ReadMemories, model: str | None) -> Me
         )
         for row in page
     )
-    dimensions = len(next(iter(vectors.values()))) // 4 if vectors else 0
-    return MemoriesRead(memories, len(rows) > limit, dimensions)
+    return MemoriesRead(memories, len(rows) > limit)
 
 
 def _wanted(request: ReadMemories, model: str | None) -> tuple[list[str], list[object]]:
@@ -115,30 +113,6 @@ def read_materials_of(query: Query, numbers: Sequence[int]) -> MemoriesRead:
     sources = _read_sources(query, [row[0] for row in rows if row[18]])
     found = (_material(row, entities.get(row[0], ()), b"", sources.get(row[0], ())) for row in rows)
     return MemoriesRead(tuple(found), more=False)
-
-
-def read_eligible(query: Query, request: FindNear, limit: int) -> list[int] | None:
-    """Numbers of the memories that a search may find; None when there are more than `limit`.
-
-    A session's memories are found only by its id.
-    """
-    clauses = [
-        "m.space = @SPACE AND m.forgotten_at IS NULL",
-        "m.scope IN (SELECT value FROM json_each(?))",
-        shown_to(),
-    ]
-    arguments: list[object] = [_listed(request.scopes), request.session_id]
-    if request.scopes == ("session",):  # said so plainly that the index of sessions is used
-        clauses.append("m.scope = 'session' AND m.session_id = ?")
-        arguments.append(request.session_id)
-    if request.statuses:
-        clauses.append("m.status IN (SELECT value FROM json_each(?))")
-        arguments.append(_listed(request.statuses))
-    rows = query(
-        f"SELECT m.number FROM memories AS m WHERE {' AND '.join(clauses)} LIMIT ?",  # noqa: S608 - fixed clauses
-        (*arguments, limit + 1),
-    )
-    return None if len(rows) > limit else [row[0] for row in rows]
 
 
 def mean_vectors(passages: PassageVectors) -> tuple[list[int], Vectors]:

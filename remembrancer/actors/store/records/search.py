@@ -21,13 +21,11 @@ from remembrancer.actors.store.records.contract import (
     Sizes,
     Survey,
 )
-from remembrancer.actors.store.records.materials import read_eligible
 from remembrancer.actors.store.records.memory_rows import DECODERS, known_as_of, read_memory, read_related
 from remembrancer.actors.store.records.space import Space, shown_to, visible
 from remembrancer.actors.store.records.sqlite_file import Query, padded, places_for
 from remembrancer.memory.changes import is_visible
 from remembrancer.memory.replacement import PROBABLE
-from remembrancer.protocol.consolidation import FindNear
 from remembrancer.protocol.kinds import MEMORY_TYPES, SCOPES
 from remembrancer.protocol.reads import Counts, LinkedMemory, ListedMemory, Order
 
@@ -163,10 +161,8 @@ class SqliteSearch(SqliteWords):
             own if len(own) <= limit else None,
         )
 
-    def matching(self, filters: Filters | FindNear, limit: int) -> list[int] | None:
+    def matching(self, filters: Filters, limit: int) -> list[int] | None:
         """Numbers of all memories that pass the filters; None when there are more than `limit`."""
-        if isinstance(filters, FindNear):
-            return self._file.read_together(lambda query: read_eligible(query, filters, limit))
 
         def read(query: Query) -> list[int] | None:
             timed = filters.after is not None or filters.before is not None

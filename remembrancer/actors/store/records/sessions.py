@@ -14,7 +14,6 @@ from remembrancer.actors.store.records.space import SpaceConnection
 from remembrancer.actors.store.records.sqlite_file import Query, encode_json
 from remembrancer.memory.edits import SessionDeeds
 from remembrancer.memory.names import name_key
-from remembrancer.protocol.consolidation import ToolUse
 from remembrancer.protocol.kinds import MEMORY_TYPES, SCOPES, SESSION_RECORD
 from remembrancer.protocol.reads import EarlierSession, SessionDescription
 from remembrancer.protocol.runs import Topic
@@ -135,16 +134,6 @@ def count_turns(query: Query, session_id: str) -> int:
     """The number of turns of a session."""
     ((count,),) = query("SELECT count(*) FROM turns WHERE space = @SPACE AND session_id = ?", (session_id,))
     return int(count)
-
-
-def read_tool_use(query: Query, session_id: str) -> tuple[ToolUse, ...]:
-    """The tools that a session called, the most used first."""
-    rows = query(
-        """SELECT tool_name, count(*) AS calls, sum(success) FROM tool_calls WHERE space = @SPACE AND session_id = ?
-           GROUP BY tool_name ORDER BY calls DESC, tool_name""",
-        (session_id,),
-    )
-    return tuple(ToolUse(*row) for row in rows)
 
 
 TOPICS: Final = 10

@@ -14,6 +14,7 @@ from remembrancer.actors.store.vectors.exact_vectors import IndexLost, SpaceVect
 from remembrancer.memory.ranking import NEAR_DUPLICATE_COSINE, on_the_scale
 from remembrancer.protocol.consolidation import FindNear, Material
 from remembrancer.protocol.errors import InvalidInput
+from remembrancer.protocol.reads import Filters
 
 LOOKED_AT: Final = 16
 """Memories near one that are looked at: itself, and others."""
@@ -71,7 +72,8 @@ def find_near(
     if not request.rows:
         return ()
     queries = _rows_of(request)
-    numbers: Sequence[int] = records.matching(request, EVERY) or ()
+    filters = Filters("", scopes=("user" if request.project is None else "project",))
+    numbers: Sequence[int] = records.matching(filters, EVERY) or ()
     if vectors is not None and len(numbers) > EXACT_UP_TO:
         try:
             near = vectors.nearest_each(queries, max(LEAST_HITS, 4 * request.limit), numbers)
@@ -81,9 +83,11 @@ def find_near(
             least = request.min_cosine - SLACK
             numbers = sorted({memory for found in near for memory, cosine in found.items() if cosine >= least})
     best = _nearest(records, model, queries, numbers, request)
-    numbers = sorted({number for row in best for number, _ in row})
-    materials = {each.number: each for each in records.materials(numbers).memories}
-    return tuple(tuple((materials[number], cosine) for number, cosine in row if number in materials) for row in best)
+    found = records.materials(sorted({number for row in best for number, _ in row})).memories
+    active = {each.number: each for each in found if each.status == "active"}
+    return tuple(
+        tuple([(active[number], cosine) for number, cosine in row if number in active][: request.limit]) for row in best
+    )
 
 
 def _rows_of(request: FindNear) -> Vectors:
@@ -110,5 +114,5 @@ def _nearest(
         for row, cosines in enumerate(queries @ means.T):
             near = np.flatnonzero(cosines >= request.min_cosine)
             together = [*best[row], *((memories[place], float(cosines[place])) for place in near)]
-            best[row] = sorted(together, key=lambda pair: (-pair[1], pair[0]))[: request.limit]
+            best[row] = sorted(together, key=lambda pair: (-pair[1], pair[0]))[: max(LEAST_HITS, 4 * request.limit)]
     return best
