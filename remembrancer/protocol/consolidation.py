@@ -113,6 +113,10 @@ class NotePresence(msgspec.Struct, frozen=True, tag=True):
     """The roots of the working trees that they are in."""
 
 
+class NoJob(msgspec.Struct, frozen=True, tag=True):
+    """There is nothing to do: ask again."""
+
+
 class SessionEndJob(msgspec.Struct, frozen=True, tag=True):
     """A session has ended: promote, consolidate, and write its summary. Ends with a `CloseSession`."""
 
@@ -160,8 +164,8 @@ class ReflectJob(msgspec.Struct, frozen=True, tag=True):
 Work = SessionEndJob | PromoteJob | ConsolidateJob | MaintainJob | ReflectJob
 
 
-class AwaitJob(Request[Work | None], frozen=True):
-    """Consolidator to store: what is to be done? Answered with None at the latest when the deadline comes.
+class AwaitJob(Request[NoJob | Work], frozen=True):
+    """Consolidator to store: what is to be done? There is an answer when the deadline comes at the latest.
 
     `sort` limits what is handed out (None: anything): whoever asks for a sort has no job of that sort any more.
     """

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 import anyio
 
-from remembrancer.protocol.consolidation import AwaitJob, JobReport, SessionEndJob
+from remembrancer.protocol.consolidation import AwaitJob, JobReport, NoJob, SessionEndJob
 from remembrancer.protocol.control import PeerGone
 from remembrancer.protocol.ids import new_ulid
 from remembrancer.protocol.paths import RuntimePaths
@@ -47,7 +47,7 @@ class Consolidator:
         await self._report_done(done)
         while True:
             answer = await self.ask(AwaitJob())
-            if answer is not None:
+            if not isinstance(answer, NoJob):
                 assert isinstance(answer, kind), answer
                 return answer
             assert time.monotonic() < give_up_at, "no job came"
@@ -55,7 +55,7 @@ class Consolidator:
     async def no_job(self, *done: int) -> None:
         """There is nothing to do now: not even when the store, which looks often, has looked once more."""
         await self._report_done(done)
-        assert await self.ask(AwaitJob(), timeout_s=1.0) is None
+        assert await self.ask(AwaitJob(), timeout_s=1.0) == NoJob()
 
     async def _report_done(self, done: Sequence[int]) -> None:
         assert await self.dealer.wait_connected(PATIENCE_S)

@@ -21,6 +21,7 @@ from remembrancer.protocol.consolidation import (
     JobReport,
     Maintain,
     MaintainJob,
+    NoJob,
     NotePresence,
     PromoteJob,
     ReadEntityEdges,
@@ -392,7 +393,7 @@ async def test_when_the_consolidator_has_failed_requests_are_refused_until_one_c
     with pytest.raises(ConsolidatorUnavailable, match="SIGKILL"):
         await rig.gateway.ask(REFLECT)
     async with Consolidator(rig.home) as consolidator:
-        assert await consolidator.ask(AwaitJob(), timeout_s=1.0) is None
+        assert await consolidator.ask(AwaitJob(), timeout_s=1.0) == NoJob()
         asked = asyncio.create_task(rig.gateway.ask(REFLECT))
         job = await consolidator.job(ReflectJob)
         await consolidator.report(JobReport(job.job_id, answer=REFLECTED))
@@ -447,7 +448,7 @@ async def test_a_store_that_stops_lets_the_consolidator_go(rig: StoreRig) -> Non
         waiting = asyncio.create_task(consolidator.ask(AwaitJob(), timeout_s=10.0))
         await rig.gateway.describe()
         assert await rig.stop() == 0
-        assert await waiting is None
+        assert await waiting == NoJob()
 
 
 async def test_accesses_are_counted_whoever_saw_it_and_uses_by_the_sessions_that_used_it(

@@ -184,7 +184,7 @@ async def test_without_any_worker_for_a_while_the_error_says_so_until_one_is_hea
     paths = RuntimePaths(home)
     committer = Committer()
     files = MemoryFiles(paths, committer, time.time, limit_bytes=None, on_open=lambda _: None)
-    index = VectorSpaces(paths.vectors, committer, exact_up_to=0, busy=lambda: False)
+    index = VectorSpaces(paths.vectors, committer, files.embedded, exact_up_to=0, busy=lambda: False)
     worker = Peer(b"", "embedder-1", "one")
 
     with closing(Readers()) as readers:

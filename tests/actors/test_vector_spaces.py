@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
+from typing import Protocol
 
 import anyio
 import pytest
@@ -28,7 +29,12 @@ from tests.operations import PROJECT, REQUESTED_AT, SESSION, memory_id_of, store
 from tests.patience import PATIENCE_S, until
 
 pytestmark = pytest.mark.anyio
-Tended = Callable[[Records, int], AbstractAsyncContextManager[VectorSpaces]]
+
+
+class Tended(Protocol):
+    def __call__(self, *records: Records, exact_up_to: int) -> AbstractAsyncContextManager[VectorSpaces]: ...
+
+
 TEXTS = ("the lantern stands in the harbour by the mole", "the lantern stands in the harbour by the mole today")
 
 
@@ -45,9 +51,10 @@ async def tended(tmp_path: Path) -> AsyncIterator[Tended]:
     committer = Committer()
 
     @asynccontextmanager
-    async def manage(records: Records, exact_up_to: int) -> AsyncIterator[VectorSpaces]:
-        spaces = VectorSpaces(tmp_path / "vectors", committer, exact_up_to=exact_up_to, busy=lambda: False)
-        spaces.use_models([IDENTITY], IDENTITY, [records])
+    async def manage(*records: Records, exact_up_to: int) -> AsyncIterator[VectorSpaces]:
+        folder = tmp_path / "vectors"
+        spaces = VectorSpaces(folder, committer, lambda: records, exact_up_to=exact_up_to, busy=lambda: False)
+        spaces.use_models([IDENTITY], IDENTITY)
         running = asyncio.ensure_future(spaces.run())
         try:
             yield spaces
@@ -96,7 +103,7 @@ async def test_a_large_file_moves_to_chroma_and_back_and_leaves_nothing_there(
 ) -> None:
     on_disk = tmp_path / "vectors" / "chroma.sqlite3"
     embed(records, chronicle(0, 20))
-    async with tended(records, 20) as spaces:
+    async with tended(records, exact_up_to=20) as spaces:
         assert finds(spaces, records, chronicle(0, 20))
         assert not on_disk.exists()
         embed(records, chronicle(20, 1))
@@ -104,10 +111,10 @@ async def test_a_large_file_moves_to_chroma_and_back_and_leaves_nothing_there(
         spaces.note_kept(records.name)
         await until(lambda: is_in(ChromaVectors, spaces, records))
         assert finds(spaces, records, chronicle(0, 21))
-    async with tended(records, 20) as spaces:
+    async with tended(records, exact_up_to=20) as spaces:
         await until(lambda: finds(spaces, records, chronicle(0, 21)))
         assert is_in(ChromaVectors, spaces, records), "which is compared at a start, and not made anew"
-    async with tended(records, 1000) as spaces:
+    async with tended(records, exact_up_to=1000) as spaces:
         assert is_in(ExactVectors, spaces, records)
         assert finds(spaces, records, chronicle(0, 21))
         await until(lambda: not on_disk.parent.exists())
@@ -121,7 +128,7 @@ async def test_what_a_chroma_has_left_that_is_not_installed_any_more_is_deleted(
     left.mkdir()
     (left / "chroma.sqlite3").write_bytes(b"of release 0.2.0")
     embed(records, chronicle(0, 3))
-    async with tended(records, 0) as spaces:
+    async with tended(records, exact_up_to=0) as spaces:
         await until(lambda: not left.exists())
         assert finds(spaces, records, chronicle(0, 3)), "however many there are"
 
@@ -131,10 +138,16 @@ async def test_a_server_without_chroma_is_said_and_vectors_are_searched_in_memor
 ) -> None:
     committer = Committer()
     spaces = VectorSpaces(
-        tmp_path / "vectors", committer, exact_up_to=0, busy=lambda: False, server=Server("x"), with_chroma=False
+        tmp_path / "vectors",
+        committer,
+        lambda: [records],
+        exact_up_to=0,
+        busy=lambda: False,
+        server=Server("x"),
+        with_chroma=False,
     )
     embed(records, chronicle(0, 3))
-    spaces.use_models([IDENTITY], IDENTITY, [records])
+    spaces.use_models([IDENTITY], IDENTITY)
     assert spaces.error == NOT_INSTALLED
     assert finds(spaces, records, chronicle(0, 3))
     await spaces.aclose()
@@ -149,7 +162,7 @@ async def test_near_duplicates_are_found_while_upkeep_takes_long(records: Record
         loop.call_soon_threadsafe(started.set)
         may_go_on.wait()
 
-    async with tended(records, 1000) as spaces:
+    async with tended(records, exact_up_to=1000) as spaces:
         waiting = asyncio.ensure_future(spaces._on_thread(take_long))
         try:
             with anyio.fail_after(PATIENCE_S), ThreadPoolExecutor(1) as threads:
@@ -168,7 +181,7 @@ async def test_near_duplicates_are_found_by_themselves_and_not_compared_again_af
 ) -> None:
     numbers = embed(records, [*chronicle(0, 100), *TEXTS])
     last = records.extent(IDENTITY.key)[1]
-    async with tended(records, 1000) as spaces:
+    async with tended(records, exact_up_to=1000) as spaces:
         await until(lambda: spaces._compared.get(records.name) == last)
         first = memory_id_of(store_operation(TEXTS[0], ""))
         assert near_duplicates(records, numbers[-1], SESSION) == (first,)
@@ -181,8 +194,7 @@ async def test_vectors_are_freed_when_nobody_searches_or_when_they_are_too_many(
     other = Records(SqliteFile(tmp_path / "other.db"), "p_other", lambda: REQUESTED_AT)
     for each in (records, other):
         embed(each, chronicle(0, 10))
-    async with tended(records, 1000) as spaces:
-        spaces.adopt(other)
+    async with tended(records, other, exact_up_to=1000) as spaces:
 
         def held() -> list[bool]:
             found = [spaces.searchable(each.name) for each in (records, other)]

@@ -28,6 +28,7 @@ from remembrancer.protocol.consolidation import (
     JobSort,
     Maintained,
     MaintainJob,
+    NoJob,
     PromoteJob,
     Reflected,
     ReflectJob,
@@ -110,7 +111,7 @@ class JobLoop:
     async def _work(self, sort: JobSort) -> None:
         while True:
             job = await self._store.await_news(lambda: AwaitJob(sort), POLL_S)
-            if job is not None:
+            if not isinstance(job, NoJob):
                 await self._carry_out(job)
 
     async def _carry_out(self, job: Work) -> None:

@@ -138,6 +138,7 @@ class StoreActor(Actor):
         self._vectors = VectorSpaces(
             paths.vectors,
             self._committer,
+            self._files.embedded,
             exact_up_to=settings.exact_search_passages,
             busy=self._is_busy,
             judge=replaced.judge,
@@ -373,11 +374,11 @@ class StoreActor(Actor):
         if records.name == USER:
             self._scheduler.read_state()
         self._jobs.finder.mark(records.name)
-        self._vectors.adopt(records)
+        self._vectors.note_kept(records.name, 0)
         self._scheduler.wake()
 
     def _index_opened(self, index: EmbeddedTexts) -> None:
-        self._vectors.adopt(index)
+        self._vectors.note_kept(index.name, 0)
         self._scheduler.texts_opened()
 
     async def _open_projects(self) -> None:

@@ -36,6 +36,7 @@ from remembrancer.protocol.consolidation import (
     MaintainJob,
     MaterialRequest,
     MemoriesRead,
+    NoJob,
     NotePresence,
     ReadEntityEdges,
     ReadMemories,
@@ -243,7 +244,7 @@ class JobHandlers:
         self._wake()
         return asked
 
-    async def _await_job(self, request: AwaitJob, context: RequestContext) -> Work | None:
+    async def _await_job(self, request: AwaitJob, context: RequestContext) -> NoJob | Work:
         context.undelivered = lambda: self._release(context.peer.incarnation)
         incarnation, question = context.peer.incarnation, context.envelope.message_id
         if not self._is_off:
@@ -260,7 +261,7 @@ class JobHandlers:
             news = self._news
             with anyio.move_on_after(left_s):
                 await news.wait()
-        return None
+        return NoJob()
 
     def _next_job(self, incarnation: str, sort: JobSort | None) -> Work | None:
         now = time.monotonic()

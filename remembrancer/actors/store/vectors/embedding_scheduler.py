@@ -296,7 +296,7 @@ class EmbeddingScheduler:
                 self._questions.worker_gone(worker)
         active = state.active.identity if state.active else self._works[0].identity
         identities = [work.identity for work in self._works if work.identity is not None]
-        self._vectors.use_models(identities, active, self._files.embedded())
+        self._vectors.use_models(identities, active)
         if (following := self._next) is not None and not state.total:
             self._state = msgspec.structs.replace(state, total=self._pending(following))
         self._note_answering()

@@ -1,4 +1,4 @@
-"""The vectors of all open files under each model: searched in memory; those of large files in Chroma, if it is there.
+"""The vectors of all texts under each model: searched in memory; those of large spaces in Chroma, if it is there.
 
 Beside the searches, on a thread of its own, near-duplicates are looked for, Chroma is kept up to date, and vectors that
 nobody searches are freed. Whatever becomes of Chroma, the records are untouched and keyword search goes on.
@@ -57,10 +57,11 @@ logger = logging.getLogger(__name__)
 
 
 class VectorSpaces:
-    """Belongs to one event loop. `busy` says whether there is something better to do than upkeep. `judge` gives
-    the links that memories near each other are to have besides those between near-duplicates.
+    """Belongs to one event loop. `texts` are all texts that are open: spaces, and indexes of files. `busy` says whether
+    there is something better to do than upkeep. `judge` gives the links that memories near each other are to have
+    besides those between near-duplicates.
 
-    A file of more than `exact_up_to` passages has its vectors in Chroma, if that is installed: in `folder`, or on a
+    Texts with more than `exact_up_to` passages have their vectors in Chroma, if that is installed: in `folder`, or on a
     server.
     """
 
@@ -68,6 +69,7 @@ class VectorSpaces:
         self,
         folder: Path,
         committer: Committer,
+        texts: Callable[[], Sequence[EmbeddedTexts]],
         *,
         exact_up_to: int,
         busy: Callable[[], bool],
@@ -77,6 +79,7 @@ class VectorSpaces:
     ) -> None:
         self._folder = folder
         self._committer = committer
+        self._texts = texts
         self._exact_up_to = exact_up_to
         self._busy = busy
         self._judge = judge
@@ -86,14 +89,12 @@ class VectorSpaces:
         self._models: dict[str, ModelIdentity] = {}
         self._active: str | None = None
         self._scales: dict[str, CosineScale] = {}
-        self._files: dict[tuple[str, str], SpaceVectors] = {}
-        """By file and model."""
+        self._spaces: dict[tuple[str, str], SpaceVectors] = {}
+        """By the name of the texts and the model."""
         self._compared: dict[str, int] = {}
-        """By file, up to which passage of the active model near-duplicates have been looked for."""
-        self._noted: dict[str, int] = {}
-        """And what the records know of it."""
+        """By the name of the texts, up to which passage of the active model near-duplicates have been looked for."""
         self._uncompared: dict[str, int] = {}
-        """The files that may have passages beyond that, and of how many memories at most."""
+        """The texts that may have passages beyond that, and of how many memories at most."""
         self._chroma: Chroma | None = None
         self._times_away = 0
         self._reach_at = 0.0
@@ -102,26 +103,35 @@ class VectorSpaces:
         self.error: str | None = None if server is None or self._with_chroma else NOT_INSTALLED
 
     def is_whole(self, model: str | None) -> bool:
-        """True if every open file can be searched whole by that model's vectors."""
-        return all(file.ready for file in self._files.values() if file.model == model)
+        """True if all that is open can be searched whole by that model's vectors."""
+        return model is None or all(self._ready(texts, model) is not None for texts in self._texts())
 
     def searchable(self, name: str, model: str | None = None) -> SpaceVectors | None:
-        """The vectors of a file (None: of the active model), when all of them can be found."""
-        file = self._files.get((name, model or self._active or ""))
-        return file if file is not None and file.ready else None
+        """The vectors of texts (None: of the active model), when all of them can be found."""
+        model = model or self._active
+        texts = next((each for each in self._texts() if each.name == name), None)
+        return None if texts is None or model not in self._models else self._ready(texts, model)
 
-    def adopt(self, records: EmbeddedTexts) -> None:
-        """Search this file too."""
-        for key in self._models:
-            if (records.name, key) not in self._files:
-                try:
-                    self._files[records.name, key] = self._begun(records, key)
-                except RemembrancerError as error:
-                    logger.warning("a file is not searched", extra={"file": records.name, "reason": error.message})
-        self.note_kept(records.name, 0)
+    def _ready(self, texts: EmbeddedTexts, model: str) -> SpaceVectors | None:
+        try:
+            vectors = self._vectors_of(texts, model)
+        except RemembrancerError as error:
+            logger.warning("vectors are not searched", extra={"file": texts.name, "reason": error.message})
+            return None
+        return vectors if vectors.ready else None
+
+    def _vectors_of(self, texts: EmbeddedTexts, model: str) -> SpaceVectors:
+        place = (texts.name, model)
+        vectors = self._spaces.get(place)
+        if vectors is None or vectors.records is not texts:
+            is_large = self._with_chroma and texts.extent(model)[0] > self._exact_up_to
+            kind = ChromaVectors if is_large else ExactVectors
+            vectors = self._spaces[place] = kind(texts, model, self._scales.get(model, CALIBRATED))
+        return vectors
 
     def note_kept(self, name: str, count: int = MANY) -> None:
-        """New vectors of so many memories are in a file's records: what is near these may be found."""
+        """New vectors of so many memories are in the records (0: it is not known whether there are any): what is near
+        these may be found."""
         self._uncompared[name] = self._uncompared.get(name, 0) + count
         self._wake.set()
 
@@ -131,29 +141,24 @@ class VectorSpaces:
         if keeps:
             scale = self._scales.get(model, scale)
         self._scales[model] = scale
-        for file in self._files.values():
-            if file.model == model:
-                file.scale = scale
+        for vectors in self._spaces.values():
+            if vectors.model == model:
+                vectors.scale = scale
 
-    def use_models(
-        self, models: Sequence[ModelIdentity], active: ModelIdentity | None, files: Sequence[EmbeddedTexts]
-    ) -> None:
+    def use_models(self, models: Sequence[ModelIdentity], active: ModelIdentity | None) -> None:
         """Keep the vectors of these models searchable. By those of the active one near-duplicates are looked for."""
         self._models = {model.key: model for model in models}
         if self._active != (active.key if active else None):
             self._active = active.key if active else None
             self._compared.clear()
-            self._noted.clear()
-        self._files = {place: file for place, file in self._files.items() if file.model in self._models}
-        for records in files:
-            self.adopt(records)
-        self._wake.set()
+        self._spaces = {place: vectors for place, vectors in self._spaces.items() if vectors.model in self._models}
+        for texts in self._texts():
+            self.note_kept(texts.name, 0)
 
     def forget(self, name: str) -> None:
-        """This file is not to be searched any more: it is gone, or is another one from now on."""
-        self._files = {place: file for place, file in self._files.items() if place[0] != name}
+        """These texts are gone, or are others from now on."""
+        self._spaces = {place: vectors for place, vectors in self._spaces.items() if place[0] != name}
         self._compared.pop(name, None)
-        self._noted.pop(name, None)
 
     def nudge(self) -> None:
         """Something may have changed: look."""
@@ -188,24 +193,26 @@ class VectorSpaces:
             elif self._server is None and self._folder.exists():  # of Chroma, which is not installed any more
                 await self._on_thread(partial(shutil.rmtree, self._folder, ignore_errors=True))
             self.free_idle()
-            in_chroma = any(isinstance(each, ChromaVectors) for each in self._files.values())
+            in_chroma = any(isinstance(each, ChromaVectors) for each in self._spaces.values())
             is_waiting = in_chroma or self._uncompared or self.error
             with anyio.move_on_after(CHECK_INTERVAL_S if is_waiting else IDLE_S / 10):
                 await self._wake.wait()
 
     def free_idle(self, idle_s: float = IDLE_S, most_bytes: int = MOST_BYTES) -> None:
         """Free vectors that nobody has searched for so long, and of more than so many bytes those searched first."""
-        exact = (file for file in self._files.values() if isinstance(file, ExactVectors))
+        exact = (vectors for vectors in self._spaces.values() if isinstance(vectors, ExactVectors))
         now, total = time.monotonic(), 0
-        for place, file in enumerate(sorted(exact, key=lambda file: -file.used_at)):
-            total += file.size_bytes
-            if file.size_bytes and (now - file.used_at >= idle_s or (place and total > most_bytes)):
-                file.free()
+        for place, vectors in enumerate(sorted(exact, key=lambda each: -each.used_at)):
+            total += vectors.size_bytes
+            if vectors.size_bytes and (now - vectors.used_at >= idle_s or (place and total > most_bytes)):
+                vectors.free()
 
     async def note_compared(self) -> None:
         """Let the next start know what has been compared."""
-        for name in list(self._compared):
-            await self._note_compared(name, 1)
+        for texts in self._texts():
+            compared = self._compared.get(texts.name, 0)
+            if self._active is not None and compared > texts.compared(self._active):
+                await self._committer.run(texts.name, partial(texts.note_compared, self._active, compared))
 
     async def aclose(self) -> None:
         """Stop, and close Chroma. May be called twice."""
@@ -213,7 +220,7 @@ class VectorSpaces:
             return
         self._closing = True
         self._wake.set()
-        self._files = {}
+        self._spaces = {}
         await asyncio.get_running_loop().run_in_executor(self._thread, self._close_chroma)
         self._thread.shutdown(wait=False)
 
@@ -237,9 +244,9 @@ class VectorSpaces:
     async def _compare(self, file: SpaceVectors) -> bool:
         """Look for near-duplicates among the next passages that were not compared yet. True if there may be more."""
         name, records = file.records.name, file.records
-        if name not in self._compared:
-            self._noted[name] = self._compared[name] = await self._on_thread(partial(records.compared, file.model))
-        after = self._compared[name]
+        after = self._compared.get(name)
+        if after is None:
+            after = self._compared[name] = await self._on_thread(partial(records.compared, file.model))
 
         def fresh() -> PassageVectors:
             return records.passages(PassageFilter(file.model, after=after, limit=COMPARED_AT_ONCE))
@@ -249,8 +256,10 @@ class VectorSpaces:
         numbers = await self._link(file, fresh, self._thread)
         if numbers:
             self._compared[name] = numbers[-1]
-            await self._note_compared(name, COMPARED_AT_ONCE)
-        return len(numbers) == COMPARED_AT_ONCE
+        if len(numbers) < COMPARED_AT_ONCE:
+            return False
+        await self._committer.run(name, partial(records.note_compared, file.model, numbers[-1]))
+        return True
 
     async def _link(self, file: SpaceVectors, read: Callable[[], PassageVectors], threads: Executor) -> list[int]:
         """Note the near-duplicates of what `read` returns. Returns the numbers of these passages."""
@@ -265,33 +274,19 @@ class VectorSpaces:
             await self._committer.run(file.records.name, lambda: file.records.link_similar(links))
         return passages.numbers
 
-    async def _note_compared(self, name: str, least: int) -> None:
-        """Keep in the records how far comparing has come, if that is at least so many passages further."""
-        file, compared = self._files.get((name, self._active or "")), self._compared.get(name, 0)
-        if file is not None and compared - self._noted.get(name, compared) >= least:
-            await self._committer.run(name, partial(file.records.note_compared, file.model, compared))
-            self._noted[name] = compared
-
     # --- Chroma.
-
-    def _begun(self, records: EmbeddedTexts, model: str) -> SpaceVectors:
-        scale = self._scales.get(model, CALIBRATED)
-        if self._with_chroma and records.extent(model)[0] > self._exact_up_to:
-            return ChromaVectors(records, model, scale)
-        return ExactVectors(records, model, scale)
 
     async def _tend(self) -> None:
         """Keep Chroma up to date."""
         if time.monotonic() < self._reach_at:
             return
         try:
-            for place, file in list(self._files.items()):
-                if self._files.get(place) is not file:
-                    continue
-                try:
-                    await self._tend_file(place, file)
-                except RemembrancerError as error:
-                    logger.warning("a file waits", extra={"file": place[0], "reason": error.message})
+            for texts in self._texts():
+                for model in list(self._models):
+                    try:
+                        await self._tend_texts(texts, model)
+                    except RemembrancerError as error:
+                        logger.warning("vectors wait", extra={"file": texts.name, "reason": error.message})
             await self._on_thread(self._drop_left)
         except (IndexLost, OSError) as error:
             logger.warning("the vectors of large files cannot be searched", extra={"reason": str(error)})
@@ -302,16 +297,17 @@ class VectorSpaces:
         else:
             self.error, self._times_away = None, 0
 
-    async def _tend_file(self, place: tuple[str, str], file: SpaceVectors) -> None:
-        if isinstance(file, ExactVectors):
-            if max(file.count, file.records.extent(file.model)[0]) <= self._exact_up_to:
+    async def _tend_texts(self, texts: EmbeddedTexts, model: str) -> None:
+        vectors = self._vectors_of(texts, model)
+        if isinstance(vectors, ExactVectors):
+            if max(vectors.count, texts.extent(model)[0]) <= self._exact_up_to:
                 return
-            file = ChromaVectors(file.records, file.model, file.scale)
-        assert isinstance(file, ChromaVectors)
-        await self._on_thread(partial(self._move, file))
-        if self._files.get(place) is not None and file.ready:
-            file.scale = self._scales.get(file.model, CALIBRATED)
-            self._files[place] = file
+            vectors = ChromaVectors(texts, model)
+        assert isinstance(vectors, ChromaVectors)
+        await self._on_thread(partial(self._move, vectors))
+        if vectors.ready and not self._closing and model in self._models:
+            vectors.scale = self._scales.get(model, CALIBRATED)
+            self._spaces[texts.name, model] = vectors
 
     def _move(self, file: ChromaVectors) -> None:
         """Bring a file's collection to what the records have. On the upkeep's thread. Raises `IndexLost`."""
@@ -335,14 +331,14 @@ class VectorSpaces:
         """Delete the collections of models that are not needed any more and of files that are searched in memory now:
         nothing erased may stay there. On the upkeep's thread. Raises `IndexLost`."""
         in_chroma = {
-            f"{file.records.name}.{file.model}" for file in self._files.values() if not isinstance(file, ExactVectors)
+            f"{each.records.name}.{each.model}" for each in self._spaces.values() if isinstance(each, ChromaVectors)
         }
-        open_files = {name for name, _ in self._files}
+        open_texts = {texts.name for texts in self._texts()}
         if not in_chroma and self._chroma is None and not self._folder.exists():
             return
         chroma = self._opened()
         for name in chroma.names():
-            if name not in in_chroma and any(name.startswith(f"{each}.") for each in open_files):
+            if name not in in_chroma and any(name.startswith(f"{each}.") for each in open_texts):
                 chroma.delete(name)
         if not in_chroma and self._server is None and not chroma.names():
             self._close_chroma()
@@ -350,9 +346,9 @@ class VectorSpaces:
 
     def _give_up(self, error: Exception) -> None:
         """Do without Chroma until it is tried again. What a server holds is not thrown away because a line was cut."""
-        for file in self._files.values():
-            if isinstance(file, ChromaVectors):
-                file.detach()
+        for vectors in self._spaces.values():
+            if isinstance(vectors, ChromaVectors):
+                vectors.detach()
         if isinstance(error, IndexAway):
             self._close_chroma()
         elif self._chroma is not None:
