@@ -9,17 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remembrancer.actors.consolidator.derived_memories import derived_parts, plan_summaries
+from remembrancer.actors.consolidator.derived_memories import plan_summaries
 from remembrancer.actors.consolidator.promoting import Near, PromotionPlan, plan_promotions
 from remembrancer.actors.consolidator.session_end import promoted_of
-from remembrancer.actors.consolidator.store_connection import Group, Head, parts_of
+from remembrancer.actors.consolidator.store_connection import Group, packed
 from remembrancer.memory.promotion import DEFAULT_PROMOTION
 from remembrancer.protocol.consolidation import Material
-from remembrancer.protocol.runs import AddLink, ApplyRun, LogPromotion, ReviseMemory
+from remembrancer.protocol.runs import AddLink, LogPromotion, ReviseMemory
 from remembrancer.protocol.writes import EntityRef
-from tests.pure.consolidator_world import NOW, SESSION, carried_out, contents, direction, material, materials
-
-HEAD = Head("run", "project", "session_end", "promote", SESSION)
+from tests.pure.consolidator_world import NOW, carried_out, contents, direction, material, materials
 
 
 def strong(number: int, content: str, **fields: Any) -> Material:
@@ -163,12 +161,7 @@ def test_what_was_promoted_is_not_promoted_again(memories: list[Material]) -> No
 
 @given(materials())
 def test_the_same_memories_make_the_same_parts_in_whatever_order_they_come(memories: list[Material]) -> None:
-    def parts(given_memories: list[Material]) -> list[ApplyRun]:
-        promotions = plan(given_memories)
-        left = [memory for memory in given_memories if memory.id not in promotions.changed]
-        return [*parts_of(HEAD, promotions.groups), *derived_parts(HEAD, plan_summaries(left, NOW))]
-
-    assert parts(memories) == parts(list(reversed(memories)))
+    assert packed(end_of(memories)) == packed(end_of(list(reversed(memories))))
 
 
 def seen_by_the_next(memories: list[Material]) -> set[str]:

@@ -13,12 +13,11 @@ from remembrancer.actors.consolidator.derived_memories import (
     LONGEST_SOURCE,
     SUMMARY_CHARACTERS,
     Derived,
-    derived_parts,
     name_of,
     plan_patterns,
     plan_summaries,
 )
-from remembrancer.actors.consolidator.store_connection import PART_EDITS, Head
+from remembrancer.actors.consolidator.store_connection import PART_EDITS, packed
 from remembrancer.protocol.consolidation import Material
 from remembrancer.protocol.runs import AddLink, AddMemory, ReviseMemory
 from remembrancer.protocol.writes import EntityRef, ProjectRef
@@ -152,18 +151,13 @@ def test_a_project_is_called_after_its_directory() -> None:
 
 
 @given(materials(kind="observation"))
-def test_a_group_is_never_divided_and_the_log_names_each_source_once(memories: list[Material]) -> None:
+def test_a_group_is_never_divided(memories: list[Material]) -> None:
     made = summed_up(memories) * 20
-    parts = derived_parts(Head("run", "project", "consolidation", "summarize_cluster"), made)
-    assert [edit for part in parts for edit in part.edits] == [edit for each in made for edit in each.group]
-    assert [part.part for part in parts] == list(range(len(parts)))
-    for part in parts:
-        assert len(part.edits) <= PART_EDITS
-        assert isinstance(part.edits[0], AddMemory)
-        assert len(set(part.source_ids)) == len(part.source_ids)
-    sources = {source.id for each in made for source in each.sources}
-    assert {source for part in parts for source in part.source_ids} == sources
-    assert [made_id for part in parts for made_id in part.result_ids] == [each.memory.id for each in made]
+    parts = packed([each.group for each in made])
+    assert [edit for edits in parts for edit in edits] == [edit for each in made for edit in each.group]
+    for edits in parts:
+        assert len(edits) <= PART_EDITS
+        assert isinstance(edits[0], AddMemory)
 
 
 def test_what_a_long_text_says_is_no_pattern() -> None:

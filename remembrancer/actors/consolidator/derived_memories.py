@@ -15,13 +15,16 @@ import msgspec
 from remembrancer.actors.consolidator.central_sentences import one_line
 from remembrancer.actors.consolidator.clusters import LEAST_MEMBERS, cluster_memories, vectors_of
 from remembrancer.actors.consolidator.standing_for import says_the_same, still_holds
-from remembrancer.actors.consolidator.store_connection import Group, Head, derive, parts_of
+from remembrancer.actors.consolidator.store_connection import (
+    Group,
+    derive,
+)
 from remembrancer.actors.consolidator.themes import Theme, find_themes
 from remembrancer.memory.promotion import DEFAULT_PROMOTION
 from remembrancer.protocol.consolidation import Material, Pattern
 from remembrancer.protocol.ids import derive_memory_id
 from remembrancer.protocol.kinds import OPEN_END, SESSION_RECORD, Kind
-from remembrancer.protocol.runs import AddLink, AddMemory, ApplyRun, NewMemory, ReviseMemory
+from remembrancer.protocol.runs import AddLink, AddMemory, NewMemory, ReviseMemory
 from remembrancer.protocol.writes import ProjectRef
 
 LEFT_ALONE: Final[frozenset[Kind]] = frozenset({"scratchpad", OPEN_END, SESSION_RECORD})
@@ -86,11 +89,6 @@ def plan_patterns(memories: Sequence[Material], now: float, project_name: str) -
         and (memory.type == "procedural" or not memory.is_derived)
     ]
     return [_plan(theme) for theme in find_themes(usable, project_name)[:MOST_PATTERNS]]
-
-
-def derived_parts(head: Head, made: Sequence[Derived], *, first: int = 0) -> list[ApplyRun]:
-    """The parts of a run that writes such memories."""
-    return parts_of(head, [derived.group for derived in made], first=first)
 
 
 def name_of(project: ProjectRef) -> str:

@@ -13,19 +13,17 @@ from typing import Final
 
 from anyio.to_thread import run_sync
 
-from remembrancer.actors.consolidator.derived_memories import derived_parts, plan_summaries
+from remembrancer.actors.consolidator.derived_memories import plan_summaries
 from remembrancer.actors.consolidator.promoting import ToUser, propose_to_user
 from remembrancer.actors.consolidator.reflecting import find_patterns
 from remembrancer.actors.consolidator.store_connection import (
     IDS,
     Clock,
     Group,
-    Head,
+    Run,
     StoreConnection,
     derive,
-    lost,
     pages,
-    parts_of,
     read_named,
     run_id_of,
 )
@@ -49,12 +47,9 @@ from remembrancer.protocol.runs import (
     CloseRequest,
     DropOrphans,
     Method,
-    Place,
     Prune,
     ReviseMemory,
-    RunKind,
 )
-from remembrancer.protocol.writes import ProjectRef
 
 PAGE: Final = 1000
 PAGE_WITH_CONTENT: Final = 200
@@ -74,8 +69,8 @@ async def maintain(job: MaintainJob, store: StoreConnection, settings: Settings,
     project = request.project
     place = "user" if project is None else project.id
     run_id = run_id_of("maintenance", place, now)
-    run = _Pass(store, project, run_id, "maintenance", clock, request.dry_run)
-    notes = _Pass(store, project, run_id_of("notes", run_id), "maintenance", clock, request.dry_run)
+    run = _Pass(store, project, run_id, "maintenance", clock, dry_run=request.dry_run)
+    notes = _Pass(store, project, run_id_of("notes", run_id), "maintenance", clock, dry_run=request.dry_run)
     orphans_before = 0.0 if is_shared else now - rules.orphan_after_s
     prune = Prune(now - rules.session_details_kept_s, now - rules.runs_kept_s, now - rules.operations_kept_s)
     upkeep = await store.ask(ReadUpkeep(project, orphans_before, None if is_shared else prune))
@@ -84,7 +79,7 @@ async def maintain(job: MaintainJob, store: StoreConnection, settings: Settings,
     # In a dry run, what is archived or stands behind a copy does not look like that.
     left_out = frozenset((*archived, *duplicates)) if request.dry_run else frozenset()
     if upkeep.orphans:
-        await run.write("decay_archive", [PlannedChange("", (DropOrphans(orphans_before),))])
+        await run.write("decay_archive", [(DropOrphans(orphans_before),)])
     forgotten = await notes.forget_notes(rules)
     pruned = await run.prune(prune, upkeep.prunable)
     to_user = ToUser()
@@ -114,29 +109,24 @@ async def maintain(job: MaintainJob, store: StoreConnection, settings: Settings,
 async def consolidate(job: ConsolidateJob, store: StoreConnection, settings: Settings, clock: Clock) -> None:
     """Consolidate a project's memories, or the user's, and close the request. What was summed up before is left."""
     project, clock = job.project, _clock_of(job, clock)
-    place: Place = "user" if project is None else "project"
     run_id = run_id_of("consolidation", "user" if project is None else project.id, job.request_id)
+    run = _Pass(store, project, run_id, "consolidation", clock)
     if settings.consolidate_in_background:
         request = ReadMemories(
-            project, scopes=(place,), statuses=("active",), types=("episodic",), limit=SLICE, with_vectors=True
+            project, scopes=(run.place,), statuses=("active",), types=("episodic",), limit=SLICE, with_vectors=True
         )
-        head = Head(run_id, place, "consolidation", "summarize_cluster")
         async for page in pages(store, request):
             summaries = await run_sync(lambda: plan_summaries(page, clock()))  # noqa: B023 - awaited
-            for part in derived_parts(head, summaries):
-                await store.submit_run(project, part, clock())
+            await run.write("summarize_cluster", [summary.group for summary in summaries])
         if project is not None:
             patterns = await find_patterns(store, project, (), clock())
-            head = Head(run_id, place, "consolidation", "extract_patterns")
-            for part in derived_parts(head, [pattern.derived for pattern in patterns if pattern.derived is not None]):
-                await store.submit_run(project, part, clock())
-        run = _Pass(store, project, run_id, "consolidation", clock)
+            procedures = [pattern.derived for pattern in patterns if pattern.derived is not None]
+            await run.write("extract_patterns", [procedure.group for procedure in procedures])
         await run.deduplicate()
     if project is not None and job.lane_time is None:
         await propose_to_user(store, project, promotion_rules(settings), clock)
-    closing = (CloseRequest(job.request_id),)
-    closed = ApplyRun(run_id_of("closing", run_id), place, "consolidation", "summarize_cluster", closing)
-    await store.submit_run(project, closed, clock())
+    closing = Run(store, project, run_id_of("closing", run_id), "consolidation", clock)
+    await closing.write("summarize_cluster", [(CloseRequest(job.request_id),)])
 
 
 def _clock_of(job: MaintainJob | ConsolidateJob, clock: Clock) -> Clock:
@@ -144,24 +134,11 @@ def _clock_of(job: MaintainJob | ConsolidateJob, clock: Clock) -> Clock:
     return clock if lane_time is None else lambda: lane_time
 
 
-@dataclass
-class _Pass:
-    """One run over a file, while it goes on. With `dry_run` it writes nothing, and its answers are what it would do.
+class _Pass(Run):
+    """A run over all memories of a project or of the user. With `dry_run`, its answers say what it would do.
 
     What belongs to a session is none of its business, but for the notes of closed ones.
     """
-
-    store: StoreConnection
-    project: ProjectRef | None
-    run_id: str
-    kind: RunKind
-    clock: Clock
-    dry_run: bool = False
-    parts: int = 0
-
-    @property
-    def place(self) -> Place:
-        return "user" if self.project is None else "project"
 
     async def archive(self, rules: MaintenanceRules) -> tuple[int, list[str], list[str]]:
         """Archive what is weak, and forget what was archived long ago: how many were looked at, and both sorts' ids."""
@@ -174,8 +151,8 @@ class _Pass:
         async for page in pages(self.store, request):
             examined += len(page)
             weak, old = plan_archiving(page, self.clock(), rules)
-            archived += await self.write("decay_archive", weak)
-            deleted += await self.write("decay_archive", old)
+            archived += await self._change("decay_archive", weak)
+            deleted += await self._change("decay_archive", old)
         return examined, archived, deleted
 
     async def deduplicate(self, archived: Sequence[str] = ()) -> list[str]:
@@ -191,7 +168,7 @@ class _Pass:
         for ids in _portions(finder.groups(), IDS):
             copies = await read_named(self.store, self.project, ids, with_vectors=False)
             still = [memory for memory in copies if memory.status == "active" and memory.id not in left_out]
-            duplicates += await self.write("deduplicate", plan_copies(still, self.clock()))
+            duplicates += await self._change("deduplicate", plan_copies(still, self.clock()))
         return duplicates
 
     async def forget_notes(self, rules: MaintenanceRules) -> list[str]:
@@ -208,7 +185,7 @@ class _Pass:
             with_content=False,
         )
         async for page in pages(self.store, request):
-            found += await self.write("decay_archive", plan_notes(page, self.clock(), rules))
+            found += await self._change("decay_archive", plan_notes(page, self.clock(), rules))
         return found
 
     async def prune(self, edit: Prune, count: int) -> int:
@@ -227,15 +204,9 @@ class _Pass:
             if result.pruned < edit.limit:
                 return removed
 
-    async def write(self, method: Method, changes: Sequence[PlannedChange]) -> list[str]:
+    async def _change(self, method: Method, changes: Sequence[PlannedChange]) -> list[str]:
         """Have the changes carried out; ids of the memories that were changed (or would be)."""
-        passed_over: set[str] = set()
-        head = Head(self.run_id, self.place, self.kind, method)
-        groups = [] if self.dry_run else [change.group for change in changes]
-        for part in parts_of(head, groups, first=self.parts):
-            name = derive("tidying", self.place, "" if self.project is None else self.project.id, part.edits)
-            passed_over |= lost(await self.store.submit_run(self.project, part, self.clock(), operation_id=name))
-            self.parts += 1
+        passed_over = await self.write(method, [change.group for change in changes])
         return [change.memory_id for change in changes if change.memory_id not in passed_over]
 
 

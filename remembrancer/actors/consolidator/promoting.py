@@ -27,12 +27,11 @@ from remembrancer.actors.consolidator.store_connection import (
     Clock,
     Found,
     Group,
-    Head,
+    Run,
     StoreConnection,
     all_memories,
     derive,
     pages,
-    parts_of,
     read_named,
     read_settled,
     run_id_of,
@@ -95,9 +94,8 @@ async def promote_now(job: PromoteJob, store: StoreConnection, settings: Setting
     await observe_patterns(store, project, [memory for memory, _ in promoted], rules, clock())
     sessions = {memory.session_id for memory, _ in promoted}
     run_id = run_id_of("promotion", project.id, sorted((memory.id, memory.version) for memory, _ in promoted))
-    head = Head(run_id, "project", "promotion", "promote", sessions.pop() if len(sessions) == 1 else "")
-    for part in parts_of(head, plan.groups):
-        await store.submit_run(project, part, clock())
+    run = Run(store, project, run_id, "promotion", clock, sessions.pop() if len(sessions) == 1 else "")
+    await run.write("promote", plan.groups)
 
 
 @dataclass(frozen=True, slots=True)
@@ -292,10 +290,9 @@ async def propose_to_user(
             new.append((memory, verdict))
         elif await merging.merge(memory, verdict, known[0].id, known[1]):
             merged.append(memory.id)
-    head = Head(run_id_of("proposed", project.id, [memory.id for memory, _ in new]), "project", "promotion", "promote")
+    proposing = run_id_of("proposed", project.id, [memory.id for memory, _ in new])
     groups = [(ProposeMemory(memory.id, verdict.reason, verdict.score),) for memory, verdict in new]
-    for part in parts_of(head, groups):
-        await store.submit_run(project, part, clock())
+    await Run(store, project, proposing, "promotion", clock).write("promote", groups)
     promoted = await _said_twice(store, project, rules, clock, run_id) if new else ()
     proposed = tuple(memory.id for memory, _ in new if memory.id not in promoted)
     return ToUser(proposed, (*merged, *promoted))

@@ -11,17 +11,15 @@ from anyio.to_thread import run_sync
 from remembrancer.actors.consolidator.derived_memories import (
     Derived,
     PatternPlan,
-    derived_parts,
     name_of,
     plan_patterns,
     plan_summaries,
 )
 from remembrancer.actors.consolidator.store_connection import (
     Clock,
-    Head,
+    Run,
     StoreConnection,
     all_memories,
-    lost,
     read_settled,
     run_id_of,
     vectors_wait_s,
@@ -75,11 +73,9 @@ async def reflect(job: ReflectJob, store: StoreConnection, settings: Settings, c
     run_id = run_id_of("reflection", project.id, request.about, request.operation_id or versions)
     earlier = await all_memories(store, ReadMemories(project, made_by=run_id))
     procedures = [plan.derived for plan in patterns if plan.derived is not None]
-    passed_over: set[str] = set()
-    parts = derived_parts(Head(run_id, "project", "consolidation", "summarize_cluster", request.about), summaries)
-    head = Head(run_id, "project", "consolidation", "extract_patterns", request.about)
-    for part in [*parts, *derived_parts(head, procedures, first=len(parts))]:
-        passed_over |= lost(await store.submit_run(project, part, clock()))
+    run = Run(store, project, run_id, "consolidation", clock, request.about)
+    passed_over = await run.write("summarize_cluster", [summary.group for summary in summaries])
+    passed_over |= await run.write("extract_patterns", [procedure.group for procedure in procedures])
     made = {memory.id: memory for memory in answer.memories if memory.id not in passed_over}
     before = {memory.id: _shown_again(memory) for memory in earlier if memory.type == "semantic"}
     wrote = bool(earlier) or bool(made) or any(procedure.memory.id not in passed_over for procedure in procedures)

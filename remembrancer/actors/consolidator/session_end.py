@@ -13,14 +13,13 @@ from collections.abc import Sequence
 from anyio.to_thread import run_sync
 
 from remembrancer.actors.consolidator.communities import topics_of
-from remembrancer.actors.consolidator.derived_memories import derived_parts, plan_summaries
+from remembrancer.actors.consolidator.derived_memories import plan_summaries
 from remembrancer.actors.consolidator.promoting import Promoted, observe_patterns, plan_for_project, propose_to_user
 from remembrancer.actors.consolidator.store_connection import (
     Clock,
     Group,
-    Head,
+    Run,
     StoreConnection,
-    parts_of,
     run_id_of,
     slices,
     vectors_wait_s,
@@ -28,7 +27,7 @@ from remembrancer.actors.consolidator.store_connection import (
 from remembrancer.config.settings import Settings, promotion_rules
 from remembrancer.memory.promotion import PromotionRules, promoted_at_session_end
 from remembrancer.protocol.consolidation import Material, ReadMemories, ReadSession, SessionEndJob
-from remembrancer.protocol.runs import CloseSession, Method, SaveTopics
+from remembrancer.protocol.runs import CloseSession, SaveTopics
 
 
 async def end_session(job: SessionEndJob, store: StoreConnection, settings: Settings, clock: Clock) -> None:
@@ -37,9 +36,7 @@ async def end_session(job: SessionEndJob, store: StoreConnection, settings: Sett
     run_id = run_id_of("session_end", project.id, session.session_id, session.ended_at)
     request = ReadMemories(project, session_id=session.session_id, statuses=("active", "consolidated"))
 
-    def head(method: Method) -> Head:
-        return Head(run_id, "project", "session_end", method, session.session_id)
-
+    run = Run(store, project, run_id, "session_end", clock, session.session_id)
     chosen: list[Promoted] = []
     changed = False
     async for portion in slices(store, request, vectors_wait_s(settings)):
@@ -50,23 +47,15 @@ async def end_session(job: SessionEndJob, store: StoreConnection, settings: Sett
 
     plan = await plan_for_project(store, project, chosen, rules, clock())
     await observe_patterns(store, project, [each for each, _ in chosen if each.id in plan.changed], rules, clock())
-    parts = parts_of(head("promote"), plan.groups)
-    written = len(parts)
-    for part in parts:
-        await store.submit_run(project, part, clock())
-
+    await run.write("promote", plan.groups)
     if settings.consolidate_in_background and settings.consolidation_on_shutdown:
         async for portion in slices(store, request):
             left = [memory for memory in portion if memory.id not in plan.changed]
             summaries = await run_sync(lambda: plan_summaries(left, clock()))  # noqa: B023 - awaited
-            for part in derived_parts(head("summarize_cluster"), summaries, first=written):
-                await store.submit_run(project, part, clock())
-                written += 1
-
+            await run.write("summarize_cluster", [summary.group for summary in summaries])
     to_user = await propose_to_user(store, project, rules, clock, run_id=run_id)
-    changed = changed or written > 0 or bool(to_user.promoted)
-    for part in parts_of(head("promote"), [await _closing(job, store, changed, clock())], first=written):
-        await store.submit_run(project, part, clock())
+    changed = changed or run.parts > 0 or bool(to_user.promoted)
+    await run.write("promote", [await _closing(job, store, changed, clock())])
 
 
 def promoted_of(own: Sequence[Material], rules: PromotionRules, now: float) -> list[Promoted]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 import anyio
@@ -172,17 +173,7 @@ async def read_named(
     return found
 
 
-# --- Runs: parts of a bounded size, with ids that a repetition derives again.
-
-
-class Head(msgspec.Struct, frozen=True):
-    """The part that all parts of a run have in common."""
-
-    run_id: str
-    place: Place
-    kind: RunKind
-    method: Method
-    session_id: str = ""
+# --- Runs.
 
 
 def derive(*parts: object) -> str:
@@ -195,39 +186,56 @@ def run_id_of(*parts: object) -> str:
     return "run:" + derive("run", *parts)
 
 
-def parts_of(
-    head: Head,
-    groups: Iterable[Group],
-    *,
-    first: int = 0,
-) -> list[ApplyRun]:
-    """The parts of a run in their order. No group is divided; one that is larger than a part is a part of its own."""
-    packed: list[list[Edit]] = []
+@dataclass
+class Run:
+    """A run while it is written, part by part. With `dry_run` nothing is written."""
+
+    store: StoreConnection
+    project: ProjectRef | None
+    """The project whose memories it changes; None: the user's."""
+    run_id: str
+    kind: RunKind
+    clock: Clock
+    session_id: str = ""
+    dry_run: bool = False
+    parts: int = 0
+    """The number of parts that were written."""
+
+    @property
+    def place(self) -> Place:
+        """The scope whose memories it changes."""
+        return "user" if self.project is None else "project"
+
+    async def write(self, method: Method, groups: Iterable[Group]) -> set[str]:
+        """Have edits carried out. Returns the memories that were not made or changed as they should have been."""
+        passed_over: set[str] = set()
+        for edits in [] if self.dry_run else packed(groups):
+            sources, results = _made_by(edits)
+            part = ApplyRun(
+                self.run_id, self.place, self.kind, method, edits, self.session_id, self.parts, sources, results
+            )
+            outcome = await self.store.submit_run(self.project, part, self.clock())
+            self.parts += 1
+            # A link that was there already is no loss.
+            making = (AddMemory.__name__, ReviseMemory.__name__)
+            passed_over |= {skipped.memory_id for skipped in outcome.skipped if skipped.edit in making}
+        return passed_over
+
+
+def packed(groups: Iterable[Group]) -> list[Group]:
+    """The edits of the parts of a run, in their order. No group is divided; one that is larger than a part is a part of
+    its own."""
+    parts: list[list[Edit]] = []
     for group in groups:
-        if group and (not packed or len(packed[-1]) + len(group) > PART_EDITS):
-            packed.append([])
+        if group and (not parts or len(parts[-1]) + len(group) > PART_EDITS):
+            parts.append([])
         if group:
-            packed[-1].extend(group)
-    return [_part(head, tuple(edits), first + number) for number, edits in enumerate(packed)]
+            parts[-1].extend(group)
+    return [tuple(edits) for edits in parts]
 
 
-def _part(head: Head, edits: Group, number: int) -> ApplyRun:
-    """A part, with the memories that it makes, and what of, for the log."""
+def _made_by(edits: Group) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """For the log: the memories that others are made of, and those that are made."""
     made = [edit for edit in edits if isinstance(edit, AddMemory)]
-    return ApplyRun(
-        run_id=head.run_id,
-        place=head.place,
-        kind=head.kind,
-        method=head.method,
-        edits=edits,
-        session_id=head.session_id,
-        part=number,
-        source_ids=tuple(dict.fromkeys(source for edit in made for source, _ in edit.made_of)),
-        result_ids=tuple(edit.memory.id for edit in made),
-    )
-
-
-def lost(result: RunResult) -> set[str]:
-    """The memories that a part of a run did not make or change as it meant to. A link that was there is no loss."""
-    making = (AddMemory.__name__, ReviseMemory.__name__)
-    return {skipped.memory_id for skipped in result.skipped if skipped.edit in making}
+    sources = dict.fromkeys(source for edit in made for source, _ in edit.made_of)
+    return tuple(sources), tuple(edit.memory.id for edit in made)

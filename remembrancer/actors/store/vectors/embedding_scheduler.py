@@ -61,20 +61,20 @@ LEASE_CHECK_S: Final = 5.0
 PRUNE_BATCH: Final = 200
 """Passages of models that are not needed any more, deleted in one transaction."""
 RETRY_S: Final = 1.0
-"""Before the records are written again that could not be: a full disk, say."""
+"""The pause before vectors are written again that could not be, for want of room on the disk, say."""
 DEADLY: Final = f"its text was in the hands of {MAX_ATTEMPTS} embedders that died: it is found by its words"
 DEADLY_S: Final = 3600.0
-"""So long a text of which workers have died is kept from those that come after them."""
+"""The time for which a text of which workers have died is kept from other workers."""
 UNATTENDED_S: Final = 10.0
-"""So long after the start, or after the last that was heard of any worker, one may still be on its way."""
+"""The time after the start, or after the last message of a worker, in which one may still be on its way."""
 STARTING_S: Final = 60.0
-"""So long a worker is waited for that the launcher starts: a model takes seconds to load, on a busy machine many."""
+"""The time that a worker has to start: a model takes seconds to load, on a busy machine many."""
 NO_WORKER: Final = "no embedder is running: see `remembrancer status`"
 FIRST_ID_BITS: Final = 48
-"""A store counts its jobs and questions from anywhere: an answer that an earlier store asked for fits none of them."""
+"""Ids of jobs and questions begin at a random number, so that no answer to an earlier store fits one of them."""
 
 LENGTH_TOLERANCE: Final = 0.01
-"""Of a unit vector's length: another machine's float32 may round otherwise."""
+"""The difference from 1 that a unit vector's length may have: another machine rounds float32 otherwise."""
 CACHED_QUERIES: Final = 1024
 """1.5 MB at 384 dimensions."""
 
@@ -133,11 +133,11 @@ class EmbeddingScheduler:
         self._questions = WorkerQuestions(send, secrets.randbits(FIRST_ID_BITS))
         self._query_vectors: OrderedDict[tuple[str, str], Vectors] = OrderedDict()
         self._answers: list[_Answer] = []
-        """Those that are not written down yet."""
+        """The answers that are not written down yet."""
         self._counts: dict[tuple[str, str | None], _Counted] = {}
-        """By the name of texts and the model."""
+        """The counts by the name of the texts and the model."""
         self._waiting = 0
-        """The number of those who wait for the vectors of a memory."""
+        """The number of callers that wait for the vectors of a memory."""
         self._failures: dict[str, WorkerFailed] = {}  # by the worker's incarnation
         self._clock = clock
         self._attended_at = clock()
@@ -146,14 +146,14 @@ class EmbeddingScheduler:
         self._handing = asyncio.Event()
         self._answered = asyncio.Event()
         self._saved = asyncio.Event()
-        """Another one after each saving."""
+        """Set after each saving, and then replaced by another one."""
         self._deciding = asyncio.Event()
         self.on_untruth: Callable[[Peer, str], None] = self._lose_liar
-        """Told of a worker on another host that was caught in an untruth: it is to be given nothing more."""
+        """Called with a worker on another host that gave a false answer, and the reason: it is to get nothing more."""
         self._configured = configured
         self._state = ModelState.read(files.catalog.models(), configured)
         self._works: list[ModelWork] = []
-        self._said: ModelWork | None = None
+        self._announced: ModelWork | None = None
         self._decide(self._state)
 
     def read_state(self) -> None:
@@ -204,8 +204,8 @@ class EmbeddingScheduler:
 
     @property
     def missing(self) -> int:
-        """The number of memories that cannot be found by meaning because the model that answers is new, and the old one
-        is lost."""
+        """The number of memories without vectors of a model that answers though it is new, because the old one is
+        lost."""
         work = self.answering
         is_new = self._state.active is not None and not self._is_active(work)
         return self._pending(work) if is_new else 0
@@ -249,11 +249,11 @@ class EmbeddingScheduler:
 
     def models(self) -> tuple[ModelProgress, ...]:
         """The progress of each model."""
-        found = []
+        progress = []
         for work in self._works:
             is_chosen = work.choice == self._state.chosen
-            failures = [each.message for each in self._failures.values() if each.choice == work.choice]
-            found.append(
+            failures = [failure.message for failure in self._failures.values() if failure.choice == work.choice]
+            progress.append(
                 ModelProgress(
                     work.choice,
                     "active" if self._is_active(work) else "next" if is_chosen else "fallback",
@@ -265,7 +265,7 @@ class EmbeddingScheduler:
                     failures[0] if failures and not work.leases.has_workers else None,
                 )
             )
-        return tuple(found)
+        return tuple(progress)
 
     async def choose(self, choice: ModelChoice | None) -> None:
         """Have everything embedded by another model, and then answer by it; None: stay with the active one.
@@ -282,7 +282,7 @@ class EmbeddingScheduler:
         return active is not None and work.choice == active.choice and work.identity == active.identity
 
     def _decide(self, state: ModelState) -> None:
-        """This counts from now on: there is work for each model that it names, and for no other."""
+        """Take over a state: there is work for each model that it names, and for no other."""
         self._state = state
         before = self._works
         self._works = []
@@ -312,8 +312,8 @@ class EmbeddingScheduler:
     def _note_answering(self) -> None:
         """Say in the log when questions are answered by another model than before."""
         answering = self.answering
-        if answering is not self._said and answering.leases.has_workers:
-            self._said = answering
+        if answering is not self._announced and answering.leases.has_workers:
+            self._announced = answering
             logger.warning("questions are answered by this model now", extra={"model": answering.choice.model})
 
     async def run(self) -> None:
@@ -373,7 +373,7 @@ class EmbeddingScheduler:
             self._query_vectors.move_to_end(key)
             return cached
         # Those of this host first: they answer sooner, and whether they hang is known sooner.
-        least_busy = sorted(work.leases.workers, key=lambda each: (bool(each.key), work.leases.count_held(each)))
+        least_busy = sorted(work.leases.workers, key=lambda peer: (bool(peer.key), work.leases.count_held(peer)))
         answer = await self._questions.ask(text, least_busy, timeout_s)
         if not vectors_fit(answer.vector, 1, identity.dimensions):
             raise EmbeddingUnavailable("a worker's answer does not fit its model")
@@ -384,9 +384,9 @@ class EmbeddingScheduler:
         return vector
 
     async def wait_for(self, records: EmbeddedTexts, number: int, timeout_s: float) -> tuple[bool, str | None]:
-        """Wait until a memory has its vectors: whether it has them now, and the error if it cannot have any.
+        """Wait until a memory has its vectors. Returns whether it has them, and the error if it cannot have any.
 
-        While there is nobody who could make them, that is said at once."""
+        Where no worker could make them, the error comes at once."""
         self._waiting += 1
         self._handing.set()
         try:
@@ -447,8 +447,6 @@ class EmbeddingScheduler:
         """A worker on another host is gone, or not believed any more. Its jobs go to another."""
         self._lose(worker)
         self._failures.pop(worker.incarnation, None)
-        self._note_answering()
-        self._handing.set()
 
     def _lose_liar(self, worker: Peer, reason: str) -> None:
         logger.error("a worker is not believed any more", extra={"worker": worker.name, "reason": reason})
@@ -460,9 +458,8 @@ class EmbeddingScheduler:
 
     def workers_here(self, identity: ModelIdentity) -> list[Peer]:
         """The workers of this host with that model."""
-        return [
-            each for work in self._works if work.identity == identity for each in work.leases.workers if not each.key
-        ]
+        works = [work for work in self._works if work.identity == identity]
+        return [worker for work in works for worker in work.leases.workers if not worker.key]
 
     def better_choice(self, worker: Peer, choice: ModelChoice) -> ModelChoice | None:
         """The model that a worker on another host should have instead of that of its choice; None: it is right.
@@ -471,8 +468,8 @@ class EmbeddingScheduler:
         """
         if choice not in self.needed:
             return self._state.chosen
-        others = (each for work in self._works if work.choice == choice for each in work.leases.workers)
-        has_others = any(each != worker for each in others)
+        works = [work for work in self._works if work.choice == choice]
+        has_others = any(other != worker for work in works for other in work.leases.workers)
         return self._state.chosen if choice != self._state.chosen and has_others else None
 
     async def ask(self, worker: Peer, text: str, timeout_s: float) -> QueryEmbedded:
@@ -481,7 +478,7 @@ class EmbeddingScheduler:
 
     def trial_of(self, identity: ModelIdentity) -> bytes | None:
         """A model's vector of the text that workers on other hosts are tried with, if it is known."""
-        return next((each.trial for each in self._state.known if each.identity == identity), b"") or None
+        return next((model.trial for model in self._state.known if model.identity == identity), b"") or None
 
     def note_trial(self, choice: ModelChoice, identity: ModelIdentity, vector: bytes) -> None:
         """Keep a model's vector of that text."""
@@ -630,17 +627,17 @@ class EmbeddingScheduler:
                 continue
             ask = partial(texts.next_texts, work.key, wanted, len(work.leases.workers) * hand_bytes, leased)
             try:
-                found = await self._readers.read(ask)
+                next_texts = await self._readers.read(ask)
             except RemembrancerError as error:
                 logger.warning("embedding waits", extra={"file": texts.name, "reason": error.message})
                 continue
-            handed = work.leases.hand_out(texts.name, found, self._clock(), hand_bytes)
+            handed = work.leases.hand_out(texts.name, next_texts, self._clock(), hand_bytes)
             for worker, leases in handed.items():
                 jobs = tuple(PassageJob(lease.job_id, lease.text.content) for lease in leases)
                 room -= len(jobs)
                 if not self._send(worker, EmbedPassages(jobs)):
                     self._lose(worker)
-            if sum(map(len, handed.values())) < len(found):
+            if sum(map(len, handed.values())) < len(next_texts):
                 return
 
     async def _let_clients_pass(self) -> int | None:
@@ -696,22 +693,19 @@ class EmbeddingScheduler:
         if texts is None or identity is None or work not in self._works:
             return
         embedded = [
-            EmbeddedMemory(
-                each.job[1],
-                each.digest,
-                each.embedded.passages,
-                vectors_of(each.embedded.vectors, identity.dimensions),
-            )
-            for each in answers
-            if each.embedded is not None
+            EmbeddedMemory(job[1], digest, message.passages, vectors_of(message.vectors, identity.dimensions))
+            for job, _, digest, message, *_ in answers
+            if message is not None
         ]
         if embedded:
             saved = await self._committer.run(name, partial(texts.save_embeddings, identity.key, embedded))
             for space, count in saved.spaces.items():
                 self._vectors.note_kept(space, count)
-        failed = [each for each in answers if each.embedded is None]
-        for reason, died in dict.fromkeys((each.reason, each.died) for each in failed):
-            numbers = [each.job[1] for each in failed if (each.reason, each.died) == (reason, died)]
+        failed: dict[tuple[str, bool], list[int]] = {}
+        for answer in answers:
+            if answer.embedded is None:
+                failed.setdefault((answer.reason, answer.died), []).append(answer.job[1])
+        for (reason, died), numbers in failed.items():
             until = time.time() + (DEADLY_S if died else 0.0)
             note = partial(texts.note_attempts, identity.key, numbers, reason, until, died=died)
             for number in await self._committer.run(name, note):
@@ -764,33 +758,33 @@ class WorkerQuestions:
         Raises:
             EmbeddingUnavailable: none can be reached, none answered within `timeout_s`, or the answer is an error.
         """
-        asked = EmbedQuery(next(self._ids), text)
+        question = EmbedQuery(next(self._ids), text)
         future: asyncio.Future[QueryEmbedded] = asyncio.get_running_loop().create_future()
         try:
             with anyio.fail_after(timeout_s):
                 for worker in workers:
-                    self._waiting[asked.query_id] = (worker, future)
-                    if self._send(worker, asked):
+                    self._waiting[question.query_id] = (worker, future)
+                    if self._send(worker, question):
                         break
                 else:
                     raise EmbeddingUnavailable("no embedding worker can be reached")
-                found = await future
+                answer = await future
         except TimeoutError as error:
             raise EmbeddingUnavailable(f"no embedding worker answered within {timeout_s:.2g} s") from error
         finally:
-            self._waiting.pop(asked.query_id, None)
-        if found.error is not None:
-            raise EmbeddingUnavailable(found.error)
-        return found
+            self._waiting.pop(question.query_id, None)
+        if answer.error is not None:
+            raise EmbeddingUnavailable(answer.error)
+        return answer
 
     def answered(self, worker: Peer, answer: QueryEmbedded) -> None:
         """A worker's answer. One that nobody waits for any more is dropped."""
-        asked, future = self._waiting.get(answer.query_id, (None, None))
-        if future is not None and not future.done() and asked == worker:
+        respondent, future = self._waiting.get(answer.query_id, (None, None))
+        if future is not None and not future.done() and respondent == worker:
             future.set_result(answer)
 
     def worker_gone(self, worker: Peer) -> None:
-        """Wait no longer for what that worker was asked."""
-        for asked, future in self._waiting.values():
-            if asked == worker and not future.done():
+        """Wait no longer for that worker's answers."""
+        for respondent, future in self._waiting.values():
+            if respondent == worker and not future.done():
                 future.set_exception(EmbeddingUnavailable("the embedding worker died"))

@@ -34,16 +34,16 @@ if TYPE_CHECKING:
     from remembrancer.actors.store.vectors.chroma import Chroma
 
 CHECK_INTERVAL_S: Final = 2.0
-"""The time between two looks at Chroma, and at near-duplicates that wait: a deleted folder is noticed so soon."""
+"""The time between two looks at Chroma, and at near-duplicates that wait. A deleted folder is noticed within it."""
 IDLE_S: Final = 600.0
-"""Vectors that nobody has searched for so long are freed."""
+"""The time after their last search at which vectors are freed."""
 MOST_BYTES: Final = 512 * 1024 * 1024
-"""Vectors in memory: beyond that, those that were searched longest ago are freed. What is being searched stays."""
+"""The size of all vectors in memory, beyond which those that were searched longest ago are freed."""
 COMPARED_AT_ONCE: Final = 64
-"""Passages that are compared at once, and after how many it is noted how far comparing has come: a crash has them
-compared again."""
+"""Passages that are compared in one batch. After a whole batch it is noted how far comparing has come; a crash has
+the others compared again."""
 FEW: Final = 32
-"""So few memories are compared at once, whatever else there is to do: their session goes on, and may be told."""
+"""The number of memories up to which they are compared without delay: their session may still be told of it."""
 MANY: Final = FEW + 1
 NEWEST: Final = 1024
 """Passages that are compared beside a collection while there is something better to do than to move them into it."""
@@ -57,9 +57,9 @@ logger = logging.getLogger(__name__)
 
 
 class VectorSpaces:
-    """Belongs to one event loop. `texts` are all texts that are open: spaces, and indexes of files. `busy` says whether
-    there is something better to do than upkeep. `judge` gives the links that memories near each other are to have
-    besides those between near-duplicates.
+    """Belongs to one event loop. `texts` returns all texts that are open: spaces, and indexes of files. Upkeep waits
+    while `busy` returns True. `judge` returns the links that memories near each other are to have besides those between
+    near-duplicates.
 
     Texts with more than `exact_up_to` passages have their vectors in Chroma, if that is installed: in `folder`, or on a
     server.
@@ -90,11 +90,11 @@ class VectorSpaces:
         self._active: str | None = None
         self._scales: dict[str, CosineScale] = {}
         self._spaces: dict[tuple[str, str], SpaceVectors] = {}
-        """By the name of the texts and the model."""
+        """The vectors by the name of the texts and the model."""
         self._compared: dict[str, int] = {}
-        """By the name of the texts, up to which passage of the active model near-duplicates have been looked for."""
+        """The last passage of the active model that was compared with others, by the name of the texts."""
         self._uncompared: dict[str, int] = {}
-        """The texts that may have passages beyond that, and of how many memories at most."""
+        """The texts that may have later passages, with the greatest number of memories that these are of."""
         self._chroma: Chroma | None = None
         self._times_away = 0
         self._reach_at = 0.0
@@ -169,15 +169,15 @@ class VectorSpaces:
 
         On other `threads` than the upkeep's own, which may be at something that takes long.
         """
-        file = self.searchable(name)
-        if file is None or not file.records.links_duplicates:
+        vectors = self.searchable(name)
+        if vectors is None or not vectors.records.links_duplicates:
             return
 
         def own() -> PassageVectors:
-            return file.records.passages(PassageFilter(file.model, [memory]))
+            return vectors.records.passages(PassageFilter(vectors.model, [memory]))
 
         with contextlib.suppress(IndexLost):  # then it is compared once they can be searched again
-            await self._link(file, own, threads)
+            await self._link(vectors, own, threads)
 
     async def run(self) -> None:
         """Compare, free, tend Chroma; until cancelled or closed."""
@@ -230,48 +230,48 @@ class VectorSpaces:
         for name, count in list(self._uncompared.items()):
             if count > FEW and self._busy():
                 continue
-            file = self.searchable(name)
+            vectors = self.searchable(name)
             self._uncompared.pop(name, None)
-            if file is None or not file.records.links_duplicates:
+            if vectors is None or not vectors.records.links_duplicates:
                 continue
             try:
-                if await self._compare(file):
+                if await self._compare(vectors):
                     self.note_kept(name)
             except (RemembrancerError, IndexLost) as error:
-                logger.warning("a file waits", extra={"file": name, "reason": str(error)})
+                logger.warning("near-duplicates wait", extra={"file": name, "reason": str(error)})
                 self._uncompared[name] = MANY
 
-    async def _compare(self, file: SpaceVectors) -> bool:
+    async def _compare(self, vectors: SpaceVectors) -> bool:
         """Look for near-duplicates among the next passages that were not compared yet. True if there may be more."""
-        name, records = file.records.name, file.records
+        name, records = vectors.records.name, vectors.records
         after = self._compared.get(name)
         if after is None:
-            after = self._compared[name] = await self._on_thread(partial(records.compared, file.model))
+            after = self._compared[name] = await self._on_thread(partial(records.compared, vectors.model))
 
         def fresh() -> PassageVectors:
-            return records.passages(PassageFilter(file.model, after=after, limit=COMPARED_AT_ONCE))
+            return records.passages(PassageFilter(vectors.model, after=after, limit=COMPARED_AT_ONCE))
 
         if self._closing:
             raise _Closed
-        numbers = await self._link(file, fresh, self._thread)
+        numbers = await self._link(vectors, fresh, self._thread)
         if numbers:
             self._compared[name] = numbers[-1]
         if len(numbers) < COMPARED_AT_ONCE:
             return False
-        await self._committer.run(name, partial(records.note_compared, file.model, numbers[-1]))
+        await self._committer.run(name, partial(records.note_compared, vectors.model, numbers[-1]))
         return True
 
-    async def _link(self, file: SpaceVectors, read: Callable[[], PassageVectors], threads: Executor) -> list[int]:
+    async def _link(self, vectors: SpaceVectors, read: Callable[[], PassageVectors], threads: Executor) -> list[int]:
         """Note the near-duplicates of what `read` returns. Returns the numbers of these passages."""
 
         def look() -> tuple[PassageVectors, list[NearDuplicate]]:
             passages = read()
-            links, pairs = compared(file, passages)
-            return passages, links + self._judge(cast(Records, file.records), pairs)  # only records keep links
+            links, pairs = compared(vectors, passages)
+            return passages, links + self._judge(cast(Records, vectors.records), pairs)  # only records keep links
 
         passages, links = await asyncio.get_running_loop().run_in_executor(threads, look)
         if links:
-            await self._committer.run(file.records.name, lambda: file.records.link_similar(links))
+            await self._committer.run(vectors.records.name, lambda: vectors.records.link_similar(links))
         return passages.numbers
 
     # --- Chroma.
