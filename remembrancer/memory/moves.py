@@ -1,7 +1,7 @@
 """The rules of promotion: a memory's way to its project and to the user, and back; proposals, observations and the log.
 
-A move to another lane has three steps: the one lane notes it and gives the memory; the other takes it in, and with it
-the operation; the first one lets it go. Each step is a plan of its own in one lane.
+A move has steps in two spaces: the one notes it and gives the memory; the other takes it in, and with it the operation;
+the first one lets it go. Each step is a plan of its own.
 """
 
 from __future__ import annotations
@@ -221,18 +221,20 @@ def return_move(planner: Planner) -> Edits[PromotedResult]:
     return PromotedResult(memory.id, "user", "project", memory.version + 1, change.reason)
 
 
+def begin_return(planner: Planner, memory: PortableMemory) -> Edits[PortableMemory]:
+    """In the project that takes a memory back out of the lane that the user shares: note that it is on its way. Raises
+    `InvalidInput` as `begin_move`."""
+    operation = planner.operation
+    _check_return(memory.id, snapshot_of(memory), memory.source_project, operation.project.id)
+    if planner.row(MoveRow, operation.operation_id) is None:
+        yield Put(MoveRow(operation.operation_id, encode_operation(operation), planner.at))
+    return memory
+
+
 def receive_return(planner: Planner, memory: PortableMemory) -> Edits[PromotedResult]:
-    """In the project that takes a memory back out of the lane that the user shares: as `receive_move`, and note that
-    the lane is to let it go. Raises `InvalidInput` as `begin_move`, too."""
-    _check_return(memory.id, snapshot_of(memory), memory.source_project, planner.operation.project.id)
-    result = yield from receive_move(planner, memory)
-    yield Put(MoveRow(planner.operation.operation_id, encode_operation(planner.operation), planner.at))
-    return result
-
-
-def end_return(planner: Planner, operation_id: str) -> Edits[None]:
-    """In that project: the lane has let the memory go."""
-    yield Remove(MoveRow, "operation_id", operation_id)
+    """In that project, when the lane lets the memory go: as `receive_move`, and the move is over."""
+    yield from cancel_move(planner)
+    return (yield from receive_move(planner, memory))
 
 
 def receive_move(planner: Planner, memory: PortableMemory) -> Edits[PromotedResult]:

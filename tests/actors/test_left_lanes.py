@@ -7,14 +7,12 @@ from typing import Literal
 
 import pytest
 
-from remembrancer.memory.edits import Move
-from remembrancer.memory.moves import begin_move
 from remembrancer.protocol.errors import ConfigurationError, JournalAway
 from remembrancer.protocol.sharing import LaneLeft, LeaveLane, ShareProject
 from remembrancer.protocol.writes import Applied, PromoteMemory, TagMemory, UpdateMemory
 from tests.actors.test_shared_lanes import LANE, Host
 from tests.actors.test_shared_lanes import hosts as hosts
-from tests.operations import OTHER_PROJECT, change_operation, memory_id_of, store_operation
+from tests.operations import OTHER_PROJECT, memory_id_of, store_operation
 from tests.patience import until
 
 pytestmark = pytest.mark.anyio
@@ -133,24 +131,6 @@ async def test_what_is_changed_while_a_lane_is_left_waits_and_is_in_the_copy(hos
     own = there.records("project")
     histories = [memory.history for each in stored if (memory := own.portable(each, None)) is not None]
     assert {entry.record.content for history in histories for entry in history} >= {f"{each} was made" for each in made}
-
-
-async def test_a_promotion_that_was_begun_before_the_lane_had_a_memory_of_that_id_is_ended(hosts: list[Host]) -> None:
-    here, there = hosts
-    await here.share()
-    lantern = await here.store("lantern", "the lantern burns oil")
-    assert await there.store("lantern", "the lantern burns oil", "session") == lantern, "both took it in"
-    promotion = PromoteMemory(lantern, "user")
-    there.records("session").prepare(change_operation("promote", promotion, project=OTHER_PROJECT), begin_move)
-    await there.share()  # the process died in the move, and began anew
-    await until(lambda: there.finds("project", "lantern"))
-    done = await there.change("promote", promotion)
-    assert isinstance(done, Applied)
-    assert there.finds("user", "lantern")
-    again = await there.change("promote", promotion)
-    assert isinstance(again, Applied)
-    assert again.replayed
-    assert not there.records("session").unfinished(Move)
 
 
 async def test_what_was_promoted_while_the_lane_was_left_comes_back_with_the_history_of_the_lane_alone(

@@ -20,6 +20,7 @@ from remembrancer.actors.store.memory_files import MemoryFiles, find_target
 from remembrancer.actors.store.moves import Move
 from remembrancer.actors.store.records.contract import Filters, Phrase
 from remembrancer.actors.store.records.sqlite_records import Records
+from remembrancer.actors.store.shared_lane import SharedLane
 from remembrancer.actors.store.shared_lanes import SILENT_S, Connection, FollowUp, SharedLanes
 from remembrancer.commands.backup import back_up, restore
 from remembrancer.commands.share import look_at_lanes
@@ -27,6 +28,8 @@ from remembrancer.journal.contract import EntryPage, LaneMark
 from remembrancer.journal.jetstream import Server
 from remembrancer.journal.sealing import Keyring
 from remembrancer.journal.sharing import Membership
+from remembrancer.memory.edits import Move as MoveRow
+from remembrancer.memory.moves import begin_move
 from remembrancer.protocol.errors import InvalidInput, JournalAway, JournalChanged, KeyMissing, RemembrancerError
 from remembrancer.protocol.home import (
     DescribeProjects,
@@ -46,7 +49,9 @@ from remembrancer.protocol.writes import (
     Change,
     EraseMemory,
     Operation,
+    PortableMemory,
     ProjectRef,
+    PromotedResult,
     PromoteMemory,
     Scope,
     TagMemory,
@@ -281,6 +286,42 @@ async def test_a_session_gives_a_memory_to_the_lane_and_none_goes_from_there_to_
     assert "shared" in refused.message
 
 
+async def test_what_a_session_gives_to_a_shared_lane_leaves_its_drafts_behind(hosts: list[Host]) -> None:
+    here, _ = hosts
+    await here.share()
+    memory_id = await here.store("lantern", "the lantern burns oil", "session")
+    await here.change("tag", TagMemory(memory_id, ("draft",)))
+    promotion = PromoteMemory(memory_id, "project")
+    done = await here.change("promote", promotion)
+    assert isinstance(done, Applied)
+    assert done.result == PromotedResult(memory_id, "session", "project", 3)
+    assert here.records("session").number_of(memory_id) is None
+    given = here.records("project").portable(memory_id, None)
+    assert given is not None
+    assert (given.scope, given.source_project, given.tags) == ("project", None, ("draft",))
+    assert [entry.version for entry in given.history] == [3], "what it was in its session is nobody else's"
+    again = await here.change("promote", promotion)
+    assert isinstance(again, Applied), "the same operation is answered, and done once"
+    assert again.replayed
+
+
+async def test_a_move_that_a_former_release_left_half_way_is_ended_when_the_lane_is_opened(hosts: list[Host]) -> None:
+    here, _ = hosts
+    await here.share()
+    memory_id = await here.store("lantern", "the lantern burns oil", "session")
+    promote = change_operation("promote", PromoteMemory(memory_id, "project"), project=here.project)
+    own, lane = here.records("session"), here.records("project")
+    assert isinstance(lane, SharedLane)
+    memory = own.portable(memory_id, None)
+    assert isinstance((await asyncio.to_thread(lane.receive, promote, memory)).reply, Applied)
+    assert isinstance(own.prepare(promote, begin_move), PortableMemory)
+    await here.aclose()
+    here.start()
+    await here.files.project(here.project)
+    assert (here.finds("session", "lantern"), here.finds("project", "lantern")) == (False, True)
+    assert here.records("session").unfinished(MoveRow) == []
+
+
 async def test_a_promotion_whose_outcome_nobody_knew_is_done_once_when_it_is_asked_for_again(
     hosts: list[Host],
 ) -> None:
@@ -290,8 +331,8 @@ async def test_a_promotion_whose_outcome_nobody_knew_is_done_once_when_it_is_ask
     here.journal.loses_answers = 1
     promotion = PromoteMemory(memory_id, "project")
     assert isinstance(await here.change("promote", promotion), JournalAway)
-    assert here.finds("session", "lantern"), "it is let go by the lane's word alone"
     await until(lambda: here.finds("project", "lantern"))
+    assert not here.finds("session", "lantern"), "both in one transaction"
     done = None
     while not isinstance(done, Applied):  # for a moment a journal that did not answer is not asked again
         done = await here.change("promote", promotion)

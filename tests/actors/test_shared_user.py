@@ -165,12 +165,30 @@ async def test_what_is_taken_back_while_the_server_is_away_is_the_project_s_afte
     waits = await here.change("back", PromoteMemory(memory_id, "project"))
     assert isinstance(waits, JournalAway)
     assert waits.retry_possible, "so that it is queued"
+    assert (here.finds("project", "tea"), here.finds("user", "tea")) == (False, True)
     here.journal.reachable = True
     await here.reopen()
+    assert isinstance(await here.change("back", PromoteMemory(memory_id, "project")), Applied), "the queue asks again"
     await until(lambda: not there.finds("user", "tea"))
     assert (here.finds("project", "tea"), here.finds("user", "tea")) == (True, False)
-    assert isinstance(await here.change("back", PromoteMemory(memory_id, "project")), Applied)
-    assert here.finds("project", "tea")
+
+
+async def test_what_is_taken_back_by_an_append_that_had_no_answer_is_the_project_s_when_that_is_read(
+    hosts: list[OwnHost],
+) -> None:
+    here, there = hosts
+    await both_share(here, there)
+    memory_id = await here.store("tea", "we drink tea")
+    assert isinstance(await here.change("promote", PromoteMemory(memory_id, "user")), Applied)
+    here.journal.loses_answers = 1
+    assert isinstance(await here.change("back", PromoteMemory(memory_id, "project")), JournalAway)
+    await here.reopen()
+    await until(lambda: here.finds("project", "tea"))
+    assert not here.finds("user", "tea")
+    await until(lambda: not there.finds("user", "tea"))
+    again = await here.change("back", PromoteMemory(memory_id, "project"))
+    assert isinstance(again, Applied)
+    assert again.replayed
 
 
 async def test_without_the_journal_what_is_the_user_s_waits_and_a_project_s_does_not(hosts: list[OwnHost]) -> None:

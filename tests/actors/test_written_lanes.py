@@ -17,19 +17,17 @@ from remembrancer.actors.store.retrieval.candidates import Source
 from remembrancer.protocol.errors import NotFound
 from remembrancer.protocol.paths import RuntimePaths
 from remembrancer.protocol.writes import (
-    Applied,
     Change,
     EraseMemory,
     ImportMemory,
     Operation,
     PortableMemory,
     ProjectRef,
-    PromotedResult,
     PromoteMemory,
     Scope,
     TagMemory,
 )
-from tests.operations import PROJECT, REQUESTED_AT, SESSION, change_operation, memory_id_of, store_operation
+from tests.operations import PROJECT, SESSION, change_operation, memory_id_of, store_operation
 
 pytestmark = pytest.mark.anyio
 SCOPES: tuple[Scope, ...] = ("session", "project", "user")
@@ -108,30 +106,7 @@ async def test_a_promotion_is_a_move_from_a_lane_to_a_lane(
     move = await lane.target_of(promotion)
     assert isinstance(move, Move)
     assert (move.source, move.destination) == (each[lanes[0]], each[lanes[1]])
-    assert move.name == (each[lanes[0]].name if target == "user" else "shared"), "never the user's thread"
     assert move == await lane.target_of(promotion), "those that wait together are carried out together"
-
-
-async def test_what_a_session_gives_to_a_shared_lane_leaves_its_drafts_behind(
-    lane: Lane, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(lane.shared, "is_shared", True)
-    memory_id = await lane.store("moves", "session")
-    lane.own.apply([change_operation("tag", TagMemory(memory_id, ("draft",)))])
-    operation = change_operation("promote", PromoteMemory(memory_id, "project"), requested_at=REQUESTED_AT + 5)
-    move = await find_target(lane.files, operation)
-    assert isinstance(move, Move)
-    (outcome,) = move.apply([operation])
-    assert isinstance(outcome.reply, Applied)
-    assert outcome.reply.result == PromotedResult(memory_id, "session", "project", 3)
-    assert lane.own.number_of(memory_id) is None
-    given = lane.shared.portable(memory_id, None)
-    assert given is not None
-    assert (given.scope, given.source_project, given.tags) == ("project", None, ("draft",))
-    assert [entry.version for entry in given.history] == [3], "what it was in its session is nobody else's"
-    again = await find_target(lane.files, operation)
-    assert isinstance(again, Applied), "the same operation is answered, and done once"
-    assert again.replayed
 
 
 async def test_what_was_erased_anywhere_is_answered_from_there(lane: Lane) -> None:
@@ -160,7 +135,6 @@ async def test_a_lane_is_the_user_s_by_what_it_is_and_not_by_its_name(lane: Lane
     lane.shared.is_users = True
     memory_id = await lane.store("shared", "project")
     assert Source(lane.shared).scopes == {"user"}
-    assert Move(lane.own, lane.shared, PROJECT.id).name == PROJECT.id
     own_alone = ProjectRef(PROJECT.id, PROJECT.path, sees_user=False)
     assert isinstance(await lane.target_of(TagMemory(memory_id, ("new",)), own_alone), NotFound)
     assert await lane.target_of(TagMemory(memory_id, ("new",))) is lane.shared

@@ -36,7 +36,7 @@ def main() -> None:
     database = SqliteFile(Path(path))
     project, user = (Records(database, each, lambda: REQUESTED_AT) for each in (PROJECT.id, USER))
     database.writer.set_trace_callback(count)
-    Move(project, user, PROJECT.id).apply([promotion(memory_id, name)])
+    Move(project, user).apply([promotion(memory_id, name)])
     os._exit(0)  # it has lived long enough
 
 

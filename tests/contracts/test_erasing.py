@@ -155,7 +155,7 @@ def test_nothing_is_left_of_an_erased_memory_that_had_come_from_a_project(tmp_pa
     stored = store_operation("secret", SECRET)
     memory_id = memory_id_of(stored)
     source.apply([stored])
-    (moved,) = Move(source, destination, PROJECT.id).apply([change_operation("m", PromoteMemory(memory_id, "user"))])
+    (moved,) = Move(source, destination).apply([change_operation("m", PromoteMemory(memory_id, "user"))])
     assert isinstance(moved.reply, Applied)
     result_of(destination, "e", EraseMemory(memory_id))
     scrub(destination, memory_id)

@@ -81,7 +81,7 @@ class Files:
             Records(database, "user", self.clock, limit_bytes=user_limit_bytes),
         ]
         source, destination = self._opened
-        return Move(source, destination, PROJECT.id)
+        return Move(source, destination)
 
     def close(self) -> None:
         for records in self._opened:
@@ -382,7 +382,7 @@ def test_undoing_the_end_of_a_session_names_what_went_to_the_user_then_and_leave
 def back(move: Move, reason: str = "not everywhere") -> tuple[Move, Operation]:
     """The way back of a memory, and what asks for it."""
     operation = change_operation("back", PromoteMemory(ID, "project", reason))
-    return Move(move.destination, move.source, PROJECT.id), operation
+    return Move(move.destination, move.source), operation
 
 
 def test_a_memory_that_is_taken_back_is_the_projects_again(files: Files) -> None:

@@ -29,7 +29,6 @@ from remembrancer.actors.store.records.sqlite_edits import SqliteEdits
 from remembrancer.actors.store.records.sqlite_file import SqliteFile, unusable
 from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.memory.changes import unknown_memory
-from remembrancer.memory.edits import Move as MoveRow
 from remembrancer.memory.edits import NoteWrite
 from remembrancer.protocol.errors import (
     FileLocked,
@@ -394,19 +393,13 @@ class MemoryFiles:
 
         records = await self._committer.run(project.id, make)
         self._spaces.add(project.id)
-        finished = await self._finish(records)
         if records.unfinished(NoteWrite):
             self.notes_of(records).settle_soon()
         while starts := self.pending_sessions.take(project.id):  # others may come until it is known to be there
             await self._committer.run(project.id, partial(self._register, project, records, starts))
-        lane = None
-        if self._lanes is not None and self.shares(project.id):
-            lane = self._shared[project.id] = await self._lanes.open(project.id)  # before anything is written
+        if self._lanes is not None and self.shares(project.id):  # before anything is written
+            self.share(project.id, await self._lanes.open(project.id))
         self._open[project.id] = records
-        if lane is not None:
-            await self._share(records, lane)
-        if finished:
-            self._on_open(self.user)  # which has got memories without vectors
         self._on_open(records)
         return records
 
@@ -455,49 +448,20 @@ class MemoryFiles:
         """The open project that shares the lane of that name; None: there is no such lane."""
         return next((project_id for project_id, shared in self._shared.items() if shared.name == lane), None)
 
-    async def share(self, project_id: str, lane: Records) -> None:
-        """From now on an open project's memories go into that lane. Moves that are under way there are finished."""
-        if self._shared.get(project_id) is not lane:
-            self._shared[project_id] = lane
-            await self._share(self._open[project_id], lane)
-
-    async def share_user(self, lane: Records) -> None:
-        """From now on the user's memories go into that lane. Moves that are under way there are finished."""
-        if self._shared.get(USER) is not lane:
-            self._shared[USER] = lane
-            for own in list(self._open.values()):
-                await self._finish(own)
+    def share(self, name: str, lane: Records) -> None:
+        """From now on the memories of an open project, or of the user, go into that lane."""
+        if self._shared.get(name) is not lane:
+            self._shared[name] = lane
             self._on_open(lane)
 
     async def open_users_lane(self) -> None:
         """Open the lane that the user shares, if he does. Until then his memories wait."""
         if self._lanes is not None and self.shares(USER):
-            await self.share_user(await self._lanes.open(USER))
+            self.share(USER, await self._lanes.open(USER))
 
     def share_no_more(self, project_id: str) -> None:
         """From now on an open project's memories are its own."""
         del self._shared[project_id]
-
-    async def _finish(self, own: Records) -> bool:
-        """Finish the moves between an open project and the lane that the user shares. True if there were any."""
-        if USER not in self._shared:
-            return False
-        away, back = Move(own, self.user, own.name), Move(self.user, own, own.name)
-        try:
-            finished = await self._committer.run(away.name, away.finish)
-            await self._committer.run(back.name, back.finish)
-        except RemembrancerError as error:  # a full disk, say: what is in both is the user's
-            logger.warning("a move cannot be finished yet", extra={"file": own.name, "reason": error.message})
-            return True
-        return finished
-
-    async def _share(self, own: Records, lane: Records) -> None:
-        try:
-            for source in (own, self.user_file):
-                await self._committer.run(lane.name, Move(source, lane, own.name).finish)
-        except RemembrancerError as error:  # the journal is away, say: the memory is still where it was
-            logger.warning("a move cannot be finished yet", extra={"file": lane.name, "reason": error.message})
-        self._on_open(lane)
 
     @property
     def users(self) -> list[Records]:
@@ -694,26 +658,15 @@ SHARED_WITH_OTHERS: Final = (
 def _place_of_known(operation: Operation, lanes: Lanes, found: Records) -> Target | Answer:
     """The recipient of an operation on a memory that a lane has."""
     change = operation.change
-    is_taken_back = found.is_users and isinstance(change, PromoteMemory) and change.target_scope == "project"
-    if not (found.is_shared and is_taken_back):  # of which the lane has the last word, and not who took it in
-        earlier = applied_elsewhere(lanes, found, operation.operation_id)
-        if earlier is not None:
-            return earlier
+    earlier = applied_elsewhere(lanes, found, operation.operation_id)
+    if earlier is not None:
+        return earlier
     destination = lanes.get(change.target_scope) if isinstance(change, PromoteMemory) else None
     own = lanes.get("session")
-    if (
-        destination is found
-        and found.is_shared
-        and own is not None
-        and own.number_of(memory_id_of(change) or "") is not None
-    ):
-        return Move(own, found, operation.project.id)  # begun when the journal did not answer
     if destination is None or destination is found or (found.is_users and destination.is_users):
         return found
     if not found.is_users and found is not own:
-        if own is not None and any(each.operation_id == operation.operation_id for each in own.unfinished(MoveRow)):
-            return Move(own, destination, operation.project.id)  # begun while the project was not shared
         return InvalidInput(SHARED, field="target_scope")
     if found.is_shared and destination.is_shared:
         return InvalidInput(SHARED_WITH_OTHERS, field="target_scope")
-    return Move(found, destination, operation.project.id)
+    return Move(found, destination)

@@ -17,6 +17,7 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Coroutine, Iterable, Sequence
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
@@ -45,8 +46,18 @@ from remembrancer.journal.contract import (
     check_name,
 )
 from remembrancer.memory.edits import AppliedOperation
-from remembrancer.memory.moves import receive_move, return_move
-from remembrancer.memory.plan import check_session_limit, plan
+from remembrancer.memory.edits import Move as MoveRow
+from remembrancer.memory.moves import (
+    begin_move,
+    begin_return,
+    cancel_move,
+    decode_operation,
+    end_move,
+    receive_move,
+    receive_return,
+    return_move,
+)
+from remembrancer.memory.plan import carry_out, check_session_limit, plan
 from remembrancer.memory.planner import Planner
 from remembrancer.protocol.errors import (
     EntryDamaged,
@@ -81,6 +92,7 @@ from remembrancer.protocol.writes import (
     Operation,
     PortableMemory,
     ProjectRef,
+    PromotedResult,
     PromoteMemory,
     StoreMemory,
     memory_id_of,
@@ -266,7 +278,22 @@ class SharedLane(Records):
         ((*mark, self._applied_at),) = self._file.read(_MARK)
         self.mark = LaneMark(*mark)
         self.head = self.mark.position
-        """The newest of the sessions that such clients have ended."""
+        self._end_begun()
+
+    def _end_begun(self) -> None:
+        """End the moves into this lane that a former release has left half-way: applied here, and not let go there."""
+        applied = "SELECT operation_id FROM applied_operations WHERE space = @SPACE"
+        begun = f"SELECT space, operation FROM moves WHERE space != @SPACE AND operation_id IN ({applied})"  # noqa: S608
+        if not self._file.read(begun):
+            return
+        scope = "user" if self.is_users else "project"
+        with self._file.transaction() as connection:
+            for space, encoded in connection.query(begun):
+                operation = decode_operation(encoded)
+                local = SqliteEdits(SpaceConnection(connection.connection, space), self._clock())
+                done = SqliteEdits(connection, self._clock()).outcome_of(operation.operation_id)
+                if done is not None and isinstance(done.result, PromotedResult) and done.result.new_scope == scope:
+                    local.carry_out(operation, end_move(Planner(operation, local), done.result))
 
     # Writing.
 
@@ -276,11 +303,36 @@ class SharedLane(Records):
         outcomes = iter([] if self.read_only else self._append(entries))
         return [next(outcomes) if refusal is None else refusal for refusal in refusals]
 
-    def receive(self, operation: Operation, memory: PortableMemory) -> Outcome:
+    def receive(self, operation: Operation, memory: PortableMemory | None) -> Outcome:
+        """Append a promotion with the memory that it brings in, or (None) its return."""
         (refusal,) = self._refusals([operation])
-        if refusal is not None:
-            return refusal
-        return self._append([self._submitted(operation, memory)])[0]
+        return self._append([self._submitted(operation, memory)])[0] if refusal is None else refusal
+
+    def move(self, operation: Operation, local: Records) -> Outcome:
+        """Note in a space of this host that a memory leaves it, or comes back to it, and append the operation. Both
+        spaces are changed in the transaction that applies it, also if that is later: nobody knows what a journal has
+        taken in that did not answer."""
+        memory: PortableMemory | None
+        try:
+            with local.held():
+                if self.is_users and _takes_back(operation):
+                    memory = self.portable(memory_id_of(operation.change) or "", None)
+                    if memory is None:
+                        return self._append([self._submitted(operation)])[0]
+                    begun = local.prepare(operation, partial(begin_return, memory=memory))
+                    memory = None
+                else:
+                    begun = local.prepare(operation, begin_move)
+                    memory = begun if isinstance(begun, PortableMemory) else None
+                if isinstance(begun, Outcome):
+                    return begun
+                outcome = self.receive(operation, memory)
+                if not isinstance(outcome.reply, Applied | JournalAway):
+                    local.prepare(operation, cancel_move)
+                local.note_commit()
+        except RemembrancerError as error:
+            return Outcome(error)
+        return outcome
 
     def _submitted(self, operation: Operation, memory: PortableMemory | None = None) -> Submitted:
         """The entry of an operation, without the project's place, which each host has elsewhere. A memory of the user
@@ -614,7 +666,12 @@ class SharedLane(Records):
                     elif isinstance(entry, ProjectRenamed):
                         edits.rename_project(entry.old, entry.new)
                     elif isinstance(entry, Submitted):
+                        local = _local(connection, entry, self._clock())
+                        memory_id = memory_id_of(entry.operation.change) or ""
+                        leaving = None if local is None else edits.portable(memory_id)
                         outcome = _applied(edits, entry, stands.position, applied_at, is_users=self.is_users)
+                        if local is not None:
+                            outcome = _moved(local, entry, leaving, outcome)
                         outcomes.append((entry, outcome))
                 except UNACCEPTABLE as error:
                     connection.execute("ROLLBACK TO entry")
@@ -631,6 +688,34 @@ class SharedLane(Records):
             )
         self.mark, self._applied_at = mark, applied_at
         return outcomes
+
+
+def _local(connection: SpaceConnection, entry: Submitted, now: float) -> SqliteEdits | None:
+    """The space of this host that has noted the operation of an entry as a move; None: it is none of this host."""
+    if not isinstance(entry.operation.change, PromoteMemory):
+        return None
+    noted = "SELECT space FROM moves WHERE operation_id = ? AND space != @SPACE"
+    rows = connection.query(noted, (entry.operation.operation_id,))
+    return SqliteEdits(SpaceConnection(connection.connection, rows[0][0]), now) if rows else None
+
+
+def _moved(local: SqliteEdits, entry: Submitted, memory: PortableMemory | None, outcome: Outcome) -> Outcome:
+    """End a move in a space of this host, as the lane has applied it. `memory` is what the lane had before."""
+    if not isinstance(outcome.reply, Applied):
+        return outcome
+    result = outcome.reply.result
+    assert isinstance(result, PromotedResult)
+    (noted,) = local.rows(MoveRow, "operation_id", entry.operation.operation_id)
+    planner = Planner(decode_operation(noted.operation), local)
+    if entry.memory is not None:
+        local.carry_out(planner.operation, end_move(planner, result))
+    elif memory is None or ((known := local.memory(memory.id)) is not None and known.id == memory.id):
+        carry_out(cancel_move(planner), local.apply)  # a former release had taken it in by now
+    else:
+        received = local.carry_out(planner.operation, receive_return(planner, memory))
+        assert isinstance(received.reply, Applied), "there is no memory of its id"
+        return Outcome(outcome.reply, received.to_embed)
+    return outcome
 
 
 def _count(edits: SqliteEdits, entry: Accessed, at: float) -> None:

@@ -409,10 +409,7 @@ class SharedLanes:
             if shared is None:
                 await self._note_lanes({**self._lane_of, key: request.lane})
             own = await self._own(project)
-            if project is None:
-                await files.share_user(opened.lane)
-            else:
-                await files.share(project.id, opened.lane)
+            files.share(key, opened.lane)
             return await self._move_into(opened.lane, own, project or ProjectRef(USER, ""))
 
     async def _check_whose(self, request: ShareProject) -> None:
@@ -538,10 +535,8 @@ class SharedLanes:
                     await self._committer.run(name, opened.lane.announce_key)
             else:
                 for project_id, known in self._lane_of.items():
-                    if known == name and project_id == USER:
-                        await self._files.share_user((await self._opened(name)).lane)
-                    elif known == name and self._files.open_project(ProjectRef(project_id, "")) is not None:
-                        await self._files.share(project_id, (await self._opened(name)).lane)
+                    if known == name and self._files.get(project_id) is not None:
+                        self._files.share(project_id, (await self._opened(name)).lane)
         return await self._describe(DescribeLanes(), context)
 
     def _import(self, project: ProjectRef, memory: PortableMemory) -> Operation:

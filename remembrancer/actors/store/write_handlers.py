@@ -274,6 +274,8 @@ class WriteHandlers:
         gains, loses = (target.destination, target.source) if isinstance(target, Move) else (target, target)
         for name in {gains.name, loses.name}:
             self._on_commit(name)
+            if gains is not loses:
+                self._committer.note_commit(name)
         if any(outcome.all_to_embed for outcome in outcomes):
             self._scheduler.wake()
         for operation, outcome in zip(operations, outcomes, strict=True):

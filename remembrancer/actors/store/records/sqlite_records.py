@@ -6,7 +6,6 @@ import contextlib
 import logging
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
 from typing import Final, TypeVar, cast
 
 from remembrancer.actors.store.records.background import SqliteBackground
@@ -199,6 +198,10 @@ class Records(SqliteSearch, EmbeddedTexts, SqliteBackground):
             earlier = edits.outcome_of(operation.operation_id)
             return edits.carry_out(operation, step(Planner(operation, edits))) if earlier is None else Outcome(earlier)
 
+    def note_commit(self) -> None:
+        """Something was written to this space in a transaction of another one."""
+        self._file.commits += 1
+
     def take_outcomes(self, applied: Sequence[AppliedOperation]) -> None:
         """Answer these operations, which the lane has applied whose memories came here, as it did."""
         with self._edits() as edits:
@@ -226,14 +229,9 @@ class Records(SqliteSearch, EmbeddedTexts, SqliteBackground):
             return [Outcome(error) for _ in operations]
         return outcomes
 
-    def receive(self, operation: Operation, memory: PortableMemory) -> Outcome:
-        """Take in a memory that comes from another lane, and with it the operation, as `complete`; a full file refuses
-        it."""
-        full = self._full()
-        if full is None:
-            return self.complete(operation, partial(receive_move, memory=memory))
-        earlier = self.outcome_of(operation.operation_id)
-        return Outcome(full if earlier is None else earlier)
+    def move(self, operation: Operation, local: Records) -> Outcome:
+        """Bring a memory of a space of this host in, or take one back there. Of shared lanes alone."""
+        raise NotImplementedError
 
     def unfinished(self, kind: type[R]) -> list[R]:
         """The rows that say which operations were prepared and not completed, the oldest first: `Move`s or
