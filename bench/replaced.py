@@ -29,7 +29,17 @@ from remembrancer.actors.embedder.engine import Engine
 from remembrancer.actors.embedder.workers import load_engine
 from remembrancer.actors.store.vectors.near_duplicates import LOOKED_AT
 from remembrancer.config.settings import Settings
-from remembrancer.memory.replacement import FEATURES, LEAST_COSINE, POSSIBLE, PROBABLE, READ, TextPair, read, table_of
+from remembrancer.memory.replacement import (
+    FEATURES,
+    LEAST_COSINE,
+    POSSIBLE,
+    PROBABLE,
+    READ,
+    TextPair,
+    read,
+    share_of,
+    table_of,
+)
 from remembrancer.memory.wording import same_in_words
 
 ALONE: Final = tuple(Path(__file__).parent / name for name in ("superseded.txt", "replaced.json"))
@@ -69,6 +79,8 @@ class Judged(NamedTuple):
     table: Array
     replaced: NDArray[np.bool_]
     later: Sequence[int]
+    shares: Sequence[float]
+    """The factors of their probabilities."""
     missed: int = 0
     """Replaced ones that are too far away to be compared."""
 
@@ -162,7 +174,7 @@ def judged(haystack: Haystack, engine: Engine) -> Judged | None:
     cosines = vectors @ vectors.T
     texts = [read(each.text) for each in haystack.items]
     having: Counter[str] = Counter()
-    rows, replaced, later, missed = [], [], [], 0
+    rows, replaced, later, shares, missed = [], [], [], [], 0
     for place, item in enumerate(haystack.items):
         having.update(texts[place].keys)
         frequencies = dict(having)
@@ -179,8 +191,9 @@ def judged(haystack: Haystack, engine: Engine) -> Judged | None:
             rows.append(table_of(compared))
             replaced.append(is_replaced)
             later.append(place)
+            shares.append(share_of(texts[place]))
     table = np.array(rows).reshape(-1, len(FEATURES))
-    return Judged(haystack.author, table, np.array(replaced, dtype=bool), later, missed)
+    return Judged(haystack.author, table, np.array(replaced, dtype=bool), later, shares, missed)
 
 
 def alone(path: Path, engine: Engine) -> Judged:
@@ -193,12 +206,13 @@ def alone(path: Path, engine: Engine) -> Judged:
         pairs = [(old, new, truth == "replaces") for truth, old, new in lines]
     older = engine.embed_passages([old for old, _, _ in pairs])
     newer = engine.embed_passages([new for _, new, _ in pairs])
-    rows = []
+    rows, shares = [], []
     for (old, new, _), cosine in zip(pairs, (older * newer).sum(axis=1).tolist(), strict=True):
         one, other = read(old), read(new)
         having = Counter([*one.keys, *other.keys])
         rows.append(table_of(TextPair(one, other, cosine, 3 * DAY_S, having, 2)))
-    return Judged(path.name, np.array(rows), np.array([each[2] for each in pairs]), range(len(pairs)))
+        shares.append(share_of(other))
+    return Judged(path.name, np.array(rows), np.array([each[2] for each in pairs]), range(len(pairs)), shares)
 
 
 def fit(sets: Sequence[Judged]) -> tuple[float, Array]:
@@ -234,7 +248,7 @@ def named(sets: Sequence[Judged], intercept: float, weights: Array, least: float
     of those among all."""
     count = right = 0
     for each in sets:
-        chances = 1.0 / (1.0 + np.exp(-(each.table @ weights + intercept)))
+        chances = np.array(each.shares) / (1.0 + np.exp(-(each.table @ weights + intercept)))
         for later in dict.fromkeys(each.later):
             places = [place for place, other in enumerate(each.later) if other == later]
             best = max(places, key=lambda place: chances[place])

@@ -25,9 +25,13 @@ from remembrancer.memory.wording import (
     words,
 )
 
-PROBABLE: Final = 0.5
-"""From this probability on a memory is marked, its session is told, and a context has its successor in its place. What
-is less probable is as often wrong, and what a context leaves out nobody looks for."""
+PROBABLE: Final = 0.25
+"""From this probability on a memory is marked, its session is told, and a context has its successor in its place: of
+other authors' pairs than those that it was fitted on, more than one in two are replaced."""
+LONG: Final = 35
+LONG_SHARE: Final = 0.5
+"""A later text of more words says several things, and half as often all that an earlier one says: what a context leaves
+out, nobody looks for."""
 POSSIBLE: Final = 0.08
 """From this probability on a pair waits in Review for a person."""
 LEAST_COSINE: Final = 0.4
@@ -266,4 +270,9 @@ def table_of(pair: TextPair) -> list[float]:
 def probability(pair: TextPair) -> float:
     """The probability that the later text replaces the earlier one, in [0, 1]."""
     logit = INTERCEPT + sum(each.weight * each.of(pair) for each in FEATURES)
-    return 1.0 / (1.0 + math.exp(-logit))
+    return share_of(pair.later) / (1.0 + math.exp(-logit))
+
+
+def share_of(later: Read) -> float:
+    """The factor of the probability that a later text of this length replaces a whole earlier one."""
+    return LONG_SHARE if len(later.sequence) > LONG else 1.0

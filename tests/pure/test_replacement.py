@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remembrancer.memory.replacement import POSSIBLE, PROBABLE, TextPair, probability, read
+from remembrancer.memory.replacement import LONG, POSSIBLE, PROBABLE, TextPair, probability, read, share_of
 
 LATER_S = 3 * 86_400.0
 
@@ -72,3 +72,7 @@ def test_what_is_said_on_one_day_replaces_less_often_what_was_said_on_it() -> No
 @given(st.text(max_size=60), st.text(max_size=60), st.floats(-1.0, 1.0), st.floats(0.0, 1e9))
 def test_any_two_texts_have_a_probability(earlier: str, later: str, cosine: float, apart_s: float) -> None:
     assert 0.0 < chance(earlier, later, cosine, apart_s) < 1.0
+
+
+def test_a_long_text_replaces_all_of_another_less_probably() -> None:
+    assert share_of(read("word " * (LONG + 1))) < share_of(read("word " * LONG)) == 1.0
