@@ -1,4 +1,5 @@
-"""Rules that a mentor states and changes: `python -m bench.memorycode FILE [--untold] [--every N] [--json]`.
+"""Rules that a mentor states and changes: `python -m bench.memorycode FILE [--untold] [--every N] [--baselines]
+[--json]`.
 
 FILE is MemoryCode's dialogues as JSON, also compressed (`.xz`): `[{"name", "mentor", "sessions": [{"type", "topic",
 "text", "session_regex", "history_regex", "history_eval_query"}]}]` (arXiv 2502.13791). Each history is a project. Each
@@ -7,7 +8,9 @@ kind; nobody says what a rule replaces. Then the last session's tasks are asked 
 the rules in force those that the first prompt's context gives, and of the replaced ones; the tokens of that context;
 of the rules in force those that a recall for their own task has among ten; and, of a session that writes the code for
 one task after the other, the rules in force that were told before an edit up to that of their task, and of the replaced
-ones those that were told before any.
+ones those that were told before any. With `--baselines` only those of plain rankings over the same sentences: of the
+rules in force and of the replaced ones those that are among ten for a task, and what a MEMORY.md with all of them, cut
+at 200 lines, has of each.
 """
 
 from __future__ import annotations
@@ -25,14 +28,23 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+import numpy as np
 from rich.console import Console
 from rich.table import Table
 
+from bench.baselines import PassageVectors, WordIndex, mean_ranking
 from bench.client import Json
 from bench.harness import Runtime, drained, play_in_projects, wait_until
 from bench.weeks import session_in
+from remembrancer.actors.embedder.engine import Engine
+from remembrancer.actors.embedder.workers import load_engine
+from remembrancer.config.settings import Settings
+from remembrancer.memory.stop_words import stop_words_of
+from remembrancer.memory.tokens import estimate_tokens
 
 LIMIT: Final = 10
+LINES: Final = 200
+"""Of a MEMORY.md that an assistant reads."""
 EMBEDDED_S: Final = 300.0
 SIZES: Final = (1, 2, 5, 15, 50, 100)
 """Histories are reported together up to so many sessions."""
@@ -168,8 +180,7 @@ async def play(running: Runtime, directory: Path, history: Json, *, untold: bool
             answer = await client.call("store_memory", content=f"{history['mentor']}: {text}", **told)
             rules[(await client.call("get_memory", memory_id=answer["memory_id"]))["id"]].add(rule)
         await wait_until(lambda: drained(client), EMBEDDED_S, 0.2)
-    objects = {rule[0] for rule in stated.tasks}
-    replaced = {rule for rule, _ in stated.statements if rule not in stated.tasks and rule[0] in objects}
+    replaced = {rule for rule in _same_objects(stated) if rule not in stated.tasks}
     outcome.replaced = len(replaced)
     task = next(iter(stated.tasks.values()), "")
     async with session_in(running, directory) as client:
@@ -207,6 +218,53 @@ async def play_edits(client: Any, stated: Stated, rules: dict[str, set[Rule]], r
     return in_time, len(told & replaced)
 
 
+def baselines(histories: Sequence[Json], engine: Engine) -> dict[str, dict[str, float]]:
+    """The shares of rules in force, for their own task, and of replaced ones, for any, in percent; and tokens."""
+    counts: dict[str, list[int]] = {name: [0, 0, 0] for name in ("cosine", "bm25", "mean", "MEMORY.md")}
+    in_force = all_replaced = 0
+    for stated in map(rules_of, histories):
+        if not stated.tasks:
+            continue
+        rules, texts = [rule for rule, _ in stated.statements], [text for _, text in stated.statements]
+        replaced = {rule for rule in _same_objects(stated) if rule not in stated.tasks}
+        in_force, all_replaced = in_force + len(stated.tasks), all_replaced + len(replaced)
+        words = WordIndex(texts)
+        vectors = PassageVectors(engine.embed_passages(texts), np.arange(len(texts)), len(texts))
+        shown: dict[str, set[Rule]] = {name: set() for name in counts}
+        for rule, task in stated.tasks.items():
+            vector = engine.embed_questions([task])[0]
+            scores = words.scores(task, len(texts), without=stop_words_of(task))
+            rankings = {
+                "cosine": vectors.rank(vector),
+                "bm25": words.rank(task),
+                "mean": mean_ranking(vectors.cosines(vector), scores),
+                "MEMORY.md": range(min(LINES, len(texts))),
+            }
+            for name, ranking in rankings.items():
+                places = list(ranking) if name == "MEMORY.md" else list(ranking)[:LIMIT]
+                given = {rules[place] for place in places}
+                shown[name] |= given
+                counts[name][0] += rule in given
+                counts[name][2] += sum(estimate_tokens(texts[place]) for place in places)
+        for name, given in shown.items():
+            counts[name][1] += len(given & replaced)
+        words.close()
+    return {
+        name: {
+            "in force, percent": round(100 * told / in_force, 1),
+            "replaced, percent": round(100 * old / max(1, all_replaced), 1),
+            "tokens a task": round(tokens / in_force, 1),
+        }
+        for name, (told, old, tokens) in counts.items()
+    }
+
+
+def _same_objects(stated: Stated) -> list[Rule]:
+    """The stated rules about what a rule in force is about."""
+    objects = {rule[0] for rule in stated.tasks}
+    return [rule for rule, _ in stated.statements if rule[0] in objects]
+
+
 def report(outcomes: Sequence[Outcome]) -> dict[str, dict[str, float]]:
     """The figures by the number of sessions, and of all."""
     groups = {
@@ -238,8 +296,12 @@ def main() -> int:
     parser.add_argument("file", type=Path, metavar="FILE")
     parser.add_argument("--untold", action="store_true", help="store rules without a kind")
     parser.add_argument("--every", type=int, default=1, metavar="N", help="play every Nth history alone")
+    parser.add_argument("--baselines", action="store_true", help="play nothing: the figures of plain rankings")
     parser.add_argument("--json", action="store_true", help="print the figures as JSON")
     given = parser.parse_args()
+    if given.baselines:
+        print(json.dumps(baselines(read(given.file)[:: given.every], load_engine(Settings(), 2)), indent=2))
+        return 0
     reported = report(
         [
             each

@@ -43,7 +43,7 @@ OF_FORM: Final = 0.6
 """The probability of a rule about the form of names that the edit makes."""
 LONGEST_OF_FORM: Final = 300
 """Characters of such a rule."""
-TOKENS_OF_FACT: Final = 46
+TOKENS_OF_FACT: Final = 39
 MOST_PAST: Final = 500
 """Actions by which it is known what is common here; then the counts are halved."""
 

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from remembrancer.code.actions import (
+    MOST,
     TOKENS_OF_FACT,
     Action,
     PastActions,
@@ -21,6 +22,8 @@ from remembrancer.memory.tokens import estimate_tokens
 from remembrancer.protocol.kinds import Kind
 from remembrancer.protocol.reads import RecalledMemory, Scores
 from remembrancer.protocol.writes import SourceRef
+from remembrancer.toolsets.memory.action_block import HEADING
+from remembrancer.toolsets.memory.context_block import render
 
 NOW = 1_800_000_000.0
 
@@ -157,6 +160,12 @@ def test_of_a_long_memory_so_much_is_told_as_bears_on_the_action() -> None:
     fact = fact_of(long, NPM)
     assert fact == "… Never run npm install there. Wait then."
     assert estimate_tokens(fact_of(memory("m", "npm " * 400), NPM)) <= TOKENS_OF_FACT + 2
+
+
+def test_two_facts_have_120_tokens_at_the_most() -> None:
+    long = memory("long", "Never run `npm install --save-dev` here: pnpm_lock.yaml (2026-11-17) would not match. " * 9)
+    lines = [render(fact_of(long, NPM), long.source, "(decided 2026-11-17)", "ABCDE")] * MOST
+    assert estimate_tokens("\n".join([HEADING, *lines])) <= 120
 
 
 @pytest.mark.parametrize(
