@@ -35,9 +35,8 @@ from remembrancer.actors.store.records.memory_rows import digest_of
 from remembrancer.actors.store.records.schema import MEMORY
 from remembrancer.actors.store.records.sqlite_file import SqliteFile
 from remembrancer.actors.store.records.sqlite_records import Records
-from remembrancer.actors.store.retrieval.candidates import Source
 from remembrancer.actors.store.retrieval.recalls import RunningRecall, recall
-from remembrancer.actors.store.retrieval.view import View
+from remembrancer.actors.store.retrieval.view import Source, View
 from remembrancer.actors.store.vectors.exact_vectors import ExactVectors
 from remembrancer.config.settings import Settings
 from remembrancer.memory.features import Column as Features
@@ -151,7 +150,7 @@ class Asking:
     def candidates(self, question: Question, *, by_words: bool = False) -> tuple[Features, list[str]]:
         """The features of a recall's candidates (candidates, features), and their labels. `by_words`: as if there
         were no vectors."""
-        running = RunningRecall(self._request(question), self._view, self._threads, self.now, DEFAULT_WEIGHTS)
+        running = RunningRecall(self._request(question), self._view, self.now, DEFAULT_WEIGHTS)
         if not by_words:
             running.question = replace(running.question, vector=self.vectors[question.text])
         running.find_words()

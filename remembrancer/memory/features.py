@@ -80,11 +80,6 @@ class Candidates:
         names = [each.name for each in fields(cls) if each.name not in columns and each.name != "likeness"]
         return cls(**columns, **{name: np.full(count, np.nan if name in UNKNOWN else 0.0) for name in names})
 
-    def with_more(self, more: Candidates) -> Candidates:
-        """These and then those, without their likeness."""
-        names = [each.name for each in fields(self) if each.name != "likeness"]
-        return Candidates(**{name: np.concatenate((getattr(self, name), getattr(more, name))) for name in names})
-
     def __len__(self) -> int:
         return len(self.cosine)
 

@@ -168,3 +168,4 @@ class ReadGraph(SessionRequest[GraphRead], frozen=True):
 
 
 BrowserRequest = ReadActivity | ListSessions | ReadTurns | FindPairs | ReadUsage | ReadGraph
+BrowserAnswer = ActivityRead | SessionsListed | TurnsRead | PairsFound | UsageRead | GraphRead

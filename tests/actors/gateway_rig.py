@@ -16,11 +16,10 @@ from anyio.streams.buffered import BufferedByteReceiveStream
 
 from remembrancer.actors.gateway.actor import GatewayActor
 from remembrancer.actors.shell import LaunchSpec
-from remembrancer.actors.store.read_handlers import find_ids
+from remembrancer.actors.store.read_handlers import find_ids, list_memories
 from remembrancer.actors.store.records.sqlite_file import SqliteFile
 from remembrancer.actors.store.records.sqlite_records import Records
-from remembrancer.actors.store.retrieval.candidates import Source
-from remembrancer.actors.store.retrieval.view import View
+from remembrancer.actors.store.retrieval.view import Source, View
 from remembrancer.config.settings import Settings
 from remembrancer.protocol.consolidation import NotePresence
 from remembrancer.protocol.errors import Failure
@@ -43,7 +42,6 @@ from remembrancer.protocol.reads import (
     GraphFound,
     IdsFound,
     LinksFound,
-    Listed,
     ListMemories,
     MemoryShown,
     NoteAccess,
@@ -238,9 +236,9 @@ class PlayedStore:
             case GetMemory(memory_id=memory_id):
                 return self._show(memory_id)
             case ListMemories():
-                return Listed(tuple(self._view.listed(message)))
+                return list_memories(message, self._view)
             case FollowLinks():
-                linked = self._view.follow(message.memory_ids, message.session_id, message.depth, message.limit)
+                linked = self._view.reader.follow(message.memory_ids, message.session_id, message.depth, message.limit)
                 return LinksFound(tuple(linked.values()))
             case NoteAccess():
                 return True

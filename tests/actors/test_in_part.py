@@ -15,8 +15,7 @@ from remembrancer.actors.store.read_handlers import Readable, answered
 from remembrancer.actors.store.records.contract import Filters
 from remembrancer.actors.store.records.sqlite_file import SqliteFile
 from remembrancer.actors.store.records.sqlite_records import Records
-from remembrancer.actors.store.retrieval.candidates import Source
-from remembrancer.actors.store.retrieval.view import View
+from remembrancer.actors.store.retrieval.view import Source, View
 from remembrancer.memory.changes import unknown_memory
 from remembrancer.protocol.errors import RecordsUnusable, RemembrancerError
 from tests.operations import PROJECT, REQUESTED_AT, SESSION, memory_id_of, store_operation
@@ -63,7 +62,7 @@ def files(tmp_path: Path) -> Iterator[Files]:
 
 async def contents(view: View) -> list[str]:
     """The contents of the files."""
-    refs = [ref for its in view.first(Filters(SESSION), "latest", 1) for ref in its]
+    refs = view.reader.top(Filters(SESSION), "latest", 2)
     return [each.content for each in view.load(refs, Filters(SESSION)).values()]
 
 
@@ -86,10 +85,10 @@ async def test_a_memory_that_may_be_in_a_damaged_file_is_not_said_to_be_unknown(
     files: Files, damaged: str, whole: str
 ) -> None:
     async def show(wanted: str, view: View) -> str:
-        found = view.portable(wanted, SESSION, PROJECT.id)
-        if found is None:
+        ref = view.find(wanted)
+        if ref is None or view.reader.portable(wanted, SESSION, PROJECT.id) is None:
             raise unknown_memory(wanted)
-        return view.records_of(found[0]).name
+        return view.records_of(ref).name
 
     files.damage(damaged)
     shown, _ = await answered(files.both(), partial(show, files.ids[whole]))

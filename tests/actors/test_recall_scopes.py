@@ -19,11 +19,11 @@ from remembrancer.actors.store.records.contract import EmbeddedMemory, Filters, 
 from remembrancer.actors.store.records.memory_rows import digest_of
 from remembrancer.actors.store.records.sqlite_file import SqliteFile
 from remembrancer.actors.store.records.sqlite_records import Records
-from remembrancer.actors.store.retrieval.candidates import CANDIDATES, Source
+from remembrancer.actors.store.retrieval.candidates import CANDIDATES
 from remembrancer.actors.store.retrieval.context import Gathering
 from remembrancer.actors.store.retrieval.once import SPARE
 from remembrancer.actors.store.retrieval.recalls import ANSWERS_BY_TIME, recall
-from remembrancer.actors.store.retrieval.view import View
+from remembrancer.actors.store.retrieval.view import Source, View
 from remembrancer.actors.store.vectors.exact_vectors import ExactVectors
 from remembrancer.memory.decay import DAY_S
 from remembrancer.memory.profiles import PROFILES

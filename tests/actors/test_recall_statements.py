@@ -19,10 +19,9 @@ from remembrancer.actors.store.records.memory_rows import digest_of
 from remembrancer.actors.store.records.sqlite_file import SqliteFile
 from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.actors.store.retrieval import recalls
-from remembrancer.actors.store.retrieval.candidates import Source
 from remembrancer.actors.store.retrieval.question import Question, read_question
 from remembrancer.actors.store.retrieval.recalls import recall
-from remembrancer.actors.store.retrieval.view import View
+from remembrancer.actors.store.retrieval.view import Source, View
 from remembrancer.actors.store.vectors.exact_vectors import ExactVectors
 from remembrancer.protocol.files import FileChunk, FileState, FileUpdate
 from remembrancer.protocol.reads import Recall
@@ -103,7 +102,7 @@ def sources(tmp_path: Path, statements: list[str]) -> Iterator[list[Source]]:
     ]
     yield files
     for source in files:
-        records = source.records
+        records = source.texts
         assert isinstance(records, Records)
         records.close()
 
@@ -156,7 +155,7 @@ async def test_a_question_is_read_beside_the_event_loop_while_its_vector_is_made
 
 
 def test_a_store_takes_few_statements(sources: list[Source], statements: list[str]) -> None:
-    records = sources[0].records
+    records = sources[0].texts
     assert isinstance(records, Records)
     for name, text in (
         ("warm", "The winch of the lantern needs grease."),

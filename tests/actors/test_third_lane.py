@@ -9,15 +9,14 @@ from pathlib import Path
 import pytest
 
 from remembrancer.actors.store.explaining import DEFAULT_RULES
-from remembrancer.actors.store.read_handlers import show_memory
+from remembrancer.actors.store.read_handlers import list_memories, show_memory
 from remembrancer.actors.store.records.contract import USER, Vectors
 from remembrancer.actors.store.records.sqlite_file import SqliteFile
 from remembrancer.actors.store.records.sqlite_records import Records
-from remembrancer.actors.store.retrieval.candidates import Source
 from remembrancer.actors.store.retrieval.context import Gathering
 from remembrancer.actors.store.retrieval.graph_search import search_graph, suggest
 from remembrancer.actors.store.retrieval.recalls import recall
-from remembrancer.actors.store.retrieval.view import View
+from remembrancer.actors.store.retrieval.view import Source, View
 from remembrancer.protocol.errors import EmbeddingUnavailable
 from remembrancer.protocol.reads import GatherContext, GetMemory, ListMemories, Recall, SearchGraph, Strategy, Suggest
 from remembrancer.protocol.writes import EntityRef, Scope
@@ -67,7 +66,7 @@ async def test_a_recall_answers_from_every_lane(lanes: Lanes, strategy: Strategy
     request = Recall(SESSION, project=PROJECT, query="which lantern burns oil?", strategy=strategy)
     with ThreadPoolExecutor(1) as threads:
         answer, seen = await recall(request, lanes.view, no_vectors, threads, REQUESTED_AT)
-        named, _ = await recall(request, lanes.view.within(["project"]), no_vectors, threads, REQUESTED_AT)
+        named, _ = await recall(request, View(map(Source, lanes.records[:2])), no_vectors, threads, REQUESTED_AT)
     assert {memory.id for memory in answer.memories} == set(lanes.ids)
     assert {memory.id for memory in named.memories} == set(lanes.ids[:2])
     numbers = {name: [place] for place, (name, _) in enumerate(LANES, 1)}
@@ -79,8 +78,8 @@ async def test_a_context_and_a_list_have_the_memories_of_every_lane(lanes: Lanes
     with ThreadPoolExecutor(1) as threads:
         gathered = await Gathering(request, lanes.view, no_vectors, threads, REQUESTED_AT).gathered()
     assert {memory.id for memory in gathered.sections[0].memories} == set(lanes.ids)
-    listed = lanes.view.listed(ListMemories(SESSION, project=PROJECT, limit=2, offset=1))
-    assert [memory.id for memory in listed] == lanes.ids[1:], "the latest first, in one order"
+    listed = list_memories(ListMemories(SESSION, project=PROJECT, limit=2, offset=1), lanes.view)
+    assert [memory.id for memory in listed.memories] == lanes.ids[1:], "the latest first, in one order"
 
 
 def test_the_graph_joins_what_every_lane_says_of_a_thing(lanes: Lanes) -> None:
@@ -96,4 +95,4 @@ def test_a_memory_is_shown_from_whichever_lane_has_it(lanes: Lanes) -> None:
         request = GetMemory(PROJECT, SESSION, memory_id)
         shown = show_memory(request, lanes.view, lambda records, number: False, REQUESTED_AT, DEFAULT_RULES)
         assert shown.memory.id == memory_id
-    assert lanes.view.counts(SESSION).total == 3
+    assert lanes.view.reader.counts(SESSION).total == 3

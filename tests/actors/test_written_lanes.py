@@ -13,7 +13,7 @@ from remembrancer.actors.store.memory_files import Lanes, MemoryFiles, Target, f
 from remembrancer.actors.store.moves import Move
 from remembrancer.actors.store.records.sqlite_file import SqliteFile
 from remembrancer.actors.store.records.sqlite_records import Records
-from remembrancer.actors.store.retrieval.candidates import Source
+from remembrancer.actors.store.retrieval.view import Source
 from remembrancer.protocol.errors import NotFound
 from remembrancer.protocol.paths import RuntimePaths
 from remembrancer.protocol.writes import (

@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from remembrancer.actors.store.retrieval.candidates import Source
 from remembrancer.actors.store.retrieval.graph_search import search_graph
-from remembrancer.actors.store.retrieval.view import View
+from remembrancer.actors.store.retrieval.view import Source, View
 from remembrancer.code.index import CodeIndex
 from remembrancer.code.segments import read_segment
 from remembrancer.code.tree import Tree

@@ -397,7 +397,7 @@ def test_words_are_found_in_what_is_neither_forgotten_nor_another_sessions(recor
             assert set(hits(records, "lantern", filters, 1000)) == seen
             own, others = records.keyword_hits([Phrase("lantern")], filters, 1000, apart=True)
             assert ({hit.number for hit in own}, {hit.number for hit in others}) == (seen & mine, seen - mine)
-    assert sum(records.survey([], SESSION, 0).sizes.scopes.values()) == len(library) - len(forgotten)
+    assert sum(records.survey([], SESSION, 0).sizes[records.space].values()) == len(library) - len(forgotten)
 
 
 def test_the_facts_that_rank_a_memory_are_its_importance_its_standing_and_when_it_happened(
@@ -424,10 +424,10 @@ def test_a_survey_tells_sizes_words_the_sessions_own_and_whether_there_is_a_grap
     )
     words = [(Phrase("harbour"),), (Phrase("green"), Phrase("lantern")), (Phrase("zeppelin"),)]
     survey = records.survey(words, SESSION, 10)
-    assert survey.frequencies == [2, 2, 0]
-    assert survey.sizes.scopes == {"session": 2, "project": 1}
-    assert survey.own == [own]
-    assert records.survey(words, "another", 10).own == [other]
+    assert survey.frequencies == {records.space: [2, 2, 0]}
+    assert survey.sizes[records.space] == {"session": 2, "project": 1}
+    assert survey.own == {records.space: [own]}
+    assert records.survey(words, "another", 10).own == {records.space: [other]}
     assert records.survey([], SESSION, 0).own is None
 
 

@@ -19,9 +19,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from remembrancer.actors.store.browse_handlers import browse
 from remembrancer.actors.store.committer import Committer
 from remembrancer.actors.store.memory_files import MemoryFiles
+from remembrancer.actors.store.read_handlers import list_memories, session_stories
 from remembrancer.actors.store.records.contract import (
     USER,
     EmbeddedMemory,
@@ -29,17 +29,15 @@ from remembrancer.actors.store.records.contract import (
     Filters,
     PassageFilter,
     Phrase,
-    UsageRows,
     Vectors,
 )
 from remembrancer.actors.store.records.memory_rows import digest_of
 from remembrancer.actors.store.records.sqlite_file import SqliteFile
 from remembrancer.actors.store.records.sqlite_graph import SqliteGraph
-from remembrancer.actors.store.records.sqlite_records import Records
-from remembrancer.actors.store.retrieval.candidates import Source
+from remembrancer.actors.store.records.sqlite_records import Reader, Records
 from remembrancer.actors.store.retrieval.graph_search import search_graph, suggest
 from remembrancer.actors.store.retrieval.recalls import recall
-from remembrancer.actors.store.retrieval.view import View
+from remembrancer.actors.store.retrieval.view import Source, View
 from remembrancer.memory.edits import Move
 from remembrancer.memory.times.windows import TimeWindow
 from remembrancer.protocol.browsing import (
@@ -50,6 +48,7 @@ from remembrancer.protocol.browsing import (
     ReadGraph,
     ReadTurns,
     ReadUsage,
+    UsageRead,
 )
 from remembrancer.protocol.consolidation import ReadEntityEdges, ReadMemories, ReadSession, ReadUpkeep
 from remembrancer.protocol.errors import EmbeddingUnavailable, FileLocked
@@ -79,7 +78,7 @@ WRITES = {
     *("note_maintenance", "save_embeddings", "prune_models", "link_similar", "note_compared", "note_attempts"),
     *("try_again",),
 }
-PLAIN = {"name", "space", "links_duplicates", "is_users", "is_shared", "commits", "graph"}
+PLAIN = {"name", "users", "space", "spaces", "of", "links_duplicates", "is_users", "is_shared", "commits", "graph"}
 
 
 def fill(records: Records, word: str) -> list[str]:
@@ -132,7 +131,7 @@ BROWSED: tuple[BrowserRequest, ...] = (
 def stored_in(records: Records) -> Any:
     """How many memories the usage of a space is about."""
     usage = records.browse(ReadUsage(PROJECT, SESSION))
-    assert isinstance(usage, UsageRows)
+    assert isinstance(usage, UsageRead)
     return usage.total
 
 
@@ -146,7 +145,10 @@ READS: dict[str, Callable[[Records], Any]] = {
     "numbers_of": lambda it: it.numbers_of(IDS),
     "ids_with": lambda it: it.ids_with([IDS[0][-4:], IDS[1][-4:]]),
     "keyword_hits": lambda it: it.keyword_hits(WORD, ALL, 5) + it.keyword_hits(WORD, ALL, 5, apart=True),
-    "survey": lambda it: (it.survey([WORD], SESSION, 5).sizes.memories, it.survey([WORD], SESSION, 5).frequencies),
+    "survey": lambda it: [
+        list(it.survey([WORD], SESSION, 5).sizes.values()),
+        list(it.survey([WORD], SESSION, 5).frequencies.values()),
+    ],
     "words_in": lambda it: it.words_in([WORD], [1], NUMBERS),
     "frequencies": lambda it: it.frequencies([WORD]),
     "matching": lambda it: it.matching(ALL, 9),
@@ -201,7 +203,16 @@ IN_GRAPH: dict[str, Callable[[Records], Any]] = {
     "uses": lambda it: it.graph.uses("entity", "", SESSION) + it.graph.uses("tag", "", SESSION),
     "memories": lambda it: it.graph.memories(NUMBERS, ALL, 5),
 }
-BY_SHOWN_NUMBERS = {"edges", "said_by", "descriptions", "links_of", "texts", "is_embedded"}
+BY_SHOWN_NUMBERS = {
+    "spaces_of",
+    "number_beside",
+    "edges",
+    "said_by",
+    "descriptions",
+    "links_of",
+    "texts",
+    "is_embedded",
+}
 """Questions about numbers that an answer of the same space has shown."""
 
 
@@ -345,36 +356,47 @@ VIEWED: dict[str, Callable[[View, str, list[int], list[str]], Any]] = {
     ],
     "ranking_facts": lambda view, session, numbers, ids: view.load(view.ranking_facts(numbers, FILTERS(session)), None),
     "load": lambda view, session, numbers, ids: view.load(numbers, FILTERS(session)),
-    "first": lambda view, session, numbers, ids: [
-        view.load(numbers, None) for order in get_args(Order) for numbers in view.first(FILTERS(session), order, 50)
+    "top": lambda view, session, numbers, ids: [
+        view.load(view.reader.top(FILTERS(session), order, 50), None) for order in get_args(Order)
     ],
-    "listed": lambda view, session, numbers, ids: [
-        list(
-            view.listed(ListMemories(session, project=PROJECT, include_forgotten=True, limit=50, valid_at=at, as_of=at))
+    "matching": lambda view, session, numbers, ids: view.load(view.reader.matching(FILTERS(session), 99) or [], None),
+    "list": lambda view, session, numbers, ids: [
+        list_memories(
+            ListMemories(session, project=PROJECT, include_forgotten=True, limit=50, valid_at=at, as_of=at), view
         )
         for at in (None, 1e12)
     ],
-    "follow": lambda view, session, numbers, ids: view.follow(ids, session, 2, 50),
+    "neighbours": lambda view, session, numbers, ids: view.load(
+        view.reader.neighbours(numbers, FILTERS(session)).facts, None
+    ),
+    "follow": lambda view, session, numbers, ids: view.reader.follow(ids, session, 2, 50),
     "visible": lambda view, session, numbers, ids: view.visible(ids, FILTERS(session)),
-    "portable": lambda view, session, numbers, ids: [view.portable(each, session, PROJECT.id) for each in ids],
+    "portable": lambda view, session, numbers, ids: [view.reader.portable(each, session, PROJECT.id) for each in ids],
     "surroundings": lambda view, session, numbers, ids: [
-        view.surroundings(found[0], found[1], session)
+        view.reader.surroundings(each, found.content, session)
         for each in ids
-        if (found := view.portable(each, session, PROJECT.id)) is not None
+        if (found := view.reader.portable(each, session, PROJECT.id)) is not None
     ],
-    "counts": lambda view, session, numbers, ids: (view.counts(session).by_type, view.counts(session).by_scope),
-    "proposals": lambda view, session, numbers, ids: view.proposals(),
-    "session_stories": lambda view, session, numbers, ids: view.session_stories(session),
-    "session_start": lambda view, session, numbers, ids: view.session_start(session),
+    "counts": lambda view, session, numbers, ids: (
+        view.reader.counts(session).by_type,
+        view.reader.counts(session).by_scope,
+    ),
+    "proposals": lambda view, session, numbers, ids: view.reader.proposals(),
+    "session_story": lambda view, session, numbers, ids: session_stories(view, session),
+    "session_start": lambda view, session, numbers, ids: view.reader.session_start(session),
     "browse": lambda view, session, numbers, ids: [
-        browse(view, kind(PROJECT, session)) for kind in (ReadActivity, FindPairs, ReadUsage, ReadGraph)
+        view.reader.browse(kind(PROJECT, session)) for kind in (ReadActivity, FindPairs, ReadUsage, ReadGraph)
     ],
 }
 """Every question of a view that a session asks; numbers and ids are those of all memories that there are."""
-BY_SHOWN = {"find", "records_of", "by_file", "summaries_of", "passages_of", "ids_with", "merged_into"}
-"""Questions of a view about what it has shown, or in which ids alone are named."""
-PARTS = {"find_words", "candidates", "describe", "within", "without", "beside", "is_users"}
-"""Steps of a recall, and parts of a view."""
+BY_SHOWN = {"find", "records_of", "by_file", "passages_of", "spaces_of", "number_beside"}
+BY_SHOWN |= {"number_of", "numbers_of", "summaries_of", "ids_with", "merged_into", "known_as_of"}
+"""Questions of a view about what it has shown, or in which ids alone are named, and one that a list asks."""
+PARTS = {"without", "beside", "is_users", "of", "tidy"}
+"""Parts of a view, and of its reader."""
+FOR_ONE = {"keyword_hits", "words_in", "frequencies", "survey"}
+"""Questions about the words of a space, which a recall asks."""
+IN_BACKGROUND = {"materials", "waiting_work", "request_consolidation", "note_maintenance"}
 
 
 def recalled(view: View, request: Recall) -> Any:
@@ -388,8 +410,11 @@ def recalled(view: View, request: Recall) -> Any:
 
 
 def test_every_question_of_a_view_is_asked() -> None:
-    questions = {name for name, each in vars(View).items() if callable(each) and not name.startswith("_")}
-    assert questions == VIEWED.keys() - {"recall"} | BY_SHOWN | PARTS
+    methods = [item for kind in (View, *Reader.__mro__[:-1]) for item in vars(kind).items()]
+    questions = {name for name, each in methods if callable(each) and not name.startswith("_")}
+    others = BY_SHOWN | PARTS | FOR_ONE | IN_BACKGROUND
+    assert questions <= VIEWED.keys() | others
+    assert others <= questions
 
 
 @settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))

@@ -258,7 +258,7 @@ def test_a_beginning_is_that_of_the_model_that_is_asked_for(records: Records) ->
 
 def words_in(records: Records, question: str, *numbers: int) -> dict[int, int]:
     groups = units_of(question)
-    found = records.words_in(groups, records.survey(groups, SESSION, 0).frequencies, list(numbers))
+    found = records.words_in(groups, records.frequencies(groups), list(numbers))
     return {number: len(places) for number, places in found.items()}
 
 
@@ -275,7 +275,8 @@ def test_the_words_of_a_question_are_counted_in_each_memory_that_has_any(records
     assert words_in(records, question, some, some, 999) == {some: 2}, "each once"
     assert words_in(records, question) == {}
     assert records.words_in([], [], [all_]) == {}
-    assert records.survey(units_of("keeper bread lamp deploy"), SESSION, 0).frequencies == [2, 1, 0, 1]
+    survey = records.survey(units_of("keeper bread lamp deploy"), SESSION, 0)
+    assert survey.frequencies == {records.space: [2, 1, 0, 1]}
 
 
 @pytest.mark.parametrize(

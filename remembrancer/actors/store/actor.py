@@ -17,7 +17,6 @@ import anyio
 import anyio.abc
 
 from remembrancer.actors.shell import Actor, LaunchSpec, acquire
-from remembrancer.actors.store.browse_handlers import BrowseHandlers
 from remembrancer.actors.store.code_handlers import CodeHandlers
 from remembrancer.actors.store.committer import Committer
 from remembrancer.actors.store.daily_copies import DailyCopies
@@ -231,7 +230,6 @@ class StoreActor(Actor):
         self._requests.register({**self._jobs.handlers(), **self._file_handlers.handlers()})
         self._requests.register(self._lanes.handlers())
         self._requests.register({**self._code.handlers(), **moves.handlers(), **self._home.handlers()})
-        self._requests.register(BrowseHandlers(self._reads.answer).handlers())
         self._requests.listen({**self._listeners(), **self._file_handlers.listeners()})
         self._router = self._requests.router = Router(
             paths.store_endpoint, self.speaker, self._requests.decoder(), self._requests.take

@@ -26,8 +26,8 @@ from remembrancer.actors.store.readers import Readers
 from remembrancer.actors.store.records.contract import Vectors
 from remembrancer.actors.store.records.passage_rows import EmbeddedTexts
 from remembrancer.actors.store.requests import Handler, Listener, LoadGate, RequestContext
-from remembrancer.actors.store.retrieval.candidates import Source
 from remembrancer.actors.store.retrieval.file_search import by_meaning, by_words, search_files
+from remembrancer.actors.store.retrieval.view import Source
 from remembrancer.actors.store.vectors.embedding_scheduler import EmbeddingScheduler
 from remembrancer.actors.store.vectors.vector_spaces import VectorSpaces
 from remembrancer.config.project import workspace_root

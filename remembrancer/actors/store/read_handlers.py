@@ -11,28 +11,26 @@ import itertools
 import logging
 import time
 from collections import Counter, defaultdict
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Final, NamedTuple, TypeVar
+from typing import Final, NamedTuple, TypeVar, get_args
 
 import anyio
 import msgspec
 
-from remembrancer.actors.store.browse_handlers import browse
 from remembrancer.actors.store.code_handlers import CodeHandlers
 from remembrancer.actors.store.explaining import DEFAULT_RULES, Circumstances, Rules, explain
 from remembrancer.actors.store.memory_files import USER, MemoryFiles
 from remembrancer.actors.store.readers import Readers
-from remembrancer.actors.store.records.contract import Vectors
+from remembrancer.actors.store.records.contract import SessionStory, Vectors
 from remembrancer.actors.store.records.sessions import describe_session
 from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.actors.store.replaced_memories import ReplacedMemories
 from remembrancer.actors.store.requests import Handler, LoadGate, RequestContext
-from remembrancer.actors.store.retrieval.candidates import PROJECTS, Source
 from remembrancer.actors.store.retrieval.context import Gathering
 from remembrancer.actors.store.retrieval.graph_search import search_graph, suggest
 from remembrancer.actors.store.retrieval.recalls import recall
-from remembrancer.actors.store.retrieval.view import Ref, View
+from remembrancer.actors.store.retrieval.view import PROJECTS, Ref, Source, View
 from remembrancer.actors.store.vectors.embedding_scheduler import EmbeddingScheduler
 from remembrancer.actors.store.vectors.vector_spaces import VectorSpaces
 from remembrancer.memory.changes import unknown_memory
@@ -42,7 +40,7 @@ from remembrancer.memory.promotion import used_in
 from remembrancer.memory.ranking import DEFAULT_WEIGHTS, Weights, is_given_whole
 from remembrancer.memory.sentences import first_words
 from remembrancer.memory.short_ids import LEAST, NAMED, has_part, keys_of, short_forms
-from remembrancer.protocol.browsing import FindPairs, PairsFound
+from remembrancer.protocol.browsing import BrowserAnswer, BrowserRequest, FindPairs, PairsFound
 from remembrancer.protocol.consolidation import ReadSession
 from remembrancer.protocol.errors import (
     DeadlineExceeded,
@@ -71,6 +69,7 @@ from remembrancer.protocol.reads import (
     IdsFound,
     LinksFound,
     Listed,
+    ListedMemory,
     ListMemories,
     MemoryShown,
     NoteAccess,
@@ -93,6 +92,8 @@ QUERY_VECTOR_SHARE: Final = 0.5
 ANSWER_MARGIN_S: Final = 0.1
 """The part of a deadline that is kept for the way back, where an answer that says "not yet" is worth more than none."""
 DEFAULT_DEADLINE_S: Final = 5.0
+LOADED_AT_ONCE: Final = 32
+"""Memories of a list that are read together."""
 RECALLED_BYTES: Final = 4 * MAX_ANSWER_BYTES
 """Of the memories of a recall of which parts are to be shown, as many as a budget of tokens allows."""
 
@@ -101,7 +102,9 @@ CANDIDATE_WORDS: Final = 8
 WHAT_TO_DO: Final = "'remembrancer doctor' examines it, 'remembrancer backup restore' puts a backup in its place"
 
 T = TypeVar("T")
-R = TypeVar("R", Listed, LinksFound, Recalled, GraphFound, ContextGathered, StoreDescription, SessionDescription)
+R = TypeVar(
+    "R", BrowserAnswer, Listed, LinksFound, Recalled, GraphFound, ContextGathered, StoreDescription, SessionDescription
+)
 logger = logging.getLogger(__name__)
 
 
@@ -165,6 +168,7 @@ class ReadHandlers:
             DescribeSession: self._describe_session,
             AskModels: self._tell_models,
             ChooseModel: self._choose_model,
+            **dict.fromkeys(get_args(BrowserRequest), self._browse),
         }
 
     def take_touched(self) -> dict[tuple[str, str], tuple[Counter[int], set[str]]]:
@@ -317,13 +321,13 @@ class ReadHandlers:
 
     async def _list(self, request: ListMemories, _context: RequestContext) -> Listed:
         return with_notices(
-            *await self.answer(request.project, lambda view: _page(view, request), request.scopes or SCOPES)
+            *await self.answer(request.project, lambda view: list_memories(request, view), request.scopes or SCOPES)
         )
 
     async def _follow(self, request: FollowLinks, _context: RequestContext) -> LinksFound:
         async def follow(view: View) -> LinksFound:
             wanted = (request.memory_ids, request.session_id, request.depth, request.limit + 1)
-            found = list((await self._readers.read(lambda: view.follow(*wanted))).items())
+            found = list((await self._readers.read(lambda: view.reader.follow(*wanted))).items())
             if not found:
                 raise unknown_memory(", ".join(request.memory_ids))
             asked = {memory_id: place for place, memory_id in enumerate(request.memory_ids)}
@@ -358,20 +362,25 @@ class ReadHandlers:
 
     async def _describe_session(self, request: DescribeSession, _context: RequestContext) -> SessionDescription:
         return with_notices(
-            *await self.answer(request.project, lambda view: describe_session(view.session_stories(request.session_id)))
+            *await self.answer(
+                request.project, lambda view: describe_session(session_stories(view, request.session_id))
+            )
         )
 
+    async def _browse(self, request: BrowserRequest, _context: RequestContext) -> BrowserAnswer:
+        return with_notices(*await self.answer(request.project, lambda view: view.reader.browse(request)))
+
     def _description(self, view: View, request: DescribeStore) -> StoreDescription:
-        start = view.session_start(request.session_id)
+        start = view.reader.session_start(request.session_id)
         return StoreDescription(
-            counts=view.counts(request.session_id),
+            counts=view.reader.counts(request.session_id),
             embedding=self._embedding(),
             database_bytes=self._files.size_bytes,
             database_path=str(self._paths.database),
             uptime_s=time.monotonic() - self._started_at,
             memories_this_session=start.stored,
             session_started_at=start.started_at,
-            proposals=view.proposals(),
+            proposals=view.reader.proposals(),
             doubts=_doubts(view, request),
         )
 
@@ -389,7 +398,8 @@ class ReadHandlers:
         if own is not None:
             shared = files.lanes_of(project.id)["project"]
             found[:0] = [own] if shared is own else [own, shared]
-        view = View([Source(records, self._vectors.searchable(records.name, model)) for records in found])
+        sources = [Source(records, self._vectors.searchable(records.name, model)) for records in found]
+        view = View(sources, database=files.database)
         # Of the project's lane when that is open: it is since its file is.
         notices = (*files.losses, *self._lane_notices(project.id), *of_user)
         return Readable(view, files.note_unusable, notices)
@@ -420,14 +430,30 @@ def total_counts(all_counts: Sequence[Counts]) -> Counts:
     )
 
 
-def _page(view: View, request: ListMemories) -> Listed:
-    memories, cut = first_that_fit(view.listed(request))
+def list_memories(request: ListMemories, view: View) -> Listed:
+    """The memories of a list, read as they are taken: a page may end early."""
+    if request.valid_at is not None and request.as_of is not None:
+        asked = request.session_id, request.project.id, request.valid_at, request.as_of
+        known: Iterable[ListedMemory] = (
+            memory for _, memory in view.reader.known_as_of(*asked, request.limit, request.offset)
+        )
+    else:
+        refs = view.reader.top(request.filters, request.order, request.offset + request.limit)[request.offset :]
+        pages = (refs[begin : begin + LOADED_AT_ONCE] for begin in range(0, len(refs), LOADED_AT_ONCE))
+        loaded = ((page, view.load(page, request.filters)) for page in pages)
+        known = (ListedMemory(**found[ref].listed()) for page, found in loaded for ref in page if ref in found)
+    memories, cut = first_that_fit(known)
     return Listed(memories, cut=cut)
+
+
+def session_stories(view: View, session_id: str) -> list[SessionStory]:
+    """The knowledge that each space has of a session, the broadest first."""
+    return [records.session_story(session_id) for records in reversed(view.records)]
 
 
 def find_ids(request: FindIds, view: View) -> IdsFound:
     """The memories that parts of ids may stand for, and the short forms of whole ids."""
-    known = view.ids_with(keys_of([*request.parts, *(each[-LEAST:] for each in request.ids)]))
+    known = set(view.reader.ids_with(keys_of([*request.parts, *(each[-LEAST:] for each in request.ids)])))
     filters = Filters(request.session_id, include_forgotten=True)
     candidates: dict[str, list[tuple[str, str]]] = {}
     for part in request.parts:
@@ -453,14 +479,14 @@ def show_memory(
     Raises:
         NotFound: there is none that the session may see.
     """
-    found = view.portable(request.memory_id, request.session_id, request.project.id)
-    if found is None:
+    memory = view.reader.portable(request.memory_id, request.session_id, request.project.id)
+    ref = view.find(request.memory_id)
+    if memory is None or ref is None:
         raise unknown_memory(request.memory_id)
-    ref, memory = found
     records = view.records_of(ref)
     embedded = is_embedded(records, ref)
     accessed_at = memory.created_at if memory.last_accessed_at is None else memory.last_accessed_at
-    known = view.surroundings(ref, memory, request.session_id)
+    known = view.reader.surroundings(memory.id, memory.content, request.session_id)
     promotions = promotions_known(memory, known.promotions)
     asked = ReadSession(request.project, memory.session_id)
     session = records.materials(asked).entry if memory.scope == "session" else None
@@ -590,7 +616,7 @@ def _missing(whose: str, error: RemembrancerError) -> Notice:
 
 
 def _doubts(view: View, request: DescribeStore) -> tuple[Doubt, ...]:
-    found = browse(view, FindPairs(request.project, request.session_id, DOUBTS))
+    found = view.reader.browse(FindPairs(request.project, request.session_id, DOUBTS))
     pairs = found.pairs if isinstance(found, PairsFound) else ()
     return tuple(
         Doubt(each.older.id, each.older.content, each.newer.id, each.newer.content)

@@ -138,4 +138,5 @@ def _frequencies(records: Records, texts: Sequence[Read]) -> tuple[Mapping[str, 
     if not written:
         return {}, 0
     survey = records.survey([[Phrase(form)] for form in written.values()], "", 0)
-    return dict(zip(written, survey.frequencies, strict=True)), survey.sizes.memories
+    frequencies, sizes = survey.frequencies[records.space], survey.sizes[records.space]
+    return dict(zip(written, frequencies, strict=True)), sum(sizes.values())

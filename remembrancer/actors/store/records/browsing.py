@@ -1,24 +1,32 @@
-"""The answers of one file to the memory browser, so far as a session sees it. Every query reads along an index, or a
-bounded number of rows."""
+"""The answers to the memory browser: what was done when, which sessions there were, what may contradict what, and what
+is used, so far as a session sees it. Every query reads along an index, or a bounded number of rows."""
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Collection, Iterable
+from operator import itemgetter
 from typing import Any, Final, assert_never
 
 import msgspec
 
-from remembrancer.actors.store.records.contract import BrowsedRows, GraphRows, PairRows, UsageRows
-from remembrancer.actors.store.records.space import shown_to
+from remembrancer.actors.store.records.search import SqliteSearch
+from remembrancer.actors.store.records.space import Spaces, shown_to
 from remembrancer.actors.store.records.sqlite_file import Query
 from remembrancer.actors.store.records.sqlite_graph import APART
 from remembrancer.protocol.browsing import (
     ActivityRead,
+    BrowserAnswer,
     BrowserRequest,
     FindPairs,
+    GraphLink,
     GraphNode,
+    GraphRead,
     ListedSession,
     ListSessions,
     MemoryChanged,
+    Pair,
+    PairsFound,
     ReadActivity,
     ReadGraph,
     ReadTurns,
@@ -26,7 +34,9 @@ from remembrancer.protocol.browsing import (
     RunDone,
     SessionsListed,
     TurnsRead,
+    UsageRead,
 )
+from remembrancer.protocol.reads import Filters, ListedMemory
 from remembrancer.protocol.session_life import ToolCall, Turn
 from remembrancer.protocol.writes import MENTIONED_WITH
 
@@ -44,92 +54,114 @@ _decode_names: Final = msgspec.json.Decoder(tuple[str, ...]).decode
 _decode_json: Final = msgspec.json.Decoder(dict[str, Any]).decode
 
 
-def browse(query: Query, request: BrowserRequest, now: float) -> BrowsedRows:
-    """The part of an answer that one file has."""
+def browse(records: SqliteSearch, users: Collection[int], request: BrowserRequest, now: float) -> BrowserAnswer:
+    """The answer to a question, as the viewer of these records has it. `users` are the spaces with the memories of the
+    user."""
+    spaces = records.spaces
     match request:
         case ReadActivity():
-            return _activity(query, request)
+            return spaces.read_together(lambda query: _activity(query, spaces, request))
         case ListSessions():
-            return _sessions(query, request)
+            return _sessions(spaces, users, request)
         case ReadTurns():
-            return _turns(query, request)
+            return spaces.read_together(lambda query: _turns(query, spaces, request))
         case FindPairs():
-            return _pairs(query, request)
+            return _pairs(records, request)
         case ReadUsage():
-            return _usage(query, request, now)
+            return _usage(records, request, now)
         case ReadGraph():
-            return _graph(query, request)
+            return spaces.read_together(lambda query: _graph(query, request))
         case _:
             assert_never(request)
 
 
-def _activity(query: Query, request: ReadActivity) -> ActivityRead:
+def _activity(query: Query, spaces: Spaces, request: ReadActivity) -> ActivityRead:
     before, limit = LAST if request.before is None else request.before, request.limit
-    changed = query(
-        f"""SELECT h.memory_id, h.change, h.changed_at, h.session_id, h.version,
+    changed = f"""
+        SELECT * FROM (SELECT h.memory_id, h.change, h.changed_at, h.session_id, h.version,
                substr(coalesce(json_extract(h.record, '$.content'), m.content), 1, 200), m.kind,
                coalesce(json_extract(h.details, '$.fields'), '[]'), coalesce(json_extract(h.record, '$.done'), 0),
                m.forgotten_at IS NOT NULL
            FROM history AS h JOIN memories AS m ON m.space = @SPACE AND m.id = h.memory_id
            WHERE h.space = @SPACE AND h.begins IS NOT NULL AND h.changed_at < ?1 AND h.changed_at >= ?4
            AND {shown_to("m", "?2")} AND (h.owner IS NULL OR h.owner = ?2)
-           ORDER BY h.changed_at DESC LIMIT ?3""",  # noqa: S608 - fixed
-        (before, request.session_id, limit + 1, request.after),
-    )
-    forgotten = query(
-        f"""SELECT id, 'forgotten', forgotten_at,
+           ORDER BY h.changed_at DESC LIMIT ?3)"""  # noqa: S608 - fixed
+    forgotten = f"""
+        SELECT * FROM (SELECT id, 'forgotten', forgotten_at,
                coalesce((SELECT h.session_id FROM history AS h
                          WHERE h.space = @SPACE AND h.memory_id = m.id AND h.change = 'forgotten'
                          ORDER BY h.version DESC LIMIT 1), ''),
                version, substr(content, 1, 200), kind, '[]', done, 1
            FROM memories AS m
-           WHERE space = @SPACE AND forgotten_at IS NOT NULL AND forgotten_at < ? AND forgotten_at >= ?
-           AND {shown_to()} ORDER BY forgotten_at DESC LIMIT ?""",  # noqa: S608 - fixed
-        (before, request.after, request.session_id, limit + 1),
+           WHERE space = @SPACE AND forgotten_at IS NOT NULL AND forgotten_at < ?1 AND forgotten_at >= ?4
+           AND {shown_to("m", "?2")} ORDER BY forgotten_at DESC LIMIT ?3)"""  # noqa: S608 - fixed
+    rows = query(
+        f"{spaces.for_each(changed)} UNION ALL {spaces.for_each(forgotten)}",
+        (before, request.session_id, limit + 1, request.after),
     )
-    rows = sorted([*changed, *forgotten], key=lambda row: -row[2])
+    rows.sort(key=lambda row: -row[2])
     changes = tuple(
         MemoryChanged(*(*row[:7], _decode_names(row[7]), bool(row[8]), bool(row[9]))) for row in rows[:limit]
     )
-    since = changes[-1].at if len(rows) > limit else request.after
     runs = query(
-        """SELECT run_id, kind, began_at, session_id,
-           (SELECT count(DISTINCT memory_id) FROM run_changes AS c
-            WHERE c.space = @SPACE AND c.run_id = r.run_id), undone_at
-           FROM (SELECT * FROM runs WHERE space = @SPACE AND began_at < ? AND began_at >= ?
-           ORDER BY began_at DESC LIMIT ?) AS r""",
-        (before, since, limit),
+        spaces.for_each(
+            """SELECT run_id, kind, began_at, session_id,
+               (SELECT count(DISTINCT memory_id) FROM run_changes AS c
+                WHERE c.space = @SPACE AND c.run_id = r.run_id), undone_at
+               FROM (SELECT * FROM runs WHERE space = @SPACE AND began_at < ?1 AND began_at >= ?2
+               ORDER BY began_at DESC LIMIT ?3) AS r"""
+        ),
+        (before, changes[-1].at if len(rows) > limit else request.after, limit),
     )
+    runs.sort(key=lambda row: -row[2])
     return ActivityRead(changes, tuple(RunDone(*row) for row in runs), len(rows) > limit)
 
 
-def _sessions(query: Query, request: ListSessions) -> SessionsListed:
-    rows = query(
-        """SELECT session_id, started_at, last_active_at, status, ended_at, ending, memories_promoted, client,
-           (SELECT count(*) FROM memories AS m WHERE m.space = @SPACE AND m.session_id = s.session_id),
-           (SELECT count(*) FROM turns AS t WHERE t.space = @SPACE AND t.session_id = s.session_id),
-           (SELECT count(*) FROM tool_calls AS t WHERE t.space = @SPACE AND t.session_id = s.session_id)
-           FROM (SELECT * FROM sessions WHERE space = @SPACE AND last_active_at < ?
-                 ORDER BY last_active_at DESC LIMIT ?) AS s""",
+def _sessions(spaces: Spaces, users: Collection[int], request: ListSessions) -> SessionsListed:
+    rows = spaces.read(
+        spaces.for_each(
+            """SELECT @SPACE, session_id, started_at, last_active_at, status, ended_at, ending, memories_promoted,
+               client,
+               (SELECT count(*) FROM memories AS m WHERE m.space = @SPACE AND m.session_id = s.session_id),
+               (SELECT count(*) FROM turns AS t WHERE t.space = @SPACE AND t.session_id = s.session_id),
+               (SELECT count(*) FROM tool_calls AS t WHERE t.space = @SPACE AND t.session_id = s.session_id)
+               FROM (SELECT * FROM sessions WHERE space = @SPACE AND last_active_at < ?1
+                     ORDER BY last_active_at DESC LIMIT ?2) AS s"""
+        ),
         (LAST if request.before is None else request.before, request.limit),
     )
     names = (
         *("session_id", "started_at", "last_active_at", "status", "ended_at", "ending", "memories_promoted"),
         *("client", "memories", "turns", "tool_calls"),
     )
-    return SessionsListed(tuple(ListedSession(**dict(zip(names, row, strict=True))) for row in rows))
+    stored = Counter[str]()
+    for _, session_id, *others in rows:
+        stored[session_id] += others[names.index("memories") - 1]
+    # The user's space has sessions of other projects, too: those that stored something of the user.
+    entries = [dict(zip(names, row, strict=True)) for space, *row in rows if space not in users]
+    sessions = {
+        entry["session_id"]: ListedSession(**entry | {"memories": stored[entry["session_id"]]})
+        for entry in reversed(entries)
+    }
+    latest = sorted(sessions.values(), key=lambda each: -each.last_active_at)
+    return SessionsListed(tuple(latest[: request.limit]))
 
 
-def _turns(query: Query, request: ReadTurns) -> TurnsRead:
+def _turns(query: Query, spaces: Spaces, request: ReadTurns) -> TurnsRead:
     turn, call = request.before or (LAST_NUMBER, LAST_NUMBER)
     turns = query(
-        """SELECT turn_number, role, content, created_at, token_count, metadata FROM turns
-           WHERE space = @SPACE AND session_id = ? AND turn_number < ? ORDER BY turn_number DESC LIMIT ?""",
+        spaces.for_each(  # a session is in one space
+            """SELECT * FROM (SELECT turn_number, role, content, created_at, token_count, metadata FROM turns
+               WHERE space = @SPACE AND session_id = ?1 AND turn_number < ?2 ORDER BY turn_number DESC LIMIT ?3)"""
+        ),
         (request.session_id, turn, request.limit + 1),
     )
     calls = query(
-        """SELECT number, tool_name, created_at, arguments, result_summary, success, duration_ms FROM tool_calls
-           WHERE space = @SPACE AND session_id = ? AND number < ? ORDER BY number DESC LIMIT ?""",
+        spaces.for_each(
+            """SELECT * FROM (
+               SELECT number, tool_name, created_at, arguments, result_summary, success, duration_ms FROM tool_calls
+               WHERE space = @SPACE AND session_id = ?1 AND number < ?2 ORDER BY number DESC LIMIT ?3)"""
+        ),
         (request.session_id, call, request.limit + 1),
     )
     said = done = 0  # the later of the next two, until there are enough: each table goes on where it was left
@@ -152,8 +184,8 @@ def _turns(query: Query, request: ReadTurns) -> TurnsRead:
     )
 
 
-def _pairs(query: Query, request: FindPairs) -> PairRows:
-    rows = query(
+def _pairs(records: SqliteSearch, request: FindPairs) -> PairsFound:
+    rows = records.spaces.read(
         f"""SELECT min(a.number, b.number), max(a.number, b.number), l.relation, max(l.strength) FROM memory_links AS l
            JOIN memories AS a ON a.number = l.source JOIN memories AS b ON b.number = l.target
            WHERE a.space = @SPACE AND l.relation IN ('contradicts', 'similar_to')
@@ -165,10 +197,23 @@ def _pairs(query: Query, request: FindPairs) -> PairRows:
            GROUP BY 1, 2, 3 ORDER BY l.relation, max(l.strength) DESC, 2 DESC LIMIT ?2""",  # noqa: S608 - fixed
         (request.session_id, request.limit),
     )
-    return PairRows(tuple(tuple(row) for row in rows))
+    listed = _listed(records, {number: None for row in rows for number in row[:2]}, request.session_id)
+    return PairsFound(
+        tuple(
+            Pair(listed[older], listed[newer], relation, strength)
+            for older, newer, relation, strength in rows
+            if older in listed and newer in listed
+        )
+    )
 
 
-def _usage(query: Query, request: ReadUsage, now: float) -> UsageRows:
+def _listed(records: SqliteSearch, numbers: Iterable[int], session_id: str) -> dict[int, ListedMemory]:
+    found = records.load(list(numbers), Filters(session_id))
+    return {number: ListedMemory(**record.listed()) for number, record in found.items()}
+
+
+def _usage(records: SqliteSearch, request: ReadUsage, now: float) -> UsageRead:
+    spaces, query = records.spaces, records.spaces.read
     seen = "space = @SPACE AND scope != 'session' AND forgotten_at IS NULL"
     today, week = int(now // DAY_S), now - NEVER_DAYS * DAY_S
     days = query(
@@ -182,33 +227,36 @@ def _usage(query: Query, request: ReadUsage, now: float) -> UsageRows:
             ORDER BY access_count DESC LIMIT ?""",  # noqa: S608 - fixed: by the index that has all of it
         (request.limit,),
     )
-    never = f"{seen} AND access_count = 0 AND created_at < ?"
+    never = f"{seen} AND access_count = 0 AND created_at < ?1"
     unused = query(
-        f"SELECT number FROM memories WHERE {never} ORDER BY created_at LIMIT ?",  # noqa: S608 - fixed
+        spaces.for_each(
+            f"""SELECT * FROM (SELECT number, created_at FROM memories
+                WHERE {never} ORDER BY created_at LIMIT ?2)"""  # noqa: S608 - fixed
+        ),
         (week, request.limit),
     )
     ((unused_count,),) = query(f"SELECT count(*) FROM memories WHERE {never}", (week,))  # noqa: S608 - fixed
     ((total,),) = query(
         "SELECT coalesce(sum(count), 0) FROM tallies WHERE space = @SPACE AND NOT forgotten AND scope != 'session'", ()
     )
-    return UsageRows(
-        {day: count for day, count in days if count},
-        tuple(number for (number,) in most),
-        tuple(number for (number,) in unused),
+    first = [number for number, _ in sorted(unused, key=lambda row: row[1])[: request.limit]]
+    listed = _listed(records, [*(number for (number,) in most), *first], request.session_id)
+    return UsageRead(
+        {day: count for day, count in sorted(days) if count},
+        tuple(listed[number] for (number,) in most if number in listed),
+        tuple(listed[number] for number in first if number in listed),
         unused_count,
         total,
     )
 
 
-def _graph(query: Query, request: ReadGraph) -> GraphRows:
+def _graph(query: Query, request: ReadGraph) -> GraphRead:
     # Who is not seen is looked up once, and not for each row of an index that is read to its end.
     nodes = query(
-        f"""WITH best AS MATERIALIZED (
-                SELECT s.entity, count(*) AS memories FROM entities AS o CROSS JOIN memory_entities AS s
-                ON s.entity = o.number WHERE o.space = @SPACE AND s.memory NOT IN ({UNSEEN})
-                GROUP BY entity ORDER BY memories DESC, entity LIMIT ?2)
-            SELECT e.key, e.name, e.type, n.memories FROM best AS n CROSS JOIN entities AS e
-            ON e.number = n.entity""",  # noqa: S608 - fixed
+        f"""SELECT o.key, o.name, o.type, count(*) AS memories, min(o.number) FROM entities AS o
+            CROSS JOIN memory_entities AS s ON s.entity = o.number
+            WHERE o.space = @SPACE AND s.memory NOT IN ({UNSEEN})
+            GROUP BY o.key ORDER BY memories DESC, o.key LIMIT ?2""",  # noqa: S608 - fixed
         (request.session_id, request.limit),
     )
     links = query(
@@ -223,4 +271,16 @@ def _graph(query: Query, request: ReadGraph) -> GraphRows:
             CROSS JOIN entities AS e ON e.number = l.entity""",  # noqa: S608 - fixed
         (request.session_id, LINKS * request.limit),
     )
-    return GraphRows(tuple((key, GraphNode(name, kind, memories)) for key, name, kind, memories in nodes), tuple(links))
+    relations: dict[tuple[str, str], tuple[int, str]] = {}
+    for source, target, memories, relation in links:
+        count, said = relations.get((source, target), (0, ""))
+        relations[source, target] = count + memories, said or relation
+    places = {key: place for place, (key, *_) in enumerate(nodes)}
+    return GraphRead(
+        tuple(GraphNode(name, kind, memories) for _, name, kind, memories, _ in nodes),
+        tuple(
+            GraphLink(places[source], places[target], memories, relation)
+            for (source, target), (memories, relation) in sorted(relations.items(), key=itemgetter(1), reverse=True)
+            if source in places and target in places
+        ),
+    )

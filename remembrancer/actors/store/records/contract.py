@@ -5,7 +5,7 @@ The records are the truth; `Records` of `sqlite_records.py` has those of one spa
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -13,7 +13,6 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from remembrancer.protocol.browsing import ActivityRead, GraphNode, SessionsListed, TurnsRead
 from remembrancer.protocol.errors import RemembrancerError
 from remembrancer.protocol.kinds import Kind, Relation, Status
 from remembrancer.protocol.reads import (
@@ -182,24 +181,14 @@ class PassageFilter:
 
 
 @dataclass(frozen=True, slots=True)
-class Sizes:
-    """The number of memories of each scope (if any), whosever they are, forgotten ones not counted."""
-
-    scopes: dict[Scope, int]
-
-    @property
-    def memories(self) -> int:
-        return sum(self.scopes.values())
-
-
-@dataclass(frozen=True, slots=True)
 class Survey:
-    """A file at the beginning of a recall: its sizes, in how many memories each group of phrases is, and the session's
-    own memories (None: they are many)."""
+    """Spaces at the beginning of a recall, by their numbers: how many memories of each scope they have, whosever these
+    are, forgotten ones not counted; in how many of them each group of phrases is; and the session's own memories (None:
+    they are many)."""
 
-    sizes: Sizes
-    frequencies: Sequence[int]
-    own: Sequence[int] | None = ()
+    sizes: dict[int, dict[Scope, int]]
+    frequencies: dict[int, list[int]]
+    own: Mapping[int, Sequence[int]] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -327,33 +316,6 @@ class Belongings(NamedTuple):
     memories: tuple[PortableMemory, ...]
     sessions: tuple[SessionEntry, ...]
     events: tuple[RecordEvents, ...]
-
-
-class PairRows(NamedTuple):
-    """Pairs of numbers of memories, the older first, with their relation and its strength."""
-
-    pairs: tuple[tuple[int, int, str, float], ...]
-
-
-class UsageRows(NamedTuple):
-    """As `UsageRead` has it, with numbers of memories."""
-
-    stored: dict[str, int]
-    most: tuple[int, ...]
-    unused: tuple[int, ...]
-    never: int
-    total: int
-
-
-class GraphRows(NamedTuple):
-    """The entities that most memories are about, by their keys; and relations (from, to, memories, name)."""
-
-    nodes: tuple[tuple[str, GraphNode], ...]
-    links: tuple[tuple[str, str, int, str], ...]
-
-
-BrowsedRows = ActivityRead | SessionsListed | TurnsRead | PairRows | UsageRows | GraphRows
-"""The part that one file has of an answer to the memory browser."""
 
 
 class EntityRow(NamedTuple):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any, Final, NamedTuple
 
@@ -18,11 +18,10 @@ from remembrancer.actors.store.records.contract import (
     Neighbours,
     Phrase,
     RankingFacts,
-    Sizes,
     Survey,
 )
 from remembrancer.actors.store.records.memory_rows import DECODERS, known_as_of, read_memory, read_related
-from remembrancer.actors.store.records.space import Space, shown_to, visible
+from remembrancer.actors.store.records.space import Space, Spaces, shown_to, visible
 from remembrancer.actors.store.records.sqlite_file import Query, padded, places_for
 from remembrancer.memory.changes import is_visible
 from remembrancer.memory.replacement import PROBABLE
@@ -103,6 +102,11 @@ class SqliteSearch(SqliteWords):
 
     _file: Space
 
+    @property
+    def spaces(self) -> Spaces:
+        """The spaces that it is about."""
+        return self._file
+
     def keyword_hits(
         self,
         phrases: Sequence[Phrase],
@@ -114,59 +118,51 @@ class SqliteSearch(SqliteWords):
     ) -> list[list[KeywordHit]]:
         """The best `limit` memories that have any of the phrases (at least one), best first; in two lists, if the
         session's own are wanted `apart` from all others. A phrase that is there several times counts as often.
-        `counted`: in how many memories some of the phrases are, where the file is so large that not each of them is
-        gladly scored.
+        `counted`: in how many memories some of the phrases are, where these are so many that not each of them is gladly
+        scored. Of one space.
         """
         passing, match, read = _passing(filters), expression_of(phrases), self._file.read
         narrow = None if counted is None else narrowed_for(self, Counter(phrases), counted)
         if not apart:
             return [_among_few(read, match, narrow, _Among(passing), limit)]
-        if narrow is not None:
-            own = _hits(read, match, _Among(passing, passing.is_own, _numbers_of(read, filters.session_id)), limit)
-            return [own, _among_few(read, match, narrow, _Among(passing, f"NOT ({passing.is_own})"), limit)]
-        rows = read(
-            f"""WITH hits AS MATERIALIZED (
-                    SELECT words_@SPACE.rowid AS number, {BM25} AS score, {passing.is_own} AS own
-                    FROM words_@SPACE {passing.join} WHERE words_@SPACE MATCH ? AND {passing.condition})
-                SELECT * FROM (SELECT * FROM hits WHERE own ORDER BY score DESC, number DESC LIMIT ?)
-                UNION ALL
-                SELECT * FROM (SELECT * FROM hits WHERE NOT own ORDER BY score DESC, number DESC LIMIT ?)""",  # noqa: S608
-            (match, *passing.arguments, limit, limit),
-        )
-        return [[KeywordHit(number, score) for number, score, its in rows if its == side] for side in (1, 0)]
+        own = _hits(read, match, _Among(passing, passing.is_own, _numbers_of(read, filters.session_id)), limit)
+        return [own, _among_few(read, match, narrow, _Among(passing, f"NOT ({passing.is_own})"), limit)]
 
     def survey(self, groups: Sequence[Sequence[Phrase]], session_id: str, limit: int) -> Survey:
-        """The sizes of the file, what groups of phrases have in it, and up to `limit` memories of the session's own."""
-        word = "SELECT 'word', ?, count(*) FROM words_@SPACE WHERE words_@SPACE MATCH ?"
+        """The sizes of the spaces, in how many memories of each a group of phrases is, and up to `limit` memories of
+        the session's own."""
+        found = Survey({space: {} for space in self._file.numbers}, {space: [] for space in self._file.numbers})
+        word = "SELECT 'word', @SPACE, {}, count(*) FROM words_@SPACE WHERE words_@SPACE MATCH ?{}"
+        places = range(len(groups)) if found.sizes else ()
         rows = self._file.read(
             " UNION ALL ".join(
                 (
-                    """SELECT 'scope', scope, sum(count) FROM tallies
-                       WHERE space = @SPACE AND NOT forgotten GROUP BY scope""",
-                    """SELECT 'own', NULL, number FROM (SELECT number FROM memories INDEXED BY memories_by_session
-                       WHERE space = @SPACE AND session_id = ? AND scope = 'session' LIMIT ?)""",
-                    *[word] * len(groups),
+                    """SELECT 'scope', space, scope, sum(count) FROM tallies
+                       WHERE space = @SPACE AND NOT forgotten GROUP BY space, scope""",
+                    """SELECT 'own', space, NULL, number FROM (
+                           SELECT space, number FROM memories INDEXED BY memories_by_session
+                           WHERE space = @SPACE AND session_id = ?1 AND scope = 'session' LIMIT ?2)""",
+                    *(self._file.for_each(word.format(place, place + 3)) for place in places),
                 )
             ),
-            (
-                session_id,
-                limit + 1,
-                *(each for place, group in enumerate(groups) for each in (place, expression_of(group))),
-            ),
+            (session_id, limit + 1, *map(expression_of, groups if places else ())),
         )
-        own = [number for sort, _, number in rows if sort == "own"]
-        return Survey(
-            Sizes({scope: count for sort, scope, count in rows if sort == "scope"}),
-            [count for sort, _, count in rows if sort == "word"],
-            own if len(own) <= limit else None,
-        )
+        own: defaultdict[int, list[int]] = defaultdict(list)
+        for sort, space, which, value in rows:
+            if sort == "scope":
+                found.sizes[space][which] = value
+            elif sort == "word":
+                found.frequencies[space].append(value)
+            else:
+                own[space].append(value)
+        return replace(found, own=own if sum(map(len, own.values())) <= limit else None)
 
     def matching(self, filters: Filters, limit: int) -> list[int] | None:
         """Numbers of all memories that pass the filters; None when there are more than `limit`."""
 
         def read(query: Query) -> list[int] | None:
             timed = filters.after is not None or filters.before is not None
-            parts = list(_parts(filters, "memories_by_time" if timed else "memories_by_sort"))
+            parts = list(_parts(filters, "memories_by_time" if timed else "memories_by_sort", self._file.numbers))
             if filters.tags and _are_few(query, filters.tags):
                 parts = [_tagged(filters)]
             each = [f"SELECT m.number FROM {part.table} WHERE {part.condition}" for part in parts]  # noqa: S608 - fixed clauses
@@ -185,19 +181,14 @@ class SqliteSearch(SqliteWords):
         index, keys = _ORDERS[order]
         descending = ", ".join(f"{key} DESC" for key in keys)
         narrowed = " AND m.kind = 'open_end' AND m.done = 0 AND m.forgotten_at IS NULL" if order == "due" else ""
-
-        def read(query: Query) -> list[tuple[float, ...]]:
-            return [
-                row
-                for part in _parts(filters, index)
-                for row in query(
-                    f"""SELECT {", ".join(keys)} FROM {part.table} WHERE {part.condition}{narrowed}
-                        ORDER BY {descending} LIMIT ?""",  # noqa: S608 - fixed clauses
-                    (*part.arguments, limit),
-                )
-            ]
-
-        return [int(row[-1]) for row in sorted(self._file.read_together(read), reverse=True)[:limit]]
+        parts = list(_parts(filters, index, self._file.numbers))
+        first = [
+            f"""SELECT * FROM (SELECT {", ".join(keys)} FROM {part.table} WHERE {part.condition}{narrowed}
+                ORDER BY {descending} LIMIT ?)"""  # noqa: S608 - fixed clauses
+            for part in parts
+        ]
+        rows = self._file.read(" UNION ALL ".join(first), [each for part in parts for each in (*part.arguments, limit)])
+        return [int(row[-1]) for row in sorted(rows, reverse=True)[:limit]]
 
     def _from_files(self, names: Sequence[str], filters: Filters, limit: int) -> list[int]:
         if not names:
@@ -291,9 +282,8 @@ class SqliteSearch(SqliteWords):
         Each memory in the version that was current then, if the session may see it: without what was recorded later,
         with what was forgotten later.
         """
-        return self._file.read_together(
-            lambda query: known_as_of(query, session_id, project_id, valid_at, as_of, limit, offset)
-        )
+        asked = session_id, project_id, valid_at, as_of, limit, offset
+        return self._file.read_decoded(lambda query: known_as_of(query, self._file, *asked))
 
     def merged_into(self, memory_ids: Sequence[str]) -> dict[str, str]:
         """For those of the memories that were merged into another one that one's id, in this file or another."""
@@ -599,17 +589,18 @@ class _Part(NamedTuple):
     arguments: list[object]
 
 
-def _parts(filters: Filters, index: str) -> Iterator[_Part]:
-    """All that passes the filters: the session's own memories, and each sort of the others in the order of an index."""
+def _parts(filters: Filters, index: str, spaces: Sequence[int]) -> Iterator[_Part]:
+    """All that passes the filters: the session's own memories, and each sort of the others of each space in the order
+    of an index."""
     scopes = filters.scopes or SCOPES
     if "session" in scopes:
         condition, arguments = condition_of(msgspec.structs.replace(filters, scopes=()))
         own = f"m.space = @SPACE AND m.scope = 'session' AND m.session_id = ? AND {condition}"
         yield _Part("memories AS m INDEXED BY memories_by_session", own, [filters.session_id, *arguments])
     condition, arguments = narrowing_of(filters)
-    for scope, kind in dict.fromkeys(product(scopes, filters.types or MEMORY_TYPES)):
+    for space, scope, kind in dict.fromkeys(product(spaces, scopes, filters.types or MEMORY_TYPES)):
         if scope != "session":
-            sort = f"m.space = @SPACE AND m.scope != 'session' AND m.scope = ? AND m.type = ? AND {condition}"
+            sort = f"m.space = {space} AND m.scope != 'session' AND m.scope = ? AND m.type = ? AND {condition}"
             yield _Part(f"memories AS m INDEXED BY {index}", sort, [scope, kind, *arguments])
 
 

@@ -2,7 +2,7 @@
 
 A statement says `space = @SPACE` where a space is meant, which becomes `IN` where several are read together. The number
 is a part of the statement, as it is of the names of a space's full texts (`words_@SPACE`), which cannot be arguments; a
-statement in which it stays is refused by SQLite: full texts are asked one after the other.
+statement in which it stays is refused by SQLite: full texts are asked one after the other, or by `for_each`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import contextlib
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from remembrancer.actors.store.records.schema import OWNED, make_space
 from remembrancer.actors.store.records.sqlite_file import Query, SqliteFile
@@ -56,12 +56,21 @@ def shown_to(alias: str = "m", session: str = "?") -> str:
     return f"({alias}.scope != 'session' OR {alias}.session_id = {session})"
 
 
+NO_SPACE: Final = 0
+"""A number that no space has."""
+
+
 class Spaces:
-    """Several spaces of a database, which are read together."""
+    """Several spaces of a database, or none, which are read together."""
 
     def __init__(self, file: SqliteFile, numbers: Sequence[int]) -> None:
         self.file = file
         self.numbers = tuple(numbers)
+
+    def for_each(self, statement: str) -> str:
+        """One statement for all spaces of the same one about each of them, in their order: for full texts, and for rows
+        that an index of the space has in the order in which they are wanted. Its arguments are numbered."""
+        return " UNION ALL ".join(statement.replace("@SPACE", str(number)) for number in self.numbers or (NO_SPACE,))
 
     def _of_spaces(self, statement: str) -> str:
         if len(self.numbers) == 1:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import contextlib
 import logging
 import sqlite3
+import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final, TypeVar, cast
 
 from remembrancer.actors.store.records.background import SqliteBackground
 from remembrancer.actors.store.records.browsing import browse
-from remembrancer.actors.store.records.contract import USER, Belongings, BrowsedRows, Outcome
+from remembrancer.actors.store.records.contract import USER, Belongings, Outcome
 from remembrancer.actors.store.records.found_entities import find_entities
 from remembrancer.actors.store.records.passage_rows import EmbeddedTexts
 from remembrancer.actors.store.records.search import SqliteSearch
@@ -24,7 +25,7 @@ from remembrancer.memory.edits import AppliedOperation, Edits, Put, Row
 from remembrancer.memory.moves import begin_move, end_move, receive_move
 from remembrancer.memory.plan import carry_out
 from remembrancer.memory.planner import Planner
-from remembrancer.protocol.browsing import BrowserRequest
+from remembrancer.protocol.browsing import BrowserAnswer, BrowserRequest
 from remembrancer.protocol.errors import InvalidInput, NotFound, RemembrancerError, StorageFull
 from remembrancer.protocol.session_life import SessionEntry
 from remembrancer.protocol.writes import (
@@ -55,10 +56,35 @@ class Reader(SqliteSearch, SqliteBackground):
     """The memories of several spaces of a database, which one viewer may see: what can be asked of them together, which
     is all but the words of full texts. A number names a memory of the database."""
 
-    def __init__(self, spaces: Sequence[Records]) -> None:
-        file = Spaces(spaces[0]._file.file, [each.space for each in spaces])
-        self._file = cast(Space, file)
-        self.graph = SqliteGraph(file, spaces[0]._clock)
+    def __init__(self, spaces: Spaces, clock: Callable[[], float], users: frozenset[int] = frozenset()) -> None:
+        self._file = cast(Space, spaces)
+        self._users = users
+        self._clock = clock
+        self.graph = SqliteGraph(spaces, clock)
+
+    @staticmethod
+    def of(spaces: Sequence[Records], database: SqliteFile | None = None) -> Reader:
+        """A reader of these spaces, the narrowest first. `database` is theirs, where there may be none."""
+        clock = spaces[0]._clock if spaces else time.time
+        users = frozenset(each.space for each in spaces if each.is_users)
+        return Reader(Spaces(database or spaces[0]._file.file, [each.space for each in spaces]), clock, users)
+
+    @property
+    def users(self) -> frozenset[int]:
+        """Those of the spaces that have the user's memories."""
+        return self._users
+
+    def browse(self, request: BrowserRequest) -> BrowserAnswer:
+        """The answer to the memory browser."""
+        return browse(self, self.users, request, self._clock())
+
+    def portable(self, memory_id: str, session_id: str | None, project_id: str | None = None) -> PortableMemory | None:
+        """A memory whole, forgotten or not; None when there is none that the session (None: anybody) may see.
+
+        Its links are those that begin at it, and whose other end the session may see; its versions those that a session
+        of this project may.
+        """
+        return self._file.read_together(lambda query: read_portable(query, memory_id, session_id, project_id))
 
     def spaces_of(self, numbers: Sequence[int]) -> dict[int, int]:
         """By number the spaces that these memories lie in."""
@@ -74,7 +100,7 @@ class Reader(SqliteSearch, SqliteBackground):
         return rows[0][0] if rows else None
 
 
-class Records(SqliteSearch, EmbeddedTexts, SqliteBackground):
+class Records(Reader, EmbeddedTexts):
     """The records of one space: a project's (with its sessions' memories), the user's, or those of a shared lane.
 
     `clock`: seconds since the epoch. At `limit_bytes` of the database it takes no write but to forget. A session that
@@ -102,11 +128,9 @@ class Records(SqliteSearch, EmbeddedTexts, SqliteBackground):
         limit_bytes: int | None = None,
         session_limit: int | None = None,
     ) -> None:
-        self._file = Space(database, name)
+        super().__init__(Space(database, name), clock)
         self.name = name
         self.is_users = name == USER
-        self.graph = SqliteGraph(self._file, clock)
-        self._clock = clock
         self._limit_bytes = limit_bytes
         self._session_limit = session_limit
 
@@ -119,9 +143,10 @@ class Records(SqliteSearch, EmbeddedTexts, SqliteBackground):
         """The number of its space."""
         return self._file.number
 
-    def browse(self, request: BrowserRequest) -> BrowsedRows:
-        """The part that this file has of an answer to the memory browser."""
-        return self._file.read_together(lambda query: browse(query, request, self._clock()))
+    @property
+    def users(self) -> frozenset[int]:
+        """Its space, if that has the user's memories."""
+        return frozenset({self.space}) if self.is_users else frozenset()
 
     # Writing: from the thread of the file.
 
@@ -278,14 +303,6 @@ class Records(SqliteSearch, EmbeddedTexts, SqliteBackground):
     def outcome_of(self, operation_id: str) -> Applied | None:
         """The outcome of an operation when it was applied here; None when it was not."""
         return self._file.read_together(lambda query: read_applied(query, operation_id))
-
-    def portable(self, memory_id: str, session_id: str | None, project_id: str | None = None) -> PortableMemory | None:
-        """A memory whole, forgotten or not; None when there is none that the session (None: anybody) may see.
-
-        Its links are those that begin at it, and whose other end the session may see; its versions those that a session
-        of this project may.
-        """
-        return self._file.read_together(lambda query: read_portable(query, memory_id, session_id, project_id))
 
     # Upkeep.
 

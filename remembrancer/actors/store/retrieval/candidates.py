@@ -1,7 +1,7 @@
-"""The candidates that one file brings to a recall: the memories nearest to the question by meaning and by words, what
-was told next to them, and everything that ranks them.
+"""The candidates of a recall: the memories nearest to the question by meaning and by words, what was told next to them,
+and everything that ranks them.
 
-A project's file holds its sessions' memories too. Each scope has candidates of its own, so that the few of a session
+A project's space holds its sessions' memories too. Each scope has candidates of its own, so that the few of a session
 are not crowded out by the many of its project.
 """
 
@@ -10,12 +10,14 @@ from __future__ import annotations
 import itertools
 import logging
 import math
+from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final
 
 import msgspec
+import numpy as np
 
 from remembrancer.actors.store.file_memories import FileMemories
 from remembrancer.actors.store.records.contract import (
@@ -24,13 +26,13 @@ from remembrancer.actors.store.records.contract import (
     KeywordHit,
     PassageVectors,
     RankingFacts,
-    Survey,
     Vectors,
 )
 from remembrancer.actors.store.records.materials import mean_vectors
-from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.actors.store.retrieval.question import Question
-from remembrancer.actors.store.vectors.exact_vectors import IndexLost, SpaceVectors
+from remembrancer.actors.store.retrieval.view import Ref, Source, View
+from remembrancer.actors.store.vectors.exact_vectors import IndexLost, Nearest
+from remembrancer.memory.features import Column
 from remembrancer.memory.ranking import on_the_scale
 from remembrancer.protocol.kinds import SCOPES, Scope
 from remembrancer.protocol.work import CALIBRATED, CosineScale
@@ -44,30 +46,13 @@ FIRST_SEARCH: Final = 2 * CANDIDATES
 MOST_AT_FIRST: Final = 400
 """Memories looked at at once where many of them are known to be of other scopes."""
 GLADLY_SCORED: Final = 4000
-"""Memories of a file of which each that has a word of the question is scored."""
+"""Memories of a space of which each that has a word of the question is scored."""
 FEW: Final = 1000
 """Memories of a session's own that are compared one by one."""
-
-USERS: Final[frozenset[Scope]] = frozenset({"user"})
-PROJECTS: Final[frozenset[Scope]] = frozenset({"session", "project"})
-
-SearchedTexts = Records | FileMemories
-"""Texts that a recall looks into."""
+TRUSTED_SIZE: Final = 10
+"""Memories with which a space's BM25 is measured half by the best of all spaces, and half by the best of its own."""
 
 logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class Source:
-    """A lane of a view: its records, and its passages when they can be searched (None: not now)."""
-
-    records: SearchedTexts
-    passages: SpaceVectors | None = None
-
-    @property
-    def scopes(self) -> frozenset[Scope]:
-        """The scopes of the memories in it."""
-        return USERS if self.records.is_users else PROJECTS
 
 
 class Row(msgspec.Struct, frozen=True, gc=False):
@@ -89,115 +74,162 @@ class Row(msgspec.Struct, frozen=True, gc=False):
     """The mean of its passages, of unit length."""
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
-    """A file's candidates by their numbers. `by_meaning`: its vectors were searched."""
-
-    by_meaning: bool
-    rows: dict[int, Row]
+Rows = dict[Ref, Row]
+"""Candidates."""
 
 
 @dataclass(frozen=True, slots=True)
 class WordsFound:
-    """The knowledge of a file before the question's vector is there.
+    """The knowledge of a space before the question's vector is there.
 
     `sides` are the searches into which the filters were divided, and `hits` what each of them found by words; None: the
-    words are to be searched only if the vectors cannot be.
+    words are to be searched only if the vectors cannot be. `own` are the session's own memories; None: they are many.
     """
 
-    survey: Survey
+    sizes: Mapping[Scope, int]
+    frequencies: Sequence[int]
+    own: Sequence[int] | None = ()
     sides: Sequence[Filters] = ()
     hits: Sequence[list[KeywordHit]] | None = ()
 
+    @property
+    def size(self) -> int:
+        """The number of memories, whosever they are."""
+        return sum(self.sizes.values())
 
-def find_words(records: SearchedTexts, question: Question) -> WordsFound:
-    """The part of one file's candidates that is found by words, and all else that needs no vector of the question.
+
+Words = Mapping[int, WordsFound]
+"""By the numbers of the spaces."""
+
+
+@dataclass(frozen=True, slots=True)
+class Candidates:
+    """The candidates. `by_meaning`: vectors were searched; `whole`: those of every space that has any."""
+
+    rows: Rows
+    by_meaning: bool
+    whole: bool
+
+
+def find_words(view: View, question: Question) -> Words:
+    """All of a recall that can be done without the question's vector.
 
     The filters are divided into two searches where the session has memories of its own: for these, and for all others.
-    An empty file is not searched.
+    An empty space is not searched.
     """
     filters = question.filters
-    survey = records.survey(question.units, filters.session_id, FEW)
-    if not survey.sizes.scopes and not filters.include_forgotten:
-        return WordsFound(survey)
-    sides = [filters]
+    survey = view.reader.survey(question.units, filters.session_id, FEW)
+    found: dict[int, WordsFound] = {}
+    for space, source in view.sources.items():
+        texts = source.texts
+        if isinstance(texts, FileMemories):
+            known = WordsFound({"project": texts.size} if texts.size else {}, texts.frequencies(question.units))
+        else:
+            own = None if survey.own is None else survey.own.get(space, ())
+            known = WordsFound(survey.sizes[space], survey.frequencies[space], own)
+        if known.sizes or filters.include_forgotten:
+            sides = _sides(filters, known.own)
+            hits = _by_words(source, question, known, len(sides)) if question.strategy != "vector" else None
+            known = WordsFound(known.sizes, known.frequencies, known.own, sides, hits)
+        found[space] = known
+    return found
+
+
+def _sides(filters: Filters, own: Sequence[int] | None) -> list[Filters]:
     others = tuple(scope for scope in filters.scopes or SCOPES if scope != "session")
-    has_own = survey.own is None or len(survey.own) > 0
-    if has_own and filters.session_id and len(others) != len(filters.scopes):
-        own = msgspec.structs.replace(filters, scopes=("session",))
-        sides = [own, msgspec.structs.replace(filters, scopes=others)] if others else [own]
-    hits = _by_words(records, question, survey, len(sides)) if question.strategy != "vector" else None
-    return WordsFound(survey, sides, hits)
+    has_own = own is None or len(own) > 0
+    if not has_own or not filters.session_id or len(others) == len(filters.scopes):
+        return [filters]
+    of_session = msgspec.structs.replace(filters, scopes=("session",))
+    return [of_session, msgspec.structs.replace(filters, scopes=others)] if others else [of_session]
 
 
-def _by_words(records: SearchedTexts, question: Question, survey: Survey, sides: int) -> Sequence[list[KeywordHit]]:
+def _by_words(source: Source, question: Question, words: WordsFound, sides: int) -> Sequence[list[KeywordHit]]:
     """The memories that have words of the question, for each side."""
     if not question.phrases:
         return [[] for _ in range(sides)]
     counted = None
-    if survey.sizes.memories > GLADLY_SCORED:
-        units = zip(question.units, survey.frequencies, strict=True)
+    if words.size > GLADLY_SCORED:
+        units = zip(question.units, words.frequencies, strict=True)
         counted = {unit[0]: count for unit, count in units if len(unit) == 1}
-    return records.keyword_hits(question.phrases, question.filters, CANDIDATES, apart=sides > 1, counted=counted)
+    return source.texts.keyword_hits(question.phrases, question.filters, CANDIDATES, apart=sides > 1, counted=counted)
 
 
-def find_candidates(source: Source, question: Question, words: WordsFound) -> Found:
-    """The candidates of each side of one file that pass the filters, each with all that ranks it.
+class _Search:
+    """The search of one space under way. `near` are the cosines of the nearest memories, of whichever scope; None: its
+    vectors cannot be searched."""
+
+    def __init__(self, source: Source, question: Question, words: WordsFound) -> None:
+        self.space = source.space
+        self._source = source
+        self._question = question
+        self._words = words
+        self._vector = question.vector if source.vectors is not None else None
+        self._limit = _first_depth(words.sides[-1], words.sizes)
+        self.is_own = words.sides[0].scopes == ("session",)
+        self.near: Nearest | None = None
+        if self._vector is not None:
+            only_own = self.is_own and words.own is not None and len(words.sides) == 1
+            self.near = {} if only_own else source.nearest(self._vector, self._limit)
+        hits = words.hits
+        if hits is None:
+            without = self.near is None
+            hits = _by_words(source, question, words, len(words.sides)) if without else [[] for _ in words.sides]
+        self.hits = hits
+
+    def numbers(self) -> list[Ref]:
+        """The memories whose facts decide what is a candidate."""
+        by_words = [hit.number for its in self.hits for hit in its]
+        if self.near is None:
+            return by_words
+        return [*self.near, *((self._words.own or ()) if self.is_own else ()), *by_words]
+
+    def nearest(self, view: View, facts: dict[Ref, RankingFacts]) -> list[Nearest]:
+        """For each side the cosines of the `CANDIDATES` nearest memories. The facts of those that were not known are
+        added."""
+        if self.near is None or self._vector is None:
+            return []
+        sides: list[Nearest] = []
+        for side in self._words.sides:
+            if side.scopes == ("session",) and self._words.own is not None:
+                own = [number for number in self._words.own if number in facts]
+                sides.append(self._source.nearest(self._vector, CANDIDATES, own))
+                continue
+            cosines = _passing(self.near, facts, side)
+            if len(cosines) < CANDIDATES and len(self.near) == self._limit:  # the filters have turned too many away
+                cosines = self._source.nearest(self._vector, CANDIDATES, self._source.texts.matching(side, EVERY))
+                facts |= view.ranking_facts([ref for ref in cosines if ref not in facts], self._question.filters)
+            sides.append(cosines)
+        return sides
+
+
+def find_candidates(view: View, question: Question, words: Words) -> Candidates:
+    """The candidates of each side of each space that pass the filters, each with all that ranks it.
 
     `words` is what `find_words` has found. Where vectors alone were asked for, the words are searched only if the
     vectors cannot be.
     """
-    if not words.sides:
-        return Found(by_meaning=True, rows={})
-    records, hits = source.records, words.hits
-    nearest = _nearest(source, question, words)
-    if hits is None:
-        hits = [[] for _ in words.sides]
-        if nearest is None:
-            hits = _by_words(records, question, words.survey, len(words.sides))
-    bm25 = {hit.number: hit.bm25 for its in hits for hit in its}
-    near: Sequence[Mapping[int, float]] = ()
-    if nearest is not None:
-        near, facts = nearest
-    else:
-        facts = records.ranking_facts(list(bm25), question.filters) if bm25 else {}
-    wanted = dict.fromkeys(number for number in (*(each for its in near for each in its), *bm25) if number in facts)
-    first = [number for its in near for number in _first(its)]
-    first += [number for its in hits for number in _first({hit.number: hit.bm25 for hit in its})]
-    rows = describe(source, question, words.survey.frequencies, {each: facts[each] for each in wanted}, bm25, first)
-    return Found(nearest is not None, rows)
-
-
-def _nearest(
-    source: Source, question: Question, words: WordsFound
-) -> tuple[list[dict[int, float]], Mapping[int, RankingFacts]] | None:
-    """For each side the cosines of the `CANDIDATES` nearest memories, and the facts of these and of what has words of
-    the question; None where the vectors cannot be searched."""
-    records, passages, vector, survey = source.records, source.passages, question.vector, words.survey
-    if vector is None or passages is None:
-        return None
-    by_words = [hit.number for its in words.hits or () for hit in its]
-    own = survey.own if len(words.sides) > 1 or question.filters.scopes == ("session",) else None
     try:
-        limit = _first_depth(words.sides[-1], survey.sizes.scopes)
-        near = {} if own is not None and len(words.sides) == 1 else passages.nearest(vector, limit)
-        numbers = dict.fromkeys((*near, *(own or ()), *by_words))
-        facts = records.ranking_facts(list(numbers), question.filters) if numbers else {}
-        sides: list[dict[int, float]] = []
-        for side in words.sides:
-            if own is not None and side.scopes == ("session",):
-                cosines = passages.nearest(vector, CANDIDATES, [number for number in own if number in facts])
-            else:
-                cosines = _passing(near, facts, side)
-                if len(cosines) < CANDIDATES and len(near) == limit:  # the filters have turned too many away
-                    cosines = passages.nearest(vector, CANDIDATES, records.matching(side, EVERY))
-                    more = [number for number in cosines if number not in facts]
-                    facts = {**facts, **(records.ranking_facts(more, question.filters) if more else {})}
-            sides.append(cosines)
+        searches = [
+            _Search(source, question, words[space]) for space, source in view.sources.items() if words[space].sides
+        ]
+        numbers = dict.fromkeys(number for each in searches for number in each.numbers())
+        facts = view.ranking_facts(numbers, question.filters)
+        near = [each.nearest(view, facts) for each in searches]
     except IndexLost:
         logger.warning("an index cannot be searched", exc_info=True)
-        return None
-    return sides, facts
+        return find_candidates(view, question, words)  # by its words: it has no vectors any more
+    bm25 = {hit.number: hit.bm25 for each in searches for its in each.hits for hit in its}
+    wanted: dict[Ref, RankingFacts] = {}
+    first: list[Ref] = []
+    for search, sides in zip(searches, near, strict=True):
+        of_words = [{hit.number: hit.bm25 for hit in its} for its in search.hits]
+        wanted |= {ref: facts[ref] for found in (*sides, *of_words) for ref in found if ref in facts}
+        first += [ref for found in (*sides, *of_words) for ref in _first(found)]
+    rows = describe(view, question, words, wanted, bm25, first)
+    with_rows = {row.facts.space for row in rows.values()}
+    searched = [each.near is not None for each in searches if each.near is not None or each.space in with_rows]
+    return Candidates(rows, by_meaning=not searches or any(searched), whole=all(searched))
 
 
 def _first_depth(side: Filters, sizes: Mapping[Scope, int]) -> int:
@@ -208,7 +240,7 @@ def _first_depth(side: Filters, sizes: Mapping[Scope, int]) -> int:
     return first if first <= MOST_AT_FIRST else FIRST_SEARCH
 
 
-def _passing(near: Mapping[int, float], facts: Mapping[int, RankingFacts], side: Filters) -> dict[int, float]:
+def _passing(near: Nearest, facts: Mapping[Ref, RankingFacts], side: Filters) -> Nearest:
     """The cosines of the nearest `CANDIDATES` of these memories that pass the filters of a side."""
     passing = (
         (number, cosine)
@@ -219,45 +251,49 @@ def _passing(near: Mapping[int, float], facts: Mapping[int, RankingFacts], side:
 
 
 def describe(
-    source: Source,
+    view: View,
     question: Question,
-    frequencies: Sequence[int],
-    facts: Mapping[int, RankingFacts],
-    bm25: Mapping[int, float] = MappingProxyType({}),
-    first: Collection[int] = (),
-) -> dict[int, Row]:
-    """The facts that rank these memories of a file, and those that were told next to the `first` of them.
+    words: Words,
+    facts: Mapping[Ref, RankingFacts],
+    bm25: Mapping[Ref, float] = MappingProxyType({}),
+    first: Collection[Ref] = (),
+) -> Rows:
+    """These memories as candidates, and those that were told next to the `first` of them.
 
     Their passages and the words of the question in them are read once.
     """
-    records, known = source.records, dict(facts)
-    around: dict[int, dict[int, int]] = {}
-    turns = [number for number, each in facts.items() if each.type == "episodic"]
+    known = dict(facts)
+    around: dict[Ref, dict[Ref, int]] = {}
+    others: dict[Ref, RankingFacts] = {}
+    turns = [ref for ref, each in facts.items() if each.type == "episodic"]
     if turns:
-        told = records.neighbours(turns, question.filters, and_theirs=len(first) > 0)
-        around = {number: told.steps[number] for number in turns if number in told.steps}
-        for number in first:
-            for other in around.get(number, ()):
-                if other not in known:
-                    known[other] = told.facts[other]
-        around |= {number: told.steps[number] for number in known if number in told.steps}
-    if not known:
-        return {}
-    everything = list(dict.fromkeys((*known, *(other for others in around.values() for other in others))))
-    matched = records.words_in(question.units, frequencies, everything) if question.units else {}
-    compared = compare(source.passages, question.vector, everything)
-    rows: dict[int, Row] = {}
-    for number, each in known.items():
-        cosine, opening = compared.cosines.get(number), compared.openings.get(number)
-        words = frozenset(matched.get(number, ()))
+        told = view.reader.neighbours(turns, question.filters, and_theirs=len(first) > 0)
+        around, others = told.steps, told.facts
+        known |= {other: others[other] for ref in first for other in around.get(ref, ()) if other not in known}
+    by_space: defaultdict[int, list[Ref]] = defaultdict(list)
+    told_around = (other for each in known for other in around.get(each, ()))
+    for ref in dict.fromkeys((*known, *told_around)):
+        by_space[(known.get(ref) or others[ref]).space].append(ref)
+    matched: dict[Ref, set[int]] = {}
+    compared = Compared()
+    for space, refs in by_space.items():
+        source = view.sources[space]
+        if question.units:
+            matched |= source.texts.words_in(question.units, words[space].frequencies, refs)
+        if question.vector is not None and source.vectors is not None:
+            compared.add(source.passages_of(refs), question.vector, source.vectors.scale)
+    rows: Rows = {}
+    for ref, each in known.items():
+        cosine, opening = compared.cosines.get(ref), compared.openings.get(ref)
+        own = frozenset(matched.get(ref, ()))
         context_cosine, context_words = None, None
         if each.type == "episodic" and opening is None:
-            told_together = [number, *around.get(number, ())]
+            together = [ref, *around.get(ref, ())]
             if cosine is not None:
-                context_cosine = sum(compared.cosines.get(other, 0.0) for other in told_together) / len(told_together)
-            context_words = words.union(*(matched.get(other, ()) for other in told_together))
-        mean = compared.means.get(number)
-        rows[number] = Row(each, bm25.get(number), cosine, opening, words, context_cosine, context_words, mean)
+                context_cosine = sum(compared.cosines.get(other, 0.0) for other in together) / len(together)
+            context_words = own.union(*(matched.get(other, ()) for other in together))
+        mean = compared.means.get(ref)
+        rows[ref] = Row(each, bm25.get(ref), cosine, opening, own, context_cosine, context_words, mean)
     return rows
 
 
@@ -266,38 +302,50 @@ class Compared:
     """Memories that have vectors, by their numbers: the cosine of the best passage, that of the first one where there
     are several, and the mean vector."""
 
-    cosines: dict[int, float] = field(default_factory=dict)
-    openings: dict[int, float] = field(default_factory=dict)
-    means: dict[int, Vectors] = field(default_factory=dict)
+    cosines: dict[Ref, float] = field(default_factory=dict)
+    openings: dict[Ref, float] = field(default_factory=dict)
+    means: dict[Ref, Vectors] = field(default_factory=dict)
+
+    def add(self, passages: PassageVectors, query: Vectors, scale: CosineScale = CALIBRATED) -> None:
+        """Hold the memories of these passages against the query's vector (dimensions,). The cosines are on the default
+        model's scale."""
+        if not passages.numbers:
+            return
+        counts: dict[int, int] = {}
+        firsts: dict[int, float] = {}
+        cosines = (passages.vectors @ query).tolist()
+        if scale != CALIBRATED:
+            cosines = [on_the_scale(cosine, scale) for cosine in cosines]
+        for memory, ordinal, cosine in zip(passages.memories, passages.ordinals, cosines, strict=True):
+            counts[memory] = counts.get(memory, 0) + 1
+            if cosine > self.cosines.get(memory, -math.inf):
+                self.cosines[memory] = cosine
+            if ordinal == 0:
+                firsts[memory] = cosine
+        self.openings.update({memory: cosine for memory, cosine in firsts.items() if counts[memory] > 1})
+        self.means.update(zip(*mean_vectors(passages), strict=True))
 
 
-def compare(passages: SpaceVectors | None, query: Vectors | None, numbers: Sequence[int]) -> Compared:
-    """These memories held against the query's vector (dimensions,), with cosines on the default model's scale."""
-    if query is None or passages is None or not numbers:
-        return Compared()
-    return compared(passages.of_memories(numbers), query, passages.scale)
+def comparable(rows: Rows, sizes: Mapping[int, int]) -> Column:
+    """The candidates' BM25 on one scale. `sizes`: how many memories each space has.
+
+    It weighs a word by its rarity in its own space, which grows with the logarithm of the space's size, and in a space
+    of three no word is rare. So it is divided by that logarithm and by what this makes of the best of all spaces; the
+    smaller a space, the more also by the best of its own alone, by which every space has a perfect match, however bad
+    it is.
+    """
+    bm25 = np.array([row.bm25 or 0.0 for row in rows.values()])
+    if not bm25.any():
+        return bm25
+    spaces = np.array([row.facts.space for row in rows.values()])
+    scaled, own, trust = bm25.copy(), np.ones(len(bm25)), np.ones(len(bm25))
+    for space in set(spaces.tolist()):
+        its, size = spaces == space, sizes[space]
+        scaled[its] /= math.log(2.0 + size)
+        own[its] = bm25[its].max() or 1.0
+        trust[its] = size / (size + TRUSTED_SIZE)
+    return np.asarray(trust * (scaled / scaled.max()) + (1.0 - trust) * (bm25 / own))
 
 
-def compared(passages: PassageVectors, query: Vectors, scale: CosineScale = CALIBRATED) -> Compared:
-    """The memories of these passages held against the query's vector. Pure."""
-    found = Compared()
-    if not passages.numbers:
-        return found
-    counts: dict[int, int] = {}
-    firsts: dict[int, float] = {}
-    cosines = (passages.vectors @ query).tolist()
-    if scale != CALIBRATED:
-        cosines = [on_the_scale(cosine, scale) for cosine in cosines]
-    for memory, ordinal, cosine in zip(passages.memories, passages.ordinals, cosines, strict=True):
-        counts[memory] = counts.get(memory, 0) + 1
-        if cosine > found.cosines.get(memory, -math.inf):
-            found.cosines[memory] = cosine
-        if ordinal == 0:
-            firsts[memory] = cosine
-    found.openings.update({memory: cosine for memory, cosine in firsts.items() if counts[memory] > 1})
-    found.means.update(zip(*mean_vectors(passages), strict=True))
-    return found
-
-
-def _first(values: Mapping[int, float]) -> list[int]:
-    return sorted(values, key=lambda number: (-values[number], number))[:TOLD_NEXT_TO]
+def _first(values: Mapping[Ref, float]) -> list[Ref]:
+    return sorted(values, key=lambda ref: (-values[ref], ref))[:TOLD_NEXT_TO]

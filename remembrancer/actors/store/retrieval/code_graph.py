@@ -20,7 +20,7 @@ class CodeGraph:
     """The entities of one tree and their edges, which no memory says. What memories name as well is of the type that it
     has in the graph `beside`, so that both are one node."""
 
-    def __init__(self, index: CodeIndex, beside: SqliteGraph | None) -> None:
+    def __init__(self, index: CodeIndex, beside: SqliteGraph) -> None:
         self._index = index
         self._beside = beside
         self._met: dict[int, CodeEntity] = {}
@@ -35,7 +35,7 @@ class CodeGraph:
         self._met |= {each.number: each for each in found}
         keys = sorted({each.key for each in found})
         named = EntityFilter(wanted.session_id, keys=keys)
-        types = {row.key: row.type for row in self._beside.entities(named)} if keys and self._beside else {}
+        types = {row.key: row.type for row in self._beside.entities(named)} if keys else {}
         return [EntityRow(each.number, each.name, each.key, types.get(each.key, each.kind)) for each in found]
 
     def edges(

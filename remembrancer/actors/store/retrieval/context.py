@@ -109,28 +109,21 @@ class Gathering:
         filters = Filters(self._request.session_id, kinds=kinds)
         room = self._request.tokens * CHARACTERS_A_TOKEN  # what is longer is not read
         found: list[RecalledMemory] = []
-        is_all = True
-        for refs in self._view.first(filters, order, MOST + 1):
-            is_all = is_all and len(refs) <= MOST
-            characters = 0
-            for start in range(0, len(refs), LOADED_AT_ONCE):
-                if characters > room:
-                    is_all = False
-                    break
-                known = self._view.load(refs[start : start + LOADED_AT_ONCE], filters)
-                own = [self._shown(known[ref]) for ref in refs[start : start + LOADED_AT_ONCE] if ref in known]
-                own = [each for each in own if self._is_wanted(each)]
-                characters += sum(len(each.content) for each in own)
-                found += own
-        found.sort(key=lambda each: each.place_in(order), reverse=True)
-        return self._once(found), is_all
+        refs = self._view.reader.top(filters, order, MOST + 1)
+        for start in range(0, len(refs), LOADED_AT_ONCE):
+            if sum(len(each.content) for each in found) > room:
+                return self._once(found), False
+            page = refs[start : start + LOADED_AT_ONCE]
+            known = self._view.load(page, filters)
+            shown = [self._shown(known[ref]) for ref in page if ref in known]
+            found += [each for each in shown if self._is_wanted(each)]
+        return self._once(found), len(refs) <= MOST
 
     def _from_files(self) -> list[RecalledMemory]:
         """The project's memories whose source is one of the open files."""
         filters = Filters(self._request.session_id, ("project",))
-        view = self._view.within(filters.scopes)
-        refs = [ref for its in view.first(filters, "latest", FOUND, self._files.names()) for ref in its]
-        found = [self._shown(each) for each in view.load(refs, filters).values()]
+        refs = self._view.reader.top(filters, "latest", FOUND, self._files.names())
+        found = [self._shown(each) for each in self._view.load(refs, filters).values()]
         return self._once(each for each in found if self._is_wanted(each) and self._files.is_source(each.source.file))
 
     async def _found(self) -> list[RecalledMemory]:
@@ -179,7 +172,7 @@ class Gathering:
         found = list({each.id: each for each in memories}.values())
         promoted = [each.id for each in found if each.status == "promoted"]
         if promoted:
-            into = self._view.merged_into(promoted)
+            into = self._view.reader.merged_into(promoted)
             seen = self._view.visible(into.values(), Filters(self._request.session_id)).values()
             shown = {
                 target

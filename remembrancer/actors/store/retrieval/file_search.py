@@ -16,7 +16,7 @@ import numpy as np
 
 from remembrancer.actors.store.file_index import ROWS, FileFilter, FileIndex, IndexedChunk
 from remembrancer.actors.store.records.contract import EVERY, Phrase, Vectors
-from remembrancer.actors.store.retrieval.candidates import compare
+from remembrancer.actors.store.retrieval.candidates import Compared
 from remembrancer.actors.store.retrieval.keywords import numbered_of, phrases_of, units_of
 from remembrancer.actors.store.vectors.exact_vectors import IndexLost, SpaceVectors
 from remembrancer.config.settings import Settings
@@ -77,7 +77,9 @@ def search_files(
         words = {}
     cosines = dict(near or {})
     if near is not None and vector is not None and passages is not None:
-        cosines |= compare(passages, vector, [number for number in words if number not in near]).cosines
+        compared = Compared()
+        compared.add(passages.of_memories([number for number in words if number not in near]), vector, passages.scale)
+        cosines |= compared.cosines
     mode: SearchMode = "keyword" if near is None else "hybrid" if settings.search_hybrid else "vector"
     if near is not None and settings.search_ranking == "ranks":
         scores = weighted_ranks(cosines, words, settings.search_vector_weight, settings.search_keyword_weight)

@@ -172,17 +172,12 @@ class JoinedGraph:
     which entities make which node. `own` is the graph of the project's own space."""
 
     def __init__(
-        self,
-        memories: SqliteGraph | None,
-        session_id: str,
-        own: SqliteGraph | None = None,
-        code: Iterable[CodeIndex] = (),
+        self, memories: SqliteGraph, session_id: str, own: SqliteGraph | None = None, code: Iterable[CodeIndex] = ()
     ) -> None:
         self._memories = memories
         self._own = own
         self._session_id = session_id
-        trees = [CodeGraph(index, memories) for index in code]
-        self._graphs: list[SqliteGraph | CodeGraph] = [*([memories] if memories else ()), *trees]
+        self._graphs: list[SqliteGraph | CodeGraph] = [memories, *(CodeGraph(index, memories) for index in code)]
         self._nodes: list[dict[int, Node]] = [{} for _ in self._graphs]
         self._numbers: list[dict[Node, list[int]]] = [{} for _ in self._graphs]
         self._complete: set[Node] = set()
@@ -191,14 +186,6 @@ class JoinedGraph:
         self._names: dict[Node, str] = {}
         self._relationships: dict[str, str] = {}
         self._relationship_keys: dict[str, str] = {}
-
-    def __bool__(self) -> bool:
-        """True if there is a graph at all."""
-        return bool(self._graphs)
-
-    def __contains__(self, memory: Ref) -> bool:
-        """True for a memory, and not for a note."""
-        return self._memories is not None and memory > 0
 
     def name(self, node: Node) -> str:
         """A node's name, as it was first met."""
@@ -249,8 +236,6 @@ class JoinedGraph:
 
     def facts(self, edges: Collection[Edge]) -> dict[Edge, list[Fact]]:
         """The memories that say each of these edges, what is valid first."""
-        if self._memories is None:
-            return {}
         found: dict[Edge, list[Fact]] = {}
         numbers, known = self._numbers[0], self._nodes[0]
         pairs = {
@@ -281,8 +266,8 @@ class JoinedGraph:
         """The number of unforgotten memories that name each node."""
         self._find_spellings(nodes)
         counts = dict.fromkeys(nodes, 0)
-        there = [node for node in nodes if self._memories is not None and node in self._numbers[0]]
-        if self._memories is not None and there:
+        there = [node for node in nodes if node in self._numbers[0]]
+        if there:
             groups = [self._numbers[0][node] for node in there]
             counts.update(zip(there, self._memories.memory_counts(groups, self._session_id), strict=True))
         return counts
@@ -292,14 +277,14 @@ class JoinedGraph:
     ) -> dict[Ref, RankingFacts]:
         """The `limit` most important and latest memories that pass the filters and name these nodes."""
         self._find_spellings(nodes)
-        numbers = self._numbers_of(0, nodes) if self._memories is not None else []
-        return self._memories.memories(numbers, filters, limit, relationships) if self._memories and numbers else {}
+        numbers = self._numbers_of(0, nodes)
+        return self._memories.memories(numbers, filters, limit, relationships) if numbers else {}
 
     def nodes_named_by(self, memories: Iterable[Ref], among: Collection[Node] | None = None) -> dict[Ref, set[Node]]:
         """The nodes (of some, or of all) that memories name. Only for memories that the session was shown."""
         named: dict[Ref, set[Node]] = {}
-        asked = [memory for memory in memories if memory in self]
-        links = self._memories.links_of(asked) if self._memories is not None and asked else ()
+        asked = [memory for memory in memories if memory > 0]
+        links = self._memories.links_of(asked) if asked else ()
         if links and among is None:
             self._meet(0, list({entity for _, entity in links}))
         elif links and among is not None:
@@ -327,7 +312,7 @@ class JoinedGraph:
 
     def uses(self, of: Literal["entity", "tag"], beginning: str) -> Iterable[tuple[str, int]]:
         """Names of entities, or tags, that begin so, with the numbers of unforgotten memories that have them."""
-        return self._memories.uses(of, beginning, self._session_id) if self._memories is not None else ()
+        return self._memories.uses(of, beginning, self._session_id)
 
     def look(self, nodes: Mapping[Ref | str, int]) -> Around[Ref | str]:
         """The neighbourhood of memories and of entities by their keys, for `personal_pagerank`: of each the number of
@@ -336,8 +321,7 @@ class JoinedGraph:
         near: defaultdict[Ref | str, dict[Ref | str, None]] = defaultdict(dict)
         keys = {node: most for node, most in nodes.items() if isinstance(node, str) and node not in self._absent}
         memories = {node: most for node, most in nodes.items() if not isinstance(node, str)}
-        asked = self._memories is not None and (memories or keys)
-        found = self._memories.around(memories, keys, self._session_id) if self._memories is not None and asked else ()
+        found = self._memories.around(memories, keys, self._session_id) if memories or keys else ()
         self._absent.update(keys.keys() - {here for here, _, _ in found})
         for here, there, degree in found:
             if there is None:

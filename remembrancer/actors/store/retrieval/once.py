@@ -113,8 +113,10 @@ def _replacing(view: View, loaded: Sequence[Entry], ranked: Ranked) -> Ranked:
     known = {entry.ref: entry for entry in loaded}
     behind = [ref for ref, entry in known.items() if entry.record.status == "consolidated" and entry.is_current]
     found: dict[Ref, Scores] = {}
-    for summary, refs in view.summaries_of(behind).items() if len(behind) > 1 else ():
-        if summary not in known:
+    for summary, refs in (
+        view.reader.summaries_of([ref for ref in behind if ref > 0]).items() if len(behind) > 1 else ()
+    ):
+        if summary not in known and len(refs) > 1:
             found[summary] = max((known[each].scores for each in refs), key=lambda scores: scores.final)
     ids = {entry.record.id for entry in loaded}
     missing = {newer: entry for entry in loaded for newer in entry.record.superseded_by if newer not in ids}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import replace
 from functools import cached_property
@@ -15,12 +15,20 @@ import msgspec
 import numpy as np
 
 from remembrancer.actors.store.records.contract import RankingFacts, Vectors
-from remembrancer.actors.store.retrieval.candidates import Row
+from remembrancer.actors.store.retrieval.candidates import (
+    Row,
+    Rows,
+    Words,
+    comparable,
+    describe,
+    find_candidates,
+    find_words,
+)
 from remembrancer.actors.store.retrieval.graph_search import connections
 from remembrancer.actors.store.retrieval.joined_graph import JoinedGraph
 from remembrancer.actors.store.retrieval.once import Ranked, as_recalled, passages_of, shortlist
 from remembrancer.actors.store.retrieval.question import Question, read_question
-from remembrancer.actors.store.retrieval.view import Ref, Rows, View, Words
+from remembrancer.actors.store.retrieval.view import Ref, View
 from remembrancer.memory.decay import has_ended, recency
 from remembrancer.memory.features import NAMES, Candidates, Column, coverage, rarity, standing
 from remembrancer.memory.pagerank import DAMPING, personal_pagerank
@@ -73,7 +81,7 @@ async def recall(
     """
     started = time.perf_counter()
     loop = asyncio.get_running_loop()
-    running = RunningRecall(request, view, threads, now, weights)
+    running = RunningRecall(request, view, now, weights)
     vector = None if request.strategy == "keyword" else asyncio.create_task(running.make_vector(embed))
     try:
         await asyncio.sleep(0)  # the worker is asked first: it makes the vector while the words are searched
@@ -94,18 +102,16 @@ class RunningRecall:
     Its methods run on worker threads, one after the other; `make_vector` alone runs on the event loop.
     """
 
-    def __init__(self, request: Recall, view: View, threads: Executor, now: float, weights: Weights) -> None:
+    def __init__(self, request: Recall, view: View, now: float, weights: Weights) -> None:
         self.notices: list[Notice] = []
         self.trace = current()
         self._request = request
         self._view = view
-        self._threads = threads
         self._now = now
         self._weights = weights
         self._vector: Vectors | None = None
         self._strategy = request.strategy
-        self._words = Words({}, {})
-        self._columns: Candidates | None = None
+        self._words: Words = {}
         self._graph: Mapping[Ref, float] = {}
         self._vectors: Mapping[Ref, Vectors] = {}
         self._below = 0
@@ -127,7 +133,7 @@ class RunningRecall:
     def find_words(self) -> None:
         """Find what is there by words: all that can be done without the question's vector."""
         began = time.monotonic()
-        self._words = self._view.find_words(self.question)
+        self._words = find_words(self._view, self.question)
         self.trace.part("words searched", began)
 
     def rank(self) -> Ranked:
@@ -149,7 +155,7 @@ class RunningRecall:
         """The candidates with what the graph adds to them, and whether meaning was searched."""
         request, question = self._request, self.question
         self.trace.mark("thread began")
-        found = self._view.candidates(question, self._words, self._threads)
+        found = find_candidates(self._view, question, self._words)
         self.trace.mark("candidates found")
         if question.vector is not None and not found.whole:
             text = "The vector index is still being opened: words alone were searched in part."
@@ -195,46 +201,36 @@ class RunningRecall:
         return weigh(of, self.question.asked, fitted, formula, factors)
 
     def columns(self, rows: Rows) -> Candidates:
-        """The candidates as the features read them. Those that were read before stand first among the rows."""
-        known = 0 if self._columns is None else len(self._columns)
-        if known < len(rows) or self._columns is None:
-            more = self._read(dict(list(rows.items())[known:]))
-            of = more if self._columns is None else self._columns.with_more(more)
-            self._columns = replace(of, likeness=self._likeness(list(rows.values())))
-        return replace(self._columns, graph=np.array([self._graph.get(key, 0.0) for key in rows]))
-
-    def _read(self, rows: Rows) -> Candidates:
-        question, facts = self.question, [row.facts for row in rows.values()]
-        weights = rarity(self._words.frequencies, sum(self._words.sizes.values()))
-        numbered, asked_at = question.numbered, question.asked.asked_at
-
-        def column(values: Iterable[float | None]) -> Column:
-            return np.array([math.nan if value is None else value for value in values], dtype=float)
-
-        near = (
-            {}
-            if not question.windows
-            else {"nearness": column(nearness(each.happened_at, question.windows) for each in facts)}
-        )
-        if numbered:
-            near["names_missed"] = column(len(numbered - row.words) / len(numbered) for row in rows.values())
-        return Candidates.of(
-            len(rows),
-            cosine=column(row.cosine for row in rows.values()),
-            opening=column(row.opening for row in rows.values()),
-            bm25=column(self._words.comparable(rows)),
-            coverage=column(coverage(row.words, weights) for row in rows.values()),
-            context_cosine=column(row.context_cosine for row in rows.values()),
-            context_coverage=column(
-                None if row.context_words is None else coverage(row.context_words, weights) for row in rows.values()
-            ),
-            happened_at=column(each.happened_at for each in facts),
-            importance=column(each.importance for each in facts),
-            standing=column(standing(each.status, each.valid_until, asked_at, each.kind) for each in facts),
-            is_fact=column(_may_be_replaced(each) for each in facts),
-            by_assistant=column(each.by_assistant for each in facts),
-            **near,
-        )
+        """The candidates as the features read them."""
+        question, words = self.question, self._words
+        numbered, windows, asked_at = question.numbered, question.windows, question.asked.asked_at
+        frequencies = [sum(counts) for counts in zip(*(each.frequencies for each in words.values()), strict=True)]
+        sizes = {space: each.size for space, each in words.items()}
+        weights = rarity(frequencies, sum(sizes.values()))
+        values = [
+            (
+                row.cosine,
+                row.opening,
+                0.0,
+                coverage(row.words, weights),
+                row.context_cosine,
+                None if row.context_words is None else coverage(row.context_words, weights),
+                len(numbered - row.words) / len(numbered) if numbered else 0.0,
+                nearness(row.facts.happened_at, windows),
+                row.facts.happened_at,
+                row.facts.importance,
+                standing(row.facts.status, row.facts.valid_until, asked_at, row.facts.kind),
+                _may_be_replaced(row.facts),
+                row.facts.by_assistant,
+                self._graph.get(ref, 0.0),
+            )
+            for ref, row in rows.items()
+        ]
+        if not rows:
+            return Candidates.of(0)
+        columns = np.array(values, dtype=float).T  # None becomes NaN
+        likeness = self._likeness(list(rows.values()))
+        return replace(Candidates(*columns), bm25=comparable(rows, sizes), likeness=likeness)
 
     def _likeness(self, rows: Sequence[Row]) -> Column:
         """The cosines of the facts with each other, as far as one may have been replaced by another."""
@@ -323,7 +319,7 @@ class RunningRecall:
         """The memory that is to be weighed whether it was found or not, if the filters let it pass."""
         ref = self._view.find(self._request.about)
         facts = {} if ref is None or ref in rows else self._view.ranking_facts([ref], self.question.filters)
-        return self._view.describe(self.question, self._words, facts) if facts else {}
+        return describe(self._view, self.question, self._words, facts) if facts else {}
 
     def _left_out(self, ranked: Ranked, shown: Collection[Ref]) -> tuple[RecalledMemory, ...]:
         """The best of what was found and is not shown, with the one that was asked about."""
@@ -343,13 +339,13 @@ class RunningRecall:
             return None
         self._graph = {ref: near for ref, (_, near) in links.items()}
         fresh = {ref: known for ref, (known, _) in links.items() if ref not in rows}
-        described = self._view.describe(self.question, self._words, fresh)
+        described = describe(self._view, self.question, self._words, fresh)
         return {ref: described.get(ref) or rows[ref] for ref in links}
 
     def _walked(self, rows: Rows, *, by_meaning: bool) -> Rows:
         """The candidates, and what PageRank around them brings beside them: of that the `BROUGHT` best."""
         graph = self._view.graph(self._request.session_id)
-        if not graph or not rows:
+        if not rows:
             return rows
         probabilities = self.weighed(rows, by_meaning=by_meaning).probabilities.tolist()
         ranks = page_ranks(dict(zip(rows, probabilities, strict=True)), graph)
@@ -358,7 +354,7 @@ class RunningRecall:
         self._graph = {ref: rank / most for ref, rank in ranks.items()}
         others = sorted((ref for ref in self._graph if ref not in rows), key=lambda ref: (-self._graph[ref], ref))
         brought = self._view.ranking_facts(others[:BROUGHT], self.question.filters)
-        return rows | self._view.describe(self.question, self._words, brought)
+        return rows | describe(self._view, self.question, self._words, brought)
 
     def _of_period(self) -> Ranked:
         """The memories of the times that a question asks for, by their scores: first those of the kinds that it names,
@@ -371,7 +367,7 @@ class RunningRecall:
         facts = self._view.ranking_facts(within, question.filters)
         happened = [(ref, each) for ref, each in facts.items() if each.kind != SESSION_RECORD]
         happened.sort(key=lambda item: (item[1].kind not in kinds, -item[1].importance, -item[1].happened_at))
-        rows = self._view.describe(question, self._words, dict(happened[:MOST_OF_A_TIME]))
+        rows = describe(self._view, question, self._words, dict(happened[:MOST_OF_A_TIME]))
         weighed = self.weighed(rows, by_meaning=question.vector is not None)
         asked_for = [not kinds or row.facts.kind in kinds for row in rows.values()]
         best = sorted(zip(asked_for, weighed.scores, weighed.probabilities, rows, strict=True), reverse=True)
@@ -398,7 +394,7 @@ def page_ranks(relevance: Mapping[Ref, float], graph: JoinedGraph) -> dict[Ref, 
     counts the less, the less relevant the first of these is than the best without edges, and the more memories the
     entities between them join.
     """
-    first = sorted((key for key in relevance if key in graph), key=lambda key: (-relevance[key], key))[:PAGERANK_SEEDS]
+    first = sorted((key for key in relevance if key > 0), key=lambda key: (-relevance[key], key))[:PAGERANK_SEEDS]
     around = graph.look(dict.fromkeys(first, MOST_COUNTED))
     # A memory that names everything says little of each.
     seeds: dict[Ref | str, float] = {
