@@ -217,7 +217,7 @@ async def _at_rest(urls: tuple[str, ...], keyring: Keyring, directory: Path, sec
     async def scrub(_: str) -> None:
         """Nothing is erased here."""
 
-    lanes.attach(files, FollowUp(lambda *_: None, scrub, lambda _: None, lambda _: None))
+    lanes.attach(files, FollowUp(scrub, lambda _: None, lambda _: None))
     sharing = lanes.handlers()[ShareProject](ShareProject(ProjectRef("p_0123456789ab", "/rests"), RESTS), None)  # type: ignore[arg-type]
     assert sharing is not None
     await sharing

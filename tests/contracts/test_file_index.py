@@ -15,7 +15,7 @@ import pytest
 
 from remembrancer.actors.indexer import workspace
 from remembrancer.actors.indexer.workspace import WorkspaceIndexer
-from remembrancer.actors.store.file_index import FileFilter, FileIndex, IndexChange
+from remembrancer.actors.store.file_index import FileFilter, FileIndex
 from remembrancer.actors.store.file_memories import FileMemories
 from remembrancer.actors.store.records.contract import EmbeddedMemory, Filters, PassageFilter, Phrase
 from remembrancer.actors.store.records.memory_rows import digest_of
@@ -56,7 +56,7 @@ def note(path: str, *texts: str, heading: str = "", mtime_s: int = 1) -> FileUpd
     return FileUpdate(state, tuple(chunks))
 
 
-def change(index: FileIndex, *updates: FileUpdate, removed: Sequence[str] = (), root: str = ROOT) -> IndexChange:
+def change(index: FileIndex, *updates: FileUpdate, removed: Sequence[str] = (), root: str = ROOT) -> FilesIndexed:
     return index.change(root, updates, removed, MODEL)
 
 
@@ -79,14 +79,13 @@ def found(index: FileIndex, word: str, wanted: FileFilter | None = None) -> list
 
 def test_an_edit_embeds_the_chunks_that_it_changed_and_no_others(index: FileIndex) -> None:
     first = change(index, note("a.md", "one", "two", "three"))
-    assert first.counts == FilesIndexed(added=3)
-    assert len(first.to_embed) == 3
-    embed(index, first.to_embed)
+    assert first == FilesIndexed(added=3)
+    assert len(index.pending(MODEL)) == 3
+    embed(index, index.pending(MODEL))
     second = change(index, note("a.md", "one", "zwei", "three", "four"))
-    assert second.counts == FilesIndexed(updated=1, added=1)
-    assert set(index.texts(second.to_embed).values()) == {"zwei", "four"}
+    assert second == FilesIndexed(updated=1, added=1)
+    assert set(index.texts(index.pending(MODEL)).values()) == {"zwei", "four"}
     assert len(index.passages(PassageFilter(MODEL)).numbers) == 2
-    assert sorted(index.pending(MODEL)) == sorted(second.to_embed)
     assert found(index, "two") == []
     assert found(index, "zwei") == ["a.md"]
 
@@ -95,7 +94,7 @@ def test_a_file_may_be_told_piece_by_piece_and_only_to_an_index_that_has_the_pie
     whole = note("a.md", "one", "two", "three")
     first = FileUpdate(whole.state, note("a.md", "one", "zwei").chunks, more=True)
     change(index, first)
-    assert change(index, FileUpdate(whole.state, (whole.chunks or ())[1:], 1)).counts == FilesIndexed(1, 1, 0)
+    assert change(index, FileUpdate(whole.state, (whole.chunks or ())[1:], 1)) == FilesIndexed(1, 1, 0)
     assert [found(index, word) for word in ("one", "two", "three", "zwei")] == [["a.md"]] * 3 + [[]]
     with pytest.raises(MemoryUnavailable):
         change(index, FileUpdate(note("b.md").state, whole.chunks, 2))
@@ -112,12 +111,13 @@ def test_a_text_stands_once_in_however_many_files_it_is(index: FileIndex) -> Non
 
 
 def test_what_comes_back_is_not_embedded_again(index: FileIndex) -> None:
-    embed(index, change(index, note("a.md", "the lantern")).to_embed)
+    change(index, note("a.md", "the lantern"))
+    embed(index, index.pending(MODEL))
     before = index.passages(PassageFilter(MODEL))
     change(index, removed=["a.md"])
     assert index.passages(PassageFilter(MODEL)).numbers == []
-    back = change(index, note("renamed.md", "the lantern"))
-    assert back.to_embed == []
+    change(index, note("renamed.md", "the lantern"))
+    assert index.pending(MODEL) == []
     revived = index.passages(PassageFilter(MODEL))
     assert revived.vectors.tolist() == before.vectors.tolist()
     assert not set(revived.numbers) & set(before.numbers)
@@ -125,25 +125,27 @@ def test_what_comes_back_is_not_embedded_again(index: FileIndex) -> None:
 
 
 def test_a_rename_in_one_change_keeps_its_passages(index: FileIndex) -> None:
-    embed(index, change(index, note("a.md", "the lantern")).to_embed)
-    moved = change(index, note("b.md", "the lantern"), removed=["a.md"])
-    assert moved.to_embed == []
+    change(index, note("a.md", "the lantern"))
+    embed(index, index.pending(MODEL))
+    change(index, note("b.md", "the lantern"), removed=["a.md"])
+    assert index.pending(MODEL) == []
 
 
 def test_of_the_cache_the_oldest_go_first(index: FileIndex) -> None:
     texts = ["one", "two", "three"]
-    embed(index, change(index, *(note(f"{text}.md", text) for text in texts)).to_embed)
+    change(index, *(note(f"{text}.md", text) for text in texts))
+    embed(index, index.pending(MODEL))
     for text in texts:
         change(index, removed=[f"{text}.md"])
-    back = change(index, *(note(f"{text}.md", text) for text in texts))
-    assert list(index.texts(back.to_embed).values()) == ["one"]
+    change(index, *(note(f"{text}.md", text) for text in texts))
+    assert list(index.texts(index.pending(MODEL)).values()) == ["one"]
 
 
 def test_the_same_content_at_another_time_changes_nothing_but_that(index: FileIndex) -> None:
     change(index, note("a.md", "the lantern"))
     (state,) = index.states(ROOT)
     later = FileState(state.path, state.source, 99, 10, state.digest)
-    assert change(index, FileUpdate(later)).counts == FilesIndexed()
+    assert change(index, FileUpdate(later)) == FilesIndexed()
     assert index.states(ROOT) == [later]
     assert found(index, "lantern") == ["a.md"]
 
@@ -177,13 +179,15 @@ def test_workspaces_and_paths_and_times_are_kept_apart(index: FileIndex) -> None
 def test_a_damaged_index_is_made_anew_and_its_passages_have_other_numbers(tmp_path: Path) -> None:
     path = tmp_path / "index.db"
     first = FileIndex(path, "p_0.files", cached=2)
-    embed(first, change(first, note("a.md", "the lantern")).to_embed)
+    change(first, note("a.md", "the lantern"))
+    embed(first, first.pending(MODEL))
     before = first.passages(PassageFilter(MODEL)).numbers
     first.close()
     path.write_bytes(b"this is no database" * 100)
     second = FileIndex(path, "p_0.files", cached=2)
     assert second.states(ROOT) == []
-    embed(second, change(second, note("a.md", "the lantern")).to_embed)
+    change(second, note("a.md", "the lantern"))
+    embed(second, second.pending(MODEL))
     assert not set(before) & set(second.passages(PassageFilter(MODEL)).numbers)
     second.close()
 
@@ -192,7 +196,8 @@ def test_a_zeroed_page_is_damage_wherever_it_is(tmp_path: Path) -> None:
     path = tmp_path / "index.db"
     made = FileIndex(path, "p_0.files", cached=2)
     notes = (note(f"{n}.md", *(f"lantern {n} {k} " * 40 for k in range(4))) for n in range(40))
-    embed(made, change(made, *notes).to_embed)
+    change(made, *notes)
+    embed(made, made.pending(MODEL))
     made.close()
     whole = path.read_bytes()
     for page in range(1, len(whole) // 4096):
@@ -262,7 +267,7 @@ class IndexStore:
             answer = Indexed(tuple(self._index.states(ROOT, body.after)))
         else:
             assert isinstance(body, IndexFiles)
-            answer = self._index.change(ROOT, body.updates, body.removed, MODEL).counts
+            answer = self._index.change(ROOT, body.updates, body.removed, MODEL)
             self.taken += [update.state.path for update in body.updates]
         return answer
 

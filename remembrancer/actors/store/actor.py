@@ -192,7 +192,7 @@ class StoreActor(Actor):
             self._vectors,
             self._scheduler,
             self._gate,
-            lambda name: self._jobs.finder.mark(name),
+            self._changed,
         )
         self._jobs = JobHandlers(
             self._files,
@@ -217,12 +217,7 @@ class StoreActor(Actor):
         )
         self._lanes.attach(
             self._files,
-            FollowUp(
-                lambda _, __: self._scheduler.wake(),
-                writes.scrub,
-                self._tell_gateway,
-                self._jobs.finder.mark,
-            ),
+            FollowUp(writes.scrub, self._tell_gateway, self._changed),
         )
         self._jobs.finder.mark(USER)
         self._requests = Dispatcher(self._hear)
@@ -368,12 +363,16 @@ class StoreActor(Actor):
         """True if there is something better to do than to tidy the index."""
         return self._scheduler.is_busy or not self._gate.is_idle(time.monotonic())
 
+    def _changed(self, name: str) -> None:
+        """There is something new in a space: perhaps a job for the consolidator, or a text without vectors."""
+        self._jobs.finder.mark(name)
+        self._scheduler.wake()
+
     def _file_opened(self, records: Records) -> None:
         if records.name == USER:
             self._scheduler.read_state()
-        self._jobs.finder.mark(records.name)
         self._vectors.note_kept(records.name, 0)
-        self._scheduler.wake()
+        self._changed(records.name)
 
     def _index_opened(self, index: EmbeddedTexts) -> None:
         self._vectors.note_kept(index.name, 0)

@@ -242,10 +242,10 @@ class FileHandlers:
         identity = self._scheduler.identity
         model = None if identity is None else identity.key
         work = partial(index.change, request.workspace.root, request.updates, request.removed, model)
-        change = await self._made_anew_if_damaged(index, self._committer.run(index.name, work))
+        counts = await self._made_anew_if_damaged(index, self._committer.run(index.name, work))
         self._left[request.workspace] = request.left
         self._scheduler.wake()
-        return change.counts
+        return counts
 
     def _note_done(self, done: SyncDone) -> None:
         self._done[done.workspace] = (done, time.time())

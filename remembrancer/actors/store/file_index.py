@@ -12,7 +12,6 @@ import time
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -127,14 +126,6 @@ class FileFilter(NamedTuple):
     """Times of files, in seconds since the epoch."""
 
 
-@dataclass(frozen=True, slots=True)
-class IndexChange:
-    """The effects of a change of files: chunks counted, and texts to be embedded."""
-
-    counts: FilesIndexed
-    to_embed: list[int] = field(default_factory=list)
-
-
 class IndexedChunk(NamedTuple):
     """A chunk as it is shown. `text` is its number among the texts, `mtime_ns` its file's time."""
 
@@ -203,7 +194,7 @@ class FileIndex(EmbeddedTexts, SqliteWords):
 
     def change(
         self, root: str, updates: Sequence[FileUpdate], removed: Sequence[str], model: str | None
-    ) -> IndexChange:
+    ) -> FilesIndexed:
         """Take in changed files, and let others go, in one transaction. Vectors of `model` are taken from the cache."""
         with self._file.transaction() as connection:
             change = _Change(connection, model, self._cached)
@@ -399,7 +390,6 @@ class _Change:
         self._model = model
         self._left: set[int] = set()
         """Texts that a file has let go."""
-        self._new: list[int] = []
         self._counts: Counter[str] = Counter()
 
     def update(self, root: str, update: FileUpdate, now: float) -> None:
@@ -446,7 +436,7 @@ class _Change:
             self._counts["removed"] += self._let_go(number).total()
             self._connection.execute("DELETE FROM files WHERE number = ?", (number,))
 
-    def finish(self) -> IndexChange:
+    def finish(self) -> FilesIndexed:
         """Texts that are in no file any more go; their vectors stay in the cache."""
         gone = [
             text
@@ -461,8 +451,7 @@ class _Change:
                 "DELETE FROM cached_embeddings WHERE number <= (SELECT max(number) FROM cached_embeddings) - ?",
                 (self._cached,),
             )
-        forgotten = set(gone)
-        return IndexChange(FilesIndexed(**self._counts), [text for text in self._new if text not in forgotten])
+        return FilesIndexed(**self._counts)
 
     def _let_go(self, file: int, kept: int = 0) -> Counter[int]:
         rows = self._connection.execute(
@@ -485,8 +474,7 @@ class _Change:
             (digest, content, len(above), subword_tokens(content)),
         ).lastrowid
         assert number is not None
-        if not self._take_back(number, digest):
-            self._new.append(number)
+        self._take_back(number, digest)
         return number
 
     def _put_aside(self, text: int) -> None:
@@ -505,7 +493,7 @@ class _Change:
                 (model, its[0][1], ranges, b"".join(row[4] for row in its)),
             )
 
-    def _take_back(self, text: int, digest: bytes) -> bool:
+    def _take_back(self, text: int, digest: bytes) -> None:
         """Take a text's vectors of the present model from the cache, if it has them."""
         cached = self._connection.execute(
             "DELETE FROM cached_embeddings WHERE model = ? AND content_digest = ? RETURNING ranges, vectors",
@@ -515,7 +503,6 @@ class _Change:
             passages = [Passage(*each) for each in _decode_ranges(ranges)]
             vectors = np.frombuffer(data, dtype="<f4").reshape(len(passages), -1)
             add_passages(self._connection, text, self._model or "", passages, vectors)
-        return bool(cached)
 
 
 # SQLite would begin with the files of a root, which are all there are, also where few texts are asked for.

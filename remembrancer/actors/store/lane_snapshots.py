@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from remembrancer.actors.store.committer import Committer
-from remembrancer.actors.store.shared_lane import NEWER, SharedLane, TakenIn, check_snapshot
+from remembrancer.actors.store.shared_lane import NEWER, SharedLane, check_snapshot
 from remembrancer.journal.contract import LaneNotice, LaneSnapshot, Seen, Trimmed
 from remembrancer.protocol.errors import EntryDamaged, FileUnusable, InvalidInput, KeyMissing, SchemaTooNew
 
@@ -54,7 +54,7 @@ class LaneSnapshots:
         member: str,
         read_only: bool,
         committer: Committer,
-        on_taken: Callable[[TakenIn], None],
+        on_taken: Callable[[tuple[str, ...]], None],
         *,
         every: int = EVERY,
     ) -> None:

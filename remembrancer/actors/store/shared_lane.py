@@ -192,14 +192,6 @@ _decode: Final = msgspec.msgpack.Decoder(LaneEntry).decode
 _decode_header: Final = msgspec.msgpack.Decoder(_Header).decode
 
 
-class TakenIn(NamedTuple):
-    """The numbers of the memories that are there since a snapshot is in a lane's place and have no vectors yet, and the
-    memories that others have erased."""
-
-    to_embed: tuple[int, ...]
-    erased: tuple[str, ...]
-
-
 class Ask(Protocol):
     """Runs a question to the journal on its event loop, and waits for the answer. `JournalAway` if that takes long."""
 
@@ -481,24 +473,19 @@ class SharedLane(Records):
             raise FileUnusable(f"{path} cannot be written: {error.strerror or error}") from error
         return LaneMark(*mark)
 
-    def take_in(self, path: Path) -> TakenIn:
+    def take_in(self, path: Path) -> tuple[str, ...]:
         """Put a snapshot, which `check_snapshot` has found good, in the place of all that is here. A kill leaves the
-        one or the other."""
+        one or the other. Returns the ids of memories that others have erased."""
         all_erased = "SELECT memory_id FROM erased WHERE space = @SPACE ORDER BY memory_id"
         known = {memory_id for (memory_id,) in self._file.read(all_erased)}
         with self._file.transaction() as connection:
             empty_space(connection)
             take_in(connection.connection, path, self.name)
         self._file.file.empty_log()
-        numbers = self._file.read("SELECT number FROM memories WHERE space = @SPACE ORDER BY number")
         ((*mark, self._applied_at),) = self._file.read(_MARK)
         self.mark = LaneMark(*mark)
         self.head = max(self.head, self.mark.position)
-        erased = (memory_id for (memory_id,) in self._file.read(all_erased))
-        return TakenIn(
-            tuple(number for (number,) in numbers),
-            tuple(memory_id for memory_id in erased if memory_id not in known),
-        )
+        return tuple(memory_id for (memory_id,) in self._file.read(all_erased) if memory_id not in known)
 
     def drop(self) -> None:
         """Delete the space of a lane that this host has left."""

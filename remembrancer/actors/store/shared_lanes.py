@@ -57,7 +57,7 @@ from remembrancer.protocol.writes import (
 
 if TYPE_CHECKING:
     from remembrancer.actors.store.lane_snapshots import LaneSnapshots
-    from remembrancer.actors.store.shared_lane import SharedLane, Submitted, TakenIn
+    from remembrancer.actors.store.shared_lane import SharedLane, Submitted
     from remembrancer.journal.contract import Journal
 
 ANSWER_S: Final = 3.0
@@ -105,10 +105,9 @@ class NoJournal:
 
 
 class FollowUp(NamedTuple):
-    """The store's part in a lane: vectors for what is new (`embed`); `scrub` takes an erased memory out of every file;
-    `tell` hears what others have done to it, and `changed` that they have."""
+    """The store's part in a lane: `scrub` takes an erased memory out of every space; `tell` hears what others have done
+    to it, and `changed` that there is something new in a lane or a space."""
 
-    embed: Callable[[str, Sequence[int]], None]
     scrub: Callable[[str], Coroutine[Any, Any, None]]
     tell: Callable[[Sequence[Operation]], None]
     changed: Callable[[str], None]
@@ -334,18 +333,15 @@ class SharedLanes:
             except RemembrancerError as error:  # of no room for one, say: what others append is read all the same
                 logger.warning("snapshots are not kept", extra={"lane": lane.name, "reason": error.message})
 
-    def _taken_in(self, lane: SharedLane, taken: TakenIn) -> None:
+    def _taken_in(self, lane: SharedLane, erased: Sequence[str]) -> None:
         """Do what follows from a snapshot that is in the lane's place."""
         self._committer.run_soon(lane.name, partial(self._committer.note_commit, lane.name))
-        self._follow_up.embed(lane.name, taken.to_embed)
         self._follow_up.changed(lane.name)
-        for memory_id in taken.erased:
+        for memory_id in erased:
             self._scrub_soon(memory_id)
 
     def _take_in(self, name: str, done: Sequence[tuple[Submitted, Outcome]]) -> None:
         """Do what follows from entries of others."""
-        if new := [number for _, outcome in done for number in outcome.all_to_embed]:
-            self._follow_up.embed(name, new)
         done = [(entry, outcome) for entry, outcome in done if isinstance(outcome.reply, Applied)]
         project = ProjectRef(next((each for each, lane in self._lane_of.items() if lane == name), ""), "")
         if done:
@@ -435,7 +431,7 @@ class SharedLanes:
             for outcome in left:
                 if isinstance(outcome.reply, (JournalAway, JournalRefused)):
                     raise outcome.reply
-            self._follow_up.embed(lane.name, [number for outcome, _ in taken for number in outcome.all_to_embed])
+            self._follow_up.changed(lane.name)
             moved += len(taken)
             reasons += [outcome.reply.message for outcome in left if isinstance(outcome.reply, RemembrancerError)]
         return ProjectShared(moved, len(reasons), reasons[0] if reasons else None)
@@ -512,7 +508,7 @@ class SharedLanes:
             for outcome in await self._committer.submit(own, operations):
                 if isinstance(outcome.reply, RemembrancerError):
                     raise outcome.reply
-                self._follow_up.embed(own.name, outcome.all_to_embed)
+        self._follow_up.changed(own.name)
         after = ""
         while applied := await self._committer.run(lane.name, partial(lane.applied, after, OUTCOMES_AT_ONCE)):
             await self._committer.run(own.name, partial(own.take_outcomes, applied))

@@ -276,8 +276,6 @@ class WriteHandlers:
             self._on_commit(name)
             if gains is not loses:
                 self._committer.note_commit(name)
-        if any(outcome.all_to_embed for outcome in outcomes):
-            self._scheduler.wake()
         for operation, outcome in zip(operations, outcomes, strict=True):
             change, reply = operation.change, outcome.reply
             if isinstance(change, StartSession) and isinstance(reply, Applied) and not reply.replayed:

@@ -219,19 +219,10 @@ class NearDuplicate(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The outcome of one operation, and the memory that needs vectors because of it.
-
-    `also_to_embed` are the memories that a run made: those can be several.
-    """
+    """The outcome of one operation, and the first memory that needs vectors because of it."""
 
     reply: Applied | RemembrancerError
     to_embed: int | None = None
-    also_to_embed: tuple[int, ...] = ()
-
-    @property
-    def all_to_embed(self) -> tuple[int, ...]:
-        """Every memory that needs vectors."""
-        return self.also_to_embed if self.to_embed is None else (self.to_embed, *self.also_to_embed)
 
 
 class RankingFacts(msgspec.Struct, frozen=True, gc=False):

@@ -62,7 +62,7 @@ from remembrancer.memory.names import name_key, name_words
 from remembrancer.memory.plan import carry_out, check_session_limit, plan
 from remembrancer.memory.planner import SIMILAR, make_active
 from remembrancer.protocol.errors import InvalidInput, NotFound
-from remembrancer.protocol.runs import ApplyRun, DropOrphans, NoteMaintenance, Prune, RequestConsolidation
+from remembrancer.protocol.runs import DropOrphans, NoteMaintenance, Prune, RequestConsolidation
 from remembrancer.protocol.session_life import RecordEvents, SessionEntry
 from remembrancer.protocol.writes import (
     MENTIONED_WITH,
@@ -182,11 +182,7 @@ class SqliteEdits:
         except (InvalidInput, NotFound) as refusal:
             return Outcome(refusal)
         self.note_applied(operation, result)
-        numbers = tuple(self.to_embed)
-        reply = Applied(operation.operation_id, result)
-        if isinstance(operation.change, ApplyRun):
-            return Outcome(reply, None, numbers)
-        return Outcome(reply, numbers[0] if numbers else None, numbers[1:])
+        return Outcome(Applied(operation.operation_id, result), next(iter(self.to_embed), None))
 
     def note_applied(self, operation: Operation, result: Result) -> None:
         """Note what came of an operation, from which its repetition will be answered.
