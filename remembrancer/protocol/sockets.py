@@ -131,8 +131,10 @@ class _Endpoint(Generic[In]):
         await self.aclose()
 
     async def aclose(self) -> None:
-        """Close; what is queued for sending has `LINGER_MS` to leave, while the process lives. May be called twice."""
+        """Close; what is queued for sending has `LINGER_MS` to leave, while the process lives; questions without an
+        answer end with `PeerLost`. May be called twice."""
         socket, self._socket = self._socket, None
+        self._lose_pending("this side closed the connection")
         if socket is not None and self._reader is not None:
             self._reader.close()
             socket.close()
@@ -268,10 +270,9 @@ class Dealer(_Endpoint[In]):
         return self
 
     async def aclose(self) -> None:
-        """Close; requests in flight end with `PeerLost`. May be called twice."""
+        """Close. May be called twice."""
         if self._socket is None:
             return
-        self._lose_pending("this side closed the connection")
         if self._monitor_reader is not None:
             self._monitor_reader.close()
         self._socket.monitor(None, 0)
