@@ -17,15 +17,7 @@ from typing import Any, Final, Self
 
 from anthropic.lib.tools import ToolError
 from anthropic.tools.memory import BetaAbstractMemoryTool
-from anthropic.types.beta import (
-    BetaMemoryTool20250818Command,
-    BetaMemoryTool20250818CreateCommand,
-    BetaMemoryTool20250818DeleteCommand,
-    BetaMemoryTool20250818InsertCommand,
-    BetaMemoryTool20250818RenameCommand,
-    BetaMemoryTool20250818StrReplaceCommand,
-    BetaMemoryTool20250818ViewCommand,
-)
+from anthropic.types.beta import BetaMemoryTool20250818Command
 
 _START: Final = "import sys; from remembrancer.command_line import main; sys.exit(main())"
 _END_S: Final = 5.0
@@ -65,23 +57,10 @@ class MemoryTool(BetaAbstractMemoryTool):
             raise ToolError(text)
         return text
 
-    def view(self, command: BetaMemoryTool20250818ViewCommand) -> str:
+    def view(self, command: Any) -> str:
         return self.execute(command)
 
-    def create(self, command: BetaMemoryTool20250818CreateCommand) -> str:
-        return self.execute(command)
-
-    def str_replace(self, command: BetaMemoryTool20250818StrReplaceCommand) -> str:
-        return self.execute(command)
-
-    def insert(self, command: BetaMemoryTool20250818InsertCommand) -> str:
-        return self.execute(command)
-
-    def delete(self, command: BetaMemoryTool20250818DeleteCommand) -> str:
-        return self.execute(command)
-
-    def rename(self, command: BetaMemoryTool20250818RenameCommand) -> str:
-        return self.execute(command)
+    create = str_replace = insert = delete = rename = view
 
     def close(self) -> None:
         """End the session. May be called twice."""
