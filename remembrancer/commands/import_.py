@@ -103,14 +103,11 @@ class Checked(msgspec.Struct):
     sessions: int = 0
     refused: set[int] = set()
     """The numbers of sound lines with a memory that no tool would have stored."""
-    bad: int = 0
-    first_bad: list[BadLine] = []
+    bad: list[BadLine] = []
 
     def note_bad(self, line: int, reason: str) -> None:
-        """Count a line that cannot be imported."""
-        self.bad += 1
-        if len(self.first_bad) < MAX_NAMED:
-            self.first_bad.append(BadLine(line, reason))
+        """Note a line that cannot be imported."""
+        self.bad.append(BadLine(line, reason))
 
     def note_sound(
         self, number: int, line: MemoryLine | SessionLine, content_limit_bytes: int, *, allow_secrets: bool
@@ -154,7 +151,10 @@ def check(file: IO[bytes], content_limit_bytes: int = CONTENT_LIMIT_BYTES, *, al
                 checked.note_sound(number, line, content_limit_bytes, allow_secrets=allow_secrets)
     if end is None:
         checked.note_bad(number, "after this, the file was cut off: the line that counts the others is missing")
-    elif checked.bad == len(checked.refused) and (checked.memories, checked.sessions) != (end.memories, end.sessions):
+    elif len(checked.bad) == len(checked.refused) and (checked.memories, checked.sessions) != (
+        end.memories,
+        end.sessions,
+    ):
         checked.note_bad(number, f"{end.memories} memories are announced, and {checked.memories} are there")
     return checked
 
@@ -222,14 +222,7 @@ class Tally(msgspec.Struct):
 
     imported: int = 0
     present: int = 0
-    rejected: int = 0
-    first_rejected: list[Refusal] = []
-
-    def note_rejected(self, memory_id: str, reason: str) -> None:
-        """Count a memory that the store will not take."""
-        self.rejected += 1
-        if len(self.first_rejected) < MAX_NAMED:
-            self.first_rejected.append(Refusal(memory_id, reason))
+    rejected: list[Refusal] = []
 
 
 class Importer:
@@ -250,14 +243,11 @@ class Importer:
             RemembrancerError: it refuses to go on (the disk is full, say).
         """
         batch: list[PlacedMemory] = []
-        sessions: list[tuple[ProjectRef | None, SessionEntry]] = []
+        sessions: dict[ProjectRef | None, list[SessionEntry]] = {}
         size = 0
         for project, content in lines:
             if isinstance(content, SessionEntry):
-                sessions.append((project, content))
-                if len(sessions) >= BATCH_OPERATIONS:
-                    await self._take_sessions(sessions)
-                    sessions = []
+                sessions.setdefault(project, []).append(content)
                 continue
             size += len(_encoder.encode(content))
             if batch and (len(batch) >= BATCH_OPERATIONS or size > BATCH_BYTES):
@@ -265,7 +255,11 @@ class Importer:
                 batch, size = [], len(_encoder.encode(content))
             batch.append((project, content))
         await self._take_memories(batch)
-        await self._take_sessions(sessions)
+        if self._ask_store is None:
+            return
+        for project, entries in sessions.items():
+            for first in range(0, len(entries), BATCH_OPERATIONS):
+                await self._ask_store(ImportSessions(project, tuple(entries[first : first + BATCH_OPERATIONS])))
 
     async def _take_memories(self, batch: Sequence[PlacedMemory]) -> None:
         fresh = await self._without_present(batch)
@@ -286,7 +280,7 @@ class Importer:
                     self.report.imported += 1
             for rejected in answer.rejected:
                 memory_id, _ = operations.pop(rejected.operation_id, ("", None))
-                self.report.note_rejected(memory_id, rejected.message)
+                self.report.rejected.append(Refusal(memory_id, rejected.message))
             if not answer.applied and not answer.rejected:
                 await self._take_alone(*operations.pop(waiting[0].operation_id))
 
@@ -298,17 +292,9 @@ class Importer:
         except RemembrancerError as error:
             if error.retry_possible:
                 raise
-            self.report.note_rejected(memory_id, error.message)
+            self.report.rejected.append(Refusal(memory_id, error.message))
         else:
             self.report.imported += 1
-
-    async def _take_sessions(self, sessions: Sequence[tuple[ProjectRef | None, SessionEntry]]) -> None:
-        by_project: dict[ProjectRef | None, list[SessionEntry]] = {}
-        for project, session in sessions:
-            by_project.setdefault(project, []).append(session)
-        if self._ask_store is not None:
-            for project, spans in by_project.items():
-                await self._ask_store(ImportSessions(project, tuple(spans)))
 
     async def _without_present(self, batch: Sequence[PlacedMemory]) -> list[PlacedMemory]:
         """Those that are not there: neither in their project nor, promoted since, among the user's. The last of two
@@ -679,19 +665,19 @@ def _summary(checked: Checked, report: Tally, *, dry_run: bool) -> dict[str, Any
         "sessions": checked.sessions,
         "imported": report.imported,
         "present": report.present,
-        "rejected": report.rejected,
-        "rejections": msgspec.to_builtins(report.first_rejected),
-        "bad": checked.bad,
-        "bad_lines": msgspec.to_builtins(checked.first_bad),
+        "rejected": len(report.rejected),
+        "rejections": msgspec.to_builtins(report.rejected[:MAX_NAMED]),
+        "bad": len(checked.bad),
+        "bad_lines": msgspec.to_builtins(checked.bad[:MAX_NAMED]),
     }
 
 
 def _refusals(checked: Checked, tally: Tally) -> list[str]:
-    more = checked.bad - len(checked.first_bad)
+    more = len(checked.bad) - MAX_NAMED
     return [
-        *(f"line {bad.line}: {bad.reason}" for bad in checked.first_bad),
-        *((f"and {more:,} lines more",) if more else ()),
-        *(f"{refusal.id}: {refusal.reason}" for refusal in tally.first_rejected),
+        *(f"line {bad.line}: {bad.reason}" for bad in checked.bad[:MAX_NAMED]),
+        *((f"and {more:,} lines more",) if more > 0 else ()),
+        *(f"{refusal.id}: {refusal.reason}" for refusal in tally.rejected[:MAX_NAMED]),
     ]
 
 
@@ -703,9 +689,9 @@ def _told(checked: Checked, tally: Tally, *, dry_run: bool, undo: bool) -> list[
     verb = "would be imported" if dry_run else "imported"
     line = f"{count(tally.imported, 'memory')} {verb}, {tally.present:,} were there already"
     if tally.rejected:
-        line += f", {tally.rejected:,} were refused"
+        line += f", {len(tally.rejected):,} were refused"
     if checked.bad:
-        line += f", {checked.bad:,} lines were passed over (mend them, and import the file again)"
+        line += f", {len(checked.bad):,} lines were passed over (mend them, and import the file again)"
     if not tally.imported or dry_run:
         return [f"{line}."]
     return [f"{line}.", "They are found by their words now, and by their meaning when the embedders have read them."]

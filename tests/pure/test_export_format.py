@@ -209,8 +209,8 @@ def test_what_no_tool_would_have_stored_is_refused_by_the_number_of_its_line(
         end=EndLine(1, 2, 0),
     )
     checked = check(file)
-    assert [bad.line for bad in checked.first_bad] == [3]
-    assert reason in checked.first_bad[0].reason
+    assert [bad.line for bad in checked.bad] == [3]
+    assert reason in checked.bad[0].reason
     (placed,) = placed_lines(file, {PROJECT.id: PROJECT}, checked.refused)
     assert isinstance(placed[1], PortableMemory)
     assert placed[1].id == memory("two").id
@@ -218,7 +218,7 @@ def test_what_no_tool_would_have_stored_is_refused_by_the_number_of_its_line(
 
 def test_what_looks_like_a_secret_is_imported_when_it_is_allowed() -> None:
     secret = MemoryLine(memory("The password is Xk9$vb2!pqRt77"), PROJECT.id)
-    assert check(export(ProjectLine(PROJECT.id, "/"), secret), allow_secrets=True).bad == 0
+    assert check(export(ProjectLine(PROJECT.id, "/"), secret), allow_secrets=True).bad == []
 
 
 @pytest.mark.parametrize("line", [b"", b"\n", b"{}", b"[]", b"null", b"\xff\n", b"[" * 100_000, b'{"line": "other"}'])
@@ -250,22 +250,22 @@ def test_every_bad_line_is_named_with_its_number() -> None:
         SessionLine(SessionEntry("session:one", 1.0, 2.0), OTHER.id),
     )
     checked = check(file)
-    assert [bad.line for bad in checked.first_bad] == [4, 5, 6]
+    assert [bad.line for bad in checked.bad] == [4, 5, 6]
     assert checked.memories == 1
-    assert OTHER.id in checked.first_bad[1].reason
+    assert OTHER.id in checked.bad[1].reason
 
 
 def test_a_file_that_was_cut_off_is_noticed() -> None:
     whole = export(ProjectLine(PROJECT.id, "/"), *(MemoryLine(memory(str(n)), PROJECT.id) for n in range(3)))
-    assert check(whole).bad == 0
+    assert check(whole).bad == []
     content = whole.getvalue()
     for place in range(content.index(b"\n") + 1, len(content) - 1):
-        assert check(BytesIO(content[:place])).bad > 0
+        assert check(BytesIO(content[:place])).bad
 
 
 def test_a_line_that_was_lost_in_the_middle_is_noticed() -> None:
     file = export(ProjectLine(PROJECT.id, "/"), MemoryLine(memory(), PROJECT.id), end=EndLine(1, 2, 0))
-    (bad,) = check(file).first_bad
+    (bad,) = check(file).bad
     assert "2 memories" in bad.reason
 
 
@@ -278,7 +278,7 @@ def test_lines_go_to_the_projects_that_were_chosen(tmp_path: Path) -> None:
         MemoryLine(memory("two", scope="user"), None),
     )
     checked = check(file)
-    assert checked.bad == 0
+    assert checked.bad == []
     placed = list(placed_lines(file, choose_targets(checked.projects, [str(tmp_path)])))
     elsewhere = project_of(tmp_path).path
     assert [project and project.path for project, _ in placed] == [elsewhere, elsewhere, None]
