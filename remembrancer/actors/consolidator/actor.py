@@ -116,18 +116,18 @@ class JobLoop:
 
     async def _carry_out(self, job: Work) -> None:
         """Do it. The one place where an error of a job becomes a report."""
-        said = self._jobs[job.job_id] = describe(job)
-        logger.info("job begun", extra={"job": said, "job_id": job.job_id})
+        description = self._jobs[job.job_id] = describe(job)
+        logger.info("job begun", extra={"job": description, "job_id": job.job_id})
         try:
             handler = self._handlers.get(type(job))
             if handler is None:
                 raise InternalError(f"this release has nobody who carries out a {type(job).__name__}")
             result = await handler(job, self._store, self._settings, self._clock)
         except RemembrancerError as error:
-            logger.warning("job failed", extra={"job": said, "code": error.code, "reason": error.message})
+            logger.warning("job failed", extra={"job": description, "code": error.code, "reason": error.message})
             self._fail(job, error.to_failure())
         except Exception:
-            logger.exception("job failed", extra={"job": said})
+            logger.exception("job failed", extra={"job": description})
             self._fail(job, InternalError("the consolidator failed on this: see consolidator.log").to_failure())
         else:
             self._finished += 1

@@ -55,7 +55,7 @@ def cluster_memories(
     so that the memory needed is bounded.
     """
     ordered = sorted((memory for memory in memories if memory.vector), key=lambda each: (each.happened_at, each.id))
-    found: list[list[Material]] = []
+    clusters: list[list[Material]] = []
     for begin in range(0, len(ordered), SPAN):
         span = ordered[begin : begin + SPAN]
         rows = vectors_of(span)
@@ -66,8 +66,8 @@ def cluster_memories(
         foreign = np.array([language_of(each.content[:BEGINNING]) not in (None, ENGLISH) for each in span])
         similarities[(common <= 0) & (foreign[:, None] | foreign[None, :])] = 0.0
         links = average_link(similarities, threshold, most)
-        found += [[span[place] for place in members] for members in links if len(members) >= least]
-    return found
+        clusters += [[span[place] for place in members] for members in links if len(members) >= least]
+    return clusters
 
 
 def vectors_of(memories: Sequence[Material]) -> Vectors:

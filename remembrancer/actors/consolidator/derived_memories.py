@@ -36,7 +36,7 @@ CONFIDENCE_GAIN: Final = 0.05
 """The gain in confidence of a summary: several memories are a little surer than each of them."""
 DIGITS: Final = 9
 SUMMARY_CHARACTERS: Final = 600
-"""Of a summary, about."""
+"""The length of a summary, about."""
 LONGEST_SOURCE: Final = SUMMARY_CHARACTERS // LEAST_MEMBERS
 """The longest memory that is summed up: repeating a longer one saves nothing."""
 
@@ -125,21 +125,21 @@ def _sum_up(sources: Sequence[Material], now: float) -> Derived:
     """
     rows = vectors_of(sources)
     cosines = rows @ rows.T
-    said: list[int] = []
+    quoted: list[int] = []
     links: list[AddLink] = []
     for place in sorted(range(len(sources)), key=lambda place: -len(sources[place].content)):
-        near = sorted(((sources[each], float(cosines[place, each])) for each in said), key=lambda pair: -pair[1])
+        near = sorted(((sources[each], float(cosines[place, each])) for each in quoted), key=lambda pair: -pair[1])
         same = says_the_same(sources[place], near, now, DEFAULT_PROMOTION.merge_cosine)
         if same is None:
-            said.append(place)
+            quoted.append(place)
         else:
             links.append(AddLink(sources[place].id, same[0].id, "supports", min(1.0, same[1])))
     content = "\n".join(
         f"{datetime.fromtimestamp(sources[place].happened_at, UTC):%Y-%m-%d}: {sources[place].content}"
-        for place in sorted(said)
+        for place in sorted(quoted)
     )
-    made = _derive("summary", "fact", sources, content)
-    reason = f"{made.memory.id} sums it up with {len(sources) - 1} others"
+    summary = _derive("summary", "fact", sources, content)
+    reason = f"{summary.memory.id} sums it up with {len(sources) - 1} others"
     marks = tuple(
         ReviseMemory(
             source.id,
@@ -147,25 +147,25 @@ def _sum_up(sources: Sequence[Material], now: float) -> Derived:
             expected_version=source.version,
             status="consolidated",
             reason=reason,
-            only_with=made.memory.id,
+            only_with=summary.memory.id,
         )
         for source in sources
     )
-    adding, *derivations = made.group
-    return Derived(made.memory, made.sources, (adding, *marks, *derivations, *links))
+    adding, *derivations = summary.group
+    return Derived(summary.memory, summary.sources, (adding, *marks, *derivations, *links))
 
 
 def _plan(theme: Theme) -> PatternPlan:
-    known = next((member for member in theme.members if member.is_derived), None)
+    procedure = next((member for member in theme.members if member.is_derived), None)
     sources = [member for member in theme.members if not member.is_derived]
     pattern = Pattern(
         theme.pattern,
         theme.frequency,
         theme.suggested_scope,
-        None if known is None else known.id,
+        None if procedure is None else procedure.id,
         tuple(source.id for source in sources),
     )
-    if known is not None or not theme.as_procedure:
+    if procedure is not None or not theme.as_procedure:
         return PatternPlan(pattern)
     derived = _derive("pattern", "procedure", sources, theme.picked.content)
     return PatternPlan(msgspec.structs.replace(pattern, memory_id=derived.memory.id), derived)

@@ -175,7 +175,7 @@ class _Pass(Run):
         """Forget what sessions that were closed long ago noted for themselves alone. A project's file has sessions."""
         if self.project is None:
             return []
-        found: list[str] = []
+        forgotten: list[str] = []
         request = ReadMemories(
             self.project,
             scopes=("session",),
@@ -185,8 +185,8 @@ class _Pass(Run):
             with_content=False,
         )
         async for page in pages(self.store, request):
-            found += await self._change("decay_archive", plan_notes(page, self.clock(), rules))
-        return found
+            forgotten += await self._change("decay_archive", plan_notes(page, self.clock(), rules))
+        return forgotten
 
     async def prune(self, edit: Prune, count: int) -> int:
         """Remove what nobody needs any more: so many rows, a bounded number in each transaction."""
@@ -293,8 +293,8 @@ class CopyFinder:
 
 
 def plan_copies(memories: Iterable[Material], now: float) -> list[PlannedChange]:
-    """Of memories of one scope that say the same in the same words one stays as it is; each of the others points at it,
-    and stands behind it.
+    """One of the memories of a scope that say the same in the same words stays as it is; each of the others points at
+    it, and stands behind it.
 
     The strongest stays; of equally strong ones the oldest, and of those the one with the lowest id. A copy for which
     that was undone is none any more.

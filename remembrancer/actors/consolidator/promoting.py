@@ -71,7 +71,7 @@ NEAR_TO_USER: Final = 3
 """Memories of the user that one of a project is compared with."""
 
 Near = Mapping[str, Found]
-"""By the id of a memory: those of the target scope that are near it."""
+"""The memories of the target scope that are near a memory, by its id."""
 Promoted = tuple[Material, Verdict]
 """A memory that is promoted, and why."""
 
@@ -285,10 +285,10 @@ async def propose_to_user(
     near = await store.find_near(None, [memory for memory, _ in chosen], rules.merge_cosine, NEAR_TO_USER)
     merging, merged, new = _ToUser(store, project, rules, clock, run_id), [], []
     for memory, verdict in chosen:
-        known = says_the_same(memory, near.get(memory.id, ()), clock(), rules.merge_cosine)
-        if known is None:
+        same = says_the_same(memory, near.get(memory.id, ()), clock(), rules.merge_cosine)
+        if same is None:
             new.append((memory, verdict))
-        elif await merging.merge(memory, verdict, known[0].id, known[1]):
+        elif await merging.merge(memory, verdict, same[0].id, same[1]):
             merged.append(memory.id)
     proposing = run_id_of("proposed", project.id, [memory.id for memory, _ in new])
     groups = [(ProposeMemory(memory.id, verdict.reason, verdict.score),) for memory, verdict in new]
@@ -339,7 +339,7 @@ def said_in_both(
     for other in others:
         by_length[len(other.vector)].append(other)
     vectors = {length: vectors_of(embedded) for length, embedded in by_length.items() if length}
-    found = []
+    pairs = []
     for memory in memories:
         same = by_text.get(normalised(memory.content))
         nearest = (same, 1.0) if same is not None else None
@@ -352,8 +352,8 @@ def said_in_both(
             near.sort(key=lambda pair: (-pair[1], pair[0].id))
             nearest = says_the_same(memory, near, now, NEAR_DUPLICATE_COSINE)
         if nearest is not None:
-            found.append((memory, *nearest))
-    return found
+            pairs.append((memory, *nearest))
+    return pairs
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,7 +39,7 @@ from remembrancer.protocol.writes import ProjectRef
 WAIT_S: Final = 3.0
 """The time that somebody who asks is kept waiting for vectors that are still being made."""
 THEMES_AMONG: Final = 1500
-"""Of a project's memories the latest so many are searched for themes."""
+"""The number of a project's latest memories that are searched for themes."""
 PAGE: Final = 500
 LAST: Final = 2**62
 """Above the number of any memory."""

@@ -33,7 +33,7 @@ def says_the_same(
 def alike(
     memory: Material, near: Sequence[tuple[Material, float]], now: float, min_cosine: float
 ) -> list[tuple[Material, float]]:
-    """Those of these that are so near a memory that a person may want to see both."""
+    """The memories of these that are so near another one that a person may want to see both."""
     return [
         (other, cosine)
         for other, cosine in near

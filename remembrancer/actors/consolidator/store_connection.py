@@ -78,15 +78,15 @@ class StoreConnection(StoreClient):
         min_cosine: float,
         limit: int = 5,
     ) -> dict[str, Found]:
-        """By id: the active memories of a project (None: of the user) that are near each of these, itself left out."""
+        """The id of each of these memories, with the other active memories of a project (None: of the user) near it."""
         near: dict[str, Found] = {}
         embedded = [memory for memory in memories if memory.vector]
         for begin in range(0, len(embedded), ROWS):
             portion = embedded[begin : begin + ROWS]
             vectors = b"".join(memory.vector for memory in portion)
             request = FindNear(project, vectors, len(portion), min_cosine, limit=limit + 1)
-            found = await self.ask(request)
-            for memory, row in zip(portion, found, strict=True):
+            rows = await self.ask(request)
+            for memory, row in zip(portion, rows, strict=True):
                 near[memory.id] = [(other, cosine) for other, cosine in row if other.id != memory.id][:limit]
         return near
 
@@ -165,12 +165,12 @@ async def slices(
 async def read_named(
     store: StoreConnection, project: ProjectRef | None, memory_ids: Sequence[str], *, with_vectors: bool = True
 ) -> list[Material]:
-    """Those of the memories that are there and not forgotten."""
-    found: list[Material] = []
+    """The memories of these ids that are there and not forgotten."""
+    memories: list[Material] = []
     for begin in range(0, len(memory_ids), IDS):
         ids = tuple(memory_ids[begin : begin + IDS])
-        found += await all_memories(store, ReadMemories(project, memory_ids=ids, with_vectors=with_vectors))
-    return found
+        memories += await all_memories(store, ReadMemories(project, memory_ids=ids, with_vectors=with_vectors))
+    return memories
 
 
 # --- Runs.

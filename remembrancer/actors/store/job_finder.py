@@ -46,9 +46,9 @@ AGAIN_S: Final = 30.0
 FORGOTTEN_S: Final = 86_400.0
 """A session that nobody was connected to in this life of the store is over when it has done nothing for so long."""
 MAINTENANCE_SESSIONS: Final = 10
-"""A project's maintenance is due after so many sessions."""
+"""The number of sessions after which a project's maintenance is due."""
 MAINTENANCE_S: Final = 7 * 86_400.0
-"""And after so long in any case."""
+"""The time after which maintenance is due in any case."""
 RENEW_S: Final = 20.0
 """The lease for the work in a shared lane is renewed so often, or asked for again."""
 PROMOTED_TOGETHER: Final = 100
@@ -134,10 +134,10 @@ class JobFinder:
         self._lanes = lanes
         self._has_worker = has_worker
         self._leased: dict[str, tuple[bool, float]] = {}
-        """Of shared lanes in which there is something to do: True if this host does it, and the time until which that
-        is not asked again."""
+        """The shared lanes in which there is something to do: True if this host does it, and the time at which that is
+        asked again."""
         self._asked: Counter[str] = Counter()
-        """Of shared lanes: how many wait for work there that they asked for."""
+        """The number of clients that wait for work in a shared lane."""
         self._watch = SessionWatch(settings.session_grace_s)
         self._projects: dict[str, ProjectRef] = {}
         self._changed: dict[str, float] = {}
@@ -165,8 +165,8 @@ class JobFinder:
 
     def forget(self, name: str) -> None:
         """A file is there no more."""
-        for known in (self._changed, self._work, self._declined, self._projects, self._leased):
-            known.pop(name, None)
+        for state in (self._changed, self._work, self._declined, self._projects, self._leased):
+            state.pop(name, None)
 
     def note_presence(self, message: NotePresence) -> None:
         """These sessions are connected."""
@@ -351,17 +351,17 @@ class SessionWatch:
             self._seen_at[key] = now
 
     def lost(self, sessions: Iterable[OpenSession], now: float, wall_now: float) -> list[OpenSession]:
-        """Those of the open sessions that have been abandoned. What else was seen and is over is let go.
+        """The open sessions that have been abandoned. Sessions that are over are forgotten.
 
         A session that was heard of and has not been for the grace time is; so is one that was not seen at all, and
         was last active a day ago by the wall clock `wall_now` (one that is ahead of it counts as active now).
         """
-        known = list(sessions)
-        of_registry = {session.key for session in known}
+        open_sessions = list(sessions)
+        of_registry = {session.key for session in open_sessions}
         self._seen_at = {
             key: at for key, at in self._seen_at.items() if key in of_registry or now - at <= self._grace_s
         }
-        return [session for session in known if self._is_lost(session, now, wall_now)]
+        return [session for session in open_sessions if self._is_lost(session, now, wall_now)]
 
     def _is_lost(self, session: OpenSession, now: float, wall_now: float) -> bool:
         seen_at = self._seen_at.get(session.key)

@@ -139,7 +139,7 @@ class JobHandlers:
         self._crowded_at: float | None = None
         """Since when more memories have waited for their vectors than consolidation goes beside."""
         self._latest: dict[tuple[str, JobSort | None], int] = {}
-        """By incarnation and sort, the question for a job that counts: the last one."""
+        """The last question for a job, which alone counts, by incarnation and sort."""
         self._heard_at = float("-inf")
         """The time at which a consolidator has last said something."""
         self._refusal: str | None = None if settings.consolidator else OFF
@@ -312,8 +312,8 @@ class JobHandlers:
 
     async def _answer_question(self, request: MaterialRequest) -> object:
         if isinstance(request, ReadProjects):  # which a page of the memory browser waits for, too
-            known = [project for project in self._files.catalog.projects() if project.id != request.project.id]
-            return tuple(each for each in known if self._files.is_there(each))
+            others = [project for project in self._files.catalog.projects() if project.id != request.project.id]
+            return tuple(project for project in others if self._files.is_there(project))
         await self._gate.step_aside()
         if self._draining:
             raise MemoryUnavailable("the store is stopping")

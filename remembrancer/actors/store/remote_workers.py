@@ -45,13 +45,14 @@ LISTEN_AGAIN_S: Final = 5.0
 MOST_CREDIT: Final = 256
 MOST_DIMENSIONS: Final = 16_384
 SHOWN_CHARACTERS: Final = 300
-"""Of what a worker says for a person to read."""
+"""The length to which a worker's own words are cut before a person reads them."""
 CHECK_S: Final = 15.0
 """The time that a worker has for the vector that it is tried with."""
 TRIAL: Final = "The API server listens on port 8080, and Marta leads the billing team."
 """The text that a new worker is tried with. To change it has every host's vector of it made anew."""
 SAME_COSINE: Final = 0.9
-"""Of one model's vectors of one text on two machines, which round differently. Those of two models are near 0."""
+"""The least cosine of one model's vectors of one text on two machines, which round differently. That of two models is
+near 0."""
 
 logger = logging.getLogger(__name__)
 
@@ -102,7 +103,7 @@ class RemoteWorkers:
         self._clock = clock
         self._connections: dict[bytes, _Connection] = {}
         self._refusals: dict[str, str] = {}
-        """By public key, why its worker was refused last, until one is let in."""
+        """The reason why a worker was refused last, by its public key, until one is let in."""
         self._router: NetworkRouter[RemoteWorkerMessage] | None = None
         self._tasks: anyio.abc.TaskGroup | None = None
         self._error: str | None = None
@@ -139,19 +140,19 @@ class RemoteWorkers:
     def state(self) -> RemoteEmbedders:
         """The workers that are connected, and those who were invited and are not."""
         now = self._clock()
-        shown: list[RemoteEmbedder] = []
+        embedders: list[RemoteEmbedder] = []
         try:
             members = self._keys.all()
         except RemembrancerError as error:
             return RemoteEmbedders(self._endpoint, (), error.message)
         for member in members:
-            connected = [each for each in self._connections.values() if each.peer.key == member.public]
-            shown += [each.state(now) for each in connected]
+            connected = [known for known in self._connections.values() if known.peer.key == member.public]
+            embedders += [connection.state(now) for connection in connected]
             if not connected:
                 reason = self._refusals.get(member.public)
-                shown.append(RemoteEmbedder(member.name, "refused" if reason else "away", error=reason))
+                embedders.append(RemoteEmbedder(member.name, "refused" if reason else "away", error=reason))
         address = self._endpoint if self._router is None else self._router.address
-        return RemoteEmbedders(address, tuple(shown), self._error)
+        return RemoteEmbedders(address, tuple(embedders), self._error)
 
     def _hear(self, peer: Peer, envelope: Envelope, message: RemoteWorkerMessage) -> None:
         connection = self._connections.get(peer.routing_id)
@@ -216,8 +217,8 @@ class RemoteWorkers:
         if not are_unit_vectors(answer.vector, 1, ready.identity.dimensions):
             self._refuse(connection, "its vectors are not those of its model")
             return
-        found = np.frombuffer(answer.vector, dtype="<f4")
-        if expected is not None and float(found @ np.frombuffer(expected, dtype="<f4")) < SAME_COSINE:
+        vector = np.frombuffer(answer.vector, dtype="<f4")
+        if expected is not None and float(vector @ np.frombuffer(expected, dtype="<f4")) < SAME_COSINE:
             self._refuse(connection, "its vectors are not those of its model: the same text has another one here")
             return
         if expected is None:

@@ -65,16 +65,16 @@ class Chroma:
         """The collection `name`, made when it is missing."""
         with self._guard():
             upkeep, searching = self._clients[0], self._clients[-1]
-            found = upkeep.get_or_create_collection(
+            collection = upkeep.get_or_create_collection(
                 self._prefix + name,
                 embedding_function=None,
                 configuration={"hnsw": {"space": "cosine", "ef_search": SEARCH_EFFORT}},
                 metadata={"dimensions": dimensions},
             )
-            searched = found
+            searched = collection
             if searching is not upkeep:
                 searched = searching.get_collection(self._prefix + name, embedding_function=None)
-        return Collection(found, searched, self._guard)
+        return Collection(collection, searched, self._guard)
 
     def names(self) -> list[str]:
         """The names of this home's collections. A server may have many of others."""
@@ -145,11 +145,11 @@ class Chroma:
             answer = httpx.get(f"{server.url}/api/v2/heartbeat", headers=headers, timeout=REACH_S, verify=verify)
             answer.raise_for_status()
             self._clients = [_client(server, headers, timeout_s) for timeout_s in (UPKEEP_S, SEARCH_S)]
-        for left in self._folder.iterdir():  # of a Chroma on disk that was here before
-            if left.is_dir():
-                shutil.rmtree(left, ignore_errors=True)
-            elif left.name != MARK:
-                left.unlink(missing_ok=True)
+        for path in self._folder.iterdir():  # of a Chroma on disk that was here before
+            if path.is_dir():
+                shutil.rmtree(path, ignore_errors=True)
+            elif path.name != MARK:
+                path.unlink(missing_ok=True)
 
     @contextlib.contextmanager
     def _guard(self) -> Iterator[None]:

@@ -20,7 +20,8 @@ from remembrancer.protocol.work import CALIBRATED, CosineScale
 MOVED_AT_ONCE: Final = 64
 """While Chroma takes passages in, no search gets an answer: at 100,000 passages for some 40 ms."""
 FILLED_AT_ONCE: Final = 500
-"""And before it is searched: a third of a second at 100,000 passages, which is how long a stop may have to wait."""
+"""Passages that are moved at once before a collection is searched: at 100,000 passages a third of a second, for which a
+stop may have to wait."""
 DELETED_AT_ONCE: Final = 1000
 """Chroma refuses batches above its own limit (5,461 with this SQLite)."""
 PROBES: Final = 16
@@ -137,21 +138,21 @@ class ChromaVectors(SpaceVectors):
             except IndexLost:
                 self._collection = None  # words answer, until it was reached or made again, and compared
                 raise
-            seen = list({number for row in hits for number, _ in row})
-            known = self.records.passages(PassageFilter(numbers=seen, vectors=False))
-            owners = dict(zip(known.numbers, known.memories, strict=True))
-            found = []
+            numbers = list({number for row in hits for number, _ in row})
+            passages = self.records.passages(PassageFilter(numbers=numbers, vectors=False))
+            owners = dict(zip(passages.numbers, passages.memories, strict=True))
+            nearest: list[Nearest] = []
             for row, others in zip(hits, beside, strict=True):
                 best = dict(others)
                 for number, cosine in row:
                     if (memory := owners.get(number)) is not None:
                         best[memory] = max(cosine, best.get(memory, cosine))
                 allowed_ones = ((m, c) for m, c in best.items() if may_be_found is None or m in may_be_found)
-                found.append(dict(sorted(allowed_ones, key=lambda pair: -pair[1])[:limit]))
+                nearest.append(dict(sorted(allowed_ones, key=lambda pair: -pair[1])[:limit]))
             if depth >= DEEPEST or all(
-                len(row) < depth or len(each) == limit for row, each in zip(hits, found, strict=True)
+                len(row) < depth or len(memories) == limit for row, memories in zip(hits, nearest, strict=True)
             ):
-                return found
+                return nearest
             depth = min(4 * depth, DEEPEST)
 
     def of_memories(self, memories: Sequence[int]) -> PassageVectors:
@@ -186,11 +187,11 @@ class ChromaVectors(SpaceVectors):
 
     def _prove(self, collection: Collection, held: Sequence[int]) -> None:
         """Raises `IndexLost` if a collection does not find what it lists: Chroma keeps the two apart."""
-        known = self.records.passages(PassageFilter(numbers=held[:: max(1, len(held) // PROBES)]))
-        nearest = collection.search(known.vectors, 1) if known.numbers else []
-        found = sum(row[0][1] >= ITSELF_COSINE for row in nearest if row)
-        if found * 2 < len(known.numbers):
-            raise IndexLost(f"{found} of {len(known.numbers)} passages are found again")
+        probes = self.records.passages(PassageFilter(numbers=held[:: max(1, len(held) // PROBES)]))
+        nearest = collection.search(probes.vectors, 1) if probes.numbers else []
+        hits = sum(row[0][1] >= ITSELF_COSINE for row in nearest if row)
+        if hits * 2 < len(probes.numbers):
+            raise IndexLost(f"{hits} of {len(probes.numbers)} passages are found again")
 
 
 def _compared(passages: PassageVectors, queries: Vectors, limit: int) -> list[Nearest]:

@@ -56,10 +56,10 @@ class SpaceVectors(ABC):
 
         `allowed` are the numbers of the memories that may be found (None: all). Raises `IndexLost`.
         """
-        (found,) = self.nearest_each(query.reshape(1, -1), limit, allowed)
+        (nearest,) = self.nearest_each(query.reshape(1, -1), limit, allowed)
         if self.scale == CALIBRATED:
-            return found
-        return {memory: on_the_scale(cosine, self.scale) for memory, cosine in found.items()}
+            return nearest
+        return {memory: on_the_scale(cosine, self.scale) for memory, cosine in nearest.items()}
 
     @abstractmethod
     def nearest_each(self, queries: Vectors, limit: int, allowed: Sequence[int] | None = None) -> list[Nearest]:
@@ -82,7 +82,7 @@ class ExactVectors(SpaceVectors):
         self._lock = threading.Lock()
         self._held = _Held.of_nothing()
         self._commits = -1
-        """Those of the records when they were last asked."""
+        """The commits of the records when they were last read."""
         self._last_compared: tuple[_Held, Vectors, Vectors] | None = None
         """A query and its cosines with what was held then: several searches of one recall have one vector."""
 
@@ -110,8 +110,8 @@ class ExactVectors(SpaceVectors):
         memories = held.memories if places is None else held.memories[places]
         if places is not None and len(places) * BY_THEMSELVES < held.count:
             return [first_memories(row, memories, limit) for row in queries @ held.rows_at(places).T]
-        found = [self._compared(held, query) for query in queries] if len(queries) == 1 else held.compare(queries)
-        return [first_memories(row if places is None else row[places], memories, limit) for row in found]
+        cosines = [self._compared(held, query) for query in queries] if len(queries) == 1 else held.compare(queries)
+        return [first_memories(row if places is None else row[places], memories, limit) for row in cosines]
 
     def of_memories(self, memories: Sequence[int]) -> PassageVectors:
         held = self._up_to_date()
@@ -191,10 +191,10 @@ class _Held:
         return _Held(keys, room, needed, self.openings + new.ordinals.count(0))
 
     def among(self, numbers: Sequence[int]) -> _Held:
-        """Those of the passages with these numbers."""
-        kept = np.flatnonzero(np.isin(self._keys[: self.count, 0], np.asarray(numbers, dtype=np.int64)))
-        keys = self._keys[kept]
-        return _Held(keys, self.room[kept], len(kept), int(np.count_nonzero(keys[:, 2] == 0)))
+        """Only the passages with these numbers."""
+        places = np.flatnonzero(np.isin(self._keys[: self.count, 0], np.asarray(numbers, dtype=np.int64)))
+        keys = self._keys[places]
+        return _Held(keys, self.room[places], len(places), int(np.count_nonzero(keys[:, 2] == 0)))
 
     def compare(self, queries: Vectors) -> Vectors:
         """The cosines of queries (n, dimensions) with all passages, (n, passages)."""
@@ -249,10 +249,10 @@ def first_memories(cosines: Vectors, memories: NDArray[np.int64], limit: int) ->
         if looked_at < len(cosines):  # to sort thousands for the sake of some takes longer than to compare them
             places = np.flatnonzero(cosines >= np.partition(cosines, -looked_at)[-looked_at])
         best = places[np.argsort(-cosines[places], kind="stable")]
-        found: Nearest = {}
+        nearest: Nearest = {}
         for memory, cosine in zip(memories[best].tolist(), cosines[best].tolist(), strict=True):
-            if len(found) < limit:
-                found.setdefault(memory, cosine)
-        if len(found) == limit or len(places) == len(cosines):
-            return found
+            if len(nearest) < limit:
+                nearest.setdefault(memory, cosine)
+        if len(nearest) == limit or len(places) == len(cosines):
+            return nearest
         looked_at *= 4

@@ -28,7 +28,7 @@ SILENCE_S: Final = 120.0
 """A worker that holds jobs and has answered none for so long, and for what its slowest like would need for the text in
 its hands, is given no more until it answers. A dead one is reported by the launcher long before."""
 SUSPECTS: Final = 32
-"""Of what a dead worker had in hand, those handed out first: it works in their order, a batch at a time."""
+"""The texts that a worker may have died of: those that it got first, as it works in their order, batch by batch."""
 
 EmbeddingJob = tuple[str, int]
 """A memory that needs vectors: the name of its file, its number there."""
@@ -56,7 +56,7 @@ class Lease(NamedTuple):
 class _WorkerState:
     credit: int
     held: dict[int, Held] = field(default_factory=dict)
-    """By job id, so in the order in which they were handed out."""
+    """The texts by job id, in the order in which they were handed out."""
     held_bytes: int = 0
     heard_at: float = float("-inf")
     silent: bool = False
@@ -150,7 +150,7 @@ class Leases(Generic[Worker]):
                 if job in self._local:
                     continue
                 break  # a suspected one waits until somebody has nothing else in hand, and so do those behind it
-            worker = max(able, key=lambda each: self._workers[each].credit - len(self._workers[each].held))
+            worker = max(able, key=self._room_of)
             state, job_id = self._workers[worker], next(self._job_ids)
             if not state.held:
                 state.heard_at = now
@@ -190,6 +190,10 @@ class Leases(Generic[Worker]):
     def release(self, job: EmbeddingJob) -> None:
         """A text has its vectors, or may be handed out again."""
         self._leased.discard(job)
+
+    def _room_of(self, worker: Worker) -> int:
+        state = self._workers[worker]
+        return state.credit - len(state.held)
 
     @property
     def _has_local(self) -> bool:

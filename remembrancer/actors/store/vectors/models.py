@@ -41,7 +41,7 @@ class ModelState(msgspec.Struct, frozen=True):
 
     @classmethod
     def read(cls, written: bytes | None, configured: ModelChoice) -> ModelState:
-        """As it is when a store starts with these settings, and finds what was `written` last."""
+        """The state of a store that starts with these settings and finds what was `written` last."""
         try:
             state = cls(configured, configured) if written is None else _decode_state(written)
         except ValueError:  # of another release: the workers will say which models there are
@@ -49,7 +49,7 @@ class ModelState(msgspec.Struct, frozen=True):
         return state.configured_as(configured)
 
     def written(self) -> bytes:
-        """As the catalogue keeps it."""
+        """The bytes that the records keep of it."""
         return msgspec.msgpack.encode(self)
 
     def configured_as(self, configured: ModelChoice) -> ModelState:
@@ -66,7 +66,7 @@ class ModelState(msgspec.Struct, frozen=True):
 
     def introduced(self, known: KnownModel) -> ModelState:
         """A worker has said what a choice is."""
-        if any((each.choice, each.identity) == (known.choice, known.identity) for each in self.known):
+        if any((model.choice, model.identity) == (known.choice, known.identity) for model in self.known):
             return self
         return self._with(known)
 
@@ -75,24 +75,24 @@ class ModelState(msgspec.Struct, frozen=True):
         return self._with(KnownModel(choice, identity, trial))
 
     def _with(self, known: KnownModel) -> ModelState:
-        others = tuple(each for each in self.known if each.choice != known.choice)
+        others = tuple(model for model in self.known if model.choice != known.choice)
         return msgspec.structs.replace(self, known=(*others, known))
 
     def swapped(self) -> ModelState:
         """The chosen one answers from now on."""
-        known = next((each for each in self.known if each.choice == self.chosen), self.active)
-        return msgspec.structs.replace(self, active=known, total=0)
+        active = next((model for model in self.known if model.choice == self.chosen), self.active)
+        return msgspec.structs.replace(self, active=active, total=0)
 
     def models(self, fallbacks: tuple[ModelChoice, ...]) -> list[tuple[ModelChoice, ModelIdentity | None]]:
         """All that something is done for: the active one, the chosen one, and the fallbacks, each once."""
-        identities = {each.choice: each.identity for each in self.known}
-        found: list[tuple[ModelChoice, ModelIdentity | None]] = []
+        identities = {model.choice: model.identity for model in self.known}
+        models: list[tuple[ModelChoice, ModelIdentity | None]] = []
         if self.active is not None:
-            found.append((self.active.choice, self.active.identity))
+            models.append((self.active.choice, self.active.identity))
         for choice in (self.chosen, *fallbacks):
-            if (model := (choice, identities.get(choice))) not in found:
-                found.append(model)
-        return found
+            if (model := (choice, identities.get(choice))) not in models:
+                models.append(model)
+        return models
 
 
 _decode_state: Final = msgspec.msgpack.Decoder(ModelState).decode

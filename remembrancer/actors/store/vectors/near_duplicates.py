@@ -36,8 +36,8 @@ def compared(vectors: SpaceVectors, passages: PassageVectors) -> tuple[list[Near
     if not own:
         return [], []
     rows = passages.vectors[own]
-    found = vectors.nearest_each(rows, LOOKED_AT)
-    alike = {memory for near in found for memory, cosine in near.items() if cosine >= NEAR_DUPLICATE_COSINE}
+    nearest = vectors.nearest_each(rows, LOOKED_AT)
+    alike = {memory for near in nearest for memory, cosine in near.items() if cosine >= NEAR_DUPLICATE_COSINE}
     others = vectors.of_memories(sorted(alike))
     openings = {
         memory: place
@@ -45,7 +45,7 @@ def compared(vectors: SpaceVectors, passages: PassageVectors) -> tuple[list[Near
         if ordinal == 0
     }
     links, pairs = [], []
-    for place, row, near in zip(own, rows, found, strict=True):
+    for place, row, near in zip(own, rows, nearest, strict=True):
         memory, passage = passages.memories[place], passages.numbers[place]
         for other, cosine in near.items():
             if other == memory:
@@ -83,8 +83,8 @@ def find_near(
             least = request.min_cosine - SLACK
             numbers = sorted({memory for found in near for memory, cosine in found.items() if cosine >= least})
     best = _nearest(records, model, queries, numbers, request)
-    found = records.materials(sorted({number for row in best for number, _ in row})).memories
-    active = {each.number: each for each in found if each.status == "active"}
+    materials = records.materials(sorted({number for row in best for number, _ in row})).memories
+    active = {material.number: material for material in materials if material.status == "active"}
     return tuple(
         tuple([(active[number], cosine) for number, cosine in row if number in active][: request.limit]) for row in best
     )
