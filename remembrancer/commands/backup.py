@@ -242,6 +242,7 @@ def _small_member(archive: tarfile.TarFile, name: str) -> bytes:
         help="Default: remembrancer-<time>.tar.gz here, or in ~ from within a repository; .tar is not compressed.",
     ),
     flag("--force", help="Replace the file."),
+    slow="Backing up",
 )
 def create(file: str | None, force: bool) -> Report:
     """Write all memories, their history and vectors, and the write queue into one file, also while the runtime works.

@@ -39,7 +39,7 @@ from remembrancer.commands.runtime_client import ask, ask_home, paths_here
 from remembrancer.commands.setup import probe
 from remembrancer.commands.share import INSTALL, lanes_here, look_at_lanes
 from remembrancer.commands.status import describe_remote, duration
-from remembrancer.commands.terminal import styled, table
+from remembrancer.commands.terminal import said_when_slow, styled, table
 from remembrancer.config.named_home import CONFIG_FILES
 from remembrancer.config.reading import load_configuration
 from remembrancer.config.settings import (
@@ -188,7 +188,8 @@ class Examination:
         found = {}
         for name, check in CHECKS.items():
             try:
-                found[name] = check(self)
+                with said_when_slow(f"Checking the {name}"):
+                    found[name] = check(self)
             except Exception as error:
                 logger.warning("the check of %s failed", name, exc_info=True)
                 reason = f"this could not be checked: {error}"

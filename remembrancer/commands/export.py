@@ -45,6 +45,7 @@ from remembrancer.protocol.writes import Scope
     option("--include-forgotten/--no-include-forgotten", default=True, help="Forgotten ones, too (default: yes)."),
     flag("--markdown", help="FILE is a new directory: a Markdown file a memory, to read and to keep."),
     flag("--force", help="Replace the file."),
+    slow="Exporting",
 )
 def export(
     file: str | None,

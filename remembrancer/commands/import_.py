@@ -380,12 +380,13 @@ def import_(
         if undo:
             tally = anyio.run(_undo, lines, targets, places, here, dry_run)
         elif checked.memories + checked.sessions > len(checked.refused):
-            near = anyio.run(_near_copies, lines, targets, places) if places else []
             with said_when_slow(f"Importing {checked.memories:,} memories"):
+                near = anyio.run(_near_copies, lines, targets, places) if places else []
                 tally = anyio.run(_import, lines, targets, checked.refused, dry_run)
     status = exit_codes.FAILED if tally.rejected or checked.bad else exit_codes.OK
     told = _told(checked, tally, dry_run=dry_run, undo=undo)
-    told += [f"much like {each.like[-8:]}: {each.content}" for each in near]
+    told += [f"much like {each.like[-8:]}: {each.content}" for each in near[:NAMED]]
+    told += [f"and {len(near) - NAMED:,} more that are much like another (--json names all)"] if near[NAMED:] else []
     facts = _summary(checked, tally, dry_run=dry_run) | {"near": msgspec.to_builtins(near)}
     return Report(facts, told, status, _refusals(checked, tally))
 
@@ -550,6 +551,8 @@ def _details_in(place: Path) -> list[bytes]:
 ALIKE: Final = 0.7
 """The part of the words of two memories that they share, from which on they are named as near copies."""
 LEAST_WORDS: Final = 4
+NAMED: Final = 10
+"""Near copies that a person is shown."""
 PAGE: Final = 1000
 
 

@@ -46,6 +46,7 @@ class Visit(NamedTuple):
     flag("--all", "everywhere", help="The memories of all projects and of the user."),
     flag("--dry-run", help="Show what would be done without changing anything."),
     option("--undo", metavar="RUN", help="Undo a run, in its project and in the user's memories."),
+    slow="Looking through the memories",
 )
 def maintain(project: str | None, user: bool, everywhere: bool, dry_run: bool, undo: str | None) -> Report:
     """Archive memories that have not been used for long, delete those that were archived long ago, link duplicates and

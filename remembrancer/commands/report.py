@@ -9,6 +9,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -76,14 +77,17 @@ def argument(name: str, **settings: Any) -> click.Argument:
 JSON = flag("--json", "as_json", help="Print one JSON object, for a program.")
 
 
-def command(*params: click.Parameter, name: str | None = None) -> Callable[[Callable[..., Any]], click.Command]:
+def command(
+    *params: click.Parameter, name: str | None = None, slow: str = ""
+) -> Callable[[Callable[..., Any]], click.Command]:
     """Declare a command: its function gets the parameters by name and returns a `Report`, or an exit status if it has
-    printed by itself. Its docstring is the help."""
+    printed by itself. Its docstring is the help. `slow` is said at a terminal when it takes more than a second."""
 
     def declare(function: Callable[..., Any]) -> click.Command:
         def callback(*, as_json: bool = False, **given: Any) -> int:
             try:
-                outcome = function(**given)
+                with _said_when_slow(slow):
+                    outcome = function(**given)
                 return _show(outcome, as_json=as_json) if isinstance(outcome, Report) else int(outcome)
             except BrokenPipeError:  # `| head`
                 os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
@@ -93,6 +97,14 @@ def command(*params: click.Parameter, name: str | None = None) -> Callable[[Call
         return click.Command(named, callback=callback, params=[*params, JSON], help=function.__doc__)
 
     return declare
+
+
+def _said_when_slow(text: str) -> AbstractContextManager[None]:
+    if not text:
+        return nullcontext()
+    from remembrancer.commands.terminal import said_when_slow
+
+    return said_when_slow(text)
 
 
 class Group(click.Group):

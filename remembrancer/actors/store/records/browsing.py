@@ -191,8 +191,10 @@ def _pairs(records: SqliteSearch, request: FindPairs) -> PairsFound:
            WHERE a.space = @SPACE AND l.relation IN ('contradicts', 'similar_to')
            AND a.forgotten_at IS NULL AND b.forgotten_at IS NULL AND a.status != 'archived' AND b.status != 'archived'
            AND a.valid_until IS NULL AND b.valid_until IS NULL
-           AND NOT EXISTS (SELECT 1 FROM memory_links AS s WHERE s.relation NOT IN ('contradicts', 'similar_to')
-               AND (s.source, s.target) IN ((l.source, l.target), (l.target, l.source)))
+           AND NOT EXISTS (SELECT 1 FROM memory_links AS s WHERE s.source = l.source AND s.target = l.target
+               AND s.relation NOT IN ('contradicts', 'similar_to'))
+           AND NOT EXISTS (SELECT 1 FROM memory_links AS s WHERE s.source = l.target AND s.target = l.source
+               AND s.relation NOT IN ('contradicts', 'similar_to'))
            AND {shown_to("a", "?1")} AND {shown_to("b", "?1")}
            GROUP BY 1, 2, 3 ORDER BY l.relation, max(l.strength) DESC, 2 DESC LIMIT ?2""",  # noqa: S608 - fixed
         (request.session_id, request.limit),

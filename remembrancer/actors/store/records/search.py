@@ -47,6 +47,10 @@ SCOPE_COLUMN: Final = 3
 _CHANGES: Final = "SELECT total_changes()"
 
 
+MOST_COUNTS: Final = 400
+"""Counts of words in one statement: SQLite takes 500 SELECTs in one (SQLITE_MAX_COMPOUND_SELECT)."""
+
+
 class SqliteWords:
     """The words of texts in a file whose table `_words` is their full text, the first of its `_full_texts`."""
 
@@ -131,6 +135,11 @@ class SqliteSearch(SqliteWords):
     def survey(self, groups: Sequence[Sequence[Phrase]], session_id: str, limit: int) -> Survey:
         """The sizes of the spaces, in how many memories of each a group of phrases is, and up to `limit` memories of
         the session's own."""
+        step = MOST_COUNTS // max(1, len(self._file.numbers))
+        if len(groups) > step:
+            whole, rest = self.survey(groups[:step], session_id, limit), self.survey(groups[step:], session_id, 0)
+            counts = {space: [*each, *rest.frequencies[space]] for space, each in whole.frequencies.items()}
+            return replace(whole, frequencies=counts)
         found = Survey({space: {} for space in self._file.numbers}, {space: [] for space in self._file.numbers})
         word = "SELECT 'word', @SPACE, {}, count(*) FROM words_@SPACE WHERE words_@SPACE MATCH ?{}"
         places = range(len(groups)) if found.sizes else ()
