@@ -437,3 +437,14 @@ async def test_kill_9_among_promotions_leaves_each_memory_in_one_place_once(rig:
         (60, 60, 2, 2)
     ]
     assert rows(rig, "user", "SELECT count(*) FROM history") == [(120,)]
+
+
+async def test_changes_that_are_sent_while_their_memory_is_promoted_and_taken_back_find_it(rig: StoreRig) -> None:
+    for turn in range(12):
+        memory_id = await rig.gateway.store(f"lantern {turn}", scope="project")
+        changes: list[Change] = [TagMemory(memory_id, (f"t{n}",)) for n in range(20)]
+        changes.insert(10, PromoteMemory(memory_id, "user"))
+        changes.insert(16, PromoteMemory(memory_id, "project"))
+        operations = [change_operation(f"{turn} {place}", change) for place, change in enumerate(changes)]
+        await asyncio.gather(*(rig.gateway.submit(operation) for operation in operations))
+        assert len((await show(rig, memory_id)).memory.tags) == 20

@@ -27,7 +27,7 @@ from remembrancer.actors.store.records.schema import MEMORY
 from remembrancer.actors.store.records.space import SpaceConnection, drop_space
 from remembrancer.actors.store.records.sqlite_edits import SqliteEdits
 from remembrancer.actors.store.records.sqlite_file import SqliteFile, unusable
-from remembrancer.actors.store.records.sqlite_records import Records
+from remembrancer.actors.store.records.sqlite_records import Reader, Records
 from remembrancer.memory.changes import unknown_memory
 from remembrancer.memory.edits import NoteWrite
 from remembrancer.protocol.errors import (
@@ -527,8 +527,11 @@ def broadest_first(lanes: Lanes) -> list[Records]:
 
 
 def lane_with(lanes: Lanes, memory_id: str) -> Records | None:
-    """The lane that has a memory. One that is in two of them is on its way to the broader one, which counts."""
-    return next((lane for lane in broadest_first(lanes) if lane.number_of(memory_id) is not None), None)
+    """The lane that has a memory, as of one commit: it may be moving from one to another. One that is in two of them is
+    on its way to the broader one, which counts."""
+    broadest = broadest_first(lanes)
+    spaces = {space for space, _ in Reader.of(broadest).numbers_of([memory_id]).values()}
+    return next((lane for lane in broadest if lane.space in spaces), None)
 
 
 def applied_elsewhere(lanes: Lanes, found: Records, operation_id: str) -> Applied | None:
@@ -545,8 +548,8 @@ async def find_target(files: MemoryFiles, operation: Operation) -> Target | Answ
 
 
 def moved_to(files: MemoryFiles, operation: Operation, target: Target) -> Target | None:
-    """The file of an operation on a memory that `target` does not find any more, or on a run that is in the lane which
-    the project shares. None: it is nowhere else."""
+    """The recipient of an operation on a memory that `target` did not find, or on a run that is in the lane which the
+    project shares: `target` itself, if the memory has come back. None: it is nowhere."""
     if isinstance(operation.change, UndoRun):
         lanes = files.lanes_of(operation.project.id)
         lane = lanes.get("project")
@@ -557,7 +560,7 @@ def moved_to(files: MemoryFiles, operation: Operation, target: Target) -> Target
         found = target_of(files, operation)
     except RemembrancerError:  # then it stays as it was answered
         return None
-    return None if found == target or isinstance(found, Applied | RemembrancerError) else found
+    return None if isinstance(found, Applied | RemembrancerError) else found
 
 
 def stays_in(files: MemoryFiles, target: Target, operation: Operation) -> bool:

@@ -179,7 +179,9 @@ class WriteHandlers:
         except RemembrancerError as error:  # a file that cannot be read
             return error
 
-    async def _commit_run(self, target: Target | Answer, run: list[Operation]) -> list[Answer]:
+    async def _commit_run(
+        self, target: Target | Answer, run: list[Operation], *, is_retry: bool = False
+    ) -> list[Answer]:
         if isinstance(target, (Applied, RemembrancerError)):
             self._note_without_file(run[0], target)
             return [target]
@@ -192,12 +194,19 @@ class WriteHandlers:
             return [error] * len(run)
         replies = self._follow_up(target, run, outcomes)
         for place, operation in enumerate(run):
-            elsewhere = self._moved_from(target, operation, replies[place])
-            if elsewhere is not None:
-                replies[place] = (await self._commit_run(elsewhere, [operation]))[0]
+            present = self._moved_from(target, operation, replies[place], is_retry=is_retry)
+            if present is not None:
+                (replies[place],) = await self._commit_run(present, [operation], is_retry=present == target)
         return replies
 
-    def _commit_one(self, target: Target | Answer, operation: Operation, answer: Callable[[Answer], None]) -> None:
+    def _commit_one(
+        self,
+        target: Target | Answer,
+        operation: Operation,
+        answer: Callable[[Answer], None],
+        *,
+        is_retry: bool = False,
+    ) -> None:
         """Commit an operation and answer it, at once or when it is committed."""
         if isinstance(target, (Applied, RemembrancerError)):
             self._note_without_file(operation, target)
@@ -206,11 +215,11 @@ class WriteHandlers:
 
         def done(outcomes: list[Outcome]) -> None:
             (reply,) = self._follow_up(target, [operation], outcomes)
-            elsewhere = self._moved_from(target, operation, reply)
-            if elsewhere is None:
+            present = self._moved_from(target, operation, reply, is_retry=is_retry)
+            if present is None:
                 answer(reply)
             else:
-                self._commit_one(elsewhere, operation, answer)
+                self._commit_one(present, operation, answer, is_retry=present == target)
 
         if isinstance(target, NoteFiles):
             writing = asyncio.ensure_future(target.write([operation]))
@@ -223,9 +232,11 @@ class WriteHandlers:
         except RemembrancerError as error:
             answer(error)
 
-    def _moved_from(self, target: Target, operation: Operation, reply: Answer) -> Target | None:
-        """The lane to try next: the memory was moved between the look for it and the commit. None: it was not."""
-        return moved_to(self._files, operation, target) if isinstance(reply, NotFound) else None
+    def _moved_from(self, target: Target, operation: Operation, reply: Answer, *, is_retry: bool) -> Target | None:
+        """The recipient to try next: the memory was moved between the look for it and the commit, perhaps there and
+        back. None: that is not the reason, or `target` has been tried twice."""
+        present = moved_to(self._files, operation, target) if isinstance(reply, NotFound) else None
+        return None if is_retry and present == target else present
 
     def _completed(self, operation: Operation, reply: Answer) -> Answer:
         """The reply, with the memories of the same text in another file, and with the reason why its own cannot be
