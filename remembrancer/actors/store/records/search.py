@@ -22,7 +22,7 @@ from remembrancer.actors.store.records.contract import (
 )
 from remembrancer.actors.store.records.memory_rows import DECODERS, known_as_of, read_memory, read_related
 from remembrancer.actors.store.records.space import Space, Spaces, shown_to, visible
-from remembrancer.actors.store.records.sqlite_file import Query, padded, places_for
+from remembrancer.actors.store.records.sqlite_file import AMONG, Query, json_list, places_for
 from remembrancer.memory.changes import is_visible
 from remembrancer.memory.replacement import PROBABLE
 from remembrancer.protocol.kinds import MEMORY_TYPES, SCOPES
@@ -72,16 +72,16 @@ class SqliteWords:
         self, groups: Sequence[Sequence[Phrase]], frequencies: Sequence[int], numbers: Sequence[int]
     ) -> dict[int, set[int]]:
         """The places of the groups of which each of these memories has a phrase. They are in so many memories."""
-        asked = padded(numbers)
+        asked = json_list(numbers)
         found: defaultdict[int, set[int]] = defaultdict(set)
         parts: list[str] = []
         arguments: list[object] = []
         for place, (phrases, frequency) in enumerate(zip(groups, frequencies, strict=True)):
             if frequency:  # the rows of a word are read, unless it is quicker to look the memories up one by one
-                rowid = "rowid" if frequency > READ_MEANWHILE * len(asked) else "+rowid"
-                among = f"{rowid} IN {places_for(asked)}"
+                rowid = "rowid" if frequency > READ_MEANWHILE * len(numbers) else "+rowid"
+                among = f"{rowid} IN {AMONG}"
                 parts.append(f"SELECT {place}, rowid FROM {self._words} WHERE {self._words} MATCH ? AND {among}")  # noqa: S608
-                arguments += (expression_of(phrases), *asked)
+                arguments += (expression_of(phrases), asked)
         for place, number in self._file.read(" UNION ALL ".join(parts), arguments) if parts else ():
             found[number].add(place)
         return found
@@ -217,25 +217,25 @@ class SqliteSearch(SqliteWords):
 
     def ranking_facts(self, numbers: Sequence[int], filters: Filters) -> dict[int, RankingFacts]:
         """The facts that rank those of the memories that pass the filters."""
-        asked, (condition, arguments) = padded(numbers), condition_of(filters)
+        condition, arguments = condition_of(filters)
         rows = self._file.read(
-            f"SELECT m.number, {RANKING} FROM memories AS m WHERE m.number IN {places_for(asked)} AND {condition}",  # noqa: S608
-            (*asked, *arguments),
+            f"SELECT m.number, {RANKING} FROM memories AS m WHERE m.number IN {AMONG} AND {condition}",  # noqa: S608
+            (json_list(numbers), *arguments),
         )
         return {row[0]: RankingFacts(*row[1:]) for row in rows}
 
     def neighbours(self, numbers: Sequence[int], filters: Filters, *, and_theirs: bool = False) -> Neighbours:
         """The memories that pass the filters and were told just before or after these, in their session and scope; and
         those that were told next to them in turn. Of episodic memories alone, which pass the filters themselves."""
-        asked, (condition, arguments), times = padded(numbers), condition_of(filters), 2 if and_theirs else 1
+        (condition, arguments), times = condition_of(filters), 2 if and_theirs else 1
         rows = self._file.read(
             f"""SELECT DISTINCT m.session_id, m.number, {RANKING}
                 FROM memories AS its CROSS JOIN memories AS m ON m.number BETWEEN its.number - ? AND its.number + ?
                     AND m.session_id = its.session_id AND m.scope = its.scope
                     AND abs(coalesce(m.occurred_at, m.created_at) - coalesce(its.occurred_at, its.created_at)) <= ?
-                WHERE its.number IN {places_for(asked)} AND its.session_id != '' AND its.type = 'episodic'
+                WHERE its.number IN {AMONG} AND its.session_id != '' AND its.type = 'episodic'
                     AND m.type = 'episodic' AND {condition} ORDER BY m.number""",  # noqa: S608 - fixed clauses
-            (times * INTERLEAVED, times * INTERLEAVED, times * TOGETHER_S, *asked, *arguments),
+            (times * INTERLEAVED, times * INTERLEAVED, times * TOGETHER_S, json_list(numbers), *arguments),
         )
         told: defaultdict[tuple[str, str], list[tuple[int, RankingFacts]]] = defaultdict(list)
         for session, number, *facts in rows:
@@ -296,12 +296,11 @@ class SqliteSearch(SqliteWords):
 
     def merged_into(self, memory_ids: Sequence[str]) -> dict[str, str]:
         """For those of the memories that were merged into another one that one's id, in this file or another."""
-        asked = padded(memory_ids)
         rows = self._file.read(
             f"""SELECT memory_id, merged_into FROM promotion_log
-                WHERE space = @SPACE AND memory_id IN {places_for(asked)} AND merged_into IS NOT NULL
-                ORDER BY sequence""",  # noqa: S608 - only "?"
-            asked,
+                WHERE space = @SPACE AND memory_id IN {AMONG} AND merged_into IS NOT NULL
+                ORDER BY sequence""",  # noqa: S608 - fixed
+            (json_list(memory_ids),),
         )
         return dict(rows)
 
@@ -343,11 +342,10 @@ def _load(query: Query, numbers: Sequence[int], filters: Filters | None) -> dict
     condition, arguments, links, session = "TRUE", list[object](), "", list[object]()
     if filters is not None:
         (condition, arguments), links, session = condition_of(filters), f", ({_LINKS})", [filters.session_id]
-    asked = padded(numbers)
     found: dict[int, MemoryRecord] = {}
     for row in query(
-        f"SELECT {_LISTED}{links} FROM memories AS m WHERE m.number IN {places_for(asked)} AND {condition}",  # noqa: S608
-        (*session, *asked, *arguments),
+        f"SELECT {_LISTED}{links} FROM memories AS m WHERE m.number IN {AMONG} AND {condition}",  # noqa: S608
+        (*session, json_list(numbers), *arguments),
     ):
         fields = _decoded_fields(row[: len(LISTED_COLUMNS)])
         linked: dict[str, dict[str, None]] = {}
@@ -372,10 +370,9 @@ def _fields_of(
     query: Query, numbers: Sequence[int], condition: str, arguments: Sequence[object]
 ) -> Iterator[dict[str, Any]]:
     """The fields of memories that are listed, but for their links."""
-    asked = padded(numbers)
     for row in query(
-        f"SELECT {_LISTED} FROM memories AS m WHERE m.number IN {places_for(asked)} AND {condition}",  # noqa: S608
-        (*asked, *arguments),
+        f"SELECT {_LISTED} FROM memories AS m WHERE m.number IN {AMONG} AND {condition}",  # noqa: S608
+        (json_list(numbers), *arguments),
     ):
         yield _decoded_fields(row)
 

@@ -12,7 +12,7 @@ import mmap
 import os
 import sqlite3
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -70,6 +70,15 @@ encode_json: Final = msgspec.json.Encoder().encode
 def places_for(values: Sequence[object]) -> str:
     """`(?,?,…)`, one for each value."""
     return f"({','.join('?' * len(values))})"
+
+
+AMONG: Final = "(SELECT value FROM json_each(?))"
+"""The values of a list, for an `IN`: the argument is `json_list` of them."""
+
+
+def json_list(values: Iterable[object]) -> str:
+    """The values as an argument for `json_each`: one statement is prepared, whatever their number."""
+    return encode_json(list(values)).decode()
 
 
 def padded(values: Sequence[T], filler: T | None = None) -> list[T]:

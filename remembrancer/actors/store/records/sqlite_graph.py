@@ -5,7 +5,7 @@ The edges are rows of `memory_entities`: `subject` --`edge`--> `entity`, said by
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Final, Literal
 
 from remembrancer.actors.store.records.contract import (
@@ -22,13 +22,11 @@ from remembrancer.actors.store.records.contract import (
 from remembrancer.actors.store.records.search import RANKING, condition_of, expression_of
 from remembrancer.actors.store.records.sessions import read_topics
 from remembrancer.actors.store.records.space import Spaces, shown_to, visible
-from remembrancer.actors.store.records.sqlite_file import encode_json, padded, places_for
+from remembrancer.actors.store.records.sqlite_file import AMONG, encode_json, json_list, places_for
 from remembrancer.memory.names import name_key
 from remembrancer.protocol.reads import Fact
 from remembrancer.protocol.writes import DESCRIBED_AS, MENTIONED_WITH
 
-AT_ONCE: Final = 5000
-"""Numbers in one list: SQLite takes 32,766 values in a statement."""
 MOST_ROWS: Final = 1000
 """Rows of `memory_entities` that one question looks at: those of hubs are then not all seen."""
 MOST_EDGES: Final = 200
@@ -52,8 +50,6 @@ IS_SEEN: Final = f"""NOT EXISTS (SELECT 1 FROM {APART} WHERE {IS_APART}
 COLUMNS: Final = "subject, edge, entity, memory"
 ALIKE: Final = "('similar_to', 'derived_from', 'supersedes', 'contradicts')"
 """Links between memories of one and the same thing, which a question finds by their words: they are not walked."""
-NO_ENTITY: Final = 0
-"""A number that no entity has."""
 
 
 def _counted(*edges: str) -> str:
@@ -112,27 +108,25 @@ class SqliteGraph:
     def entities(self, wanted: EntityFilter) -> list[EntityRow]:
         """The entities that pass the filter."""
         found = "e.number, e.name, e.key, e.type FROM entities AS e WHERE e.space = @SPACE AND"
-        seen = f"AND {IS_VISIBLE}"
-        session, order = (wanted.session_id,), "ORDER BY e.key, e.number LIMIT ?"
+        seen, order = f"AND {IS_VISIBLE}", "ORDER BY e.key, e.number LIMIT ?"
         asked: list[tuple[str, Sequence[object]]] = []
+        last = wanted.session_id, wanted.limit
         if wanted.numbers is not None:
-            asked = [(f"{found} e.number IN {places_for(part)}", part) for part in map(padded, _parts(wanted.numbers))]
+            asked = [(f"{found} e.number IN {AMONG}", [json_list(wanted.numbers)])]
         elif wanted.phrases:
             match = expression_of(wanted.phrases, "AND" if wanted.every else "OR")
             for names in (f"names_{space}" for space in self._file.numbers):
                 best = found.replace("FROM", f"FROM {names} CROSS JOIN").replace("e.space", "+e.space")
                 statement = f"""{best} e.number = {names}.rowid AND {names} MATCH ? {seen}
                                 ORDER BY {names}.rank, e.number LIMIT ?"""
-                asked.append((statement, (match, *session, wanted.limit)))
+                asked.append((statement, (match, *last)))
         elif wanted.name is not None:
-            asked = [(f"{found} e.name = ? {seen} {order}", (wanted.name, *session, wanted.limit))]
+            asked = [(f"{found} e.name = ? {seen} {order}", (wanted.name, *last))]
         elif wanted.beginning is not None:
             span = (wanted.beginning, wanted.beginning + AFTER_ALL)
-            asked = [(f"{found} e.key >= ? AND e.key < ? {seen} {order}", (*span, *session, wanted.limit))]
+            asked = [(f"{found} e.key >= ? AND e.key < ? {seen} {order}", (*span, *last))]
         else:
-            for part in map(padded, _parts(wanted.keys)):
-                statement = f"{found} e.key IN {places_for(part)} {seen} {order}"
-                asked.append((statement, (*part, *session, wanted.limit)))
+            asked = [(f"{found} e.key IN {AMONG} {seen} {order}", (json_list(wanted.keys), *last))]
         rows = [row for statement, arguments in asked for row in self._file.read(f"SELECT {statement}", arguments)]
         return [EntityRow._make(row) for row in rows]
 
@@ -150,8 +144,8 @@ class SqliteGraph:
         """Entities by their spaces: what is looked at of a hub is bounded in each, so that a small one has its say."""
         if len(self._file.numbers) == 1:
             return [numbers]
-        asked = padded(numbers)
-        spaces = dict(self._file.read(f"SELECT number, space FROM entities WHERE number IN {places_for(asked)}", asked))  # noqa: S608
+        asked = f"SELECT number, space FROM entities WHERE number IN {AMONG}"  # noqa: S608 - fixed
+        spaces = dict(self._file.read(asked, (json_list(numbers),)))
         of_each = ([number for number in numbers if spaces.get(number) == space] for space in self._file.numbers)
         return filter(None, of_each)
 
@@ -162,10 +156,10 @@ class SqliteGraph:
         wanted: list[object] = []
         condition = "subject IS NOT NULL"
         if relationships is not None:
-            wanted.extend(padded(self._spellings(here, "edge", numbers, relationships)))
-            if not wanted:
+            wanted.append(json_list(self._spellings(here, "edge", numbers, relationships)))
+            if wanted == ["[]"]:
                 return Edges([], cut=False)
-            condition += f" AND edge IN {places_for(wanted)}"
+            condition += f" AND edge IN {AMONG}"
         order = "entity DESC, memory DESC" if outgoing else "memory DESC"
         source, arguments, cut = self._bounded(here, numbers, condition, wanted, order)
         if not source:
@@ -193,7 +187,7 @@ class SqliteGraph:
                 CROSS JOIN memories AS m ON m.number = s.memory
                 WHERE s.edge != ? AND m.forgotten_at IS NULL AND {visible()}
                 ORDER BY m.valid_until IS NOT NULL AND m.valid_until <= ?, m.number DESC LIMIT ?""",  # noqa: S608
-            (encode_json(list(pairs)).decode(), MENTIONED_WITH, session_id, self._clock(), MOST_FACTS),
+            (json_list(pairs), MENTIONED_WITH, session_id, self._clock(), MOST_FACTS),
         )
         found: list[SaidRow] = []
         for subject, relationship, target, memory_id, start, end, reason, weight in rows:
@@ -203,13 +197,12 @@ class SqliteGraph:
 
     def descriptions(self, numbers: Sequence[int], session_id: str) -> dict[int, tuple[str, str]]:
         """Of those of the entities that an unforgotten memory describes, the id and the content of the newest such."""
-        asked = padded(numbers)
         rows = self._file.read(
             f"""SELECT s.entity, m.id, m.content
                 FROM memory_entities AS s CROSS JOIN memories AS m ON m.number = s.memory
-                WHERE s.entity IN {places_for(asked)} AND s.relationship = ? AND m.forgotten_at IS NULL AND {visible()}
+                WHERE s.entity IN {AMONG} AND s.relationship = ? AND m.forgotten_at IS NULL AND {visible()}
                 AND (m.valid_until IS NULL OR m.valid_until > ?) ORDER BY m.number""",  # noqa: S608 - fixed clauses
-            (*asked, DESCRIBED_AS, session_id, self._clock()),
+            (json_list(numbers), DESCRIBED_AS, session_id, self._clock()),
         )
         return {entity: (memory_id, content) for entity, memory_id, content in rows}
 
@@ -221,47 +214,44 @@ class SqliteGraph:
         Of an entity that has more than its fair share the first in `order` are taken. How many each has is told by an
         index, without a look at what they say. No query, when there are no rows.
         """
-        asked = padded(numbers)
         sizes: dict[int, int] = dict(
             self._file.read(
-                f"""SELECT {here}, count(*) FROM memory_entities
-                    WHERE {here} IN {places_for(asked)} GROUP BY {here}""",  # noqa: S608 - fixed clauses
-                asked,
+                f"SELECT {here}, count(*) FROM memory_entities WHERE {here} IN {AMONG} GROUP BY {here}",  # noqa: S608
+                (json_list(numbers),),
             )
         )
         share = fair_share(list(sizes.values()), MOST_ROWS)
-        light = padded([number for number, size in sizes.items() if size <= share])
-        heavy = padded([number for number, size in sizes.items() if size > share], NO_ENTITY)
+        light = [number for number, size in sizes.items() if size <= share]
+        heavy = [number for number, size in sizes.items() if size > share]
         rows = f"SELECT {COLUMNS} FROM memory_entities WHERE"  # noqa: S608 - fixed names
         parts: list[str] = []
         arguments: list[object] = []
         if light:
-            parts.append(f"{rows} {here} IN {places_for(light)} AND {condition}")
-            arguments += [*light, *wanted]
+            parts.append(f"{rows} {here} IN {AMONG} AND {condition}")
+            arguments += [json_list(light), *wanted]
         for number in heavy:
             parts.append(f"SELECT * FROM ({rows} {here} = ? AND {condition} ORDER BY {order} LIMIT ?)")  # noqa: S608
             arguments += [number, *wanted, share]
         return " UNION ALL ".join(parts), arguments, bool(heavy)
 
     def _spellings(self, here: str, what: str, numbers: Sequence[int], relationships: Collection[str]) -> list[str]:
-        asked = padded(numbers)
         rows = self._file.read(
-            f"SELECT DISTINCT {what} FROM memory_entities WHERE {here} IN {places_for(asked)}",  # noqa: S608
-            asked,
+            f"SELECT DISTINCT {what} FROM memory_entities WHERE {here} IN {AMONG}",  # noqa: S608 - fixed
+            (json_list(numbers),),
         )
         return [spelling for (spelling,) in rows if name_key(spelling) in relationships]
 
     def memory_counts(self, groups: Sequence[Sequence[int]], session_id: str) -> list[int]:
         """For each group of entities how many unforgotten memories name at least one of them."""
         counting = f"""SELECT s.entity, count(DISTINCT s.memory) FROM memory_entities AS s
-            WHERE {IS_SEEN.format("s")} AND s.entity IN"""  # noqa: S608 - fixed clauses
+            WHERE {IS_SEEN.format("s")} AND s.entity IN {AMONG}"""  # noqa: S608 - fixed clauses
         counts: dict[int, int] = {}
-        if single := padded([group[0] for group in groups if len(group) == 1]):
-            counts = dict(self._file.read(f"{counting} {places_for(single)} GROUP BY s.entity", (session_id, *single)))
+        if single := [group[0] for group in groups if len(group) == 1]:
+            counts = dict(self._file.read(f"{counting} GROUP BY s.entity", (session_id, json_list(single))))
         return [
             counts.get(group[0], 0)
             if len(group) == 1
-            else self._file.read(f"{counting} {places_for(group)}", (session_id, *group))[0][1]
+            else self._file.read(counting, (session_id, json_list(group)))[0][1]
             for group in groups
         ]
 
@@ -283,8 +273,8 @@ class SqliteGraph:
     ) -> dict[int, RankingFacts]:
         said, wanted = "TRUE", list[object]()
         if relationships is not None:
-            wanted.extend(padded(self._spellings("entity", "relationship", numbers, relationships)))
-            said = f"relationship IN {places_for(wanted)}"
+            wanted.append(json_list(self._spellings("entity", "relationship", numbers, relationships)))
+            said = f"relationship IN {AMONG}"
         source, arguments, _ = self._bounded("entity", numbers, said, wanted, "memory DESC")
         if not source:
             return {}
@@ -301,10 +291,9 @@ class SqliteGraph:
 
     def links_of(self, memories: Sequence[int]) -> list[Link]:
         """The entities that these memories name. Only for memories that the session has been shown."""
-        asked = padded(memories)
         rows = self._file.read(
-            f"SELECT DISTINCT memory, entity FROM memory_entities WHERE memory IN {places_for(asked)}",  # noqa: S608
-            asked,
+            f"SELECT DISTINCT memory, entity FROM memory_entities WHERE memory IN {AMONG}",  # noqa: S608 - fixed
+            (json_list(memories),),
         )
         return [Link._make(row) for row in rows]
 
@@ -382,20 +371,11 @@ class SqliteGraph:
                SELECT tag FROM known WHERE tag IS NOT NULL"""
         )
         folded = beginning.casefold()
-        uses: list[tuple[str, int]] = []
-        for part in _parts([tag for (tag,) in known if tag.casefold().startswith(folded)]):
-            uses += self._file.read(
-                f"""SELECT t.tag, count(*) FROM memory_tags AS t CROSS JOIN memories AS m ON m.number = t.memory
-                    WHERE t.tag IN {places_for(part)} AND m.forgotten_at IS NULL AND {visible()}
-                    GROUP BY t.tag""",  # noqa: S608 - fixed clauses
-                (*part, session_id),
-            )
-        return uses
-
-
-def _parts(values: Sequence[Any]) -> Iterator[Sequence[Any]]:
-    for begin in range(0, len(values), AT_ONCE):
-        yield values[begin : begin + AT_ONCE]
+        return self._file.read(
+            f"""SELECT t.tag, count(*) FROM memory_tags AS t CROSS JOIN memories AS m ON m.number = t.memory
+                WHERE t.tag IN {AMONG} AND m.forgotten_at IS NULL AND {visible()} GROUP BY t.tag""",  # noqa: S608
+            (json_list(tag for (tag,) in known if tag.casefold().startswith(folded)), session_id),
+        )
 
 
 def fair_share(sizes: Sequence[int], budget: int) -> int:

@@ -18,7 +18,7 @@ from remembrancer.actors.store.records.search import SqliteSearch
 from remembrancer.actors.store.records.sessions import import_sessions
 from remembrancer.actors.store.records.space import Space, SpaceConnection, Spaces
 from remembrancer.actors.store.records.sqlite_edits import ArrivingEdits, SqliteEdits, read_applied, read_rows
-from remembrancer.actors.store.records.sqlite_file import SqliteFile, padded, places_for
+from remembrancer.actors.store.records.sqlite_file import AMONG, SqliteFile, json_list
 from remembrancer.actors.store.records.sqlite_graph import SqliteGraph
 from remembrancer.actors.store.records.transfer import read_belongings, read_portable
 from remembrancer.memory.edits import AppliedOperation, Edits, Put, Row
@@ -88,8 +88,8 @@ class Reader(SqliteSearch, SqliteBackground):
 
     def spaces_of(self, numbers: Sequence[int]) -> dict[int, int]:
         """By number the spaces that these memories lie in."""
-        asked = padded(numbers)
-        return dict(self._file.read(f"SELECT number, space FROM memories WHERE number IN {places_for(asked)}", asked))  # noqa: S608
+        asked = f"SELECT number, space FROM memories WHERE number IN {AMONG}"  # noqa: S608 - fixed
+        return dict(self._file.read(asked, (json_list(numbers),)))
 
     def number_beside(self, memory_id: str, number: int) -> int | None:
         """The memory of an id in the space of another memory."""

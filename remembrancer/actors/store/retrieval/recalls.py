@@ -112,6 +112,8 @@ class RunningRecall:
         self._vector: Vectors | None = None
         self._strategy = request.strategy
         self._words: Words = {}
+        self._values: dict[Ref, tuple[float | None, ...]] = {}
+        """The numbers of the candidates, as the features read them, without their PageRank."""
         self._graph: Mapping[Ref, float] = {}
         self._vectors: Mapping[Ref, Vectors] = {}
         self._below = 0
@@ -207,8 +209,10 @@ class RunningRecall:
         frequencies = [sum(counts) for counts in zip(*(each.frequencies for each in words.values()), strict=True)]
         sizes = {space: each.size for space, each in words.items()}
         weights = rarity(frequencies, sum(sizes.values()))
-        values = [
-            (
+        for ref, row in rows.items():
+            if ref in self._values:
+                continue
+            self._values[ref] = (
                 row.cosine,
                 row.opening,
                 0.0,
@@ -222,15 +226,14 @@ class RunningRecall:
                 standing(row.facts.status, row.facts.valid_until, asked_at, row.facts.kind),
                 _may_be_replaced(row.facts),
                 row.facts.by_assistant,
-                self._graph.get(ref, 0.0),
             )
-            for ref, row in rows.items()
-        ]
         if not rows:
             return Candidates.of(0)
-        columns = np.array(values, dtype=float).T  # None becomes NaN
+        columns = np.array([self._values[ref] for ref in rows], dtype=float).T  # None becomes NaN
+        graph = np.array([self._graph.get(ref, 0.0) for ref in rows])
         likeness = self._likeness(list(rows.values()))
-        return replace(Candidates(*columns), bm25=comparable(rows, sizes), likeness=likeness)
+        of = Candidates(*np.vstack((columns, graph)))
+        return replace(of, bm25=comparable(rows, sizes), likeness=likeness)
 
     def _likeness(self, rows: Sequence[Row]) -> Column:
         """The cosines of the facts with each other, as far as one may have been replaced by another."""
