@@ -269,7 +269,7 @@ def search(
     memories = sorted(memories, key=lambda memory: memory.get("relevance_score", 0.0), reverse=True)[: given["number"]]
     if not memories:
         return _listing(memories, warnings, nothing=_nothing(where, "Nothing was found."), status=exit_codes.FAILED)
-    if not any(_answers(memory) for memory in memories) and sys.stdout.isatty():
+    if not warnings and not any(_answers(memory) for memory in memories) and sys.stdout.isatty():
         print("Nothing here seems to answer that. The nearest:", file=sys.stderr)
     return _listing(memories, warnings, most=len(memories) if shows_all else BEST)
 
@@ -352,13 +352,13 @@ def _lacks_meaning(answer: Answer) -> bool:
 
 
 def _await_model(client: Session) -> None:
-    """Wait a moment until a worker has the model. The question is not repeated meanwhile: each answer is a use of
-    what it shows."""
+    """Wait a moment until a worker has the model, and all memories their vectors. The question is not repeated
+    meanwhile: each answer is a use of what it shows."""
     give_up_at = time.monotonic() + MEANING_S
     while time.monotonic() < give_up_at:
         time.sleep(LOOK_S)  # nobody tells when the model is loaded
         embedding = client.call("get_memory_status").get("embedding", {})
-        if embedding.get("workers") or embedding.get("error"):
+        if embedding.get("error") or (embedding.get("workers") and not embedding.get("pending")):
             return
 
 

@@ -13,12 +13,13 @@ import threading
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from remembrancer.command_line import COMMANDS
 from remembrancer.commands import exit_codes, terminal
+from remembrancer.commands.shell import Session, _await_model
 from remembrancer.config.project import project_of
 from remembrancer.protocol.paths import RuntimePaths
 from tests.patience import PATIENCE_S
@@ -312,6 +313,17 @@ def test_a_wait_is_explained_to_a_person_and_to_nobody_else(monkeypatch: pytest.
     with terminal.said_when_slow("Starting the memory"):
         assert said.wait(PATIENCE_S if at_terminal else 0.1) == at_terminal
     assert stream.getvalue().startswith("Starting the memory …") == at_terminal
+
+
+def test_the_first_search_waits_for_the_vectors_of_what_was_just_stored() -> None:
+    states = [{}, {"workers": 1, "pending": 1}, {"workers": 1, "pending": 0}, {"workers": 1, "pending": 0}]
+
+    class Client:
+        def call(self, tool: str) -> dict[str, Any]:
+            return {"embedding": states.pop(0)}
+
+    _await_model(cast(Session, Client()))
+    assert len(states) == 1
 
 
 MISTYPED = {
