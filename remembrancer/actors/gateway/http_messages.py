@@ -19,24 +19,28 @@ MAX_BODY_BYTES: Final = 4 * 1024 * 1024
 SESSION: Final = "mcp-session-id"
 
 
-class Refused(Exception):
+class HttpRefusal(Exception):
     """A request that is answered with this status and sentence."""
 
     def __init__(
         self,
         status: int,
-        said: str,
+        reason: str,
         headers: dict[str, str] | None = None,
         code: int = INVALID_REQUEST,
         *,
         retry: bool = False,
     ) -> None:
-        super().__init__(said)
-        self.status, self.said, self.headers, self.code, self.retry = status, said, headers, code, retry
+        super().__init__(reason)
+        self.status, self.reason, self.headers, self.code, self.retry = status, reason, headers, code, retry
 
     def body(self, request_id: Any) -> dict[str, Any]:
         """The error as JSON-RPC has it."""
-        error = {"code": self.code, "message": self.said, **({"data": {"retry_possible": True}} if self.retry else {})}
+        error = {
+            "code": self.code,
+            "message": self.reason,
+            **({"data": {"retry_possible": True}} if self.retry else {}),
+        }
         return {"jsonrpc": "2.0", "id": request_id, "error": error}
 
 
@@ -61,7 +65,7 @@ class QuietServer(uvicorn.Server):
         yield
 
 
-class Said(msgspec.Struct, frozen=True):
+class MessageHead(msgspec.Struct, frozen=True):
     """The parts of a message that are needed before the SDK reads it."""
 
     id: Any = msgspec.UNSET
@@ -81,33 +85,33 @@ class Said(msgspec.Struct, frozen=True):
         return " ".join(name.split())[:MAX_CLIENT_NAME] if isinstance(name, str) else ""
 
 
-_decode_said: Final = msgspec.json.Decoder(Said).decode
+_decode_head: Final = msgspec.json.Decoder(MessageHead).decode
 
 
-def said_in(body: bytes) -> Said:
-    """Raises `Refused` for what is no message."""
+def head_of(body: bytes) -> MessageHead:
+    """Raises `HttpRefusal` for what is no message."""
     try:
-        said = _decode_said(body)
+        head = _decode_head(body)
     except msgspec.ValidationError as error:
-        raise Refused(400, "one message of JSON-RPC is expected, which is an object (batches are not)") from error
+        raise HttpRefusal(400, "one message of JSON-RPC is expected, which is an object (batches are not)") from error
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise Refused(400, f"Parse error: {error}", code=PARSE_ERROR) from error
-    is_id = isinstance(said.id, int | str | msgspec.UnsetType) and not isinstance(said.id, bool)
-    if said.method is not None and not is_id:
-        raise Refused(400, "the id of a request is a string or an integer")
-    return said
+        raise HttpRefusal(400, f"Parse error: {error}", code=PARSE_ERROR) from error
+    is_id = isinstance(head.id, int | str | msgspec.UnsetType) and not isinstance(head.id, bool)
+    if head.method is not None and not is_id:
+        raise HttpRefusal(400, "the id of a request is a string or an integer")
+    return head
 
 
 async def read_body(receive: Receive) -> bytes:
-    """A request's whole body. Raises `Refused` for one that is too large, or that is cut off."""
+    """A request's whole body. Raises `HttpRefusal` for one that is too large, or that is cut off."""
     body, is_whole = bytearray(), False
     while not is_whole:
         message = await receive()
         if message["type"] == "http.disconnect":
-            raise Refused(400, "the request has ended before its body")
+            raise HttpRefusal(400, "the request has ended before its body")
         body += message.get("body", b"")
         if len(body) > MAX_BODY_BYTES:
-            raise Refused(413, f"a request may have {MAX_BODY_BYTES} bytes at most", {"Connection": "close"})
+            raise HttpRefusal(413, f"a request may have {MAX_BODY_BYTES} bytes at most", {"Connection": "close"})
         is_whole = not message.get("more_body", False)
     return bytes(body)
 

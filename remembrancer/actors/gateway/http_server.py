@@ -40,13 +40,13 @@ from remembrancer.actors.gateway.http_messages import (
     MAX_BODY_BYTES,
     SESSION,
     Exchange,
+    HttpRefusal,
+    MessageHead,
     QuietServer,
-    Refused,
-    Said,
     as_json,
+    head_of,
     read_body,
     replayed,
-    said_in,
 )
 from remembrancer.config.project import project_of, working_tree_of
 from remembrancer.config.settings import Settings
@@ -269,7 +269,7 @@ class HttpServer:
         try:
             if not self._has_ended:
                 await self._serve_request(scope, exchange, receive)
-        except Refused as error:
+        except HttpRefusal as error:
             refused = error
         except anyio.get_cancelled_exc_class():  # by `end`, or by uvicorn when `STOP_S` are over
             if exchange.has_begun:
@@ -282,7 +282,7 @@ class HttpServer:
         if exchange.has_begun:
             return
         if refused is None:
-            refused = _stopped() if self._has_ended else Refused(500, FAILED, code=INTERNAL_ERROR)
+            refused = _stopped() if self._has_ended else HttpRefusal(500, FAILED, code=INTERNAL_ERROR)
         await JSONResponse(refused.body(exchange.id), refused.status, headers=refused.headers)(scope, receive, send)
 
     async def _serve_request(self, scope: Scope, exchange: Exchange, receive: Receive) -> None:
@@ -292,9 +292,9 @@ class HttpServer:
         elif self._open_browser is not None and f"{scope['path']}/".startswith(f"{BROWSER}/"):
             await self._browse(self._open_browser, scope, receive, exchange.send)
         elif scope["path"] != PATH:
-            raise Refused(404, f"there is nothing at this path: MCP is at {PATH}")
+            raise HttpRefusal(404, f"there is nothing at this path: MCP is at {PATH}")
         elif "origin" in headers and not self._cors.is_allowed_origin(headers["origin"]):
-            raise Refused(403, "pages of that origin may not come here: see the setting http_origins")
+            raise HttpRefusal(403, "pages of that origin may not come here: see the setting http_origins")
         else:
             await self._answer(scope, headers, self._grant(headers), exchange, receive)
 
@@ -318,10 +318,10 @@ class HttpServer:
             grant = self._tokens.find(token.strip(), time.time()) if scheme.lower() == "bearer" else None
         except HomeUnusable as error:
             logger.error("tokens cannot be read", extra={"reason": error.message})
-            raise Refused(503, "the tokens of this server cannot be read: see gateway.log") from error
+            raise HttpRefusal(503, "the tokens of this server cannot be read: see gateway.log") from error
         if grant is None:
-            said = "this needs a token that is valid: Authorization: Bearer <token> ('remembrancer token create')"
-            raise Refused(401, said, {"WWW-Authenticate": 'Bearer error="invalid_token"'})
+            reason = "this needs a token that is valid: Authorization: Bearer <token> ('remembrancer token create')"
+            raise HttpRefusal(401, reason, {"WWW-Authenticate": 'Bearer error="invalid_token"'})
         return grant
 
     async def _answer(
@@ -330,23 +330,23 @@ class HttpServer:
         body, send = await read_body(receive), exchange.send
         session_id, version = headers.get(SESSION), headers.get(VERSION, DEFAULT_NEGOTIATED_VERSION)
         has_handshake = version in HANDSHAKE_PROTOCOL_VERSIONS
-        said = said_in(body) if scope["method"] == "POST" else Said()
-        exchange.id = None if said.id is msgspec.UNSET else said.id
-        begins = session_id is None and has_handshake and said.method == "initialize"
+        head = head_of(body) if scope["method"] == "POST" else MessageHead()
+        exchange.id = None if head.id is msgspec.UNSET else head.id
+        begins = session_id is None and has_handshake and head.method == "initialize"
         if session_id is None:
             # A client without a session counts its requests anew each time it starts: an id of its own for each.
             key = headers.get(RETRY) or new_ulid()
             session = f"session:{key}" if begins else _shared_session(grant)
-            visitor = await self._visitor(key, session, scope, headers, grant, said.client)
+            visitor = await self._visitor(key, session, scope, headers, grant, head.client)
         elif (known := self._visitors.get(session_id)) is not None and known.owner == _whose(grant):
             visitor = known
         else:
-            raise Refused(404, "there is no such session (any more): begin one with initialize")
+            raise HttpRefusal(404, "there is no such session (any more): begin one with initialize")
         try:
             reads_json = any(each in headers.get("accept", "*/*") for each in ("application/json", "*/*"))
             call_tool = self._service.call_tool
-            if call_tool is not None and has_handshake and said.is_call and reads_json:
-                answer = await self._call(call_tool, visitor, said, session_id)
+            if call_tool is not None and has_handshake and head.is_call and reads_json:
+                answer = await self._call(call_tool, visitor, head, session_id)
                 await answer(scope, receive, send)
             else:
                 is_alone = session_id is None and has_handshake and not begins
@@ -392,13 +392,13 @@ class HttpServer:
             await manager.handle_request(scope, replayed(body, receive), send)
             tasks.cancel_scope.cancel()
 
-    async def _call(self, call_tool: CallTool, visitor: Visitor, said: Said, session_id: str | None) -> Response:
+    async def _call(self, call_tool: CallTool, visitor: Visitor, head: MessageHead, session_id: str | None) -> Response:
         """The answer to a call of a tool. Through the SDK it would take several times as long."""
         trace = begin(CALL)
         trace.mark("call read")
         context = CallContext(visitor, time.time(), trace)
-        result = await call_tool(context, said.id, said.params["name"], said.params.get("arguments") or {})
-        body = await result.response(said.id)
+        result = await call_tool(context, head.id, head.params["name"], head.params.get("arguments") or {})
+        body = await result.response(head.id)
         trace.end("answer made")
         headers = {} if session_id is None else {SESSION: session_id}
         self._manager.note_use(session_id or "")
@@ -420,13 +420,13 @@ class HttpServer:
     ) -> Visitor:
         """A client, in the project that its request names, or else in the first that its token is for.
 
-        Raises `Refused` for another project than the token's.
+        Raises `HttpRefusal` for another project than the token's.
         """
         named = headers.get(PROJECT) or parse_qs(scope["query_string"].decode("latin-1")).get("project", [""])[0]
         first = grant.projects[0] if grant is not None and grant.projects else self._home
         directory = Path(named or first)
         if not directory.is_absolute() or "\0" in named:
-            raise Refused(400, "a project is named by the absolute path of its directory")
+            raise HttpRefusal(400, "a project is named by the absolute path of its directory")
         project, tree = await anyio.to_thread.run_sync(_place, directory, grant)
         tools, notices = choose_tools(self._service.tools, headers.get(TOOLSETS))
         if grant is not None and grant.read_only:
@@ -499,17 +499,17 @@ class _Events(EventStore):
 def _place(directory: Path, grant: Grant | None) -> tuple[ProjectRef, str]:
     """The project and the working tree of a directory, for who has the token. Looks at disk.
 
-    Raises `Refused`: it is not one of the token's projects.
+    Raises `HttpRefusal`: it is not one of the token's projects.
     """
     project, tree = project_of(directory), working_tree_of(directory)
     has_all = grant is None or grant.every_project
     if grant is not None and not has_all and project.id not in {project_of(Path(each)).id for each in grant.projects}:
-        raise Refused(403, "this token is not for that project")
+        raise HttpRefusal(403, "this token is not for that project")
     return as_granted(project, grant, tree), str(tree)
 
 
-def _stopped() -> Refused:
-    return Refused(503, STOPPED, {"Retry-After": "1", "Connection": "close"}, INTERNAL_ERROR, retry=True)
+def _stopped() -> HttpRefusal:
+    return HttpRefusal(503, STOPPED, {"Retry-After": "1", "Connection": "close"}, INTERNAL_ERROR, retry=True)
 
 
 def _whose(grant: Grant | None) -> str:
