@@ -87,7 +87,7 @@ class CallContext:
 
 
 @dataclass(slots=True)
-class OpenRequest:
+class PendingRequest:
     """A request of the client's that has no answer yet."""
 
     trace: Trace
@@ -164,7 +164,7 @@ class Session:
         self._directory_thread = anyio.CapacityLimiter(1)
         """The session's own: a directory that hangs takes none of the threads of all."""
         self._caller: Caller | None = None
-        self._open: dict[int | str, OpenRequest] = {}
+        self._open: dict[int | str, PendingRequest] = {}
         self._handshake: int | str | None = None
         self._has_plain_calls = False
         """True if the client has agreed on a protocol that begins with a handshake, and says nothing in each call."""
@@ -291,7 +291,7 @@ class Session:
                     self._refuse(None, INVALID_REQUEST, f"the id {request_id!r} has no answer yet")
                     return None
                 trace = begin(CALL) if message.method == CALL else NO_TRACE
-                request = self._open[request_id] = OpenRequest(trace, message.method == STREAM)
+                request = self._open[request_id] = PendingRequest(trace, message.method == STREAM)
                 self._note_request(message)
                 if message.method == CALL:
                     trace.mark("read by the bridge", min(read_at, time.monotonic() - time.time() + sent_ms / 1000))
@@ -338,7 +338,7 @@ class Session:
             self._expects_roots = isinstance(capabilities, dict) and isinstance(capabilities.get("roots"), dict)
 
     async def _call(
-        self, call_tool: CallTool, message: mcp.JSONRPCRequest, request: OpenRequest, context: CallContext
+        self, call_tool: CallTool, message: mcp.JSONRPCRequest, request: PendingRequest, context: CallContext
     ) -> None:
         """Answer a call of a tool. Through the SDK's server it would take as long again as all the rest of it."""
         params = message.params or {}
