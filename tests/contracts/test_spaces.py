@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 
 from remembrancer.actors.store.committer import Committer
 from remembrancer.actors.store.memory_files import MemoryFiles
-from remembrancer.actors.store.read_handlers import list_memories, session_stories
+from remembrancer.actors.store.read_handlers import describe, list_memories
 from remembrancer.actors.store.records.contract import (
     USER,
     EmbeddedMemory,
@@ -53,7 +53,7 @@ from remembrancer.protocol.browsing import (
 from remembrancer.protocol.consolidation import ReadEntityEdges, ReadMemories, ReadSession, ReadUpkeep
 from remembrancer.protocol.errors import EmbeddingUnavailable, FileLocked
 from remembrancer.protocol.paths import RuntimePaths
-from remembrancer.protocol.reads import ListMemories, Order, Recall, SearchGraph, Strategy, Suggest
+from remembrancer.protocol.reads import DescribeSession, ListMemories, Order, Recall, SearchGraph, Strategy, Suggest
 from remembrancer.protocol.session_life import EndSession, RecordEvents, StartSession, ToolCall, Turn
 from remembrancer.protocol.work import Passage
 from remembrancer.protocol.writes import (
@@ -73,6 +73,7 @@ from tests.patience import PATIENCE_S
 MODEL = "small.int8.0123456789ab.4"
 SECRET = "zanzibar"
 WRITES = {
+    *("note_commit", "move"),
     *("apply", "touch", "import_sessions", "rename_project", "prepare", "complete", "take_outcomes", "promote"),
     *("receive", "tidy", "close", "held", "request_consolidation"),
     *("note_maintenance", "save_embeddings", "prune_models", "link_similar", "note_compared", "note_attempts"),
@@ -382,7 +383,7 @@ VIEWED: dict[str, Callable[[View, str, list[int], list[str]], Any]] = {
         view.reader.counts(session).by_scope,
     ),
     "proposals": lambda view, session, numbers, ids: view.reader.proposals(),
-    "session_story": lambda view, session, numbers, ids: session_stories(view, session),
+    "session_story": lambda view, session, numbers, ids: describe(DescribeSession(PROJECT, session), view),
     "session_start": lambda view, session, numbers, ids: view.reader.session_start(session),
     "browse": lambda view, session, numbers, ids: [
         view.reader.browse(kind(PROJECT, session)) for kind in (ReadActivity, FindPairs, ReadUsage, ReadGraph)

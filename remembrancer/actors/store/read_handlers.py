@@ -13,7 +13,7 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Final, NamedTuple, TypeVar, get_args
+from typing import Any, Final, NamedTuple, TypeVar, get_args
 
 import anyio
 import msgspec
@@ -22,7 +22,7 @@ from remembrancer.actors.store.code_handlers import CodeHandlers
 from remembrancer.actors.store.explaining import DEFAULT_RULES, Circumstances, Rules, explain
 from remembrancer.actors.store.memory_files import USER, MemoryFiles
 from remembrancer.actors.store.readers import Readers
-from remembrancer.actors.store.records.contract import SessionStory, Vectors
+from remembrancer.actors.store.records.contract import Vectors
 from remembrancer.actors.store.records.sessions import describe_session
 from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.actors.store.replaced_memories import ReplacedMemories
@@ -40,7 +40,7 @@ from remembrancer.memory.promotion import used_in
 from remembrancer.memory.ranking import DEFAULT_WEIGHTS, Weights, is_given_whole
 from remembrancer.memory.sentences import first_words
 from remembrancer.memory.short_ids import LEAST, NAMED, has_part, keys_of, short_forms
-from remembrancer.protocol.browsing import BrowserAnswer, BrowserRequest, FindPairs, PairsFound
+from remembrancer.protocol.browsing import BrowserRequest, FindPairs, PairsFound
 from remembrancer.protocol.consolidation import ReadSession
 from remembrancer.protocol.errors import (
     DeadlineExceeded,
@@ -81,7 +81,6 @@ from remembrancer.protocol.reads import (
     SessionDescription,
     StoreDescription,
     Suggest,
-    Suggestions,
 )
 from remembrancer.protocol.tracing import current
 from remembrancer.protocol.work import AskModels, ChooseModel, ModelProgress
@@ -102,9 +101,7 @@ CANDIDATE_WORDS: Final = 8
 WHAT_TO_DO: Final = "'remembrancer doctor' examines it, 'remembrancer backup restore' puts a backup in its place"
 
 T = TypeVar("T")
-R = TypeVar(
-    "R", BrowserAnswer, Listed, LinksFound, Recalled, GraphFound, ContextGathered, StoreDescription, SessionDescription
-)
+R = TypeVar("R", LinksFound, Recalled, GraphFound, ContextGathered)
 logger = logging.getLogger(__name__)
 
 
@@ -153,23 +150,35 @@ class ReadHandlers:
 
     def handlers(self) -> dict[type, Handler]:
         """The handlers of reads."""
+        readings: dict[type, Callable[[Any, View], Any]] = {
+            GetMemory: self._shown,
+            ListMemories: list_memories,
+            Suggest: suggest,
+            FindIds: find_ids,
+            DescribeStore: self._description,
+            DescribeSession: describe,
+            **dict.fromkeys(get_args(BrowserRequest), lambda request, view: view.reader.browse(request)),
+        }
         return {
             Recall: self._recall,
-            GetMemory: self._show,
-            ListMemories: self._list,
             FollowLinks: self._follow,
             AwaitEmbedding: self._await_embedding,
             SearchGraph: self._search_graph,
-            Suggest: self._suggest,
-            FindIds: self._find_ids,
             GatherContext: self._gather_context,
             NoteAccess: self._note_access,
-            DescribeStore: self._describe,
-            DescribeSession: self._describe_session,
             AskModels: self._tell_models,
             ChooseModel: self._choose_model,
-            **dict.fromkeys(get_args(BrowserRequest), self._browse),
+            **{kind: partial(self._read, work) for kind, work in readings.items()},
         }
+
+    async def _read(self, work: Callable[[Any, View], Any], request: Any, _context: RequestContext) -> Any:
+        """The answer of `work`, which is done on a thread that reads, with the notices if it has a place for them."""
+        scopes = (request.scopes if isinstance(request, Filters) else ()) or SCOPES
+        answer, notices = await answered(
+            await self._readable(request.project, scopes),
+            lambda view: self._readers.read(lambda: work(request, view)),
+        )
+        return with_notices(answer, notices) if "notices" in answer.__struct_fields__ else answer
 
     def take_touched(self) -> dict[tuple[str, str], tuple[Counter[int], set[str]]]:
         """The accesses to be counted: how often answers have shown memories since the last call, by file and session.
@@ -257,14 +266,6 @@ class ReadHandlers:
         with self._gate.serving():
             return with_notices(*await answered(await self._readable(request.project), search))
 
-    async def _suggest(self, request: Suggest, _context: RequestContext) -> Suggestions:
-        suggested, _ = await self.answer(request.project, lambda view: suggest(request, view))
-        return suggested
-
-    async def _find_ids(self, request: FindIds, _context: RequestContext) -> IdsFound:
-        found, _ = await self.answer(request.project, lambda view: find_ids(request, view))
-        return found
-
     async def _gather_context(self, request: GatherContext, context: RequestContext) -> ContextGathered:
         model = self._scheduler.answering.key
         embed, now = self.embed_within(context, model), time.time()
@@ -312,17 +313,8 @@ class ReadHandlers:
         similar = await self._readers.read(lambda: near_duplicates(view, ref, request.session_id))
         return EmbeddingState(request.memory_id, embedded, similar, error, near)
 
-    async def _show(self, request: GetMemory, _context: RequestContext) -> MemoryShown:
-        embedded, rules = self._scheduler.is_embedded, self._rules
-        shown, _ = await self.answer(
-            request.project, lambda view: show_memory(request, view, embedded, time.time(), rules)
-        )
-        return shown
-
-    async def _list(self, request: ListMemories, _context: RequestContext) -> Listed:
-        return with_notices(
-            *await self.answer(request.project, lambda view: list_memories(request, view), request.scopes or SCOPES)
-        )
+    def _shown(self, request: GetMemory, view: View) -> MemoryShown:
+        return show_memory(request, view, self._scheduler.is_embedded, time.time(), self._rules)
 
     async def _follow(self, request: FollowLinks, _context: RequestContext) -> LinksFound:
         async def follow(view: View) -> LinksFound:
@@ -350,9 +342,6 @@ class ReadHandlers:
         with self._gate.serving():
             return with_notices(*await answered(await self._readable(request.project), follow))
 
-    async def _describe(self, request: DescribeStore, _context: RequestContext) -> StoreDescription:
-        return with_notices(*await self.answer(request.project, lambda view: self._description(view, request)))
-
     async def _tell_models(self, _request: AskModels, _context: RequestContext) -> tuple[ModelProgress, ...]:
         return self._scheduler.models()
 
@@ -360,17 +349,7 @@ class ReadHandlers:
         await self._scheduler.choose(request.choice)
         return self._scheduler.models()
 
-    async def _describe_session(self, request: DescribeSession, _context: RequestContext) -> SessionDescription:
-        return with_notices(
-            *await self.answer(
-                request.project, lambda view: describe_session(session_stories(view, request.session_id))
-            )
-        )
-
-    async def _browse(self, request: BrowserRequest, _context: RequestContext) -> BrowserAnswer:
-        return with_notices(*await self.answer(request.project, lambda view: view.reader.browse(request)))
-
-    def _description(self, view: View, request: DescribeStore) -> StoreDescription:
+    def _description(self, request: DescribeStore, view: View) -> StoreDescription:
         start = view.reader.session_start(request.session_id)
         return StoreDescription(
             counts=view.reader.counts(request.session_id),
@@ -403,14 +382,6 @@ class ReadHandlers:
         # Of the project's lane when that is open: it is since its file is.
         notices = (*files.losses, *self._lane_notices(project.id), *of_user)
         return Readable(view, files.note_unusable, notices)
-
-    async def answer(
-        self, project: ProjectRef, work: Callable[[View], T], scopes: Collection[Scope] = SCOPES
-    ) -> tuple[T, tuple[Notice, ...]]:
-        """As `answered`, with work for a thread that reads."""
-        return await answered(
-            await self._readable(project, scopes), lambda view: self._readers.read(lambda: work(view))
-        )
 
 
 def total_counts(all_counts: Sequence[Counts]) -> Counts:
@@ -446,9 +417,9 @@ def list_memories(request: ListMemories, view: View) -> Listed:
     return Listed(memories, cut=cut)
 
 
-def session_stories(view: View, session_id: str) -> list[SessionStory]:
-    """The knowledge that each space has of a session, the broadest first."""
-    return [records.session_story(session_id) for records in reversed(view.records)]
+def describe(request: DescribeSession, view: View) -> SessionDescription:
+    """The work of a session, by what each space knows of it."""
+    return describe_session([records.session_story(request.session_id) for records in reversed(view.records)])
 
 
 def find_ids(request: FindIds, view: View) -> IdsFound:
