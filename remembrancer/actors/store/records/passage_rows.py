@@ -19,7 +19,7 @@ from remembrancer.actors.store.records.contract import (
     Vectors,
 )
 from remembrancer.actors.store.records.materials import passage_vectors
-from remembrancer.actors.store.records.space import SpaceConnection
+from remembrancer.actors.store.records.space import SpaceConnection, Spaces
 from remembrancer.actors.store.records.sqlite_file import SqliteFile, encode_json, padded, places_for
 from remembrancer.protocol.work import Passage
 
@@ -263,6 +263,29 @@ class HomeTexts(EmbeddedTexts):
     def __init__(self, file: SqliteFile, clock: Callable[[], float]) -> None:
         self._file = file
         self._clock = clock
+
+    def next_texts(self, model: str, limit: int, hand_bytes: int, without: Sequence[int] = ()) -> list[TextToEmbed]:
+        """As in `EmbeddedTexts`, space by space, that which got a memory last first: of a large home only those are
+        looked through in which there is something to be found."""
+        spaces = self._file.read(
+            """SELECT space FROM (
+                   SELECT space, sum(count) AS count, (SELECT max(number) FROM memories WHERE space = t.space) AS last
+                   FROM tallies AS t GROUP BY space) AS s
+               WHERE count > coalesce((SELECT memories FROM embedded WHERE space = s.space AND model = ?1), 0)
+                   + (SELECT count(*) FROM embedding_attempts AS a JOIN memories AS m ON m.number = a.memory
+                      WHERE a.model = ?1 AND a.attempts >= ?2 AND m.space = s.space)
+               ORDER BY last DESC""",
+            (model, MAX_ATTEMPTS),
+        )
+        texts: list[TextToEmbed] = []
+        for (space,) in spaces:
+            left_bytes = hand_bytes - sum(text.size_bytes for text in texts)
+            if len(texts) >= limit or left_bytes < 0:
+                break
+            of_space = EmbeddedTexts()
+            of_space._file = Spaces(self._file, [space])
+            texts += of_space.next_texts(model, limit - len(texts), left_bytes, without)
+        return texts
 
     def save_embeddings(self, model: str, embedded: Sequence[EmbeddedMemory]) -> SavedEmbeddings:
         """As in `EmbeddedTexts`: whatever space a memory lies in by now."""
