@@ -44,6 +44,8 @@ OF_FORM: Final = 0.6
 LONGEST_OF_FORM: Final = 300
 """Characters of such a rule."""
 TOKENS_OF_FACT: Final = 39
+UNSEEN: Final = 20
+"""Actions without a word that are counted beside those that were seen, so that a few say little of what is common."""
 MOST_PAST: Final = 500
 """Actions by which it is known what is common here; then the counts are halved."""
 
@@ -107,7 +109,7 @@ class PastActions:
 
     def novelty(self, term: str) -> float:
         """1 for a word that no action had, near 0 for one that all had."""
-        whole = self.number + 2
+        whole = self.number + UNSEEN
         return math.log(whole / (self.having[term] + 1)) / math.log(whole)
 
     def add(self, terms: Iterable[str]) -> None:
