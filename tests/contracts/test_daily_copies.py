@@ -39,7 +39,7 @@ class Rig(NamedTuple):
         self.records.apply([store_operation(name, f"lantern {name}")])
 
     def copy(self) -> Path | None:
-        return self.copies.copy_if_due(self.path)
+        return self.copies.copy_if_due()
 
     def days_pass(self, days: float) -> None:
         """The copies become older."""
@@ -53,7 +53,7 @@ def rig(tmp_path: Path) -> Iterator[Rig]:
     factory = SqliteFactory(tmp_path)
     records = factory.open()
     reported: list[RemembrancerError] = []
-    copies = DailyCopies(lambda: [factory.path], KEPT, LoadGate(), lambda _path, error: reported.append(error))
+    copies = DailyCopies(factory.path, KEPT, LoadGate(), reported.append)
     made = Rig(factory.path, records, copies, reported)
     made.write("first")
     yield made
@@ -120,11 +120,11 @@ def test_a_copy_that_cannot_be_made_leaves_the_earlier_ones(rig: Rig, monkeypatc
 
 
 def test_what_a_crash_has_left_is_checked(rig: Rig, tmp_path: Path) -> None:
-    rig.copies.check(rig.path)
+    rig.copies.check()
     rig.records.close()
     damage(rig.path)
     with pytest.raises(RecordsUnusable, match="doctor --repair"):
-        rig.copies.check(rig.path)
+        rig.copies.check()
 
 
 def damage(path: Path) -> None:

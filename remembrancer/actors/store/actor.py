@@ -10,7 +10,6 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar, get_args
 
 import anyio
@@ -22,7 +21,7 @@ from remembrancer.actors.store.committer import Committer
 from remembrancer.actors.store.daily_copies import DailyCopies
 from remembrancer.actors.store.explaining import Rules
 from remembrancer.actors.store.file_handlers import FileHandlers
-from remembrancer.actors.store.home_reader import HomeReader, names_in
+from remembrancer.actors.store.home_reader import HomeReader
 from remembrancer.actors.store.job_handlers import JobHandlers
 from remembrancer.actors.store.memory_files import USER, MemoryFiles
 from remembrancer.actors.store.project_moves import ProjectMoves
@@ -116,9 +115,7 @@ class StoreActor(Actor):
         paths, settings = self.spec.paths, self.spec.settings
         await acquire(self._lock, "store")
         kept = 0 if settings.deployment_mode == "embedded-memory" else settings.backup_copies
-        self._copies = DailyCopies(
-            lambda: [paths.home / name for name in names_in(paths)], kept, self._gate, self._damaged
-        )
+        self._copies = DailyCopies(paths.database, kept, self._gate, self._damaged)
         replaced = ReplacedMemories()
         self._committer = Committer(replaced.tell)
         limit_bytes, session_limit = settings.database_limit_bytes, settings.max_memories_per_session
@@ -404,8 +401,8 @@ class StoreActor(Actor):
                 tasks.start_soon(self._jobs.finder.run)
                 tasks.start_soon(self._copies.run)
 
-    def _damaged(self, path: Path, error: RemembrancerError) -> None:
-        logger.error("a file is damaged", extra={"path": str(path)})
+    def _damaged(self, error: RemembrancerError) -> None:
+        logger.error("the database is damaged", extra={"reason": error.message})
         self._files.note_unusable(error)
 
     async def _keep_house(self) -> None:

@@ -1,11 +1,11 @@
-"""A checked copy of each database a day, which `remembrancer doctor --repair` takes what is missing from."""
+"""A checked copy of the database a day, which `remembrancer doctor --repair` takes what is missing from."""
 
 from __future__ import annotations
 
 import logging
 import sqlite3
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
@@ -34,76 +34,70 @@ logger = logging.getLogger(__name__)
 
 
 class DailyCopies:
-    """Copies each file that has changed since its last copy, when that is a day old, on a thread that nobody waits for.
+    """Copies a database that has changed since its last copy, when that is a day old, on a thread of its own.
 
-    `kept` copies of each stay; 0: none is made. A file with a log at the start is one whose store crashed: it is
-    checked. `report` is told of a damaged file.
+    `kept` copies stay; 0: none is made. A database with a log at the start is checked: its store has crashed. `report`
+    is told that it is damaged.
     """
 
-    def __init__(
-        self,
-        paths: Callable[[], Iterable[Path]],
-        kept: int,
-        gate: LoadGate,
-        report: Callable[[Path, RemembrancerError], None],
-    ) -> None:
-        self._paths = paths
+    def __init__(self, path: Path, kept: int, gate: LoadGate, report: Callable[[RemembrancerError], None]) -> None:
+        self._path = path
         self._kept = kept
         self._gate = gate
         self._report = report
         self._closed = False
-        self._crashed = [path for path in paths() if _size(path.with_name(f"{path.name}-wal"))]
+        self._has_crashed = _size(path.with_name(f"{path.name}-wal")) > 0
 
     async def run(self) -> None:
-        """Check what a crash has left, and then look for what is due, again and again."""
+        """Check what a crash has left, and then look again and again if a copy is due."""
         await anyio.sleep(FIRST_S)
-        await anyio.to_thread.run_sync(self._for_each, self.check, self._crashed, abandon_on_cancel=True)
+        if self._has_crashed:
+            await anyio.to_thread.run_sync(self._tolerantly, self.check, abandon_on_cancel=True)
         while self._kept:
-            await anyio.to_thread.run_sync(self._for_each, self.copy_if_due, self._paths(), abandon_on_cancel=True)
+            await anyio.to_thread.run_sync(self._tolerantly, self.copy_if_due, abandon_on_cancel=True)
             await anyio.sleep(LOOK_S)
 
     def close(self) -> None:
         """Begin nothing more, and end what is under way soon."""
         self._closed = True
 
-    def _for_each(self, work: Callable[[Path], object], paths: Iterable[Path]) -> None:
-        for path in paths:
-            try:
-                work(path)
-            except RemembrancerError as error:
-                if self._closed:
-                    return
-                logger.warning("no copy", extra={"path": str(path), "code": error.code, "reason": error.message})
-                if isinstance(error, RecordsUnusable):
-                    self._report(path, error)
+    def _tolerantly(self, work: Callable[[], object]) -> None:
+        try:
+            work()
+        except RemembrancerError as error:
+            if self._closed:
+                return
+            logger.warning("no copy", extra={"code": error.code, "reason": error.message})
+            if isinstance(error, RecordsUnusable):
+                self._report(error)
 
-    def check(self, path: Path) -> None:
-        """Read a file whole.
+    def check(self) -> None:
+        """Read the database whole.
 
         Raises:
             RecordsUnusable: it is damaged.
             MemoryUnavailable: the store is stopping.
         """
         try:
-            with opened(path) as connection:
+            with opened(self._path) as connection:
                 connection.set_progress_handler(self._is_interrupted, STEPS_BETWEEN_PAUSES)
                 found = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
         except sqlite3.Error as error:
             if self._closed:
                 raise MemoryUnavailable("the store is stopping") from error
-            raise unreadable(path, error) from error
+            raise unreadable(self._path, error) from error
         if found != "ok":
-            raise RecordsUnusable(f"{path} is damaged ({found}): {REPAIR}")
+            raise RecordsUnusable(f"{self._path} is damaged ({found}): {REPAIR}")
 
-    def copy_if_due(self, path: Path) -> Path | None:
-        """Copy a file if its last copy is a day old and it has changed since; the copy.
+    def copy_if_due(self) -> Path | None:
+        """Copy the database if its last copy is a day old and it has changed since; the copy.
 
         Raises:
             StorageFull, FileUnusable: there is no room for it, or it cannot be written.
-            RecordsUnusable: the file is damaged, and the earlier copies stay.
+            RecordsUnusable: the database is damaged, and the earlier copies stay.
             MemoryUnavailable: the store is stopping.
         """
-        now = time.time()
+        path, now = self._path, time.time()
         if not is_due(path, now):
             return None
         stamp = datetime.fromtimestamp(now, UTC).strftime(STAMP)
