@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from remembrancer.memory.names import name_key
+from remembrancer.memory.names import FILE_ENDINGS, name_key
 from remembrancer.memory.stop_words import language_of, stop_words_of
 
 READ: Final = 8000
@@ -32,11 +32,8 @@ class FoundName(NamedTuple):
     is_certain: bool
 
 
-_EXTENSIONS: Final = (
-    "bash|bat|bib|c|cc|cfg|conf|cpp|cs|css|csv|dart|env|ex|exs|fish|glsl|go|gradle|graphql|h|hpp|html|hs|ini|ipynb|java|js"
-    "|json|jsonl|jsx|kt|less|lock|log|lua|md|mjs|ml|parquet|php|pl|proto|ps1|py|pyi|r|rb|rs|rst|scala|scss|service|sh|sql"
-    "|svelte|swift|tex|tf|toml|ts|tsx|txt|vue|wgsl|xml|yaml|yml|zig|zsh"
-)
+_EXTENSIONS: Final = f"{FILE_ENDINGS}|bat|bib|conf|env|ex|fish|glsl|less|lock|log|ml|parquet|r|service|wgsl"
+"""With those that may end another word as well."""
 _STANDARDS: Final = "AES|ANSI|ASCII|CVE|EN|GPT|IEEE|ISO|MD|MP|PEP|RFC|RSA|SHA|TLS|USB|UTF"
 """The words before a number and a hyphen that are no ticket's project."""
 _CODE: Final = re.compile(r"`([^`\s]{2,80})`")

@@ -6,6 +6,12 @@ import re
 import unicodedata
 from typing import Final
 
+FILE_ENDINGS: Final = (
+    "bash|c|cc|cfg|clj|cpp|cs|css|csv|dart|exs|go|gradle|graphql|h|hpp|hs|html|ini|ipynb|java|jl|js|json|jsonl|jsx|kt|lua|"
+    "md|mjs|php|pl|proto|ps1|py|pyi|rb|rs|rst|scala|scss|sh|sql|sqlite|svelte|swift|tex|tf|toml|ts|tsx|txt|vue|xml|yaml|"
+    "yml|zig|zsh"
+)
+"""A pattern of the endings by which a word is the name of a file."""
 _JOINTS: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])|[\W_]+")
 """The joints of a name's words: at a capital letter (`AuthService`, `HTTPServer`) and at what is no letter."""
 

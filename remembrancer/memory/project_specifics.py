@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterable
 from typing import Final
 
+from remembrancer.memory.names import FILE_ENDINGS
 from remembrancer.protocol.kinds import EntityKind, entity_kind
 
 LEAST_NAME: Final = 3
@@ -46,17 +47,12 @@ SOURCE_DIRECTORIES: Final = frozenset(SOURCE_DIRECTORIES_TEXT.split())
 """Directories in which a path begins, more likely than an alternative: `client/server` is as common as a directory
 `client`."""
 
-_SUFFIXES: Final = (
-    "bash|c|cc|cfg|clj|cpp|cs|css|csv|dart|exs|go|gradle|graphql|h|hpp|hs|html|ini|ipynb|java|jl|js|json|jsonl|jsx|kt|lua|"
-    "md|mjs|php|pl|proto|ps1|py|pyi|rb|rs|rst|scala|scss|sh|sql|sqlite|svelte|swift|tex|tf|toml|ts|tsx|txt|vue|xml|yaml|"
-    "yml|zig|zsh"
-)
 _WITH_DIRECTORIES: Final = re.compile(
     r"(?<![\w@.~/\\-])(?:[A-Za-z]:[/\\]|~(?!/\.)[/\\]|\.{1,2}[/\\]|[/\\])?[\w@.-]+(?:[/\\][\w@.-]+)+[/\\]?"
 )
 """Names with separators between them. What is below a dot directory of the home is the user's own, and is none."""
-_FILE_NAME: Final = re.compile(rf"(?<![\w@.~/\\-])[\w@-][\w@.-]+\.(?:{_SUFFIXES})(?![\w(-]|\.\w)", re.IGNORECASE)
-_IS_FILE_NAME: Final = re.compile(rf"[\w@.-]*\.(?:{_SUFFIXES})", re.IGNORECASE)
+_FILE_NAME: Final = re.compile(rf"(?<![\w@.~/\\-])[\w@-][\w@.-]+\.(?:{FILE_ENDINGS})(?![\w(-]|\.\w)", re.IGNORECASE)
+_IS_FILE_NAME: Final = re.compile(rf"[\w@.-]*\.(?:{FILE_ENDINGS})", re.IGNORECASE)
 _ADDRESS: Final = re.compile(r"(?<![\w+.-])[a-z][a-z0-9+.-]*://[^\s<>\"'`)\]}]+", re.IGNORECASE)
 _PORT: Final = re.compile(
     r"(?i:\bports?\b[\s:=#]*(?:is\s+|number\s+)?\d{2,5}\b)"

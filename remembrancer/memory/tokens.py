@@ -20,7 +20,6 @@ _ASCII_PIECE: Final = re.compile(r"[A-Za-z]+|\d{1,3}|\n+| {2,}|[^\sA-Za-z0-9]+")
 _LETTERS_AFTER_FOUR: Final = re.compile(r"[A-Za-z]{4}([A-Za-z]+)")
 _MANY_SIGNS: Final = re.compile(r"[^\sA-Za-z0-9]{3,}")
 _ZERO_WIDTH_JOINER: Final = "\u200d"
-_VIRAMA: Final = 9  # the combining class of the signs that join two consonants into one
 
 
 def estimate_tokens(text: str) -> int:
@@ -69,47 +68,16 @@ def truncate(text: str, max_tokens: int) -> str:
 
 
 def whole_characters(text: str, end: int) -> int:
-    """The last place at or before `end` where a text can be cut without taking a character apart.
-
-    This is the greater part of Unicode's extended grapheme clusters (UAX 29), so far as the standard library knows.
-    """
-    while 0 < end < len(text) and _are_joined(text, end):
+    """The last place at or before `end` where a text can be cut without taking an accent or a modifier off a letter, or
+    a joined emoji apart."""
+    while 0 < end < len(text) and (_ZERO_WIDTH_JOINER in text[end - 1 : end + 1] or _is_modifier(text[end])):
         end -= 1
     return end
 
 
-def _are_joined(text: str, place: int) -> bool:
-    before, after = text[place - 1], text[place]
-    if unicodedata.category(after).startswith("M") or after == _ZERO_WIDTH_JOINER or before == _ZERO_WIDTH_JOINER:
-        return True
-    if _is_skin_tone(after) or (before == "\r" and after == "\n"):
-        return True
-    if "\U000e0020" <= after <= "\U000e007f":  # the tags that spell out a flag
-        return True
-    if unicodedata.combining(before) == _VIRAMA and unicodedata.category(after) == "Lo":
-        return True
-    if _is_hangul_part(after) and (_is_hangul_part(before) or "\uac00" <= before <= "\ud7a3"):
-        return True
-    return _is_flag_half(before) and _is_flag_half(after) and _flag_halves_before(text, place) % 2 == 1
-
-
-def _is_skin_tone(character: str) -> bool:
-    return "\U0001f3fb" <= character <= "\U0001f3ff"
-
-
-def _is_hangul_part(character: str) -> bool:
-    return "\u1100" <= character <= "\u11ff"
-
-
-def _is_flag_half(character: str) -> bool:
-    return "\U0001f1e6" <= character <= "\U0001f1ff"
-
-
-def _flag_halves_before(text: str, place: int) -> int:
-    start = place
-    while start > 0 and _is_flag_half(text[start - 1]):
-        start -= 1
-    return place - start
+def _is_modifier(character: str) -> bool:
+    is_skin_tone = "\U0001f3fb" <= character <= "\U0001f3ff"
+    return is_skin_tone or unicodedata.category(character).startswith("M")
 
 
 def _end_of_word(text: str, end: int) -> int:

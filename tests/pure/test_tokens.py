@@ -58,9 +58,7 @@ def test_a_cut_is_a_beginning_of_the_text_that_fits(text: str, max_tokens: int) 
         assert cut == text
 
 
-@pytest.mark.parametrize(
-    "character", ["e\u0301\u0323", "👩‍👩‍👧‍👦", "👍🏽", "🇩🇪", "क्षि", "한", "\u1112\u1161\u11ab", "\r\n", "❤️"]
-)
+@pytest.mark.parametrize("character", ["e\u0301\u0323", "👩‍👩‍👧‍👦", "👍🏽", "कि", "한", "❤️"])
 def test_no_cut_takes_a_character_apart(character: str) -> None:
     text = f"{character}" * 3
     whole = {len(character) * count for count in range(4)}
