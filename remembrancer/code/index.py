@@ -31,7 +31,7 @@ from remembrancer.memory.names import name_key
 from remembrancer.protocol.files import ListedFile
 from remembrancer.protocol.paths import delete_database
 
-VERSION: Final = 8
+VERSION: Final = 9
 """The version of the tables, and of cutting and counting. An index of another version is rebuilt."""
 MOST_ALIKE: Final = 8
 """This many segments of similar size are merged into one, which is about that many times as large. So there are few

@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 
 from remembrancer.code.languages import DATA, PROSE, language_of
 from remembrancer.code.segments import own_name
-from remembrancer.code.words import stem, terms_in
+from remembrancer.code.words import terms_in
+from remembrancer.memory.wording import stem
 
 K1: Final = 1.6
 B: Final = 0.5

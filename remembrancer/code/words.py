@@ -8,6 +8,8 @@ from functools import lru_cache
 from itertools import chain
 from typing import Final
 
+from remembrancer.memory.wording import stem
+
 LONGEST: Final = 64
 """Characters of a word that is kept: a longer one is data."""
 _WORD: Final = re.compile(r"\w+")
@@ -16,32 +18,6 @@ _ASCII_WORDS: Final = "".join(each if each.isalnum() or each == "_" else " " for
 _PART: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+|[^\W\d_A-Za-z]+")
 _WIDE: Final = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]{2,}")
 _NAME: Final = re.compile(r"[A-Za-z_$][\w$]*(?:(?:\.|::|->|#)[A-Za-z_$][\w$]*)*")
-_ENDINGS: Final = (
-    *("izations", "ization", "isation", "ifications", "ification", "ations", "ation", "izing", "izers", "izer", "ized"),
-    *("izes", "ize", "ators", "ator", "ating", "ated", "ates", "ate", "ments", "ment", "ness", "ingly", "ings", "ing"),
-    *("ions", "ion", "ables", "able", "ibles", "ible", "ively", "ives", "ive", "encies", "ency", "ences", "ence"),
-    *("ances", "ance", "ents", "ent", "ers", "er", "ors", "or", "edly", "ed", "ally", "als", "al", "ly", "ies", "es"),
-    *("s", "e", "y"),
-)
-_BY_LAST: Final = {last: tuple(e for e in _ENDINGS if e[-1] == last) for last in {e[-1] for e in _ENDINGS}}
-SHORTEST_STEM: Final = 4
-
-
-@lru_cache(maxsize=200_000)
-def stem(part: str) -> str:
-    """A word of small letters without its ending, so that "validates" and "validation" meet.
-
-    An ending goes where `SHORTEST_STEM` letters are left; of a plural also where three are.
-    """
-    for ending in _BY_LAST.get(part[-1:], ()):
-        if len(part) - len(ending) >= SHORTEST_STEM and part.endswith(ending):
-            stemmed = part[: -len(ending)]
-            if len(stemmed) > SHORTEST_STEM and stemmed[-1] == stemmed[-2] and stemmed[-1] not in "ls":
-                return stemmed[:-1]
-            return stemmed
-    if len(part) > 3 and part[-1] == "s" and part[-2] not in "su":
-        return part[:-1]
-    return part
 
 
 @lru_cache(maxsize=200_000)

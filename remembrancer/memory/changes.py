@@ -1,7 +1,7 @@
 """The rules of a change: a patch of a memory's fields, and the memory that it makes. Pure.
 
-An update, tags, a text that is stored again, a run and what takes it back, a return to an earlier version: each is a
-patch, and `patched` applies it. A change that is refused is refused here, before anything is written.
+Updates, tags, a text that is stored again, the edits of a run and their undoing, and the return to an earlier version
+are patches, and `patched` applies them. A change is refused here, before anything is written.
 """
 
 from __future__ import annotations
@@ -34,22 +34,22 @@ BREADTH: Final[dict[Scope, int]] = {"session": 0, "project": 1, "user": 2}
 
 
 def unknown_memory(memory_id: str) -> NotFound:
-    """The error for an id that names nothing which the caller may see: one text, whatever the reason is."""
+    """The error for an id that names no memory the caller may see. Its text does not tell whether there is one."""
     return NotFound(f"there is no memory with the id {memory_id}", field="memory_id")
 
 
 def is_visible(scope: Scope, owner: str, session_id: str | None) -> bool:
-    """True if a session may see a memory of `owner`'s (None: everybody's are seen)."""
+    """True if a session may see a memory of the session `owner`; without a session, every memory may be seen."""
     return session_id is None or scope != "session" or owner == session_id
 
 
 def is_version_visible(
     version: MemoryVersion, now: Scope, source_project: str | None, session_id: str | None, project_id: str | None
 ) -> bool:
-    """True if a session of a project may see what a memory was in one of its versions; the memory it may see as it is.
+    """True if a session of a project, which may see a memory as it is `now`, may see this version of it.
 
-    A memory's drafts are not given away with it: what it was in its session is that session's, and of what is the
-    user's (`now`) what it was in a project is that project's, where it came from. For no session (None) all are seen.
+    The drafts of a memory are not shared with it: a version from a session is visible to that session only, and a
+    version from a project only to that project once the memory is the user's. Without a session, all are visible.
     """
     if session_id is not None and now == "user" and version.scope != "user" and project_id != source_project:
         return False
@@ -57,7 +57,7 @@ def is_version_visible(
 
 
 def differences(before: MemoryVersion, after: MemoryVersion) -> tuple[str, ...]:
-    """The fields in which two versions differ. `status` is also forgotten or not."""
+    """The fields in which two versions differ. A memory that is forgotten, or no longer, differs in its `status`."""
 
     def value_of(version: MemoryVersion, name: str) -> Any:
         match name:
@@ -89,7 +89,7 @@ class Patch:
 
 
 def patched(before: MemoryVersion, patch: Patch) -> MemoryVersion:
-    """A memory after a patch. A kind sets its type, and nothing stands any more for a memory whose text is another one.
+    """A memory after a patch. A new kind sets the type, and a memory with a new text is active.
 
     Raises `InvalidInput` for a passage that is not in the text exactly once, and for an object that is too large.
     """
@@ -113,7 +113,7 @@ def patched(before: MemoryVersion, patch: Patch) -> MemoryVersion:
 def patch_of(change: UpdateMemory) -> Patch:
     """The patch that an update asks for, apart from its links."""
     given = {each: value for each in FIELDS if (value := getattr(change, each.name, None)) is not None}
-    empty = {each.name for each, value in given.items() if value == ""}
+    empty = {each.name for each, value in given.items() if value == "" and each.is_clearable}
     values = dict.fromkeys((*change.cleared, *empty)) | {
         each.name: value for each, value in given.items() if each.sort != "object" and each.name not in empty
     }
@@ -167,7 +167,7 @@ def revised(before: MemoryVersion, edit: ReviseMemory) -> MemoryVersion:
 
 
 def unrevised(now: MemoryVersion, old: MemoryVersion) -> MemoryVersion:
-    """A memory with everything that a run may change as it was before."""
+    """A memory with all fields that a run may change as they were before."""
     values = {each.name: getattr(old, each.name) for each in FIELDS if each.by_run}
     return patched(now, Patch(values | {"kind": kind_of(old)}))
 
@@ -181,11 +181,12 @@ def reverted(before: MemoryVersion, old: MemoryVersion) -> MemoryVersion:
 
 
 SAME_EVENT_S: Final = 86_400.0
-"""Within so long, the same words about an event are about the same event."""
+"""Two memories of an event with the same words are about one event if they are no further apart."""
 
 
 def says_the_same(known: MemoryVersion, created_at: float, again: StoreMemory, now: float) -> bool:
-    """True if a memory of the same text and scope is the one that `again` states: true still, and of the same time."""
+    """True if `again` states a memory of the same text and scope once more: the memory is still valid, and of the same
+    time."""
     if known.forgotten or (known.valid_until is not None and known.valid_until <= now):
         return False
     for before, after in ((known.valid_from, again.valid_from), (known.valid_until, again.valid_until)):
@@ -200,7 +201,7 @@ def says_the_same(known: MemoryVersion, created_at: float, again: StoreMemory, n
 
 
 def joined(known: MemoryVersion, again: StoreMemory) -> MemoryVersion:
-    """A memory after its very text was stored once more: with what was said of it then and now."""
+    """A memory after the same text was stored again: its fields joined with the new ones."""
     values = {
         each.name: each.join(getattr(known, each.name), getattr(again, each.name)) for each in FIELDS if each.join
     }
@@ -210,12 +211,12 @@ def joined(known: MemoryVersion, again: StoreMemory) -> MemoryVersion:
 
 
 INVALIDATED: Final = "invalidated"
-"""The reason where none is given."""
+"""The default reason."""
 
 
 def invalidated(before: MemoryVersion, reason: str | None, at: float) -> MemoryVersion:
-    """A memory that is no longer true from `at` on. What has ended already, or has yet to begin, does not become true
-    by it."""
+    """A memory that is no longer valid from `at` on. A validity that has ended already, or has yet to begin, is not
+    extended."""
     ends = at if before.valid_from is None else max(at, before.valid_from)
     if before.valid_until is not None:
         ends = min(ends, before.valid_until)
@@ -225,7 +226,7 @@ def invalidated(before: MemoryVersion, reason: str | None, at: float) -> MemoryV
 
 
 def kind_of(snapshot: MemoryVersion) -> Kind:
-    """The kind of a memory; in history from before there were kinds it follows from the type."""
+    """The kind of a memory; in old history, which has no kinds, it follows from the type."""
     return snapshot.kind or kind_of_type(snapshot.type)
 
 
@@ -320,7 +321,7 @@ def _name_of(item: str | EntityRef) -> str:
 
 
 def with_subjects(entities: tuple[EntityRef, ...]) -> tuple[EntityRef, ...]:
-    """The entities of a memory, with those that a relationship starts from and that are not among them yet."""
+    """The entities of a memory, with the missing subjects of their relationships."""
     named = {name_key(entity.name) for entity in entities}
     missing = (entity.subject for entity in entities if entity.subject and name_key(entity.subject) not in named)
     return (*entities, *(EntityRef(name, "concept", MENTIONED_WITH) for name in dict.fromkeys(missing)))

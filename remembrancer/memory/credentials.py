@@ -1,4 +1,4 @@
-"""Credentials in text: what looks like one, refused where somebody stores it, blotted out where nobody chose to.
+"""Credentials in text: found by their shapes, refused when somebody stores them, masked in text that nobody chose.
 
 The shapes are our own and gitleaks' (`credential_rules.txt`), matched by RE2 in linear time. A value behind a label
 (`password: …`) is judged by itself as well, since prose has such words too.
@@ -31,26 +31,26 @@ NOT_LOOKED_AT: Final = frozenset(
         *("remove", "remove_tags", "remove_entities", "add_links", "remove_links", "root", "mode", "ignore", "places"),
     }
 )
-"""The arguments that are no text of the caller's, or text to be taken away: a secret that was stored once must be
+"""The arguments that hold no text of the caller's, or text to be removed: a secret that was stored once must be
 removable."""
 ARGUMENTS: Final = {"add_tags": "tags.add", "add_entities": "related_entities.add"}
-"""Fields of a change that have another name among the arguments."""
+"""The names of arguments, where they differ from those of the change's fields."""
 MAY_BE_ALLOWED: Final[dict[type, str]] = {
     **dict.fromkeys((StoreMemory, UpdateMemory), "pass allow_secrets: true"),
     ImportMemory: "say --allow-secrets",
 }
-"""Changes whose tool or command stores a credential on request, with the words for how to ask."""
+"""The changes that store a credential on request, each with the advice how to ask for it."""
 LEAST_DIFFERENT: Final = 6
-"""A long value with fewer different characters is a placeholder: a random one of 20 has more."""
+"""A long value with fewer different characters is a placeholder: a random value of 20 characters has more."""
 
 _UNSEEN: Final = dict.fromkeys(map(ord, "\u00ad\u200b\u200c\u200d\u200e\u200f\u2060\u2061\u2062\u2063\u2064\ufeff"))
-"""Characters of no width: a token with one of them in it is the same token to who copies it."""
+"""Characters of no width: a token is the same with one of them in it."""
 _KEY_BLOCK: Final = "private key"
 _END_OF_KEY: Final = re.compile(r"-----END [A-Za-z0-9 ]{1,140}-----")
 
 
 class Credential(NamedTuple):
-    """A text that seems to be a credential: its sort, and where in the text its secret part begins and ends."""
+    """A text that seems to be a credential: its sort, and the place of its secret part."""
 
     sort: str
     start: int
@@ -79,7 +79,7 @@ class Rule:
         return re2.compile("|".join(f"(?:{each})" for each in self.allowed), _OPTIONS) if self.allowed else None
 
     def find(self, text: str) -> Iterator[Credential]:
-        """The finds of this rule in a text without half characters."""
+        """The matches of this rule in a text without lone surrogates."""
         for match in self.pattern.finditer(text):
             group = match.re.groupindex["value"] if self.check else _secret_group(match)
             if CHECKS[self.check](match) if self.check else self._is_secret(match.group(group)):
@@ -101,7 +101,7 @@ _OPTIONS.log_errors = False
 
 @cache
 def _rules() -> tuple[list[Rule], Any]:
-    """The rules of `credential_rules.txt`, and a pattern of what is no secret, whatever rule finds it."""
+    """The rules of `credential_rules.txt`, and a pattern of values that are no secret, whichever rule matches."""
     rules: list[Rule] = []
     parts: dict[str, str] = {}
     never: list[str] = []
@@ -138,13 +138,13 @@ def _by_keyword() -> tuple[Callable[[str], list[int]], list[list[Rule]], list[Ru
 
 
 def find_credential(text: str) -> str | None:
-    """The sort of the first credential that a text seems to hold, None when it seems to hold none."""
+    """The sort of the first credential that a text seems to hold, or None."""
     found = next(credentials_in(text), None)
     return None if found is None else found.sort
 
 
 def credentials_in(text: str) -> Iterator[Credential]:
-    """The credentials that a text seems to have, by sort; one place may be of several sorts. Of a key block, its first
+    """The credentials that a text seems to hold. One place may be of several sorts. A key block is found by its first
     line."""
     plain = text.translate(_UNSEEN) if not text.isascii() else text
     if len(plain) != len(text):
@@ -152,7 +152,7 @@ def credentials_in(text: str) -> Iterator[Credential]:
         for each in credentials_in(plain):
             yield Credential(each.sort, places[each.start], places[each.end - 1] + 1)
         return
-    text = text if text.isascii() else text.encode("utf-8", "replace").decode()  # half characters: RE2 takes none
+    text = text if text.isascii() else text.encode("utf-8", "replace").decode()  # lone surrogates, which RE2 refuses
     keywords_in, by_keyword, always = _by_keyword()
     found = (each for place in keywords_in(text.lower()) for each in by_keyword[place])
     for rule in dict.fromkeys((*found, *always)):
@@ -180,20 +180,20 @@ _PLACEHOLDER: Final = re.compile(
     r"|change[-_]?(?:me|it)|example|redacted|hidden|masked|todo|tbd|n/?a",
     re.IGNORECASE,
 )
-"""The text in examples in place of a secret."""
+"""A placeholder for a secret."""
 _EXAMPLE: Final = re.compile(r"EXAMPLE|example(?:$|[-_])|(?i:your[-_](?:\w+[-_])*(?:key|token|secret|password))")
 _PATH: Final = re.compile(r"[/~\\]|\.{1,2}[/\\]|[A-Za-z]:[/\\]")
-"""The beginning of a path, which is not a value."""
+"""The beginning of a path, which is no secret."""
 _PARTS: Final = re.compile(r"[-_. ]")
 _READABLE: Final = re.compile(r"(?:\d{0,4}[A-Za-z]{0,15}\d{0,4}(?:[^A-Za-z0-9]|$))+")
-"""Text that a person reads: words, each with a number before and behind it or none, and something between them."""
+"""Readable text: words, perhaps with a number before or behind them, and separators."""
 _TECHNICAL: Final = re.compile(
     r"(?:sha-?\d+|md5|argon2\w{0,2}|oauth-?\d?|base(?:32|64)|utf-?(?:8|16)|v?\d+(?:\.\w+)*|k8s|s3|ipv[46]|pbkdf2|h?mac"
     r"|aes-?\d*|rsa-?\d*|ed25519|x509|[2m]fa|t?otp|[hre]s\d{3}|bcrypt\d*|scrypt|str|string|bytes|int|bool|none|null"
     r"|true|false|optional|required|varchar|text)(?:[^A-Za-z0-9].*)?",
     re.IGNORECASE,
 )
-"""Names of methods and types, which stand where a value could."""
+"""Names of methods and types, which can stand in the place of a value."""
 _CODE: Final = re.compile(r"!\w+$|[A-Za-z_][\w.]*\(|\w+(?:\.[A-Za-z_]\w*)+$|[\w.]+\[|.*(?:->|=>|&&|\|\|)")
 _CAMEL_CASE: Final = re.compile(r"[A-Z]?\d{0,2}(?:[A-Z][a-z]{3,}){2,}\d{0,2}")
 _UUID: Final = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
@@ -205,7 +205,7 @@ _ENDS: Final = ".,:;!?)]}>。、，：；！？」』）"
 
 
 def _is_reference(value: str) -> bool:
-    """True if a value says where or what a secret is, and is none: a placeholder, a path, code, an identifier."""
+    """True if a value refers to a secret, and is none: a placeholder, a path, code, an identifier."""
     return bool(
         value.startswith(("<", "{", "[", "(", "${", "$("))
         or _PLACEHOLDER.fullmatch(value)
@@ -220,7 +220,7 @@ def _is_reference(value: str) -> bool:
 
 
 def _is_password(match: Any) -> bool:
-    """True if the value behind a word for a password is one: a word of a sentence is not."""
+    """True if the value behind a word for a password is a password, and no word of a sentence."""
     value = match.group("value")
     bare = value.rstrip(_ENDS)
     behind = match.string[match.end() : match.end() + 1]
@@ -230,7 +230,7 @@ def _is_password(match: Any) -> bool:
 
 
 def _looks_chosen(value: str) -> bool:
-    """True if somebody chose it for a password: it is no word, and no words with something between them."""
+    """True if a value looks like a chosen password: neither a word nor several words with separators."""
     bare = value.rstrip(_ENDS)
     if sum(word.isalpha() for word in _PARTS.split(bare)) >= 3 and re.fullmatch(r"[A-Za-z0-9_. -]+", bare):
         return False  # ask-kim-for-the-wifi-2024
@@ -241,20 +241,20 @@ def _looks_chosen(value: str) -> bool:
 
 
 def _is_set_password(match: Any) -> bool:
-    """The same for a variable that is set: there, letters alone are a value as well."""
+    """The same for a variable that is assigned, where a value may be of letters only."""
     value = match.group("value")
     return _is_password(match) or (value.isalpha() and len(value) >= 6 and not _is_reference(value))
 
 
 def _is_password_of_a_file(match: Any) -> bool:
-    """The same for one of an element, an attribute, an option or a URL, where something else may follow at once."""
+    """The same for an element, an attribute, an option or a URL, where other text may follow without a blank."""
     value = match.group("value").partition("&")[0]
     has_digit = any(map(str.isdigit, value))
     return has_digit and len(value) >= 5 and any(map(str.isalpha, value)) and not _is_reference(value)
 
 
 def _is_token(match: Any) -> bool:
-    """True if what is assigned to a secret, a token or a key is a value, and nothing that a person reads."""
+    """True if the value assigned to a secret, a token or a key is random, and not readable text."""
     value = match.group("value").rstrip(".:!?,;")
     behind = match.string[match.end() : match.end() + 1]
     if behind in tuple("([{<") or _is_reference(value) or _DIGEST.fullmatch(value) or _NUMERIC.fullmatch(value):
@@ -284,11 +284,11 @@ _WORDS_OF_IDS: Final = re.compile(
     r"(?i)(?:^|[_-])(?:sha\d*|md5|git|commit|rev|digest|etag|layer|image|build|cache|pk|price|cus|sub|evt|pi|seti|req|msg|trace|span"
     r"|checksum|hash|public|pub|phc)[_-]"
 )
-"""The words before an identifier that everybody may know."""
+"""Words before an identifier that is public."""
 
 
 def _is_vendor_token(match: Any) -> bool:
-    """True if what stands behind a vendor's sign is random, and as long as identifiers are not."""
+    """True if the value behind a vendor's prefix is random, and longer than an identifier."""
     value, sign = match.group("value"), match.group("sign")
     if _WORDS_OF_IDS.search(sign) or len(value) < 32 or sum(map(str.isdigit, value)) < 2 or _entropy(value) < 3.0:
         return False
@@ -299,11 +299,11 @@ def _is_vendor_token(match: Any) -> bool:
 
 
 _PUBLIC_NAME: Final = re.compile(r"PUBLIC|PUB_|CACHE|PARTITION|SORT_|PRIMARY|FOREIGN|DEDUP|IDEMPOTEN|KEY_ID|CHECKSUM")
-"""A name whose value is no secret, although it is called a key."""
+"""Names of keys whose values are no secrets."""
 
 
 def _is_set_key(match: Any) -> bool:
-    """True if what is assigned to a name such as `RAILS_MASTER_KEY` is a key: there, a digest is one as well."""
+    """True if the value assigned to a name such as `RAILS_MASTER_KEY` is a key. A digest counts as one."""
     value = match.group("value").rstrip("=")
     if _PUBLIC_NAME.search(match.group("name")) or len(set(value)) < LEAST_DIFFERENT:
         return False
@@ -321,7 +321,7 @@ def _is_login_in_base64(match: Any) -> bool:
 
 
 def _is_key_in_base64(match: Any) -> bool:
-    """True if a PEM file in Base64 is that of a private key."""
+    """True if a PEM file in Base64 holds a private key."""
     value = match.group("value")[:64]
     return b"PRIVATE" in base64.b64decode(value[: len(value) // 4 * 4])
 
@@ -331,12 +331,12 @@ _OF_PASSWORDS: Final = re.compile(
     r"|prompt|page|column|strength|auth|login|vault|check|length|encod|scheme|format|input|dialog|manager)",
     re.IGNORECASE,
 )
-"""The words behind one for a password where something else is meant."""
+"""Words that change the meaning of a word for a password before them."""
 _VERSION: Final = re.compile(r"(?i)v?\d[\w.+-]*|[a-z]+[-_ ]?v?\d+\.[\d.]+\w*")
 
 
 def _is_said_password(value: str) -> bool:
-    """True if a value that a sentence gives for a password is one: no word, no version, no name of a method."""
+    """True if a value that a sentence calls a password is one: no word, no version, no name of a method."""
     letters, digits = sum(map(str.isalpha, value)), sum(map(str.isdigit, value))
     if len(value) < 6 or letters < 3 or not digits or _VERSION.fullmatch(value) or value[0] in "-/.~$<{[":
         return False
@@ -344,7 +344,7 @@ def _is_said_password(value: str) -> bool:
 
 
 def _is_said(match: Any) -> bool:
-    """True if the value that a sentence has before or behind a word for a password (`label`) is one."""
+    """True if the value before or behind a word for a password (`label`) in a sentence is one."""
     text, (start, end) = match.string, match.span(match.re.groupindex["label"])
     around = text[max(0, start - 1) : start] + text[end : end + 1]
     if _OF_PASSWORDS.match(text, end) or any(each.isascii() and each.isalpha() and each != "s" for each in around):
@@ -381,15 +381,15 @@ CHECKS: Final[dict[str, Callable[[Any], bool]]] = {
     "token": _is_token,
     "vendor_token": _is_vendor_token,
 }
-"""The kinds of secret, by the name that a rule has for each."""
+"""The checks, by the names that rules give them."""
 
 
-# --- what is done about them ---
+# --- masking and refusing ---
 
 
 def masked(text: str) -> str:
-    """The text with every credential in it replaced by its sort, and as many lines as before. A key block goes to its
-    end, or to the text's."""
+    """The text with every credential replaced by its sort, and as many lines as before. A key block is masked up to
+    its end line, or to the end of the text."""
     spans = []
     for found in credentials_in(text):
         end = found.end
@@ -406,7 +406,7 @@ def masked(text: str) -> str:
 
 
 def masked_value(value: Any) -> Any:
-    """The same for every text in a value. A member's name stands before its text, since it may say what that is."""
+    """The same for every text in a value. The name of a member is read with its text, since it may be a label."""
     match value:
         case str():
             return masked(value)
@@ -427,10 +427,10 @@ def _masked_member(name: str, value: Any) -> Any:
 
 
 def refuse_credentials(change: Change, texts: Sequence[tuple[str, str]]) -> None:
-    """Refuse a change whose texts (`texts_of`) seem to hold a credential. All are looked at together first.
+    """Refuse a change whose texts (`texts_of`) seem to hold a credential.
 
     Raises:
-        InvalidInput: one does; the message says where and of what sort, and what to do.
+        InvalidInput: the message names the field and the sort, and gives advice.
     """
     split = _split_credential(texts)
     if split is None and find_credential("\n".join(text for _, text in texts)) is None:
@@ -455,15 +455,15 @@ _IT_IS: Final = re.compile(
 
 
 def _split_credential(texts: Sequence[tuple[str, str]]) -> tuple[str, str] | None:
-    """The field with the value, and its sort, where one field says what another, which is a value alone, is. A file's
-    name is no value."""
+    """A field that is a value alone, for which another field is the label of a credential; and the sort of that. The
+    path of a note is no value."""
     short = [(field, text.strip()) for field, text in texts if len(text) <= LONGEST_LABEL][:MOST_FIELDS]
     for field, text in short:
         value = _IT_IS.fullmatch(text) if field != "path" else None
         if value is None:
             continue
         labelled = [f"{label.rstrip('.:')}: {value[1]}" for other, label in short if other != field]
-        if find_credential("\n".join(labelled)) is not None:  # most often none has one: all are looked at together
+        if find_credential("\n".join(labelled)) is not None:  # all at once, since most often there is none
             for sort in map(find_credential, labelled):
                 if sort is not None:
                     return field, sort
@@ -471,7 +471,7 @@ def _split_credential(texts: Sequence[tuple[str, str]]) -> tuple[str, str] | Non
 
 
 def texts_of(change: Change) -> Iterator[tuple[str, str]]:
-    """Every text of a change that is kept, with the field that it belongs to."""
+    """The texts of a change that would be stored, each with its field."""
     if isinstance(change, ImportMemory):
         for recorded in (change.memory, *(entry.record for entry in change.memory.history)):
             for name in RecordedFields.__struct_fields__:
@@ -484,7 +484,7 @@ def texts_of(change: Change) -> Iterator[tuple[str, str]]:
 
 
 def _texts(value: Any, field: str) -> Iterator[tuple[str, str]]:
-    """The texts in a value. In metadata a name stands before its text, since it may say what the text is."""
+    """The texts in a value. In metadata a name is read with its text, since it may be a label."""
     match value:
         case str():
             yield field, value
@@ -501,6 +501,6 @@ def _texts(value: Any, field: str) -> Iterator[tuple[str, str]]:
             for name, each in value.items():
                 if isinstance(each, str):
                     yield field, f"{name}: {each}"
-                elif each is not None:  # which takes the name away
+                elif each is not None:  # which removes the name
                     yield field, name
                     yield from _texts(each, field)

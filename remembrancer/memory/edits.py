@@ -1,7 +1,7 @@
-"""The edits that an operation comes to, and the questions about a file of records that decide which they are.
+"""The edits of a space that rules yield, and the questions that rules ask about it.
 
-Rules yield edits and ask a `Reader`; a backend applies the edits and answers the questions. Everything is said by the
-ids of memories: no edit knows a table, a row number or a clock.
+A backend applies the edits and answers as a `Reader`. Memories are named by their ids: no edit knows a table, a row
+number or a clock.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from remembrancer.protocol.writes import HistoryEntry, MemoryVersion, PortableMe
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """A memory as it stands in a file, without its history and its links."""
+    """A memory as it is in a space, without its history and its links."""
 
     id: str
     version: int
@@ -44,8 +44,8 @@ class Memory:
 
 @dataclass(frozen=True, slots=True)
 class SessionDeeds:
-    """The work of a session that has ended, as its turns and tool calls tell it. `files`: those that its tools were
-    given, the most used first."""
+    """The work of a session that has ended, by its turns and tool calls. `files` are those that its tools were given,
+    the most used first."""
 
     ended_at: float
     prompts: int = 0
@@ -53,18 +53,18 @@ class SessionDeeds:
     files: tuple[str, ...] = ()
 
 
-# --- Rows: what a file keeps beside its memories. Each kind of row is told apart by its first field, but for the logs.
+# --- Rows that a space keeps beside its memories. A row's first field is its key; rows of logs have none.
 
 
 class Erased(msgspec.Struct, frozen=True):
-    """A memory of that id was deleted for good: nothing makes it again."""
+    """A memory was deleted for good: its id is not stored again."""
 
     memory_id: str
     erased_at: float
 
 
 class Proposed(msgspec.Struct, frozen=True):
-    """A project's memory is proposed to go to the user, or somebody has refused that. It goes with its memory."""
+    """A proposal to give a project's memory to the user, or its refusal. It is deleted with its memory."""
 
     memory_id: str
     reason: str
@@ -74,7 +74,7 @@ class Proposed(msgspec.Struct, frozen=True):
 
 
 class PatternRow(msgspec.Struct, frozen=True):
-    """In the user's file: the projects in which a memory was observed, and how often."""
+    """In the user's space: the projects in which a memory was observed, and how often."""
 
     memory_id: str
     source_projects: tuple[str, ...]
@@ -84,7 +84,7 @@ class PatternRow(msgspec.Struct, frozen=True):
 
 
 class Run(msgspec.Struct, frozen=True):
-    """A run of the consolidator, of which parts were carried out here."""
+    """A run of the consolidator, of which parts were applied here."""
 
     run_id: str
     kind: str
@@ -105,7 +105,7 @@ class ConsolidationRow(msgspec.Struct, frozen=True):
 
 
 class Move(msgspec.Struct, frozen=True):
-    """A memory is on its way to another file. `operation` is encoded as MessagePack."""
+    """A memory is on its way to another space. `operation` is encoded as MessagePack."""
 
     operation_id: str
     operation: bytes
@@ -188,14 +188,15 @@ class Observed(msgspec.Struct, frozen=True, tag=True, tag_field="did"):
 
 
 class Left(msgspec.Struct, frozen=True, tag=True, tag_field="did"):
-    """The memory went to the user when the session of the run ended. That stays so when the run is undone."""
+    """The memory went to the user when the session of the run ended, and stays there when the run is undone."""
 
 
 Deed = Added | Revised | Linked | Observed | Left
 
 
 class RunChange(msgspec.Struct, frozen=True):
-    """An entry of the log from which a run is undone: what it did to a memory."""
+    """A deed of a run, in the log by which it is undone: the history knows neither links, nor observations, nor
+    accesses."""
 
     run_id: str
     memory_id: str
@@ -234,7 +235,7 @@ R = TypeVar("R", bound=Row)
 class Insert(msgspec.Struct, frozen=True):
     """Insert a memory with its history. `at` is when its edges to entities are made.
 
-    One that `comes_whole` from elsewhere has links, and others may have links to it: each waits for its other end.
+    A memory that `comes_whole` from elsewhere has links, and others may link to it: links wait for both ends.
     """
 
     memory: PortableMemory
@@ -243,10 +244,10 @@ class Insert(msgspec.Struct, frozen=True):
 
 
 class Revise(msgspec.Struct, frozen=True):
-    """Make the last entry of a memory's history (`entry`) what it is now. `fields` are those that differ from before.
+    """Add a version (`entry`) to a memory. `fields` are those that differ from before.
 
-    `chain` is its promotion chain from now on, if that is another one. What was derived from a content that is another
-    one now (passages, near-duplicates, names that were found) goes.
+    `chain` is the new promotion chain, if it has changed. With a new content all that was derived from the old one
+    (passages, near-duplicates, found names) is deleted.
     """
 
     before: Memory
@@ -256,21 +257,21 @@ class Revise(msgspec.Struct, frozen=True):
 
 
 class Delete(msgspec.Struct, frozen=True):
-    """Delete a memory with all that hangs on it, but for its history: `with_history` deletes of that what was no
-    session's own."""
+    """Delete a memory with all that depends on it, apart from its history. With `with_history` only the versions stay
+    that were a session's own."""
 
     memory_id: str
     with_history: bool = False
 
 
 class EraseTraces(msgspec.Struct, frozen=True):
-    """Delete what a file says of a memory that is not in it: history, logs, answers, steps of promotion chains."""
+    """Delete all traces of a memory that is not in the space: history, logs, answers, steps of promotion chains."""
 
     memory_id: str
 
 
 class PutLink(msgspec.Struct, frozen=True):
-    """Link two memories, or give their link another strength. Nothing is done if one of them is not here."""
+    """Link two memories, or change the strength of their link. Nothing is done if one of them is not here."""
 
     source: str
     target: str
@@ -288,14 +289,14 @@ class Unlink(msgspec.Struct, frozen=True):
 
 
 class AddAlias(msgspec.Struct, frozen=True):
-    """From now on a memory is found by another id as well."""
+    """Give a memory another id by which it is found as well."""
 
     alias: str
     memory_id: str
 
 
 class CountAccess(msgspec.Struct, frozen=True):
-    """A memory has been accessed so often, the last time then."""
+    """Set the number of accesses of a memory, and the time of the last one."""
 
     memory_id: str
     count: int
@@ -303,27 +304,27 @@ class CountAccess(msgspec.Struct, frozen=True):
 
 
 class NoteUse(msgspec.Struct, frozen=True):
-    """A session has used memories: those that it sees. Of each only the first few sessions are kept."""
+    """Note that a session has used memories, as far as it sees them. For each only the first few sessions are kept."""
 
     memory_ids: tuple[str, ...]
     session_id: str
 
 
 class NoteActive(msgspec.Struct, frozen=True):
-    """A session was active at a time: a new one is registered, and one that has ended goes on."""
+    """Note that a session was active: a new one is registered, and one that has ended is reopened."""
 
     session_id: str
     at: float
 
 
 class Put(msgspec.Struct, frozen=True):
-    """Write a row in place of the one with its key; an entry of a log is added."""
+    """Write a row over the one with its key, or append a row of a log."""
 
     row: Row
 
 
 class Remove(msgspec.Struct, frozen=True):
-    """Remove all rows of a kind in which a field has a value. `field` None: all of them."""
+    """Remove the rows of a kind in which a field has a value; without a `field`, all of them."""
 
     kind: type[Any]
     field: str | None = None
@@ -351,14 +352,14 @@ RowEdit = (
 )
 T = TypeVar("T")
 Edits = Generator[RowEdit, int, T]
-"""Edits in their order: each is applied before the next is asked for, and answered with how many rows it removed."""
+"""Edits in their order. Each is applied before the next is asked for, and answered with the number of removed rows."""
 
 
 class Reader(Protocol):
-    """The questions to a file of records, as it is after the edits so far."""
+    """The questions about a space, as it is after the edits so far."""
 
     def memory(self, memory_id: str) -> Memory | None:
-        """A memory, forgotten or not, by its id or by another one that it is found by."""
+        """A memory, forgotten or not, by its id or an alias."""
 
     def history(self, memory_id: str) -> tuple[HistoryEntry, ...]:
         """All versions of a memory, the first one first."""
@@ -367,23 +368,23 @@ class Reader(Protocol):
         """The links that begin or end at a memory."""
 
     def portable(self, memory_id: str) -> PortableMemory | None:
-        """A memory whole, with all of its versions and links."""
+        """A memory with all of its versions and links."""
 
     def same_content(self, content: str, session_id: str) -> list[tuple[str, str, str]]:
-        """The first five memories with this very content that the session sees and that are not forgotten, the oldest
-        first: id, scope and session."""
+        """Id, scope and session of the five oldest memories with this content that the session sees and that are not
+        forgotten."""
 
     def summed_up_in(self, memory_id: str) -> tuple[str, ...]:
-        """The memories that were derived from a memory and say what it says, or what another one says that it supports.
+        """The memories that were derived from a memory and repeat its text, or the text of one that it supports.
 
-        Forgotten ones do not count, nor does a session's own that stands for what others see.
+        Forgotten memories do not count, nor do a session's own that stand for memories which others see.
         """
 
     def session_record(self, session_id: str) -> Memory | None:
         """The record of a session, forgotten or not."""
 
     def session_deeds(self, session_id: str, root: str) -> SessionDeeds | None:
-        """The work of a session that has ended; None for one that goes on. `root` is the project's path."""
+        """The work of a session that has ended, or None while it goes on. `root` is the project's path."""
 
     def turns(self, session_id: str) -> int:
         """The number of turns of a session that are recorded."""

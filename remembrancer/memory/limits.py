@@ -11,9 +11,9 @@ from remembrancer.protocol.errors import InvalidInput
 from remembrancer.protocol.writes import ShownFields
 
 MAX_ANSWER_BYTES: Final = 1_000_000
-"""Of one answer to a client, so that many at once keep nobody waiting; a single memory is always whole."""
+"""Bytes of one answer to a client, so that many at once keep nobody waiting. A single memory is always whole."""
 LISTED_BYTES: Final = MAX_ANSWER_BYTES * 4 // 5
-"""Of the memories of one page: the rest of an answer is for what stands around them."""
+"""Bytes of the memories of one page; the rest of an answer is for its other fields."""
 MAX_TAGS: Final = 100
 MAX_TAG: Final = 100
 MAX_ENTITIES: Final = 100
@@ -26,7 +26,7 @@ MAX_REASON: Final = 2000
 MAX_TURN: Final = 2**53 - 1
 """The largest whole number that JSON carries exactly."""
 MAX_KEPT_LINKS: Final = 10_000
-"""Of a memory that comes whole: near-duplicates are among its links."""
+"""Links of a memory that is imported: near-duplicates are among them."""
 EARLIEST_S: Final = datetime.min.replace(tzinfo=UTC).timestamp()
 LATEST_S: Final = datetime.max.replace(tzinfo=UTC, microsecond=0).timestamp()
 """The first and the last second that a calendar has, in seconds since the epoch."""
@@ -35,7 +35,7 @@ Shown = TypeVar("Shown", bound=ShownFields)
 
 
 def first_that_fit(memories: Iterable[Shown]) -> tuple[tuple[Shown, ...], bool]:
-    """The first of a list, as many as an answer holds, and one at least; and whether that is not all of them."""
+    """The first memories of a list, as many as fit into an answer, but at least one; and True if others are left."""
     page: list[Shown] = []
     room = LISTED_BYTES
     for memory in memories:
@@ -47,7 +47,7 @@ def first_that_fit(memories: Iterable[Shown]) -> tuple[tuple[Shown, ...], bool]:
 
 
 def moment(seconds: float) -> datetime:
-    """A time (seconds since the epoch) in UTC. One that no calendar has is shown as the nearest that one has."""
+    """A time (seconds since the epoch) in UTC. Times outside the calendar become its first or last second."""
     return datetime.fromtimestamp(min(max(seconds, EARLIEST_S), LATEST_S) if seconds == seconds else 0.0, UTC)
 
 
@@ -65,6 +65,6 @@ def check_length(text: str, *, field: str, longest: int) -> None:
 
 
 def check_time(seconds: float | None, field: str) -> None:
-    """Raises `InvalidInput` for a time that is outside of the calendar: one in milliseconds, say."""
+    """Raises `InvalidInput` for a time outside the calendar, such as one in milliseconds."""
     if seconds is not None and not EARLIEST_S <= seconds <= LATEST_S:
         raise InvalidInput(f"{field} must be a time of the years 1 to 9999 in seconds, not {seconds:g}", field=field)

@@ -1,7 +1,7 @@
-"""The plan of an operation: the edits that it comes to in one file, and its result.
+"""The plan of an operation: its edits in one space, and its result.
 
-Pure: what an operation does depends on the file and the operation alone. There is no clock in it and no setting, so
-that the same operations make the same file anywhere. What is refused is refused before the first edit.
+Pure: a plan depends on the space and the operation alone, and reads neither a clock nor a setting, so that the same
+operations make the same space on every host. An operation is refused before its first edit.
 """
 
 from __future__ import annotations
@@ -82,25 +82,25 @@ SUPERSEDES: Final = "supersedes"
 CONTRADICTS: Final = "contradicts"
 SUPERSEDED: Final = "superseded"
 INVALIDATED: Final = "invalidated"
-"""The history's words for a memory that is no longer valid."""
+"""The names in the history of changes that end a validity."""
 RELATED: Final = "related_to"
-"""The relation without a direction: a link of either memory is one of both."""
+"""The relation without a direction: a link of one memory is a link of the other as well."""
 
 T = TypeVar("T")
 Targets = list[tuple[LinkRef, Memory]]
-"""Links that are asked for, each with the memory that it leads to."""
+"""Requested links, each with its target."""
 
 
 def plan(operation: Operation, known: Reader, member: str | None = None) -> Edits[Result]:
-    """The edits of an operation on a file, each to be applied before the next is asked for; the result comes last.
-    `member` is who asked for it in a shared lane.
+    """The edits of an operation on a space, each to be applied before the next is asked for; the result comes last.
+    In a shared lane, `member` asked for the operation.
 
     Raises:
         InvalidInput, NotFound: the operation is refused; nothing has been yielded.
     """
     change, planner = operation.change, Planner(operation, known, member)
     if type(change) not in RULES:
-        raise InvalidInput(f"a {type(change).__name__} is nothing that records can do")
+        raise InvalidInput(f"a {type(change).__name__} is no change of records")
     result: Result = yield from RULES[type(change)](planner, change)
     if isinstance(change, BY_A_SESSION):
         yield from planner.note_active()
@@ -110,7 +110,7 @@ def plan(operation: Operation, known: Reader, member: str | None = None) -> Edit
 
 
 def carry_out(edits: Edits[T], apply: Callable[[RowEdit], int]) -> T:
-    """Apply edits in their order; the result of the plan that they come from."""
+    """Apply the edits of a plan in their order; the result of the plan."""
     try:
         edit = next(edits)
         while True:
@@ -121,7 +121,7 @@ def carry_out(edits: Edits[T], apply: Callable[[RowEdit], int]) -> T:
 
 
 def used_by(change: Change) -> tuple[str, ...]:
-    """The memories that a change uses: the one that it changes, and those that it links. To hide one is no use."""
+    """The memories that a change uses: the changed one, and those that it links. Hiding a memory does not use it."""
     match change:
         case UpdateMemory():
             return (change.memory_id, *(link.target for link in change.add_links), *(change.related or ()))
@@ -137,14 +137,14 @@ def used_by(change: Change) -> tuple[str, ...]:
 
 
 def _store(planner: Planner, change: StoreMemory) -> Edits[Result]:
-    """Store a memory, in the place of another where it names one; a text that is known becomes the memory that has
-    it."""
+    """Store a memory, which may supersede another. If the text is known already, the memory that has it is joined with
+    the new fields."""
     if planner.row(Erased, change.memory_id):
         raise InvalidInput(f"{change.memory_id} was erased for good: it is not stored again", field="memory_id")
     wanted = [] if change.supersedes is None else [LinkRef(SUPERSEDES, change.supersedes)]
     links = _targets(planner, change.memory_id, wanted, "supersedes")
     _check_may_supersede(change.memory_id, change.scope, links, "supersedes")
-    yield from planner.note_active()  # it may come from another session than the memory's, which is not at work
+    yield from planner.note_active()  # the session of the operation, which need not be the memory's
     same = planner.known.same_content(change.content, planner.operation.session_id)
     known = planner.known_as(change, same)
     if known is None:
@@ -169,9 +169,9 @@ def _store(planner: Planner, change: StoreMemory) -> Edits[Result]:
 
 
 def check_session_limit(operation: Operation, known: Reader, stored: int, limit: int) -> None:
-    """Raises `InvalidInput` if a store would make a memory in a session that has `stored` as many as one may.
+    """Raises `InvalidInput` if a change would store a memory in a session that has `stored` as many as `limit` already.
 
-    The limit is a setting of one machine, and so no part of a plan: it is looked at before.
+    The limit is a setting of one host, and therefore no part of a plan: it is checked before.
     """
     change = operation.change
     if stored < limit or not isinstance(change, StoreMemory):
@@ -184,7 +184,7 @@ def check_session_limit(operation: Operation, known: Reader, stored: int, limit:
 
 
 def _store_again(planner: Planner, change: StoreMemory, known: Memory, others: tuple[str, ...]) -> Edits[StoredResult]:
-    """Join what is said of a text into the memory that has it, which is found by the new id as well."""
+    """Join a text that is stored again into the memory that has it, which is found by the new id as well."""
     revised = yield from planner.revise(known, joined(known.now, change), "stored again")
     yield AddAlias(change.memory_id, known.id)
     yield CountAccess(known.id, known.access_count + 1, planner.at)
@@ -197,10 +197,10 @@ def _store_again(planner: Planner, change: StoreMemory, known: Memory, others: t
 
 
 def _import(planner: Planner, change: ImportMemory) -> Edits[Result]:
-    """Take a memory in as it is. One whose id is here already stays as it is here."""
+    """Import a memory as it is. If its id is here already, nothing changes."""
     memory = change.memory
     if planner.row(Erased, memory.id):
-        raise InvalidInput(f"{memory.id} was erased for good: it is not taken in again", field="id")
+        raise InvalidInput(f"{memory.id} was erased for good: it is not imported again", field="id")
     present = planner.known.memory(memory.id)
     if present is not None and present.id == memory.id:
         return ImportedResult(memory.id, "present")
@@ -223,7 +223,7 @@ def _import(planner: Planner, change: ImportMemory) -> Edits[Result]:
 
 
 def _update(planner: Planner, change: UpdateMemory) -> Edits[UpdatedResult]:
-    """Change what the change names. Links alone make no new version."""
+    """Change the named fields. Links alone make no new version."""
     memory = planner.memory(change.memory_id)
     check_remembered(memory.id, memory.now)
     after = updated(memory.now, change)
@@ -244,7 +244,7 @@ def _update(planner: Planner, change: UpdateMemory) -> Edits[UpdatedResult]:
 
 
 def _tag(planner: Planner, change: TagMemory) -> Edits[TaggedResult]:
-    """Add tags and take tags away."""
+    """Add and remove tags."""
     memory = planner.memory(change.memory_id)
     check_remembered(memory.id, memory.now)
     after = tagged(memory.now, change)
@@ -253,7 +253,7 @@ def _tag(planner: Planner, change: TagMemory) -> Edits[TaggedResult]:
 
 
 def _forget(planner: Planner, change: ForgetMemory) -> Edits[ForgottenResult]:
-    """Hide a memory. For one that is forgotten already, the first reason stands."""
+    """Hide a memory. If it is forgotten already, the first reason stays."""
     memory = planner.memory(change.memory_id)
     if memory.now.forgotten:
         return ForgottenResult(memory.id, memory.now.forgotten_reason, already=True)
@@ -263,8 +263,8 @@ def _forget(planner: Planner, change: ForgetMemory) -> Edits[ForgottenResult]:
 
 
 def _restore(planner: Planner, change: RestoreMemory) -> Edits[RestoredResult]:
-    """Show a forgotten memory again, or make it what it was in an earlier version. One that is neither forgotten nor
-    invalidated is proposed to go to the user again, if somebody refused that."""
+    """Show a forgotten memory again, or return to an earlier version. If the memory is neither forgotten nor
+    invalidated, a refused proposal to give it to the user is made again."""
     memory = planner.memory(change.memory_id)
     is_whole = not memory.now.forgotten and memory.now.invalid_reason is None
     if change.version is None and is_whole and (yield from propose_again(planner, memory.id)):
@@ -283,13 +283,13 @@ def _restore(planner: Planner, change: RestoreMemory) -> Edits[RestoredResult]:
 
 
 def _valid_until_before(planner: Planner, memory_id: str) -> float | None:
-    """The end of the time in which a memory was valid when it was last said to be so."""
+    """The end of the validity in the last version that was not invalidated."""
     valid = [entry.record for entry in planner.known.history(memory_id) if entry.record.invalid_reason is None]
     return valid[-1].valid_until if valid else None
 
 
 def _earlier(planner: Planner, memory: Memory, version: int | None) -> MemoryVersion:
-    """A memory as it was in a version. One that the session may not see is as unknown to it as one that never was.
+    """An earlier version of a memory. Versions that the session may not see are unknown to it.
 
     Raises:
         InvalidInput: there is no such version, or none is named.
@@ -310,7 +310,7 @@ def _earlier(planner: Planner, memory: Memory, version: int | None) -> MemoryVer
 
 
 def _invalidate(planner: Planner, change: InvalidateMemory) -> Edits[InvalidatedResult]:
-    """End the time in which a memory is valid when somebody says so. If it is said again, another reason counts."""
+    """End the validity of a memory. If it is invalidated again, the new reason counts."""
     memory = planner.memory(change.memory_id)
     check_remembered(memory.id, memory.now)
     wanted = [] if change.replaced_by is None else [LinkRef(SUPERSEDES, change.replaced_by)]
@@ -330,7 +330,7 @@ def _invalidate(planner: Planner, change: InvalidateMemory) -> Edits[Invalidated
 
 
 def _valid_again(planner: Planner, memory: Memory, after: MemoryVersion) -> Edits[None]:
-    """Remove the links that say a memory was replaced, if the change gives it its validity back."""
+    """Remove the links that supersede a memory, if the change makes it valid again."""
     if has_ended(memory.now.valid_until, planner.at) and not has_ended(after.valid_until, planner.at):
         for link in planner.known.links(memory.id):
             if link.target == memory.id and link.relation == SUPERSEDES:
@@ -338,9 +338,9 @@ def _valid_again(planner: Planner, memory: Memory, after: MemoryVersion) -> Edit
 
 
 def _promote(planner: Planner, change: PromoteMemory) -> Edits[PromotedResult]:
-    """Give a session's memory to its project, in the same file. The session stays known as where it came from.
+    """Give a session's memory to its project, in the same space. The session stays known as its origin.
 
-    To give the project what is its own refuses the proposal that it goes to the user.
+    Promoting a project's memory to the project refuses the proposal to give it to the user.
     """
     memory = planner.memory(change.memory_id)
     check_remembered(memory.id, memory.now)
@@ -375,10 +375,10 @@ def _promote(planner: Planner, change: PromoteMemory) -> Edits[PromotedResult]:
 
 
 def _targets(planner: Planner, source_id: str, links: Iterable[LinkRef], field: str) -> Targets:
-    """The memories that links lead to. `field` is what they were given in.
+    """The targets of links. `field` is the argument that they were given in.
 
     Raises:
-        InvalidInput: a target is the memory itself, or none that the session sees in the same file.
+        InvalidInput: a target is the memory itself, or no memory that the session sees in the same space.
     """
     found: Targets = []
     for link in dict.fromkeys(links):
@@ -397,7 +397,7 @@ def _targets(planner: Planner, source_id: str, links: Iterable[LinkRef], field: 
 
 
 def _check_may_supersede(source_id: str, scope: Scope, links: Targets, field: str) -> None:
-    """Raises `InvalidInput` if a memory of one session alone would end what other sessions see."""
+    """Raises `InvalidInput` if a session's own memory would end the validity of one that other sessions see."""
     for link, target in links:
         if link.relation == SUPERSEDES and scope == "session" and target.now.scope != "session":
             raise InvalidInput(
@@ -408,16 +408,17 @@ def _check_may_supersede(source_id: str, scope: Scope, links: Targets, field: st
 
 
 def _add_links(planner: Planner, source: Memory, links: Targets) -> Edits[bool]:
-    """Make links; whether any is new. One that supersedes ends the time in which its target is valid, if it has no end.
+    """Add links; True if one is new or has another strength. A link that supersedes ends the validity of its target, if
+    that has no end.
 
-    That is a version of the target; the link itself is none of its source.
+    This makes a version of the target; the link itself makes no version of its source.
     """
     changed = False
     for link, target in links:
         present = planner.link(source.id, target.id, link.relation)
         if present is None:
             yield PutLink(source.id, target.id, link.relation, link.strength, planner.at)
-            if link.relation not in (SIMILAR, CONTRADICTS, SUPERSEDES):  # it says how both hold
+            if link.relation not in (SIMILAR, CONTRADICTS, SUPERSEDES):  # then both hold
                 for one, other in ((source.id, target.id), (target.id, source.id)):
                     if planner.link(one, other, CONTRADICTS) is not None:
                         yield Unlink(one, other, CONTRADICTS)
@@ -432,7 +433,7 @@ def _add_links(planner: Planner, source: Memory, links: Targets) -> Edits[bool]:
 
 
 def _remove_links(planner: Planner, source: Memory, links: Targets) -> Edits[bool]:
-    """Remove links; whether any was there. The end of validity that a link had set goes with it."""
+    """Remove links; True if one was there. An end of validity that a link had set is removed with it."""
     changed = False
     for link, target in links:
         if planner.link(source.id, target.id, link.relation) is not None:
@@ -451,7 +452,7 @@ def _end_validity(planner: Planner, source_id: str, target_id: str) -> Edits[Non
 
 
 def _restore_validity(planner: Planner, source_id: str, target_id: str) -> Edits[None]:
-    """Give back the validity that this link ended, by the history, unless something else has set it since."""
+    """Restore by the history the validity that a link ended, unless another change has set it since."""
     target = planner.memory(target_id)
     ended = [
         entry
@@ -467,9 +468,9 @@ def _restore_validity(planner: Planner, source_id: str, target_id: str) -> Edits
 def _relate(
     planner: Planner, memory: Memory, ids: Sequence[str], *, alone: bool = False
 ) -> Edits[tuple[bool, tuple[str, ...]]]:
-    """Relate a memory to others, `alone` to these: such a link is one of both, whichever of them it begins at.
+    """Relate a memory to others; with `alone`, links to all other memories are removed, in either direction.
 
-    Whether anything has changed, and what is not there.
+    Returns whether anything has changed, and the ids that are unknown.
     """
     wanted: dict[str, Memory] = {}
     missing: list[str] = []
@@ -498,7 +499,7 @@ def _relate(
 
 
 def _erase(planner: Planner, change: EraseMemory) -> Edits[ErasedResult]:
-    """Delete a memory for good, with its history; its id stays known as that of an erased one."""
+    """Delete a memory for good, with its history. Its id stays known as that of an erased memory."""
     known = planner.known
     try:
         memory = planner.memory(change.memory_id)
@@ -511,14 +512,14 @@ def _erase(planner: Planner, change: EraseMemory) -> Edits[ErasedResult]:
         return ErasedResult(change.memory_id, already=was_erased)
     derived = planner.derived_from(memory.id, known.links(memory.id))
     texts = _all_texts(known, memory)
-    quotes = (*(text.strip() for text in texts), *quotable(texts))  # in what is known to be made of it
+    quotes = (*(text.strip() for text in texts), *quotable(texts))  # in memories that were made of it
     also = [made for made in derived if _is_made_by_run(known, made.id) and _says_any(known, made, quotes)]
     record = known.session_record(memory.now.session_id)
     quoting = list(also)
     if record is not None and record.id != memory.id and _says_any(known, record, quotes):
         quoting.append(record)
     for gone in (*quoting, memory):
-        if not gone.now.forgotten:  # what it stood for is active again, and no summary says any more what it said
+        if not gone.now.forgotten:  # which activates what it stood for, and forgets its summaries
             yield from planner.revise(gone, msgspec.structs.replace(gone.now, forgotten=True), "forgotten")
         yield Delete(gone.id)
         yield EraseTraces(gone.id)
@@ -530,7 +531,7 @@ def _erase(planner: Planner, change: EraseMemory) -> Edits[ErasedResult]:
 
 
 def texts_of(now: RecordedFields, history: Iterable[HistoryEntry]) -> tuple[str, ...]:
-    """All that a memory says or has said in one of its versions: contents and summaries."""
+    """The contents and summaries of all versions of a memory."""
     versions = [*(entry.record for entry in history), now]
     return tuple(dict.fromkeys(text for version in versions for text in (version.content, version.summary) if text))
 
@@ -540,12 +541,12 @@ def _all_texts(known: Reader, memory: Memory) -> tuple[str, ...]:
 
 
 def _is_made_by_run(known: Reader, memory_id: str) -> bool:
-    """True if nobody has stored a memory: it was made of others in the background."""
+    """True if a memory was made of others in the background, and stored by nobody."""
     return any(entry.version == 1 and entry.details.get("run") is not None for entry in known.history(memory_id))
 
 
 def _says_any(known: Reader, memory: Memory, quotes: Sequence[str]) -> bool:
-    """True if a memory says one of these in any of its versions."""
+    """True if any version of a memory contains one of these quotes."""
     return any(quote in text for text in _all_texts(known, memory) for quote in quotes)
 
 
@@ -553,7 +554,7 @@ def _says_any(known: Reader, memory: Memory, quotes: Sequence[str]) -> bool:
 
 
 def _start_session(planner: Planner, change: StartSession) -> Edits[SessionResult]:
-    """Register a session, or open it again: it has no end then."""
+    """Register a session, or reopen it."""
     before = planner.row(SessionEntry, change.session_id)
     if before is None:
         entry = SessionEntry(change.session_id, planner.at, planner.at, client=change.client)
@@ -571,9 +572,9 @@ def _start_session(planner: Planner, change: StartSession) -> Edits[SessionResul
 
 
 def _end_session(planner: Planner, change: EndSession) -> Edits[SessionResult]:
-    """Note a session's end and write its record; the rest is done later. For one that is unknown or has ended, nothing.
+    """Note the end of a session and write its record; the rest is done later. Unknown and ended sessions stay as is.
 
-    What a session did after its end does not make it an abandoned one when nobody hears of it any more.
+    A session that ended once, and goes on without a second end, does not become an abandoned one.
     """
     before = planner.row(SessionEntry, change.session_id)
     if before is not None and before.status == "active" and before.ended_at is None:
@@ -584,7 +585,7 @@ def _end_session(planner: Planner, change: EndSession) -> Edits[SessionResult]:
 
 
 def _record_events(planner: Planner, change: RecordEvents) -> Edits[SessionResult]:
-    """Note turns and tool calls of a session."""
+    """Record turns and tool calls of a session."""
     yield from planner.note_active(change.session_id)
     yield change
     return SessionResult(change.session_id, "active", planner.known.turns(change.session_id))
@@ -613,4 +614,4 @@ RULES: Final[dict[type[Any], Callable[[Planner, Any], Edits[Any]]]] = {
 }
 """The rule of each change."""
 BY_A_SESSION: Final = (UpdateMemory, TagMemory, ForgetMemory, RestoreMemory, InvalidateMemory, PromoteMemory)
-"""The changes that show that their session is active: to store shows it by its own rule."""
+"""The changes that note their session as active; a store does so by its own rule."""

@@ -1,6 +1,6 @@
-"""The rules of one operation that all changes share: which memory it may change, and what follows from a new version.
+"""The rules that all operations share: the memory that may be changed, and the consequences of a new version.
 
-Pure: a rule asks a `Reader`, and yields the edits that a backend applies. The only time is the operation's own.
+Pure: a rule asks a `Reader`, and yields edits for a backend to apply. The only time is that of the operation.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from remembrancer.protocol.writes import (
 SIMILAR: Final = "similar_to"
 DERIVED: Final = "derived_from"
 RELEASED: Final = "released"
-"""The history's word for a memory that is active again, since nothing stands for it any more."""
+"""The name in the history of a change that makes a memory active again because no other stands for it any more."""
 RECORD_IMPORTANCE: Final = 0.6
 RECORD_CONFIDENCE: Final = 0.8
 NAMED_FILES: Final = 8
@@ -51,14 +51,15 @@ NAMED_FILES: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class Revision:
-    """The version that a memory has now, and the fields in which it differs from before (none: it was not made)."""
+    """The version of a memory after a change, and the fields that differ from before; without any, the version is as
+    before."""
 
     version: int
     fields: tuple[str, ...]
 
 
 def restating(memory_id: str, memory: MemoryFields, created_at: float, scope: Scope) -> StoreMemory:
-    """A memory as if it were stored now, with the time of an event, in that scope."""
+    """The change that would store a memory now, in that scope; an event keeps its time."""
     again = StoreMemory(
         memory_id=memory_id,
         **{name: getattr(memory, name) for name in MemoryFields.__struct_fields__} | {"scope": scope},
@@ -69,7 +70,7 @@ def restating(memory_id: str, memory: MemoryFields, created_at: float, scope: Sc
 
 
 class Planner:
-    """One operation on the file that `known` reads, of a member of the lane if it is shared."""
+    """One operation on the space that `known` reads; in a shared lane, with the member who asked for it."""
 
     def __init__(self, operation: Operation, known: Reader, member: str | None = None) -> None:
         self.operation = operation
@@ -78,15 +79,15 @@ class Planner:
         self.at = operation.requested_at
 
     def memory(self, memory_id: str) -> Memory:
-        """The memory that the operation changes. Raises `NotFound` when its session sees no such memory."""
+        """The memory that the operation changes. Raises `NotFound` if its session sees no such memory."""
         found = self.known.memory(memory_id)
         if found is None or not self.sees(found):
             raise unknown_memory(memory_id)
         return found
 
     def known_as(self, change: StoreMemory, same: Sequence[tuple[str, str, str]] | None = None) -> Memory | None:
-        """The memory of the same text and scope that a store states once more, if there is one. `same` is what is known
-        of the text."""
+        """The memory of the same text and scope that a store states again, if there is one. `same` are the memories of
+        that text, if they have been read already."""
         if same is None:
             same = self.known.same_content(change.content, self.operation.session_id)
         for memory_id, scope, owner in same:
@@ -101,7 +102,7 @@ class Planner:
         return is_visible(memory.now.scope, memory.now.session_id, self.operation.session_id)
 
     def entry(self, version: int, change: str, after: MemoryVersion, at: float, /, **details: object) -> HistoryEntry:
-        """The history's entry for a version that the operation makes. A detail of None is left out."""
+        """The history entry of a version that the operation makes. Details of None are left out."""
         return HistoryEntry(
             version,
             change,
@@ -132,11 +133,11 @@ class Planner:
         chain: tuple[ChainLink, ...] | None = None,
         **about: object,
     ) -> Edits[Revision]:
-        """Make `after` the next version of a memory. Where nothing differs, nothing is done.
+        """Make `after` the next version of a memory. Without a difference nothing is done.
 
-        `chain` is its promotion chain from now on, if that is another one: this alone makes a version as well.
-        Summaries and records of sessions that say what the memory no longer says are forgotten, unless somebody has
-        reworded them; what stood behind it is active again. A version is never older than the one before it.
+        `chain` is a new promotion chain, which makes a version by itself. Summaries and session records that repeat a
+        text which the memory no longer has are forgotten, unless somebody has reworded them, and the memories that it
+        stood for are active again. A version is never older than the one before it.
         """
         fields = differences(memory.now, after)
         if not fields and chain is None:
@@ -161,7 +162,7 @@ class Planner:
         return Revision(entry.version, fields)
 
     def _summaries(self, memory: Memory, links: Sequence[PutLink]) -> list[Memory]:
-        """The summaries that say what a memory says, but for those that somebody has reworded."""
+        """The summaries that repeat a memory, without those that somebody has reworded."""
         made = self.derived_from(memory.id, links)
         return [
             summary
@@ -172,26 +173,26 @@ class Planner:
         ]
 
     def _records(self, memory: Memory, links: Sequence[PutLink]) -> list[Memory]:
-        """The records of sessions that have the words of a memory, as those of release 0.2.0 do, but for those that
-        somebody has reworded."""
+        """The session records that repeat a memory (as those of release 0.2.0 do), without those that somebody has
+        reworded."""
         made = self.derived_from(memory.id, links)
         return [record for record in made if record.now.kind == SESSION_RECORD and self._is_untouched(record)]
 
     def _is_untouched(self, memory: Memory) -> bool:
-        """True if a memory is shown, and nobody has reworded it."""
+        """True if a memory is not forgotten, and nobody has reworded it."""
         return not memory.now.forgotten and all(entry.change != "updated" for entry in self.known.history(memory.id))
 
     def derived_from(self, memory_id: str, links: Sequence[PutLink]) -> list[Memory]:
-        """The memories that were derived from one, by the links that it has."""
+        """The memories that were derived from one, by its links."""
         sources = [link.source for link in links if link.target == memory_id and link.relation == DERIVED]
         found = map(self.known.memory, sources)
         return [memory for memory in found if memory is not None]
 
     def _release(self, memory_id: str, links: Sequence[PutLink]) -> Edits[None]:
-        """Make active what stands behind a memory that does not say it any more, unless another one does. The links are
-        those that it had when it said it.
+        """Make the memories active that a memory stood for until its text changed, unless another one stands for them.
+        `links` are those that it had before.
 
-        The version that this makes belongs to no operation and to no session.
+        The versions that this makes belong to no operation and to no session.
         """
         behind = []
         for link in links:
@@ -217,7 +218,7 @@ class Planner:
         return next(iter(self.known.rows(kind, kind.__struct_fields__[0], key)), None)
 
     def note_active(self, session_id: str | None = None) -> Edits[None]:
-        """A session (the operation's) is active. What is done in the background, or in a shell, belongs to none."""
+        """Note that a session, by default that of the operation, is active. Background work and shells have none."""
         session_id = self.operation.session_id if session_id is None else session_id
         if session_id not in ("", SHELL_SESSION):
             yield NoteActive(session_id, self.at)
@@ -227,8 +228,8 @@ class Planner:
         yield Put(LoggedPromotion(**msgspec.structs.asdict(entry), run_id=run_id, promoted_at=self.at))
 
     def write_record(self, session_id: str) -> Edits[None]:
-        """Write the record of a session that has ended, in place of the one before: the files that it worked on, which
-        no memory says. A session without any has none."""
+        """Write the record of a session that has ended, in place of an earlier one: the files that it worked on. A
+        session that worked on no file has no record."""
         deeds = self.known.session_deeds(session_id, self.operation.project.path)
         if deeds is None or not deeds.files:
             return
@@ -253,7 +254,7 @@ class Planner:
 
 
 def make_active(memory: Memory, change: str, reason: str, at: float) -> Revise:
-    """The version in which an archived or consolidated memory is active again, no older than the one before it. It
+    """The version that makes an archived or consolidated memory active again. It is no older than the one before, and
     belongs to no operation."""
     after = msgspec.structs.replace(memory.now, status="active")
     details = {"reason": reason, "fields": ("status",)}

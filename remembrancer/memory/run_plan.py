@@ -1,4 +1,4 @@
-"""The rules of the consolidator's runs: one is carried out with what undoing it needs, and undone as one."""
+"""The rules of the consolidator's runs: how they are applied, logged, and undone as a whole."""
 
 from __future__ import annotations
 
@@ -65,9 +65,9 @@ TO_THE_USER: Final = "it has gone to the user, and stays there"
 
 
 def apply_run(planner: Planner, change: ApplyRun) -> Edits[RunResult]:
-    """Carry out a run's edits in their order. What is passed over is named in the result.
+    """Apply the edits of a run in their order. The result names the edits that were skipped.
 
-    Of a run that was undone meanwhile only what closes its session or its request is carried out: its job is over.
+    If the run was undone meanwhile, only the edits that close its session or its request are applied: its job is done.
     """
     carrying = _Carrying(planner, change)
     run = planner.row(Run, change.run_id)
@@ -92,7 +92,7 @@ def apply_run(planner: Planner, change: ApplyRun) -> Edits[RunResult]:
 
 @dataclass
 class _Carrying:
-    """A run while it is carried out."""
+    """A run while it is applied."""
 
     planner: Planner
     change: ApplyRun
@@ -103,8 +103,7 @@ class _Carrying:
     passed_over: set[str] = field(default_factory=set)
 
     def note(self, edit: RunEdit, obstacle: str | None) -> None:
-        """Count an edit, or name why it was passed over. What later edits say of a memory that was not made or revised
-        is moot."""
+        """Count an edit, or note why it was skipped. Later edits that depend on a skipped memory are skipped, too."""
         if obstacle is None:
             self.edits += 1
             return
@@ -114,11 +113,11 @@ class _Carrying:
         self.skipped.append(Skipped(subject, obstacle, type(edit).__name__))
 
     def done(self, memory_ids: Sequence[str]) -> tuple[str, ...]:
-        """Those of the memories that were not passed over."""
+        """The memories that were not skipped."""
         return tuple(memory_id for memory_id in memory_ids if memory_id not in self.passed_over)
 
     def carry_out(self, edit: RunEdit) -> Edits[str | None]:
-        """Carry out an edit, or say why it is passed over."""
+        """Apply an edit; the reason if it is skipped."""
         for memory_id in _hangs_on(edit):
             if memory_id in self.passed_over:
                 return f"{memory_id} was passed over"
@@ -157,7 +156,7 @@ class _Carrying:
         return None
 
     def _outlived(self, made_of: Sequence[tuple[str, int]]) -> str | None:
-        """The reason why a memory cannot be made of these any more: one of them is another now. None if it can."""
+        """The reason why a memory cannot be made of these versions any more, or None."""
         for memory_id, version in made_of:
             memory = self.planner.known.memory(memory_id)
             if memory is None or memory.now.forgotten:
@@ -167,7 +166,7 @@ class _Carrying:
         return None
 
     def _made_version(self, memory_id: str, before: int, after: int) -> bool:
-        """True if it was this run that made a version out of another."""
+        """True if this run made one version out of the other."""
         made = {entry.version: entry.details.get("run") for entry in self.planner.known.history(memory_id)}
         return after == before + 1 and made.get(after) == self.change.run_id
 
@@ -230,7 +229,7 @@ class _Carrying:
         return None
 
     def _close_session(self, edit: CloseSession) -> Edits[str | None]:
-        """Make a session's entry final, if its end is the one that was dealt with."""
+        """Close a session, if its end is the one that the run dealt with."""
         entry = self.planner.row(SessionEntry, edit.session_id)
         if entry is None or entry.status != "active" or entry.ended_at != edit.ended_at:
             return "the session has begun again since, or was closed before"
@@ -251,7 +250,7 @@ class _Carrying:
 
 
 def _subject_of(edit: RunEdit) -> str:
-    """The memory that an edit is about, or what else it names."""
+    """The id of the memory, session or request that an edit is about; empty if there is none."""
     match edit:
         case AddMemory(memory=memory):
             return memory.id
@@ -268,7 +267,7 @@ def _subject_of(edit: RunEdit) -> str:
 
 
 def _hangs_on(edit: RunEdit) -> tuple[str | None, ...]:
-    """The memories with which an edit is passed over."""
+    """The memories with which an edit is skipped."""
     match edit:
         case ReviseMemory(only_with=other):
             return (other,)
@@ -286,11 +285,11 @@ def _hangs_on(edit: RunEdit) -> tuple[str | None, ...]:
 
 
 def undo_run(planner: Planner, change: UndoRun) -> Edits[UndoneResult]:
-    """Undo all parts of a run, the last deed first. What was changed since is left as it is, and named.
+    """Undo all parts of a run, the last deed first. Memories that were changed since are left alone, and named.
 
     Raises:
-        NotFound: there is no such run here, or it is about a memory that the operation's session may not see, or
-            about another project.
+        NotFound: there is no such run here, or it changed a memory that the operation's session may not see, or one
+            of another project.
     """
     run = planner.row(Run, change.run_id)
     deeds = [(made.memory_id, made.details) for made in planner.known.rows(RunChange, "run_id", change.run_id)]
@@ -339,19 +338,19 @@ class _Undoing:
     left: set[str] = field(default_factory=set)
 
     def leave(self, memory_id: str) -> None:
-        """Say of a memory that it has gone to the user: an undoing does not bring it back into its project."""
+        """Note that a memory has gone to the user: undoing does not bring it back into its project."""
         if memory_id not in self.left and self.planner.known.memory(memory_id) is None:
             self.left.add(memory_id)
             self._skip(memory_id, TO_THE_USER)
 
     def restore(self, memory_id: str, latest_first: list[Added | Revised]) -> Edits[None]:
-        """Make a memory what it was before the run; if the run made it, forget it."""
+        """Restore a memory as it was before the run; if the run made it, forget it."""
         memory = self.planner.known.memory(memory_id)
         if memory is None:
             if memory_id not in self.left:
                 self._skip(memory_id, "it is not here any more")
             return
-        if memory.now.forgotten and isinstance(latest_first[-1], Added):  # by somebody else, whose reason stands
+        if memory.now.forgotten and isinstance(latest_first[-1], Added):  # by somebody else, whose reason stays
             return
         version, undid = self._stands_at(memory)
         undone, was_added = _undoable(latest_first, version)
@@ -383,7 +382,7 @@ class _Undoing:
         self.memories.append(memory_id)
 
     def _stands_at(self, memory: Memory) -> tuple[int, str | None]:
-        """The version that a memory is like, and the change that made it: what was undone stands in nobody's way."""
+        """The version that a memory equals, apart from changes that were undone, and the change that made it."""
         entries = {entry.version: entry for entry in self.planner.known.history(memory.id)}
         version = memory.version
         while True:
@@ -403,8 +402,8 @@ class _Undoing:
 
 
 def _undoable(latest_first: list[Added | Revised], version: int) -> tuple[list[Revised], bool]:
-    """The last deeds of a run, the latest first, that led to a version without other changes in between; and whether
-    they go back to the making of the memory."""
+    """The last deeds of a run, the latest first, that led to a version without other changes in between; and True if
+    the run made the memory before them."""
     undone: list[Revised] = []
     for deed in latest_first:
         if isinstance(deed, Added):
@@ -417,14 +416,14 @@ def _undoable(latest_first: list[Added | Revised], version: int) -> tuple[list[R
 
 
 def _is_of(project_id: str, deeds: list[tuple[str, Deed]]) -> bool:
-    """True if what a run did to the user's memories came from that project, or from none."""
+    """True if the changes of a run to the user's memories came from that project, or from none."""
     origins = {deed.project_id for _, deed in deeds if isinstance(deed, Observed)}
     origins |= {deed.chain.source_project or "" for _, deed in deeds if isinstance(deed, Revised) and deed.chain}
     return origins <= {"", project_id}
 
 
 def _is_hidden(planner: Planner, memory_id: str) -> bool:
-    """True if the operation's session may not see a memory (without one, all are seen). What is gone is no secret."""
+    """True if the operation has a session that may not see a memory. A memory that is gone hides nothing."""
     memory = planner.known.memory(memory_id)
     session_id = planner.operation.session_id or None
     return memory is not None and not is_visible(memory.now.scope, memory.now.session_id, session_id)

@@ -24,6 +24,17 @@ _END_MARKS: Final = " .!…;,。！｡；，۔।"
 _SUFFIXES: Final = (("ies", "y"), ("ing", ""), ("ed", ""), ("es", ""), ("s", ""))
 _NO_SUFFIX: Final = ("ss", "us", "is", "eed")
 _SHORTEST_STEM: Final = 3
+LONG_WORD: Final = 8
+"""Letters from which on a word loses endings such as `-ation` as well."""
+_SHORTEST_ROOT: Final = 4
+_ENDINGS: Final = (
+    *("izations", "ization", "isation", "ifications", "ification", "ations", "ation", "izing", "izers", "izer", "ized"),
+    *("izes", "ize", "ators", "ator", "ating", "ated", "ates", "ate", "ments", "ment", "ness", "ingly", "ings", "ing"),
+    *("ions", "ion", "ables", "able", "ibles", "ible", "ively", "ives", "ive", "encies", "ency", "ences", "ence"),
+    *("ances", "ance", "ents", "ent", "ers", "er", "ors", "or", "edly", "ed", "ally", "als", "al", "ly", "ies", "es"),
+    *("s", "e", "y"),
+)
+_BY_LAST: Final = {last: tuple(e for e in _ENDINGS if e[-1] == last) for last in {e[-1] for e in _ENDINGS}}
 
 
 def words(text: str) -> frozenset[str]:
@@ -60,10 +71,6 @@ RESTRICTING: Final = words("""
     fewer most many several sometimes rarely seldom hardly barely often twice thrice half less more
 """)
 """Words that say of what, when or how far something holds: with one more of them it is another claim."""
-_GIVING_UP: Final = words(
-    "stop drop remov retir abandon deprecat ceas quit discontinu dislik hat avoid refus lack forbid ban"
-)
-"""Stems of verbs that deny: both texts have one, or none of them."""
 _PERSONS: Final = words("i me my he him his she her")
 _IGNORED: Final = (
     (ARTICLES | FUNCTION_WORDS | FILLERS | words("each every all any because then once again first too also such so"))
@@ -88,11 +95,19 @@ def normalised(text: str) -> str:
     return joined.rstrip(_END_MARKS) or joined
 
 
+@lru_cache(maxsize=200_000)
 def stem(word: str) -> str:
-    """A word without the ending of its plural, past or progressive: only so much that forms of one word fall together.
+    """A word in small letters without its ending, for comparing words with one another and not for showing.
 
-    It is meant for comparing words with one another, not for showing. "stops", "stopped" and "stopping" have one stem.
+    "stops", "stopped" and "stopping" have one stem; so have longer words with another part of speech: "validates" and
+    "validation".
     """
+    inflected = _without_inflection(word)
+    return inflected if len(word) < LONG_WORD else min(inflected, _without_ending(word), key=len)
+
+
+def _without_inflection(word: str) -> str:
+    """A word without the ending of its plural, past or progressive."""
     if word in ("uses", "used", "using"):
         return "use"
     for suffix, instead in _SUFFIXES:
@@ -103,12 +118,32 @@ def stem(word: str) -> str:
     return _without_e(word)
 
 
+def _without_ending(word: str) -> str:
+    """A word without the first of `_ENDINGS` that leaves enough letters."""
+    for ending in _BY_LAST.get(word[-1], ()):
+        root = word[: -len(ending)]
+        if word.endswith(ending) and len(root) >= _SHORTEST_ROOT:
+            return root[:-1] if len(root) > _SHORTEST_ROOT and root[-1] == root[-2] and root[-1] not in "ls" else root
+    return word
+
+
 def _is_word(bare: str) -> bool:
     return bare.isalpha() and any(vowel in bare for vowel in "aeiouy")
 
 
 def _without_e(word: str) -> str:
     return word[:-1] if word.endswith("e") and len(word) > _SHORTEST_STEM else word
+
+
+_GIVING_UP: Final = frozenset(
+    map(
+        stem,
+        words(
+            "stop drop remove retire abandon deprecate cease quit discontinue dislike hate avoid refuse lack forbid ban"
+        ),
+    )
+)
+"""Stems of verbs that deny: both texts have one, or none of them."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from remembrancer.code.symbols import NAME, names_within
-from remembrancer.code.words import names_in, question_words, stem, terms_in, terms_of, words_in
+from remembrancer.code.words import names_in, question_words, terms_in, terms_of, words_in
+from remembrancer.memory.wording import stem
 
 
 @pytest.mark.parametrize(

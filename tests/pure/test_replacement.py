@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from remembrancer.memory.replacement import LONG, POSSIBLE, PROBABLE, TextPair, probability, read, share_of
+from remembrancer.memory.wording import stem
 
 LATER_S = 3 * 86_400.0
 
@@ -60,8 +61,9 @@ def test_texts_about_two_things_replace_none_of_each_other(earlier: str, later: 
 
 
 def test_what_other_memories_have_as_well_is_a_thing_and_no_value() -> None:
-    pair = ("In staging the pool has 20 connections", "In production the pool has 60 connections")
-    assert chance(*pair, 0.75) > 2 * chance(*pair, 0.75, stag=20, production=20)
+    earlier, later = "In staging the pool has 20 connections", "In production the pool has 60 connections"
+    known = {stem("staging"): 20, stem("production"): 20}
+    assert chance(earlier, later, 0.75) > 2 * chance(earlier, later, 0.75, LATER_S, **known)
 
 
 def test_what_is_said_on_one_day_replaces_less_often_what_was_said_on_it() -> None:

@@ -1,4 +1,4 @@
-"""Which times a question names, and how near to them a memory is. Pure; the clock and the zone are passed in.
+"""The times that a question names, and the nearness of a memory to them. Pure: callers pass in clock and zone.
 
 A question that names no time, or asks for one ("how many weeks ago did I …"), has no windows.
 """
@@ -19,16 +19,16 @@ from remembrancer.memory.times.languages import in_english
 from remembrancer.memory.times.phrases import COUNT, LOOK_BACK, UNIT, Phrase, counted, phrases
 
 MAX_CHARACTERS: Final = 1000
-"""As much of a question is read: what is longer is a document."""
+"""Characters of a question that are read: a longer text is a document."""
 MAX_WINDOWS: Final = 8
 _DAY_S: Final = 86_400.0
 MOST_FADES: Final = 8.0
-"""So many times as far away as what counts half, a time does not count at all."""
+"""A time does not count if it is this many times further away than one that counts half."""
 
 _PLAIN: Final = str.maketrans(
     {"\u2019": "'", "\u017f": "s", "\u0131": "i", "\u0130": "I", "\u212a": "K", "\u2013": "-"}
 )
-"""Letters that a pattern that ignores case takes for others, and a table of words does not."""
+"""Letters that patterns fold into others when they ignore case, but tables of words do not."""
 _WEEK_OF = re.compile(r"\bweek\s+(?:of|beginning|starting)\s+(?:on\s+)?(?:the\s+)?$", re.I)
 _RELATION = re.compile(
     r"\b(?P<word>since|before|after|until|till|by|up to|around|about|roughly)\s+(?:(?<!about\s)on\s+)?(?:the\s+)?$",
@@ -40,14 +40,14 @@ _RANGE_GOES_ON = re.compile(r"\s+(?:and|to|until|till|through)\s+(?:on\s+)?(?:th
 _AHEAD = re.compile(
     r"\b(?:should|shall|will|going to|suggest\w*|recommend\w*|plans?|planning|tomorrow|can i|could i)\b", re.I
 )
-"""Words of a question about what is to come, in which "today" and "this weekend" are not when it was told."""
+"""Words of a question about the future, in which "today" and "this weekend" are no times of memories."""
 
 
 @dataclass(frozen=True, slots=True)
 class TimeWindow:
-    """From `start` until `end`, in seconds since the epoch; `start` is -infinity where all that was before is meant.
+    """From `start` until `end`, in seconds since the epoch; `start` is -infinity for "before" a time.
 
-    What is `early_s` before it, or `late_s` after it, counts half.
+    A time that is `early_s` before it, or `late_s` after it, counts half.
     """
 
     start: float
