@@ -1,6 +1,6 @@
-"""Edits in a SQLite file of records: how each is applied, and the answers that rules ask for.
+"""The edits of a space applied in SQLite, and the answers to the questions of rules.
 
-Everything here is inside a transaction of the caller's.
+Callers open and commit the transaction.
 """
 
 from __future__ import annotations
@@ -76,10 +76,10 @@ from remembrancer.protocol.writes import (
 )
 
 MAX_TURNS: Final = 5000
-"""Turns of one session that are kept: a session that never ends must not grow for ever. The oldest go first."""
+"""Turns of one session that are kept, the latest: a session that never ends must not grow for ever."""
 MAX_TOOL_CALLS: Final = 10_000
 SESSIONS_KEPT: Final = 16
-"""Sessions of one memory that are told apart: three are enough for a promotion."""
+"""Sessions of one memory that are recorded: three are enough for a promotion."""
 TABLES: Final[dict[type[Any], str]] = {
     SessionEntry: "sessions",
     Erased: "erased",
@@ -91,32 +91,32 @@ TABLES: Final[dict[type[Any], str]] = {
     NoteWrite: "note_writes",
     AppliedOperation: "applied_operations",
 }
-"""The table of each kind of row that is told apart by its first field."""
+"""The tables of the rows whose first field is their key."""
 LOGS: Final[dict[type[Any], tuple[str, str]]] = {
     LoggedPromotion: ("promotion_log", "sequence"),
     LoggedConsolidation: ("consolidation_log", "sequence"),
     RunChange: ("run_changes", "sequence"),
     FoundTopic: ("topics", "number"),
 }
-"""The table of each kind that has no key, and the column of its order."""
+"""The tables of the rows without a key, each with the column of its order."""
 _ORDER: Final[dict[type[Any], str]] = {Move: "begun_at", NoteWrite: "operation_id"}
 _COLUMNS: Final[dict[type[Any], tuple[str, ...]]] = {
     kind: tuple(name for name in kind.__struct_fields__ if (kind, name) != (SessionEntry, "summary"))
     for kind in (*TABLES, *LOGS)
 }
-"""The columns of each kind: its fields. The summary of a session is what its record says."""
+"""The columns of each kind of row: its fields. The summary of a session is the text of its record."""
 _DECODERS: Final[dict[tuple[type[Any], str], Callable[[str], Any]]] = {
     (kind, name): msgspec.json.Decoder(get_type_hints(kind)[name]).decode
     for kind, names in _COLUMNS.items()
     for name in names
     if name in ("source_projects", "source_ids", "result_ids", "entities", "details")
 }
-"""Of the columns that are JSON."""
+"""The decoders of the columns that are JSON."""
 _INSERTED: Final = (
     *("id", "version", "created_at", "updated_at", "access_count", "last_accessed_at", "forgotten_at"),
     "source_project",
 )
-"""The columns of a new memory beside those of its fields."""
+"""The columns of a new memory, apart from those of its fields."""
 _TRACES: Final = (
     "DELETE FROM history WHERE space = @SPACE AND memory_id = ?1",
     "DELETE FROM promotion_log WHERE space = @SPACE AND (memory_id = ?1 OR merged_into = ?1)",
@@ -131,13 +131,13 @@ _TRACES: Final = (
         for name in ("TaggedResult", "ForgottenResult", "PromotedResult", "UpdatedResult")
     ),
 )
-"""The traces of a memory, also in the file of a project that it was promoted from."""
+"""Deletes the traces of a memory, also in the space of a project that it was promoted from."""
 
 _WORDS: Final = "content, tags, summary, parts"
 _WORDS_OF: Final = f"SELECT number, {_WORDS} FROM memories WHERE number = ?"  # noqa: S608 - our names
 
 REVIVED: Final = "revived"
-"""The history's word for an archived memory that is active again: it was used."""
+"""The name in the history of a change that makes an archived memory active again because it was used."""
 R = TypeVar("R", bound=Row)
 encode_result: Final = msgspec.msgpack.Encoder().encode
 _decode_result: Final = msgspec.msgpack.Decoder(Result).decode
@@ -176,7 +176,7 @@ class SqliteEdits:
         return self.carry_out(operation, plan(operation, self))
 
     def carry_out(self, operation: Operation, edits: Edits[Any]) -> Outcome:
-        """Apply the plan of an operation, or of one of its steps, and note what came of it; the outcome."""
+        """Apply the plan of an operation, or of one of its steps, and record its result; the outcome."""
         try:
             result = carry_out(edits, self.apply)
         except (InvalidInput, NotFound) as refusal:
@@ -185,7 +185,7 @@ class SqliteEdits:
         return Outcome(Applied(operation.operation_id, result), next(iter(self.to_embed), None))
 
     def note_applied(self, operation: Operation, result: Result) -> None:
-        """Note what came of an operation, from which its repetition will be answered.
+        """Record the result of an operation, which answers its repetitions.
 
         It is kept from now on, however long the operation has waited in the write queue: who sent it may send it again.
         """
@@ -193,7 +193,7 @@ class SqliteEdits:
         self.apply(Put(AppliedOperation(operation.operation_id, encode_result(result), applied_at)))
 
     def stored_by(self, session_id: str) -> int:
-        """The memories that a session has stored and that are not forgotten; what was derived of others is not its."""
+        """The number of memories that a session has stored and that are not forgotten, without derived ones."""
         rows = self._query(
             """SELECT count(*) FROM memories
                WHERE space = @SPACE AND session_id = ? AND forgotten_at IS NULL AND NOT EXISTS (
@@ -203,11 +203,11 @@ class SqliteEdits:
         return int(rows[0][0])
 
     def outcome_of(self, operation_id: str) -> Applied | None:
-        """The answer to an operation that was applied. Raises `ValueError` for a damaged one."""
+        """The answer to an operation that was applied, or None. Raises `ValueError` for a damaged one."""
         return read_applied(self._query, operation_id)
 
     def numbers_of(self, memory_ids: Iterable[str]) -> list[tuple[int, str]]:
-        """The numbers of those of the memories that are here, each with its id."""
+        """The numbers and ids of the memories that are here."""
         wanted = _json(sorted(memory_ids))
         return self._query(
             """SELECT number, id FROM memories
@@ -226,7 +226,7 @@ class SqliteEdits:
         self._revive(numbers, at)
 
     def _revive(self, numbers: Sequence[int], at: float) -> None:
-        """Make those of the memories active that are archived and not forgotten.
+        """Make the archived memories among these active, unless they are forgotten.
 
         Each retrieval makes a memory more durable: what is shown is in use.
         """
@@ -241,7 +241,7 @@ class SqliteEdits:
             self.apply(make_active(memory, REVIVED, "it was used again", at))
 
     def scrub(self, memory_id: str, at: float) -> bool:
-        """Delete what is left of an erased memory; whether it was erased here, or anything was left.
+        """Delete the remains of an erased memory; True if it was erased here, or anything was left.
 
         A memory of that id that is here stays as it is: another file has erased its own.
         """
@@ -258,12 +258,12 @@ class SqliteEdits:
         return bool(self.rows(Erased, "memory_id", memory_id))
 
     def drop_deleted_words(self) -> None:
-        """Take the words of what was deleted out of the index, where they stay until they are merged away."""
+        """Remove the words of deleted texts from the index, where they stay until segments are merged."""
         for table in ("words_@SPACE", "names_@SPACE"):
             self.execute(f"INSERT INTO {table} ({table}) VALUES ('optimize')")  # noqa: S608 - our names
 
     def drop_quotes(self, quotes: Sequence[str]) -> int:
-        """Delete the turns and tool calls that quote one of these; how many."""
+        """Delete the turns and tool calls that quote one of these; their number."""
         dropped = 0
         for quote in quotes:
             values = (quote, _json(quote)[1:-1])
@@ -278,7 +278,7 @@ class SqliteEdits:
         return dropped
 
     def rename_project(self, old: str, new: str) -> None:
-        """Note `new` as the project of everything that came from `old` or was observed in it."""
+        """Rename a project where memories came from it or were observed in it."""
         self.execute("UPDATE memories SET source_project = ? WHERE space = @SPACE AND source_project = ?", (new, old))
         for (memory_id,) in self._query("SELECT memory_id FROM cross_project_patterns WHERE space = @SPACE", ()):
             for pattern in self.rows(PatternRow, "memory_id", memory_id):
@@ -337,8 +337,8 @@ class SqliteEdits:
     # Edits.
 
     def apply(self, edit: RowEdit) -> int:
-        """Apply an edit; how many rows `EraseTraces`, `DropOrphans`, `Prune` and `RequestConsolidation` have removed,
-        changed or added."""
+        """Apply an edit; the number of rows that `EraseTraces`, `DropOrphans`, `Prune` and `RequestConsolidation` have
+        removed, changed or added."""
         match edit:
             case Insert():
                 self._insert(edit)
@@ -402,7 +402,7 @@ class SqliteEdits:
         return 0
 
     def note_use(self, memory_ids: Sequence[str], session_id: str) -> None:
-        """Note that a session has used memories. Of each, only the first so many sessions are kept."""
+        """Note that a session has used memories. For each memory only the first sessions are kept."""
         if memory_ids and session_id:
             self.execute(
                 """INSERT OR IGNORE INTO memory_sessions
@@ -458,11 +458,11 @@ class SqliteEdits:
         self.to_embed.append(number)
 
     def _drop_history(self, memory_id: str) -> None:
-        """Delete the history of a memory, but for what it was in its session."""
+        """Delete the history of a memory, apart from versions that were a session's own."""
         self.execute("DELETE FROM history WHERE space = @SPACE AND memory_id = ? AND owner IS NULL", (memory_id,))
 
     def _link_awaited(self, number: int, memory_id: str) -> None:
-        """Make the links of a memory, and those to it that waited for it, so far as both ends are here."""
+        """Make the waiting links from and to a memory whose other ends are here."""
         self.execute(
             """INSERT OR IGNORE INTO memory_links
                SELECT a.source, o.number, a.relation, a.strength, a.created_at
@@ -513,23 +513,23 @@ class SqliteEdits:
             self.to_embed.append(number)
 
     def _add_words(self, number: int) -> None:
-        """Have a memory in the full text of the space."""
+        """Add a memory to the full text of the space."""
         self.execute(f"INSERT INTO words_@SPACE (rowid, {_WORDS}) {_WORDS_OF}", (number,))
 
     def _drop_words(self, number: int) -> None:
-        """Take a memory out of the full text, as it stands in its row."""
+        """Remove a memory from the full text, by its row, which must not have changed since it was added."""
         drop = f"INSERT INTO words_@SPACE (words_@SPACE, rowid, {_WORDS}) SELECT 'delete', * FROM ({_WORDS_OF})"  # noqa: S608
         self.execute(drop, (number,))
 
     def _add_tags(self, number: int, tags: Sequence[str]) -> None:
-        """Note tags where they are searched."""
+        """Add tags to the table in which they are searched."""
         if tags:
             places = ", ".join(["(?, ?)"] * len(tags))
             values = [value for tag in tags for value in (tag, number)]
             self.execute(f"INSERT OR IGNORE INTO memory_tags VALUES {places}", values)  # noqa: S608 - only "?"
 
     def _drop_derived(self, number: int) -> None:
-        """The content is another: its passages, what is nearly the same as it, and the names in it are found anew."""
+        """Delete all that was derived from a content that has changed: passages, near-duplicates, found names."""
         for table in ("passages", "embedding_attempts"):
             self.execute(f"DELETE FROM {table} WHERE memory = ?", (number,))  # noqa: S608 - our names
         self.execute(
@@ -541,7 +541,7 @@ class SqliteEdits:
         self.remove_unlinked(entity for (entity,) in rows.fetchall())
 
     def _add_entry(self, memory_id: str, created_at: float, entry: HistoryEntry) -> None:
-        """Add an entry as it is. One that is there already (its memory was here before) is not added twice."""
+        """Add an entry of the history, unless it is there already because its memory was here before."""
         record = entry.record
         happened_at = created_at if record.occurred_at is None else min(created_at, record.occurred_at)
         begins = happened_at if record.valid_from is None else record.valid_from
@@ -589,7 +589,7 @@ class SqliteEdits:
         return found + len(chains)
 
     def _note_active(self, edit: NoteActive) -> None:
-        """Note that a session is active. How one had ended that goes on is kept, for whoever finds it left."""
+        """Note that a session is active. If it is reopened, the way in which it ended before is kept."""
         running = """UPDATE sessions SET last_active_at = max(last_active_at, ?) WHERE space = @SPACE AND session_id = ?
                      AND status = 'active' AND ended_at IS NULL"""
         if self.execute(running, (edit.at, edit.session_id)).rowcount:
@@ -643,7 +643,7 @@ class SqliteEdits:
     # Entities.
 
     def _relink_entities(self, memory: int, entities: Sequence[EntityRef], at: float) -> None:
-        """Make these the entities of a memory. Those that nothing is linked to any more are gone."""
+        """Replace the entities of a memory. Entities that no memory is linked to any more are deleted."""
         rows = self.execute(
             "DELETE FROM memory_entities WHERE memory = ? AND NOT found RETURNING entity, relationship, created_at",
             (memory,),
@@ -652,11 +652,11 @@ class SqliteEdits:
         self.remove_unlinked(entity for entity, _, _ in rows)
 
     def remove_unlinked(self, entities: Iterable[int]) -> None:
-        """Delete those of the entities that no memory is linked to."""
+        """Delete the entities among these that no memory is linked to."""
         self._drop_entities("number IN (SELECT value FROM json_each(?))", (_json(sorted(set(entities))),))
 
     def _drop_entities(self, which: str, values: tuple[object, ...]) -> int:
-        """Delete those of some entities that no memory is linked to; how many."""
+        """Delete the entities of a condition that no memory is linked to; their number."""
         gone = self._query(
             f"""DELETE FROM entities WHERE space = @SPACE AND {which}
                 AND NOT EXISTS (SELECT 1 FROM memory_entities WHERE entity = number) RETURNING number""",  # noqa: S608
@@ -668,7 +668,7 @@ class SqliteEdits:
     def _link_entities(
         self, memory: int, entities: Sequence[EntityRef], at: float, made_at: dict[tuple[int, str], float]
     ) -> None:
-        """Make a memory's edges to its entities, and the entities that are new.
+        """Add the edges of a memory to its entities, and new entities.
 
         Between two entities there is the edge that names both; the others are mentioned with the first one. `made_at`:
         when edges that were here were made.
@@ -694,7 +694,7 @@ class SqliteEdits:
         )
 
     def number_of_entity(self, entity: EntityRef, at: float) -> int:
-        """The number of an entity, which is made when it is new."""
+        """The number of an entity, which is added if it is new."""
         known = "SELECT number FROM entities WHERE space = @SPACE AND name = ? AND type = ?"
         found = self._query(known, (entity.name, entity.type))
         if found:
@@ -709,8 +709,8 @@ class SqliteEdits:
 
 
 class ArrivingEdits(SqliteEdits):
-    """Edits of the space that a memory goes to from another one: what a plan inserts whole is the memory itself, with
-    all that hangs on it."""
+    """Edits of the space to which a memory moves from another one: a plan's insertion moves the memory itself, with all
+    that depends on it."""
 
     def __init__(self, connection: SpaceConnection, now: float, source: SqliteEdits) -> None:
         super().__init__(connection, now)
@@ -753,7 +753,7 @@ class ArrivingEdits(SqliteEdits):
         self._take_passages(number)
 
     def _let_links_wait(self, number: int) -> None:
-        """Links are between memories of one space: until both ends of these are in one again, they wait."""
+        """Let the links of a memory wait until both ends are in one space again."""
         self.execute(
             """INSERT OR IGNORE INTO awaited_links SELECT l.source, t.id, l.relation, l.strength, l.created_at
                FROM memory_links AS l JOIN memories AS t ON t.number = l.target
@@ -763,8 +763,8 @@ class ArrivingEdits(SqliteEdits):
         self.execute("DELETE FROM memory_links WHERE source = ?1 OR target = ?1", (number,))
 
     def _arrive_with(self, number: int, edges: Sequence[Any]) -> None:
-        """Link a memory to the entities of this space that are named as its own were. Names in its text are looked for
-        anew: how many memories have them counts."""
+        """Link a memory to the entities of this space with the names of its former ones. The names in its text are
+        searched again, since they depend on the other memories."""
         given = [edge for edge in edges if not edge[-1]]
         here = {edge[0]: self.number_of_entity(EntityRef(edge[1], edge[2], edge[3]), edge[4]) for edge in given}
         self._execute_many(
@@ -779,7 +779,7 @@ class ArrivingEdits(SqliteEdits):
         self._source.remove_unlinked(edge[0] for edge in edges)
 
     def _take_passages(self, number: int) -> None:
-        """Have a memory's passages here, under numbers of their own: readers know new passages by these."""
+        """Move the passages of a memory here, under new numbers, by which readers notice them."""
         passages = self._query(
             """SELECT memory, model, ordinal, start, "end", vector FROM passages WHERE memory = ? ORDER BY number""",
             (number,),
@@ -795,7 +795,7 @@ class ArrivingEdits(SqliteEdits):
 
 
 def read_rows(query: Query, kind: type[R], field: str | None = None, value: str | int | None = None) -> list[R]:
-    """The rows of a kind (in which a field has a value), the first one first."""
+    """The rows of a kind, or those in which a field has a value, in their order."""
     table, order = LOGS[kind] if kind in LOGS else (TABLES[kind], field or _ORDER.get(kind, _COLUMNS[kind][0]))
     names = _COLUMNS[kind]
     where = "" if field is None else f"AND {field} = ?"
