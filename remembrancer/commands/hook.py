@@ -568,7 +568,8 @@ def _told(
     had = [] if before is None or is_again else before.decode().split()
     is_first = before is None or is_again
     arguments = question(text, tokens, is_first=is_first, is_again=is_again)
-    answer = ask(places, environ, session, directory, arguments, began + (wait_s if is_first else later_s))
+    most_s = wait_s if is_first else later_s
+    answer = ask(places, environ, session, directory, arguments, began, most_s, is_first=is_first)
     if answer is None:
         return None
     new = [name for name in answer["memory_ids"] if name not in had]

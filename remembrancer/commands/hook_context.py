@@ -24,6 +24,9 @@ LEAST_TOKENS, MOST_TOKENS = 100, 8000
 """The bounds of the tool that is asked."""
 DEFAULT_WAIT_S, LATER_WAIT_S = 1.5, 0.3
 """The time for the first prompt's context, which may have to wait for the runtime, and at most for those after it."""
+STARTING = 4
+"""So many times as long this process and the runtime may take to start, on a busy machine, before the first prompt's
+context is asked for: the assistant's own tools wait for the runtime as well."""
 MOST_WAIT_S = 10.0
 DEFAULT_ACTION_WAIT_S = 0.15
 """The time from the start of a hook in which something has to come that bears on a command or an edit."""
@@ -211,15 +214,28 @@ def start(places: Places, environ: Mapping[str, str]) -> None:
 
 
 def ask(
-    places: Places, environ: Mapping[str, str], session: str, directory: str, arguments: dict[str, Any], until: float
+    places: Places,
+    environ: Mapping[str, str],
+    session: str,
+    directory: str,
+    arguments: dict[str, Any],
+    began: float,
+    wait_s: float,
+    *,
+    is_first: bool,
 ) -> dict[str, Any] | None:
-    """The memory's answer with the ids of its memories; None when it does not come until `until` (`time.monotonic`).
+    """The memory's answer with the ids of its memories; None if it does not come within `wait_s` of `began`
+    (`time.monotonic`). With the first prompt the time begins when the gateway has been reached, which may take
+    `STARTING` times as long.
 
-    A runtime is started when there is none. It is on its way then, even if it comes too late for this.
+    A runtime is started if there is none. It continues to start even if it is too late for this.
     """
+    until = began + (STARTING if is_first else 1) * wait_s
     link = reach(Starter(places, environ), until)
     if link is None:
         return None
+    if is_first and time.monotonic() < until:
+        until = time.monotonic() + wait_s
     with link:
         try:
             gateway = GatewayClient(link, places, session, directory, {}, CLIENT)

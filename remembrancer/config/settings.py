@@ -136,14 +136,16 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     hook_context_length: Annotated[int, Meta(ge=0, le=8000)] = 6000
     """The longest context that a hook gives an assistant; 0: none."""
     hook_wait_s: Seconds = 1.5
-    """A hook waits so long for it, from its own start on, and then says nothing."""
+    """A hook waits so long for it, from its own start on, and then says nothing; with the first prompt up to four times
+    as long for a runtime that is starting."""
     prompt_probability: Weight = 0.5
     """With a prompt only that is given which answers it with at least this probability."""
     before_actions: Literal["tell", "ask", "off"] = "tell"
     """A decision that bears on a command or an edit is told just before it; `ask`: a convention that says never has the
     client ask its user instead."""
     action_wait_s: Seconds = 0.15
-    """A hook waits so long for it, from its own start on, and then says nothing."""
+    """A hook waits so long for it, from its own start on, and then says nothing; with the first prompt up to four times
+    as long for a runtime that is starting."""
     markdown_index: Annotated[str, Meta(pattern=r"^(?!/)(?!(?:.*/)?\.\./)[^\0]+\.md$")] | None = None
     """The Markdown file of each session's working tree, as `MEMORY.md`, that has a block of its project's memories."""
     http_port: Annotated[int, Meta(ge=0, le=65_535)] = 0

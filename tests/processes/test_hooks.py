@@ -240,7 +240,7 @@ def test_a_hook_whose_process_was_slow_to_start_says_nothing_late(home: Path, pr
         ["sh", "-c", f"sleep 1; exec '{sys.executable}' -P -m remembrancer hook UserPromptSubmit"],
         input=json.dumps(given).encode(),
         capture_output=True,
-        env={**os.environ, "REMEMBRANCER_HOOK_WAIT_S": "1"},
+        env={**os.environ, "REMEMBRANCER_HOOK_WAIT_S": "0.25"},
         check=True,
     )
     assert finished.stdout == b""
