@@ -11,6 +11,7 @@ from typing import Literal
 
 import msgspec
 
+from remembrancer.protocol.errors import Failure
 from remembrancer.protocol.kinds import Kind, MemoryType, Scope, Status
 from remembrancer.protocol.runs import Prune
 from remembrancer.protocol.session_life import SessionEntry
@@ -188,9 +189,7 @@ class JobReport(msgspec.Struct, frozen=True, tag=True):
     """Consolidator to store: a job is done, with the answer where somebody waits for one, or why it is not."""
 
     job_id: int
-    answer: Reflected | Maintained | None = None
-    error_code: str | None = None
-    error: str | None = None
+    answer: Reflected | Maintained | Failure | None = None
 
 
 class Material(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -37,6 +37,7 @@ from remembrancer.protocol.control import PeerFailed
 from remembrancer.protocol.errors import (
     ConsolidatorUnavailable,
     DeadlineExceeded,
+    Failure,
     InvalidInput,
     StorageFull,
 )
@@ -125,7 +126,7 @@ async def test_a_job_that_failed_lets_others_go_first_and_comes_again(rig: Store
     await end_session(rig)
     async with Consolidator(rig.home) as consolidator:
         job = await consolidator.job(SessionEndJob)
-        await consolidator.report(JobReport(job.job_id, error_code="internal_error", error="on purpose"))
+        await consolidator.report(JobReport(job.job_id, Failure("internal_error", "on purpose")))
         await end_session(rig, OTHER_SESSION)
         other = await consolidator.job(SessionEndJob)
         assert other.session.session_id == OTHER_SESSION
@@ -307,7 +308,7 @@ async def test_what_takes_long_gives_way_to_many_memories_that_wait_for_vectors(
         await consolidator.no_job()
         asked = asyncio.create_task(rig.gateway.ask(Maintain(PROJECT, dry_run=True)))
         job = await consolidator.job(MaintainJob)
-        await consolidator.report(JobReport(job.job_id, error_code="storage_full", error="no room"))
+        await consolidator.report(JobReport(job.job_id, Failure("storage_full", "no room")))
         with pytest.raises(StorageFull):
             await asked
         worker.answer(worker.jobs)
@@ -341,7 +342,7 @@ async def test_a_request_that_fails_is_answered_with_its_error(rig: StoreRig) ->
     async with Consolidator(rig.home) as consolidator:
         asked = asyncio.create_task(rig.gateway.ask(Maintain(None, dry_run=True)))
         job = await consolidator.job(MaintainJob)
-        await consolidator.report(JobReport(job.job_id, error_code="storage_full", error="no room"))
+        await consolidator.report(JobReport(job.job_id, Failure("storage_full", "no room")))
         with pytest.raises(StorageFull, match="no room"):
             await asked
 

@@ -139,7 +139,7 @@ class JobLoop:
     def _fail(self, job: Work, failure: Failure) -> None:
         self._failed += 1
         self._error = failure.message
-        self._store.tell(JobReport(job.job_id, error_code=failure.code, error=failure.message))
+        self._store.tell(JobReport(job.job_id, failure))
 
 
 def describe(job: Work) -> str:

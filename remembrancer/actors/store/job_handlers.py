@@ -285,11 +285,7 @@ class JobHandlers:
         return now - self._crowded_at < LONGEST_HOLD_S
 
     async def _take_report(self, report: JobReport, context: RequestContext) -> None:
-        if report.error_code is None:
-            answer: Reflected | Maintained | RemembrancerError | None = report.answer
-        else:
-            message = report.error or "the consolidator could not do it"
-            answer = from_failure(Failure(report.error_code, message))
+        answer = from_failure(report.answer) if isinstance(report.answer, Failure) else report.answer
         done = self._leases.finish(context.peer.incarnation, report.job_id, time.monotonic())
         if done is None:
             return
