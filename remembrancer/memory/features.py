@@ -123,13 +123,18 @@ def coverage(matched: set[int] | frozenset[int], weights: Sequence[float]) -> fl
     return sum(weights[place] for place in matched) / whole if matched and whole > 0.0 else 0.0
 
 
+def _filled(values: Column, missing: float) -> Column:
+    """The values, with another number for those that are not known."""
+    return np.where(np.isnan(values), missing, values)
+
+
 def scaled(values: Column, floor: float, least: float = 0.0) -> Column:
     """The values between `floor` (0) and the best of them, or `least` if that is more (1); 0 where there is none."""
-    known = np.nan_to_num(values, nan=floor)
+    known = _filled(values, floor)
     best = max(least, float(known.max(initial=floor)))
     if best <= floor:
         return np.zeros(len(values))
-    return np.asarray(np.clip((known - floor) / (best - floor), 0.0, None))
+    return np.asarray(np.maximum((known - floor) / (best - floor), 0.0))
 
 
 def _meaning(of: Candidates, _: Asked) -> Column:
@@ -137,7 +142,7 @@ def _meaning(of: Candidates, _: Asked) -> Column:
 
 
 def _opening(of: Candidates, _: Asked) -> Column:
-    return np.nan_to_num(of.opening - of.cosine, nan=0.0)
+    return _filled(of.opening - of.cosine, 0.0)
 
 
 def _bm25(of: Candidates, _: Asked) -> Column:
@@ -153,7 +158,7 @@ def _context_meaning(of: Candidates, asked: Asked) -> Column:
 
 
 def _context_words(of: Candidates, _: Asked) -> Column:
-    return np.nan_to_num(of.context_coverage - of.coverage, nan=0.0)
+    return _filled(of.context_coverage - of.coverage, 0.0)
 
 
 def _time(of: Candidates, _: Asked) -> Column:
@@ -162,7 +167,7 @@ def _time(of: Candidates, _: Asked) -> Column:
 
 
 def _decayed(of: Candidates, asked: Asked, half_life_s: float) -> Column:
-    return np.asarray(0.5 ** (np.clip(asked.asked_at - of.happened_at, 0.0, None) / half_life_s))
+    return np.asarray(0.5 ** (np.maximum(asked.asked_at - of.happened_at, 0.0) / half_life_s))
 
 
 def _recency(of: Candidates, asked: Asked) -> Column:
@@ -186,7 +191,7 @@ def _outdated(of: Candidates, _: Asked) -> Column:
     happened = of.happened_at[facts]
     like = np.where(happened[None, :] > happened[:, None], of.likeness[np.ix_(facts, facts)], 0.0)
     found = np.zeros(len(of))
-    found[facts] = np.clip(like.max(axis=1, initial=0.0) - SAME_SUBJECT_COSINE, 0.0, None) / (1.0 - SAME_SUBJECT_COSINE)
+    found[facts] = np.maximum(like.max(axis=1, initial=0.0) - SAME_SUBJECT_COSINE, 0.0) / (1.0 - SAME_SUBJECT_COSINE)
     return found
 
 

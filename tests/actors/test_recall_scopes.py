@@ -545,3 +545,12 @@ async def test_words_that_everybody_uses_are_found_where_they_stand_one_after_th
         if asked == 40:
             return
     raise AssertionError("there are too few such texts")
+
+
+async def test_the_subjects_of_a_context_are_counted_in_what_the_project_and_the_user_know(files: Files) -> None:
+    for number in range(3):
+        files.store(f"The harbour has {number} lanterns " * 20, tags=("harbour",))
+        files.store(f"Letters to harbour {number} are short " * 20, "user", tags=("harbour",))
+    request = GatherContext(PROJECT, SESSION, tokens=200)
+    gathered = await Gathering(request, files.view(), _vector, files.threads, NOW).gathered()
+    assert gathered.subjects == (("harbour", 6),)

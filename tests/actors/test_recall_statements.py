@@ -31,7 +31,7 @@ from tests.operations import PROJECT, SESSION, store_operation
 
 pytestmark = pytest.mark.anyio
 
-MOST_STATEMENTS = 24
+MOST_STATEMENTS = 20
 MOST_OF_A_STORE = 10
 NOW = 2_000_000_000.0
 THINGS = ("lantern", "harbour", "ferry", "pier", "beacon", "chart", "anchor", "tide")

@@ -1,7 +1,4 @@
-"""The values that are given to and returned by the records, and the Protocols of texts that have several sources.
-
-The records are the truth; `Records` of `sqlite_records.py` has those of one space.
-"""
+"""The values that are given to the records (`Records` of `sqlite_records.py`) and returned by them."""
 
 from __future__ import annotations
 
