@@ -1,4 +1,4 @@
-"""The reads of a SQLite file of records that the work in the background needs, and the pruning of it."""
+"""The reads of a space that the work in the background needs, and the pruning of it."""
 
 from __future__ import annotations
 
@@ -159,7 +159,7 @@ class SqliteBackground:
             return bool(add_request(connection.query, threshold, now))
 
     def note_maintenance(self, at: float) -> None:
-        """Maintenance has been done. Writes: from the thread of the file."""
+        """Maintenance has been done. Writes: from the thread of the records."""
         with self._file.transaction() as connection:
             note_maintained(connection.query, at)
 
@@ -178,7 +178,7 @@ class SqliteBackground:
         return found
 
     def surroundings(self, memory_id: str, content: str, session_id: str | None) -> Surroundings:
-        """The surroundings of a memory, so far as the session (None: anybody) may see it. Of a memory of another file
+        """The surroundings of a memory, so far as the session (None: anybody) may see it. Of a memory of another space
         its copies here alone."""
 
         def read(query: Query) -> Surroundings:
@@ -245,7 +245,7 @@ MOST_PROPOSALS: Final = 50
 
 
 def _read_proposals(query: Query, memory_id: str | None = None) -> tuple[Proposal, ...]:
-    """The proposals of a file that wait for an answer, the surest first; or that of one memory, answered or not."""
+    """The proposals of a space that wait for an answer, the surest first; or that of one memory, answered or not."""
     which = (
         "p.refused_at IS NULL AND m.forgotten_at IS NULL AND m.valid_until IS NULL" if memory_id is None else "m.id = ?"
     )

@@ -1,4 +1,4 @@
-"""Sessions as rows: the registry, their turns and tool calls, and what one file knows of a session."""
+"""Sessions as rows: the registry, their turns and tool calls, and what one space knows of a session."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def read_deeds(query: Query, session_id: str, root: str) -> SessionDeeds | None:
 
 
 def read_sessions(query: Query) -> list[SessionEntry]:
-    """All sessions of a file, the first one first."""
+    """All sessions of a space, the first one first."""
     rows = query(f"SELECT {_COLUMNS} FROM sessions WHERE space = @SPACE ORDER BY started_at, session_id", ())  # noqa: S608 - our names
     return [SessionEntry(*row) for row in rows]
 
@@ -140,7 +140,7 @@ TOPICS: Final = 10
 TOPICS_OF: Final = 1000
 """The last memories of a session that its topics are taken from."""
 CANDIDATES: Final = 50
-"""Topics that one file contributes, before those that mean the same are put together."""
+"""Topics that one space contributes, before those that mean the same are put together."""
 EARLIER: Final = 3
 """Other sessions that are told of."""
 LEFT: Final = 3
@@ -162,7 +162,7 @@ _LATEST: Final = " UNION ALL ".join(
 
 
 def read_session_story(read: Query, session_id: str) -> SessionStory:
-    """The story as one SQLite file knows it. Its memories are counted along an index; of the last of them the topics
+    """The story as one space knows it. Its memories are counted along an index; of the last of them the topics
     are read."""
     entry = read_session(read, session_id)
     scopes = read(
@@ -249,11 +249,11 @@ def _left(read: Query, session_id: str) -> tuple[str, ...]:
 
 
 def describe_session(stories: Sequence[SessionStory]) -> SessionDescription:
-    """The stories of several files as one: of the user's, and then of the project's, which has the registry.
+    """The stories of several spaces as one: of the user's, and then of the project's, which has the registry.
 
     Topics that mean the same count together, under their most used name; so do those of one community of the graph,
     under its label, where the session names two or more of its entities. The sessions before it are the project's: the
-    user's file has those of all projects.
+    user's space has those of all projects.
     """
     by_type: Counter[str] = Counter()
     changes: Counter[str] = Counter()
