@@ -13,4 +13,4 @@ ASKS: Final = {
     "recall": "Look it up below /memories with the tool memory, and say what matters of it.",
     "forget": "Find it below /memories with the tool memory, show me the lines, and delete those that I agree to.",
 }
-"""The requests of the prompts, by name."""
+"""The wording of the prompts' requests, by name."""

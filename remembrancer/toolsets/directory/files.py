@@ -1,6 +1,6 @@
-"""A directory of files over memories: paths, listings, and the changes of memories that a changed text means. Pure.
+"""A directory of files over memories: paths, listings, and the memory changes that an edit of a file implies. Pure.
 
-A memory that was created as a file is that file, whole: its metadata have the `path`. All others are lines of a file a
+A memory created as a file is a whole file, and its metadata has the `path`. Other memories are lines of one file per
 kind (`decisions.md`). The wording is that of `BetaLocalFilesystemMemoryTool` in Anthropic's Python SDK, which models
 know.
 """
@@ -21,7 +21,7 @@ from remembrancer.protocol.writes import Scope
 
 ROOT: Final = "/memories"
 PATH: Final = "path"
-"""The key of a memory's metadata that has the name of its file."""
+"""The metadata key that holds the name of a memory's file."""
 _FOLDERS: Final[dict[str, Scope]] = {"repo": "project", "session": "session"}
 _GROUPS: Final[dict[str, tuple[Kind, ...]]] = {
     "preferences.md": ("preference",),
@@ -34,19 +34,19 @@ _GROUPS: Final[dict[str, tuple[Kind, ...]]] = {
     "facts.md": ("fact", "entity"),
     "open_ends.md": ("open_end",),
 }
-"""The files of memories that were not created as files, with their kinds; a new line gets the first."""
+"""The files for memories that were not created as files, with their kinds; a new line gets the first kind."""
 _OTHERS: Final = "notes.md"
 _NAMES: Final = {kind: name for name, kinds in _GROUPS.items() for kind in kinds}
 _LEVELS: Final = 2
 _NUMBER_WIDTH: Final = 6
 _CONTEXT: Final = 2
-"""Lines that a snippet shows before and after a change."""
+"""The number of lines that a snippet shows before and after a change."""
 _BULLET: Final = "- "
 _INDENT: Final = "  "
 
 
 class Place(NamedTuple):
-    """A path below `/memories`: the scope, and the name in it ("" is the scope's own directory)."""
+    """A path below `/memories`: the scope, and the name within it ("" is the scope's own directory)."""
 
     scope: Scope
     name: str
@@ -58,7 +58,7 @@ class Place(NamedTuple):
 
 
 def place_of(path: str) -> Place:
-    """The place of a path. Raises `InvalidInput`: it is not below `/memories`."""
+    """The place that a path names. Raises `InvalidInput` if it is not below `/memories`."""
     if not f"{path}/".startswith(f"{ROOT}/"):
         raise InvalidInput(f"Path must start with /memories, got: {path}", field=PATH)
     _, root, *parts = posixpath.normpath(path).split("/")
@@ -71,7 +71,7 @@ def place_of(path: str) -> Place:
 
 @dataclass(frozen=True)
 class File:
-    """A file: one memory whole, or a group of memories, a list item each."""
+    """A file: one whole memory, or a group of memories with one list item each."""
 
     place: Place
     memories: tuple[ListedMemory, ...]
@@ -85,25 +85,25 @@ class File:
 
     @property
     def kind(self) -> Kind:
-        """The kind of a line that is new in it."""
+        """The kind of a line that is added to this file."""
         return kind_of_file(self.place.name)
 
 
 class TextChange(NamedTuple):
-    """A change that an edit of a file means: `memory` gets that text. Without a memory it is a new one; without a text
-    it is forgotten."""
+    """A memory change that an edit of a file implies: `memory` gets `text`. Without a memory, a new one is stored;
+    without a text, the memory is forgotten."""
 
     memory: ListedMemory | None
     text: str | None
 
 
 def kind_of_file(name: str) -> Kind:
-    """The kind of what a file of that name says."""
+    """The kind of the memories in a file of that name."""
     return _GROUPS.get(name, ("fact",))[0]
 
 
 def files_of(memories: Iterable[ListedMemory]) -> dict[Place, File]:
-    """The files of memories that hold, by their places. A group whose name is taken by a file is called `more-…`."""
+    """The files of the valid memories, by their places. A group whose name is taken by a file is called `more-…`."""
     files: dict[Place, File] = {}
     groups: dict[Place, list[ListedMemory]] = {}
     for memory in sorted(memories, key=lambda each: (each.created_at, each.id)):
@@ -121,18 +121,18 @@ def files_of(memories: Iterable[ListedMemory]) -> dict[Place, File]:
 
 
 def below(files: Mapping[Place, File], place: Place) -> list[File]:
-    """The files in that directory and in those below it."""
+    """The files in this directory and its subdirectories."""
     inside = f"{place.path}/"
     return [file for file in files.values() if file.place.path.startswith(inside)]
 
 
 def is_directory(files: Mapping[Place, File], place: Place) -> bool:
-    """True for a scope's own directory, which is always there, and for one that has files."""
+    """True for a scope's own directory, which always exists, and for any directory that has files."""
     return not place.name or bool(below(files, place))
 
 
 def file_at(files: Mapping[Place, File], place: Place) -> File:
-    """The file of a place. Raises `NotFound` and `InvalidInput` in the words of the SDK."""
+    """The file at a place. Raises `NotFound` and `InvalidInput` with the SDK's messages."""
     if place in files:
         return files[place]
     if is_directory(files, place):
@@ -141,7 +141,7 @@ def file_at(files: Mapping[Place, File], place: Place) -> File:
 
 
 def listing(files: Mapping[Place, File], place: Place, path: str) -> str:
-    """A directory two levels deep, without hidden items, each with its size."""
+    """A listing of a directory, two levels deep, without hidden items, with sizes."""
     sizes: dict[tuple[str, ...], int] = {}
     folders: dict[tuple[str, ...], int] = {(): 0}
     if place == Place("user", ""):
@@ -163,7 +163,7 @@ def listing(files: Mapping[Place, File], place: Place, path: str) -> str:
 
 
 def numbered(path: str, text: str, view_range: Sequence[int] | None) -> str:
-    """The lines of a file, or of a range of it (1-based; an end of -1 is the last), with their numbers."""
+    """The numbered lines of a file, or of a range of it (1-based; an end of -1 means the last line)."""
     lines = text.split("\n")
     first, last = view_range if view_range and len(view_range) == 2 else (1, -1)
     start = max(1, first) - 1
@@ -172,7 +172,7 @@ def numbered(path: str, text: str, view_range: Sequence[int] | None) -> str:
 
 
 def replaced(path: str, text: str, old: str, new: str) -> tuple[str, str]:
-    """The text with the one occurrence of `old` replaced, and what the command answers."""
+    """The text with the single occurrence of `old` replaced, and the command's answer."""
     count = text.count(old)
     if count != 1:
         none = f"No replacement was performed, old_str `{old}` did not appear verbatim in {path}."
@@ -190,7 +190,7 @@ def replaced(path: str, text: str, old: str, new: str) -> tuple[str, str]:
 
 
 def inserted(text: str, line: int, new: str) -> str:
-    """The text with `new` after that many lines. Raises `InvalidInput`: it has fewer."""
+    """The text with `new` inserted after line `line`. Raises `InvalidInput` if there are fewer lines."""
     lines = text.split("\n")
     if lines[-1] == "":
         lines.pop()
@@ -201,7 +201,8 @@ def inserted(text: str, line: int, new: str) -> str:
 
 
 def changes(file: File, after: str) -> Iterator[TextChange]:
-    """The changes of memories that make a file say `after`. Raises `InvalidInput`: a file must not become empty."""
+    """The memory changes that turn the content of a file into `after`. Raises `InvalidInput` if the file would become
+    empty."""
     if not file.is_group:
         if not after.strip():
             raise InvalidInput(f"{file.place.path} would be empty: delete it instead", field="new_str")
@@ -224,7 +225,8 @@ def _normal(content: str) -> str:
 
 
 def _items(text: str) -> list[str]:
-    """The items of a group's text. A line that is neither indented nor blank begins one, with a bullet or without."""
+    """The items of a group's text. A line that is neither indented nor blank starts an item, with or without a
+    bullet."""
     items: list[list[str]] = []
     for line in text.split("\n"):
         if items and (line.startswith(_INDENT) or not line.strip()):

@@ -65,7 +65,7 @@ class MemoryArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class _Directory:
-    """The files that a call sees, and the changes that it makes."""
+    """The files that a call sees, and the changes it makes."""
 
     def __init__(self, call: Call) -> None:
         self._call = call
@@ -73,7 +73,8 @@ class _Directory:
         self.notices: list[Notice] = []
 
     async def read(self, *scopes: Scope) -> dict[Place, File]:
-        """All files of these scopes. Raises `MemoryUnavailable` and `DeadlineExceeded`: the store does not answer."""
+        """Read all files of these scopes. Raises `MemoryUnavailable` and `DeadlineExceeded` if the store does not
+        answer."""
         caller = self._call.caller
         found: list[ListedMemory] = []
         while True:
@@ -95,7 +96,7 @@ class _Directory:
         return file_at(await self.read(place.scope), place)
 
     async def submit(self, change: Change) -> object:
-        """Make one change; several of a call are told apart by their order."""
+        """Make one change. The changes of a call are numbered, so that each gets its own id."""
         written = await self._call.submit(change, part=f"change {self._parts}")
         self._parts += 1
         self.notices += [notice for notice in written.notices if notice not in self.notices]
@@ -106,7 +107,7 @@ class _Directory:
         check_text(text, field="file_text", longest_bytes=self._call.service.settings.content_limit_bytes)
         name = clean_name(place.name, field=PATH, longest=MAX_PATH)
         change = StoreMemory(
-            # Of one call the ids sort as its parts do: its lines stay in their order.
+            # The ids of one call sort in the order of its parts, so its lines keep their order.
             memory_id=derive_memory_id(f"{self._call.operation_id} {self._parts}", at=self._parts / 1000),
             content=text,
             type=type_of_kind(kind),
@@ -119,11 +120,11 @@ class _Directory:
         )
         result = await self.submit(change)
         if is_file and isinstance(result, StoredResult) and result.already_known:
-            # Two files of one text are one memory: it goes by its latest name.
+            # Two files with the same text are one memory, which goes by its latest name.
             await self.submit(UpdateMemory(result.memory_id, metadata={PATH: name}))
 
     async def apply(self, file: File, wanted: Iterable[TextChange]) -> None:
-        """Carry out changes of a file's memories."""
+        """Apply changes to a file's memories."""
         for memory, text in wanted:
             if text is None:
                 assert memory is not None
@@ -142,7 +143,7 @@ class _Directory:
     answers_text=True,
 )
 async def memory(call: Call, arguments: MemoryArguments) -> Answer:
-    """Carry out one command; the answer's `text` is what the SDK's own tool would say."""
+    """Run one command; the answer's `text` is what the SDK's own tool would return."""
     directory = _Directory(call)
     run = {
         "view": _view,

@@ -1,4 +1,4 @@
-"""The toolset `memory`: one module a tool, and what several of them share."""
+"""The toolset `memory`: one module for each tool, and the code that several of them share."""
 
 from typing import Final
 

@@ -1,4 +1,4 @@
-"""Memories in the answers of tools: the promised fields, and others only where they say something. Pure."""
+"""Memories in the answers of tools: the promised fields, and other fields where they are not empty. Pure."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ from remembrancer.toolsets.tools import DATA, ID_ARGUMENTS, Answer, saying, with
 
 _ROUNDED: Final = 4
 OLD_CHARACTERS: Final = 1000
-"""Of a memory that is probably replaced: so much decides whether it is."""
+"""The number of characters shown of a memory that is probably replaced; enough to decide whether it is."""
 SETTLED: Final = (
     "update_memory(replaced_by, supersedes=id); if both hold, add_links=[{relation: related_to, target: id}]"
 )
 MOST_LINES: Final = 5
-"""Memories of which an answer has a line, where the caller names no limit."""
+"""The number of memories that get a line in an answer when the caller names no limit."""
 FIRST_WORDS: Final = 10
 VALIDITY: Final = ("valid_from", "valid_until", "invalid_reason")
-"""The fields that say when a memory is true, and why no longer."""
+"""The fields that say when a memory is valid, and why it no longer is."""
 _TIMES: Final = frozenset(
     {"created_at", "updated_at", "forgotten_at"}.union(f.name for f in FIELDS if f.sort == "time")
 )
 
 
-@lru_cache(1024)  # all that an answer counts as accessed was accessed at one time
+@lru_cache(1024)  # All memories that an answer counts as accessed have the same time
 def iso(seconds: float) -> str:
     """Seconds since the epoch as ISO 8601 in UTC, to the second."""
     whole = moment(seconds).replace(microsecond=0, tzinfo=None)
-    return f"{whole.isoformat()}Z"  # strftime gives the year 33 two digits
+    return f"{whole.isoformat()}Z"  # strftime formats the year 33 with two digits
 
 
 def source_of(source: SourceRef) -> dict[str, Any]:
@@ -46,18 +46,18 @@ def source_of(source: SourceRef) -> dict[str, Any]:
 
 
 def fields_of(memory: PortableMemory | MemoryVersion | ListedMemory, *names: str) -> Answer:
-    """These fields of a memory as answers have them."""
+    """These fields of a memory, as answers have them."""
     return {name: _shown(name, getattr(memory, name)) for name in names}
 
 
 def said_by(memory: PortableMemory | MemoryVersion | ListedMemory | Fact, *names: str) -> Answer:
-    """Those of these fields that say something."""
+    """The fields among these that are not empty."""
     return {name: _shown(name, value) for name in names if (value := getattr(memory, name)) not in (None, (), {})}
 
 
 def _shown(name: str, value: Any) -> Any:
     if name == "due":
-        return iso(value).removesuffix("T00:00:00Z")  # mostly a day
+        return iso(value).removesuffix("T00:00:00Z")  # usually a whole day
     if name in _TIMES:
         return iso(value)
     if isinstance(value, SourceRef):
@@ -66,29 +66,28 @@ def _shown(name: str, value: Any) -> Any:
 
 
 def with_lines(memories: Sequence[RecalledMemory], most_lines: int) -> list[RecalledMemory]:
-    """Memories in their order: those that answer likely or perhaps, and the first `most_lines` others."""
+    """The memories that are likely or possible answers, and the first `most_lines` others, in their order."""
     others = [each for each in memories if not is_given_whole(each)]
     left_out = {id(each) for each in others[most_lines:]}
     return [each for each in memories if id(each) not in left_out]
 
 
 def line_of(memory: RecalledMemory) -> Answer:
-    """The first words of a memory that hardly answers."""
+    """The first words of a memory that is an unlikely answer."""
     words = {"content": first_words(memory.content, FIRST_WORDS), "answers": "hardly"}
     return _place_of(memory) | words | _unusual(memory)
 
 
 def _place_of(memory: RecalledMemory) -> Answer:
-    """The id of a memory; the path and lines of a part of a file."""
+    """The id of a memory, or the path and lines for a part of a file."""
     if memory.origin is None:
         return fields_of(memory, "id")
     return {"source": memory.origin, "path": memory.source.file or "", "lines": list(memory.lines or ())}
 
 
 def memory_of(memory: RecalledMemory, *, detail: bool = False, is_judged: bool = True) -> Answer:
-    """A memory as answers that found it show it: what it says, how surely it answers (if that `is_judged`), since when,
-    and what is not as usual about it. With `detail` all that is known of it, and each signal that had a say in its
-    place."""
+    """A memory as answers show it: its content, how well it answers (if `is_judged`), since when it is valid, and
+    anything unusual about it. With `detail`, every field is included, and each signal that contributed to its rank."""
     relevance = _relevance(memory, _ROUNDED if detail else 2) if is_judged else {}
     if memory.origin is not None:
         scored = {"scores": _signals(memory)} if detail else {}
@@ -121,43 +120,43 @@ def _unusual(memory: RecalledMemory) -> Answer:
 
 
 def updated(memory: ListedMemory) -> Answer:
-    """The day of a memory's last change, if it has changed since the day on which it was stored."""
+    """The day of a memory's last change, if that is later than the day on which it was stored."""
     day = iso(memory.updated_at)[:10]
     return {"updated": day} if memory.version > 1 and day > iso(memory.created_at)[:10] else {}
 
 
 def standing_of(memory: ListedMemory) -> Answer:
-    """The unusual about a memory's standing: that it is forgotten, archived and so on."""
+    """Anything unusual about a memory's status: forgotten, archived and so on."""
     shown = {"forgotten": True, **said_by(memory, "forgotten_at", "forgotten_reason")} if memory.forgotten else {}
     return shown | saying(status=None if memory.status == "active" else memory.status) | state_of(memory)
 
 
 def state_of(memory: PortableMemory | MemoryVersion | ListedMemory) -> Answer:
-    """The state of an open end, and when it is due; nothing of other memories."""
+    """The state of an open end and its due date; empty for other memories."""
     return {"done": memory.done, **said_by(memory, "due")} if memory.kind == OPEN_END else {}
 
 
 def _relevance(memory: RecalledMemory, digits: int) -> Answer:
-    """The probability that a memory answers, and the same in a word."""
+    """The probability that a memory answers the query, as a number and as a word."""
     relevance = memory.scores.relevance
     word = "likely" if relevance >= LIKELY else "perhaps" if relevance >= PERHAPS else "hardly"
     return {"relevance_score": round(relevance, digits), "answers": word}
 
 
 def _signals(memory: RecalledMemory) -> dict[str, float]:
-    """The score, and what each feature adds to it, the most telling first."""
+    """The score, and the contribution of each feature to it, the largest first."""
     shares = sorted(memory.scores.shares.items(), key=lambda item: -abs(item[1]))
     return {"final": round(memory.scores.final, _ROUNDED), **dict(shares)}
 
 
 def copies_of(found: MemoryShown) -> list[dict[str, Any]]:
-    """The other memories of the very same text."""
+    """The other memories with exactly the same text."""
     return [{"id": copy.memory_id, "scope": copy.scope} for copy in found.copies]
 
 
 def changed(written: Written, answer: Answer) -> Answer:
-    """The answer to a change of a memory, with what is to be said of how it was written. Of one that is queued only the
-    id is known: the store has yet to make it."""
+    """The answer to a change of a memory, with notices about how it was written. For a queued change only the id is
+    known, since the store has yet to apply it."""
     notices = list(written.notices)
     if written.result is None:
         ids = {name: value for name, value in answer.items() if name in ID_ARGUMENTS}
@@ -169,7 +168,7 @@ def changed(written: Written, answer: Answer) -> Answer:
 
 
 def near_of(*found: Sequence[NearMemory]) -> Answer:
-    """The memories that later ones of the session probably replace, each whole, and the call that settles it."""
+    """The memories that later ones of the session probably replace, in full, and the call that settles it."""
     near = {each.memory_id: each for several in found for each in several}
     shown = [
         {"id": each.memory_id, "content": cut_at_word(each.content, OLD_CHARACTERS), "replaced_by": each.replaced_by}
@@ -179,7 +178,7 @@ def near_of(*found: Sequence[NearMemory]) -> Answer:
 
 
 def not_embedded(error: str | None) -> Notice:
-    """That a text has no vector yet, and why if there is a reason."""
+    """The notice that a text has no vector yet, with the reason if there is one."""
     if error is None:
         return Notice(
             "embedding_pending",

@@ -1,7 +1,7 @@
-"""The context block: memories as Markdown within a budget of tokens. Pure; the counting is passed in.
+"""The context block: memories as Markdown within a budget of tokens. Pure; the token counter is passed in.
 
-What a memory says is data. Each is one item of a list: its further lines are indented below it, and what Markdown would
-take for a heading is escaped, so that no memory can pose as a group, or as another memory.
+The content of a memory is data. Each memory is one list item: its further lines are indented, and anything that
+Markdown would take for a heading is escaped, so that no memory can pose as a group or as another memory.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ PART: Final = "More is remembered: recall_memories finds it."
 NOTHING: Final = "Nothing is remembered here yet."
 ALL_OF_THIS: Final = "This is all of it."
 NOTHING_OF_THIS: Final = "Nothing of this is remembered here."
-"""For a context of some sections alone."""
+"""Used in a context that is restricted to some sections."""
 AWAY: Final = "The memory is unavailable: this is the last known content."
 NOTHING_KNOWN: Final = "The memory is unavailable, and no earlier answer to this is known."
 Away = Literal["starting", "unavailable"]
-"""Why the store has no part in a block."""
+"""The reason why the store contributed nothing to a block."""
 STARTING: Final = "The memory is still starting: ask again in a moment."
 NO_ROOM: Final = "No memory fits into this budget."
 LEAST_CUT_TOKENS: Final = 16
-"""Less than this of a memory says nothing."""
+"""A memory cut to fewer tokens than this is useless."""
 MAX_SOURCE: Final = 120
 INDENT: Final = "  "
 RULES: Final = "Decisions and conventions"
@@ -49,18 +49,19 @@ _GROUP_OF: Final[dict[Kind, str]] = {
 
 Count = Callable[[str], int]
 Truncate = Callable[[str, int], str]
-"""The beginning of a text that has so many tokens at most."""
+"""Truncates a text to at most that many tokens."""
 
 _CONTAINERS: Final = re.compile(r"(?:\s|>|[-+*]\s|\d{1,9}[.)]\s)*")
-"""The marks that may stand before a heading in Markdown: quotation marks, and the marks of lists."""
+"""The marks that may precede a heading in Markdown: quotation and list marks."""
 _HEADING: Final = re.compile(r"#+(?=\s|$)|[-=*_][-=*_\s]*$")
-"""`# a heading`, or the line of dashes below one (which, alone, is a rule)."""
+"""`# a heading`, or the line of dashes below one (on its own, a rule)."""
 _FENCE: Final = re.compile(r"\s*(?P<marks>`{3,}|~{3,})(?P<info>.*)$")
 
 
 @dataclass(frozen=True, slots=True)
 class ContextBlock:
-    """A block and what is in it. `tokens` is what its text has; `truncated` says that something was left out or cut."""
+    """A block and its contents. `tokens` is the size of its text; `truncated` says that something was left out or
+    cut."""
 
     text: str
     memory_ids: tuple[str, ...]
@@ -81,12 +82,12 @@ def build_block(
     is_whole_memory: bool = True,
     away: Away | None = None,
 ) -> ContextBlock:
-    """The memories in their groups, in `max_tokens` tokens at the most, whatever `count` says these are.
+    """The memories in their groups, in at most `max_tokens` tokens as measured by `count`.
 
-    What does not fit is left out from the end, and a single memory that is too long is cut. `ids` are short forms;
-    `is_all`: nothing else holds here, but for so many that are probably `replaced`; with `is_whole_memory` False,
-    nothing else of the sections that were asked for. `away`: it is what is known without
-    the store; the block says so.
+    Memories that do not fit are left out from the end; a single memory that is too long is cut. `ids` are short forms.
+    `is_all` says that no other memory is valid here, apart from `replaced` memories that are probably replaced; if
+    `is_whole_memory` is False, this holds for the requested sections only. `away`: the block holds only what is known
+    without the store, and says so.
     """
     shown = list(memories)
     while shown:
@@ -119,7 +120,7 @@ def build_block(
 def _cut_block(
     memory: RecalledMemory, max_tokens: int, count: Count, truncate: Truncate, ids: Mapping[str, str]
 ) -> ContextBlock | None:
-    """The beginning of one memory, as a block. What is escaped and indented has more tokens than what is cut."""
+    """The beginning of one memory, as a block. Escaping and indenting add tokens to the part that is cut."""
     allowed = max_tokens - count(f"{MARKED}\n\n\n\n{PART}")
     while allowed >= LEAST_CUT_TOKENS:
         text = f"{MARKED}\n\n{item(memory, f'{truncate(memory.content.strip(), allowed)}…', ids)}\n\n{PART}"
@@ -143,7 +144,7 @@ def _groups_of(memories: Sequence[RecalledMemory], ids: Mapping[str, str]) -> It
 
 
 def group_of(memory: RecalledMemory) -> str:
-    """The group that a memory is shown in."""
+    """The group under which a memory is shown."""
     found = _GROUP_OF.get(memory.kind) if memory.kind is not None else None
     if found == "Open ends" and not memory.is_open:
         found = None
@@ -156,7 +157,7 @@ def _index_of(subjects: Sequence[tuple[str, int]]) -> list[str]:
 
 
 def item(memory: RecalledMemory, content: str, ids: Mapping[str, str]) -> str:
-    """So much of a memory's content as one item of a list, with its id and what is to be said of it."""
+    """The given part of a memory's content as one list item, with its id and remarks."""
     later = [*memory.superseded_by, *memory.possibly_superseded_by]
     by = next((f" by {ids[each]}" for each in later if each in ids), "")
     remarks = [f"(possibly superseded{by})"] if later else []
@@ -172,14 +173,14 @@ def _day(at: float) -> str:
 
 
 def render(content: str, source: SourceRef, remark: str = "", name: str = "") -> str:
-    """A memory as one item of a list, with its id, where it comes from and what is to be said of it."""
+    """A memory as one list item, with its id, its source and a remark."""
     lines = list(_escaped(neutralised(content).strip().splitlines() or [""]))
     about = " ".join(filter(None, (_origin(source), remark)))
     if about and len(lines) == 1:
         lines[0] += f" {about}"
-    elif about:  # not behind the last line, which may be the end of some code
+    elif about:  # not after the last line, which may be the end of some code
         lines.append(about)
-    lines[0] = " ".join(filter(None, ("-", name, lines[0]))).rstrip()  # of a text that cannot be seen, nothing is left
+    lines[0] = " ".join(filter(None, ("-", name, lines[0]))).rstrip()  # a text of invisible characters leaves nothing
     return "\n".join(f"{INDENT}{line}" if place and line else line for place, line in enumerate(lines))
 
 
@@ -189,13 +190,13 @@ def _origin(source: SourceRef) -> str:
 
 
 def _short(name: str) -> str:
-    """On one line, and the end of it where it is long: that is what tells one path from another."""
+    """A name on one line. A long one keeps its end, since that distinguishes paths."""
     line = " ".join(neutralised(name).split())
     return line if len(line) <= MAX_SOURCE else f"…{line[-MAX_SOURCE:]}"
 
 
 def _escaped(lines: Sequence[str]) -> Iterator[str]:
-    """Lines without headings among them, and without more than one empty line on end. Code between fences stays."""
+    """The lines without headings and without consecutive empty lines. Code between fences stays as it is."""
     place = 0
     was_empty = False
     unclosed: dict[str, int] = {}
@@ -213,9 +214,9 @@ def _escaped(lines: Sequence[str]) -> Iterator[str]:
 
 
 def _end_of_code(lines: Sequence[str], start: int, unclosed: dict[str, int]) -> int | None:
-    """The end of the code that begins with a fence here. None: there is no fence, or nothing closes it.
+    """The end of the code that a fence at `start` opens. None if there is no fence, or nothing closes it.
 
-    `unclosed` keeps the shortest fence of each kind that nothing below closes, so that none is looked for twice.
+    `unclosed` remembers the shortest fence of each kind that nothing below closes, so that the search is not repeated.
     """
     opening = _FENCE.match(lines[start])
     if opening is None or (opening["marks"][0] == "`" and "`" in opening["info"]):
@@ -232,7 +233,7 @@ def _end_of_code(lines: Sequence[str], start: int, unclosed: dict[str, int]) -> 
 
 
 def _without_heading(line: str) -> str:
-    """The line with a backslash before what would make it a heading, a rule, or open code that nothing closes."""
+    """The line with a backslash before anything that would make it a heading, a rule, or unclosed code."""
     containers = _CONTAINERS.match(line)
     start = containers.end() if containers else 0
     if _HEADING.match(line, start) or _FENCE.match(line, start):

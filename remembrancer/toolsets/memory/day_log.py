@@ -20,21 +20,21 @@ from remembrancer.toolsets.service import Asked
 from remembrancer.toolsets.tools import DATA, Answer, Call, cut_notice, short_forms_of, with_caveats
 
 MOST: Final = 1000
-"""Changes of a day that are read, the last ones."""
+"""The number of a day's changes that are read; the latest ones."""
 TEXT: Final = 160
-"""Characters of a memory in its line."""
+"""The number of characters shown of a memory."""
 _FIRST: Final = {"decision": "decided", OPEN_END: "opened", SESSION_RECORD: "worked"}
-"""The words for a new memory of a kind; of others it was stored."""
+"""The verbs for new memories by kind; for other kinds it is "stored"."""
 FORGOTTEN: Final = "forgotten"
 _LATER: Final = {"superseded": "replaced", "invalidated": "ended", "superseding_undone": "restored"}
 
 
 def day_of(text: str, now: float) -> TimeWindow:
-    """The day that a word or a date means: "yesterday", "Tuesday" (the last one), "2026-11-17", in each language that
-    questions are understood in, on this machine's calendar.
+    """The day that a word or a date names: "yesterday", "Tuesday" (the last one), "2026-11-17", in each language that
+    questions are understood in, in this machine's time zone.
 
     Raises:
-        InvalidInput: it names no day that has begun.
+        InvalidInput: the text names no day, or one that has not begun.
     """
     for phrase in (text, f"on {text}", f"el {text}"):
         for window in time_windows(phrase, now, None):
@@ -45,11 +45,11 @@ def day_of(text: str, now: float) -> TimeWindow:
 
 
 async def read_day(call: Call, text: str) -> tuple[TimeWindow, Sequence[MemoryChanged], Asked[ActivityRead]]:
-    """The day, what sessions and people changed on it, in order, and the answer that this is from. Of a memory that is
-    forgotten now only that is told, without its words.
+    """The day, the changes that sessions and people made on it, in order, and the store's answer that they come from. A
+    memory that has been forgotten since is listed without its content.
 
     Raises:
-        InvalidInput: it is no day.
+        InvalidInput: the text names no day.
         MemoryUnavailable: the store is away.
     """
     day = day_of(text, call.received_at)
@@ -67,7 +67,7 @@ async def read_day(call: Call, text: str) -> tuple[TimeWindow, Sequence[MemoryCh
 
 
 def verb_of(change: MemoryChanged) -> str:
-    """The word for a change."""
+    """The verb for a change."""
     if change.change == "stored":
         return _FIRST.get(change.kind, "stored")
     if "done" in change.fields:
@@ -78,12 +78,13 @@ def verb_of(change: MemoryChanged) -> str:
 
 
 def clock_of(at: float, *, with_day: bool) -> str:
-    """A time on this machine's clock."""
+    """A time in this machine's time zone."""
     return datetime.fromtimestamp(at).astimezone().strftime("%Y-%m-%d %H:%M" if with_day else "%H:%M")
 
 
 async def day_block(call: Call, text: str, max_tokens: int) -> Answer:
-    """The log of a day as one block of Markdown within a budget of tokens; what does not fit is left out at its end."""
+    """The log of a day as one block of Markdown within a budget of tokens; entries that do not fit are cut from the
+    end."""
     day, changes, asked = await read_day(call, text)
     notices = asked.notices
     ids = await short_forms_of(call, dict.fromkeys(each.memory_id for each in changes))

@@ -34,21 +34,21 @@ class RelatedEntity(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def given(value: T | UnsetType, default: D) -> T | D:
-    """An optional argument, or what stands for it where it was left out."""
+    """The value of an optional argument, or `default` if it was left out."""
     return default if value is UNSET else value
 
 
 def clean_tags(tags: list[str] | UnsetType, *, field: str = "tags") -> tuple[str, ...]:
-    """Tags as they are kept: each a name, none twice, in the order given; none where nothing was given.
+    """Validated tags without duplicates, in the given order; empty if none were given.
 
     Raises:
-        InvalidInput: there are too many, or one is no name.
+        InvalidInput: there are too many, or one is not a valid name.
     """
     return clean_names(given(tags, ()), field=field, most=MAX_TAGS, longest=MAX_TAG)
 
 
 def clean_names(names: Sequence[str], *, field: str, most: int, longest: int) -> tuple[str, ...]:
-    """Names, none twice, in the order given. Raises `InvalidInput` for too many, or for one that is no name."""
+    """Names without duplicates, in the given order. Raises `InvalidInput` if there are too many, or one is invalid."""
     check_count(names, field=field, most=most)
     return tuple(
         dict.fromkeys(clean_name(name, field=f"{field}[{place}]", longest=longest) for place, name in enumerate(names))
@@ -58,7 +58,7 @@ def clean_names(names: Sequence[str], *, field: str, most: int, longest: int) ->
 def clean_tag_changes(
     add: list[str] | UnsetType, remove: list[str] | UnsetType, prefix: str = ""
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Tags to add and to remove. Raises `InvalidInput`: as `clean_tags`, or one is to be both."""
+    """The tags to add and to remove. Raises `InvalidInput` as `clean_tags` does, or if a tag is in both lists."""
     added = clean_tags(add, field=f"{prefix}add")
     removed = clean_tags(remove, field=f"{prefix}remove")
     both = [tag for tag in added if tag in removed]
@@ -69,10 +69,10 @@ def clean_tag_changes(
 
 
 def clean_entities(entities: Sequence[RelatedEntity], *, field: str) -> tuple[EntityRef, ...]:
-    """Entities as they are kept: each with three names, none twice, in the order given; well-known types as one name.
+    """Validated entities without duplicates, in the given order; well-known types are normalized.
 
     Raises:
-        InvalidInput: there are too many, or one of the names is none.
+        InvalidInput: there are too many, or one of the names is invalid.
     """
     check_count(entities, field=field, most=MAX_ENTITIES)
     found: dict[EntityRef, None] = {}
@@ -87,7 +87,7 @@ def clean_entities(entities: Sequence[RelatedEntity], *, field: str) -> tuple[En
 
 
 def clean_kind(kind: str, *, field: str = "kind") -> Kind:
-    """One of the kinds. Raises `InvalidInput` for any other word."""
+    """Validate a kind. Raises `InvalidInput` for any other word."""
     for known in KINDS:
         if kind == known:
             return known
@@ -95,13 +95,13 @@ def clean_kind(kind: str, *, field: str = "kind") -> Kind:
 
 
 def clean_line(text: str, *, field: str, longest: int) -> str:
-    """A short text as it is kept. Raises `InvalidInput` when it is blank or too long."""
+    """A short text, cleaned. Raises `InvalidInput` if it is blank or too long."""
     check_length(text, field=field, longest=longest)
     return text.strip()
 
 
 def clean_reason(reason: str | UnsetType) -> str | None:
-    """A reason as it is kept; None when none was given. Raises `InvalidInput` when it is blank or too long."""
+    """A reason, cleaned; None if none was given. Raises `InvalidInput` if it is blank or too long."""
     if reason is UNSET:
         return None
     check_length(reason, field="reason", longest=MAX_REASON)
@@ -109,7 +109,7 @@ def clean_reason(reason: str | UnsetType) -> str | None:
 
 
 def clean_version(version: int | UnsetType) -> int | None:
-    """A version as it can be sent. Raises `InvalidInput` when no memory has so many."""
+    """A version number; None if none was given. Raises `InvalidInput` if it is greater than any memory can have."""
     if version is UNSET:
         return None
     if version > MAX_EXACT:
@@ -118,10 +118,10 @@ def clean_version(version: int | UnsetType) -> int | None:
 
 
 def seconds_of(text: str | UnsetType, field: str) -> float | None:
-    """Seconds since the epoch of an ISO 8601 date or time; without an offset it is in UTC. None when none was given.
+    """Convert an ISO 8601 date or time to seconds since the epoch; without an offset it is UTC. None if none was given.
 
     Raises:
-        InvalidInput: it is no date or time.
+        InvalidInput: the text is not a date or time.
     """
     if text is UNSET:
         return None
@@ -136,7 +136,7 @@ def seconds_of(text: str | UnsetType, field: str) -> float | None:
 
 
 class GivenFields(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """The arguments for fields of a memory that can be given when it is stored and when it is changed."""
+    """The arguments for the fields of a memory that can be given both on storing and on changing it."""
 
     importance: Annotated[float, Meta(ge=0, le=1)] | UnsetType = UNSET
     confidence: Annotated[float, Meta(ge=0, le=1)] | UnsetType = UNSET
@@ -152,18 +152,18 @@ class GivenFields(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
 UNLISTED: Final = (
     *("importance", "confidence", "summary", "domain", "structured", "metadata", "valid_from", "allow_secrets"),
 )
-"""Those of these arguments that a list of tools leaves out."""
+"""The arguments among these that the list of tools leaves out."""
 Rule = Callable[..., Any]
-"""Makes of a given value the one that is kept; takes the name of the field as `field`. Raises `InvalidInput`."""
+"""Cleans a given value; takes the name of the field as `field`. Raises `InvalidInput`."""
 
 
 def cleaned(arguments: msgspec.Struct, rules: Mapping[str, Rule] = MappingProxyType({}), *but: str) -> dict[str, Any]:
-    """The fields of a memory that were given, cleaned, by name: by their sort, or by a rule of their own.
+    """The given fields of a memory by name, cleaned by their type or by the field's rule.
 
-    Fields that are named in `but` are left out.
+    The fields named in `but` are left out.
 
     Raises:
-        InvalidInput: one is not what is allowed, or `valid_until` is not after `valid_from`.
+        InvalidInput: a value is not allowed, or `valid_until` is not after `valid_from`.
     """
     found: dict[str, Any] = {}
     for name, rule in {**_RULES, **rules}.items():
@@ -181,7 +181,7 @@ def cleaned(arguments: msgspec.Struct, rules: Mapping[str, Rule] = MappingProxyT
 def _rule_of(row: Field) -> Rule | None:
     match row.sort:
         case "share" | "flag":
-            return lambda value, field: value  # its type says all
+            return lambda value, field: value  # the type is check enough
         case "time":
             return seconds_of
         case "object":

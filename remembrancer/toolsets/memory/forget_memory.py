@@ -28,7 +28,7 @@ class ForgetMemoryArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=T
 
 @tool("Hide a memory from recall.", destructive=True, unlisted=("copies",))
 async def forget_memory(call: Call, arguments: ForgetMemoryArguments) -> Answer:
-    """Hide a memory; nothing is deleted. Its text may be in other scopes: that is said, or hidden as well."""
+    """Hide a memory; nothing is deleted. Copies of its text in other scopes are reported, or hidden as well."""
     change = ForgetMemory(parse_memory_id(arguments.memory_id), clean_reason(arguments.reason))
     written = await call.submit(change)
     result = written.result

@@ -1,4 +1,4 @@
-"""The tool `get_memory`, and the resource `memory://memory/{id}`: one memory whole."""
+"""The tool `get_memory`, and the resource `memory://memory/{id}`: one memory in full."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from remembrancer.toolsets.memory.fields import Version, clean_version
 from remembrancer.toolsets.tools import Answer, Call, saying, tool, with_caveats
 
 MAX_HISTORY: Final = 50
-"""Versions that are listed, the last ones; all can be asked for by number."""
+"""The number of versions that are listed, the latest ones; every version can be requested by number."""
 DETAIL: Final = (
     *("importance", "confidence", "session_id", "embedded", "strength", "why", "found_entities"),
     *("access_count", "last_accessed", "sessions_used", "promotion_chain", "promotions", "observed_in_projects"),
 )
-"""Fields that an answer has only with `detail`."""
+"""The fields that only an answer with `detail` has."""
 IDENTITY: Final = ("content", "type", "scope", "importance", "tags", "source")
 
 
@@ -42,12 +42,12 @@ class GetMemoryArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True
     unlisted=("version", "detail"),
 )
 async def get_memory(call: Call, arguments: GetMemoryArguments) -> Answer:
-    """Show one memory, with its history if it has changed; with `detail` all that is known of it.
+    """Show one memory, with its history if it has changed; with `detail`, all its fields.
 
     Raises:
         NotFound: there is no such memory that the caller may see.
-        InvalidInput: it has no such version.
-        MemoryUnavailable, DeadlineExceeded: the store is away or slow, and the memory was not shown before.
+        InvalidInput: the memory has no such version.
+        MemoryUnavailable, DeadlineExceeded: the store is away or slow, and the memory is not cached.
     """
     service, version = call.service, clean_version(arguments.version)
     request = GetMemory(call.caller.project, call.caller.session_id, parse_memory_id(arguments.memory_id))
@@ -61,7 +61,7 @@ async def get_memory(call: Call, arguments: GetMemoryArguments) -> Answer:
 
 
 def short(whole: Answer) -> Answer:
-    """The answer without its detail, without empty fields, and without what is as usual."""
+    """The answer without details, empty fields, and fields with their usual value."""
     answer = saying(**{name: value for name, value in whole.items() if name not in DETAIL})
     if whole.get("embedded") is False:
         answer["embedded"] = False
@@ -80,10 +80,10 @@ def short(whole: Answer) -> Answer:
 
 
 def shown(found: MemoryShown, version: int | None = None) -> Answer:
-    """One memory whole; with `version`, the content and fields that it had then.
+    """One memory in full; with `version`, the content and fields that it had in that version.
 
     Raises:
-        InvalidInput: it has no such version; the message names those that there are.
+        InvalidInput: the memory has no such version; the message names the existing ones.
     """
     memory = found.memory
     if version is None:
@@ -103,7 +103,7 @@ def shown(found: MemoryShown, version: int | None = None) -> Answer:
             copies=copies_of(found),
             access_count=memory.access_count,
             last_accessed=None if memory.last_accessed_at is None else iso(memory.last_accessed_at),
-            # How it came to its scope, and where else it has been of use.
+            # How the memory came to its scope, and where else it has been useful.
             promotion_chain=[_promotion(each) for each in memory.promotion_chain],
             promotions=[_promotion(promotion) for promotion in found.promotions],
             source_project=memory.source_project,
@@ -124,7 +124,7 @@ def _whole(memory: PortableMemory) -> Answer:
 
 
 def _as_of(memory: PortableMemory, version: int) -> Answer:
-    """A memory as it was in a version; `current_version` says that it may be something else now."""
+    """A memory as of a version; `current_version` says that it may have changed since."""
     entry = next((each for each in memory.history if each.version == version), None)
     if entry is None:
         known = spans_of(each.version for each in memory.history)
@@ -142,7 +142,7 @@ def _as_of(memory: PortableMemory, version: int) -> Answer:
 
 
 def _recorded(record: PortableMemory | MemoryVersion, *, forgotten: bool) -> Answer:
-    """A memory as it is, or was in a version."""
+    """A memory as it is now, or as it was in a version."""
     return {
         **fields_of(record, *IDENTITY, "metadata"),
         "related_entities": [
@@ -157,12 +157,12 @@ def _recorded(record: PortableMemory | MemoryVersion, *, forgotten: bool) -> Ans
 
 
 def _link(link: MemoryLink, end: str) -> dict[str, Any]:
-    """A link; `end` says which of its ends the other memory is."""
+    """A link; `end` says at which end the other memory is."""
     return {end: link.target, "relation": link.relation, "strength": round(link.strength, 4)}
 
 
 def _promotion(step: ChainLink | Promotion) -> dict[str, Any]:
-    """A step of a memory's way to its scope."""
+    """One promotion or demotion of a memory."""
     known = {name: getattr(step, name) for name in step.__struct_fields__ if name not in ("scope", "promoted_at")}
     if isinstance(step, ChainLink):
         known["from_scope"] = step.scope
@@ -170,7 +170,7 @@ def _promotion(step: ChainLink | Promotion) -> dict[str, Any]:
 
 
 def _history(entry: HistoryEntry) -> dict[str, Any]:
-    """One line of the history. Contents are left out: an old one is asked for by its version."""
+    """One line of the history. It leaves out the content, which can be requested by version."""
     line: dict[str, Any] = {
         "version": entry.version,
         "change": entry.change,

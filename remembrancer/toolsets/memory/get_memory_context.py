@@ -1,4 +1,4 @@
-"""The tool `get_memory_context`: what a session should know for its task, as one block of text of a promised size."""
+"""The tool `get_memory_context`: the memories that a session should know for its task, as one block of limited size."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from remembrancer.toolsets.tools import Answer, Call, answer_text, short_forms_o
 
 MAX_TASK_BYTES: Final = 262_144
 SEARCHED_CHARACTERS: Final = 4000
-"""Of a longer task or memory: what comes first says what it is about, and no search looks at more."""
+"""The number of characters searched in a long task or memory: its beginning says what it is about."""
 MAX_FILES: Final = 200
 
 
@@ -47,7 +47,7 @@ class GetMemoryContextArguments(msgspec.Struct, frozen=True, forbid_unknown_fiel
     unlisted=("files_in_context", "max_tokens", "sections", "detail", "unseen", "action", "given"),
 )
 async def get_memory_context(call: Call, arguments: GetMemoryContextArguments) -> Answer:
-    """The block, with what is in it; what was shown counts as accessed."""
+    """The block and its contents; the memories in it count as accessed."""
     caller, service = call.caller, call.service
     if arguments.action is not UNSET:
         return await action_block(call, arguments.action, given(arguments.given, ()))
@@ -64,7 +64,7 @@ async def get_memory_context(call: Call, arguments: GetMemoryContextArguments) -
     if arguments.unseen is True:
         seen = service.seen(caller)
         memories = [each for each in memories if each.id not in seen]
-        if not (request.with_subjects or is_all):  # what is said unasked has to bear on the prompt
+        if not (request.with_subjects or is_all):  # unrequested memories have to be relevant to the prompt
             least = service.settings.prompt_probability
             memories = [] if away else [each for each in memories if each.scores.relevance >= least]
     says_nothing = arguments.unseen is True and not memories and not (is_all and arguments.sections is UNSET and is_new)
@@ -86,7 +86,7 @@ async def get_memory_context(call: Call, arguments: GetMemoryContextArguments) -
         replaced=reply.replaced,
         is_whole_memory=not given(arguments.sections, []),
     )
-    # In a thread: long memories take their time to be counted.
+    # In a thread, because counting the tokens of long memories takes a while.
     block = await anyio.to_thread.run_sync(build)
     service.shown(caller, block.memory_ids, count=not asked.is_old, tool=call.tool, question=request.task)
     answer = frame | {
@@ -101,12 +101,12 @@ async def get_memory_context(call: Call, arguments: GetMemoryContextArguments) -
 
 
 def _sent_tokens(text: str) -> int:
-    """The tokens of a text as it stands in an answer, where a line break is two characters."""
+    """The tokens of a text inside an answer, where a line break takes two characters."""
     return estimate_tokens(text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n"))
 
 
 def to_gather(arguments: GetMemoryContextArguments, project: ProjectRef, session_id: str) -> GatherContext:
-    """The question that a call asks. A blank task is none. Raises `InvalidInput`: a field is not what is allowed."""
+    """The store request for a call. A blank task counts as none. Raises `InvalidInput` if a field is not allowed."""
     task = given(arguments.task_description, "").strip()
     if task:
         check_text(task, field="task_description", longest_bytes=MAX_TASK_BYTES)

@@ -22,11 +22,11 @@ MODES: Final = {
     "local-server": "file-backed, large projects' vectors on a Chroma server",
     "remote": "file-backed, large projects' vectors on a remote Chroma server",
 }
-"""The words for a deployment mode where it is shown."""
+"""The words shown for a deployment mode."""
 
 
 PROPOSED: Final = 200
-"""Characters of a memory that is proposed to go to the user."""
+"""The number of characters shown of a memory that is proposed for promotion to the user."""
 DECIDED: Final = (
     "update_memory(newer_id, supersedes=older_id); if both hold, add_links=[{relation: related_to, target: older_id}]"
 )
@@ -39,7 +39,8 @@ class GetMemoryStatusArguments(msgspec.Struct, frozen=True, forbid_unknown_field
 
 @tool("Health and counts.", read_only=True, marks_data=False)
 async def get_memory_status(call: Call, _: GetMemoryStatusArguments) -> Answer:
-    """Say the state of the memory, as this session sees it. Without the store the last known figures stand, or none."""
+    """Report the state of the memory as this session sees it. Without the store, the last known figures are used, if
+    any."""
     caller, service = call.caller, call.service
     found, is_fresh, notices = None, False, list[Notice]()
     with suppress(*AWAY):
@@ -56,7 +57,7 @@ async def get_memory_status(call: Call, _: GetMemoryStatusArguments) -> Answer:
         }
     }
     if not is_fresh:
-        # Usable: it came back while the answer was made.
+        # Usable: the store came back while the answer was being made.
         answer["connection"] |= {
             "status": "reconnecting" if health.is_reconnecting or health.usable else "degraded",
             "attempts": health.attempts,

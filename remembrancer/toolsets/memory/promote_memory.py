@@ -22,7 +22,8 @@ class PromoteMemoryArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=
 
 @tool("Move a memory to a broader scope, or back.", unlisted=("reason",))
 async def promote_memory(call: Call, arguments: PromoteMemoryArguments) -> Answer:
-    """Have more sessions or projects see a memory; or (`project`) refuse that it goes to the user, or take it back."""
+    """Make a memory visible to more sessions or projects; or (`project`) decline its promotion to the user, or undo
+    it."""
     memory_id = parse_memory_id(arguments.memory_id)
     change = PromoteMemory(memory_id, arguments.target_scope, clean_reason(arguments.reason))
     written = await call.submit(change)

@@ -1,6 +1,6 @@
-"""Prompts, what they say, and the completion of arguments. Clients offer prompts to a person, many as slash commands.
+"""Prompts, their texts, and the completion of arguments. Clients offer prompts to a person, often as slash commands.
 
-What is remembered stands in a block of data that it cannot end, with a line before it that says that it is data.
+Memories are put into a data block that their content cannot close, after a line that says it is data.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ MAX_ARGUMENT_BYTES: Final = 16_384
 
 @dataclass(frozen=True, slots=True)
 class Argument:
-    """An argument of a prompt. `among`: the values that it may have, if not any text."""
+    """An argument of a prompt. `among` lists the allowed values; without it any text is allowed."""
 
     name: str
     description: str
@@ -43,14 +43,14 @@ class Argument:
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """A prompt as it is listed."""
+    """A prompt as `prompts/list` shows it."""
 
     name: str
     description: str
     arguments: tuple[Argument, ...] = ()
 
     def described(self) -> dict[str, Any]:
-        """As `prompts/list` has it; what is not required does not say so."""
+        """The entry for `prompts/list`; optional arguments are not marked."""
         arguments: list[dict[str, Any]] = []
         for each in self.arguments:
             required = {"required": True} if each.required else {}
@@ -106,7 +106,7 @@ NOTE_PROMPTS: Final = {
         ),
     )
 }
-"""Of a session that has the tools for notes and not those for memories."""
+"""For a session that has the tools for notes but not those for memories."""
 
 PLAIN_PROMPTS: Final = {
     prompt.name: prompt
@@ -120,11 +120,11 @@ PLAIN_PROMPTS: Final = {
         Prompt("forget", "Find what is to go, and delete it", PROMPTS["forget"].arguments),
     )
 }
-"""Of a session whose tools are another family's than `memory` and have words of their own (its `ASKS`)."""
+"""For a session without the toolset `memory` whose toolset has its own wording (`ASKS`)."""
 
 
 def asks_of(tools: Tools) -> dict[str, str]:
-    """The requests of the first family that has such, if the session has not the toolset `memory`."""
+    """The wording (`ASKS`) of the first toolset that has one, if the session does not have the toolset `memory`."""
     families = families_of(tools)
     if "memory" in families:
         return {}
@@ -132,7 +132,7 @@ def asks_of(tools: Tools) -> dict[str, str]:
 
 
 def prompts_for(tools: Tools) -> dict[str, Prompt]:
-    """The prompts of a session that has these tools."""
+    """The prompts for a session with these tools."""
     if "recall_memories" in tools:
         return PROMPTS
     if asks_of(tools):
@@ -144,7 +144,7 @@ def find_prompt(name: str, tools: Tools) -> Prompt:
     """The prompt of that name, for a session with these tools.
 
     Raises:
-        InvalidInput: there is none; the message names the nearest.
+        InvalidInput: there is none; the message suggests the nearest name.
     """
     prompts = prompts_for(tools)
     prompt = prompts.get(name)
@@ -154,10 +154,10 @@ def find_prompt(name: str, tools: Tools) -> Prompt:
 
 
 def check_arguments(prompt: Prompt, arguments: Mapping[str, str]) -> None:
-    """Refuse arguments that a prompt cannot do with.
+    """Check the arguments of a prompt.
 
     Raises:
-        InvalidInput: one is unknown, missing, or has a value that is not allowed.
+        InvalidInput: an argument is unknown, missing, or has a value that is not allowed.
     """
     known = [argument.name for argument in prompt.arguments]
     for name in arguments:
@@ -180,25 +180,25 @@ def check_arguments(prompt: Prompt, arguments: Mapping[str, str]) -> None:
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """The end of a message about a name that is none of the known ones."""
+    """The end of an error message about an unknown name: a suggestion of the nearest known one."""
     names = list(known)
     near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
     return f": did you mean {near[0]}? (known are {', '.join(names)})" if near else f": known are {', '.join(names)}"
 
 
 FOUND: Final = 10
-"""Memories and entities that a prompt brings along."""
+"""The number of memories and entities that a prompt includes."""
 MAX_CONTENT: Final = 1_000
-"""Characters of one memory that a prompt shows."""
+"""The number of characters that a prompt shows of one memory."""
 MAX_INSPECTED: Final = 16_000
-"""Characters of all that is said of one memory."""
+"""The number of characters in a report on one memory."""
 DATA_BEGIN: Final = "<memory-data>"
 DATA_END: Final = "</memory-data>"
 _TAG: Final = re.compile("memory-data", re.IGNORECASE)
 
 
 def remember_text(what: str, scope: str | None, *, for_all: bool = False) -> str:
-    """The prompt that asks a model to store something well. `for_all`: for the project, and for the user too."""
+    """The prompt that asks a model to store a memory well. `for_all`: for the project, and for the user too."""
     where = "Choose the scope: user if it holds everywhere, project for this codebase, session for this conversation."
     if scope:
         where = f'Use scope "{scope}".'
@@ -224,7 +224,7 @@ def recall_text(topic: str, memories: Answer) -> str:
 
 
 def note_text(what: str) -> str:
-    """The prompt that asks a model to write something into the log of the day."""
+    """The prompt that asks a model to write an entry in the log of the day."""
     return (
         "Append this to today's log with memory_store (without a path and without a mode), as Markdown that will make "
         "sense without this conversation; then confirm in a line what was stored and in which file.\n\n"
@@ -258,8 +258,8 @@ def knowledge_text(subject: str, graph: Answer, memories: Answer) -> str:
 
 
 def keep_text(block: Answer, *, for_user: bool) -> str:
-    """The prompt that asks a model to keep what a session has learned. `block` is the session's memories as a
-    context."""
+    """The prompt that asks a model to store what was learned in a session. `block` is a context of the session's
+    memories."""
     where = (
         'to "project"; to "user" what holds in every project (a preference, a habit, a way of working)'
         if for_user
@@ -278,7 +278,7 @@ def keep_text(block: Answer, *, for_user: bool) -> str:
 
 
 def forget_text(query: str, memories: Answer) -> str:
-    """The prompt that asks a model to forget, and not more than was meant."""
+    """The prompt that asks a model to forget exactly what was meant."""
     request = (
         "Name those that are about it, leave out those that only resemble it, and ask me; hide those that I agree to "
         "with forget_memory. restore_memory undoes it."
@@ -288,7 +288,7 @@ def forget_text(query: str, memories: Answer) -> str:
 
 
 def search_text(query: str, memories: Answer) -> str:
-    """The findings of each of the three scopes on a question, each on its own."""
+    """The memories that a query finds, separately for each of the three scopes."""
     lines = []
     for scope in SCOPES:
         found = [_memory(memory) for memory in memories.get("memories", ()) if memory["scope"] == scope]
@@ -300,7 +300,7 @@ def search_text(query: str, memories: Answer) -> str:
 
 
 def inspect_text(memory: Answer) -> str:
-    """All that there is to say of one memory."""
+    """A report on one memory."""
     text = json.dumps(memory, ensure_ascii=False, indent=1)
     cut = text if len(text) <= MAX_INSPECTED else text[:MAX_INSPECTED] + "…"
     return (
@@ -325,7 +325,7 @@ _READ_AS_DATA: Final = (
 
 
 def _about(question: str, request: str, lines: list[str]) -> str:
-    """A question, what is remembered of it, and what is to be done with that."""
+    """A question, the memories about it, and the request what to do with them."""
     return f"{question} {_READ_AS_DATA} {request}\n\n{_data(lines)}"
 
 
@@ -334,7 +334,7 @@ def _quoted(text: str) -> str:
 
 
 def _data(lines: list[str]) -> str:
-    """A block that its content cannot end."""
+    """A data block that its content cannot close."""
     inside = _TAG.sub("memory_data", "\n".join(lines))
     return f"{DATA_BEGIN}\n{inside}\n{DATA_END}"
 
@@ -374,22 +374,22 @@ def _warnings(answer: Answer) -> list[str]:
 
 
 OPENINGS: Final = {"recall": "Say what you remember about", "forget": "Forget what is remembered about"}
-"""The beginnings of the prompts whose requests are a family's own."""
+"""The beginnings of the prompts for which each toolset has its own request."""
 SEARCHED: Final = 20
-"""Memories that a search of all scopes brings along."""
+"""The number of memories that a search of all scopes includes."""
 OWN_TOKENS: Final = 4_000
-"""Of the session's own memories, where they are looked through."""
+"""The budget for the session's own memories when they are reviewed."""
 
 
 MAX_VALUES: Final = 100
-"""The most values that the protocol allows in one answer."""
+"""The largest number of values that the protocol allows in one answer."""
 MAX_PREFIX: Final = 200
-"""Characters of a value beyond which no name begins with it."""
+"""No name is this long, so a longer prefix matches nothing."""
 NOTHING: Final = Suggestions((), 0)
 
 
 class Prompts:
-    """Makes the messages of prompts, and completes arguments. `tools` are those that look things up."""
+    """Makes the messages of prompts and completes arguments, using `tools` for lookups."""
 
     def __init__(self, tools: Mapping[str, Tool[Any]], service: MemoryService, counts: RecallCounts) -> None:
         self._tools = tools
@@ -399,10 +399,10 @@ class Prompts:
     async def message(
         self, caller: Caller, name: str, arguments: Mapping[str, str], received_at: float, tools: Tools
     ) -> str:
-        """The user's message of a prompt, in a session with these tools.
+        """The user message of a prompt, in a session with these tools.
 
         Raises:
-            InvalidInput: there is no such prompt, or its arguments are not what it takes.
+            InvalidInput: there is no such prompt, or its arguments are invalid.
         """
         prompt = find_prompt(name, tools)
         check_arguments(prompt, arguments)
@@ -453,7 +453,7 @@ class Prompts:
         return await self._look_up("recall_memories", asked, caller, received_at)
 
     async def _look_up(self, name: str, arguments: dict[str, Any], caller: Caller, received_at: float) -> Answer:
-        """The answer of a tool; the reason if it cannot, for a prompt is of use without findings too."""
+        """The answer of a tool, or the reason why there is none: the prompt is useful without it, too."""
         tool = self._tools.get(name)
         if tool is None:
             return {}
@@ -463,12 +463,12 @@ class Prompts:
         except RemembrancerError as error:
             return {"warnings": [{"code": error.code, "message": error.message}]}
 
-    # --- completion: values from what a caller may see. Without the store there are none, and that is no error ---
+    # --- completion: values that a caller may see. Without the store the list is empty, which is no error ---
 
     async def complete(
         self, caller: Caller, prompt: str, argument: str, value: str, received_at: float, tools: Tools
     ) -> Suggestions:
-        """Values for an argument of a prompt that begin with `value`.
+        """The values for an argument of a prompt that begin with `value`.
 
         Raises:
             InvalidInput: there is no such prompt, or it has no such argument.
@@ -492,7 +492,7 @@ class Prompts:
         return NOTHING
 
     def complete_template(self, caller: Caller, template: str, argument: str, value: str) -> Suggestions:
-        """Values for a variable of a resource's URI: the memories that the session was shown last.
+        """The values for a variable of a resource template: the memories that the session was shown last.
 
         Raises:
             InvalidInput: there is no such template, or it has no such variable.

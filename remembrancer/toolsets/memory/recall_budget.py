@@ -1,9 +1,9 @@
-"""The answer of a recall within a budget of tokens: whole memories, or their best passages. Pure.
+"""Fits the answer of a recall into a budget of tokens: whole memories, or their best passages. Pure.
 
-The budget is kept by the text of the whole answer, as it is sent. The memories are gone through best first. One that
-fits whole is taken whole; of another its best passages are taken, as far as half of what is left goes, so that the
-memories after it have something as well; where half is not enough for anything of it, it has all. What is left in the
-end goes to the passages again.
+The budget applies to the text of the whole answer as it is sent. Memories are considered best first. A memory that fits
+is included whole; otherwise its best passages get up to half of the remaining budget, so that later memories get
+something too. If half is not enough for any passage, they get all of it. Budget that is left at the end is again spent
+on passages.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from remembrancer.toolsets.tools import Answer, answer_text
 HINT: Final = "An excerpt omits text at each …: get_memory shows the full memory."
 NO_ROOM: Final = "max_tokens is too small for any of them."
 JOIN_TOKENS: Final = 2
-"""For what stands between two memories, or two passages."""
+"""The tokens for the separator between two memories or two passages."""
 DISPENSABLE: Final = ("hint", "profile", "query_time_ms", "strategy_used")
-"""The parts that an answer can do without, the first first."""
+"""The parts of an answer that can be dropped, in this order."""
 
 _SENTENCE: Final = re.compile(r"[^\s].*?(?:[.!?](?=\s)|(?=\n)|\Z)", re.DOTALL)
 Range = tuple[int, int]
@@ -36,15 +36,15 @@ def within_budget(
     words: frozenset[str],
     max_tokens: int,
 ) -> Answer:
-    """The answer, with what does not fit into `max_tokens` left out or cut; `omitted` says how many memories are.
+    """The answer with memories left out or cut to fit into `max_tokens`; `omitted` counts the memories left out.
 
-    `passages` has for each memory the ranges of its content, best first: none, and the whole of it is one. Where not
-    even one passage fits, its sentence with most of the query's `words` is shown.
+    `passages` holds the ranges of each memory's content, best first; an empty list means one passage, the whole
+    content. If no passage fits, the sentence with most of the query's `words` is shown.
     """
     if _fits(answer, max_tokens):
         return answer
     memories = answer["memories"]
-    for dropped in range(len(DISPENSABLE) + 1):  # rather no note than no memory
+    for dropped in range(len(DISPENSABLE) + 1):  # drop notes before memories
         kept = {name: value for name, value in answer.items() if name not in DISPENSABLE[:dropped]}
         frame = {**kept, "memories": [], "omitted": len(memories)} | ({} if dropped else {"hint": HINT})
         shown = _chosen(memories, passages, words, max_tokens - count_sent(answer_text(frame)))
@@ -52,7 +52,7 @@ def within_budget(
             fitted = _with(kept, shown, len(memories) - len(shown), with_hint=not dropped)
             if _fits(fitted, max_tokens):
                 return fitted
-            shown.pop()  # where parts meet, a text may have more tokens than its parts
+            shown.pop()  # a joined text may have more tokens than its parts
     bare = {**answer, "memories": []}
     if memories:
         bare |= {"omitted": len(memories), "hint": NO_ROOM}
@@ -66,7 +66,7 @@ def within_budget(
 
 
 def count_sent(text: str) -> int:
-    """The tokens of a text as it is sent."""
+    """The number of tokens of a text as it is sent."""
     return estimate_tokens(neutralised(text))
 
 
@@ -103,7 +103,7 @@ def _chosen(
 
     for place, memory in enumerate(memories):
         is_short = len(memory["content"]) <= room * CHARACTERS_A_TOKEN
-        # Better little of it alone than a worse one.
+        # A short excerpt of this memory is better than a worse memory.
         best = memory if is_short and tokens_of(memory) <= room else excerpt(place, room // 2) or excerpt(place, room)
         if best is not None:
             shown[place] = best
@@ -123,8 +123,8 @@ def _excerpt(
     most: int,
     tokens_of: Callable[[dict[str, Any]], int],
 ) -> dict[str, Any] | None:
-    """The best passages of a memory that `most` tokens are enough for, or else the best one from its best sentence on.
-    None: there is no room for anything that is worth while."""
+    """The best passages of a memory that fit into `most` tokens, or else the best passage from its best sentence on.
+    None if there is no room for anything useful."""
     content: str = memory["content"]
     ranges = _proper(content, passages) or [(0, len(content))]
 
@@ -145,12 +145,12 @@ def _excerpt(
         beginning = truncate(content[start:end], room)
         if not beginning or tokens_of(best := cut([(start, start + len(beginning))])) <= most:
             return best if beginning else None
-        room -= max(1, room // 8)  # in JSON some characters are two
+        room -= max(1, room // 8)  # some characters take two in JSON
     return None
 
 
 def _best_start(content: str, start: int, end: int, words: frozenset[str]) -> int:
-    """The beginning of the sentence with most of the words in a passage, the first of several."""
+    """The start of the (first) sentence in a passage that has most of the words."""
     best, most = start, 0
     for sentence in _SENTENCE.finditer(content, start, end):
         found = len(words & set(re.findall(r"\w+", sentence.group().casefold())))
@@ -160,10 +160,10 @@ def _best_start(content: str, start: int, end: int, words: frozenset[str]) -> in
 
 
 def cut_to(content: str, ranges: Sequence[Range]) -> str:
-    """The ranges of a content in their order in it, with "…" for what is left out before, between and after them."""
+    """The ranges of a content in document order, with "…" for each part left out."""
     joined: list[Range] = []
     for start, end in sorted(ranges):
-        if joined and not content[joined[-1][1] : start].strip():  # they overlap, or nothing is between them
+        if joined and not content[joined[-1][1] : start].strip():  # they overlap, or only whitespace lies between them
             joined[-1] = joined[-1][0], max(end, joined[-1][1])
         else:
             joined.append((start, end))
@@ -176,6 +176,6 @@ def cut_to(content: str, ranges: Sequence[Range]) -> str:
 
 
 def _proper(content: str, passages: Sequence[Range]) -> list[Range]:
-    """The ranges as they can be cut out without taking a character apart."""
+    """The ranges adjusted so that no character is split."""
     ends = [(whole_characters(content, start), whole_characters(content, end)) for start, end in passages]
     return [(start, end) for start, end in ends if 0 <= start < end <= len(content)]

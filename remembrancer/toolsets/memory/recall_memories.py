@@ -39,19 +39,19 @@ from remembrancer.toolsets.tools import DATA, Answer, Call, saying, tool, with_c
 
 MAX_QUERY_BYTES: Final = 16_384
 LEAST_TOKENS: Final = 64
-"""An answer without memories has fewer, as long as nothing has to be warned of."""
+"""The size of an answer without memories and without warnings is below this."""
 MOST_TOKENS: Final = 100_000
 OF_MEMORIES: Final = ("types", "kinds", "domains", "tags", "min_importance")
-"""Filters of what files do not have."""
+"""Filters that do not apply to files."""
 Source = Literal["memory", "notes", "sessions", "code"]
 NEAREST: Final = "Nothing answers the query; these are the nearest memories."
 CODE: Final = "code"
-"""The source that is searched beside all others, and shown beside them: places in the project's code."""
+"""The source that is searched and shown alongside the others: places in the project's code."""
 CODE_SHARE: Final = 3
-"""Of `max_tokens` code has one in so many at the most."""
+"""Code gets at most this fraction (one in so many) of `max_tokens`."""
 NOTHING: Final = Recalled((), 0, 0, "hybrid", 0.0)
 FILTER_ARGUMENTS: Final = {"tags": "tags", "after": "time_range", "before": "time_range"}
-"""The names of filters as the tool has them, where they are not the singular."""
+"""The tool's names for filters, where they are not the plural of the filter's name."""
 
 
 class TimeRange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -95,10 +95,10 @@ class RecallMemoriesArguments(msgspec.Struct, frozen=True, forbid_unknown_fields
     ),
 )
 async def recall_memories(call: Call, arguments: RecallMemoriesArguments) -> Answer:
-    """Those that answer likely or perhaps whole, or else the nearest one; a line of each other one. Says what was not
-    searched.
+    """The likely and possible answers in full, or else the nearest memory; one line for each of the others. Names the
+    sources that were not searched.
 
-    With `detail` all are whole, and so is a degraded answer, in which nobody has weighed them.
+    With `detail` all memories are in full, as in a degraded answer, where nothing is judged.
     """
     started = time.perf_counter()
     root = workspace_root(call.caller.directory, call.service.settings)
@@ -144,7 +144,7 @@ async def recall_memories(call: Call, arguments: RecallMemoriesArguments) -> Ans
     if arguments.max_tokens is not UNSET:
         formed = with_caveats(answer, call.take_notices())
         passages = [each.passages if each.id in whole else () for each in memories]
-        # In a thread: long memories take their time to be counted.
+        # In a thread, because counting the tokens of long memories takes a while.
         words = frozenset(re.findall(r"\w+", arguments.query.casefold()))
         fit = partial(within_budget, formed, passages, words, arguments.max_tokens)
         answer = await anyio.to_thread.run_sync(fit)
@@ -156,7 +156,7 @@ async def recall_memories(call: Call, arguments: RecallMemoriesArguments) -> Ans
 
 
 async def _open_ends_but(memories: Sequence[RecalledMemory], call: Call) -> list[RecalledMemory]:
-    """The open ends that are not among these, by their due dates: who asks for open ends alone wants them all."""
+    """The open ends that are not among these, by due date: a caller who asks for open ends alone wants all of them."""
     caller = call.caller
     request = GatherContext(
         caller.project,
@@ -172,7 +172,7 @@ async def _open_ends_but(memories: Sequence[RecalledMemory], call: Call) -> list
 
 
 def to_recall(arguments: RecallMemoriesArguments, project: ProjectRef, session_id: str, root: str = "") -> Recall:
-    """The question that a call asks. Raises `InvalidInput`: a field is not what is allowed."""
+    """The store request for a call. Raises `InvalidInput` if a field is not allowed."""
     check_text(arguments.query, field="query", longest_bytes=MAX_QUERY_BYTES)
     times = given(arguments.time_range, TimeRange())
     after, before = seconds_of(times.after, "time_range.after"), seconds_of(times.before, "time_range.before")
@@ -198,7 +198,7 @@ def to_recall(arguments: RecallMemoriesArguments, project: ProjectRef, session_i
         reference_time=seconds_of(arguments.reference_time, "reference_time"),
         utc_offset_s=_utc_offset_s(arguments.reference_time),
         with_passages=arguments.max_tokens is not UNSET,
-        counts_accesses=arguments.max_tokens is UNSET,  # what is left out was not shown to anybody
+        counts_accesses=arguments.max_tokens is UNSET,  # memories that are left out were not shown
         sources=tuple(dict.fromkeys(each for each in given(arguments.sources, ()) if each != CODE)),
         root=root,
     )
@@ -211,7 +211,8 @@ def to_recall(arguments: RecallMemoriesArguments, project: ProjectRef, session_i
 
 
 def _kinds(kinds: list[str]) -> tuple[Kind, ...]:
-    """The kinds asked for, each once. The schema does not list them a second time: every session pays for it."""
+    """The requested kinds without duplicates. They are not in the schema a second time, because every session pays for
+    it."""
     return tuple(
         SESSION_RECORD if kind == SESSION_RECORD else clean_kind(kind, field=f"kind[{place}]")
         for place, kind in enumerate(dict.fromkeys(kinds))
@@ -219,13 +220,13 @@ def _kinds(kinds: list[str]) -> tuple[Kind, ...]:
 
 
 def _utc_offset_s(moment: str | UnsetType) -> float | None:
-    """The zone of an ISO 8601 time, which `seconds_of` could read: seconds east of UTC; None if it has none."""
+    """The zone of an ISO 8601 time that `seconds_of` accepts, in seconds east of UTC; None if it has none."""
     offset = None if moment is UNSET else datetime.fromisoformat(moment.strip()).utcoffset()
     return None if offset is None else offset.total_seconds()
 
 
 def hint_for(request: Recall, found: Recalled) -> str | None:
-    """A sentence on what may find more than this question did; None where it found something."""
+    """A hint how to find more than this query did; None if it found something."""
     if found.memories:
         return None
     tries = ["Try other words"]

@@ -1,4 +1,4 @@
-"""The tool `reflect_and_consolidate`: it asks the consolidator over the store, or has one of its runs undone."""
+"""The tool `reflect_and_consolidate`: asks the consolidator, by way of the store, to run, or to undo a run."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class ReflectAndConsolidateArguments(msgspec.Struct, frozen=True, forbid_unknown
 
 @tool("Sum up a session and find patterns.", unlisted=("session_id", "strategy", "dry_run", "undo"))
 async def reflect_and_consolidate(call: Call, arguments: ReflectAndConsolidateArguments) -> Answer:
-    """Consolidate, or in a dry run say what would be; or undo a run and say what that came to."""
+    """Consolidate, or with a dry run list what would change; or undo a run and report the result."""
     run_id = run_to_undo(arguments)
     strategy = strategy_of(arguments, call.caller.session_id)
     if run_id is not None:
@@ -52,14 +52,14 @@ async def reflect_and_consolidate(call: Call, arguments: ReflectAndConsolidateAr
             "found by recall. Call again to see the remaining work"
         )
         raise DeadlineExceeded(message) from error
-    if found.run_id is not None:  # no write of the consolidator comes by the gateway, and resources may have changed
+    if found.run_id is not None:  # the consolidator writes without the gateway; resources may have changed
         run = ApplyRun(found.run_id, "project", "consolidation", "summarize_cluster", ())
         service.applied([Operation(request.operation_id, caller.project, caller.session_id, call.received_at, run)])
     return _reflected(found)
 
 
 def strategy_of(arguments: ReflectAndConsolidateArguments, session_id: str) -> ReflectStrategy:
-    """The work to do with the session's own memories. Raises `InvalidInput`: another session is named."""
+    """The work to do with the session's own memories. Raises `InvalidInput` if another session is named."""
     if arguments.session_id is not UNSET and arguments.session_id.strip() != session_id:
         message = (
             f"session_id must be the current session's ({session_id}) or left out, not {shown(arguments.session_id)}: "
@@ -71,10 +71,10 @@ def strategy_of(arguments: ReflectAndConsolidateArguments, session_id: str) -> R
 
 
 def run_to_undo(arguments: ReflectAndConsolidateArguments) -> str | None:
-    """The id of the run that is to be undone; None: nothing is, and a reflection is asked for.
+    """The id of the run to undo; None if a reflection is requested instead.
 
     Raises:
-        InvalidInput: it is no id, or a reflection is asked for at the same time.
+        InvalidInput: it is not an id, or a reflection is requested at the same time.
     """
     if arguments.undo is UNSET:
         return None
@@ -85,12 +85,12 @@ def run_to_undo(arguments: ReflectAndConsolidateArguments) -> str | None:
 
 
 async def _undo(call: Call, run_id: str) -> Answer:
-    """Undo what the run did in the project and to the user's memories: a file each."""
+    """Undo the changes that the run made in the project and to the user's memories, which are two files."""
     unknown: NotFound | None = None
     written = []
     try:
         written.append(await call.submit(UndoRun(run_id, "project")))
-    except NotFound as error:  # the store knows nothing of the tool's arguments
+    except NotFound as error:  # the store does not know the tool's arguments
         unknown = NotFound(error.message, field="undo")
     if call.caller.project.sees_user:
         written.append(await call.submit(UndoRun(run_id, "user", if_there=True), part=" user"))
@@ -107,7 +107,7 @@ async def _undo(call: Call, run_id: str) -> Answer:
 
 
 def _reflected(found: Reflected) -> Answer:
-    """The answer to a reflection. Without a `run_id` nothing was written."""
+    """The answer to a reflection. Without a `run_id`, nothing was written."""
     answer: Answer = {
         "consolidated_memories": [
             {
@@ -139,7 +139,7 @@ def _reflected(found: Reflected) -> Answer:
 
 
 def _undone(results: Sequence[UndoneResult]) -> Answer:
-    """The memories that are as before, and those left alone because they have changed since."""
+    """The restored memories, and those left alone because they have changed since."""
     memories = dict.fromkeys(memory_id for result in results for memory_id in result.memories)
     answer: Answer = {"run_id": results[0].run_id, "status": "undone", "memories": list(memories)}
     skipped = [each for result in results for each in result.skipped]

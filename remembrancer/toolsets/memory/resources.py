@@ -1,6 +1,6 @@
-"""The resources: what a client can read without calling a tool.
+"""The resources: content that a client can read without calling a tool.
 
-Names and contents come from whoever stored them: none of them can begin a line of its own, and so forge a heading.
+Names and contents are untrusted: none of them can start a line of its own and so forge a heading.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ _ESCAPED_COLON: Final = ("%3A", "%3a")
 
 
 def memory_id_in(uri: str) -> str | None:
-    """The id of the memory that a URI names, with its prefix, or a part of the id; None when it names none.
+    """The memory id in a URI, with its prefix, or a part of an id; None if the URI names none.
 
-    A client may have escaped the colon.
+    The client may have escaped the colon.
     """
     if not uri.startswith(MEMORY_START):
         return None
@@ -59,44 +59,44 @@ def memory_id_in(uri: str) -> str | None:
 
 
 def is_known(uri: str) -> bool:
-    """True if a URI is one of ours."""
+    """True if this server knows the URI."""
     return uri in FIXED or memory_id_in(uri) is not None
 
 
 def quoted(uri: str) -> str:
-    """A URI as an error gives it back: whole, unless it is longer than any of ours."""
+    """The URI for an error message, cut if it is longer than any valid one."""
     return uri if len(uri) <= LONGEST_QUOTED else f"{uri[:LONGEST_QUOTED]}…"
 
 
 def unknown_resource(uri: str) -> str:
-    """A message about a URI that is none of ours."""
+    """The error message for an unknown URI."""
     bare = MEMORY_PREFIX + "<ULID>"
     return f"there is no resource {shown(uri)}: known are {', '.join(FIXED)} and {MEMORY_TEMPLATE} (id: {bare})"
 
 
 MAX_SESSIONS: Final = 512
 MAX_MEMORIES: Final = 10_000
-"""Ids that are kept of one session, to count each once."""
+"""The number of ids kept for one session, to count each once."""
 
 
 @dataclass(slots=True)
 class Served:
-    """The answers that one session was given, counted. `memories` has the one last shown at its end, and stops growing
-    at `MAX_MEMORIES`."""
+    """Counts of the answers that one session was given. `memories` ends with the one shown last, and stops growing at
+    `MAX_MEMORIES`."""
 
     queries: int = 0
     memories: dict[str, None] = field(default_factory=dict)
 
 
 class RecallCounts:
-    """Counts for the sessions that recalled last. `since` is when counting began (seconds since the epoch)."""
+    """Counts for the sessions that recalled most recently. Counting began at `since` (seconds since the epoch)."""
 
     def __init__(self, since: float) -> None:
         self.since = since
         self._served: OrderedDict[tuple[str, str], Served] = OrderedDict()
 
     def heard_recall(self, caller: Caller, memory_ids: Sequence[str]) -> None:
-        """A query of a session was answered with these memories."""
+        """Record that a query of a session was answered with these memories."""
         key = (caller.project.id, caller.session_id)
         served = self._served.setdefault(key, Served())
         self._served.move_to_end(key)
@@ -109,24 +109,24 @@ class RecallCounts:
             self._served.popitem(last=False)
 
     def served(self, project_id: str, session_id: str) -> tuple[int, int]:
-        """The number of queries that a session had answered, and of the different memories that it was shown."""
+        """The number of a session's queries that were answered, and of the distinct memories that it was shown."""
         found = self._served.get((project_id, session_id), Served())
         return found.queries, len(found.memories)
 
     def last_shown(self, project_id: str, session_id: str) -> list[str]:
-        """The memories that a session was shown, the last and best first."""
+        """The memories that a session was shown, the latest and best first."""
         found = self._served.get((project_id, session_id))
         return list(reversed(found.memories)) if found is not None else []
 
 
 RELATIONSHIPS_SHOWN: Final = 5
-"""Edges that are written out for one entity of the graph."""
+"""The number of edges that are written out for one entity of the graph."""
 LEFT_SHOWN: Final = 160
-"""Characters of a memory that another session has left."""
+"""The number of characters shown of a memory that another session left."""
 TOPIC_ENTITIES_SHOWN: Final = 8
 TYPES: Final = ("episodic", "semantic", "procedural")
 KINDS: Final = (("semantic", "Facts and preferences"), ("procedural", "Ways of working"))
-"""The types of memory that preferences are made of, and their headings."""
+"""The types of memory among preferences, and their headings."""
 
 
 def session_summary(
@@ -136,8 +136,8 @@ def session_summary(
     served: tuple[int, int],
     counted_since: float,
 ) -> str:
-    """The memories that a session stored, changed and was shown. `served` is queries and different memories, counted
-    from `counted_since` (seconds since the epoch), which is said when the session is older."""
+    """The memories that a session stored, changed and was shown. `served` is the number of queries and of distinct
+    memories, counted from `counted_since` (seconds since the epoch), which is mentioned when the session is older."""
     queries, memories = served
     ended = "" if story.status == "active" else f" | {story.status}"
     since = f" (since {_minute(counted_since)})" if counted_since > started_at + 1.0 else ""
@@ -172,7 +172,8 @@ def session_summary(
 
 
 def knowledge_graph(found: GraphFound) -> str:
-    """The overview of a project's graph. Density is edges over the n (n - 1) that a directed graph can have."""
+    """The overview of a project's graph. Density is the number of edges over n (n - 1), the maximum of a directed
+    graph."""
     entities, relationships = found.total_entities, found.total_relationships
     lines = ["## Project Knowledge Graph", MARK]
     if not entities:
@@ -206,7 +207,7 @@ def preferences(memories: Sequence[RecalledMemory]) -> str:
 
 
 def noted(text: str, notices: str, *, degraded: bool) -> str:
-    """A text under what has to be known of it; `degraded` says that it is the last known one."""
+    """A text with notices above it; `degraded` says that it is the last known one."""
     if degraded:
         return f"> **Degraded:** {one_line(notices)}\n\n{text}"
     return f"> **Note:** {one_line(notices)}\n\n{text}" if notices else text
@@ -218,7 +219,7 @@ def one_line(text: str) -> str:
 
 
 def list_item(content: str, source: SourceRef, details: Sequence[str]) -> str:
-    """A memory as an item of a list, which it cannot leave, with what else is known of it."""
+    """A memory as a list item with details; its content cannot break out of the item."""
     item = render(content, source)
     start = f"\n{INDENT}" if "\n" in item else " "
     return f"{item}{start}[{'; '.join(one_line(detail) for detail in details)}]"
@@ -258,7 +259,7 @@ def _topic(topic: Topic) -> str:
 
 
 def _types_of(entities: Sequence[GraphEntity], total: int) -> dict[str, int]:
-    """Types counted from the entities themselves, if these are all that there are."""
+    """The number of entities by type, if these are all entities."""
     counts: dict[str, int] = {}
     for entity in entities if len(entities) == total else ():
         counts[entity.type] = counts.get(entity.type, 0) + 1
@@ -271,7 +272,7 @@ def _density(entities: int, relationships: int) -> str:
 
 
 def _counted(counts: Mapping[str, int], order: Sequence[str] = (), total: int | None = None) -> str:
-    """`12 (7 episodic, 4 semantic, 1 procedural)`: in the order given, or else the most frequent first."""
+    """`12 (7 episodic, 4 semantic, 1 procedural)`: in the given order, or else the most frequent first."""
     whole = sum(counts.values()) if total is None else total
     shown = _listed({name: counts[name] for name in order if counts.get(name)} if order else counts, sort=not order)
     return f"{whole} ({shown})" if shown else str(whole)
@@ -310,7 +311,7 @@ class Content:
 
 
 class Resources:
-    """Reads resources for a caller. `tools` carries out those that say what a tool says."""
+    """Reads resources for a caller, using `tools` for those that show a tool's answer."""
 
     def __init__(self, tools: Mapping[str, Tool[Any]], service: MemoryService, counts: RecallCounts) -> None:
         self._tools = tools
@@ -319,11 +320,11 @@ class Resources:
         self._readers = {SUMMARY: self._summary, GRAPH: self._graph, PREFERENCES: self._preferences}
 
     async def read(self, caller: Caller, uri: str, received_at: float) -> Content:
-        """The content of a resource; if the store stays away, the last one that is known, which says so.
+        """The content of a resource. While the store is away it is the last known one, marked as such.
 
         Raises:
             NotFound: there is no such resource, or no such memory that the caller may see.
-            RemembrancerError: it cannot be read now, and why.
+            RemembrancerError: it cannot be read now; the message says why.
         """
         if uri in self._readers:
             return await self._readers[uri](caller, received_at)
@@ -337,7 +338,7 @@ class Resources:
     async def _call(
         self, uri: str, name: str, arguments: dict[str, Any], caller: Caller, received_at: float
     ) -> Content:
-        """The answer of a tool; one with memories is always marked as data, since a person puts it anywhere."""
+        """The answer of a tool. Memories in it are always marked as data, since a person may paste them anywhere."""
         tool = self._tools[name]
         call = Call(name, caller, name, received_at, arguments, self._service)
         answer = await tool.answer(call, tool.decoder.decode(arguments))

@@ -20,7 +20,7 @@ class RestoreMemoryArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=
 
 @tool("Undo a forget, or return to a version.", destructive=True, marks_data=False, unlisted=("reason",))
 async def restore_memory(call: Call, arguments: RestoreMemoryArguments) -> Answer:
-    """Undo a forgetting, or return to an earlier version."""
+    """Restore a forgotten memory, or return to an earlier version."""
     memory_id = parse_memory_id(arguments.memory_id)
     version, reason = clean_version(arguments.version), clean_reason(arguments.reason)
     written = await call.submit(RestoreMemory(memory_id, version, reason))

@@ -1,4 +1,4 @@
-"""The tool `search_knowledge_graph`: how things are related, as the memories say."""
+"""The tool `search_knowledge_graph`: how entities are related according to the memories."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class SearchKnowledgeGraphArguments(msgspec.Struct, frozen=True, forbid_unknown_
     unlisted=("relationship_type", "direction", "depth", "include_memories", "limit"),
 )
 async def search_knowledge_graph(call: Call, arguments: SearchKnowledgeGraphArguments) -> Answer:
-    """Find what is related with an entity, or the graph at a glance. An unknown entity is no error."""
+    """Find the entities related to an entity, or give an overview of the graph. An unknown entity is no error."""
     direction: Direction = given(arguments.direction, "both")
     request = SearchGraph(
         project=call.caller.project,
@@ -51,7 +51,7 @@ async def search_knowledge_graph(call: Call, arguments: SearchKnowledgeGraphArgu
 
 
 def _name(name: str | UnsetType, field: str) -> str | None:
-    """A name; a blank one is none."""
+    """A name; None if it is blank."""
     return None if name is UNSET or not name.strip() else clean_name(name, field=field, longest=MAX_NAME)
 
 
@@ -83,7 +83,7 @@ def _entity(entity: GraphEntity) -> Answer:
         for edge in entity.relationships
     ]
     shown: Answer = {"name": entity.name, "type": entity.type, "relationships": edges}
-    place = entity.description if not entity.described_in else None  # of code, which no memory describes
+    place = entity.description if not entity.described_in else None  # code that no memory describes
     return shown | saying(
         memory_count=entity.memory_count, distance=entity.distance or None, stale=entity.stale, place=place
     )

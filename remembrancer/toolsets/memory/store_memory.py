@@ -32,11 +32,11 @@ from remembrancer.toolsets.memory.fields import (
 from remembrancer.toolsets.tools import Answer, Call, saying, tool, with_caveats
 
 STATED: Final = 0.8
-"""The confidence of what a client states without saying how sure it is."""
+"""The default confidence of a memory that a client states."""
 MATTERS: Final[dict[Kind, float]] = dict.fromkeys(
     ("architecture", "convention", "decision", "error_fix", "open_end", "pattern", "preference", "procedure"), 0.7
 )
-"""The importance of what somebody bothered to store, where none is given; 0.5 for the other kinds."""
+"""The default importance of a stored memory by kind; 0.5 for the other kinds."""
 _KIND_WORDS: Final[dict[Kind, str]] = {
     "decision": r"\b(decided|chose|we (switched|moved|migrated) (to|from)|instead of|decision)\b",
     "error_fix": r"\b(fixed|the fix (is|was)|root cause|was caused by|workaround|solved by)\b",
@@ -44,7 +44,7 @@ _KIND_WORDS: Final[dict[Kind, str]] = {
     "procedure": r"^(to|how to) \w+.*[,:]|\b(steps?:|first .* then|run `)",
     "convention": r"\b(always|never|must(n't)?|by convention|are named|naming)\b",
 }
-"""The first that is found decides."""
+"""The first pattern that matches decides."""
 _kinds_in: Final = finder_of(f"(?i){words}" for words in _KIND_WORDS.values())
 
 
@@ -85,9 +85,9 @@ class StoreMemoryArguments(GivenFields, frozen=True, forbid_unknown_fields=True)
     unlisted=("type", "source", "related_entities", "session_id", "wait_for_embedding", "occurred_at", *UNLISTED),
 )
 async def store_memory(call: Call, arguments: StoreMemoryArguments) -> Answer:
-    """Answers when the memory is durable; a retry, or the same text in the same scope, is the same memory. A list of
-    open ends is stored as so many memories, whose ids are all in the answer. Scope and kind are told where they are not
-    those of the call."""
+    """Answers when the memory is durable; a retry, or the same text in the same scope, yields the same memory. A list
+    of open ends is stored as separate memories, whose ids are all in the answer. The answer has scope and kind where
+    they differ from the call's."""
     change = to_change(arguments, call.caller.session_id, call.service.settings.content_limit_bytes)
     texts = open_ends_in(change.content) if change.kind == OPEN_END else (change.content,)
     if len(texts) > 1 and arguments.allow_secrets is not True:
@@ -107,8 +107,8 @@ async def store_memory(call: Call, arguments: StoreMemoryArguments) -> Answer:
 
 
 async def _store(call: Call, arguments: StoreMemoryArguments, change: StoreMemory, part: str) -> Answer:
-    """Store one memory of a call. `part` tells it from the others."""
-    memory_id = call.memory_id_of(part)  # not before: an id can only be derived from what has been checked
+    """Store one memory of a call. `part` distinguishes it from the others."""
+    memory_id = call.memory_id_of(part)  # not earlier: an id can only be derived from checked arguments
     change = msgspec.structs.replace(change, memory_id=memory_id)
     given_scope = given(arguments.scope, change.scope)
     written = await call.submit(change, part=part, allow_secrets=arguments.allow_secrets is True)
@@ -128,7 +128,7 @@ async def _store(call: Call, arguments: StoreMemoryArguments, change: StoreMemor
     elif written.embedding_error is not None:
         notices.append(not_embedded(written.embedding_error))
     answer: Answer = {"memory_id": memory_id}
-    if arguments.wait_for_embedding is True:  # else it never is at that moment
+    if arguments.wait_for_embedding is True:  # without waiting it never has a vector yet
         answer["embedding_generated"] = embedding.embedded
     answer |= saying(
         graph_edges_created=result.graph_edges_created or None,
@@ -144,10 +144,10 @@ async def _store(call: Call, arguments: StoreMemoryArguments, change: StoreMemor
 
 
 def to_change(arguments: StoreMemoryArguments, session_id: str, content_limit_bytes: int) -> StoreMemory:
-    """The change that a call asks for, without the memory's id.
+    """The change that a call requests, without the memory's id.
 
     Raises:
-        InvalidInput: a field is not what is allowed.
+        InvalidInput: a field is not allowed.
     """
     check_text(arguments.content, field="content", longest_bytes=content_limit_bytes)
     scope, memory_type, kind = _scope_and_kind(arguments)
@@ -166,10 +166,10 @@ def to_change(arguments: StoreMemoryArguments, session_id: str, content_limit_by
 
 
 def _scope_and_kind(arguments: StoreMemoryArguments) -> tuple[Scope, MemoryType, Kind | None]:
-    """The place and the kind of a memory: as was asked, else the project, and by its words.
+    """The scope, type and kind of a memory: as requested, else the project, and the kind that its wording suggests.
 
-    A kind decides its type, and one that is for a session alone its scope. A type alone has the kind that the words
-    tell, if that is of this type.
+    A kind determines the type, and a kind that exists only in sessions determines the scope. If only a type is given,
+    the kind that the wording suggests is used if it has this type.
     """
     scope: Scope = given(arguments.scope, "project")
     if arguments.due is not UNSET and given(arguments.kind, OPEN_END) != OPEN_END:
@@ -184,7 +184,7 @@ def _scope_and_kind(arguments: StoreMemoryArguments) -> tuple[Scope, MemoryType,
 
 
 def kind_of(content: str) -> Kind:
-    """The kind of a memory by its words, `fact` where they do not tell."""
+    """The kind that a memory's wording suggests, else `fact`."""
     if is_list_of_open_ends(content):
         return OPEN_END
     found = _kinds_in(content)
@@ -214,4 +214,4 @@ STORED: Final[dict[str, Rule]] = {
     "related_entities": _clean_entities,
     "supersedes": parse_memory_id,
 }
-"""The rules of the fields that only a new memory is given as it has them."""
+"""The rules for fields that only a new memory takes."""

@@ -74,8 +74,7 @@ class UpdateMemoryArguments(GivenFields, frozen=True, forbid_unknown_fields=True
     unlisted=("tags", "related_entities", "kind", "add_links", "remove_links", *UNLISTED),
 )
 async def update_memory(call: Call, arguments: UpdateMemoryArguments) -> Answer:
-    """Change what is given, and leave the rest. Of a text in which a passage is replaced the changed line is
-    answered."""
+    """Change the given fields only. If a passage of the text is replaced, the answer has the changed line."""
     change = to_update(arguments, call.service.settings.content_limit_bytes)
     written = await call.submit(change, allow_secrets=arguments.allow_secrets is True)
     result = written.result
@@ -90,10 +89,10 @@ async def update_memory(call: Call, arguments: UpdateMemoryArguments) -> Answer:
 
 
 def to_update(arguments: UpdateMemoryArguments, content_limit_bytes: int) -> UpdateMemory:
-    """The change that a call asks for.
+    """The change that a call requests.
 
     Raises:
-        InvalidInput: a field is not what is allowed, or nothing is to be changed.
+        InvalidInput: a field is not allowed, or nothing is to be changed.
     """
     memory_id = parse_memory_id(arguments.memory_id)
     content: str | TextEdit | None = given(arguments.content, None)
