@@ -1,5 +1,5 @@
-"""The command `remembrancer`: its commands in groups, their former names, and the way to `mcp` and `hook`, for which it
-imports those alone: a session waits for them, and often."""
+"""The command `remembrancer`: its commands in groups, and their former names. For `mcp` and `hook` it imports only the
+modules they need, since sessions often start them and wait for them."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ COMMANDS = {
     "mcp": (MORE, "", "serve MCP on standard input and output (clients run this)"),
     "admin": (MORE, "admin", "queue, maintain, scale, embedder, projects, hook, completion"),
 }
-"""Name: the section of the help, the module of `remembrancer.commands` that has it under that name, a line of help."""
+"""By name: the section of the help, the module of `remembrancer.commands` with the command, and a line of help."""
 FORMER = {
     "history": "show --history",
     "shown": "show --shown",
@@ -52,21 +52,21 @@ FORMER = {
     "claude-plugin-path": "setup --plugin-path",
     **{name: f"admin {name}" for name in ("queue", "maintain", "scale", "embedder", "projects", "completion")},
 }
-"""The names of release 0.2.0, which are understood for one more release, and the present ones."""
+"""The names in release 0.2.0, which are accepted for one more release, and the present ones."""
 MEANT = {
     **{"recall": "search", "find": "search", "query": "search", "ls": "list", "get": "show", "cat": "show"},
     **{"remember": "add", "store": "add", "update": "edit", "rm": "forget", "remove": "forget", "browser": "ui"},
     **{"stop": "down", "start": "up", "settings": "config", "install": "setup", "upgrade": "doctor"},
 }
-"""The words for commands in other programs, and our tools."""
+"""Names of commands in other programs, and ours."""
 COMPLETE = "_REMEMBRANCER_COMPLETE"
-"""The variable by which a shell asks for completions, as `click` has it."""
+"""The variable by which a shell requests completions, as in `click`."""
 HIDDEN = {"delete": "shell"}
-"""Commands for who types a word that could mean two of the others."""
+"""Hidden commands for a word that could mean either of two others."""
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run the command that `argv` (default: the arguments of this process) names; returns its exit status."""
+    """Run the command in `argv` (default: the arguments of this process). Returns its exit status."""
     arguments = sys.argv[1:] if argv is None else argv
     if arguments[:2] == ["admin", "hook"]:
         arguments = arguments[1:]
@@ -91,7 +91,7 @@ def main(argv: list[str] | None = None) -> int:
             return report.run(up, ["--for-sessions", *rest], "remembrancer up")
     from remembrancer.commands import exit_codes, report
 
-    if arguments[:1] != ["up"]:  # it prints through a `Terminal` alone
+    if arguments[:1] != ["up"]:  # `up` prints only through a `Terminal`
         _clean_output()
     if arguments[:1] == ["help"]:
         arguments = [*arguments[1:2], "--help"]
@@ -104,7 +104,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def group() -> click.Group:
-    """All commands, each imported when it is run or asked for its help."""
+    """All commands. Each is imported when it is run or its help is requested."""
     import click
 
     from remembrancer.commands import exit_codes
@@ -148,7 +148,7 @@ def _clean_output() -> None:
 
 
 def _is_backup(arguments: list[str]) -> bool:
-    """True if `restore` was given a backup's file, as of old, and no memory's id."""
+    """True if `restore` was given a backup file, as in earlier releases, rather than a memory's id."""
     if arguments[0] != "restore":
         return False
     from pathlib import Path
@@ -160,7 +160,7 @@ def _is_backup(arguments: list[str]) -> bool:
 
 
 def _renamed(arguments: list[str]) -> list[str]:
-    """The arguments with the present name of a command, which a line on stderr tells."""
+    """The arguments with the present name of a command, after a note about it on stderr."""
     former, rest = arguments[0], arguments[1:]
     present = FORMER.get(former, "backup restore")
     decisions = {"--accept": ["--to", "user"], "--refuse": ["--to", "project"]}

@@ -1,2 +1,2 @@
-"""The memory browser: pages that show, correct and undo what is remembered. An ASGI application that the gateway's
-HTTP listener mounts, and imports at the first request for it."""
+"""The memory browser: web pages that show memories and let a person correct them and undo changes. It is an ASGI
+application that the gateway's HTTP listener mounts and imports on its first request."""

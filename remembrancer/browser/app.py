@@ -1,4 +1,4 @@
-"""The application: its addresses, who looks at which project, and what went wrong."""
+"""The application: routing, the choice of the visitor's project, and error responses."""
 
 from __future__ import annotations
 
@@ -32,11 +32,12 @@ from remembrancer.toolsets.tools import Tool
 ASSET_TYPES: Final = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
 ASSET_AGE_S: Final = 31_536_000
 PAGES: Final = (memories, history, insight)
-"""Modules of pages: each has a table `PAGES` from method and path to what answers."""
+"""The modules of pages; each has a table `PAGES` from method and path to handler."""
 
 
 class Browser:
-    """The ASGI application, to be mounted at `PREFIX`. It asks `service`, and changes things by the tools' own work."""
+    """The ASGI application, to be mounted at `PREFIX`. It reads through `service`, and writes through the tools'
+    handlers."""
 
     def __init__(
         self,
@@ -113,10 +114,10 @@ class Browser:
         return Route(f"/p/{{project}}{path}", answer, methods=[method])
 
     async def _places(self, wanted: str, grant: Grant | None) -> tuple[ProjectRef, tuple[ProjectRef, ...]]:
-        """The project that is meant, and all that the visitor may see, where it begins first.
+        """The requested project, and all projects that the visitor may see, starting with the visitor's default.
 
         Raises:
-            Turned: the visitor may not see it, or there is none.
+            Turned: the visitor may not see it, or it does not exist.
         """
         directories = [Path(each) for each in grant.projects] if grant is not None else []
         found = await anyio.to_thread.run_sync(lambda: [project_of(each) for each in directories])
@@ -140,8 +141,8 @@ class Browser:
         return RedirectResponse(f"{PREFIX}/p/{project.id}/today", 303)
 
     async def _enter(self, request: Request) -> Response:
-        """By a link, which a person has from the command line; or by a token in a form."""
-        # A page that leads on, and no redirection: a cookie of this site alone is not sent after a click elsewhere.
+        """Sign in: by a link that the command line printed, or by a token in a form."""
+        # A page instead of a redirect, because a SameSite cookie is not sent after a click on another site.
         welcome = HTMLResponse(self._shared.render("enter.html", is_in=True, said=""))
         if request.method == "POST":
             self._door.check_origin(request)
@@ -149,7 +150,7 @@ class Browser:
             if self._door.enter(request, welcome, token=form.get("token", "")):
                 return welcome
             return HTMLResponse(self._shared.render("enter.html", is_in=False, said="This token opens nothing."), 401)
-        link = request.query_params.get("link", "") if request.method == "GET" else ""  # a HEAD is nobody who comes in
+        link = request.query_params.get("link", "") if request.method == "GET" else ""  # a HEAD request signs nobody in
         if link and self._door.enter(request, welcome, link=link):
             return welcome
         said = "This link has been used, or is too old: 'remembrancer ui' makes another." if link else ""

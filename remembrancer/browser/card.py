@@ -1,7 +1,7 @@
 """The card in a conversation: the memories that a tool just stored or found, with *undo*, *correct* and *why*.
 
 It is a resource of the extension MCP Apps (https://github.com/modelcontextprotocol/ext-apps, 2026-01-26): one HTML page
-without anything from a network, which a client that declares the extension shows in a frame of its own.
+that loads nothing from the network. A client that declares the extension shows it in a frame.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from remembrancer.browser.rendering import HERE, SCOPES, environment
 
 @functools.cache
 def card_page() -> str:
-    """The page, the same for every answer: the client tells it of the call."""
+    """The page. It is the same for every answer; the client passes it the data of the call."""
     assets = HERE / "assets"
     values: Final[dict[str, Any]] = {
         "style": Markup((assets / "browser.css").read_text(encoding="utf-8")),  # noqa: S704 - ours

@@ -1,4 +1,4 @@
-"""Who may look: the cookie that stands for a token, and the checks of a request that changes something."""
+"""Access control: the cookie that stands for a token, and the checks of requests that change something."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ HEADERS: Final = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Cache-Control": "no-store",
 }
-"""Of every answer but assets. Nothing that a memory says can load, run, frame or send anything."""
+"""For every response except assets. No content of a memory can load, run, frame or send anything."""
 
 Form = list[tuple[str, str]]
-"""The fields of a form, in order; a name may be there several times."""
+"""The fields of a form, in order; a name may occur several times."""
 
 
 class Turned(Exception):
-    """A request that is turned away with this status and sentence."""
+    """A request that is rejected with this status and message."""
 
     def __init__(self, status: int, said: str) -> None:
         super().__init__(said)
@@ -46,19 +46,21 @@ class Turned(Exception):
 
 
 class Door:
-    """Knows visitors by their cookies. With `no_token` one without any comes in as well."""
+    """Identifies visitors by their cookies. With `no_token`, visitors without a cookie are admitted too."""
 
     def __init__(self, home: Path, *, no_token: bool) -> None:
         self._tokens = Tokens(home)
         self._no_token = no_token
         self._key = secrets.token_bytes(32)
-        # Cookies are one jar for all ports of a machine, on which several homes may have a browser each, and a home has
-        # another port when its own is taken. Containers on one machine may have homes of one path.
+        # Browsers share cookies between all ports of a host, which may serve the browsers of several homes, and a home
+        # may
+        # get another port when its own is taken. Containers on one machine may have homes with the same path.
         whose = f"{socket.gethostname()}:{home.absolute()}"
         self._cookie = f"remembrancer_{hashlib.sha256(whose.encode()).hexdigest()[:12]}"
 
     def grant(self, request: Request) -> Grant | None:
-        """The rights of who asks; None: everything, on a machine whose door is open. Raises `Turned` for a stranger."""
+        """The visitor's rights; None means all rights, on a machine that needs no token. Raises `Turned` for a
+        stranger."""
         token = request.cookies.get(self._cookie, "")
         grant = self._tokens.find(token, time.time()) if token else None
         if grant is None and not self._no_token:
@@ -66,30 +68,32 @@ class Door:
         return grant
 
     def holds(self, grant: Grant | None) -> bool:
-        """True if who came with these rights still has them."""
+        """True if a visitor who had these rights still has them."""
         return self._no_token if grant is None else self._tokens.holds(grant, time.time())
 
     def csrf(self, request: Request) -> str:
-        """The text that a form of this visitor has to send along: no other page can know it."""
+        """The token that this visitor's forms have to send along; no other site can know it."""
         token = request.cookies.get(self._cookie, "")
         return hmac.new(self._key if not token else token.encode(), b"form", hashlib.sha256).hexdigest()
 
     def check_change(self, request: Request, form: Form) -> None:
-        """Raises `Turned` unless a request that changes something comes from a page of ours, with its text."""
+        """Raises `Turned` unless a request that changes something comes from one of our pages, with the visitor's CSRF
+        token."""
         self.check_origin(request)
         said = dict(form).get("csrf", "")
         if not hmac.compare_digest(said.encode(), self.csrf(request).encode()):
             raise Turned(403, "This form is out of date: go back, load the page again, and send it once more.")
 
     def check_origin(self, request: Request) -> None:
-        """Raises `Turned` for what a page of another origin sends; another port of this machine is another one."""
+        """Raises `Turned` for requests from pages of another origin; another port of this machine counts as one."""
         origin, site = request.headers.get("origin"), request.headers.get("sec-fetch-site")
         is_ours = origin is None or origin == f"{request.url.scheme}://{request.headers.get('host', '')}"
         if not is_ours or site not in (None, "same-origin", "none"):
             raise Turned(403, "Only pages of the memory browser itself may change something.")
 
     def enter(self, request: Request, response: Response, *, link: str = "", token: str = "") -> bool:
-        """Let in who has a link (which is exchanged, once) or a token, by a cookie; False: neither is good."""
+        """Set the cookie for a visitor with a link (which is exchanged, once) or a token. Returns False if neither is
+        valid."""
         now = time.time()
         if link:
             token = self._tokens.exchange(link, now) or ""
@@ -109,14 +113,14 @@ class Door:
         return True
 
     def leave(self, request: Request, response: Response, grant: Grant | None) -> None:
-        """Sign out: the cookie goes, and with it the token of a browser that came by a link."""
+        """Sign out: delete the cookie, and revoke the token of a browser that signed in by a link."""
         if grant is not None and grant.every_project:
             self._tokens.revoke(grant.name)
         response.delete_cookie(self._cookie, path=PREFIX, httponly=True, samesite="strict")
 
 
 async def read_form(request: Request) -> Form:
-    """The fields of a form. Raises `Turned` for one that is too large, or is none."""
+    """The fields of a form. Raises `Turned` if it is too large or cannot be parsed."""
     body = bytearray()
     async for chunk in request.stream():
         body += chunk

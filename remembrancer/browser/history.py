@@ -1,4 +1,4 @@
-"""The pages about what happened: *Today*, *Review* and *Sessions*, and the stream that keeps pages live."""
+"""The pages about the past: *Today*, *Review* and *Sessions*, and the event stream that keeps pages live."""
 
 from __future__ import annotations
 
@@ -39,17 +39,17 @@ from remembrancer.toolsets.memory.day_log import FORGOTTEN, verb_of
 
 PAGE: Final = 100
 FEW: Final = 20
-"""Questions of a session whose answers are told, and memories of each."""
+"""The number of a session's queries that are shown with their answers, and of memories in each answer."""
 PULSE_S: Final = 10.0
-"""At least so often something is sent: a gateway that is gone is noticed, and a token that was revoked."""
+"""Something is sent at least this often, so that a dead gateway or a revoked token is noticed."""
 OTHERS: Final = "others"
-"""In place of an id: all sessions of other projects."""
+"""Stands in place of an id for all sessions of other projects."""
 TOGETHER_S: Final = 0.3
-"""Writes that follow each other so closely are one piece of news."""
+"""Writes within this time of each other are sent as one event."""
 
 
 async def live(view: View) -> Response:
-    """Events as long as the page is open: `written` whenever something was written, by whomever."""
+    """The event stream of an open page: a `written` event after each write, whoever made it."""
 
     async def events() -> AsyncIterator[bytes]:
         yield b"retry: 1000\nevent: here\ndata:\n\n"
@@ -67,7 +67,7 @@ async def live(view: View) -> Response:
 
 
 async def review(view: View) -> Response:
-    """The things that wait for a person."""
+    """The items that wait for a person's decision."""
     store = await view.ask(DescribeStore(view.project, view.session))
     found = await view.ask(FindPairs(view.project, view.session))
     stale = await view.ask(ListStale(view.project, anew=False))
@@ -86,11 +86,11 @@ async def review(view: View) -> Response:
             done=done_of(view),
         )
 
-    return await anyio.to_thread.run_sync(render)  # long texts take their time
+    return await anyio.to_thread.run_sync(render)  # rendering long texts takes a while
 
 
 async def decide(view: View) -> Response:
-    """Accept or refuse a proposal: the memory goes to the user, or stays in its project."""
+    """Accept or decline a proposal: the memory is promoted to the user, or stays in its project."""
     target = "user" if view.said("accept") else "project"
     await view.call("promote_memory", memory_id=view.said("id"), target_scope=target)
     done, way_back = ("refused", "restore") if target == "project" else ("promoted", "project")
@@ -98,7 +98,7 @@ async def decide(view: View) -> Response:
 
 
 async def replace(view: View) -> Response:
-    """Say that one memory replaces another: that one ends, and names it."""
+    """Mark one memory as replaced by another: its validity ends, and it names the other."""
     kept, gone = view.said("kept"), view.said("gone")
     before = (await view.ask(GetMemory(view.project, view.session, gone))).memory
     link = {"relation": "supersedes", "target": gone}
@@ -107,14 +107,14 @@ async def replace(view: View) -> Response:
 
 
 async def keep_both(view: View) -> Response:
-    """Say that two memories both hold: they are linked, and no longer wait."""
+    """Mark two memories as both valid: they are linked, and leave the review."""
     one, other = view.said("one"), view.said("other")
     await view.call("update_memory", memory_id=one, add_links=[{"relation": "related_to", "target": other}])
     return view.go("/review", done="both hold")
 
 
 class Line(NamedTuple):
-    """A memory, everything that was done to it in one go, and what undoes the last of that; empty: nothing."""
+    """A memory, all that was done to it at once, and the way to undo the last change; empty if there is none."""
 
     change: MemoryChanged
     did: str
@@ -122,7 +122,7 @@ class Line(NamedTuple):
 
 
 class Asked(NamedTuple):
-    """A question, and the memories that were given for it, the best first."""
+    """A query, and the memories that answered it, the best first."""
 
     at: float
     question: str
@@ -131,7 +131,7 @@ class Asked(NamedTuple):
 
 
 class Part(NamedTuple):
-    """The part that a session has in a day, the latest first."""
+    """One session's part of a day, the latest first."""
 
     session_id: str
     who: str
@@ -143,9 +143,9 @@ class Part(NamedTuple):
 
 
 async def today(view: View) -> Response:
-    """A day by its sessions: the memories that were stored, changed, learned and shown; and the open ends.
+    """One day by session: the memories that were stored, changed, learned and shown, and the open ends.
 
-    Without a day it is today, or else the last day on which something was done.
+    The default is today, or else the last day that has any changes.
     """
     wanted = view.asked("day")
     now = datetime.now().astimezone()
@@ -179,7 +179,7 @@ def _start(day: date) -> float:
 
 
 async def _done_on(view: View, day: date) -> tuple[ActivityRead, Sequence[Any], date | None]:
-    """The changes of a day, what was shown on it, and the day before on which something was changed."""
+    """The changes of a day, the memories shown on it, and the previous day with changes."""
     begins, ends = _start(day), _start(day + timedelta(1))
     found = await view.ask(ReadActivity(view.project, view.session, ends, MOST, begins))
     before = await view.ask(ReadActivity(view.project, view.session, begins, 1))
@@ -188,7 +188,7 @@ async def _done_on(view: View, day: date) -> tuple[ActivityRead, Sequence[Any], 
 
 
 def _totals(changes: Iterable[MemoryChanged]) -> dict[str, int]:
-    """The number of memories to which each thing was done."""
+    """The number of memories for each kind of change."""
     done: dict[str, set[str]] = {}
     for each in changes:
         done.setdefault(_verb(each), set()).add(each.memory_id)
@@ -200,7 +200,8 @@ def _verb(change: MemoryChanged) -> str:
 
 
 def lines_of(changes: Sequence[MemoryChanged], *, can_undo: bool) -> list[Line]:
-    """The changes, the latest first, each memory once. `can_undo`: nothing was changed since the first of them."""
+    """The changes, the latest first, with one line for each memory. `can_undo`: nothing has changed since the first of
+    them."""
     by_memory: dict[str, list[MemoryChanged]] = {}
     for each in changes:
         by_memory.setdefault(each.memory_id, []).append(each)
@@ -217,7 +218,7 @@ def lines_of(changes: Sequence[MemoryChanged], *, can_undo: bool) -> list[Line]:
 
 
 def asked_of(shown: Iterable[Any]) -> dict[str, list[Asked]]:
-    """The questions of each session with their answers, the latest first."""
+    """The queries of each session with their answers, the latest first."""
     by_session: dict[str, list[Asked]] = {}
     for (at, session_id, tool, question), rows in groupby(
         shown, key=lambda each: (each.at, each.session_id, each.tool, each.question)
@@ -234,8 +235,8 @@ def parts_of(
     *,
     can_undo: bool,
 ) -> list[Part]:
-    """A day by sessions, the one that did something last first. Each memory is in the part that changed it last; those
-    of the user that sessions of other projects changed are one part, the last."""
+    """A day by session, the most recently active first. A memory belongs to the session that changed it last; memories
+    of the user that sessions of other projects changed form one part, which comes last."""
     last_in = {each.memory_id: each.session_id for each in reversed(found.changes)}
     elsewhere = {each for each in last_in.values() if each not in sessions and each not in PEOPLE and each not in asked}
     last_in = {memory: OTHERS if each in elsewhere else each for memory, each in last_in.items()}
@@ -252,7 +253,7 @@ def parts_of(
 
 
 async def undo_run(view: View) -> Response:
-    """Undo what the consolidator did at once."""
+    """Undo all changes of one consolidation run."""
     if not view.said("run"):
         raise InvalidInput("No run is named.")
     await view.call("reflect_and_consolidate", undo=view.said("run"))
@@ -278,7 +279,7 @@ async def sessions(view: View) -> Response:
 
 
 async def session(view: View) -> Response:
-    """One session: the memories that it stored, was given and left open; and what was said and done in it."""
+    """One session: the memories that it stored, was shown and left open, and its transcript."""
     name = str(view.request.path_params["name"])
     about = await view.ask(DescribeSession(view.project, name))
     turns = TurnsRead()

@@ -1,4 +1,4 @@
-"""The pages about the whole: *Projects*, *Health*, *Usage*, *Notes*, *Code* and *Graph*."""
+"""The overview pages: *Projects*, *Health*, *Usage*, *Notes*, *Code* and *Graph*."""
 
 from __future__ import annotations
 
@@ -36,23 +36,23 @@ from remembrancer.toolsets.files.memory_read import read_note
 DAY_S: Final = 86_400.0
 DAYS: Final = 90
 FEWEST_DAYS: Final = 14
-"""Days that the plot of the use has at least."""
+"""The least number of days in the plot of usage."""
 NODES: Final = 2000
 LISTED: Final = 100
 DRAWN: Final = 300
-"""Entities that are drawn, the most important ones."""
+"""The number of entities that are drawn, the most important ones."""
 FILES: Final = 200
 CONTROL_S: Final = 2.0
 
 
 async def projects(view: View) -> Response:
-    """The projects that one may see, and what is in this one."""
+    """The projects that the visitor may see, and the contents of this one."""
     here = await view.ask(DescribeStore(view.project, view.session))
     return view.page("projects.html", here=here)
 
 
 async def health(view: View) -> Response:
-    """The problems of the processes, the queue and the embedding; and the latency of the last calls."""
+    """The problems of the processes, the queue and the embedding, and the latency of the last calls."""
     asked_of_store = view.ask(DescribeStore(view.project, view.session))
     (status, why), store = await asyncio.gather(_running(view), asked_of_store)
     problems = [why] if why else []
@@ -62,14 +62,14 @@ async def health(view: View) -> Response:
         problems.append(f"no vectors are made: {error}")
     if letters := store.embedding.dead_letters:
         problems.append(f"{count(letters, 'text')} can be found by words alone: {store.embedding.dead_letter_error}")
-    lasted = last_durations_s() if view.is_owner else []  # of the gateway, which serves these pages
+    lasted = last_durations_s() if view.is_owner else []  # of this gateway
     latency = [(place, round(each * 1000, 2)) for place, each in enumerate(lasted, 1)]
     latencies = json.dumps(latency)
     return view.page("health.html", status=status, store=store, problems=problems, latency=latencies, calls=latency)
 
 
 async def _running(view: View) -> tuple[RuntimeStatus | None, str]:
-    """The state of the processes, for the owner; or why it is not known."""
+    """The state of the processes, for the owner only, or the reason why it is unknown."""
     if not view.is_owner:
         return None, ""
     try:
@@ -81,7 +81,7 @@ async def _running(view: View) -> tuple[RuntimeStatus | None, str]:
 
 
 async def usage(view: View) -> Response:
-    """Memories and recalls a day, what is used most, and what never."""
+    """Memories and recalls per day, the most used memories, and those never used."""
     used = await view.ask(ReadUsage(view.project, view.session))
     since, today = time.time() - DAYS * DAY_S, int(time.time() // DAY_S)
     log = view.shared.shown_log
@@ -98,7 +98,7 @@ async def usage(view: View) -> Response:
         if stored or any(given):
             rows.append((name, stored, *given))
     while len(plot) > FEWEST_DAYS and not any(plot[-1][1:]):
-        plot.pop()  # before the first day that has anything
+        plot.pop()  # drop days before the first one with data
     recalls, nothing, tokens = (sum(figures[place] for _, *figures in rows) for place in (1, 2, 4))
     return view.page(
         "usage.html",
@@ -113,7 +113,7 @@ async def usage(view: View) -> Response:
 
 
 async def notes(view: View) -> Response:
-    """The notes of the working tree: the files, and whether the index has them as they are."""
+    """The notes of the working tree: the files, and whether their index is up to date."""
     workspace = Workspace(view.project, view.tree)
     about = await view.ask(DescribeFiles(workspace))
     listed = await view.ask(ListFiles(workspace, view.asked("after"), FILES))
@@ -121,12 +121,12 @@ async def notes(view: View) -> Response:
 
 
 async def note(view: View) -> Response:
-    """A note, passage by passage, and as it is written for who edits it."""
+    """A note, passage by passage, and its source for editing."""
     return await _note_page(view, view.asked("path"))
 
 
 async def _note_page(view: View, path: str, said: str = "", text: str | None = None) -> Response:
-    """The page of a note; `text` is somebody's own version of it, which was not saved because of `said`."""
+    """The page of a note; `text` is an edited version that was not saved, for the reason `said`."""
     settings = view.shared.service.settings
     now = await anyio.to_thread.run_sync(partial(read_note, path, view.tree, settings))
     is_secret = masked(now) != now
@@ -144,7 +144,7 @@ async def _note_page(view: View, path: str, said: str = "", text: str | None = N
 
 
 def passages(text: str) -> Iterator[tuple[str, str]]:
-    """The blocks of a Markdown text, each with its heading; a heading is a passage without one."""
+    """The blocks of a Markdown text, each with its heading; a heading itself has none."""
     lines, heading = text.split("\n"), ""
     if len(text) > MAX_MARKDOWN:
         yield text, ""
@@ -156,7 +156,7 @@ def passages(text: str) -> Iterator[tuple[str, str]]:
 
 
 async def save_note(view: View) -> Response:
-    """Write a note as somebody has edited it, if it still is what that was made of."""
+    """Save an edited note, if the file has not changed since it was loaded."""
     path, text = view.said("path"), view.exactly("text").replace("\r\n", "\n")
     try:
         await view.call("memory_store", path=path, content=text, mode="replace", expected=view.said("digest"))
@@ -174,7 +174,7 @@ async def remember(view: View) -> Response:
 
 
 async def code(view: View) -> Response:
-    """The trees of code that are indexed; of one of them the files."""
+    """The indexed trees of code, and the files of one of them."""
     trees = await view.ask(DescribeCode(view.project))
     wanted = view.asked("tree") or (trees[0].id if trees else "")
     listed = FilesListed(())
@@ -185,12 +185,12 @@ async def code(view: View) -> Response:
 
 
 def _after(view: View, path: str, listed: FilesListed, **query: str) -> str:
-    """The address of the files that follow; empty where these are the last."""
+    """The address of the next page of files; empty on the last page."""
     return view.at(path, **query, after=listed.files[-1].path) if listed.more else ""
 
 
 async def graph(view: View) -> Response:
-    """The entities and their relations; without scripts as a list."""
+    """The entities and their relations; as a list without scripts."""
     entity = view.asked("entity")
     if entity:
         found = await _around(view, entity, LISTED)
@@ -213,7 +213,7 @@ async def graph(view: View) -> Response:
 
 
 async def _overview(view: View) -> tuple[GraphRead, int]:
-    """The most important entities that are worth looking at, or all with `all`; and the number of those left out."""
+    """The most important entities worth showing, or all of them with `all`, and the number of entities left out."""
     graph = await view.ask(ReadGraph(view.project, view.session, NODES))
     wanted = [place for place, each in enumerate(graph.nodes) if view.asked("all") or is_proper(each.name, each.type)]
     places = {old: new for new, old in enumerate(wanted[:DRAWN])}
@@ -226,7 +226,7 @@ async def _overview(view: View) -> tuple[GraphRead, int]:
 
 
 async def graph_data(view: View) -> Response:
-    """The same for the drawing of it."""
+    """The data for the drawing of the graph."""
     if not (entity := view.asked("entity")):
         graph, _ = await _overview(view)
         names = [each.name for each in graph.nodes]

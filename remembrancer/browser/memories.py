@@ -1,4 +1,4 @@
-"""The pages *Search* and *Memory*, and every change of a memory, with what undoes it."""
+"""The pages *Search* and *Memory*, and all changes of memories with their undo."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from remembrancer.protocol.writes import HistoryEntry, PortableMemory
 
 FOUND: Final = 20
 BEST: Final = 5
-"""Results that are shown at once; the weaker ones unfold."""
+"""The number of results shown at once; weaker ones are collapsed."""
 PAGE: Final = 50
 LEFT_OUT: Final = 8
 COMPARED: Final = 20
-"""The last versions, which are compared with those before them."""
+"""The number of versions, the latest ones, that are compared with their predecessors."""
 MOST_PAST: Final = 100_000
 LEAST: Final = 1e-3
-"""Seconds: `before` a day is until its last moment."""
+"""In seconds: `before` a day includes its last moment."""
 ORDERS: Final[tuple[Order, ...]] = ("latest", "important", "due")
 DONE: Final = {
     **{"edited": "Saved.", "tagged": "Tags changed.", "promoted": "Moved.", "forgotten": "Forgotten."},
@@ -45,11 +45,11 @@ DONE: Final = {
         "refused": "It stays in its project.",
     },
 }
-"""The words of an address that says what was just done: nothing else is ever shown of it."""
+"""The messages that an address can name to say what was just done; no other text from an address is shown."""
 
 
 class Version(NamedTuple):
-    """A version of a memory: what was done, and how its text differs from the one before."""
+    """A version of a memory: the change, and how its text differs from the version before."""
 
     entry: HistoryEntry
     diff: Markup
@@ -57,7 +57,7 @@ class Version(NamedTuple):
 
 
 def filters_of(view: View) -> dict[str, Any]:
-    """The filters that an address asks for, as `Filters` has them. Raises `InvalidInput` for what is no filter."""
+    """The filters in an address, as `Filters` takes them. Raises `InvalidInput` if one is not valid."""
     scope, kind = view.asked("scope"), view.asked("kind")
     if (scope and scope not in SCOPES) or (kind and kind not in KINDS):
         raise InvalidInput("There is no such scope or kind: choose one of the list.")
@@ -74,9 +74,10 @@ def filters_of(view: View) -> dict[str, Any]:
 
 
 async def search(view: View) -> Response:
-    """Memories that answer a question, with what was left out; without one, the latest. As JSON Lines, if exported.
+    """The memories that match a query, and a note of what was left out; without a query, the latest memories. As JSON
+    Lines if exported.
 
-    A question that is being typed is not looked for, if another letter has followed before its turn came.
+    While a query is being typed, a search is skipped if another letter has followed before its turn comes.
     """
     if not view.asked("typed"):
         return await _found(view)
@@ -94,7 +95,7 @@ async def _found(view: View) -> Response:
         request = Recall(
             project=view.project,
             query=question,
-            strategy="keyword" if is_typed else "hybrid",  # the meaning is looked for when the typing stops
+            strategy="keyword" if is_typed else "hybrid",  # search by meaning once typing stops
             limit=FOUND,
             counts_accesses=False,
             sources=(source,) if source in ("memory", "notes") else (),  # type: ignore[arg-type]
@@ -112,8 +113,8 @@ async def _found(view: View) -> Response:
             values["about_hint"] = await _why_not_weighed(view, about, filters)
     else:
         order: Order = next((each for each in ORDERS if each == view.asked("order")), "latest")
-        # The latest go on from the time of the last one: to count through all that went before would take longer and
-        # longer. Others are counted.
+        # The next page of the latest memories starts at the time of the last one, since counting through all the
+        # earlier ones would take ever longer. Other results are counted.
         past = min(_number(view.asked("past")), MOST_PAST)
         if order == "latest" and (older := view.asked("older")):
             filters["before"] = min(float_of(older), math.inf if filters["before"] is None else filters["before"])
@@ -135,7 +136,7 @@ async def _found(view: View) -> Response:
 
 
 def _narrowed(view: View) -> str:
-    """The filters of an address in words; empty without any."""
+    """A description of the filters in an address; empty if there are none."""
     said = {name: view.asked(name) for name in ("kind", "tag", "since", "until")}
     words = [
         SCOPE_NAMES.get(view.asked("scope"), ""),
@@ -150,7 +151,7 @@ def _narrowed(view: View) -> str:
 
 
 async def _why_not_weighed(view: View, about: str, filters: dict[str, Any]) -> str:
-    """The reason why a memory cannot be found at all by this search; empty if nothing stands against it."""
+    """The reason why this search cannot find a memory at all; empty if there is none."""
     try:
         shown = await view.ask(GetMemory(view.project, view.session, about))
     except NotFound:
@@ -170,7 +171,7 @@ async def _why_not_weighed(view: View, about: str, filters: dict[str, Any]) -> s
 
 
 async def memory(view: View) -> Response:
-    """One memory whole."""
+    """One memory in full."""
     memory_id = await view.whole_id(_id_of(view))
     shown = await view.ask(GetMemory(view.project, view.session, memory_id))
     versions: list[Version] = []
@@ -204,11 +205,11 @@ async def memory(view: View) -> Response:
             ),
         )
 
-    return await anyio.to_thread.run_sync(render)  # a long text takes its time
+    return await anyio.to_thread.run_sync(render)  # rendering a long text takes a while
 
 
 async def edit(view: View) -> Response:
-    """Change what a memory says, and what is said of it."""
+    """Change the content of a memory and its metadata."""
     before = await _now(view, _id_of(view))
     content = view.exactly("content").replace("\r\n", "\n")
     if not content.strip():
@@ -235,7 +236,7 @@ async def edit(view: View) -> Response:
 
 
 async def close(view: View) -> Response:
-    """Say that an open end is done, or that it is not after all."""
+    """Close an open end, or reopen it."""
     before = await _now(view, _id_of(view))
     await view.call("update_memory", memory_id=before.id, done=not before.done)
     return _back(view, before.id, "reopened" if before.done else "done", before.version)
@@ -249,7 +250,7 @@ async def forget(view: View) -> Response:
 
 
 async def restore(view: View) -> Response:
-    """Show a forgotten memory again, or return to a version."""
+    """Restore a forgotten memory, or return to a version."""
     before = await _now(view, _id_of(view))
     version = _number(view.said("version"))
     await view.call("restore_memory", memory_id=before.id, **({"version": version} if version else {}))
@@ -257,7 +258,7 @@ async def restore(view: View) -> Response:
 
 
 async def promote(view: View) -> Response:
-    """Give a memory to its project or to the user, or take it back."""
+    """Move a memory to its project or to the user, or take that back."""
     target = "project" if view.said("target") == "project" else "user"
     before = await _now(view, _id_of(view))
     await view.call("promote_memory", memory_id=before.id, target_scope=target)
@@ -265,7 +266,7 @@ async def promote(view: View) -> Response:
 
 
 async def invalidate(view: View) -> Response:
-    """Say that a memory is no longer true, from now on."""
+    """Mark a memory as no longer valid from now on."""
     before = await _now(view, _id_of(view))
     at = datetime.now().astimezone().isoformat()
     await view.call("update_memory", memory_id=before.id, valid_until=at)
@@ -273,7 +274,7 @@ async def invalidate(view: View) -> Response:
 
 
 async def erase(view: View) -> Response:
-    """Delete a memory for good, if it is really meant."""
+    """Delete a memory for good, after confirmation."""
     if view.said("sure") != "yes":
         raise InvalidInput("Erasing cannot be undone: tick that you are sure.")
     await view.call("erase_memory", memory_id=_id_of(view))
@@ -281,7 +282,7 @@ async def erase(view: View) -> Response:
 
 
 async def several(view: View) -> Response:
-    """Do one thing with all that are ticked; the address that follows knows how to undo it."""
+    """Do one thing to all selected memories; the address of the next page knows how to undo it."""
     chosen = [value for name, value in view.form if name == "id"]
     what = view.said("what")
     back = view.said("back") or "/"
@@ -320,7 +321,7 @@ async def several(view: View) -> Response:
 
 
 async def _undo(view: View, memory_id: str, how: str) -> None:
-    """Undo one change: return to the version of that number, or do the opposite."""
+    """Undo one change: return to the version with that number, or do the opposite."""
     if how in ("user", "project"):
         await view.call("promote_memory", memory_id=memory_id, target_scope=how)
     elif how == "forget":
@@ -331,7 +332,7 @@ async def _undo(view: View, memory_id: str, how: str) -> None:
 
 
 def _way_back(before: PortableMemory) -> str:
-    """The scope to which a memory that is moved can be moved back; a session's own is given away for good."""
+    """The scope to which a moved memory can be moved back; a move from a session cannot be undone."""
     return "" if before.scope == "session" else before.scope
 
 
@@ -340,8 +341,8 @@ async def _now(view: View, memory_id: str) -> PortableMemory:
 
 
 def done_of(view: View) -> dict[str, Any]:
-    """The change just made, and what undoes it, by the memories' ids: a version to return to, or the opposite of it;
-    and of how many it could not be made."""
+    """The change just made and its undo for each memory id (a version to return to, or the opposite change), and the
+    number of memories that could not be changed."""
     undo = dict(each.rpartition("~")[::2] for each in view.asked("undo").split(",") if "~" in each)
     return {"said": DONE.get(view.asked("done"), ""), "undo": undo, "failed": _number(view.asked("failed"))}
 
@@ -360,7 +361,7 @@ def _happened(memory: PortableMemory) -> float:
 
 
 def float_of(text: str) -> float:
-    """A number. Raises `InvalidInput`."""
+    """Parse a number. Raises `InvalidInput`."""
     try:
         return float(text)
     except ValueError:
@@ -372,10 +373,10 @@ def _number(text: str) -> int:
 
 
 def day_of(text: str) -> float | None:
-    """The beginning of a day, in this machine's zone. Raises `InvalidInput`."""
+    """The start of a day in this machine's time zone. Raises `InvalidInput`."""
     try:
         at = datetime.fromisoformat(text) if text else None
-        if at is not None and not 1970 < at.year < 9000:  # what the clocks of all systems have
+        if at is not None and not 1970 < at.year < 9000:  # the range of the clocks of all systems
             raise ValueError
         return None if at is None else at.astimezone().timestamp()
     except ValueError:

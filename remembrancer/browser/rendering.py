@@ -1,4 +1,4 @@
-"""The templates of pages, and the filters that turn values of the memory into words, bars and marked-up text."""
+"""The templates of pages, and the filters that turn values into words, bars and markup."""
 
 from __future__ import annotations
 
@@ -24,14 +24,16 @@ from remembrancer.memory.text import harmless
 
 HERE: Final = Path(__file__).parent
 MAX_DIFF_PARTS: Final = 2000
-"""Words of two versions together that are compared, or lines: of more only the changed middle is told."""
+"""The number of words in two versions together up to which they are compared, or of lines; beyond it only the changed
+middle is shown."""
 MAX_MARKDOWN: Final = 20_000
-"""Characters that are marked up; what is longer is shown as it is written. Some texts take seconds for each 10,000."""
+"""The number of characters that are rendered as Markdown; longer texts are shown as they are. Some texts take seconds
+per 10,000 characters."""
 _INLINE_CODE: Final = re.compile(r"`([^`\n]+)`")
 _PLAIN_CODE: Final = re.compile(r"`([^`\n<>]+)`")
 """Code in which no word is marked as changed."""
 _MARKS: Final = re.compile(r"^\s*(?:#{1,6}|[-*+>]|\d+\.)\s+|^[\s|:-]+$")
-"""The signs at the beginning of a line in Markdown, and the line under the head of a table."""
+"""The marks at the beginning of a Markdown line, and the line below a table's head."""
 _WORDS: Final = re.compile(r"\s+|\w+|[^\w\s]")
 _MEANS: Final = {
     "same words": ("words", "bm25", "names_missed", "context_words"),
@@ -42,15 +44,16 @@ _MEANS: Final = {
     "importance": ("importance",),
     "said by the assistant": ("assistant",),
 }
-"""The features of a score by what they mean to a person."""
+"""The features of a score, grouped by their meaning for a person."""
 _WHY: Final = {each.name: each.why for each in FEATURES}
 SCOPES: Final = {"project": "this project", "user": "all my projects", "session": "one session"}
 FEW_WORDS: Final = 3
-"""Words between two changes that are shown as changed with them: a line of single words is hard to read."""
+"""The number of unchanged words between two changes that are shown as changed too: a line of single words is hard to
+read."""
 
 
 class Bar(NamedTuple):
-    """A part of a score as it is drawn, from `x` on, `width` wide, of 100 with 50 in the middle."""
+    """A part of a score as it is drawn: it starts at `x`, `width` wide, on a scale of 100 with 50 in the middle."""
 
     label: str
     why: str
@@ -60,7 +63,7 @@ class Bar(NamedTuple):
 
 
 def bars(shares: Mapping[str, float]) -> list[Bar]:
-    """The parts of a score by what they mean, the weightiest first, on one scale; those that add nothing left out."""
+    """The parts of a score by meaning, the largest first, on one scale; parts that add nothing are left out."""
     parts = {label: sum(shares.get(name, 0.0) for name in names) for label, names in _MEANS.items()}
     ranked = sorted((each for each in parts.items() if abs(each[1]) >= 0.005), key=lambda each: -abs(each[1]))
     most = max((abs(value) for _, value in ranked), default=1.0)
@@ -77,8 +80,8 @@ def bars(shares: Mapping[str, float]) -> list[Bar]:
 
 
 def word_diff(before: str, after: str, *, least: float = 0.0) -> Markup:
-    """The second text with what it took out of the first and put in, by runs of words. Texts that have a smaller part
-    than `least` in common are not compared."""
+    """The second text with marks for removed and added runs of words. Texts that have less than the share `least` in
+    common are not compared."""
     for parts in (_WORDS.findall, partial(str.splitlines, keepends=True)):
         old, new = parts(before), parts(after)
         if len(old) + len(new) <= MAX_DIFF_PARTS:
@@ -92,7 +95,7 @@ def word_diff(before: str, after: str, *, least: float = 0.0) -> Markup:
 
 
 def _alike(one: str, other: str) -> int:
-    """The number of characters with which both texts begin."""
+    """The length of the common prefix of two texts."""
     return next(
         (place for place, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other))
     )
@@ -126,14 +129,14 @@ def _changed(taken: str, put: str) -> Iterator[Markup]:
 
 
 class _Renderer(RendererHTML):
-    """Loads nothing, and leads nowhere without saying so."""
+    """Renders no external content and no unsafe link."""
 
     def image(self, tokens: Sequence[Token], idx: int, options: Any, env: Any) -> str:
-        """An image is shown by its words: to load it would tell its server who looks."""
+        """An image is shown as its alternative text: loading it would tell its server who is reading."""
         return str(escape(f"[{tokens[idx].content or 'image'}]"))
 
     def link_open(self, tokens: Sequence[Token], idx: int, options: Any, env: Any) -> str:
-        """A link says nothing of where it was followed, and has no hold on this page."""
+        """A link sends no referrer, and its target has no access to this page."""
         tokens[idx].attrSet("rel", "noopener noreferrer nofollow")
         tokens[idx].attrSet("target", "_blank")
         return self.renderToken(tokens, idx, options, env)
@@ -143,22 +146,22 @@ _markdown: Final = MarkdownIt("commonmark", {"html": False}, renderer_cls=_Rende
 
 
 def markdown(text: str) -> Markup:
-    """A text in Markdown as HTML. What is HTML in it is shown as it is written."""
+    """A Markdown text as HTML. HTML in it is shown as text."""
     if len(text) > MAX_MARKDOWN:
         return Markup('<p class="plain">{}</p>').format(harmless(text))
     return Markup(_markdown.render(harmless(text)))  # noqa: S704 - made of escaped texts alone
 
 
 def blocks_of(text: str) -> Iterator[tuple[int, int, bool]]:
-    """The top blocks of a text in Markdown: their first lines from 0, the lines after them, and whether they are
-    headings."""
+    """The top-level blocks of a Markdown text: the first line (from 0), the line after the last one, and whether it is
+    a heading."""
     for token in _markdown.parse(text):
         if token.level == 0 and token.map and token.nesting >= 0:
             yield token.map[0], token.map[1], token.type == "heading_open"
 
 
 def moment(at: float | None) -> Markup:
-    """A time as a person reads it, and a program."""
+    """A time, readable for a person and for a program."""
     if at is None:
         return Markup("never")
     local = datetime.fromtimestamp(at).astimezone()
@@ -168,7 +171,7 @@ def moment(at: float | None) -> Markup:
 
 
 def day(at: float | None) -> str:
-    """The day of a due date, as a form has it; empty for none."""
+    """The day of a due date, as a form takes it; empty if there is none."""
     return "" if at is None else datetime.fromtimestamp(at, UTC).date().isoformat()
 
 
@@ -186,13 +189,13 @@ def _ago(at: float, now: float, local: datetime) -> str:
 
 
 def beginning(text: str, longest: int = 200) -> str:
-    """The first words of a text, on one line."""
+    """The beginning of a text, on one line."""
     line = " ".join(text.split())
     return line if len(line) <= longest else f"{line[: longest - 1].rsplit(' ', 1)[0]} …"
 
 
 def without_marks(text: str) -> str:
-    """A text in Markdown without the signs that make headings, lists and tables, for a line of its first words."""
+    """A Markdown text without the marks of headings, lists and tables, for a one-line summary."""
     lines = []
     for line in text.splitlines():
         words = _MARKS.sub("", line).strip(" |").replace(" | ", ", ")
@@ -202,14 +205,14 @@ def without_marks(text: str) -> str:
 
 
 def inline(text: str) -> Markup:
-    """A line of text, with code as code; a marked-up one keeps its marks."""
+    """A line of text with code marked up as code; markup in it is kept."""
     if isinstance(text, Markup):
         return Markup(_PLAIN_CODE.sub(r"<code>\1</code>", str(text)))  # noqa: S704 - it was escaped
     return Markup(_INLINE_CODE.sub(r"<code>\1</code>", str(escape(harmless(text)))))  # noqa: S704 - escaped
 
 
 def size(bytes_: float) -> str:
-    """A number of bytes for a person."""
+    """A readable number of bytes."""
     for unit in ("B", "KB", "MB"):
         if bytes_ < 1000:
             return f"{bytes_:.0f} {unit}"
@@ -218,19 +221,19 @@ def size(bytes_: float) -> str:
 
 
 def count(number: int, one: str, many: str = "") -> str:
-    """So many of something: "1 memory", "2 memories"."""
+    """A number with its noun: "1 memory", "2 memories"."""
     if not many:
         many = f"{one[:-1]}ies" if one.endswith("y") else f"{one}s"
     return f"{number:,} {one if number == 1 else many}"
 
 
 def clock(at: float) -> str:
-    """The time of a day."""
+    """The time of day."""
     return datetime.fromtimestamp(at).astimezone().strftime("%H:%M")
 
 
 def when_due(due: float, now: float) -> str:
-    """A due date from today on."""
+    """A due date relative to today."""
     on = datetime.fromtimestamp(due, UTC).date()
     days = (on - datetime.fromtimestamp(now).astimezone().date()).days
     if 1 < days < 7:
@@ -240,14 +243,15 @@ def when_due(due: float, now: float) -> str:
 
 
 def tags_text(tags: Sequence[str]) -> str:
-    """Tags as a person edits them: with commas between them, and quotes around one that has a comma itself."""
+    """Tags in the form in which a person edits them: separated by commas, with quotes around a tag that contains
+    one."""
     line = io.StringIO()
     csv.writer(line, lineterminator="").writerow(tags)
     return line.getvalue()
 
 
 def tags_in(text: str) -> tuple[str, ...]:
-    """The tags that a person wrote, as `tags_text` writes them."""
+    """Parse tags in the form of `tags_text`."""
     found = (tag.strip() for row in csv.reader([" ".join(text.split())], skipinitialspace=True) for tag in row)
     return tuple(tag for tag in found if tag)
 
@@ -257,7 +261,7 @@ def _finalized(value: Any) -> Any:
 
 
 def environment() -> Environment:
-    """The templates. Every value in them is escaped, and rid of what is not seen."""
+    """The template environment. Every value is escaped, and invisible characters are removed."""
     made = Environment(
         loader=FileSystemLoader(HERE / "templates"),
         autoescape=True,

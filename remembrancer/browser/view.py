@@ -1,4 +1,4 @@
-"""One visit of a page, as the handlers of pages see it."""
+"""One page request, as the handlers of pages see it."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ from remembrancer.toolsets.service import Caller, MemoryService
 from remembrancer.toolsets.tools import Answer, Call, Tool
 
 MOST_SHOWN: Final = 2000
-"""Rows of the record of showings that a page reads."""
+"""The number of rows that a page reads from the log of shown memories."""
 MOST: Final = 1000
-"""Changes of a day, or since a session began, that are read."""
+"""The number of changes that are read of a day or since the start of a session."""
 NAMED: Final = 200
-"""Sessions that pages name by their clients, the last ones: each is counted through."""
+"""The number of sessions, the latest ones, that pages name by their clients: counting each costs time."""
 PASSING: Final = frozenset({"done", "undo", "failed", "session"})
-"""Fields of an address that are not kept when a form leads back to it."""
+"""Query fields that are dropped when a form leads back to its page."""
 PEOPLE: Final = {BROWSER_SESSION: "You, here", SHELL_SESSION: "You, in the shell", "": "In the background"}
 ELSEWHERE: Final = "A session elsewhere"
 
@@ -47,43 +47,43 @@ T = TypeVar("T")
 
 
 class Writes(Protocol):
-    """The writes of the gateway, as far as pages need to know of them."""
+    """The gateway's writes, as far as pages depend on them."""
 
     happened: anyio.Event
-    """Set at the next write, and replaced by another."""
+    """Set at the next write, and then replaced by a new event."""
 
 
 class ShownLog(Protocol):
-    """The record of what was shown to whom."""
+    """The log of which memories were shown to whom."""
 
     def read(
         self, *, project: str = "", memory_id: str = "", session_id: str = "", since: float = 0.0, limit: int = 100
     ) -> Sequence[Any]:
-        """The latest showings first."""
+        """The latest entries first."""
 
     def by_day(self, project: str, since: float) -> Mapping[int, tuple[int, int, int, int]]:
-        """By day since the epoch (UTC) the recalls, those that were answered with nothing, and the memories and tokens
-        that were given out."""
+        """By day since the epoch (UTC): recalls, recalls without an answer, and the memories and tokens that were
+        returned."""
 
     def by_tool(self, project: str, since: float) -> Sequence[Any]:
-        """The tools that gave answers: how many, of how many tokens, and in what time."""
+        """By tool: the number of answers, their tokens, and their duration."""
 
 
 @dataclass(frozen=True)
 class Shared:
-    """The things that all visits have in common: the way to the store, the tools that change things, the templates."""
+    """Shared by all requests: the connection to the store, the tools for changes, and the templates."""
 
     service: MemoryService
     tools: Mapping[str, Tool[Any]]
     templates: Environment
     csrf: Callable[[Request], str]
     holds: Callable[[Grant | None], bool]
-    """True if who came with these rights still has them."""
+    """True if a visitor who had these rights still has them."""
     writes: Writes
     shown_log: ShownLog
     control_endpoint: str
     typing: WeakValueDictionary[str, anyio.Lock] = field(default_factory=WeakValueDictionary)
-    """A lock for each visitor who types: one question of each is looked for at a time."""
+    """A lock for each visitor who types, so that only one search of each runs at a time."""
 
     def render(self, template: str, **values: Any) -> str:
         """The text of a page."""
@@ -92,7 +92,7 @@ class Shared:
 
 @dataclass
 class View:
-    """One visit of a page: who looks, with which rights, at which project as which session sees it."""
+    """One page request: the visitor's rights, the project, and the session through which the project is seen."""
 
     shared: Shared
     request: Request
@@ -104,28 +104,29 @@ class View:
 
     @property
     def session(self) -> str:
-        """The session whose own memories are shown beside the project's, to the owner alone."""
+        """The session whose own memories are shown beside the project's, for the owner only."""
         return (self.is_owner and self.request.query_params.get("session")) or BROWSER_SESSION
 
     @property
     def name(self) -> str:
-        """The name of the project: its directory."""
+        """The name of the project, which is its directory's."""
         return name_of(self.project)
 
     @property
     def tree(self) -> str:
-        """The working tree in which the project's notes are."""
+        """The working tree that contains the project's notes."""
         return directory_of(self.project)
 
     @property
     def is_owner(self) -> bool:
-        """True if who looks may see every project: the words of sessions are for nobody else."""
+        """True if the visitor may see every project. Only the owner sees the words of sessions."""
         return self.grant is None or self.grant.every_project
 
     async def shown(
         self, *, memory_id: str = "", session_id: str = "", since: float = 0.0, until: float = math.inf
     ) -> Sequence[Any]:
-        """The showings of a memory, to a session, or in a time: to the owner everywhere, to others in this project."""
+        """The log entries about a memory, a session or a period: for the owner from everywhere, for others from this
+        project."""
         project = "" if self.is_owner and memory_id else self.project.id
         read = self.shared.shown_log.read
         asked = partial(
@@ -141,7 +142,7 @@ class View:
         return {each.session_id: each for each in listed.sessions}
 
     async def whole_id(self, text: str) -> str:
-        """The id that a text names: whole or a part of it, also as the address of its page or without its prefix."""
+        """The whole id for a text: an id, a part of one, the address of its page, or an id without its prefix."""
         name = text.rstrip("/").rpartition("/")[2].partition("?")[0]
         if (part := part_of_id(name)) is None:
             return f"{MEMORY_PREFIX}{name}" if name and ":" not in name else name
@@ -149,7 +150,7 @@ class View:
         return found[0][0] if len(found) == 1 else name
 
     async def texts(self, memory_ids: Iterable[str]) -> dict[str, LinkedMemory]:
-        """These memories by their ids; those that are gone or forgotten are left out."""
+        """These memories by id, without deleted and forgotten ones."""
         wanted = tuple(dict.fromkeys(memory_ids))
         if not wanted:
             return {}
@@ -160,7 +161,7 @@ class View:
             return {}
 
     async def logged(self, read: Callable[[], T], otherwise: T) -> T:
-        """The finding of `read` in the record of what was shown. If that cannot be read, the page says so."""
+        """The result of `read` on the log of shown memories. If the log cannot be read, the page says so."""
         try:
             return await anyio.to_thread.run_sync(read)
         except (RemembrancerError, sqlite3.Error, OSError) as error:
@@ -169,11 +170,11 @@ class View:
 
     @property
     def may_change(self) -> bool:
-        """True if who looks may also change something."""
+        """True if the visitor may make changes."""
         return self.grant is None or not self.grant.read_only
 
     def at(self, path: str = "", /, **query: Any) -> str:
-        """The address of a page of this project, as the same session sees it."""
+        """The address of a page of this project, seen through the same session."""
         session = {} if self.session == BROWSER_SESSION else {"session": self.session}
         said = urlencode(
             {name: value for name, value in query.items() if value not in (None, "")} | session, doseq=True
@@ -187,12 +188,12 @@ class View:
 
     @property
     def here(self) -> str:
-        """The same with its query, but for the words about the last change."""
+        """The address of this page with its query, but without the message about the last change."""
         query = {name: value for name, value in self.request.query_params.items() if name not in PASSING}
         return f"{self.path}?{urlencode(query)}" if query else self.path
 
     def asked(self, name: str, default: str = "") -> str:
-        """A field of the address."""
+        """A field of the query string."""
         return self.request.query_params.get(name, default).strip()
 
     def said(self, name: str, default: str = "") -> str:
@@ -204,26 +205,26 @@ class View:
         return dict(self.form).get(name, "")
 
     async def ask(self, question: wire.Request[T]) -> T:
-        """The store's answer. What it says to be missing is shown on the page."""
+        """The store's answer. Sources that it reports as missing are named on the page."""
         asked = await self.shared.service.ask(question, time.time())
         self.notices += asked.notices
         return asked.reply
 
     async def call(self, tool: str, **arguments: Any) -> Answer:
-        """Change something, as a session does by that tool."""
+        """Make a change through a tool, as a session does."""
         chosen = self.shared.tools[tool]
         caller = Caller(f"browser {new_ulid()}", self.session, self.project, time.time(), self.tree)
         call = Call(tool, caller, new_ulid(), time.time(), arguments, self.shared.service)
         return await chosen.answer(call, chosen.decoder.decode(arguments))
 
     def page(self, template: str, status_code: int = 200, **values: Any) -> Response:
-        """A page, made of its template."""
+        """A page rendered from its template."""
         shown = list({each.message: each for each in self.notices}.values())
         common = {"view": self, "at": self.at, "csrf": self.shared.csrf(self.request), "notices": shown}
         return HTMLResponse(self.shared.render(template, **common, **values), status_code)
 
     def go(self, path: str, /, **query: Any) -> Response:
-        """The answer to a form: a page that can be loaded again."""
+        """The response to a form: a redirect to a page that can be reloaded."""
         return RedirectResponse(self.at(path, **query), 303)
 
 
@@ -231,18 +232,18 @@ Handler = Callable[[View], Awaitable[Response]]
 
 
 def name_of(project: ProjectRef) -> str:
-    """The name of a project: the directory that it is in."""
+    """The name of a project, which is its directory's."""
     return PurePath(directory_of(project)).name or project.path
 
 
 def directory_of(project: ProjectRef) -> str:
-    """The directory that a person works in: without the `.git` that a project is known by."""
+    """The directory that a person works in: without the `.git` that identifies a project."""
     path = PurePath(project.path)
     return str(path.parent if path.name == ".git" else path)
 
 
 def who(session_id: str, sessions: Mapping[str, ListedSession]) -> str:
-    """A session as a person knows it: by its client. One that is not known is of another project, or long past."""
+    """A readable name for a session: its client. An unknown session belongs to another project, or is long past."""
     known = sessions.get(session_id)
     client = ELSEWHERE if known is None else known.client or "A session"
     return PEOPLE.get(session_id) or (client.replace("-", " ").title() if client.islower() else client)

@@ -1,8 +1,8 @@
-"""The memories that bear on a command or an edit that an assistant is about to make. Pure.
+"""The memories relevant to a command or an edit that an assistant is about to make. Pure.
 
-A recall finds them; but a command is no question, and the probability that a memory answers it says little. So they
-are weighed by a logistic regression of its own on five features, fitted on commands and edits of nine projects
-(docs/benchmarks.md). A rule about the form of names or of code bears on each edit that makes such a name.
+A recall finds the candidates; but a command is not a question, and the probability that a memory answers it says
+little. So a separate logistic regression with five features scores them, fitted on commands and edits of nine projects
+(docs/benchmarks.md). A rule about the form of names or of code applies to every edit that makes such a name.
 """
 
 from __future__ import annotations
@@ -25,29 +25,31 @@ from remembrancer.protocol.kinds import Kind
 from remembrancer.protocol.reads import RecalledMemory
 
 BEARING: Final[frozenset[Kind]] = frozenset({"convention", "decision", "preference", "procedure"})
-"""The kinds of what can bear on an action."""
+"""The kinds of memories that can be relevant to an action."""
 READ: Final = 600
-"""Characters of a command or an edit that are searched for: what comes first says what it is about."""
+"""The number of characters of a command or an edit that are used for the search: its beginning says what it is
+about."""
 MOST: Final = 2
 LEAST_PROBABILITY: Final = 0.38
-"""Below that nothing is said: of the actions on which nothing bore one in forty came above."""
+"""The least probability for showing a memory: of the actions with no relevant memory, one in forty exceeded it."""
 WEIGHTS: Final = {"words": 0.718, "cosine": 8.548, "denied": 2.398, "share": -11.932, "length": -2.23}
-"""`words` are those that an action shares with a memory, each by its rarity; `share` is their part of the memory's
-words; `denied` is 1 where one of them is rare, new here and denied by the memory."""
+"""`words` is the number of words that an action shares with a memory, weighted by rarity; `share` is their share of the
+memory's words; `denied` is 1 if one of them is rare, new in this project and denied by the memory."""
 INTERCEPT: Final = 3.167
 MOST_OF_WORDS, MOST_SHARE = 12.0, 0.15
 RARE: Final = 2.0
 RAREST: Final = 3.95
-"""The rarity of a word that one memory alone has, however many were found."""
+"""The rarity of a word that occurs in only one memory, however many were found."""
 OF_FORM: Final = 0.6
 """The probability of a rule about the form of names that the edit makes."""
 LONGEST_OF_FORM: Final = 300
-"""Characters of such a rule."""
+"""The longest text of such a rule, in characters."""
 TOKENS_OF_FACT: Final = 39
 UNSEEN: Final = 20
-"""Actions without a word that are counted beside those that were seen, so that a few say little of what is common."""
+"""Actions without any word that are added to the count, so that a few actions say little about which words are
+common."""
 MOST_PAST: Final = 500
-"""Actions by which it is known what is common here; then the counts are halved."""
+"""The number of actions from which common words are learned; then the counts are halved."""
 
 _COMMON: Final = frozenset(
     terms_in("""
@@ -57,7 +59,7 @@ _COMMON: Final = frozenset(
         tsx type use value var yaml yml 10
     """)
 )
-"""Words that most code has, and the parts of most paths."""
+"""Words that are common in code, and the components of most paths."""
 _CLAUSE: Final = re.compile(r"[.;:!?()\n]+\s|[,;]\s|\s[-–—]\s|\n")
 _DENIES: Final = re.compile(
     r"\b(?:never|not|no|nobody|neither|nor|without|instead of|rather than|avoid|forbid\w*|refus\w*|nothing|none of"
@@ -70,7 +72,7 @@ _GONE: Final = re.compile(
     re.IGNORECASE,
 )
 AFTER_DENIAL, BEFORE_GONE = 5, 6
-"""Words of a clause that a denial is about."""
+"""The number of words of a clause that a denial covers."""
 _CONSTRUCTS: Final = {
     "function": re.compile(r"\b(?:def|fn|func|function)\b|=>"),
     "argument": re.compile(r"\b(?:def|fn|func|function)\s+\w+\(\s*\w"),
@@ -81,7 +83,7 @@ _CONSTRUCTS: Final = {
     "import": re.compile(r"^\s*(?:import|from|use|#include)\b", re.MULTILINE),
     "comment": re.compile(r"\n.*\S.*\n.*\S"),
 }
-"""The parts of code that have rules of form, and an edit that makes one."""
+"""The parts of code that rules of form are about, with a pattern for an edit that makes one."""
 _PARTS: Final = "argument|function|class|method|attribute|variable"
 _NAMES: Final = re.compile(
     rf"\b(?P<of>{_PARTS})(?:e?s)?(?:'s?)? names?\b"
@@ -102,13 +104,13 @@ _ANY_PART: Final = re.compile(rf"\b({'|'.join(_CONSTRUCTS)})(?:e?s)?\b", re.IGNO
 
 @dataclass
 class PastActions:
-    """The words of a project's earlier actions: a word that most of them have says nothing of one."""
+    """The words of a project's earlier actions. Words that most actions contain are not informative."""
 
     number: int = 0
     having: Counter[str] = field(default_factory=Counter)
 
     def novelty(self, term: str) -> float:
-        """1 for a word that no action had, near 0 for one that all had."""
+        """1 for a word that no action contained, near 0 for one that all contained."""
         whole = self.number + UNSEEN
         return math.log(whole / (self.having[term] + 1)) / math.log(whole)
 
@@ -122,7 +124,7 @@ class PastActions:
 
 
 class Action(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=True):
-    """A command, or an edit: of the file at `path` it replaces `old` (empty: nothing) by `new`."""
+    """A command, or an edit that replaces `old` (empty: nothing) by `new` in the file at `path`."""
 
     command: str = ""
     path: str = ""
@@ -131,12 +133,12 @@ class Action(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=True)
 
     @property
     def query(self) -> str:
-        """The words to search for."""
+        """The words of the search."""
         return (self.command or f"{self.path}\n{self.new}")[:READ]
 
     @cached_property
     def terms(self) -> frozenset[str]:
-        """The stems of the words that it adds, with those of the path."""
+        """The stems of the words that it adds, and of those in the path."""
         if self.command:
             return _terms(self.command[:READ])
         had = set(words_in(self.old))
@@ -144,7 +146,7 @@ class Action(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=True)
 
     @cached_property
     def constructs(self) -> frozenset[str]:
-        """The parts of code that it makes."""
+        """The parts of code that the edit creates."""
         return frozenset(name for name, makes in _CONSTRUCTS.items() if not self.command and makes.search(self.new))
 
 
@@ -155,10 +157,10 @@ def _terms(text: str) -> frozenset[str]:
 def bearing_on(
     action: Action, found: Sequence[RecalledMemory], past: PastActions, given: Iterable[str], now: float
 ) -> list[RecalledMemory]:
-    """The memories to name before an action, the surest first, among those that a search for it found.
+    """The memories to show before an action, the most probable first, among those that a search for it found.
 
-    Memories in `given` (whole ids or their ends) are not named again, and those that others replace, or probably do,
-    not at all; of two rules about the form of the same names the later one holds.
+    Memories in `given` (whole ids or their ends) are not shown again, and memories that are replaced, even probably,
+    never are. Of two rules about the form of the same names, the later one applies.
     """
     terms = {each.id: _terms(each.content) for each in found}
     having = Counter(term for each in terms.values() for term in each)
@@ -207,7 +209,7 @@ def _probability(
 
 
 def denied_in(content: str) -> frozenset[str]:
-    """The stems of the words that a memory denies: of "pnpm, never npm; jest was removed" npm and jest."""
+    """The stems of the words that a memory denies: in "pnpm, never npm; jest was removed" npm and jest."""
     denied: list[str] = []
     for clause in _CLAUSE.split(content):
         denied += (word for at in _DENIES.finditer(clause) for word in clause[at.end() :].split()[:AFTER_DENIAL])
@@ -221,8 +223,8 @@ def says_never(content: str) -> bool:
 
 
 def forms_of(content: str) -> list[tuple[str, str]]:
-    """The parts of code whose names or form a rule is about, each with what it says of that: of two rules that say
-    something of the same, one replaces the other."""
+    """The parts of code that a rule is about, each with the aspect of its name or form. Of two rules about the same
+    aspect, the later one replaces the other."""
     if len(content) > LONGEST_OF_FORM:
         return []
     names = [(at.start(), at[at.lastgroup or 0].lower()) for at in _NAMES.finditer(content)]
@@ -237,9 +239,9 @@ def forms_of(content: str) -> list[tuple[str, str]]:
 
 
 def _rules_in(names: Sequence[tuple[int, str]], ways: Sequence[tuple[int, str]]) -> list[tuple[str, str]]:
-    """The names of a rule, each with the ways that it says something of them, by their places in its text: "start
-    method names with o_ and end them with _b" says two things of one, "start a names with q_ and b names with r_" one
-    of two."""
+    """The kinds of names in a rule, each with the aspects it sets, by position in the text: "start method names with o_
+    and end them with _b" sets two aspects of one kind, "start a names with q_ and b names with r_" one aspect of two.
+    """
     rules: dict[tuple[str, str], None] = {}
     for number, (place, way) in enumerate(ways):
         following = ways[number + 1][0] if number + 1 < len(ways) else math.inf
@@ -252,7 +254,7 @@ def _rules_in(names: Sequence[tuple[int, str]], ways: Sequence[tuple[int, str]])
 
 
 def fact_of(memory: RecalledMemory, action: Action) -> str:
-    """So much of a memory as says what bears on the action: all of it, or the sentences from the first best one on."""
+    """The part of a memory that is relevant to the action: all of it, or the sentences from the best one on."""
     text = " ".join(memory.content.split())
     if estimate_tokens(text) <= TOKENS_OF_FACT:
         return text

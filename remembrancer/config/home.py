@@ -1,8 +1,8 @@
-"""The place of the home, the configuration file that counts, and the content of that file.
+"""The location of the home, its configuration file, and the content of that file.
 
-Standard library only, and not even that where it is not needed: the bridge imports this. No home fails to be found
-because a configuration is wrong. A file is TOML, JSON, or Markdown with YAML in front; what is wrong with it is a
-`ValueError` whose message never quotes it, since it may hold a password.
+Uses only the standard library, and imports even that on demand, since the bridge imports this module. The home is found
+even if the configuration is wrong. A file is TOML, JSON, or Markdown with YAML front matter; an error in it is a
+`ValueError` whose message never quotes the file, since it may contain a password.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from remembrancer.protocol.paths import look_at, read_file
 MEMORY_STORAGE: Final = Path("/dev/shm")  # noqa: S108 - private: owner and mode are checked
 MAX_FILE_BYTES: Final = 1024 * 1024
 REMOTE: Final = "remote_"
-"""The beginning of names that may also stand in a block of the text."""
+"""The prefix of names that may also stand in a block of the text."""
 _FRONT_MATTER: Final = re.compile(r"---[ \t]*\n(.*?)^(?:---|\.\.\.)[ \t]*$(.*)", re.DOTALL | re.MULTILINE)
 _YAML_BLOCK: Final = re.compile(r"^```ya?ml[ \t]*\n(.*?)^```[ \t]*$", re.DOTALL | re.MULTILINE | re.IGNORECASE)
 
@@ -27,32 +27,33 @@ Content = dict[str, object]
 
 
 class Home(NamedTuple):
-    """The directory where everything of one memory is kept."""
+    """The directory with all data of one memory."""
 
     directory: Path
-    """Absolute, symbolic links resolved."""
+    """Absolute, with symbolic links resolved."""
     on_disk: Path
-    """The same, unless the memory is kept in memory: then what it would be on disk, which is how sessions find it."""
+    """The same, unless the memory is kept in RAM: then the directory it would have on disk, by which sessions find
+    it."""
     named_by: str
-    """The origin of the home's place: a variable, `db_path in <file>`, or `default`."""
+    """The setting that determined the home: a variable, `db_path in <file>`, or `default`."""
     files: tuple[Path, ...] = ()
-    """The configuration file. None: there is none. Several: it is not clear which one is meant."""
+    """The configuration file. Empty: there is none. Several: it is ambiguous which one is meant."""
 
     @property
     def in_memory(self) -> bool:
-        """True if the home ends with the runtime."""
+        """True if the home disappears with the runtime."""
         return self.directory != self.on_disk
 
 
 def find_home(environ: Mapping[str, str]) -> Path:
-    """The directory in which everything is kept. Absolute, symbolic links resolved."""
+    """The directory with all data. Absolute, with symbolic links resolved."""
     return locate(environ).directory
 
 
 def locate(environ: Mapping[str, str]) -> Home:
-    """The home: `REMEMBRANCER_HOME`, `MEMORY_DB_PATH`, `db_path` in a file, or the platform's directory for data.
+    """The home: `REMEMBRANCER_HOME`, `MEMORY_DB_PATH`, `db_path` in a file, or the platform's data directory.
 
-    A configuration file that cannot be read says nothing here.
+    A configuration file that cannot be read is ignored here.
     """
     named_by, named = named_home(environ)
     on_disk = _data_directory() if named is None else Path(named)
@@ -65,9 +66,9 @@ def locate(environ: Mapping[str, str]) -> Home:
 
 
 def memory_directory(on_disk: Path) -> Path:
-    """The home in `embedded-memory` mode: the same for all sessions of a user that name the same home.
+    """The home in `embedded-memory` mode, the same for all sessions of a user that name the same home.
 
-    In storage that is memory, where there is such a thing (Linux). Not TMPDIR: two sessions may differ in it.
+    It lies in a RAM file system where there is one (Linux). TMPDIR is not used, since it may differ between sessions.
     """
     import hashlib
 
@@ -77,13 +78,13 @@ def memory_directory(on_disk: Path) -> Path:
 
 
 def _data_directory() -> Path:
-    import platformdirs  # costs a few milliseconds, which a home that is known without it need not pay
+    import platformdirs  # takes some milliseconds, so only if the home is unknown
 
     return Path(platformdirs.user_data_dir("remembrancer", appauthor=False)).resolve()
 
 
 def _said_in(file: Path) -> dict[str, str]:
-    """A file's values for the place of the home, as far as it can be read."""
+    """The values in a file that determine the home, as far as it can be read."""
     try:
         content = read_settings_file(file)
     except ValueError:
@@ -93,15 +94,15 @@ def _said_in(file: Path) -> dict[str, str]:
 
 
 def _beside(file: Path, named: str) -> Path:
-    """A path in a configuration file: relative to the file, so that it is the same for every session."""
+    """A path in a configuration file, relative to that file, so that it is the same for every session."""
     return Path(os.path.realpath(file.parent / os.path.expanduser(named)))  # noqa: PTH111
 
 
 def read_settings_file(path: Path) -> Content:
-    """The names and values in a file; its form follows from its suffix.
+    """The names and values in a file; its suffix determines its format.
 
     Raises:
-        ValueError: it cannot be read, or it is not of that form. The message does not name the file.
+        ValueError: it cannot be read or has another format. The message does not name the file.
     """
     parse = {".toml": _parse_toml, ".md": _parse_markdown, ".json": _parse_json}.get(path.suffix.lower())
     if parse is None:
@@ -173,7 +174,7 @@ def _parse_yaml(text: str, *, first_line: int) -> Content:
         mark = error.problem_mark or error.context_mark
         line = "" if mark is None else f": line {first_line + mark.line}"
         raise ValueError(f"it is not YAML{line}") from None
-    except (yaml.YAMLError, ValueError, RecursionError):  # a date that is none is a ValueError
+    except (yaml.YAMLError, ValueError, RecursionError):  # an invalid date is a ValueError
         raise ValueError("it is not YAML") from None
     if isinstance(tree, yaml.MappingNode):
         _named_once([(key.value, None) for key, _ in tree.value if isinstance(key, yaml.ScalarNode)])
@@ -196,6 +197,6 @@ def _named_once(pairs: list[tuple[str, object]]) -> Content:
 
 
 def _place(error: BaseException) -> str:
-    """The place of a TOML error: the rest of its message may quote the file."""
+    """The position of a TOML error: the rest of its message may quote the file."""
     where = re.search(r"\(at ([^()]*)\)$", str(error))
     return where[1] if where else "it cannot be read"

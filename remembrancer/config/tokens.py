@@ -1,6 +1,6 @@
-"""The tokens with which clients may come over HTTP: made, listed and revoked by a person, looked up by the gateway.
+"""The tokens for clients over HTTP: a person creates, lists and revokes them, and the gateway looks them up.
 
-Of a token only the SHA-256 is kept, in `tokens.json` of the home; it is a random text of 256 bits that nobody guesses.
+Only the SHA-256 of a token is kept, in `tokens.json` of the home; a token is a random text of 256 bits.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from remembrancer.config.project import working_tree_of
 from remembrancer.protocol.writes import ProjectRef
 
 LOOPBACK: Final = frozenset({"127.0.0.1", "localhost", "::1"})
-"""The addresses from which only this machine can come."""
+"""The addresses that only this machine can reach."""
 FILE: Final = "tokens.json"
 PREFIX: Final = "rmb_"
 RANDOM_BYTES: Final = 32
 LINK_S: Final = 600.0
-"""The time that a link which opens the browser once may wait for it."""
+"""The lifetime of a link that opens the browser once."""
 BROWSER_S: Final = 30 * 86_400.0
-"""The time that a browser which came by a link stays signed in."""
+"""The time for which a browser that opened a link stays signed in."""
 
 
 class Grant(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The rights of a token's holder: to work in these `projects` (directories, the first one where none is named).
+    """The rights of a token's holder: access to these `projects` (directories; the first is the default).
 
-    `sha256` is of the token, in hexadecimal; times are seconds since the epoch, and `expires_at` None is never.
+    `sha256` is that of the token, in hexadecimal. Times are seconds since the epoch; `expires_at` None means never.
     """
 
     name: str
@@ -41,15 +41,15 @@ class Grant(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     expires_at: float | None = None
     read_only: bool = False
     sees_user: bool = True
-    """True if it sees and changes the user's memories, which belong to all projects."""
+    """True if it can see and change the user's memories, which belong to all projects."""
     every_project: bool = False
-    """True if it may work in every project of the home; `projects` says where it begins."""
+    """True if it has access to every project of the home; `projects` then has the default."""
     once: bool = False
-    """True for the token of a link, which is good for one thing: to be exchanged for a browser's own."""
+    """True for the token of a link, which can only be exchanged, once, for a browser's token."""
 
 
 class Tokens:
-    """The tokens of a home, read anew whenever their file has changed."""
+    """The tokens of a home, reread whenever their file has changed."""
 
     def __init__(self, home: Path) -> None:
         self._list = JsonList(
@@ -63,18 +63,18 @@ class Tokens:
         )
 
     def all(self) -> tuple[Grant, ...]:
-        """Every token that was not revoked, expired or not. Raises `HomeUnusable`: nobody is let in by a file that
-        cannot be read."""
+        """All tokens that were not revoked, including expired ones. Raises `HomeUnusable`: an unreadable file admits
+        nobody."""
         return self._list.all()
 
     def find(self, token: str, now: float) -> Grant | None:
-        """The rights of a token's holder; None: it was never given out, was revoked, or has expired."""
+        """The rights of a token's holder; None if the token is unknown, revoked or expired."""
         digest = _digest(token)
         found = [each for each in self.all() if hmac.compare_digest(each.sha256, digest) and not each.once]
         return found[0] if found and self.holds(found[0], now) else None
 
     def holds(self, grant: Grant, now: float) -> bool:
-        """True if that is still so."""
+        """True if the grant is still valid."""
         return grant in self.all() and (grant.expires_at is None or now < grant.expires_at)
 
     def create(
@@ -89,10 +89,11 @@ class Tokens:
         token: str = "",
         replace: bool = False,
     ) -> str:
-        """A new token (or `token` itself), which is said this once. `replace`: in place of one of that name.
+        """Create a token (or register `token`); it is returned only this once. `replace`: in place of one with the same
+        name.
 
         Raises:
-            InvalidInput: there is one of that name.
+            InvalidInput: the name is taken.
         """
         token = token or _new()
         grant = Grant(name, _digest(token), projects, now, expires_at, read_only, sees_user)
@@ -100,7 +101,7 @@ class Tokens:
         return token
 
     def link(self, directory: str, now: float) -> str:
-        """A token that can be exchanged once, for that of a browser which begins in the project of a directory."""
+        """A token that can be exchanged once for a browser's, whose default is the project of a directory."""
         token = _new()
         name = f"link {token[-6:]}"
         grant = Grant(name, _digest(token), (directory,), now, now + LINK_S, every_project=True, once=True)
@@ -109,7 +110,7 @@ class Tokens:
         return token
 
     def exchange(self, link: str, now: float) -> str | None:
-        """A browser's token in place of that of its link; None if it was exchanged, has expired or is none."""
+        """A browser's token in exchange for that of its link; None if that was exchanged, has expired or is unknown."""
         token, digest = _new(), _digest(link)
         with self._list.writing():
             known = self._without_old_links(now)
@@ -131,13 +132,13 @@ class Tokens:
         return tuple(each for each in self.all() if not (each.once and each.expires_at and each.expires_at <= now))
 
     def revoke(self, name: str) -> None:
-        """Have a token open nothing any more. Raises `InvalidInput` when there is none of that name."""
+        """Revoke a token. Raises `InvalidInput` if there is none of that name."""
         self._list.revoke(name)
 
 
 def as_granted(project: ProjectRef, grant: Grant | None, *trees: Path) -> ProjectRef:
-    """A project as the holder of a token has it, or (None) who needs none: with no code from outside the token's
-    projects and these working trees. Looks at disk."""
+    """A project as the holder of a token sees it, or (None) a caller who needs none: code outside the token's projects
+    and these working trees is left out. Reads the disk."""
     if grant is not None:
         project = msgspec.structs.replace(project, sees_user=grant.sees_user)
         if grant.every_project:

@@ -1,7 +1,7 @@
-"""The keys of embedders on other hosts: a person invites and revokes, the store looks up who may come.
+"""The keys of embedders on other hosts: a person invites and revokes them, and the store checks them.
 
-The store's own pair of keys lies in `keys/embedders.secret` of the home, the list of the others' public keys in
-`keys/embedders.json`. A worker's secret key is in the file that `invite` returns, and nowhere else.
+The store's own key pair is in `keys/embedders.secret` of the home, the list of the workers' public keys in
+`keys/embedders.json`. A worker's secret key is only in the file that `invite` returns.
 """
 
 from __future__ import annotations
@@ -19,12 +19,13 @@ from remembrancer.protocol.sockets import CurveKeys
 from remembrancer.protocol.work import ModelChoice
 
 KEY_CHARACTERS: Final = 40
-"""Of a key of 32 bytes in Z85 (RFC 32 of ZeroMQ)."""
+"""The length of a 32-byte key in Z85 (ZeroMQ RFC 32)."""
 INVITE_ANEW: Final = "invite the embedders anew"
 
 
 class InvitedWorker(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """An embedder that may come: what a person calls it, and its public key. The time is seconds since the epoch."""
+    """An embedder that may connect: the name that a person gave it, and its public key. The time is seconds since the
+    epoch."""
 
     name: str
     public: str
@@ -32,7 +33,7 @@ class InvitedWorker(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Invitation(msgspec.Struct, frozen=True):
-    """The content of a worker's key file: all that the other host has to know. `choice` is the model to begin with."""
+    """The content of a worker's key file: everything that the other host needs. `choice` is the initial model."""
 
     name: str
     public: str
@@ -43,7 +44,7 @@ class Invitation(msgspec.Struct, frozen=True):
 
     @property
     def keys(self) -> CurveKeys:
-        """The keys of the worker's end."""
+        """The keys of the worker's side."""
         return CurveKeys(self.public, self.secret, self.store)
 
     @classmethod
@@ -70,7 +71,7 @@ _decode_pair: Final = msgspec.json.Decoder(_Pair).decode
 
 
 class WorkerKeys:
-    """The keys of a home. The list is read anew whenever its file has changed."""
+    """The keys of a home. The list is reread whenever its file has changed."""
 
     def __init__(self, keys: Path) -> None:
         self._own = keys / "embedders.secret"
@@ -85,7 +86,7 @@ class WorkerKeys:
         )
 
     def own(self) -> CurveKeys:
-        """The store's keys, made when there are none. Raises `HomeUnusable`."""
+        """The store's keys, which are created on first use. Raises `HomeUnusable`."""
         if not self._own.exists():
             with self._list.writing():
                 if not self._own.exists():
@@ -97,25 +98,25 @@ class WorkerKeys:
         return CurveKeys(pair.public, pair.secret)
 
     def all(self) -> tuple[InvitedWorker, ...]:
-        """Every embedder that was invited and not revoked. Raises `HomeUnusable`: nobody is let in by such a list."""
+        """All embedders that were invited and not revoked. Raises `HomeUnusable`: an unreadable list admits nobody."""
         return self._list.all()
 
     def find(self, public: str) -> InvitedWorker | None:
-        """The embedder with that public key; None: it may not come, or nobody may, since the list cannot be read."""
+        """The embedder with that public key; None if it may not connect, or if the list cannot be read."""
         try:
             return next((each for each in self.all() if each.public == public), None)
         except HomeUnusable:
             return None
 
     def invite(self, name: str, choice: ModelChoice, now: float) -> Invitation:
-        """Let a new embedder in: its key file. Raises `InvalidInput`: there is one of that name."""
+        """Admit a new embedder, and return its key file. Raises `InvalidInput` if the name is taken."""
         store = self.own()
         public, secret = _new_pair()
         self._list.add(InvitedWorker(name, public, now))
         return Invitation(name, public, secret, store.public, choice)
 
     def revoke(self, name: str) -> None:
-        """Let an embedder in no more. Raises `InvalidInput` when there is none of that name."""
+        """Revoke an embedder. Raises `InvalidInput` if there is none of that name."""
         self._list.revoke(name)
 
 
