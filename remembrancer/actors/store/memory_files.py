@@ -187,6 +187,11 @@ class MemoryFiles:
             raise from_failure(self._refusal)
         return self._user
 
+    @property
+    def is_open(self) -> bool:
+        """True if the database is open."""
+        return self._database is not None
+
     async def wait_for_opening(self) -> SqliteFile:
         """The database, after a moment if it is being opened: a home of release 0.2.0 is taken over first. Raises as
         `database`."""
@@ -542,6 +547,7 @@ def applied_elsewhere(lanes: Lanes, found: Records, operation_id: str) -> Applie
 
 async def find_target(files: MemoryFiles, operation: Operation) -> Target | Answer:
     """As `target_of`, but opens the project's file first where that is needed: it is made for a new memory only."""
+    await files.wait_for_opening()
     if not is_ready(files, operation):
         await files.project(operation.project)
     return target_of(files, operation)
@@ -571,7 +577,9 @@ def stays_in(files: MemoryFiles, target: Target, operation: Operation) -> bool:
 
 
 def is_ready(files: MemoryFiles, operation: Operation) -> bool:
-    """True if the project's file is open, if it is needed."""
+    """True if the database is open, and the project's space if it is needed."""
+    if not files.is_open:
+        return False
     if files.open_project(operation.project) is not None:
         return True
     match operation.change:
