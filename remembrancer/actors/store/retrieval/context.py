@@ -1,8 +1,8 @@
 """The memories that a session should know for its task: all that hold here where they fit, or else what matters most.
 
 What holds for every task (conventions, decisions, preferences) comes whole with every task, whatever it looks like:
-similarity chooses among the rest. Archived, over, replaced and done memories have no place in a context, nor one that
-was merged or summed up into another that the session may see.
+similarity chooses among the rest. Archived, over and replaced memories have no place in a context, nor open ends that
+were closed long ago, nor a memory that was merged or summed up into another that the session may see.
 """
 
 from __future__ import annotations
@@ -47,6 +47,8 @@ LOADED_AT_ONCE: Final = 64
 SUBJECTS: Final = 24
 LEAST_OF_SUBJECT: Final = 2
 """Memories of a subject that is named."""
+CLOSED_SHOWN_S: Final = 14 * 86_400.0
+"""An open end has its outcome in it, and is given for so long after it was closed."""
 T = TypeVar("T")
 
 
@@ -159,7 +161,8 @@ class Gathering:
 
     def _is_wanted(self, memory: ListedMemory) -> bool:
         """True if a memory has a place in this context."""
-        is_over = memory.done or memory.kind == SESSION_RECORD or has_ended(memory.valid_until, self._now)
+        was_closed = memory.done and self._now - memory.updated_at > CLOSED_SHOWN_S
+        is_over = was_closed or memory.kind == SESSION_RECORD or has_ended(memory.valid_until, self._now)
         is_replaced = bool(memory.superseded_by) or memory.status == "archived"
         return not is_over and not is_replaced and self._is_asked_for(memory)
 
