@@ -53,6 +53,8 @@ class ReadActivity(SessionRequest[ActivityRead], frozen=True):
     before: float | None = None
     limit: int = 100
     after: float = 0.0
+    characters: int = 200
+    """The number of characters read of each text."""
 
 
 class ListedSession(SessionEntry, frozen=True, omit_defaults=True):

@@ -228,6 +228,19 @@ async def test_the_log_of_a_day_says_in_order_what_was_stored_changed_decided_an
         assert (refused["error"], refused["field"]) == ("invalid_input", "day")
 
 
+async def test_the_log_of_a_day_has_the_last_state_of_a_long_text_whole_where_it_fits(rig: Rig) -> None:
+    text = f"The backfill has to be run{' once more' * 30} on the"
+    async with session(rig) as client:
+        end = (await client.store(f"{text} staging system", kind="open_end"))["memory_id"]
+        await client.call("update_memory", memory_id=end, old="staging", new="production")
+        block = (await client.call("get_memory_context", day="today"))["context_block"]
+        assert f"changed (content) {end}: {text} production system" in block
+        assert f"opened {end}: {text[:160]}\n" in block, "its last state has the rest"
+        few = (await client.call("get_memory_context", day="today", max_tokens=200))["context_block"]
+        assert f"{end}: {text[:160]}" in few
+        assert "production" not in few
+
+
 async def test_the_log_of_a_day_has_nothing_of_what_another_session_keeps_to_itself(rig: Rig) -> None:
     async with store_rig(rig.paths.home), rig.running():
         async with rig.session() as client:

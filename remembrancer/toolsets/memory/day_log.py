@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Final
@@ -22,7 +22,9 @@ from remembrancer.toolsets.tools import DATA, Answer, Call, cut_notice, short_fo
 MOST: Final = 1000
 """The number of a day's changes that are read; the latest ones."""
 TEXT: Final = 160
-"""The number of characters shown of a memory."""
+"""The number of characters shown of a memory where not all texts fit, or where it was changed again on that day."""
+WHOLE: Final = 2000
+"""The number of characters shown of a memory at most."""
 _FIRST: Final = {"decision": "decided", OPEN_END: "opened", SESSION_RECORD: "worked"}
 """The verbs for new memories by kind; for other kinds it is "stored"."""
 FORGOTTEN: Final = "forgotten"
@@ -53,7 +55,7 @@ async def read_day(call: Call, text: str) -> tuple[TimeWindow, Sequence[MemoryCh
         MemoryUnavailable: the store is away.
     """
     day = day_of(text, call.received_at)
-    request = ReadActivity(call.caller.project, call.caller.session_id, before=day.end, limit=MOST, after=day.start)
+    request = ReadActivity(call.caller.project, call.caller.session_id, day.end, MOST, day.start, WHOLE)
     asked = await call.service.ask(request, call.received_at)
     changes = [
         msgspec.structs.replace(each, begins="") if each.is_forgotten else each
@@ -83,23 +85,35 @@ def clock_of(at: float, *, with_day: bool) -> str:
 
 
 async def day_block(call: Call, text: str, max_tokens: int) -> Answer:
-    """The log of a day as one block of Markdown within a budget of tokens; entries that do not fit are cut from the
-    end."""
+    """The log of a day as one block of Markdown within a budget of tokens. Texts are whole if they fit, in the last
+    state that they had on that day; entries that do not fit are cut from the end."""
     day, changes, asked = await read_day(call, text)
     notices = asked.notices
     ids = await short_forms_of(call, dict.fromkeys(each.memory_id for each in changes))
     is_long = day.end - day.start > 90_000
     lines = [f"## {datetime.fromtimestamp(day.start).astimezone():%A %Y-%m-%d}", DATA, ""]
-    used = estimate_tokens("\n".join(lines))
-    for place, each in enumerate(changes):
-        at, memory_id = clock_of(each.at, with_day=is_long), ids.get(each.memory_id, each.memory_id)
-        text = f": {' '.join(each.begins.split())[:TEXT]}" if each.begins else ""
-        line = f"- {at} {verb_of(each)} {memory_id}{text}"
-        used += estimate_tokens(line) + 1
-        if used > max_tokens:
+    last = {each.memory_id: place for place, each in enumerate(changes)}
+
+    def entries(longest: int) -> list[str]:
+        return [
+            _entry(each, ids, longest if last[each.memory_id] == place else TEXT, with_day=is_long)
+            for place, each in enumerate(changes)
+        ]
+
+    whole, room = entries(WHOLE), max_tokens - estimate_tokens("\n".join(lines))
+    listed = whole if estimate_tokens("\n".join(whole)) <= room else entries(TEXT)
+    for place, line in enumerate(listed):
+        room -= estimate_tokens(line) + 1
+        if room < 0:
             notices = (*notices, cut_notice(place, None))
             break
         lines.append(line)
     else:
         lines += [] if changes else ["Nothing was stored or changed."]
     return with_caveats({"context_block": "\n".join(lines)}, notices, degraded=asked.is_old)
+
+
+def _entry(change: MemoryChanged, ids: Mapping[str, str], longest: int, *, with_day: bool) -> str:
+    text = f": {' '.join(change.begins.split())[:longest]}" if change.begins else ""
+    memory_id = ids.get(change.memory_id, change.memory_id)
+    return f"- {clock_of(change.at, with_day=with_day)} {verb_of(change)} {memory_id}{text}"

@@ -79,7 +79,7 @@ def _activity(query: Query, spaces: Spaces, request: ReadActivity) -> ActivityRe
     before, limit = LAST if request.before is None else request.before, request.limit
     changed = f"""
         SELECT * FROM (SELECT h.memory_id, h.change, h.changed_at, h.session_id, h.version,
-               substr(coalesce(json_extract(h.record, '$.content'), m.content), 1, 200), m.kind,
+               substr(coalesce(json_extract(h.record, '$.content'), m.content), 1, ?5), m.kind,
                coalesce(json_extract(h.details, '$.fields'), '[]'), coalesce(json_extract(h.record, '$.done'), 0),
                m.forgotten_at IS NOT NULL
            FROM history AS h JOIN memories AS m ON m.space = @SPACE AND m.id = h.memory_id
@@ -91,13 +91,13 @@ def _activity(query: Query, spaces: Spaces, request: ReadActivity) -> ActivityRe
                coalesce((SELECT h.session_id FROM history AS h
                          WHERE h.space = @SPACE AND h.memory_id = m.id AND h.change = 'forgotten'
                          ORDER BY h.version DESC LIMIT 1), ''),
-               version, substr(content, 1, 200), kind, '[]', done, 1
+               version, substr(content, 1, ?5), kind, '[]', done, 1
            FROM memories AS m
            WHERE space = @SPACE AND forgotten_at IS NOT NULL AND forgotten_at < ?1 AND forgotten_at >= ?4
            AND {shown_to("m", "?2")} ORDER BY forgotten_at DESC LIMIT ?3)"""  # noqa: S608 - fixed
     rows = query(
         f"{spaces.for_each(changed)} UNION ALL {spaces.for_each(forgotten)}",
-        (before, request.session_id, limit + 1, request.after),
+        (before, request.session_id, limit + 1, request.after, request.characters),
     )
     rows.sort(key=lambda row: -row[2])
     changes = tuple(
