@@ -1,4 +1,4 @@
-"""All that two actors have in common: messages, envelope, errors, sockets, keys.
+"""The common language of the actors: messages, envelope, errors, sockets, keys.
 
-Nothing is imported here, so that the bridge can take `protocol.paths` alone and stay small.
+Nothing is imported here, so that the bridge can import `protocol.paths` alone and stay small.
 """

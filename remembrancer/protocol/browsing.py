@@ -1,5 +1,4 @@
-"""Questions of the memory browser that no session asks: what was done when, which sessions there were, what may
-contradict what, and what is used."""
+"""Requests of the memory browser that no session makes: activity, sessions, possible contradictions, and usage."""
 
 from __future__ import annotations
 
@@ -11,9 +10,9 @@ from remembrancer.protocol.session_life import SessionEntry, ToolCall, Turn
 
 
 class MemoryChanged(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A change of a memory, by a session (an empty id: by the background). `begins` is how the memory began after it.
-    `fields` are those that it changed, and `done` is the state of an open end since. `is_forgotten`: the memory is
-    forgotten now."""
+    """A change of a memory by a session (empty id: by background work). `begins` is the start of the memory's text
+    after the change, `fields` are the changed fields, and `done` is the state of an open end since. `is_forgotten`: the
+    memory is forgotten now."""
 
     memory_id: str
     change: str
@@ -28,7 +27,8 @@ class MemoryChanged(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class RunDone(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A run of the consolidator, and how many memories it changed. `undone_at`: when it was undone."""
+    """A run of the consolidator, and the number of memories that it changed. `undone_at`: the time at which it was
+    undone."""
 
     run_id: str
     kind: str
@@ -39,7 +39,7 @@ class RunDone(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class ActivityRead(msgspec.Struct, frozen=True, tag=True):
-    """The latest first. `more`: there is more before the last change."""
+    """Changes and runs, the latest first. `more`: there are changes older than the last one."""
 
     changes: tuple[MemoryChanged, ...] = ()
     runs: tuple[RunDone, ...] = ()
@@ -48,7 +48,7 @@ class ActivityRead(msgspec.Struct, frozen=True, tag=True):
 
 
 class ReadActivity(SessionRequest[ActivityRead], frozen=True):
-    """The last changes of memories that the session sees, and the last runs."""
+    """Read the last changes of memories that the session sees, and the last runs."""
 
     before: float | None = None
     limit: int = 100
@@ -66,22 +66,22 @@ class ListedSession(SessionEntry, frozen=True, omit_defaults=True):
 
 
 class SessionsListed(msgspec.Struct, frozen=True, tag=True):
-    """The latest first."""
+    """Sessions, the latest first."""
 
     sessions: tuple[ListedSession, ...] = ()
     notices: tuple[Notice, ...] = ()
 
 
 class ListSessions(SessionRequest[SessionsListed], frozen=True):
-    """The last sessions of a project."""
+    """List the last sessions of a project."""
 
     before: float | None = None
     limit: int = 50
 
 
 class TurnsRead(msgspec.Struct, frozen=True, tag=True):
-    """In their order. `earlier`: the numbers of the first turn and tool call of which others went before; None: these
-    are the first."""
+    """Turns and tool calls in order. `earlier`: the numbers of the first turn and tool call here, if there are earlier
+    ones."""
 
     turns: tuple[Turn, ...] = ()
     tool_calls: tuple[ToolCall, ...] = ()
@@ -90,8 +90,8 @@ class TurnsRead(msgspec.Struct, frozen=True, tag=True):
 
 
 class ReadTurns(SessionRequest[TurnsRead], frozen=True):
-    """The last turns and tool calls of the session, as long as they are kept, up to `limit` of both together.
-    `before` is `earlier` in the answer that had those behind them."""
+    """Read the last turns and tool calls of the session that are still kept, up to `limit` of both together. To page
+    back, pass the `earlier` of the last answer as `before`."""
 
     before: tuple[int, int] | None = None
     limit: int = 200
@@ -107,21 +107,21 @@ class Pair(msgspec.Struct, frozen=True):
 
 
 class PairsFound(msgspec.Struct, frozen=True, tag=True):
-    """Contradictions first, then by likeness."""
+    """Contradictions first, then by similarity."""
 
     pairs: tuple[Pair, ...] = ()
     notices: tuple[Notice, ...] = ()
 
 
 class FindPairs(SessionRequest[PairsFound], frozen=True):
-    """Memories that contradict each other, or say nearly the same."""
+    """Find memories that contradict each other, or say nearly the same."""
 
     limit: int = 50
 
 
 class UsageRead(msgspec.Struct, frozen=True, tag=True):
-    """`stored` are numbers of memories by the day (UTC) on which they were stored; `never` counts those of which no
-    answer was made in the first week, and `unused` are some of them, the oldest first."""
+    """`stored` has the number of memories for each day (UTC) on which they were stored; `never` counts those that no
+    answer used in their first week, and `unused` lists some of them, the oldest first."""
 
     stored: dict[str, int] = {}
     most: tuple[ListedMemory, ...] = ()
@@ -132,7 +132,7 @@ class UsageRead(msgspec.Struct, frozen=True, tag=True):
 
 
 class ReadUsage(SessionRequest[UsageRead], frozen=True):
-    """Asks for the use of memories."""
+    """Read the statistics of how memories are used."""
 
     limit: int = 15
 
@@ -146,8 +146,8 @@ class GraphNode(msgspec.Struct, frozen=True, array_like=True):
 
 
 class GraphLink(msgspec.Struct, frozen=True, array_like=True):
-    """Two of the entities, which are numbered from 0 on, the number of memories that relate them, and the name of a
-    relation; an empty one: they are only mentioned together."""
+    """A relation between two entities, given by their indexes from 0, and the number of memories that relate them. An
+    empty name: they are only mentioned together."""
 
     source: int
     target: int
@@ -164,7 +164,7 @@ class GraphRead(msgspec.Struct, frozen=True, tag=True):
 
 
 class ReadGraph(SessionRequest[GraphRead], frozen=True):
-    """The entities that most memories are about, and their relations."""
+    """Read the entities that most memories are about, and their relations."""
 
     limit: int = 2000
 

@@ -1,6 +1,6 @@
-"""Code: between the indexer and the store, and what clients ask about it.
+"""Messages about code: between the indexer and the store, and the requests of clients.
 
-A tree of code belongs to the project in which somebody asked for it, and is seen there alone.
+A tree of code belongs to the project for which it was indexed, and is visible there alone.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ CodeStatus = Literal["queued", "indexing", "ready", "failed"]
 
 
 class CodeTree(msgspec.Struct, frozen=True):
-    """A tree that is indexed. `database` is its file; `asked` counts how often somebody has asked for it."""
+    """An indexed tree. `database` is the path of its index; `asked` counts the requests to index it."""
 
     id: str
     root: str
@@ -35,7 +35,7 @@ class CodeWork(msgspec.Struct, frozen=True, tag=True):
 
 
 class AwaitCodeWork(Request[CodeWork], frozen=True):
-    """Indexer to store: tell me when the trees are others than in revision `seen`, or when my deadline comes."""
+    """Indexer to store: answer when the trees differ from those of revision `seen`, or at the deadline."""
 
     seen: int = -1
 
@@ -48,7 +48,7 @@ class AboutCode(msgspec.Struct, frozen=True):
 
 
 class CodeChunk(msgspec.Struct, frozen=True):
-    """A chunk that may answer: the best of its file. Its path is relative to the tree's root."""
+    """A chunk that may answer the query, the best of its file. Its path is relative to the tree's root."""
 
     tree_id: str
     file_path: str
@@ -61,7 +61,7 @@ class CodeChunk(msgspec.Struct, frozen=True):
     text: str
     score: float
     memories: tuple[AboutCode, ...] = ()
-    """About it, or about another place in its file."""
+    """Memories about the chunk, or about another place in its file."""
 
 
 class CodeFound(msgspec.Struct, frozen=True, tag=True):
@@ -74,7 +74,7 @@ class CodeFound(msgspec.Struct, frozen=True, tag=True):
 class SearchCode(Request[CodeFound], frozen=True):
     """Find chunks in the trees of a project, or in one of them.
 
-    First come those that the memories of the ids `beside` are about.
+    Code that the memories with the ids `beside` are about comes first.
     """
 
     project: ProjectRef
@@ -86,7 +86,7 @@ class SearchCode(Request[CodeFound], frozen=True):
 
 
 class StaleMemory(msgspec.Struct, frozen=True):
-    """A memory, and in some words what has become of the code that it is about."""
+    """A memory, and a short description of how the code that it is about has changed."""
 
     memory_id: str
     content: str
@@ -95,9 +95,10 @@ class StaleMemory(msgspec.Struct, frozen=True):
 
 
 class ListStale(Request[tuple[StaleMemory, ...]], frozen=True):
-    """Which memories of a project are about code that is not as it was? Those of which the code is gone come first.
+    """List a project's memories whose code has changed; those whose code is gone come first.
 
-    With `anew` false by what was seen last, in the background: nothing is compared while somebody waits.
+    With `anew` false, the result of the last comparison in the background is used: nothing is compared during the
+    request.
     """
 
     project: ProjectRef
@@ -105,7 +106,7 @@ class ListStale(Request[tuple[StaleMemory, ...]], frozen=True):
 
 
 class TreeDescription(msgspec.Struct, frozen=True):
-    """A tree and its index. Times are seconds since the epoch; `skipped` counts files left out, by the reason."""
+    """A tree and its index. Times are seconds since the epoch; `skipped` counts the files left out, by reason."""
 
     id: str
     root: str
@@ -121,21 +122,21 @@ class TreeDescription(msgspec.Struct, frozen=True):
 
 
 class DeleteCode(Request[tuple[TreeDescription, ...]], frozen=True):
-    """Forget a tree, with its index. The answer says what it was."""
+    """Forget a tree and its index. The answer describes what was deleted."""
 
     project: ProjectRef
     tree_id: str
 
 
 class DescribeCode(Request[tuple[TreeDescription, ...]], frozen=True):
-    """Ask for the state of a project's trees, in the order of their paths, or of one of them."""
+    """Describe a project's trees, in the order of their paths, or one of them."""
 
     project: ProjectRef
     tree_id: str | None = None
 
 
 class IndexCode(Request[tuple[TreeDescription, ...]], frozen=True):
-    """Index the tree at that absolute path, in the background. The answer is that tree alone."""
+    """Index the tree at this absolute path in the background. The answer is that tree alone."""
 
     project: ProjectRef
     path: str
@@ -143,7 +144,7 @@ class IndexCode(Request[tuple[TreeDescription, ...]], frozen=True):
 
 
 class ListCodeFiles(Request[FilesListed], frozen=True):
-    """The files of a tree after that path, in the order of their paths."""
+    """List the files of a tree after this path, in the order of their paths."""
 
     project: ProjectRef
     tree_id: str

@@ -1,8 +1,8 @@
-"""Between the store and the consolidator: what is to be done, and what there is to think about.
+"""Messages between the store and the consolidator: jobs, and the material for them.
 
-The consolidator asks for a job and waits; the store hands one out when there is one. What has to survive a crash is
-in the records (sessions that have ended, consolidation requests, when maintenance was last done), so a consolidator
-that dies is handed the same job again. Whatever it decides comes back as operations.
+The consolidator asks for a job and waits until the store has one. Everything that has to survive a crash is in the
+records (ended sessions, consolidation requests, the time of the last maintenance), so a consolidator that dies gets the
+same job again. Its decisions come back as operations.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from remembrancer.protocol.writes import EntityRef, ProjectRef
 
 ReflectStrategy = Literal["summarize", "extract_patterns", "full"]
 JobSort = Literal["asked", "session", "long"]
-"""The sorts of jobs, of which one each is done at a time: what an assistant waits for; ends of sessions and promotions;
-the work on a whole file."""
+"""The sorts of jobs, of which one of each runs at a time: requests that an assistant waits for; ends of sessions and
+promotions; work on a whole file."""
 
 
 class ConsolidatedMemory(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A memory that was (or in a dry run would be) derived from others."""
+    """A memory that was derived from others, or would be in a dry run."""
 
     id: str
     content: str
@@ -36,7 +36,8 @@ class ConsolidatedMemory(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Pattern(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A theme that recurs: in how many sessions, and where it belongs. `memory_id`: the memory that was made of it."""
+    """A recurring theme: the number of sessions that have it, and the scope it belongs to. `memory_id`: the memory made
+    from it."""
 
     pattern: str
     frequency: int
@@ -46,7 +47,8 @@ class Pattern(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Reflected(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
-    """The outcome of a reflection, or what it would do. `run_id` names it for undoing (None: nothing was written)."""
+    """The outcome of a reflection, or what it would do. `run_id` is the id for undoing it (None: nothing was
+    written)."""
 
     memories: tuple[ConsolidatedMemory, ...] = ()
     patterns: tuple[Pattern, ...] = ()
@@ -54,13 +56,13 @@ class Reflected(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     run_id: str | None = None
     skipped: int = 0
     not_embedded: int = 0
-    """Memories that could not be looked at yet, because their vectors are still being made."""
+    """Memories that were not considered, because their vectors are still being made."""
 
 
 class Reflect(Request[Reflected], frozen=True):
-    """Consolidate a session's memories. Refused when no consolidator is there.
+    """Consolidate a session's memories. Refused when there is no consolidator.
 
-    `about` is the session to consolidate; it must be the asking session's own.
+    `about` is the session to consolidate; it must be the requesting session's own.
     """
 
     project: ProjectRef
@@ -69,24 +71,24 @@ class Reflect(Request[Reflected], frozen=True):
     strategy: ReflectStrategy = "full"
     dry_run: bool = False
     operation_id: str = ""
-    """From which the ids of the run and of its memories are derived: a repetition does nothing twice."""
+    """The ids of the run and of its memories are derived from this, so a retry does nothing twice."""
 
 
 Upkept = Literal["archived", "deleted", "duplicates", "orphans", "proposed", "promoted", "notes", "pruned"]
-"""The sorts of what a maintenance does: `proposed` are memories of the project that are proposed to go to the user,
-`notes` those of closed sessions for themselves alone, which are forgotten, and `pruned` rows of turns, tool calls, runs
-and operations that were removed."""
+"""The sorts of maintenance work: `proposed` are memories of the project that are proposed for promotion to the user,
+`notes` are forgotten session-only notes of closed sessions, and `pruned` are removed rows of turns, tool calls, runs
+and operations."""
 
 
 class Done(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The number of a sort, and the ids of the first of them, where they are memories."""
+    """The number of changes of one sort, and the ids of the first of them if they are memories."""
 
     count: int
     ids: tuple[str, ...] = ()
 
 
 class Maintained(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
-    """The outcome of a maintenance, or in a dry run what it would do. A sort of which there was nothing is left out."""
+    """The outcome of a maintenance, or of a dry run. Sorts without any change are left out."""
 
     place: str
     examined: int = 0
@@ -100,7 +102,7 @@ class Maintained(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
 
 
 class Maintain(Request[Maintained], frozen=True):
-    """Do the maintenance of a project's memories (None: of the user's)."""
+    """Run the maintenance of a project's memories (None: of the user's)."""
 
     project: ProjectRef | None
     dry_run: bool = False
@@ -111,11 +113,11 @@ class NotePresence(msgspec.Struct, frozen=True, tag=True):
 
     sessions: tuple[tuple[ProjectRef, str], ...]
     directories: tuple[tuple[ProjectRef, str], ...] = ()
-    """The roots of the working trees that they are in."""
+    """The roots of the sessions' working trees."""
 
 
 class NoJob(msgspec.Struct, frozen=True, tag=True):
-    """There is nothing to do: ask again."""
+    """There is no job: ask again."""
 
 
 class SessionEndJob(msgspec.Struct, frozen=True, tag=True):
@@ -127,7 +129,7 @@ class SessionEndJob(msgspec.Struct, frozen=True, tag=True):
 
 
 class PromoteJob(msgspec.Struct, frozen=True, tag=True):
-    """These memories of running sessions may be worth a promotion at once."""
+    """These memories of running sessions may deserve promotion at once."""
 
     job_id: int
     project: ProjectRef
@@ -135,19 +137,19 @@ class PromoteJob(msgspec.Struct, frozen=True, tag=True):
 
 
 class ConsolidateJob(msgspec.Struct, frozen=True, tag=True):
-    """A project (None: the user) has more memories than it should: consolidate them. Ends with a `CloseRequest`."""
+    """A project (None: the user) has too many memories: consolidate them. Ends with a `CloseRequest`."""
 
     job_id: int
     project: ProjectRef | None
     request_id: int
     reason: str
     lane_time: float | None = None
-    """The time of a shared lane, whose name stands in the place of the project's id; None for all else. It is that of
-    the newest entry: no clock of a host decides what becomes of everybody's memories."""
+    """The time of a shared lane, whose name takes the place of the project's id; None otherwise. It is the time of the
+    newest entry, so that no host's clock decides about memories that everybody shares."""
 
 
 class MaintainJob(msgspec.Struct, frozen=True, tag=True):
-    """Maintenance is due, or somebody asked for it and waits for `JobReport`."""
+    """Maintenance is due, or was requested and the requester waits for `JobReport`."""
 
     job_id: int
     request: Maintain
@@ -156,7 +158,7 @@ class MaintainJob(msgspec.Struct, frozen=True, tag=True):
 
 
 class ReflectJob(msgspec.Struct, frozen=True, tag=True):
-    """Somebody asked for a reflection and waits for `JobReport`."""
+    """A reflection was requested, and the requester waits for `JobReport`."""
 
     job_id: int
     request: Reflect
@@ -166,16 +168,16 @@ Work = SessionEndJob | PromoteJob | ConsolidateJob | MaintainJob | ReflectJob
 
 
 class AwaitJob(Request[NoJob | Work], frozen=True):
-    """Consolidator to store: what is to be done? There is an answer when the deadline comes at the latest.
+    """Consolidator to store: send the next job. Answered at the deadline at the latest.
 
-    `sort` limits what is handed out (None: anything): whoever asks for a sort has no job of that sort any more.
+    `sort` limits the jobs (None: any). The request implies that the consolidator has no job of that sort any more.
     """
 
     sort: JobSort | None = None
 
 
 def sort_of(job: Work) -> JobSort:
-    """The sort of a job: two of one sort are not done beside each other."""
+    """The sort of a job: two jobs of one sort never run at the same time."""
     match job:
         case ReflectJob():
             return "asked"
@@ -186,7 +188,8 @@ def sort_of(job: Work) -> JobSort:
 
 
 class JobReport(msgspec.Struct, frozen=True, tag=True):
-    """Consolidator to store: a job is done, with the answer where somebody waits for one, or why it is not."""
+    """Consolidator to store: a job is done, with the answer if somebody waits for one, or has failed, with the
+    reason."""
 
     job_id: int
     answer: Reflected | Maintained | Failure | None = None
@@ -213,7 +216,7 @@ class Material(msgspec.Struct, frozen=True, omit_defaults=True):
     confidence: float = 0.5
     access_count: int = 0
     sessions_used: int = 0
-    """The number of sessions that have used it: it was asked for by its id, changed, linked, or shown as a sure
+    """The number of sessions that have used it: asked for it by id, changed it, linked it, or got it as a sure
     answer."""
     status: Status = "active"
     summary: str | None = None
@@ -223,38 +226,38 @@ class Material(msgspec.Struct, frozen=True, omit_defaults=True):
     is_derived: bool = False
     """True if it was derived from other memories."""
     derived_from: tuple[str, ...] = ()
-    """Ids of what it was derived from. Known where content is asked for."""
+    """Ids of the memories that it was derived from. Filled only when content is requested."""
     archived_at: float | None = None
-    """The time at which it was archived, for one that is."""
+    """The time at which it was archived, or None."""
     valid_until: float | None = None
     pinned: bool = False
-    """True also of an open end that is not done."""
+    """True also for an open end that is not done."""
     is_replaced: bool = False
-    """True if a later memory more probably than not says what holds in its place."""
+    """True if a later memory probably replaces it."""
     vector: bytes = b""
     undone: str = ""
-    """The work of a run on it (as the history calls it), if undoing that was the last change to it."""
+    """The type of run (as the history names it) whose work on it was undone, if that was its last change."""
 
 
 class ReadProjects(Request[tuple[ProjectRef, ...]], frozen=True):
-    """Which other projects than this one have memories?"""
+    """List the other projects that have memories."""
 
     project: ProjectRef
 
 
 class MemoriesRead(msgspec.Struct, frozen=True, tag=True):
-    """A page. `more`: ask again after the last one's number."""
+    """A page of memories. `more`: ask again with the number of the last one."""
 
     memories: tuple[Material, ...]
     more: bool
 
 
 class ReadMemories(Request[MemoriesRead], frozen=True):
-    """Memories of a file that are not forgotten, in the order of their numbers.
+    """Read the memories of a file that are not forgotten, in the order of their numbers.
 
-    `project` None: the user's. Empty tuples allow all. `session_id` limits to what that session stored; it says nothing
-    about scopes. `after` is the number of the last one of the page before. Without content a page is smaller and sooner
-    there: it has neither contents nor summaries nor entities.
+    `project` None: the user's. Empty tuples allow all. `session_id` limits to the memories that this session stored,
+    whatever their scope. `after` is the number of the last memory of the previous page. Without content, memories have
+    no contents, summaries or entities, and a page is smaller and faster.
     """
 
     project: ProjectRef | None
@@ -268,24 +271,25 @@ class ReadMemories(Request[MemoriesRead], frozen=True):
     with_vectors: bool = False
     with_content: bool = True
     min_sessions: int = 0
-    """Only memories that were used in so many sessions."""
+    """Only memories that at least this many sessions have used."""
     kinds: tuple[Kind, ...] = ()
     min_importance: float = 0.0
     waiting: bool = False
     """Only memories that wait for their vectors."""
     before: int | None = None
-    """If given: the last page of those whose numbers are below this, the last one first. `after` is not looked at."""
+    """If given: the last page of those with numbers below this, in descending order. `after` is ignored."""
     closed_before: float | None = None
     """Only memories of sessions that were closed before this time."""
     made_by: str | None = None
-    """Only memories that this run made."""
+    """Only memories that were made by this run."""
     proposed: bool | None = None
-    """Only memories that are proposed to go to the user, and not refused; or (False) those that never were proposed."""
+    """True: only memories that are proposed for promotion to the user, and not refused. False: only those never
+    proposed."""
 
 
 class FindNear(Request[tuple[tuple[tuple[Material, float], ...], ...]], frozen=True):
-    """For each of some vectors the active memories of a project (or, None, of the user) nearest to it with their
-    cosines, the nearest first, and without vectors of their own. No session's own memories are among them.
+    """Find, for each vector, the nearest active memories of a project (or, None, of the user) with their cosines,
+    nearest first and without their own vectors. Memories of scope session are excluded.
 
     `vectors` are little-endian float32 rows, of the model in use.
     """
@@ -298,8 +302,8 @@ class FindNear(Request[tuple[tuple[tuple[Material, float], ...], ...]], frozen=T
 
 
 class EntityEdges(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
-    """Names and weights: how many memories of the page say so. `next_after`: where the next page begins, if there is
-    one. `topics_at`: when topics were found last (seconds since the epoch)."""
+    """Names and weights: a weight is the number of memories of the page that support the edge. `next_after`: the start
+    of the next page, if there is one. `topics_at`: the time of the last topic detection (seconds since the epoch)."""
 
     edges: tuple[tuple[str, str, float], ...]
     next_after: int | None = None
@@ -307,10 +311,10 @@ class EntityEdges(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
 
 
 class ReadEntityEdges(Request[EntityEdges], frozen=True):
-    """The edges between the entities of a file that its memories say, and of those that one memory names together.
+    """Read the edges between entities that the memories of a file state, and those between entities that one memory
+    mentions together.
 
-    The answer is for a page of memories: those whose numbers are above `after`. A session's memories do
-    not count.
+    The answer is for one page of memories: those with numbers above `after`. A session's own memories do not count.
     """
 
     project: ProjectRef | None
@@ -318,16 +322,14 @@ class ReadEntityEdges(Request[EntityEdges], frozen=True):
 
 
 class Upkeep(msgspec.Struct, frozen=True, tag=True):
-    """The number of entities that no memory names and that were made before the time that was asked about, and of rows
-    to be pruned."""
+    """The number of entities older than the requested time that no memory names, and of rows to be pruned."""
 
     orphans: int = 0
     prunable: int = 0
 
 
 class ReadUpkeep(Request[Upkeep], frozen=True):
-    """Asks for the facts that the maintenance of a file has to know. Times are seconds since the
-    epoch."""
+    """Read the facts that the maintenance of a file needs. Times are seconds since the epoch."""
 
     project: ProjectRef | None
     orphans_before: float
@@ -339,11 +341,11 @@ class SessionRead(msgspec.Struct, frozen=True, tag=True):
 
     entry: SessionEntry | None
     promoted: int = 0
-    """Memories of the session that have been promoted to its project, by the log."""
+    """The number of the session's memories that were promoted to its project, according to the log."""
 
 
 class ReadSession(Request[SessionRead], frozen=True):
-    """Asks for what is known of a session."""
+    """Read the registry's entry of a session."""
 
     project: ProjectRef
     session_id: str

@@ -1,4 +1,5 @@
-"""The control plane: launcher, actors and commands. It has sockets of its own, so a stop never queues behind work."""
+"""The control plane: messages between launcher, actors and commands. It has its own sockets, so a stop never queues
+behind work."""
 
 from __future__ import annotations
 
@@ -15,21 +16,21 @@ ProcessState = Literal["starting", "ready", "degraded", "unresponsive", "restart
 
 
 class Stop(msgspec.Struct, frozen=True, tag=True):
-    """Launcher to actor: finish what was begun, refuse the rest, and leave within `grace_s`."""
+    """Launcher to actor: finish the work in hand, refuse the rest, and exit within `grace_s`."""
 
     reason: str
     grace_s: float
 
 
 class PeerGone(msgspec.Struct, frozen=True, tag=True):
-    """Launcher to actor: that incarnation of a process is dead. Whatever it held is free."""
+    """Launcher to actor: that incarnation of a process is dead. Everything it held is free."""
 
     role: Role
     incarnation: str
 
 
 class PeerFailed(msgspec.Struct, frozen=True, tag=True):
-    """Launcher to actor: that role cannot be started (or no longer), and why. A person has to act."""
+    """Launcher to actor: that role cannot be started (any more), with the reason. A person has to act."""
 
     role: Role
     code: str
@@ -37,8 +38,8 @@ class PeerFailed(msgspec.Struct, frozen=True, tag=True):
 
 
 class RemoteEmbedder(msgspec.Struct, frozen=True):
-    """One embedder on another host, by the name that it was invited with. `error` says why it is refused, or has no
-    model; `silent_s` how long ago it was heard (None: it is away)."""
+    """An embedder on another host, by the name in its invitation. `error` says why it is refused or has no model;
+    `silent_s` is the time since its last message (None: it is not connected)."""
 
     name: str
     state: Literal["ready", "starting", "refused", "away"]
@@ -49,7 +50,8 @@ class RemoteEmbedder(msgspec.Struct, frozen=True):
 
 
 class RemoteEmbedders(msgspec.Struct, frozen=True):
-    """The embedders on other hosts, and where the store listens for them; `error`: why it does not."""
+    """The embedders on other hosts, and the address at which the store listens for them, or the `error` that prevents
+    it."""
 
     address: str
     workers: tuple[RemoteEmbedder, ...] = ()
@@ -63,22 +65,24 @@ class StoreHealth(msgspec.Struct, frozen=True, tag=True):
     embedding: EmbeddingSummary
     rejected_frames: int = 0
     unusable: tuple[str, ...] = ()
-    """Of each file that somebody wanted and that cannot be opened, why not."""
+    """For each requested file that cannot be opened: the reason."""
     models: tuple[ModelChoice, ...] = ()
-    """The models that embedders are needed for, the one first that all but one of them are to have."""
+    """The models that embedders are needed for. All embedders but one should have the first."""
     has_files: bool = False
     """True if a project in use has files to be indexed."""
     remote: RemoteEmbedders | None = None
-    """None: no embedder on another host may come."""
+    """None: no embedder on another host is allowed."""
     asked: int = 0
-    """The questions and writes of clients and commands so far: whatever rests is needed when there are more."""
+    """The number of requests and writes by clients and commands so far. When it grows, resting processes are needed
+    again."""
 
 
 class GatewayHealth(msgspec.Struct, frozen=True, tag=True):
-    """The gateway's health. `store` says how it sees the store: `degraded` is away for good, so far as it can tell.
+    """The gateway's health. `store` is the gateway's view of the store: `degraded` means that it is gone for good, as
+    far as the gateway can tell.
 
-    `store_attempts` counts how often the store has been tried since it was lost; the next try is in
-    `store_next_attempt_s` seconds (None: it answers).
+    `store_attempts` counts the connection attempts since the store was lost; the next is in `store_next_attempt_s`
+    seconds (None: the store is connected).
     """
 
     sessions: int
@@ -88,19 +92,19 @@ class GatewayHealth(msgspec.Struct, frozen=True, tag=True):
     store_attempts: int = 0
     store_next_attempt_s: float | None = None
     queue_stuck: dict[str, str] = {}
-    """The projects (or `user`) whose oldest queued write is refused at the moment, and why."""
+    """The projects (or `user`) whose oldest queued write is refused at the moment, with the reason."""
     queue_damage: str | None = None
     """The damage that was found in the queue's file."""
     queue_problem: str | None = None
     """Why the queue's file cannot be used: nothing is queued meanwhile."""
     full: dict[str, str] = {}
-    """The projects (or `user`) of which nothing more is stored, and why."""
+    """The projects (or `user`) for which nothing more is stored, with the reason."""
     http: str | None = None
     """The address of MCP over HTTP."""
     http_error: str | None = None
-    """Why it is not, though it is asked for."""
+    """Why MCP over HTTP is not served although it is configured."""
     pages: int = 0
-    """The pages of the memory browser that are open: they keep the runtime up, and nothing from its rest."""
+    """The number of open pages of the memory browser: they keep the runtime up, but do not wake resting processes."""
 
 
 class EmbedderHealth(msgspec.Struct, frozen=True, tag=True):
@@ -112,7 +116,8 @@ class EmbedderHealth(msgspec.Struct, frozen=True, tag=True):
 
 
 class ConsolidatorHealth(msgspec.Struct, frozen=True, tag=True):
-    """The consolidator's health: what it does now (None: it waits), what it has finished, and what went wrong last."""
+    """The consolidator's health: its current job (None: it is idle), the number of finished jobs, and the last
+    error."""
 
     job: str | None = None
     finished: int = 0
@@ -121,53 +126,53 @@ class ConsolidatorHealth(msgspec.Struct, frozen=True, tag=True):
 
 
 class IndexerHealth(msgspec.Struct, frozen=True, tag=True):
-    """The indexer's health: the workspaces and trees of code that it keeps, what it has read, and its last error."""
+    """The indexer's health: its workspaces and trees of code, the number of files read, and its last error."""
 
     workspaces: int = 0
     files: int = 0
-    """Files of notes."""
+    """The number of files of notes."""
     syncs: int = 0
     watching: bool = True
-    """True if the system tells of changes; without, files are compared from time to time."""
+    """True if the system reports changes; otherwise files are compared at intervals."""
     error: str | None = None
     code_trees: int = 0
     code_files: int = 0
     native_files: int = 0
-    """Of the files of notes those that the user's assistants keep for themselves."""
+    """The number of those files that belong to the user's assistants themselves."""
 
 
 ProcessHealth = StoreHealth | GatewayHealth | EmbedderHealth | ConsolidatorHealth | IndexerHealth
 
 
 class Ready(msgspec.Struct, frozen=True, tag=True):
-    """Actor to launcher: I do my work from now on. Said once."""
+    """Actor to launcher: the actor is ready for work. Sent once."""
 
     pid: int
 
 
 class StartFailed(msgspec.Struct, frozen=True, tag=True):
-    """Actor to launcher: I cannot start, and starting me again would not help. Answered by `Stop`."""
+    """Actor to launcher: the actor cannot start, and restarting it would not help. Answered by `Stop`."""
 
     code: str
     message: str
 
 
 class Ping(Request[ProcessHealth | None], frozen=True):
-    """Launcher to actor: are you alive? Answered from the event loop, with None while the actor starts."""
+    """Launcher to actor: a health check. Answered from the event loop, with None while the actor starts."""
 
 
 class ChangeQueue(Request[int], frozen=True):
-    """Command to launcher, and on to the gateway: queue these writes again, which were refused and set aside; or delete
-    them. The answer is the number of writes that were changed."""
+    """Command to launcher, forwarded to the gateway: requeue writes that were refused and set aside, or delete them.
+    The answer is the number of writes changed."""
 
     operation_ids: tuple[str, ...]
     deletes: bool = False
 
 
 class ProcessStatus(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One process of the runtime. `rss_bytes` is resident memory; `name` tells workers of one role apart.
+    """One process of the runtime. `rss_bytes` is resident memory; `name` distinguishes the workers of one role.
 
-    A process that is not there now has pid 0; `error` says why it is not, or why its work is not what it should be.
+    A process that is not running has pid 0; `error` says why it is not running or does not work properly.
     """
 
     role: str
@@ -181,7 +186,7 @@ class ProcessStatus(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class RuntimeStatus(msgspec.Struct, frozen=True, tag=True):
-    """Launcher to command: the whole runtime. None where an actor has not reported yet."""
+    """Launcher to command: the state of the whole runtime. None where an actor has not reported yet."""
 
     home: str
     processes: tuple[ProcessStatus, ...]
@@ -191,22 +196,22 @@ class RuntimeStatus(msgspec.Struct, frozen=True, tag=True):
     consolidator: ConsolidatorHealth | None = None
     indexer: IndexerHealth | None = None
     is_resting: bool = False
-    """True if embedders and others have gone until somebody asks for something."""
+    """True if embedders and other processes are stopped until the next request."""
 
 
 class AskStatus(Request[RuntimeStatus], frozen=True):
-    """Command to launcher: how is everything?"""
+    """Command to launcher: report the state of the runtime."""
 
 
 class AskScale(Request[int], frozen=True):
-    """Command to launcher: run this many embedders. The answer is that number, which is being brought about."""
+    """Command to launcher: run this many embedders. The answer is that number; they start or stop afterwards."""
 
     embedders: int
 
 
 class AskDown(Request[int], frozen=True):
-    """Command to launcher: stop everything, in order. Answered at once, with the id of the launcher's process; the lock
-    of the home is free when it has ended."""
+    """Command to launcher: stop everything, in order. Answered at once, with the pid of the launcher; the lock of the
+    home is free when that process has ended."""
 
     reason: str
 

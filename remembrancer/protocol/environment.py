@@ -1,4 +1,5 @@
-"""The variables that a runtime gets from who starts it. A hook imports this: nothing else is."""
+"""The environment variables that a runtime inherits from the session that starts it. Hooks import this module: keep it
+small."""
 
 from __future__ import annotations
 
@@ -19,23 +20,23 @@ _INHERITED_PREFIXES = (
 )
 _SECRET_WORDS = ("KEY", "TOKEN", "SECRET", "PASSWORD", "PASSPHRASE", "PASS")
 _PLACES = ("FROM", "FILE")
-"""The last words of names of variables that say where a secret is."""
+"""Last words of variable names that hold the location of a secret."""
 _NETWORK = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "SSL_CERT_FILE", "SSL_CERT_DIR")
 NETWORK_VARIABLES = frozenset([*_NETWORK, *map(str.lower, _NETWORK)])
-"""The variables by which a provider is reached. A proxy's address may have a password in it."""
+"""The variables for reaching a provider. A proxy's address may contain a password."""
 PROVIDER_KEYS = frozenset({"VOYAGE_API_KEY", "OPENAI_API_KEY"})
 
 
 def is_secret_variable(name: str) -> bool:
-    """True if a variable of that name may hold a secret, which is nobody else's business."""
+    """True if a variable of that name may hold a secret."""
     *words, last = name.upper().split("_")
     return last not in _PLACES and any(word.endswith(_SECRET_WORDS) for word in (*words, last))
 
 
 def runtime_environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """The variables that a runtime gets from the session that starts it: those that it knows, and nobody's secrets.
+    """The environment of a runtime: the known variables of the session that starts it, without secrets.
 
-    It outlives that session and serves others: an assistant's keys have no business there.
+    The runtime outlives that session and serves others, so it must not hold an assistant's keys.
     """
     return {
         name: value

@@ -1,9 +1,8 @@
-"""One tree for every error that crosses a boundary; each class says when it is raised.
+"""One class hierarchy for every error that crosses a boundary; each class says when it is raised.
 
-An error has fields, not a formatted string: `code` names its category for programs, `message` says to a person (or a
+An error has fields, not a formatted string: `code` names its category for programs, `message` tells a person (or a
 model) what to do, `retry_possible` says whether the same call can succeed later, `field` names the argument at fault,
-`details` are further facts by name, for programs.
-`Failure` is the same thing as it travels in a message.
+`details` has further facts by name, for programs. `Failure` is the same as a message.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ import msgspec
 
 
 class Failure(msgspec.Struct, frozen=True, omit_defaults=True, tag="Refused"):
-    """An error on the wire: a question that was understood and is not answered, or done, has it for its answer."""
+    """An error on the wire: the answer to a request that was understood but could not be carried out."""
 
     code: str
     message: str
@@ -30,7 +29,7 @@ class Failure(msgspec.Struct, frozen=True, omit_defaults=True, tag="Refused"):
 
 
 class RemembrancerError(Exception):
-    """The root. Raised only through its subclasses."""
+    """The root class. Only its subclasses are raised."""
 
     code: ClassVar[str] = "internal_error"
     retry_possible: ClassVar[bool] = False
@@ -44,7 +43,7 @@ class RemembrancerError(Exception):
         self.details = dict(details or {})
 
     def to_failure(self) -> Failure:
-        """This error as it travels in a message."""
+        """This error as a message."""
         return Failure(self.code, self.message, self.retry_possible, self.field, self.details)
 
 
@@ -96,7 +95,8 @@ class StorageFull(RemembrancerError):
 
 
 class DiskUnavailable(RemembrancerError):
-    """The disk that a note is on does not answer. It may still be written, once, when the disk does."""
+    """The disk that a note is on does not respond. The note may still be written, once, when the disk responds
+    again."""
 
     code = "disk_unavailable"
     retry_possible = True
@@ -110,30 +110,30 @@ class DeadlineExceeded(RemembrancerError):
 
 
 class EmbeddingUnavailable(RemembrancerError):
-    """No engine can make vectors now; keyword search goes on."""
+    """No engine can make vectors now; keyword search still works."""
 
     code = "embedding_failed"
     retry_possible = True
 
     @property
     def effect(self) -> str:
-        """A sentence for who asked: the effect on a search."""
+        """The effect on a search, as a sentence for the caller."""
         return f"Only words were searched, not meaning: {self.message}. (keyword_only)"
 
 
 class EmbeddingStarting(EmbeddingUnavailable):
-    """The first engine still loads its model: nothing has failed."""
+    """The first engine is still loading its model: nothing has failed."""
 
     code = "embedding_starting"
 
     @property
     def effect(self) -> str:
-        """A sentence for who asked: the effect on a search."""
+        """The effect on a search, as a sentence for the caller."""
         return "Words were searched; meaning joins in a moment, when the model is loaded. (keyword_only)"
 
 
 class ConsolidatorUnavailable(RemembrancerError):
-    """The consolidator is switched off, has failed, or does not take the request in time. Nothing was changed by it."""
+    """The consolidator is switched off, has failed, or does not take the request in time. It changed nothing."""
 
     code = "consolidator_unavailable"
     retry_possible = True
@@ -152,32 +152,33 @@ class SchemaTooOld(RemembrancerError):
 
 
 class RecordsUnusable(RemembrancerError):
-    """A database is damaged or is none. It is left untouched; the message says what a person can do."""
+    """A database is damaged or is not a database. It is left untouched; the message says what a person can do."""
 
     code = "records_unusable"
 
 
 class WorkerRefused(RemembrancerError):
-    """An embedder on another host is given no work, and the message says why: to come again as it is is of no use."""
+    """An embedder on another host gets no work, and the message says why: reconnecting without a change is useless."""
 
     code: ClassVar[str] = "worker_refused"
 
 
 class FileUnusable(RemembrancerError):
-    """A file that was named cannot be read or written, is damaged, or is not what it should be."""
+    """A file cannot be read or written, is damaged, or has the wrong content."""
 
     code: ClassVar[str] = "file_unusable"
 
 
 class FileLocked(RemembrancerError):
-    """Another program has locked a database. Nothing was changed; a write waits in the queue until it lets go."""
+    """Another program has locked a database. Nothing was changed; a write waits in the queue until the lock is
+    released."""
 
     code = "file_locked"
     retry_possible = True
 
 
 class TooManyFiles(FileLocked):
-    """This process may open no more files. The one that was to be opened is whole; a write waits in the queue."""
+    """This process may open no more files. The file in question is intact; a write waits in the queue."""
 
     code = "too_many_files"
 
@@ -192,7 +193,7 @@ class TooManyFiles(FileLocked):
 
 
 UNREADABLE: Final = (SchemaTooNew.code, SchemaTooOld.code, RecordsUnusable.code)
-"""Codes of what keeps a file from being read."""
+"""Codes of the errors that keep a file from being read."""
 
 
 class HomeUnusable(RemembrancerError):
@@ -214,7 +215,7 @@ class ConfigurationError(RemembrancerError):
 
 
 class ModelUnusable(RemembrancerError):
-    """The weights or the vocabulary are missing, or their checksum is not the pinned one."""
+    """The weights or the vocabulary are missing, or do not have the pinned checksum."""
 
     code = "model_unusable"
 
@@ -239,14 +240,14 @@ class PeerUnavailable(RemembrancerError):
 
 
 class PeerLost(RemembrancerError):
-    """The connection broke after the message was sent: whether the peer worked on it is unknown."""
+    """The connection broke after the message was sent: the peer may or may not have processed it."""
 
     code = "peer_lost"
     retry_possible = True
 
 
 class JournalAway(RemembrancerError):
-    """The journal of a shared lane does not answer. Writes wait; reads go on with the copy that is here."""
+    """The journal of a shared lane does not respond. Writes wait; reads continue from the local copy."""
 
     code = "journal_away"
     retry_possible = True
@@ -260,12 +261,12 @@ class JournalChanged(RemembrancerError):
 
     @classmethod
     def missing(cls) -> JournalChanged:
-        """The error when there is no such journal."""
+        """The error for a journal that does not exist."""
         return cls("the server has no such journal (any more): have it restored, or leave the lane and share it anew")
 
     @classmethod
     def shorter(cls, position: int, head: int) -> JournalChanged:
-        """The error when the journal ends before what this host has read of it."""
+        """The error for a journal that ends before the position that this host has read."""
         return cls(
             f"the journal ends at {head} although {position} was read here: an older backup of it was restored. Leave "
             "the lane on this host and join it again, or have a newer backup restored"
@@ -273,7 +274,7 @@ class JournalChanged(RemembrancerError):
 
     @classmethod
     def other(cls) -> JournalChanged:
-        """The error when the journal is another one of the same name, or went another way since it was restored."""
+        """The error for a different journal of the same name, or one that diverged after a restore."""
         return cls(
             "the journal is not the one that this host has read: it was made anew, or an older backup of it was "
             "restored. Leave the lane on this host and join it again"
@@ -281,38 +282,38 @@ class JournalChanged(RemembrancerError):
 
 
 class JournalRefused(RemembrancerError):
-    """The server does not let this host in, or not do this: its membership has ended, or its role does not allow it."""
+    """The server refuses this host, or this action: its membership has ended, or its role does not allow it."""
 
     code = "journal_refused"
 
 
 class EntryTooLarge(RemembrancerError):
-    """An entry is larger than a journal takes. Nothing was appended."""
+    """An entry exceeds the size limit of the journal. Nothing was appended."""
 
     code = "entry_too_large"
 
 
 class EntryDamaged(RemembrancerError):
-    """An entry or a snapshot of a journal is not what a member wrote. Nothing of it was applied."""
+    """An entry or a snapshot of a journal was not written by a member. Nothing of it was applied."""
 
     code = "entry_damaged"
 
 
 class KeyMissing(RemembrancerError):
-    """An entry or a snapshot is sealed with a key that this host does not have: it needs a new invitation."""
+    """An entry or a snapshot is encrypted with a key that this host does not have: it needs a new invitation."""
 
     code = "key_missing"
 
 
 class InternalError(RemembrancerError):
-    """A fault of ours. The log of the actor holds the traceback."""
+    """A bug in Remembrancer. The actor's log has the traceback."""
 
     code = "internal_error"
     retry_possible = True
 
 
 def size_in_words(size_bytes: int) -> str:
-    """A size for a person: not 0.0 MiB for what is a small file."""
+    """A size in words, in a unit that does not round a small file to 0.0 MiB."""
     for unit, name in ((2**30, "GiB"), (2**20, "MiB")):
         if size_bytes >= unit:
             return f"{size_bytes / unit:.1f} {name}"
@@ -331,23 +332,23 @@ _BY_CODE = _subclasses(RemembrancerError)
 
 
 def from_failure(failure: Failure) -> RemembrancerError:
-    """The exception that a `Failure` was made from (`InternalError` if its code is unknown here)."""
+    """The exception that a `Failure` was made from (`InternalError` for an unknown code)."""
     kind = _BY_CODE.get(failure.code, InternalError)
     return kind(failure.message, field=failure.field, details=failure.details)
 
 
 def size_on_disk(path: Path) -> int:
-    """Bytes of a SQLite file with its write-ahead log."""
+    """The size in bytes of a SQLite file with its write-ahead log."""
     files = (path, path.with_name(path.name + "-wal"))
     return sum(file.stat().st_size for file in files if file.exists())
 
 
 FULL_BELOW_BYTES: Final = 1024 * 1024
-"""With less than this free, a file that cannot be opened or written is more likely whole than damaged."""
+"""With less free space than this, a file that cannot be opened or written is more likely intact than damaged."""
 
 
 def is_disk_full(path: Path) -> bool:
-    """True if the disk of a file has no room for what opening it takes: a log, and its index."""
+    """True if the disk has no room to open this file, which needs a write-ahead log and its index."""
     try:
         return shutil.disk_usage(path.parent).free < FULL_BELOW_BYTES
     except OSError:
@@ -355,7 +356,8 @@ def is_disk_full(path: Path) -> bool:
 
 
 SPARE_DESCRIPTORS: Final = 16
-"""With fewer left, a file that cannot be opened is more likely whole than damaged: others are closed meanwhile."""
+"""With fewer left, a file that cannot be opened is more likely intact than damaged, and other files are closed
+first."""
 
 
 def are_files_used_up() -> bool:
@@ -368,11 +370,11 @@ def are_files_used_up() -> bool:
 
 
 def disk_full(message: str, path: Path) -> StorageFull:
-    """The error with both sizes: the limit is the file's size and what the file system has free for this user."""
+    """The error with both sizes: the limit is the file's size plus the free space of the file system for this user."""
     try:
         current_bytes = size_on_disk(path)
         free_bytes = shutil.disk_usage(path.parent).free
-    except OSError:  # the file or its directory is gone, which is another error's to tell
+    except OSError:  # a missing file or directory is reported by another error
         return StorageFull(message)
     said = f"{message} ({size_in_words(free_bytes)} are free on the disk of {path})"
     return StorageFull.at_limit(said, current_bytes=current_bytes, limit_bytes=current_bytes + free_bytes)

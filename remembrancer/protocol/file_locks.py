@@ -1,4 +1,4 @@
-"""Locks on files, which processes hold. A hook imports this, and a session waits for that: so no pathlib."""
+"""File locks of processes. Hooks import this while a session waits, so it avoids pathlib."""
 
 # ruff: noqa: PTH101, PTH110, PTH116
 from __future__ import annotations
@@ -16,18 +16,18 @@ def _open_to_lock(path: Path | str) -> int:
     flags = os.O_CLOEXEC | os.O_NONBLOCK
     try:
         return os.open(path, os.O_RDWR | os.O_CREAT | flags, 0o600)
-    except IsADirectoryError:  # which can be locked as well
+    except IsADirectoryError:  # a directory can be locked as well
         return os.open(path, os.O_RDONLY | flags)
     except PermissionError:
         about = os.stat(path)
         if about.st_uid != os.geteuid() or not stat.S_ISREG(about.st_mode):
             raise
-        os.chmod(path, 0o600)  # somebody took its mode away, and there is nothing in it
+        os.chmod(path, 0o600)  # the file has lost its mode, and it is empty
         return os.open(path, os.O_RDWR | flags)
 
 
 class FileLock:
-    """An exclusive lock on a file, which is made with mode 0600 and never deleted.
+    """An exclusive lock on a file, which is created with mode 0600 and never deleted.
 
     `flock` (2) belongs to the open file: the kernel releases it when the process dies, however it dies.
     """
@@ -37,7 +37,7 @@ class FileLock:
         self._descriptor: int | None = None
 
     def try_acquire(self) -> bool:
-        """Take the lock if nobody holds it. True when it is ours (also when it was already)."""
+        """Take the lock if it is free. Returns True if this object holds it, even from before."""
         if self._descriptor is not None:
             return True
         descriptor = _open_to_lock(self.path)
@@ -50,13 +50,13 @@ class FileLock:
         return True
 
     def release(self) -> None:
-        """Give the lock back. May be called twice."""
+        """Release the lock. May be called twice."""
         descriptor, self._descriptor = self._descriptor, None
         if descriptor is not None:
             os.close(descriptor)
 
     def is_held_elsewhere(self) -> bool:
-        """True if another holder has the lock now. Nobody has it where its directory is gone."""
+        """True if another holder has the lock now; False if its directory does not exist."""
         if self._descriptor is not None or not os.path.exists(self.path):
             return False
         try:

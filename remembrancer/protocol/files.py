@@ -1,6 +1,6 @@
-"""The contents of a project's own files: between the indexer and the store, and for the questions of clients.
+"""Messages about a project's own files: between the indexer and the store, and the requests of clients.
 
-The files are the truth: the indexer reads them, and the store keeps what it was told in an index that may be deleted.
+The files are the source of truth: the indexer reads them, and the store keeps an index that can be rebuilt.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ SearchMode = Literal["hybrid", "vector", "keyword"]
 
 
 class Workspace(msgspec.Struct, frozen=True):
-    """A directory whose files are indexed for a project: the working tree that a session is in."""
+    """A directory whose files are indexed for a project: a session's working tree."""
 
     project: ProjectRef
     root: str
 
 
 class FileState(msgspec.Struct, frozen=True, array_like=True):
-    """A file as it was read. `path` is relative to its workspace, or absolute where it lies outside of it."""
+    """A file as it was read. `path` is relative to its workspace, or absolute if the file is outside it."""
 
     path: str
     source: FileSource
@@ -36,7 +36,7 @@ class FileState(msgspec.Struct, frozen=True, array_like=True):
 
 
 class FileChunk(msgspec.Struct, frozen=True, array_like=True):
-    """A piece of a file, with its lines (from 1, both ends counted) and the headings above it."""
+    """A piece of a file, with its lines (from 1, inclusive) and the headings above it."""
 
     start_line: int
     end_line: int
@@ -45,9 +45,9 @@ class FileChunk(msgspec.Struct, frozen=True, array_like=True):
 
 
 class FileUpdate(msgspec.Struct, frozen=True, array_like=True):
-    """A file that has changed, with its chunks; None: its content is what the index has, and its time another.
+    """A changed file with its chunks. None: only its time has changed, not its content.
 
-    Its first `kept` chunks stay as they are, and those that are told follow them. With `more` others are still to come.
+    Its first `kept` chunks stay as they are, and the chunks given here follow them. `more`: further chunks will come.
     """
 
     state: FileState
@@ -57,14 +57,14 @@ class FileUpdate(msgspec.Struct, frozen=True, array_like=True):
 
 
 class SkippedFile(msgspec.Struct, frozen=True, array_like=True):
-    """A file that was passed over, and why."""
+    """A skipped file, and the reason."""
 
     path: str
     reason: str
 
 
 class AskedSync(msgspec.Struct, frozen=True):
-    """Somebody waits for a workspace to be read at once. `force`: also what looks unchanged."""
+    """A request to read a workspace at once. `force`: read unchanged files as well."""
 
     sync_id: int
     workspace: Workspace
@@ -73,37 +73,37 @@ class AskedSync(msgspec.Struct, frozen=True):
 
 
 class FileWork(msgspec.Struct, frozen=True, tag=True):
-    """Store to indexer: the workspaces in use, and what was asked for and is not done."""
+    """Store to indexer: the workspaces in use, and the requests that are not done."""
 
     revision: int
     workspaces: tuple[Workspace, ...] = ()
     asked: tuple[AskedSync, ...] = ()
     lost: tuple[str, ...] = ()
-    """Ids of projects whose index was lost: their files are to be read again."""
+    """Ids of projects whose index was lost: their files must be read again."""
 
 
 class AwaitFileWork(Request[FileWork], frozen=True):
-    """Indexer to store: tell me when there is anything else than in revision `seen`, or when my deadline comes."""
+    """Indexer to store: answer when there is other work than in revision `seen`, or at the deadline."""
 
     seen: int = -1
 
 
 class Indexed(msgspec.Struct, frozen=True, tag=True):
-    """The files after that path, in the order of their paths. With `more` there are others behind them."""
+    """The files after the requested path, in the order of their paths. `more`: there are further files."""
 
     files: tuple[FileState, ...]
     more: bool = False
 
 
 class ReadIndexed(Request[Indexed], frozen=True):
-    """Indexer to store: which files of a workspace does the index have? The answer is a page."""
+    """Indexer to store: list the files of a workspace that the index has. The answer is one page."""
 
     workspace: Workspace
     after: str = ""
 
 
 class FilesIndexed(msgspec.Struct, frozen=True, tag=True):
-    """The outcome for chunks: an edited one is updated, and needs a new vector as an added one does."""
+    """The outcome for chunks. An updated chunk needs a new vector, as an added one does."""
 
     updated: int = 0
     added: int = 0
@@ -111,19 +111,19 @@ class FilesIndexed(msgspec.Struct, frozen=True, tag=True):
 
 
 class IndexFiles(Request[FilesIndexed], frozen=True):
-    """Indexer to store: these files have changed, and these are gone. Answered when it is kept."""
+    """Indexer to store: these files have changed, and these are gone. Answered when the change is stored."""
 
     workspace: Workspace
     updates: tuple[FileUpdate, ...] = ()
     removed: tuple[str, ...] = ()
     left: int = 0
-    """Files that have changed and are still to be read after these."""
+    """The number of changed files that are still to be read."""
 
 
 class SyncDone(msgspec.Struct, frozen=True, tag=True):
-    """Indexer to store: a workspace has been read, whether somebody had asked for it (`sync_id`) or not. No answer.
+    """Indexer to store: a workspace has been read, on request (`sync_id`) or not. No answer.
 
-    `waiting` counts files that were being written at that moment, and are read soon.
+    `waiting` counts files that were being written at that moment and will be read soon.
     """
 
     workspace: Workspace
@@ -139,7 +139,7 @@ class SyncDone(msgspec.Struct, frozen=True, tag=True):
 
 
 class FoundChunk(msgspec.Struct, frozen=True):
-    """A chunk that matches, by its file and its lines. `snippet` is its text, cut where that is long."""
+    """A matching chunk, with its file and lines. `snippet` is its text, shortened if long."""
 
     path: str
     source: FileSource
@@ -151,7 +151,7 @@ class FoundChunk(msgspec.Struct, frozen=True):
 
 
 class FilesFound(msgspec.Struct, frozen=True, tag=True):
-    """The best chunks first. `synced_at` (seconds since the epoch) is when the files were last compared."""
+    """The best chunks first. `synced_at` (seconds since the epoch) is the time of the last comparison of the files."""
 
     chunks: tuple[FoundChunk, ...]
     mode: SearchMode
@@ -194,7 +194,7 @@ class FilesDescription(msgspec.Struct, frozen=True, tag=True):
 
 
 class DescribeFiles(Request[FilesDescription], frozen=True):
-    """Asks for what is indexed of a project's workspace."""
+    """Describe the index of a project's workspace."""
 
     workspace: Workspace
 
@@ -203,9 +203,9 @@ IndexState = Literal["current", "syncing", "stale"]
 
 
 class ListedFile(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A file as an index has it. `kind` is its source, or its language; `why` it was passed over, if it was.
+    """A file of an index. `kind` is its source or its language; `why` is the reason if it was skipped.
 
-    It is `stale` if it is another now, or gone, and `syncing` if such files are being read at the moment.
+    `stale`: it has changed or is gone since. `syncing`: such files are being read at the moment.
     """
 
     path: str
@@ -218,14 +218,14 @@ class ListedFile(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class FilesListed(msgspec.Struct, frozen=True, tag=True):
-    """In the order of their paths. With `more` there are others behind them."""
+    """Files in the order of their paths. `more`: there are further files."""
 
     files: tuple[ListedFile, ...]
     more: bool = False
 
 
 class ListFiles(Request[FilesListed], frozen=True):
-    """The files of a workspace that are indexed, after that path, in the order of their paths."""
+    """List the indexed files of a workspace after this path, in the order of their paths."""
 
     workspace: Workspace
     after: str = ""
@@ -233,7 +233,7 @@ class ListFiles(Request[FilesListed], frozen=True):
 
 
 class SyncFiles(Request[SyncDone], frozen=True):
-    """Read a workspace's files now. Answered when that is done, or refused when nobody can."""
+    """Read a workspace's files now. Answered when that is done; refused if no indexer can do it."""
 
     workspace: Workspace
     force: bool = False

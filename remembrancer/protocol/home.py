@@ -1,4 +1,4 @@
-"""Messages about all that a home holds: what commands ask of the store, and of its handlers while no store runs."""
+"""Messages about a whole home: requests of commands to the store, or to its handlers while no store runs."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from remembrancer.protocol.wire import Request
 class KnownProject(msgspec.Struct, frozen=True):
     """A project. Times are seconds since the epoch, None where the catalogue does not know them.
 
-    `path` is what its id was made from (its git common directory, or else its directory), `directory` the working tree
-    in which a session began last. `memories` leaves out the forgotten ones. `lane` is what it shares with other
-    machines, whose memories are counted too.
+    `path` is the one that its id was made from (its git common directory, or else its directory), `directory` the
+    working tree of its latest session. `memories` leaves out forgotten ones. `lane` is the lane that it shares with
+    other machines, whose memories are counted too.
     """
 
     id: str
@@ -31,7 +31,7 @@ class KnownProject(msgspec.Struct, frozen=True):
 
 
 class ProjectsDescribed(msgspec.Struct, frozen=True, tag=True):
-    """The projects, the last used first; and the reason for each file that could not be read, whose counts are 0.
+    """The projects, the last used first; and for each file that could not be read, and has counts of 0, the reason.
 
     `has_user`: there is a file of the user's memories.
     """
@@ -46,13 +46,13 @@ class DescribeProjects(Request[ProjectsDescribed], frozen=True):
 
 
 class MemoriesFound(msgspec.Struct, frozen=True, tag=True):
-    """The first words of those that are there, by their ids."""
+    """The first words of the memories found, by their ids."""
 
     words: dict[str, str]
 
 
 class FindMemories(Request[MemoriesFound], frozen=True):
-    """Look which of these memories are in the file of a project, or (None) of the user."""
+    """Check which of these memories are in the file of a project, or (None) of the user."""
 
     project_id: str | None
     memory_ids: tuple[str, ...]
@@ -64,10 +64,11 @@ FileCondition = Literal[
 
 
 class ExaminedFile(msgspec.Struct, frozen=True):
-    """A file of records. `reason` is SQLite's, which names pages and rows and never what is in them;
-    of one of another release, that.
+    """A file of records. `reason` is SQLite's message, which names pages and rows but never their content, or says that
+    the file belongs to another release.
 
-    `languages` counts the memories whose language is known. `release` is named of what could be read and is not empty.
+    `languages` counts the memories whose language is known. `release` is given for files that could be read and are not
+    empty.
     """
 
     path: str
@@ -79,30 +80,30 @@ class ExaminedFile(msgspec.Struct, frozen=True):
 
 
 class FilesExamined(msgspec.Struct, frozen=True, tag=True):
-    """The files, and what the records hold about the models."""
+    """The files, and the information about models in the records."""
 
     files: tuple[ExaminedFile, ...]
     models: bytes | None = None
 
 
 class ExamineFiles(Request[FilesExamined], frozen=True):
-    """Read every file of records whole, and say what is wrong with it."""
+    """Read every file of records completely, and report damage."""
 
 
 class ReleasesDescribed(msgspec.Struct, frozen=True, tag=True):
-    """The release of each database that is no index, by its name in the home, without those that cannot be read."""
+    """The release of each database by its name in the home, without indexes and files that cannot be read."""
 
     releases: dict[str, str]
 
 
 class DescribeReleases(Request[ReleasesDescribed], frozen=True):
-    """Say which release each file of records has the form of."""
+    """Say to which release the form of each file of records belongs."""
 
 
 class CopiedFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A file of a backup. `counts` says what is in it: memories, queued operations, projects.
+    """A file of a backup. `counts` describes its content: memories, queued operations, projects.
 
-    `schema_version` is 0 for one that is no database.
+    `schema_version` is 0 for a file that is not a database.
     """
 
     name: str
@@ -119,7 +120,8 @@ class CopyRecords(Request[tuple[CopiedFile, ...]], frozen=True):
 
 
 class ExportWritten(msgspec.Struct, frozen=True, tag=True):
-    """The number of files that were read, and of what was written: `forgotten` are among the memories."""
+    """The number of files read, and the numbers of records written; `forgotten` memories are included in the
+    memories."""
 
     files: int
     projects: int = 0
@@ -129,9 +131,10 @@ class ExportWritten(msgspec.Struct, frozen=True, tag=True):
 
 
 class WriteExport(Request[ExportWritten], frozen=True):
-    """Write the lines of an export into a file, which is there; all as of one moment.
+    """Write the lines of an export into an existing file, all as of one moment.
 
-    `projects` None: all, and the user's memories; else those with these ids, and of the user's those of `scopes` alone.
+    `projects` None: all projects and the user's memories; otherwise the projects with these ids, and of the user's
+    memories only those of `scopes`.
     """
 
     path: str
@@ -141,12 +144,12 @@ class WriteExport(Request[ExportWritten], frozen=True):
 
     @property
     def in_projects(self) -> frozenset[Scope]:
-        """The scopes that are wanted of a project's file."""
+        """The scopes to export from a project's file."""
         return frozenset[Scope](self.scopes or ("session", "project")) - {"user"}
 
     @property
     def of_user(self) -> bool:
-        """True if the user's memories are wanted: not with named projects, unless they are asked for."""
+        """True if the user's memories are to be exported: not with named projects, unless requested."""
         return "user" in self.scopes if self.scopes else self.projects is None
 
 

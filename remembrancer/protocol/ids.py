@@ -1,4 +1,4 @@
-"""Identifiers: ULIDs, memory ids, and the operation id from which a retry is recognised."""
+"""Identifiers: ULIDs, memory ids, and the operation id by which a retry is recognised."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _canonical = msgspec.json.Encoder(order="deterministic")
 
 
 def new_ulid() -> str:
-    """A ULID of now: 26 characters that sort by time."""
+    """A new ULID: 26 characters that sort by time."""
     return str(ULID())
 
 
 def derive_operation_id(bridge: str, request_id: int | str, tool: str, arguments: object) -> str:
-    """The id of the operation that one request of one bridge asks for: 32 hexadecimal digits.
+    """The operation id of one request of one bridge: 32 hexadecimal digits.
 
     The same request gives the same id however often it is replayed. 1 and "1" are two requests. The tool and its
     arguments count too, so that a client which uses one request id twice for different writes loses neither.
@@ -32,9 +32,9 @@ def derive_operation_id(bridge: str, request_id: int | str, tool: str, arguments
 
 
 def derive_memory_id(operation_id: str, at: float | None = None) -> str:
-    """`memory:<ULID>` of an operation. The ULID's time is `at` (seconds), which has to be the same for each repetition.
+    """The `memory:<ULID>` of an operation. The ULID's time is `at` (seconds), which must be the same at each retry.
 
-    Without one the id follows from the operation alone. A time that no ULID can hold counts as the nearest one.
+    Without `at` the id follows from the operation alone. A time outside a ULID's range is replaced by the nearest one.
     """
     digest = hashlib.sha256(operation_id.encode()).digest()
     milliseconds = digest[10:16] if at is None else min(max(0, round(at * 1000)), MAX_ULID_MS).to_bytes(6, "big")
@@ -42,12 +42,12 @@ def derive_memory_id(operation_id: str, at: float | None = None) -> str:
 
 
 def entity_id(name: str, kind: str) -> str:
-    """`entity:<type>:<name>`: what a client calls an entity, in whichever file it is."""
+    """`entity:<type>:<name>`: a client's id for an entity, in whichever file it is."""
     return f"{ENTITY_PREFIX}{kind.lower().replace('%', '%25').replace(':', '%3a')}:{name}"
 
 
 def parse_entity_id(text: str, *, field: str) -> tuple[str, str]:
-    """Name and type of the entity that an id stands for. Raises `InvalidInput` when it is none."""
+    """The name and type in an entity's id. Raises `InvalidInput` if the text is no such id."""
     kind, _, name = text.removeprefix(ENTITY_PREFIX).partition(":")
     if not text.startswith(ENTITY_PREFIX) or not kind or not name:
         raise InvalidInput(f"{field} must be an id that create_entity gave, not {text[:60]!r}", field=field)

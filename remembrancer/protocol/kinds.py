@@ -1,11 +1,11 @@
-"""The words of the model: kinds, types, scopes, statuses, relations, and the types of entities."""
+"""The vocabulary of the model: kinds, types, scopes, statuses, relations, and the types of entities."""
 
 from __future__ import annotations
 
 from typing import Final, Literal, get_args
 
 FileSource = Literal["notes", "sessions"]
-"""The sort of a file: a note in Markdown, or the transcript of a session."""
+"""The source of a file's text: a note in Markdown, or the transcript of a session."""
 Origin = Literal["memory", "notes", "sessions"]
 """The origin of a recall's result."""
 MemoryType = Literal["episodic", "semantic", "procedural"]
@@ -26,7 +26,7 @@ GivenKind = Literal[
     "tool_outcome",
     "open_end",
 ]
-"""The kinds that a memory can be given."""
+"""The kinds that a caller can give a memory."""
 Kind = GivenKind | Literal["session_record"]
 Relation = Literal[
     "similar_to", "contradicts", "supersedes", "derived_from", "supports", "part_of", "caused_by", "related_to"
@@ -52,12 +52,12 @@ SCOPES: Final[tuple[Scope, ...]] = get_args(Scope)
 STATUSES: Final[tuple[Status, ...]] = get_args(Status)
 KINDS: Final[tuple[GivenKind, ...]] = get_args(GivenKind)
 SESSION_RECORD: Final = "session_record"
-"""The kind of the memory that says what a session has done. Nobody can give it to a memory of his own."""
+"""The kind of the memory that sums up a session. Callers cannot use it."""
 OPEN_END: Final = "open_end"
-"""The kind of what is still to be done, until it is done."""
+"""The kind of a task that is still to be done, until it is done."""
 RELATIONS: Final[tuple[Relation, ...]] = get_args(Relation)
 STANDING: Final[tuple[Kind, ...]] = ("convention", "preference", "decision")
-"""The kinds of what holds whatever the task is, until something replaces it: it does not fade."""
+"""The kinds that hold whatever the task is, until something replaces them: they do not fade."""
 SESSION_KINDS: Final[frozenset[Kind]] = frozenset({"scratchpad", "tool_outcome"})
 """The kinds that belong to their session alone."""
 ENTITY_KINDS: Final[tuple[EntityKind, ...]] = get_args(EntityKind)
@@ -67,7 +67,7 @@ _OF_TYPES: Final[dict[MemoryType, tuple[Kind, ...]]] = {
     "semantic": ("fact", "preference", "architecture", "entity", "pattern", "convention", "decision"),
     "procedural": ("procedure",),
 }
-"""The kinds of each type; the first is what can be said at the least of a memory of that type."""
+"""The kinds of each type; the first is the least specific."""
 _TYPES: Final = {kind: memory_type for memory_type, kinds in _OF_TYPES.items() for kind in kinds}
 _ENTITY_SYNONYMS: Final[dict[EntityKind, str]] = {
     "file": "source file, filename",
@@ -79,7 +79,7 @@ _ENTITY_SYNONYMS: Final[dict[EntityKind, str]] = {
     "service": "microservice",
     "concept": "idea",
 }
-"""The words of others for the same. A word that may mean several of them (component, topic, user) is none."""
+"""Synonyms of entity kinds. Ambiguous words (component, topic, user) are left out."""
 _ENTITY_KINDS: Final[dict[str, EntityKind]] = {kind: kind for kind in ENTITY_KINDS} | {
     word: kind for kind, words in _ENTITY_SYNONYMS.items() for word in words.split(", ")
 }
@@ -91,14 +91,14 @@ def type_of_kind(kind: Kind) -> MemoryType:
 
 
 def kind_of_type(memory_type: MemoryType) -> Kind:
-    """The kind of a memory that was given a type and no kind: the least that can be said of it."""
+    """The kind of a memory that was given a type but no kind: the least specific of that type."""
     return _OF_TYPES[memory_type][0]
 
 
 def entity_kind(given: str) -> EntityKind:
-    """Which of the twelve kinds an entity's type is, by itself or by a well-known synonym; `custom` for all others.
+    """The kind of an entity's type, by its name or a well-known synonym; `custom` for all others.
 
-    Case, blanks around and the separators `_` and `-` make no difference.
+    Case, surrounding blanks and the separators `_` and `-` make no difference.
     """
     words = " ".join(given.casefold().replace("_", " ").replace("-", " ").split())
     return _ENTITY_KINDS.get(words, "custom")

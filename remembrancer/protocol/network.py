@@ -1,4 +1,4 @@
-"""The socket that other hosts come to: TCP under CURVE (RFC 26), with a list of those who may (ZAP, RFC 27)."""
+"""The socket for other hosts: TCP under CURVE (RFC 26), with a list of allowed keys (ZAP, RFC 27)."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ In = TypeVar("In")
 
 
 class NetworkRouter(Router[In]):
-    """A router for other hosts, over TCP with CURVE: only those get in whose public key `admits` at that moment, and a
-    peer is named by the key that it has proved to be its own.
+    """A router for other hosts, over TCP with CURVE. It admits only peers whose public key passes `admits` at that
+    moment, and identifies a peer by its authenticated key.
 
-    Its context is its own, so that nobody else's handshake is asked about (ZAP, RFC 27).
+    It has its own ZeroMQ context, so that it authenticates no other sockets' handshakes (ZAP, RFC 27).
     """
 
     def __init__(
@@ -38,10 +38,10 @@ class NetworkRouter(Router[In]):
         self._context: zmq.asyncio.Context | None = None
         self._authenticator: AsyncioAuthenticator | None = None
         self.address = endpoint
-        """The address that it listens at: the port too, where the endpoint leaves it open."""
+        """The address that it listens at, with the actual port where the endpoint leaves it open."""
 
     async def __aenter__(self) -> Self:
-        """Listen. Raises `ConfigurationError`: the address cannot be had."""
+        """Listen. Raises `ConfigurationError` if the address is not available."""
         self._context = zmq.asyncio.Context()
         self._authenticator = AsyncioAuthenticator(self._context)
         self._authenticator.configure_curve_callback(credentials_provider=self)
@@ -67,7 +67,7 @@ class NetworkRouter(Router[In]):
         self._end_context()
 
     def callback(self, _: str, key: bytes) -> bool:
-        """ZAP's question, whether who has proved to have the secret of that public key may come."""
+        """Answer ZAP's question whether the holder of that public key may connect."""
         return self._admits(key.decode())
 
     def _end_context(self) -> None:

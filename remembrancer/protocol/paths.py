@@ -1,4 +1,4 @@
-"""The paths of a runtime's things. Standard library only."""
+"""The paths of a runtime's files. Standard library only."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final, Literal, NamedTuple
 
 _SOCKET_PATH_LIMIT: Final = 107
-"""Bytes of a Unix socket's path on Linux, less its terminating NUL (unix(7)); macOS allows 103."""
+"""The longest path of a Unix socket on Linux in bytes, without its terminating NUL (unix(7)); macOS allows 103."""
 _LONGEST_SOCKET_NAME: Final = len("/gateway-control.sock") + 4
 
 
@@ -21,35 +21,35 @@ class RuntimePaths:
         self.logs = home / "logs"
         self.run = _run_directory(home)
         self.runtime_lock = home / "runtime.lock"
-        """Held by the launcher as long as it lives; the kernel releases it at a crash."""
+        """Held by the launcher as long as it lives; the kernel releases it after a crash."""
         self.start_lock = home / "start.lock"
         """Held by the one bridge that is starting a runtime."""
         self.runtime_record = home / "runtime.json"
-        """The record of what the launcher started, so that the next one can clear away what a crash left."""
+        """The record of the processes that the launcher started, so that the next one can clean up after a crash."""
         self.store_lock = home / "store.lock"
-        """Held by the store as long as it lives: one owner for the data."""
+        """Held by the store as long as it lives: the data has one owner."""
         self.gateway_lock = home / "gateway.lock"
-        """Held by the gateway as long as it lives: one owner for the write queue."""
+        """Held by the gateway as long as it lives: the write queue has one owner."""
         self.catalog = home / "catalog.db"
         """The projects of a home of release 0.2.0, and the model in use."""
         self.database = home / "memory.db"
-        """The records: of the user, of every project, and of what is shared."""
+        """The records of the user, of every project, and of shared lanes."""
         self.user_database = home / "user" / "memory.db"
-        """The records of the user in a home of release 0.2.0."""
+        """The user's records in a home of release 0.2.0."""
         self.projects = home / "projects"
         self.lanes = home / "lanes"
-        """Of the lanes that are shared with other machines: snapshots on their way, and damaged entries."""
+        """Files of the lanes that are shared with other machines: snapshots in transfer, and damaged entries."""
         self.shares = self.lanes / "projects.json"
-        """Which project of a home of release 0.2.0 shares which lane, and under `user` which one the user does."""
+        """In a home of release 0.2.0: the lane that each project shares, and under `user` the user's lane."""
         self.vectors = home / "vectors"
         self.write_queue = home / "queue.db"
         self.erasing = home / "erasing.json"
-        """The memories that are being erased, until nothing is left of them."""
+        """The memories that are being erased, until every trace is gone."""
         self.hooks = home / "hooks"
-        """Events of sessions, which hooks leave there for the gateway."""
+        """Events of sessions, written by hooks for the gateway."""
         self.keys = home / "keys"
         self.restore_mark = home / "restore.unfinished"
-        """In a home whose files a restore is replacing, or was when it was killed."""
+        """Marks a home whose files a restore is replacing, or was replacing when it was killed."""
         self.gateway_socket = self.run / "gateway.sock"
 
     def project_database(self, project_id: str) -> Path:
@@ -57,7 +57,7 @@ class RuntimePaths:
         return self.projects / project_id / "memory.db"
 
     def lane_database(self, lane: str) -> Path:
-        """The records of one shared lane in a home of release 0.2.0; snapshots on their way are beside it."""
+        """The records of one shared lane in a home of release 0.2.0; snapshots in transfer are beside it."""
         return self.lanes / f"{lane}.db"
 
     @property
@@ -72,13 +72,14 @@ class RuntimePaths:
 
 
 def _run_directory(home: Path) -> Path:
-    """`run` in the home, or a short private directory when a socket's path in there would be too long."""
+    """`run` in the home, or a short private directory if a socket's path in the home would be too long."""
     inside = home / "run"
     if len(os.fsencode(inside)) + _LONGEST_SOCKET_NAME <= _SOCKET_PATH_LIMIT - 4:
         return inside
     import hashlib
 
-    # Not XDG_RUNTIME_DIR or TMPDIR: two sessions of one user may differ in those, and would miss each other.
+    # Not XDG_RUNTIME_DIR or TMPDIR: these may differ between two sessions of one user, which would then miss each
+    # other.
     digest = hashlib.sha256(os.fsencode(home)).hexdigest()[:16]
     return Path("/tmp") / f"remembrancer-{os.getuid()}-{digest}"  # noqa: S108 - private: owner and mode are checked
 
@@ -93,7 +94,7 @@ _KINDS: Final[tuple[tuple[FileKind, int], ...]] = (
 
 
 class Look(NamedTuple):
-    """A path as it is found. `problem` says what keeps it from being used, and what to do (None: nothing does)."""
+    """The state of a path. `problem` says why it cannot be used, and what to do (None: it can)."""
 
     kind: FileKind
     size_bytes: int = 0
@@ -101,13 +102,13 @@ class Look(NamedTuple):
 
 
 def look_at(path: Path | str, wanted: FileKind = "file", access: int = os.R_OK | os.W_OK) -> Look:
-    """Look at a path before it is opened: to open a pipe may wait for ever, and to open a device may do anything."""
+    """Check a path before it is opened: opening a pipe may block for ever, and opening a device may do anything."""
     try:
         about = os.stat(path)  # noqa: PTH116 - the bridge has strings
     except FileNotFoundError:
         is_link = os.path.lexists(path)
         return Look("missing", problem=f"{path} is a link that leads nowhere: remove it" if is_link else None)
-    except OSError as error:  # no right to search a directory, or a file in the place of one
+    except OSError as error:  # no permission to search a directory, or a file in its place
         return Look("unreachable", problem=f"{path} cannot be reached: {error.strerror or error}")
     sort = stat.S_IFMT(about.st_mode)
     kind: FileKind = next((name for name, each in _KINDS if each == sort), "device")
@@ -121,7 +122,7 @@ def look_at(path: Path | str, wanted: FileKind = "file", access: int = os.R_OK |
 
 
 def look_at_database(path: Path) -> Look:
-    """As `look_at`, for a file of SQLite with what lies beside it: the problem may be of its log."""
+    """Like `look_at`, for a SQLite file and the files beside it: the problem may be in its log."""
     look = look_at(path)
     for beside in database_files(path)[1:]:
         if look.problem is None:
@@ -130,24 +131,24 @@ def look_at_database(path: Path) -> Look:
 
 
 def database_files(path: Path) -> tuple[Path, ...]:
-    """A file of SQLite and what may lie beside it: its log, and the index of that."""
+    """A SQLite file and the files that may lie beside it: its log and the log's index."""
     return path, path.with_name(f"{path.name}-wal"), path.with_name(f"{path.name}-shm")
 
 
 def delete_database(path: Path) -> None:
-    """Delete a file of SQLite and what lies beside it, as far as it is there."""
+    """Delete a SQLite file and the existing files beside it."""
     for each in database_files(path):
         each.unlink(missing_ok=True)
 
 
 def read_file(path: Path | str, limit_bytes: int = 16 * 1024 * 1024) -> bytes:
-    """The bytes of a regular file. Waits for no pipe and no terminal.
+    """Read a regular file. Never blocks on a pipe or a terminal.
 
     Raises:
-        OSError: it is none, cannot be read, or is larger than the limit.
+        OSError: it is not a regular file, cannot be read, or is larger than the limit.
     """
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
-    with os.fdopen(descriptor, "rb") as file:  # which refuses a directory
+    with os.fdopen(descriptor, "rb") as file:  # raises for a directory
         about = os.fstat(descriptor)
         if not stat.S_ISREG(about.st_mode):
             raise OSError(f"{path} is not a file")
@@ -157,7 +158,7 @@ def read_file(path: Path | str, limit_bytes: int = 16 * 1024 * 1024) -> bytes:
 
 
 def set_aside(path: Path, mark: str = "damaged") -> Path | None:
-    """Give what is in the place of a file another name, beside it; None where that cannot be done."""
+    """Rename a file to a free name beside it; returns None if that fails."""
     aside = path.with_name(f"{path.name}.{mark}-{time.time_ns() // 1_000_000}")
     try:
         path.rename(aside)
@@ -167,7 +168,7 @@ def set_aside(path: Path, mark: str = "damaged") -> Path | None:
 
 
 def write_whole(path: Path, data: bytes, mode: int = 0o600) -> None:
-    """Write a file, durably: it is there whole, or as it was before."""
+    """Write a file atomically and durably: after a crash it is complete, or as it was before."""
     fresh = path.with_name(f".{path.name}.{os.getpid()}.new")
     try:
         descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, mode)
@@ -184,7 +185,7 @@ def write_whole(path: Path, data: bytes, mode: int = 0o600) -> None:
 
 
 def sync_directory(directory: Path) -> None:
-    """Make the names in a directory durable."""
+    """Make the entries of a directory durable."""
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)

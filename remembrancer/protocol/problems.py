@@ -1,5 +1,5 @@
-"""The problems of a runtime: what is wrong and what a person does about it, in the one wording that `status`, `doctor`,
-the tool `get_memory_status` and the page *Health* show."""
+"""The problems of a runtime and their remedies, in the wording that `status`, `doctor`, the tool `get_memory_status`
+and the page *Health* share."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from remembrancer.protocol.control import GatewayHealth, ProcessState, RemoteEmb
 
 MIB: Final = 1024 * 1024
 NEARLY_FULL_BYTES: Final = 32 * MIB
-"""Below this the next writes fail: SQLite's log and the index want some of it each."""
+"""Below this the next writes fail: SQLite's log and the index each need part of it."""
 Severity = Literal["warning", "problem"]
 
 
 class Problem(msgspec.Struct, frozen=True):
-    """Something that is not as it should be. A `warning` may pass by itself; a `problem` wants somebody to act."""
+    """A fault of the runtime. A `warning` may pass by itself; a `problem` needs a person to act."""
 
     code: str
     severity: Severity
@@ -39,7 +39,7 @@ ADVICE: Final[Mapping[ProcessState, str]] = {
     "stopped": "start the runtime again",
     "failed": "mend what it says, then run 'remembrancer down'; the next session starts everything again",
 }
-"""By the state of a process."""
+"""The advice for each state of a process."""
 SEVERE: Final = frozenset({"failed", "degraded", "unresponsive"})
 """States of a process that do not pass by themselves."""
 
@@ -86,7 +86,7 @@ def _of_gateway(status: RuntimeStatus, away: set[str]) -> Iterator[Problem]:
 
 
 def of_queue(gateway: GatewayHealth) -> Iterator[Problem]:
-    """The problems of the write queue and of HTTP, which the gateway has."""
+    """The problems of the write queue and of HTTP, as reported by the gateway."""
     for lane, why in gateway.queue_stuck.items():
         what = f"queued writes for {_whose(lane)} have to wait: {why}"
         yield Problem("queued", "warning", what, "they are tried again by themselves")

@@ -1,4 +1,4 @@
-"""Messages about projects as such: one that lies elsewhere now, and by what it is recognised there."""
+"""Messages about projects: moving one to another path, and recognising one that has moved."""
 
 from __future__ import annotations
 
@@ -9,16 +9,17 @@ from remembrancer.protocol.writes import ProjectRef
 
 
 class ProjectMoved(msgspec.Struct, frozen=True, tag=True):
-    """The number of memories that were moved (or would be), and of those that they were joined with."""
+    """The number of memories that were moved (or would be), and the number of those merged with existing ones."""
 
     memories: int
     joined: int = 0
 
 
 class MoveProject(Request[ProjectMoved], frozen=True):
-    """Give the memories of the project `old` to `new`, which is the same one in another place.
+    """Move the memories of the project `old` to `new`, the same project in another place.
 
-    What `new` has already is kept and joined with them. `directory` is its working tree. `dry_run`: change nothing.
+    Memories that `new` already has are kept and merged with them. `directory` is its working tree. `dry_run`: change
+    nothing.
     """
 
     old: ProjectRef
@@ -28,14 +29,14 @@ class MoveProject(Request[ProjectMoved], frozen=True):
 
 
 class FormerPlace(msgspec.Struct, frozen=True):
-    """A project that was somewhere, and how many memories are kept under that path."""
+    """A path at which a project was before, and the number of memories that are kept for it."""
 
     path: str
     memories: int
 
 
 class ProjectRecognised(msgspec.Struct, frozen=True, tag=True):
-    """The places where the project may have been before, the last used first; none for one that is known for long."""
+    """Places where the project may have been before, the last used first; none for a project that is already known."""
 
     former: tuple[FormerPlace, ...] = ()
     needs_commit: bool = False
@@ -43,8 +44,8 @@ class ProjectRecognised(msgspec.Struct, frozen=True, tag=True):
 
 
 class RecogniseProject(Request[ProjectRecognised], frozen=True):
-    """Keep the first commit of a project ("": the one that is kept), and look for one that has the same and is where it
-    was no more."""
+    """Store the first commit of a project ("": use the stored one), and look for projects with the same first commit
+    whose directory is gone."""
 
     project: ProjectRef
     first_commit: str = ""

@@ -1,4 +1,4 @@
-"""Questions to the store, and its answers."""
+"""Read requests to the store, and its answers."""
 
 from __future__ import annotations
 
@@ -24,27 +24,27 @@ from remembrancer.protocol.writes import (
 
 Strategy = Literal["vector", "keyword", "hybrid", "graph"]
 Ranking = Literal["fitted", "composite", "pagerank"]
-"""The rankings of what was found: by its own signals, or also by PageRank over the graph of memories and entities."""
+"""The rankings of results: by their own signals, or also by PageRank over the graph of memories and entities."""
 Order = Literal["important", "latest", "valid", "due"]
-"""`valid`: what has begun to be valid last comes first. `due`: open ends that are not done, by due date; those
-without one last."""
+"""`valid`: the latest beginning of validity first. `due`: open ends that are not done, by due date; those without one
+last."""
 Direction = Literal["outgoing", "incoming", "both"]
 ProfileName = Literal["default", "codebase", "preferences", "debugging", "new_project", "architecture"]
-"""The names of the weights of scopes in a recall: six profiles."""
+"""The six named profiles of scope weights in a recall."""
 Section = Literal["preferences", "project_context", "session_history", "relevant_procedures", "open_ends"]
 
 
 class Notice(msgspec.Struct, frozen=True):
-    """A caveat of an answer: what is missing from it, and why."""
+    """A caveat of an answer: the missing part, and the reason."""
 
     code: str
     message: str
 
 
 class Filters(msgspec.Struct, frozen=True):
-    """The conditions for a memory to be found. Empty tuples allow all; times are seconds since the epoch, inclusive.
+    """The conditions that a memory must meet. Empty tuples allow all; times are seconds since the epoch, inclusive.
 
-    A memory of scope `session` is found by its own `session_id` alone, whatever `scopes` says.
+    A memory of scope `session` matches only with its own `session_id`, whatever `scopes` says.
     """
 
     session_id: str
@@ -58,38 +58,37 @@ class Filters(msgspec.Struct, frozen=True):
     kinds: tuple[Kind, ...] = ()
     domains: tuple[str, ...] = ()
     valid_at: float | None = None
-    """Only memories valid then: from `valid_from` on, or else since they happened or were stored, until
-    `valid_until`."""
+    """Only memories valid then: from `valid_from` (or else the time of the event or of storing) until `valid_until`."""
 
     @property
     def filters(self) -> Filters:
-        """The filters alone, of a request that has more to it."""
+        """The filters alone, of a request that has further fields."""
         return Filters(*(getattr(self, name) for name in Filters.__struct_fields__))
 
 
 class Scores(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Why a memory stands where it stands."""
+    """The scores behind a memory's rank."""
 
     final: float
-    """By which the memories of an answer are in order: the sum of `shares`, where these are known."""
+    """The score that the memories of an answer are sorted by: the sum of `shares`, where these are known."""
     relevance: float
-    """The probability in [0, 1] that it answers. With a ranking by name, and where no vectors are at hand in an outage,
-    how well it matches."""
+    """The probability in [0, 1] that the memory answers the query. With a ranking by name, and during an outage without
+    vectors, the degree of match."""
     importance: float
     recency: float
     shares: dict[str, float] = {}
-    """The part of the score that each feature of `memory/features.py` adds, where there is one."""
+    """The contribution of each feature of `memory/features.py` to the score, if there is one."""
     cosine: float | None = None
-    """Of the best passage with a task; None where no vectors were searched."""
+    """The cosine of the best passage with the task; None where no vectors were searched."""
 
 
 class ListedMemory(ShownFields, frozen=True, kw_only=True):
-    """A memory as it is read from the records together with others. `near_duplicates` are ids with cosine >= 0.95."""
+    """A memory as it is read from the records in a list. `near_duplicates` are ids with cosine >= 0.95."""
 
     id: str
     created_at: float
     updated_at: float = 0.0
-    """The time of its last change; its creation's where it has not changed."""
+    """The time of its last change, or else of its creation."""
     version: int = 1
     access_count: int = 0
     status: Status = "active"
@@ -100,26 +99,26 @@ class ListedMemory(ShownFields, frozen=True, kw_only=True):
     near_duplicates: tuple[str, ...] = ()
     derived_from: tuple[str, ...] = ()
     superseded_by: tuple[str, ...] = ()
-    """Ids of the memories that a link says replace it."""
+    """Ids of the memories that replace it, according to a link."""
     possibly_superseded_by: tuple[str, ...] = ()
-    """Ids of newer memories that probably replace it (`PROBABLE` in `memory/replacement.py`), as links say that are
-    made when vectors are: a context leaves it out where one of these is given, and judges nothing anew."""
+    """Ids of newer memories that probably replace it (`PROBABLE` in `memory/replacement.py`), according to links that
+    are made with the vectors. A context leaves the memory out if one of these is included, without a new comparison."""
     origin: FileSource | None = None
-    """The sort of the file that it is a part of, in `source` with these `lines`. None: it is a memory."""
+    """The sort of file that it is a part of, in `source` with these `lines`. None: it is a memory."""
     lines: tuple[int, int] | None = None
 
     @property
     def happened_at(self) -> float:
-        """The time that filters go by: when it happened, or else when it was stored."""
+        """The time that filters use: that of the event, or else of storing."""
         return self.created_at if self.occurred_at is None else self.occurred_at
 
     @property
     def valid_since(self) -> float:
-        """From when on it is valid; where nobody has said so, since it happened or was stored."""
+        """The beginning of its validity; if none is given, the time of the event or of storing."""
         return min(self.created_at, self.happened_at) if self.valid_from is None else self.valid_from
 
     def place_in(self, order: Order) -> tuple[float, float]:
-        """Its place in a list of that order: the greatest comes first."""
+        """Its sort key in a list of that order: the greatest comes first."""
         match order:
             case "important":
                 return self.importance, self.happened_at
@@ -130,7 +129,7 @@ class ListedMemory(ShownFields, frozen=True, kw_only=True):
         return self.happened_at, 0.0
 
     def listed(self) -> dict[str, Any]:
-        """The fields that every memory of a list has, by name."""
+        """The fields of every memory in a list, by name."""
         return {name: getattr(self, name) for name in ListedMemory.__struct_fields__}
 
 
@@ -141,15 +140,15 @@ class RecalledMemory(ListedMemory, frozen=True, kw_only=True, omit_defaults=True
     strength: float | None = None
     """`memory_strength` at the time of the answer, in [0, 1]."""
     found_in: tuple[Scope, ...] = ()
-    """The scopes that had it, where that was more than one."""
+    """The scopes that had it, if more than one."""
     expired: bool = False
-    """True if it says something that has ceased to be valid."""
+    """True if its statement is no longer valid."""
     stands_for: tuple[str, ...] = ()
-    """Ids of memories that say the same and were left out for it."""
+    """Ids of memories with the same statement that were left out in its favour."""
     passages: tuple[tuple[int, int], ...] = ()
-    """Character ranges of `content`, the best for the query first: where they were asked for."""
+    """Character ranges of `content`, the best for the query first, if requested."""
     code: str = ""
-    """The present place and state of the code that it is about, if an index knows that."""
+    """The present place and state of the code that it is about, if an index has it."""
 
 
 class Recalled(msgspec.Struct, frozen=True, tag=True):
@@ -162,17 +161,17 @@ class Recalled(msgspec.Struct, frozen=True, tag=True):
     query_time_ms: float
     notices: tuple[Notice, ...] = ()
     profile: ProfileName | None = None
-    """The weight profile that was used; None where one scope alone was searched."""
+    """The weight profile used; None if only one scope was searched."""
     left_out: tuple[RecalledMemory, ...] = ()
-    """The best of the memories that were found and not given, if these were asked for."""
+    """The best of the matching memories that are not in the answer, if requested."""
 
 
 class Recall(Filters, Request[Recalled], frozen=True, kw_only=True):
     """Find memories of `project`, of the user, and of the session. Times are seconds since the epoch.
 
-    `reference_time` is when "yesterday" in the query was the day before
-    (None: now), and `utc_offset_s` of which zone's days (None: UTC's with a `reference_time`, else those of this
-    machine's zone). With `with_passages` each memory names its best passages.
+    `reference_time` is the time that "yesterday" in the query refers to (None: now), and `utc_offset_s` the zone of its
+    days (None: UTC with a `reference_time`, else this machine's zone). `with_passages`: return the best passages of
+    each memory.
     """
 
     project: ProjectRef
@@ -185,23 +184,24 @@ class Recall(Filters, Request[Recalled], frozen=True, kw_only=True):
     utc_offset_s: float | None = None
     with_passages: bool = False
     counts_accesses: bool = True
-    """True if the answer is what is shown. Who shows a part of it says so with `NoteAccess`."""
+    """True if the answer is shown as it is. A caller that shows a part of it sends `NoteAccess` instead."""
     is_task: bool = False
-    """True if the query is a task: memories that have to do with it are wanted, not only those that answer it."""
+    """True if the query is a task: memories related to it are wanted, not only those that answer it."""
     sources: tuple[Origin, ...] = ()
     """The places to look; empty: memories, and notes where the project has them."""
     root: str = ""
-    """The workspace whose notes are meant."""
+    """The workspace whose notes are searched."""
     valid_only: bool = False
-    """True if memories that are not valid (at the `reference_time`) are left out."""
+    """True to leave out memories that are not valid (at the `reference_time`)."""
     left_out: int = 0
-    """Of what was found and is not in the answer, so many are told as well: for a person who asks why."""
+    """The number of matching memories to report beyond the answer, for a person who asks why they are missing."""
     about: str = ""
-    """The id of a memory that is to be weighed as well, whether it was found or not: among what is left out."""
+    """The id of a memory to score as well, whether it matches or not; it is reported with those left out."""
 
     @property
     def searches_notes(self) -> bool:
-        """True if notes are looked into: they are the project's, and have no kind, type, domain, tags or importance."""
+        """True if notes are searched: they belong to the project, and have no kind, type, domain, tags or
+        importance."""
         if not self.root or self.strategy == "graph":
             return False
         if self.sources:
@@ -211,7 +211,7 @@ class Recall(Filters, Request[Recalled], frozen=True, kw_only=True):
 
 
 class Listed(msgspec.Struct, frozen=True, tag=True):
-    """The first memories of that order. `cut`: fewer than were asked for, because more would be too many bytes."""
+    """The first memories of that order. `cut`: fewer than requested, because of the size limit in bytes."""
 
     memories: tuple[ListedMemory, ...]
     notices: tuple[Notice, ...] = ()
@@ -219,25 +219,26 @@ class Listed(msgspec.Struct, frozen=True, tag=True):
 
 
 class ListMemories(Filters, Request[Listed], frozen=True, kw_only=True):
-    """The memories of `project`, of the user and of the session that pass the filters."""
+    """List the memories of `project`, of the user and of the session that pass the filters."""
 
     project: ProjectRef
     order: Order = "latest"
     limit: int = 50
     offset: int = 0
     as_of: float | None = None
-    """With `valid_at`: by what was known then, whatever was recorded later. The other filters have no say."""
+    """With `valid_at`: use the knowledge of that time, without anything recorded later. The other filters are
+    ignored."""
 
 
 class SessionRequest(Request[T_co], Generic[T_co], frozen=True):
-    """A question of a session of a project."""
+    """A request by a session of a project."""
 
     project: ProjectRef
     session_id: str
 
 
 class LinkedMemory(ListedMemory, frozen=True, kw_only=True, omit_defaults=True):
-    """A memory with the ids of those that it is related to, and how many links it is away from the start."""
+    """A memory with the ids of its related memories, and its distance from the start in links."""
 
     related: tuple[str, ...] = ()
     distance: int = 0
@@ -245,7 +246,8 @@ class LinkedMemory(ListedMemory, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class LinksFound(msgspec.Struct, frozen=True, tag=True):
-    """The memories found, in the order asked for and then by distance. `more`: there is more within the depth."""
+    """The memories found, in the requested order and then by distance. `more`: there are further ones within the
+    depth."""
 
     memories: tuple[LinkedMemory, ...]
     more: bool = False
@@ -253,10 +255,10 @@ class LinksFound(msgspec.Struct, frozen=True, tag=True):
 
 
 class FollowLinks(SessionRequest[LinksFound], frozen=True):
-    """These memories, and those related to them, up to `depth` links away, the nearest first.
+    """Read these memories and related ones, up to `depth` links away, the nearest first.
 
-    No more than `limit`, and after the first no more than have about so many `characters`. Raises `NotFound` if none of
-    them is there.
+    At most `limit` memories, and after the first about this many `characters` at most. Raises `NotFound` if none of the
+    ids exists.
     """
 
     memory_ids: tuple[str, ...]
@@ -267,8 +269,8 @@ class FollowLinks(SessionRequest[LinksFound], frozen=True):
 
 
 class EmbeddingState(msgspec.Struct, frozen=True, tag=True):
-    """The state of a memory's embedding: if it has its vectors now, which others are nearly the same (cosine >= 0.95),
-    and which are near."""
+    """The state of a memory's embedding: whether it has its vectors now, its near duplicates (cosine >= 0.95), and its
+    neighbours."""
 
     memory_id: str
     embedded: bool
@@ -278,13 +280,13 @@ class EmbeddingState(msgspec.Struct, frozen=True, tag=True):
 
 
 class AwaitEmbedding(SessionRequest[EmbeddingState], frozen=True):
-    """Tell me when this memory has its vectors, or when my deadline comes."""
+    """Answer when this memory has its vectors, or at the deadline."""
 
     memory_id: str
 
 
 class Counts(msgspec.Struct, frozen=True):
-    """The number of memories and other things. `total` counts memories that are not forgotten."""
+    """The numbers of memories and other records. `total` counts memories that are not forgotten."""
 
     total: int = 0
     by_scope: dict[str, int] = {}
@@ -295,9 +297,10 @@ class Counts(msgspec.Struct, frozen=True):
 
 
 class EmbeddingSummary(msgspec.Struct, frozen=True):
-    """Which engine makes the vectors and how far it has come. `error` says why there is none.
+    """The engine that makes the vectors, and its progress. `error` says why there is none.
 
-    `dead_letters` counts the memories that could not be embedded, and `dead_letter_error` says why (of the last).
+    `dead_letters` counts the memories that could not be embedded, and `dead_letter_error` is the reason for the last
+    one.
     """
 
     engine: str
@@ -310,11 +313,12 @@ class EmbeddingSummary(msgspec.Struct, frozen=True):
     dead_letters: int = 0
     dead_letter_error: str | None = None
     models: tuple[ModelProgress, ...] = ()
-    """All that there are; the fields above are those of the one that answers."""
+    """All models; the fields above belong to the active one."""
 
 
 class Proposal(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A project's memory that is proposed to go to the user, and why. `refused_at`: somebody has refused that."""
+    """A project's memory that is proposed for promotion to the user, with the reason. `refused_at`: a person refused
+    it."""
 
     memory_id: str
     content: str
@@ -326,7 +330,7 @@ class Proposal(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Doubt(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Two memories of which the newer probably replaces the older, until somebody decides."""
+    """Two memories of which the newer probably replaces the older, until a person decides."""
 
     older_id: str
     older: str
@@ -346,13 +350,13 @@ class StoreDescription(msgspec.Struct, frozen=True, tag=True):
     session_started_at: float | None
     notices: tuple[Notice, ...] = ()
     proposals: tuple[Proposal, ...] = ()
-    """The project's memories that are proposed to go to the user."""
+    """The project's memories that are proposed for promotion to the user."""
     doubts: tuple[Doubt, ...] = ()
     """The most probable ones."""
 
 
 class DescribeStore(SessionRequest[StoreDescription], frozen=True):
-    """Asks for what is in the memory, as one session of one project sees it."""
+    """Describe the memory as one session of one project sees it."""
 
 
 class Promotion(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -369,17 +373,17 @@ class Promotion(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class MemoryCopy(msgspec.Struct, frozen=True):
-    """Another memory with the very same content."""
+    """Another memory with identical content."""
 
     memory_id: str
     scope: Scope
 
 
 class MemoryShown(msgspec.Struct, frozen=True, tag=True):
-    """A memory whole, whether it has its vectors, and which others are nearly the same (cosine >= 0.95).
+    """A complete memory, with the state of its vectors, and its near duplicates (cosine >= 0.95).
 
-    `strength` and `is_stale` are by the formulas of `dynamics`. `incoming` are links from other memories, with these as
-    their targets. `reasons` say, in sentences, why the memory is where it is and what would move it.
+    `strength` and `is_stale` follow the formulas of `dynamics`. `incoming` are links from other memories, with these as
+    their targets. `reasons` say, in sentences, why the memory is in its scope and what would move it.
     """
 
     memory: PortableMemory
@@ -392,20 +396,20 @@ class MemoryShown(msgspec.Struct, frozen=True, tag=True):
     observed_in: tuple[str, ...] = ()
     """Ids of the projects in which a pattern of the user was observed."""
     found_entities: tuple[str, ...] = ()
-    """Names of entities that were found in its text, and that nobody gave."""
+    """Names of entities that were extracted from its text, not given by a caller."""
     reasons: tuple[str, ...] = ()
     copies: tuple[MemoryCopy, ...] = ()
-    """In all files; those that are forgotten do not count."""
+    """Copies in all files, without forgotten ones."""
 
 
 class GetMemory(SessionRequest[MemoryShown], frozen=True):
-    """Show one memory whole. Refused with `not_found` if it is not there."""
+    """Read one complete memory. Refused with `not_found` if it does not exist."""
 
     memory_id: str
 
 
 class Fact(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A memory that says an edge between two entities, and when that is true."""
+    """A memory that states an edge between two entities, and the time for which it is true."""
 
     memory_id: str
     valid_from: float | None = None
@@ -415,9 +419,9 @@ class Fact(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class GraphRelationship(msgspec.Struct, frozen=True, omit_defaults=True):
-    """An edge as one of its ends has it. `stale`: every memory that says so is forgotten, or not valid any more.
+    """An edge as seen from one of its ends. `stale`: every memory that states it is forgotten, or no longer valid.
 
-    `facts` are memories that say so, what is valid first; of a mere mention there are none.
+    `facts` are memories that state it, valid ones first; a mere mention has none.
     """
 
     type: str
@@ -430,10 +434,10 @@ class GraphRelationship(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class GraphEntity(msgspec.Struct, frozen=True, omit_defaults=True):
-    """An entity in an answer. `distance` is hops from where the walk began; `memory_count` counts the unforgotten.
+    """An entity in an answer. `distance` is hops from the start; `memory_count` leaves out forgotten memories.
 
-    `stale`: all memories that name it are forgotten. `described_in` is the memory that describes it, if one does, and
-    `description` its content.
+    `stale`: all memories that name it are forgotten. `described_in` is the memory that describes it, if there is one,
+    and `description` its content.
     """
 
     name: str
@@ -447,12 +451,12 @@ class GraphEntity(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class GraphFound(msgspec.Struct, frozen=True, tag=True):
-    """The findings of a walk, nearest first. `suggestions` are known names like one that was asked for and is not
-    there.
+    """The result of a walk, nearest first. `suggestions` are known names similar to a requested one that does not
+    exist.
 
-    `relationship_types` counts the edges of each type: in the overview of all, else of those that were found.
-    An overview has the best connected entities and the totals, and no memories.
-    `entity_types` counts all entities of each type that the session may see, in the overview alone.
+    `relationship_types` counts the edges of each type: all of them in the overview, otherwise those found. An overview
+    has the best connected entities and the totals, and no memories. `entity_types` counts all entities of each type
+    that the session may see, in the overview alone.
     """
 
     entities: tuple[GraphEntity, ...]
@@ -466,12 +470,12 @@ class GraphFound(msgspec.Struct, frozen=True, tag=True):
     suggestions: tuple[str, ...] = ()
     entity_types: dict[str, int] = {}
     topics: tuple[Topic, ...] = ()
-    """In the overview: communities of entities, as they were found last."""
+    """In the overview: communities of entities, as of the last detection."""
     notices: tuple[Notice, ...] = ()
 
 
 class SearchGraph(SessionRequest[GraphFound], frozen=True):
-    """Walk the graph from an entity; without one, an overview.
+    """Walk the graph from an entity, or get an overview without one.
 
     `depth` is 1 to 3 hops, `limit` the most entities in the answer. An empty `relationship_type` means all.
     """
@@ -483,37 +487,37 @@ class SearchGraph(SessionRequest[GraphFound], frozen=True):
     include_memories: bool = True
     limit: int = 20
     entity_type: str | None = None
-    """With it, the one entity of this name and this type is meant, in any spelling."""
+    """Restricts the name to the one entity of this type, in any spelling."""
 
 
 class ContextSection(msgspec.Struct, frozen=True):
-    """A section's memories, the most useful first."""
+    """The memories of a section, the most useful first."""
 
     name: Section
     memories: tuple[RecalledMemory, ...]
 
 
 class ContextGathered(msgspec.Struct, frozen=True, tag=True):
-    """The sections that were asked for, in the order of `Section`. A memory is in one section only."""
+    """The requested sections, in the order of `Section`. A memory is in one section only."""
 
     sections: tuple[ContextSection, ...]
     notices: tuple[Notice, ...] = ()
     is_all: bool = False
-    """True if nothing else holds here in these sections."""
+    """True if these sections hold everything that is valid here."""
     subjects: tuple[tuple[str, int], ...] = ()
-    """The subjects of which most memories are, each with its number; none if these are all."""
+    """The subjects of the most memories, each with its number; empty if all memories are here."""
     replaced: int = 0
-    """Memories that are not given because another one here probably says the same anew."""
+    """The number of memories left out because a newer one in the answer probably replaces them."""
 
 
 ALL_TOKENS, PART_TOKENS = 6000, 3000
-"""The tokens of a context where nobody names a number. All that is remembered spares every recall and may cost more
-than a part of it."""
+"""The default token budgets of a context. A complete context makes recalls unnecessary, so it may cost more than a
+part."""
 
 
 class GatherContext(SessionRequest[ContextGathered], frozen=True):
-    """Gather what a session should know for its task: all that holds, for about so many `tokens`, or else a part of it,
-    for `part_tokens`; `with_subjects`, then also what the rest is about. Nothing is counted as accessed."""
+    """Gather the memories that a session needs for its task: everything that is valid, if it fits in about `tokens`, or
+    else a part, in `part_tokens`; `with_subjects` adds the subjects of the rest. Nothing is counted as accessed."""
 
     task: str = ""
     files: tuple[str, ...] = ()
@@ -524,37 +528,37 @@ class GatherContext(SessionRequest[ContextGathered], frozen=True):
 
 
 class NoteAccess(SessionRequest[bool], frozen=True):
-    """These memories were shown to somebody: count it. `used`: these have been of use, too."""
+    """Count these memories as shown to somebody. `used`: these have been useful, too."""
 
     memory_ids: tuple[str, ...]
     used: tuple[str, ...] = ()
 
 
 class IdsFound(msgspec.Struct, frozen=True, tag=True):
-    """For each part the ids that it may stand for, each with the memory's first words; short forms by whole ids. Ids
-    that are not known have no short form."""
+    """For each part, the ids that match it, with each memory's first words; short forms by full ids. Unknown ids have
+    no short form."""
 
     candidates: dict[str, list[tuple[str, str]]]
     short: dict[str, str]
 
 
 class FindIds(SessionRequest[IdsFound], frozen=True):
-    """Asks for the memories whose ids begin or end with each of these `parts`, forgotten ones included, and for the
-    short forms of `ids`."""
+    """Find the memories whose ids begin or end with each of these `parts`, forgotten ones included, and the short forms
+    of `ids`."""
 
     parts: tuple[str, ...] = ()
     ids: tuple[str, ...] = ()
 
 
 class Suggestions(msgspec.Struct, frozen=True, tag=True):
-    """The most used names first, and how many there are in all."""
+    """The most used names first, and the number of all."""
 
     values: tuple[str, ...]
     total: int
 
 
 class Suggest(SessionRequest[Suggestions], frozen=True):
-    """Complete the beginning of a name of what the session may see."""
+    """Complete the beginning of a name that the session may see."""
 
     kind: Literal["entity", "tag"]
     prefix: str
@@ -562,8 +566,8 @@ class Suggest(SessionRequest[Suggestions], frozen=True):
 
 
 class EarlierSession(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Another session of the project, which is over. `left` are its most important memories of those that the whole
-    project may see, by their summary or else by how they begin."""
+    """Another session of the project, which has ended. `left` are its most important memories that the whole project
+    may see, by their summary or else their first words."""
 
     session_id: str
     started_at: float
@@ -574,8 +578,8 @@ class EarlierSession(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class SessionDescription(msgspec.Struct, frozen=True, tag=True):
-    """The memories that a session stored and changed. `topics` are the entities and tags of its last thousand
-    memories, the commonest first."""
+    """The memories that a session stored and changed. `topics` are the entities and tags of its last thousand memories,
+    the most common first."""
 
     started_at: float | None
     stored_by_type: dict[str, int]
@@ -590,9 +594,9 @@ class SessionDescription(msgspec.Struct, frozen=True, tag=True):
     memories_consolidated: int = 0
     average_importance: float | None = None
     earlier: tuple[EarlierSession, ...] = ()
-    """The project's last sessions that are over, the latest first."""
+    """The project's last ended sessions, the latest first."""
     notices: tuple[Notice, ...] = ()
 
 
 class DescribeSession(SessionRequest[SessionDescription], frozen=True):
-    """Asks for what a session has done."""
+    """Describe the work of a session."""

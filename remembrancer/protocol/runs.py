@@ -1,7 +1,7 @@
-"""Runs: what the consolidator changes, as one operation that is applied whole or not at all, and undone as one.
+"""Runs: changes by the consolidator as one operation that is applied whole or not at all, and undone as a whole.
 
-A run is made of edits in one file. The store carries them out in one transaction and keeps what undoing needs. An edit
-whose memory is not any more what the consolidator saw is passed over, and the result says so.
+A run is made of edits in one file. The store applies them in one transaction and keeps the data for undoing them. An
+edit is skipped if its memory has changed since the consolidator read it, and the result says so.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ PromotionReason = Literal["importance", "explicit", "pattern_match"]
 
 
 class ChainLink(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A step in how a memory came to its scope: it was promoted from `scope`, or another one was merged into it.
+    """A step in a memory's way to its scope: it was promoted from `scope`, or another one was merged into it.
 
-    `memory_id` is the memory that came, `content` what it said if that was merged and differs.
+    `memory_id` is the memory that was promoted or merged, `content` its text if it was merged and differs.
     """
 
     scope: Scope
@@ -39,7 +39,7 @@ class ChainLink(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class NewMemory(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A memory that a run makes: what was derived from others."""
+    """A memory that a run derives from others."""
 
     id: str
     content: str
@@ -58,21 +58,21 @@ class NewMemory(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class AddMemory(msgspec.Struct, frozen=True, tag=True, tag_field="edit", omit_defaults=True):
-    """Store a new memory. One whose id is there already is passed over, and later edits that hang on it with it."""
+    """Store a new memory. If its id already exists, it is skipped, and later edits that depend on it with it."""
 
     memory: NewMemory
     made_of: tuple[tuple[str, int], ...] = ()
-    """Ids and versions of the memories that it was made of. It is passed over if one of them is forgotten, gone, or has
-    another version by now, other than by this run."""
+    """Ids and versions of the memories that it was made of. The edit is skipped if one of them is forgotten, gone, or
+    has another version now, other than by this run."""
 
 
 class ReviseMemory(msgspec.Struct, frozen=True, tag=True, tag_field="edit", omit_defaults=True):
-    """Make a new version of a memory. What is None stays. `change` is what the history calls it.
+    """Make a new version of a memory. Fields that are None stay. `change` is the name of the change in the history.
 
-    `expected_version`: the edit is passed over when the memory has another one by now (None: whatever it has).
-    `accessed` counts one access; `chain` is added to the promotion chain; `forget` hides it, with this reason;
-    `tags` are added to those it has. Later edits of a run that are about a memory which was passed over (its
-    promotion, its links, its observation as a pattern) are passed over with it.
+    `expected_version`: skip the edit when the memory has another version (None: any version). `accessed` counts one
+    access; `chain` is added to the promotion chain; `forget` hides it, with this reason; `tags` are added to the
+    existing ones. When a memory is skipped, later edits of the run about it (its promotion, its links, its observation
+    as a pattern) are skipped as well.
     """
 
     memory_id: str
@@ -93,11 +93,11 @@ class ReviseMemory(msgspec.Struct, frozen=True, tag=True, tag_field="edit", omit
     forget: str | None = None
     reason: str | None = None
     only_with: str | None = None
-    """The id of another memory: if an edit before this one passed that over, this one is passed over as well."""
+    """The id of another memory: if an earlier edit skipped that one, this edit is skipped as well."""
 
 
 class AddLink(msgspec.Struct, frozen=True, tag=True, tag_field="edit", omit_defaults=True):
-    """Link two memories of the file. A link that is there, or lacks an end, is passed over."""
+    """Link two memories of the file. Skipped if the link exists or an end is missing."""
 
     source: str
     target: str
@@ -119,14 +119,14 @@ class LogPromotion(msgspec.Struct, frozen=True, tag=True, tag_field="edit", omit
 
 
 class NotePattern(msgspec.Struct, frozen=True, tag=True, tag_field="edit"):
-    """In the user's file: the pattern that a memory is was observed in a project (once more)."""
+    """In the user's file: note that a memory's pattern was observed in a project (again)."""
 
     memory_id: str
     project_id: str
 
 
 class ProposeMemory(msgspec.Struct, frozen=True, tag=True, tag_field="edit", omit_defaults=True):
-    """Propose that a project's memory goes to the user. One that is proposed, or was refused, is passed over."""
+    """Propose a project's memory for promotion to the user. Skipped if it was already proposed or refused."""
 
     memory_id: str
     reason: str
@@ -134,19 +134,19 @@ class ProposeMemory(msgspec.Struct, frozen=True, tag=True, tag_field="edit", omi
 
 
 class DropOrphans(msgspec.Struct, frozen=True, tag=True, tag_field="edit"):
-    """Remove entities that no memory names and that were made before a time (seconds since the epoch)."""
+    """Remove entities that no memory names and that were created before a time (seconds since the epoch)."""
 
     before: float
 
 
 class Prune(msgspec.Struct, frozen=True, tag=True, tag_field="edit"):
-    """Remove for good up to `limit` rows of what nobody needs any more. Times are seconds since the epoch.
+    """Delete up to `limit` rows that are no longer needed. Times are seconds since the epoch.
 
-    Turns and tool calls of sessions that were closed before `sessions_before`; what undoing needs of runs that began
-    before `runs_before` (they cannot be undone then), and, as old, the log of consolidations, versions of memories that
-    are gone or have many newer ones, promotions of memories that are gone, and closed sessions that have left nothing;
-    what came of operations that were applied before `operations_before` (nobody sends one again so late), but for those
-    that are on their way to another space.
+    Deleted are: turns and tool calls of sessions that were closed before `sessions_before`; the undo data of runs that
+    began before `runs_before` (they cannot be undone then), and, as old, the log of consolidations, versions of
+    memories that are gone or have many newer ones, promotions of memories that are gone, and closed sessions without
+    any other records; the results of operations that were applied before `operations_before` (nobody sends one again so
+    late), except those on their way to another space.
     """
 
     sessions_before: float
@@ -156,38 +156,38 @@ class Prune(msgspec.Struct, frozen=True, tag=True, tag_field="edit"):
 
 
 class SaveTopics(msgspec.Struct, frozen=True, tag=True, tag_field="edit"):
-    """Keep the communities of the entity graph in place of the earlier ones. Derived: undoing leaves them."""
+    """Replace the stored communities of the entity graph. They are derived data: undoing leaves them."""
 
     topics: tuple[Topic, ...]
 
 
 class Topic(msgspec.Struct, frozen=True):
-    """A community of entities: what to call it, and its members, the best connected first."""
+    """A community of entities: its name, and its members, the best connected first."""
 
     label: str
     entities: tuple[str, ...]
 
 
 class CloseSession(msgspec.Struct, frozen=True, tag=True, tag_field="edit", omit_defaults=True):
-    """The session's end has been dealt with: its registry entry is final (until it begins again)."""
+    """Close a session whose end has been processed: its registry entry is final (until it begins again)."""
 
     session_id: str
     status: Literal["completed", "abandoned"]
     ended_at: float
-    """The end that was dealt with: a session that has begun again since stays open."""
+    """The end that was processed: a session that has begun again since stays open."""
     memories_promoted: int = 0
 
 
 class CloseRequest(msgspec.Struct, frozen=True, tag=True, tag_field="edit"):
-    """A consolidation request has been dealt with."""
+    """A consolidation request has been processed."""
 
     request_id: int
     status: Literal["completed", "failed"] = "completed"
 
 
 class RequestConsolidation(msgspec.Struct, frozen=True, tag=True, tag_field="edit"):
-    """In a shared lane: ask for consolidation if more than `threshold` active memories have come since the last time.
-    Passed over if it is not so, or a request waits."""
+    """In a shared lane: request consolidation if more than `threshold` active memories were added since the last one.
+    Skipped otherwise, or if a request is already waiting."""
 
     threshold: int
 
@@ -214,9 +214,9 @@ Edit = (
 
 
 class ApplyRun(msgspec.Struct, frozen=True, tag=True, tag_field="change", omit_defaults=True):
-    """Carry out a run, or one part of it (`part` counts from 0): all parts of `run_id` are undone together.
+    """Apply a run, or one part of it (`part` counts from 0): all parts of `run_id` are undone together.
 
-    `source_ids` and `result_ids` go into the consolidation log, when there are any.
+    `source_ids` and `result_ids` go into the consolidation log, if there are any.
     """
 
     run_id: str
@@ -231,10 +231,10 @@ class ApplyRun(msgspec.Struct, frozen=True, tag=True, tag_field="change", omit_d
 
 
 class UndoRun(msgspec.Struct, frozen=True, tag=True, tag_field="change", omit_defaults=True):
-    """Undo all parts of a run in a file: what it made is forgotten, what it changed is as before, links are gone.
+    """Undo all parts of a run in a file: memories that it made are forgotten, changed ones restored, links removed.
 
-    A memory that was changed since by somebody else is left as it is, and named. A run that is not there is refused,
-    or (`if_there`) answered as not found: few runs have parts in both files.
+    A memory that somebody else has changed since is left as it is, and named. An unknown run is refused, or
+    (`if_there`) answered as not found: few runs have parts in both files.
     """
 
     run_id: str
@@ -243,7 +243,7 @@ class UndoRun(msgspec.Struct, frozen=True, tag=True, tag_field="change", omit_de
 
 
 class Skipped(msgspec.Struct, frozen=True):
-    """A memory that an edit or an undoing passed over, and why. `edit` is the name of the edit."""
+    """A memory that an edit or an undo skipped, and the reason. `edit` is the name of the edit."""
 
     memory_id: str
     reason: str
@@ -251,23 +251,23 @@ class Skipped(msgspec.Struct, frozen=True):
 
 
 class RunResult(msgspec.Struct, frozen=True, omit_defaults=True, tag=True, tag_field="result"):
-    """The outcome of an `ApplyRun`: how many edits were carried out, and what was passed over."""
+    """The outcome of an `ApplyRun`: the number of applied edits, and the skipped ones."""
 
     run_id: str
     edits: int
     skipped: tuple[Skipped, ...] = ()
     orphans: int = 0
-    """Entities that were removed."""
+    """The number of entities removed."""
     pruned: int = 0
-    """Rows that were removed."""
+    """The number of rows removed."""
 
 
 class UndoneResult(msgspec.Struct, frozen=True, omit_defaults=True, tag=True, tag_field="result"):
-    """The outcome of an `UndoRun`: the memories that are as before or forgotten now, and those left alone."""
+    """The outcome of an `UndoRun`: the memories that were restored or forgotten, and those left alone."""
 
     run_id: str
     memories: tuple[str, ...] = ()
     skipped: tuple[Skipped, ...] = ()
     already: bool = False
     found: bool = True
-    """True if there is such a run; False only if that was allowed."""
+    """True if the run exists; False only with `if_there`."""

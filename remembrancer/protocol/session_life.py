@@ -1,4 +1,4 @@
-"""The life of a session as the records keep it: its start and end, its turns and tool calls."""
+"""The life of a session in the records: its start and end, its turns and tool calls."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ SessionStatus = Literal["active", "completed", "abandoned"]
 TurnRole = Literal["user", "assistant", "system", "tool"]
 
 SHELL_SESSION: Final = "session:shell"
-"""Who a person in a shell is, in the history of a memory: no session, that would begin, end and hand over."""
+"""The session id of a person in a shell, in the history of a memory. It is not a session with a start and an end."""
 BROWSER_SESSION: Final = "session:browser"
 """The same for a person in the memory browser."""
 
 
 class StartSession(msgspec.Struct, frozen=True, tag=True, tag_field="change", omit_defaults=True):
-    """A session begins, or goes on after its end. A project without a file stays without one.
+    """Start a session, or continue it after its end. A project without a file stays without one.
 
-    `directory` is the root of the working tree (or the directory) that the session works in.
+    `directory` is the root of the session's working tree (or its directory).
     """
 
     session_id: str
@@ -27,9 +27,9 @@ class StartSession(msgspec.Struct, frozen=True, tag=True, tag_field="change", om
 
 
 class EndSession(msgspec.Struct, frozen=True, tag=True, tag_field="change", omit_defaults=True):
-    """A session has ended, or (`abandoned`) nobody has heard of it any more. Its end is dealt with in the background.
+    """A session has ended, or (`abandoned`) has been silent for too long. Its end is processed in the background.
 
-    For a session that is unknown, or has ended already, nothing changes.
+    An unknown session, or one that has already ended, stays as it is.
     """
 
     session_id: str
@@ -37,7 +37,7 @@ class EndSession(msgspec.Struct, frozen=True, tag=True, tag_field="change", omit
 
 
 class Turn(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The words that somebody said. Times are seconds since the epoch; `token_count` 0 is not counted."""
+    """A message of the conversation. Times are seconds since the epoch; a `token_count` of 0 means not counted."""
 
     role: TurnRole
     content: str
@@ -47,7 +47,7 @@ class Turn(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class ToolCall(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A tool that the assistant called in a session. `arguments` and `result_summary` are cut to what is useful."""
+    """A tool call by the assistant in a session. `arguments` and `result_summary` are cut to a useful length."""
 
     tool_name: str
     at: float
@@ -58,7 +58,7 @@ class ToolCall(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class RecordEvents(msgspec.Struct, frozen=True, tag=True, tag_field="change", omit_defaults=True):
-    """Note turns and tool calls of a session, in the order in which they happened."""
+    """Record turns and tool calls of a session, in the order in which they happened."""
 
     session_id: str
     turns: tuple[Turn, ...] = ()
@@ -71,12 +71,12 @@ class SessionResult(msgspec.Struct, frozen=True, omit_defaults=True, tag=True, t
     session_id: str
     status: SessionStatus
     turns: int = 0
-    """Turns that are recorded by now."""
+    """The number of turns recorded so far."""
 
 
 class SessionEntry(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A session in the registry of its project. `ended_at` with the status `active`: its end is still to be dealt
-    with. `ending` without `ended_at`: it did something after an end, which was of this kind, and goes on."""
+    """A session in the registry of its project. `ended_at` with the status `active`: its end is still to be processed.
+    `ending` without `ended_at`: it continued after an end of this kind."""
 
     session_id: str
     started_at: float

@@ -1,4 +1,4 @@
-"""Messages about what a project shares with other machines."""
+"""Messages about memories that a project shares with other machines."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from remembrancer.protocol.writes import Operation, ProjectRef
 
 
 class ProjectShared(msgspec.Struct, frozen=True, tag=True):
-    """The number of memories that were moved into the lane (or would be), and of those that stay with why the first."""
+    """The number of memories that were moved into the lane (or would be), the number that stay, and the reason for the
+    first of them."""
 
     memories: int
     left: int = 0
@@ -17,10 +18,10 @@ class ProjectShared(msgspec.Struct, frozen=True, tag=True):
 
 
 class ShareProject(Request[ProjectShared], frozen=True):
-    """Have a project share its memories in a lane that this home is a member of, and move there what it has. None: have
-    the user share his, the scope `user`.
+    """Share a project's memories in a lane that this home is a member of, and move its existing ones there. None: share
+    the user's memories of scope `user`.
 
-    `dry_run`: only say what would be moved.
+    `dry_run`: only report the memories that would be moved.
     """
 
     project: ProjectRef | None
@@ -36,17 +37,18 @@ class LaneLeft(msgspec.Struct, frozen=True, tag=True):
 
 
 class LeaveLane(Request[LaneLeft], frozen=True):
-    """Have a project (None: the user) share no more: what the lane has by now stays as its own memories."""
+    """Stop sharing for a project (None: the user): the present memories of the lane stay as its own."""
 
     project: ProjectRef | None
     dry_run: bool = False
 
 
 class LaneState(msgspec.Struct, frozen=True):
-    """A lane on this host: the position up to which it is applied, and how many entries are known of beyond that.
+    """A lane on this host: the position up to which it is applied, and the number of known entries beyond that.
 
-    `problem` says why nothing is exchanged now, or any more (`code` is that of the error). `project` is the path of the
-    project that shares it; "" if it is the user's. `erasings` are the positions at which memories were erased.
+    `problem` says why nothing is exchanged at the moment, or any more (`code` is that of the error). `project` is the
+    path of the project that shares it; "" if it is the user's. `erasings` are the positions at which memories were
+    erased.
     """
 
     lane: str
@@ -57,22 +59,23 @@ class LaneState(msgspec.Struct, frozen=True):
     code: str | None = None
     erasings: tuple[int, ...] = ()
     damaged: tuple[str, ...] = ()
-    """The files with entries that could be applied nowhere, and were set aside: each name says whose it is."""
+    """The files with entries that could not be applied anywhere and were set aside: each name includes the author."""
 
 
 class DescribeLanes(Request[tuple[LaneState, ...]], frozen=True):
-    """Say how the shared lanes of this home are."""
+    """Describe the shared lanes of this home."""
 
 
 class RejoinLane(Request[tuple[LaneState, ...]], frozen=True):
-    """Take the membership of a lane as it is now: this home has joined it (again), or has a new key for it, which the
-    others are to take too."""
+    """Reload the membership of a lane: this home has joined it (again), or has a new key for it that the other members
+    are to use too."""
 
     lane: str
     has_new_key: bool = False
 
 
 class OthersWrote(msgspec.Struct, frozen=True, tag=True):
-    """Store to gateway: other machines have done this, in this order, to what a project of this home shares."""
+    """Store to gateway: other machines made these changes, in this order, to the memories that a project of this home
+    shares."""
 
     operations: tuple[Operation, ...]

@@ -1,8 +1,8 @@
-"""ZeroMQ sockets with our frames on them: a `Dealer` asks one peer, a `Router` serves many.
+"""ZeroMQ sockets with the envelope format: a `Dealer` asks one peer, a `Router` serves many.
 
-Both are asynchronous context managers, bounded in what they queue, with `linger` set. A frame that does not decode is
-counted, logged and dropped; a peer of another protocol version is told so. Their sockets are Unix sockets, and nothing
-leaves this host, unless keys are given: then they are TCP under CURVE (RFC 26), and who has no key is nobody.
+Both are asynchronous context managers with bounded queues and `linger` set. A frame that does not decode is counted,
+logged and dropped; a peer of another protocol version gets a refusal. They are Unix sockets of this host, unless keys
+are given: then they are TCP under CURVE (RFC 26), and a peer without an accepted key is ignored.
 """
 
 from __future__ import annotations
@@ -45,23 +45,23 @@ from remembrancer.protocol.wire import (
 )
 
 LINGER_MS: Final = 200
-"""The time that a closing socket may still send, in milliseconds: long enough for a last answer on one host, short
-enough for a stop."""
+"""The milliseconds that a closing socket has for sending: enough for a last answer on one host, short enough for a
+stop."""
 HIGH_WATER_MARK: Final = 20_000
-"""Messages that one direction of a socket holds before it refuses more."""
+"""The most messages that a socket queues per direction."""
 RECONNECT_MS: Final = 10
 RECONNECT_MAX_MS: Final = 40
 NETWORK_RECONNECT_MS: Final = 250
 NETWORK_RECONNECT_MAX_MS: Final = 4000
-"""The same to another host."""
+"""The same for another host."""
 NETWORK_HEARTBEAT_MS: Final = 2000
 NETWORK_SILENCE_MS: Final = 8000
-"""A connection to another host on which nothing was heard for so long is broken, whatever TCP believes."""
+"""A connection to another host counts as broken after this time without a message, whatever TCP reports."""
 NETWORK_HIGH_WATER_MARK: Final = 256
-"""Another host gets as much as it takes: what it leaves lying is little."""
+"""The queue for another host is short, so that messages do not pile up for one that does not read."""
 MAX_FRAME_BYTES: Final = 64 * 1024 * 1024
 BREATHE_AFTER: Final = 64
-"""Messages after which a reader lets the rest of its process work, however many more are there."""
+"""The number of messages after which a reader yields to the event loop, even if there are more."""
 
 In = TypeVar("In")
 T = TypeVar("T")
@@ -69,7 +69,7 @@ logger = logging.getLogger(__name__)
 
 
 class Speaker:
-    """Who speaks on a socket: the process's role name and the ULID of this start of it. Makes its envelopes."""
+    """The sender on a socket: the process's role name and the ULID of this start of it. Makes its envelopes."""
 
     def __init__(self, name: str, incarnation: str) -> None:
         self.name = name
@@ -77,7 +77,7 @@ class Speaker:
         self._ids = itertools.count(1)
 
     def envelope(self, *, timeout_s: float | None = None, in_reply_to: int | None = None) -> Envelope:
-        """A new envelope, whose message expires `timeout_s` from now (None: never). It is part of the current trace."""
+        """A new envelope, whose message expires in `timeout_s` (None: never). It is part of the current trace."""
         return Envelope(
             version=PROTOCOL_VERSION,
             message_id=next(self._ids),
@@ -90,8 +90,8 @@ class Speaker:
 
 
 class CurveKeys(NamedTuple):
-    """The keys of one end of a connection that crosses a network, in Z85. `server` is the public key of the end that
-    listens; None: this is that end."""
+    """The keys of one end of a network connection, in Z85. `server` is the public key of the listening end; None: this
+    is that end."""
 
     public: str
     secret: str
@@ -99,7 +99,7 @@ class CurveKeys(NamedTuple):
 
 
 class _Endpoint(Generic[In]):
-    """The part that both kinds of sockets have in common: their options, their decoding, and their reader."""
+    """The common part of both kinds of sockets: options, decoding, and the reader."""
 
     def __init__(
         self, endpoint: str, speaker: Speaker, decoder: msgspec.msgpack.Decoder[In], keys: CurveKeys | None = None
@@ -131,8 +131,8 @@ class _Endpoint(Generic[In]):
         await self.aclose()
 
     async def aclose(self) -> None:
-        """Close; what is queued for sending has `LINGER_MS` to leave, while the process lives; questions without an
-        answer end with `PeerLost`. May be called twice."""
+        """Close. Queued messages have `LINGER_MS` to leave, while the process lives; open requests end with `PeerLost`.
+        May be called twice."""
         socket, self._socket = self._socket, None
         self._lose_pending("this side closed the connection")
         if socket is not None and self._reader is not None:
@@ -142,7 +142,7 @@ class _Endpoint(Generic[In]):
     async def _exchange(
         self, question: Request[T], timeout_s: float, send: Callable[[Envelope], None]
     ) -> tuple[T | Failure, int]:
-        """The answer to a question that `send` sends, or the refusal, and its size."""
+        """Send a request with `send`. Returns the answer, or the refusal, and its size."""
         envelope, loop = self._speaker.envelope(timeout_s=timeout_s), asyncio.get_running_loop()
         future: asyncio.Future[tuple[T | Failure, int]] = loop.create_future()
         self._pending[envelope.message_id] = type(question), future
@@ -175,7 +175,7 @@ class _Endpoint(Generic[In]):
 
 
 def _envelope_in(frames: list[bytes], expected: int) -> Envelope:
-    """The envelope in the last frame but one. Raises `FrameRejected` or `VersionMismatch`."""
+    """Decode the envelope in the last frame but one. Raises `FrameRejected` or `VersionMismatch`."""
     if len(frames) != expected:
         raise FrameRejected(f"{len(frames)} frames where there should be {expected}")
     return decode_envelope(frames[-2])
@@ -189,7 +189,7 @@ def _decode(decoder: msgspec.msgpack.Decoder[T], body: bytes) -> T:
 
 
 def _secure(socket: zmq.Socket[bytes], keys: CurveKeys) -> None:
-    """Have a socket encrypt, prove who it is, and notice a peer that has gone without a word."""
+    """Make a socket encrypt, authenticate, and detect a silent peer."""
     socket.setsockopt(zmq.CURVE_PUBLICKEY, keys.public.encode())
     socket.setsockopt(zmq.CURVE_SECRETKEY, keys.secret.encode())
     if keys.server is None:
@@ -202,12 +202,12 @@ def _secure(socket: zmq.Socket[bytes], keys: CurveKeys) -> None:
 
 
 class Dealer(_Endpoint[In]):
-    """A connection to one peer: requests with an answer each, and messages without.
+    """A connection to one peer, for requests with an answer and for one-way messages.
 
-    `on_message` takes what answers no request; it must not block. The connection mends itself; while it is down,
-    `request` and `send` raise at once (`PeerUnavailable`), and the requests in flight end with `PeerLost`.
-    `on_refused` is told, of a connection with keys, that the peer does not let this one in (True), that its handshake
-    failed otherwise (False), or that it speaks another version (the message).
+    `on_message` gets messages that answer no request; it must not block. The connection reconnects by itself. While it
+    is down, `request` and `send` raise `PeerUnavailable` at once, and requests in flight end with `PeerLost`. With
+    keys, `on_refused` is called when the peer does not admit this key (True), when the handshake fails otherwise
+    (False), or when the peer speaks another version (the message).
     """
 
     def __init__(
@@ -226,21 +226,21 @@ class Dealer(_Endpoint[In]):
         self._on_connection = on_connection
         self._on_refused = on_refused
         self.answer_bytes = 0
-        """The size of the answer that `request` has just returned: of another when that has returned meanwhile, so look
-        before you wait for anything."""
+        """The size of the answer that `request` has just returned. The next answer overwrites it, so read it before you
+        await anything."""
         self._monitor: zmq.Socket[bytes] | None = None
         self._monitor_reader: SocketReader | None = None
         self._up = asyncio.Event()
         self.heard: Envelope
-        """The envelope of the message that `on_message` is being given."""
+        """The envelope of the message that is being passed to `on_message`."""
 
     @property
     def connected(self) -> bool:
-        """True if the peer has completed the handshake and has not gone since."""
+        """True if the peer has completed the handshake and is still connected."""
         return self._up.is_set()
 
     async def wait_connected(self, timeout_s: float) -> bool:
-        """Wait for the connection; False when it has not come about in time."""
+        """Wait for the connection. Returns False after the timeout."""
         with anyio.move_on_after(timeout_s):
             await self._up.wait()
         return self._up.is_set()
@@ -253,7 +253,7 @@ class Dealer(_Endpoint[In]):
                 socket.setsockopt(zmq.RECONNECT_IVL, RECONNECT_MS)
                 socket.setsockopt(zmq.RECONNECT_IVL_MAX, RECONNECT_MAX_MS)
                 socket.setsockopt(zmq.IDENTITY, f"{self._speaker.name}/{self._speaker.incarnation}".encode())
-            else:  # its keys say who it is: who could name himself could take another's place
+            else:  # its key identifies it: with a routing id of its choice a peer could take another's place
                 socket.setsockopt(zmq.RECONNECT_IVL, NETWORK_RECONNECT_MS)
                 socket.setsockopt(zmq.RECONNECT_IVL_MAX, NETWORK_RECONNECT_MAX_MS)
             address = f"inproc://monitor-{int(socket.getsockopt(zmq.FD))}"
@@ -281,7 +281,7 @@ class Dealer(_Endpoint[In]):
             self._monitor.close()
 
     def send(self, body: Any, *, in_reply_to: int | None = None) -> None:
-        """Send a message that wants no answer. Does not wait.
+        """Send a message that needs no answer. Does not wait.
 
         Raises:
             PeerUnavailable: there is no connection, or its queue is full.
@@ -289,14 +289,14 @@ class Dealer(_Endpoint[In]):
         self._send(self._speaker.envelope(in_reply_to=in_reply_to), body)
 
     async def request(self, question: Request[T], *, timeout_s: float) -> T:
-        """The answer to a question. Raises as `exchange`, and the error with which the peer refuses it."""
+        """The answer to a request. Raises the errors of `exchange`, and the peer's refusal as an error."""
         answer = await self.exchange(question, timeout_s=timeout_s)
         if isinstance(answer, Failure):
             raise from_failure(answer)
         return answer
 
     async def exchange(self, question: Request[T], *, timeout_s: float) -> T | Failure:
-        """The answer to a question, or the refusal.
+        """The answer to a request, or the refusal.
 
         Raises:
             PeerUnavailable: there is no connection: nothing was sent.
@@ -361,15 +361,15 @@ _HANDSHAKE_FAILED: Final = (
 
 
 def let_messages_leave() -> None:
-    """Give what closed sockets have queued `LINGER_MS` to leave: for the end of a process, which uses none after it."""
+    """Give the queued messages of closed sockets `LINGER_MS` to leave: the last call before a process ends."""
     ending = threading.Thread(target=zmq.asyncio.Context.instance().term, daemon=True)
     ending.start()
     ending.join(2 * LINGER_MS / 1000)
 
 
 class Peer(msgspec.Struct, frozen=True):
-    """Whom a `Router` can answer: its routing id, its role name and its incarnation; of one on another host, the public
-    key that it has proved to be its own."""
+    """A peer that a `Router` can answer: its routing id, role name and incarnation, and on another host its
+    authenticated public key."""
 
     routing_id: bytes
     name: str
@@ -391,7 +391,7 @@ class Router(_Endpoint[In]):
         super().__init__(endpoint, speaker, decoder, keys)
         self._handle = handle
         self.on_mismatch: Callable[[Peer, str], None] = lambda peer, reason: None
-        """Told of a peer that speaks another version of the protocol."""
+        """Called with a peer that speaks another version of the protocol."""
 
     async def __aenter__(self) -> Self:
         socket = self._make(zmq.ROUTER)
@@ -406,16 +406,16 @@ class Router(_Endpoint[In]):
         return self
 
     def send(self, peer: Peer, body: Any, *, in_reply_to: int | None = None) -> bool:
-        """Send `body` without waiting; False when that peer is gone or takes no more."""
+        """Send `body` without waiting. Returns False if the peer is gone or its queue is full."""
         return self._send(peer, self._speaker.envelope(in_reply_to=in_reply_to), body)
 
     async def ask(self, peer: Peer, question: Request[T], *, timeout_s: float) -> T:
-        """The answer of a peer to a question.
+        """A peer's answer to a request.
 
         Raises:
-            PeerUnavailable: that peer is gone or takes no more.
+            PeerUnavailable: the peer is gone or its queue is full.
             DeadlineExceeded: no answer within `timeout_s` seconds.
-            RemembrancerError: the peer refuses the question.
+            RemembrancerError: the peer refuses the request.
         """
 
         def send(envelope: Envelope) -> None:
@@ -446,7 +446,7 @@ class Router(_Endpoint[In]):
         return self.send(peer, error.to_failure(), in_reply_to=in_reply_to)
 
     def take_from(self, frames: list[bytes], key: str = "") -> None:
-        """Deal with a message, of a peer that has proved that the key is its own."""
+        """Process a message of a peer with this authenticated key."""
         try:
             envelope = _envelope_in(frames, 3)
             if envelope.in_reply_to is not None:
@@ -468,11 +468,11 @@ class Router(_Endpoint[In]):
 
 
 class SocketReader:
-    """Gives `take` the frames of each message that comes, in order, on the running event loop. `take` must not block.
+    """Calls `take` with the frames of each message, in order, on the running event loop. `take` must not block.
 
-    The socket's descriptor becomes readable once when something has happened, and not again before the socket was
-    asked what it was. Sending asks as well, and so takes the news away from the reader: whoever sends calls `look`
-    afterwards. Without `copy` it gives the library's own frames, which know who has sent them.
+    The socket's descriptor is edge-triggered: it becomes readable once, and again only after the socket's events were
+    read. Sending reads them as well, so call `look` after each send. Without `copy`, `take` gets ZeroMQ's own frames,
+    which know their sender.
     """
 
     def __init__(self, socket: zmq.Socket[bytes], take: Callable[[Any], None], *, copy: bool = True) -> None:
@@ -486,12 +486,12 @@ class SocketReader:
         self._read_soon()
 
     def look(self) -> None:
-        """Read soon if there is something to be read."""
+        """Schedule a read if there is a message."""
         if self._due is None and self._socket is not None and int(self._socket.getsockopt(zmq.EVENTS)) & zmq.POLLIN:
             self._read_soon()
 
     def close(self) -> None:
-        """Read no more. Has to come before the socket is closed; may be called twice."""
+        """Stop reading. Call this before the socket is closed; may be called twice."""
         if self._socket is None:
             return
         self._socket = None
@@ -508,7 +508,7 @@ class SocketReader:
             self._due.cancel()
             self._due = None
         for _ in range(BREATHE_AFTER):
-            if self._socket is None:  # closed by what was taken
+            if self._socket is None:  # closed by `take`
                 return
             try:
                 frames = self._socket.recv_multipart(zmq.NOBLOCK, copy=self._copy)
@@ -520,6 +520,6 @@ class SocketReader:
                 return
             try:
                 self._take(frames)
-            except Exception:  # one message that cannot be dealt with must not make the process deaf
+            except Exception:  # one failing message must not stop the reader
                 logger.exception("a message failed")
         self._read_soon()

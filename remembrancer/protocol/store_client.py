@@ -1,5 +1,5 @@
-"""The client of the store, for all who ask it: requests with a deadline, errors with all their fields, and the
-knowledge of whether the store answers at all."""
+"""The client of the store for all processes: requests with a deadline, errors with all their fields, and the state of
+the connection to the store."""
 
 from __future__ import annotations
 
@@ -30,16 +30,17 @@ from remembrancer.protocol.wire import Request
 from remembrancer.protocol.writes import SubmitBatch
 
 AWAY: Final = (PeerUnavailable, PeerLost, DeadlineExceeded, MemoryUnavailable)
-"""The errors with which a request ends when the store is not there for it. All may be tried again."""
+"""The errors of a request that the store was not available for. All can be retried."""
 RETRY_S: Final = 0.05
-"""The time to wait between two attempts of a patient request."""
+"""The pause between two attempts of a patient request."""
 NEWS_RETRY_S: Final = 0.2
 ANSWER_S: Final = 30.0
-"""The time that one question of `ask` may take: a page of vectors, hundreds of edits or chunks behind other writes."""
+"""The time that one request of `ask` may take: a page of vectors, or hundreds of edits or chunks behind other
+writes."""
 PAUSES_S: Final = (0.0, 1.0, 2.0, 4.0, 8.0)
-"""Before each of the attempts in a row to reach a store that was lost."""
+"""The pauses before the first attempts to reach a store that was lost."""
 DEGRADED_PAUSE_S: Final = 30.0
-"""Between attempts when those were in vain."""
+"""The pause between attempts after those have failed."""
 PROBE_TIMEOUT_S: Final = 0.5
 
 StoreState = Literal["connected", "reconnecting", "away", "degraded"]
@@ -52,22 +53,22 @@ class StoreAway(MemoryUnavailable):
 
 
 class StoreAvailability:
-    """The state of the store as its client sees it. After one request without an answer in time the store is not
-    usable, until it has answered another.
+    """The state of the store as its client sees it. After one request without an answer in time, the store counts as
+    unusable until it answers another.
 
-    `connected`: the store answers. `reconnecting`: there is no connection, or a new one has not been tried yet.
-    `away`: it did not answer in time, or cannot be started. `degraded`: all attempts in a row were in vain.
+    `connected`: the store answers. `reconnecting`: there is no connection, or a new one has not been tried yet. `away`:
+    it did not answer in time, or cannot be started. `degraded`: all first attempts failed.
     """
 
     def __init__(self) -> None:
         self.usable = False
-        """True if the store answered when it was last asked."""
+        """True if the store answered the last request."""
         self.has_answered = False
         """True if the store has ever answered this process."""
         self.attempts = 0
         """The number of attempts since the store was lost; 0 while it answers."""
         self.failure: PeerFailed | None = None
-        """Set if the store cannot be started: nothing waits for it then."""
+        """Set if the store cannot be started: then nothing waits for it."""
         self._is_silent = False
         self._since = time.monotonic()
         self._next_attempt_at = time.monotonic()
@@ -75,7 +76,7 @@ class StoreAvailability:
 
     @property
     def state(self) -> StoreState:
-        """The state in a word."""
+        """The state as one word."""
         if self.usable:
             return "connected"
         if self.attempts >= len(PAUSES_S):
@@ -84,26 +85,26 @@ class StoreAvailability:
 
     @property
     def next_attempt_s(self) -> float | None:
-        """In how many seconds it is tried again; None while it answers."""
+        """The seconds until the next attempt; None while the store answers."""
         return None if self.usable else max(0.0, self._next_attempt_at - time.monotonic())
 
     @property
     def is_reconnecting(self) -> bool:
-        """True if the attempts in a row that are to bring the store back are still being made."""
+        """True while the first attempts to reach the store again are being made."""
         return not self.usable and self.failure is None and self.attempts < len(PAUSES_S)
 
     @property
     def is_starting(self) -> bool:
-        """True if the store has never answered yet, and is not known to fail."""
+        """True if the store has never answered yet, and has not failed either."""
         return not self.has_answered and self.is_reconnecting
 
     @property
     def away_s(self) -> float:
-        """For how long the store has not been usable, in seconds; 0 while it is."""
+        """The seconds for which the store has been unusable; 0 while it is usable."""
         return 0.0 if self.usable else time.monotonic() - self._since
 
     def explain_away(self) -> str:
-        """Why the store is not usable, for a person."""
+        """The reason why the store is unusable, for a person."""
         if self.failure is not None:
             return f"the store cannot be started: {self.failure.message}"
         if self.state in ("away", "degraded"):
@@ -111,11 +112,11 @@ class StoreAvailability:
         return "the store is starting" if not self.has_answered else "the store is being restarted"
 
     def has_answered_since(self, moment: float) -> bool:
-        """True if an answer has come after a moment of the monotonic clock."""
+        """True if an answer has come since a moment of the monotonic clock."""
         return self._answered_at >= moment
 
     def note_answer(self) -> bool:
-        """The store has answered. True if that is news."""
+        """Note that the store has answered. Returns True if it was unusable before."""
         self._answered_at = time.monotonic()
         if self.usable:
             return False
@@ -127,7 +128,7 @@ class StoreAvailability:
         return True
 
     def note_silence(self) -> None:
-        """A request had no answer in time."""
+        """Note that a request had no answer in time."""
         if self.usable:
             logger.info("the store does not answer")
             self._since = time.monotonic()
@@ -136,7 +137,7 @@ class StoreAvailability:
         self._is_silent = True
 
     def note_connection(self) -> None:
-        """The connection came about, or broke: what was known of the store is old."""
+        """Note that the connection was made or lost: the known state is out of date."""
         if self.usable:
             logger.info("the connection to the store broke")
             self._since = time.monotonic()
@@ -150,7 +151,7 @@ class StoreAvailability:
         return pause_s
 
     def note_attempt(self) -> None:
-        """The store is being tried."""
+        """Note an attempt to reach the store."""
         self.attempts += 1
 
 
@@ -158,7 +159,7 @@ class StoreClient(Dealer[OthersWrote]):
     """A connection to the store."""
 
     away_s = 60.0
-    """The time that the store may be away for a question of `ask`."""
+    """The time that the store may be away during a request of `ask`."""
 
     def __init__(
         self,
@@ -175,7 +176,7 @@ class StoreClient(Dealer[OthersWrote]):
         self._reconnected = anyio.Event()
 
     async def request(self, question: Request[T], timeout_s: float, *, is_long: bool = False) -> T:
-        """Ask once. A request that takes `is_long` by its nature says nothing of the store when it is late.
+        """Ask once. A request that is slow by nature (`is_long`) does not change the store's state when it is late.
 
         Raises:
             PeerUnavailable, PeerLost, DeadlineExceeded, MemoryUnavailable: see `AWAY`.
@@ -188,7 +189,7 @@ class StoreClient(Dealer[OthersWrote]):
             answer = await self.exchange(question, timeout_s=timeout_s)
             trace.mark("store's answer taken")
         except DeadlineExceeded:
-            if not is_long and not self.health.has_answered_since(asked_at):  # else it is one file that is slow
+            if not is_long and not self.health.has_answered_since(asked_at):  # otherwise only one file is slow
                 self.health.note_silence()
                 self._announce()
             raise
@@ -203,7 +204,7 @@ class StoreClient(Dealer[OthersWrote]):
         return answer
 
     async def run(self) -> None:
-        """Keep the connection, and find out when the store answers again. Ends when it is cancelled."""
+        """Keep the connection, and detect when the store answers again. Runs until cancelled."""
         async with self:
             while True:
                 if self.health.usable:
@@ -212,7 +213,7 @@ class StoreClient(Dealer[OthersWrote]):
                     await self._try()
 
     async def _try(self) -> None:
-        """One attempt, when its time has come: an empty batch goes the way of every write, and changes nothing."""
+        """Make one attempt when it is due: an empty batch takes the path of every write, and changes nothing."""
         pause_s = self.health.plan_attempt()
         reconnected = self._reconnected
         if pause_s:
@@ -229,28 +230,29 @@ class StoreClient(Dealer[OthersWrote]):
             logger.debug("the store does not answer yet", extra={"code": error.code})
 
     async def wait_usable(self, timeout_s: float) -> bool:
-        """Wait until the store answers; False when it has not after `timeout_s`, or cannot be started."""
+        """Wait until the store answers. Returns False after `timeout_s`, or if the store cannot be started."""
         with anyio.move_on_after(timeout_s):
             while not self.health.usable and self.health.failure is None:
                 await self._changed.wait()
         return self.health.usable
 
     async def wait_answering(self) -> None:
-        """Wait until the store answers, however long that is."""
+        """Wait until the store answers, without a time limit."""
         while not self.health.usable:
             await self._changed.wait()
 
     def peer_failed(self, failure: PeerFailed) -> None:
-        """The store cannot be started, and why. Nothing waits for it any more."""
+        """Note that the store cannot be started, and why. Nothing waits for it any more."""
         self.health.failure = failure
         self._announce()
 
     async def request_patiently(
         self, question: Request[T], timeout_s: float, *, away_s: float, on_wait: Callable[[], None] | None = None
     ) -> T:
-        """Ask, and ask again whenever the store was away, for at most `away_s`. It has to bear being asked twice.
+        """Ask, and repeat the request whenever the store was away, for at most `away_s`. The request must be safe to
+        repeat.
 
-        `on_wait` is called again and again while there is no connection.
+        `on_wait` is called repeatedly while there is no connection.
 
         Raises:
             StoreAway: the store was away for all that time.
@@ -273,11 +275,11 @@ class StoreClient(Dealer[OthersWrote]):
                 raise StoreAway(f"the store was away for {away_s:.0f} s ({why})")
 
     async def ask(self, question: Request[T]) -> T:
-        """The answer to a question. Raises as `request_patiently`."""
+        """The answer to a request. Raises the errors of `request_patiently`."""
         return await self.request_patiently(question, ANSWER_S, away_s=self.away_s)
 
     async def await_news(self, question: Callable[[], Request[T]], timeout_s: float) -> T:
-        """The answer to a question that stays open for up to `timeout_s`. Made anew when the store was away."""
+        """The answer to a long poll of up to `timeout_s`. Repeated if the store was away."""
         while True:
             if await self.wait_connected(timeout_s):
                 body = question()
@@ -288,7 +290,7 @@ class StoreClient(Dealer[OthersWrote]):
                     await anyio.sleep(NEWS_RETRY_S)
 
     def tell(self, body: object) -> None:
-        """Send what wants no answer. A store that is away does not hear it."""
+        """Send a message that needs no answer. It is lost if the store is away."""
         try:
             self.send(body)
         except PeerUnavailable:

@@ -1,5 +1,5 @@
-"""The language of the processes: the envelope in a frame of its own before the body, and questions, each of which says
-by its type what its answer is."""
+"""The wire format of the processes: an envelope in a frame of its own before the body, and requests that name the type
+of their answer."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from remembrancer.protocol.errors import Failure, FrameRejected, VersionMismatch
 
 PROTOCOL_VERSION: Final = 1
 UNDECODABLE: Final = (ValueError, RecursionError)
-"""The errors of msgspec for bytes that are no message: its own errors and `UnicodeDecodeError` are both ValueErrors,
-and arrays nested thousands deep end in a RecursionError."""
+"""The errors that msgspec raises for bytes that are not a message: its own errors and `UnicodeDecodeError` are
+ValueErrors, and arrays nested thousands deep cause a RecursionError."""
 
 
 encoder: Final = msgspec.msgpack.Encoder()
@@ -23,12 +23,12 @@ T = TypeVar("T")
 
 
 class Request(msgspec.Struct, Generic[T_co], frozen=True, tag=True):
-    """A question; its parameter is the type of its answer. Instead of that may come a `Failure`."""
+    """A request; its type parameter is the type of its answer. The answer may also be a `Failure`."""
 
 
 @cache
 def answer_decoder(question: type[Request[T]]) -> msgspec.msgpack.Decoder[T | Failure]:
-    """The decoder of the answers to a question of that type."""
+    """The decoder of the answers to requests of that type."""
     bases = [base for kind in question.__mro__ for base in kind.__dict__.get("__orig_bases__", ())]
     answers = [get_args(base)[0] for base in bases if issubclass(get_origin(base) or object, Request)]
     decoder: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(answers[0] | Failure)
@@ -36,12 +36,12 @@ def answer_decoder(question: type[Request[T]]) -> msgspec.msgpack.Decoder[T | Fa
 
 
 class Envelope(msgspec.Struct, frozen=True, array_like=True):
-    """Who says something, by when it matters, and what it answers.
+    """The sender of a message, its deadline, and the request that it answers.
 
     `version` stands first so that any later version can still be refused by name. `deadline` is wall-clock seconds
-    since the epoch (processes of one runtime share a clock); None means that the message never expires.
-    `incarnation` is the ULID of one start of the sender's process. `trace` names the client's call that this is part
-    of, if any: the receiver notes under it where the time goes.
+    since the epoch (processes of one runtime share a clock); None means that the message never expires. `incarnation`
+    is the ULID of one start of the sender's process. `trace` is the id of the client's call that the message belongs
+    to, if any: the receiver notes its timing under it.
     """
 
     version: int
@@ -53,7 +53,7 @@ class Envelope(msgspec.Struct, frozen=True, array_like=True):
     trace: str = ""
 
     def expired(self, now: float | None = None) -> bool:
-        """True if the deadline has passed: the work must not be begun."""
+        """True if the deadline has passed: then the work must not be started."""
         return self.deadline is not None and (time.time() if now is None else now) > self.deadline
 
     def remaining_s(self, now: float | None = None) -> float | None:
@@ -69,7 +69,7 @@ _int_decoder = msgspec.msgpack.Decoder(int)
 
 
 def decode_envelope(frame: bytes) -> Envelope:
-    """The envelope in a frame.
+    """Decode an envelope.
 
     Raises:
         VersionMismatch: the first element is another version than ours.

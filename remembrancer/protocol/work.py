@@ -1,8 +1,8 @@
 """The work between the store and its workers: credit, jobs, leases, vectors.
 
-A worker announces itself, then gives credit: how many passages it will take. The store hands out jobs while there is
-credit; an answer gives its credit back. Queries need no credit and go first. Vectors travel as little-endian float32
-bytes, row after row.
+A worker announces itself, then gives credit: the number of passages that it will take. The store hands out jobs while
+there is credit; an answer gives its credit back. Queries need no credit and go first. Vectors travel as little-endian
+float32 bytes, row after row.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from remembrancer.protocol.wire import Request
 class ModelIdentity(msgspec.Struct, frozen=True):
     """The model that made a vector. Vectors of two identities are never compared.
 
-    `revision` is the start of the weights' SHA-256, `window_tokens` how many subword tokens the model reads at once.
+    `revision` is the start of the weights' SHA-256, `window_tokens` the number of subword tokens in the model's window.
     """
 
     engine: str
@@ -36,34 +36,34 @@ class ModelIdentity(msgspec.Struct, frozen=True):
 
     @property
     def is_default(self) -> bool:
-        """True if it is the default model, in whatever precision."""
+        """True for the default model in any precision."""
         return DEFAULT_MODEL in self.key
 
 
 DEFAULT_MODEL: Final = "all-minilm-l6-v2."
-"""As the default model's key names it, in whatever precision."""
+"""The name of the default model in its key, for any precision."""
 
 
 class CosineScale(msgspec.Struct, frozen=True):
-    """The scale of a model's cosines: the mean ones of questions with texts that answer them, and with other texts."""
+    """The scale of a model's cosines: their means for questions with texts that answer them, and with other texts."""
 
     answering: float
     unrelated: float
 
 
 CALIBRATED: Final = CosineScale(0.483, 0.043)
-"""That of the default model, by whose cosines all thresholds of a search were chosen."""
+"""The scale of the default model, for which all search thresholds were chosen."""
 
 
 class ModelChoice(msgspec.Struct, frozen=True):
-    """A model as it is asked for: its engine, and its name (or the path of a directory) there."""
+    """A requested model: its engine, and its name there (or the path of a directory)."""
 
     engine: str
     model: str
 
 
 class WorkerReady(msgspec.Struct, frozen=True, tag=True):
-    """Worker to store: the model of that choice is loaded; I take up to `credit` texts at a time."""
+    """Worker to store: this model is loaded; the worker takes up to `credit` texts at a time."""
 
     identity: ModelIdentity
     credit: int
@@ -72,25 +72,25 @@ class WorkerReady(msgspec.Struct, frozen=True, tag=True):
 
 
 class WorkerFailed(msgspec.Struct, frozen=True, tag=True):
-    """Worker to store: the model cannot be used now, and why. The worker tries again by itself."""
+    """Worker to store: the model cannot be used now, with the reason. The worker retries by itself."""
 
     message: str
     choice: ModelChoice
 
 
 class WorkerLeaving(msgspec.Struct, frozen=True, tag=True):
-    """Worker to store: give me no more; what I hold and have not answered may go to another."""
+    """Worker to store: send no more jobs. Unanswered jobs may go to another worker."""
 
 
 class PassageJob(msgspec.Struct, frozen=True):
-    """Split this text into passages that fit the window, and embed each."""
+    """Split this text into passages that fit the window, and embed each of them."""
 
     job_id: int
     text: str
 
 
 class EmbedPassages(msgspec.Struct, frozen=True, tag=True):
-    """Store to worker: jobs, each of which spends one credit."""
+    """Store to worker: jobs, each of which uses one credit."""
 
     jobs: tuple[PassageJob, ...]
 
@@ -118,14 +118,14 @@ class JobFailed(msgspec.Struct, frozen=True, tag=True):
 
 
 class EmbedQuery(msgspec.Struct, frozen=True, tag=True):
-    """Store to worker: the vector of a question, before any passage. Answered by `QueryEmbedded`."""
+    """Store to worker: embed a query, before any passage. Answered by `QueryEmbedded`."""
 
     query_id: int
     text: str
 
 
 class QueryEmbedded(msgspec.Struct, frozen=True, tag=True):
-    """Worker to store: one unit vector of `dimensions` float32 values, or none with the reason in `error`."""
+    """Worker to store: one unit vector of `dimensions` float32 values, or the reason in `error`."""
 
     query_id: int
     vector: bytes
@@ -133,24 +133,24 @@ class QueryEmbedded(msgspec.Struct, frozen=True, tag=True):
 
 
 class WorkerPing(msgspec.Struct, frozen=True, tag=True):
-    """Store to a worker on another host, which no launcher here watches: are you there? Answered by `WorkerPong`."""
+    """Store to a worker on another host, which no launcher here watches: a health check. Answered by `WorkerPong`."""
 
 
 class WorkerPong(msgspec.Struct, frozen=True, tag=True):
-    """Worker on another host to store: I am."""
+    """Worker on another host to store: the answer to `WorkerPing`."""
 
 
 class UseModel(msgspec.Struct, frozen=True, tag=True):
-    """Store to a worker on another host: your model is not needed; load this one."""
+    """Store to a worker on another host: its model is not needed; load this one."""
 
     choice: ModelChoice
 
 
 class ModelProgress(msgspec.Struct, frozen=True):
-    """One model and what it is for: it answers questions (`active`), will do so when all has been embedded by it
-    (`next`), or does while those cannot (`fallback`).
+    """A model and its use: it answers queries (`active`), will do so when everything is embedded with it (`next`), or
+    does while the others cannot (`fallback`).
 
-    `pending` of `total` texts wait for vectors; total is 0 where nobody counted. `answers`: it does at the moment.
+    `pending` of `total` texts wait for vectors; total is 0 if nobody counted. `answers`: it answers queries now.
     """
 
     choice: ModelChoice
@@ -164,23 +164,23 @@ class ModelProgress(msgspec.Struct, frozen=True):
 
 
 class ChooseModel(Request[tuple[ModelProgress, ...]], frozen=True):
-    """Command to store: embed everything by this model, and answer by it from then on. None: stay with the one that
-    answers now."""
+    """Command to store: embed everything with this model, and use it for queries from then on. None: stay with the
+    current one."""
 
     choice: ModelChoice | None
 
 
 class AskModels(Request[tuple[ModelProgress, ...]], frozen=True):
-    """Command to store: which models are there, and how far are they? The one that answers (or is to) comes first."""
+    """Command to store: list the models and their progress. The active one (or the future one) comes first."""
 
 
 class WhoAreYou(msgspec.Struct, frozen=True, tag=True):
-    """Store to worker: I do not know you (I have just started). Announce yourself again."""
+    """Store to worker: the store has just started and does not know this worker. Announce yourself again."""
 
 
 WorkerMessage = WorkerReady | WorkerFailed | WorkerLeaving | PassagesEmbedded | JobFailed | QueryEmbedded
 RemoteWorkerMessage = WorkerMessage | WorkerPong
-"""All that a host may say that is not this one."""
+"""The messages that a worker on another host may send."""
 ToWorker = EmbedPassages | EmbedQuery | WhoAreYou | WorkerPing | UseModel | Failure
 to_worker: Final = msgspec.msgpack.Decoder(ToWorker)
 from_remote_worker: Final = msgspec.msgpack.Decoder(RemoteWorkerMessage)

@@ -27,13 +27,13 @@ class ProjectRef(msgspec.Struct, frozen=True):
     id: str
     path: str
     sees_user: bool = True
-    """True if who asks in it sees and changes the user's memories, which belong to all projects."""
+    """True if the requester sees and changes the user's memories, which belong to all projects."""
     code_within: tuple[str, ...] | None = None
-    """The real directories outside of which who asks in it reads no code; None: he reads whatever the user may."""
+    """The real directories to which reading code is restricted; None: everything that the user may read."""
 
 
 class SourceRef(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The source of a memory. `label` is what a client calls the conversation."""
+    """The source of a memory. `label` is the client's name for the conversation."""
 
     tool: str | None = None
     file: str | None = None
@@ -42,7 +42,7 @@ class SourceRef(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class EntityRef(msgspec.Struct, frozen=True, omit_defaults=True):
-    """An entity that a memory is about, and how.
+    """An entity that a memory is about, and its relationship.
 
     With a `subject` (the name of another entity of the memory) the relationship is one between these two entities:
     `subject` --`relationship`--> `name`. Without one it is the memory's own.
@@ -55,7 +55,7 @@ class EntityRef(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 MENTIONED_WITH: Final = "mentioned_with"
-"""The edge between two entities of a memory that does not say how they are related."""
+"""The edge between two entities of a memory that does not state their relationship."""
 
 
 DESCRIBED_AS: Final = "described_as"
@@ -63,7 +63,7 @@ DESCRIBED_AS: Final = "described_as"
 
 
 class ShownFields(msgspec.Struct, frozen=True, kw_only=True):
-    """The fields of a memory that lists of memories show. With `MemoryFields`, the one definition of a memory's fields.
+    """The fields of a memory that lists show. With `MemoryFields`, the one definition of a memory's fields.
 
     Times are seconds since the epoch. A `kind` of None follows from the type.
     """
@@ -85,18 +85,19 @@ class ShownFields(msgspec.Struct, frozen=True, kw_only=True):
     due: float | None = None
     """The time by which an open end has to be done."""
     done: bool = False
-    """True of an open end that is done."""
+    """True for an open end that is done."""
 
     @property
     def is_open(self) -> bool:
-        """True of an open end that is not done."""
+        """True for an open end that is not done."""
         return self.kind == OPEN_END and not self.done
 
 
 class MemoryFields(ShownFields, frozen=True, kw_only=True):
     """The fields of a memory: messages, snapshots, exports and the records' columns are derived from them.
 
-    `session_id` is the session that it belongs to. What is `pinned` is not summed up, archived or promoted by itself.
+    `session_id` is the session that it belongs to. A `pinned` memory is not summed up, archived or promoted
+    automatically.
     """
 
     session_id: str
@@ -110,12 +111,12 @@ class MemoryFields(ShownFields, frozen=True, kw_only=True):
 
 
 class RecordedFields(MemoryFields, frozen=True, kw_only=True):
-    """The fields of a memory once it is in the records, where it can also be changed and forgotten."""
+    """The fields of a recorded memory, which can also be changed and forgotten."""
 
     status: Status = "active"
     forgotten_reason: str | None = None
     invalid_reason: str | None = None
-    """Why it is no longer true, if somebody said so: `valid_until` is when that was."""
+    """The reason why it is no longer true, if one was given: `valid_until` is the time."""
 
     def recorded(self) -> dict[str, Any]:
         """The fields that every form of a recorded memory has, by name."""
@@ -125,7 +126,7 @@ class RecordedFields(MemoryFields, frozen=True, kw_only=True):
 class HistoryEntry(msgspec.Struct, frozen=True, omit_defaults=True):
     """A memory as it was after one of its changes. `change` names it: stored, updated, tagged, forgotten and so on.
 
-    `details` says what else is known of the change: its reason, the fields that differ, the scopes of a promotion.
+    `details` has further facts about the change: its reason, the changed fields, the scopes of a promotion.
     """
 
     version: int
@@ -138,13 +139,13 @@ class HistoryEntry(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class MemoryVersion(RecordedFields, frozen=True, kw_only=True, omit_defaults=True):
-    """The part of a memory that its versions differ in."""
+    """The part of a memory that differs between versions."""
 
     forgotten: bool = False
 
 
 class MemoryLink(msgspec.Struct, frozen=True):
-    """A link from a memory to another: `similar_to` with the cosine as its strength, and others."""
+    """A link from a memory to another: `similar_to` with the cosine as its strength, or another type."""
 
     target: str
     relation: str
@@ -153,7 +154,7 @@ class MemoryLink(msgspec.Struct, frozen=True):
 
 
 class PortableMemory(RecordedFields, frozen=True, kw_only=True, omit_defaults=True):
-    """A memory whole, as it is shown, exported, and moved between files."""
+    """A complete memory, as it is shown, exported, and moved between files."""
 
     id: str
     created_at: float
@@ -167,13 +168,13 @@ class PortableMemory(RecordedFields, frozen=True, kw_only=True, omit_defaults=Tr
     promotion_chain: tuple[ChainLink, ...] = ()
     source_project: str | None = None
     accessed_in: tuple[str, ...] = ()
-    """The sessions that have used it, so far as they are counted."""
+    """The sessions that are known to have used it."""
 
 
 class StoreMemory(MemoryFields, frozen=True, kw_only=True, tag=True, tag_field="change"):
-    """Create a memory. `supersedes` is the id of one in the same file that it replaces.
+    """Create a memory. `supersedes` is the id of the memory in the same file that it replaces.
 
-    `related` are ids of those that it is related to: any that is not there is passed over.
+    `related` are ids of related memories: missing ones are skipped.
     """
 
     memory_id: str
@@ -182,7 +183,7 @@ class StoreMemory(MemoryFields, frozen=True, kw_only=True, tag=True, tag_field="
 
 
 class LinkRef(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A link to another memory of the same file, as it is asked for. `strength` is in (0, 1]."""
+    """A requested link to another memory of the same file. `strength` is in (0, 1]."""
 
     relation: Relation
     target: str
@@ -190,7 +191,7 @@ class LinkRef(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class TextEdit(msgspec.Struct, frozen=True):
-    """A passage of a text, and what is to stand in its place. `old` must be in the text exactly once."""
+    """A passage of a text and its replacement. `old` must occur in the text exactly once."""
 
     old: str
     new: str
@@ -200,12 +201,12 @@ Clearable = Literal["valid_from", "valid_until", "due"]
 
 
 class UpdateMemory(msgspec.Struct, frozen=True, tag=True, tag_field="change", omit_defaults=True):
-    """Change a memory. What is None or empty stays as it is.
+    """Change a memory. Fields that are None or empty stay as they are.
 
-    `metadata` and `structured` are merged key by key into what is there; a value of None takes its key away.
-    `remove_entities` are names. What is `cleared` is unknown again: without a beginning, an end or a due date. A link
-    `supersedes` also ends the time in which its target is valid. `tags` and `related` take the place of all that it
-    has; of `related`, which are ids of memories, any that is not there is passed over.
+    `metadata` and `structured` are merged key by key into the present values; a value of None removes its key.
+    `remove_entities` are names. `cleared` fields are reset: no beginning, no end or no due date. A link `supersedes`
+    also ends the validity of its target. `tags` and `related` replace the present ones; `related` has ids of memories,
+    and missing ones are skipped.
     """
 
     memory_id: str
@@ -233,7 +234,7 @@ class UpdateMemory(msgspec.Struct, frozen=True, tag=True, tag_field="change", om
 
 
 class TagMemory(msgspec.Struct, frozen=True, tag=True, tag_field="change", omit_defaults=True):
-    """Give a memory tags, and take tags away."""
+    """Add tags to a memory, and remove tags."""
 
     memory_id: str
     add: tuple[str, ...] = ()
@@ -250,8 +251,8 @@ class ForgetMemory(msgspec.Struct, frozen=True, tag=True, tag_field="change", om
 class PromoteMemory(msgspec.Struct, frozen=True, tag=True, tag_field="change", omit_defaults=True):
     """Move a memory to a broader scope. It keeps its id.
 
-    `why` and its `score` go into the promotion log: `explicit` is what somebody asked for. A move from a project to the
-    user is no part of a run, even when the end of a session (`run_id`) brought it about: undoing that run names it.
+    `why` and its `score` go into the promotion log: `explicit` means on request. A move from a project to the user is
+    not part of a run, even when the end of a session (`run_id`) caused it: undoing that run reports it.
     """
 
     memory_id: str
@@ -263,8 +264,8 @@ class PromoteMemory(msgspec.Struct, frozen=True, tag=True, tag_field="change", o
 
 
 class RestoreMemory(msgspec.Struct, frozen=True, tag=True, tag_field="change", omit_defaults=True):
-    """Undo a forgetting, an invalidation or a refusal that it goes to the user; or return to what a memory was in an
-    earlier version (as a new version)."""
+    """Undo a forgetting, an invalidation or a refused promotion to the user; or return to an earlier version (as a new
+    version)."""
 
     memory_id: str
     version: int | None = None
@@ -272,8 +273,8 @@ class RestoreMemory(msgspec.Struct, frozen=True, tag=True, tag_field="change", o
 
 
 class InvalidateMemory(msgspec.Struct, frozen=True, tag=True, tag_field="change", omit_defaults=True):
-    """Say that a memory is no longer true, since `at` (seconds since the epoch; None: since it is said). `replaced_by`
-    is the id of one of the same file that is true now."""
+    """Mark a memory as no longer true since `at` (seconds since the epoch; None: now). `replaced_by` is the id of the
+    memory in the same file that is true now."""
 
     memory_id: str
     reason: str | None = None
@@ -282,17 +283,17 @@ class InvalidateMemory(msgspec.Struct, frozen=True, tag=True, tag_field="change"
 
 
 class EraseMemory(msgspec.Struct, frozen=True, tag=True, tag_field="change", omit_defaults=True):
-    """Delete a memory for good. `was_queued` says that writes about one that the store may not have yet were queued."""
+    """Delete a memory for good. `was_queued`: writes were queued about a memory that the store may not have yet."""
 
     memory_id: str
     was_queued: bool = False
 
 
 class ImportMemory(msgspec.Struct, frozen=True, tag=True, tag_field="change", omit_defaults=True):
-    """Take in a whole memory with its id and history: from an export, or from a narrower scope's file.
+    """Import a complete memory with its id and history: from an export, or from a narrower scope's file.
 
-    `joins_same`: a memory that has its very text, and says the same, takes in what was said of it and is found by its
-    id as well.
+    `joins_same`: an existing memory with the same text and meaning absorbs the imported one, and is found
+    by the imported id as well.
     """
 
     memory: PortableMemory
@@ -315,10 +316,10 @@ SessionChange = StartSession | EndSession | RecordEvents
 
 
 class WriteNote(msgspec.Struct, frozen=True, tag=True, tag_field="change", omit_defaults=True):
-    """Write into a note: a file below `root`, the working tree of the session. See `memory/notes.py`.
+    """Write into a note: a file below `root`, the session's working tree. See `memory/notes.py`.
 
-    `ignore` are directories that git is to ignore from the first note on, `places` the files and directories that the
-    workspace's notes are in: the note is really in one of them.
+    `ignore` are directories that git is to ignore from the first note on, `places` the files and directories of the
+    workspace's notes: the note's real path must be in one of them.
     """
 
     root: str
@@ -329,20 +330,20 @@ class WriteNote(msgspec.Struct, frozen=True, tag=True, tag_field="change", omit_
     ignore: tuple[str, ...] = ()
     places: tuple[str, ...] = ()
     expected: str = ""
-    """The SHA-256 (hexadecimal) of the text that is to be changed; of another one the change is refused."""
+    """The SHA-256 (hexadecimal) of the text to be changed; a note with another text is refused."""
 
 
 Change = MemoryChange | SessionChange | ApplyRun | UndoRun | WriteNote
-"""Everything that can be done to the records on somebody's behalf."""
+"""Every change of the records that a client can request."""
 
 
 def needs_room(change: Change) -> bool:
-    """True if a full file refuses that: to forget and to erase adds a small row, and is never refused."""
+    """True if a full file refuses the change: forgetting and erasing add only a small row, and are never refused."""
     return not isinstance(change, ForgetMemory | EraseMemory)
 
 
 def memory_id_of(change: Change) -> str | None:
-    """The id of the memory that a change makes or changes; None for a change that is about no single one."""
+    """The id of the memory that a change makes or changes; None for a change that is not about one memory."""
     match change:
         case ImportMemory(memory=memory):
             return memory.id
@@ -353,7 +354,7 @@ def memory_id_of(change: Change) -> str | None:
 
 
 class Operation(msgspec.Struct, frozen=True):
-    """One change with its identity. `requested_at` is when the client asked (seconds since the epoch)."""
+    """One change with its identity. `requested_at` is the time of the client's request (seconds since the epoch)."""
 
     operation_id: str
     project: ProjectRef
@@ -363,9 +364,9 @@ class Operation(msgspec.Struct, frozen=True):
 
 
 class ImportSessions(Request[int], frozen=True):
-    """Command to store: these sessions were active (None: with the user's memories).
+    """Command to store: import the times at which sessions were active (None: with the user's memories).
 
-    The answer is their number. To send it again changes nothing: it is no operation and has no id.
+    The answer is their number. Repeating it changes nothing: it is not an operation and has no id.
     """
 
     project: ProjectRef | None
@@ -373,10 +374,10 @@ class ImportSessions(Request[int], frozen=True):
 
 
 class StoredResult(msgspec.Struct, frozen=True, omit_defaults=True, tag=True, tag_field="result"):
-    """The outcome of a `StoreMemory`: the memory's id, which is another than was asked for if its text was known.
+    """The outcome of a `StoreMemory`: the memory's id, which is an existing one if the text was already known.
 
-    `duplicates` are ids of other memories with the very same content, oldest first; `missing` those of what it was to
-    be related to and that is not there.
+    `duplicates` are ids of other memories with identical content, oldest first; `missing` the requested related ids
+    that do not exist.
     """
 
     memory_id: str
@@ -387,13 +388,13 @@ class StoredResult(msgspec.Struct, frozen=True, omit_defaults=True, tag=True, ta
     already_known: bool = False
     missing: tuple[str, ...] = ()
     updated_fields: tuple[str, ...] = ()
-    """The fields of a memory whose text was known that are other than before."""
+    """The fields that changed of an existing memory with this text."""
 
 
 class UpdatedResult(msgspec.Struct, frozen=True, omit_defaults=True, tag=True, tag_field="result"):
-    """The outcome of an `UpdateMemory`: which fields differ from before (none: no new version was made).
+    """The outcome of an `UpdateMemory`: the changed fields (none: no new version was made).
 
-    `missing` are ids of what it was to be related to and that is not there.
+    `missing` are the requested related ids that do not exist.
     """
 
     memory_id: str
@@ -414,7 +415,7 @@ class TaggedResult(msgspec.Struct, frozen=True, omit_defaults=True, tag=True, ta
 
 
 class ForgottenResult(msgspec.Struct, frozen=True, omit_defaults=True, tag=True, tag_field="result"):
-    """The outcome of a `ForgetMemory`. `already` says that it was forgotten before; its first reason stands then."""
+    """The outcome of a `ForgetMemory`. `already`: it was forgotten before, and keeps its first reason."""
 
     memory_id: str
     reason: str | None = None
@@ -422,7 +423,8 @@ class ForgottenResult(msgspec.Struct, frozen=True, omit_defaults=True, tag=True,
 
 
 class PromotedResult(msgspec.Struct, frozen=True, omit_defaults=True, tag=True, tag_field="result"):
-    """The outcome of a `PromoteMemory`. `merged_into` says the same in the new scope, and stands for the memory."""
+    """The outcome of a `PromoteMemory`. `merged_into` is a memory with the same statement in the new scope, which
+    replaces it."""
 
     memory_id: str
     previous_scope: Scope
@@ -433,7 +435,7 @@ class PromotedResult(msgspec.Struct, frozen=True, omit_defaults=True, tag=True, 
 
 
 class RestoredResult(msgspec.Struct, frozen=True, omit_defaults=True, tag=True, tag_field="result"):
-    """The outcome of a `RestoreMemory`: the version that it made, and the fields that differ from before."""
+    """The outcome of a `RestoreMemory`: the new version, and the changed fields."""
 
     memory_id: str
     version: int
@@ -442,7 +444,8 @@ class RestoredResult(msgspec.Struct, frozen=True, omit_defaults=True, tag=True, 
 
 
 class InvalidatedResult(msgspec.Struct, frozen=True, omit_defaults=True, tag=True, tag_field="result"):
-    """The outcome of an `InvalidateMemory`: until when it was valid, and why no longer. `already`: it was so before."""
+    """The outcome of an `InvalidateMemory`: the end of its validity, and the reason. `already`: it was invalid
+    before."""
 
     memory_id: str
     valid_until: float
@@ -452,8 +455,8 @@ class InvalidatedResult(msgspec.Struct, frozen=True, omit_defaults=True, tag=Tru
 
 
 class ErasedResult(msgspec.Struct, frozen=True, omit_defaults=True, tag=True, tag_field="result"):
-    """The outcome of an `EraseMemory`. `said_by` are memories that were derived from it, and may say what it said;
-    `also_erased` are those that were made of it by themselves, and said it."""
+    """The outcome of an `EraseMemory`. `said_by` are memories that were derived from it and may repeat its content;
+    `also_erased` are those that were derived automatically and repeated it."""
 
     memory_id: str
     already: bool = False
@@ -462,19 +465,20 @@ class ErasedResult(msgspec.Struct, frozen=True, omit_defaults=True, tag=True, ta
 
     @property
     def gone(self) -> tuple[str, ...]:
-        """The ids of all that were erased."""
+        """The ids of all erased memories."""
         return (self.memory_id, *self.also_erased)
 
 
 class ImportedResult(msgspec.Struct, frozen=True, omit_defaults=True, tag=True, tag_field="result"):
-    """The outcome of an `ImportMemory`. `present`: this id is there already and was left as it is."""
+    """The outcome of an `ImportMemory`. `present`: this id already exists and was left as it is."""
 
     memory_id: str
     outcome: Literal["imported", "present"]
 
 
 class NoteWritten(msgspec.Struct, frozen=True, omit_defaults=True, tag=True, tag_field="result"):
-    """The outcome of a `WriteNote`: the lines put in, the text taken away, and what git ignores from now on."""
+    """The outcome of a `WriteNote`: the added lines, the removed text, and the directories that git ignores from now
+    on."""
 
     path: str
     lines: int
@@ -508,10 +512,10 @@ class NearMemory(msgspec.Struct, frozen=True):
 
 
 class Applied(msgspec.Struct, frozen=True, tag=True):
-    """Store to gateway: committed, durably. `replayed` says that an earlier request had done it.
+    """Store to gateway: committed, durably. `replayed`: an earlier request had already done it.
 
-    `embedding_error` says of a text that is to be embedded why that cannot be done at the moment of this answer. `near`
-    are memories that those which the session stored before this one probably replace, and of which it was not told yet.
+    `embedding_error` says why a text cannot be embedded at the moment. `near` are memories that earlier ones of this
+    session probably replace, and that the session has not been told about yet.
     """
 
     operation_id: str
@@ -524,7 +528,7 @@ class Applied(msgspec.Struct, frozen=True, tag=True):
 class Submit(Request[Applied], frozen=True):
     """Gateway to store: apply this operation.
 
-    With an `EraseMemory`, no turn of the project's sessions keeps one of the `quotes`.
+    With an `EraseMemory`, turns and tool calls of the project's sessions that have one of the `quotes` are deleted.
     """
 
     operation: Operation
@@ -532,7 +536,7 @@ class Submit(Request[Applied], frozen=True):
 
 
 class Rejected(msgspec.Struct, frozen=True):
-    """An operation of a batch that can never be applied, and why."""
+    """An operation of a batch that can never be applied, with the reason."""
 
     operation_id: str
     code: str
@@ -542,7 +546,7 @@ class Rejected(msgspec.Struct, frozen=True):
 class BatchApplied(msgspec.Struct, frozen=True, tag=True):
     """Store to gateway: these were committed (now or before); the rejected ones never will be.
 
-    Operations of the batch that are named in neither list were not attempted: send them again.
+    Operations of the batch that are in neither list were not attempted: send them again.
     """
 
     applied: tuple[str, ...]
