@@ -1,6 +1,6 @@
-"""The gateway's package. Of the MCP SDK it loads the low-level server: the SDK's packages load their client and their
-high-level server as well, which cost a third of a second and 12 MB, so their own code runs when something of it is
-asked for, and not for the sake of a module below them."""
+"""The gateway's package. It needs only the low-level server of the MCP SDK, whose packages would also load their client
+and high-level server (a third of a second and 12 MB). So their `__init__` modules run only when an attribute of theirs
+is used, not when a submodule is imported."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 
 class _Unloaded(ModuleType):
-    """A package whose code runs at the first question for what only that can answer."""
+    """A package whose code runs at the first access to one of its attributes."""
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):

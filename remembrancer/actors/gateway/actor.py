@@ -1,4 +1,4 @@
-"""The gateway: every MCP conversation, the write queue and the last answers in one process."""
+"""The gateway: every MCP conversation, the write queue and the cache of last answers, in one process."""
 
 from __future__ import annotations
 
@@ -41,12 +41,14 @@ if TYPE_CHECKING:
 
 BROWSER_TOOLSETS: Final = "memory,admin,files,code"
 BROWSER_PORTS: Final = (8080, 0)
-"""As with `up --http`: an address that a person may keep. If that is taken, any other."""
+"""The ports for the memory browser, first the one of `up --http`, so that a bookmark stays valid. If they are taken,
+any other."""
 logger = logging.getLogger(__name__)
 
 
 class GatewayActor(Actor):
-    """Ready as soon as its socket listens and its queue is open; it never waits for the store."""
+    """The gateway's actor. It is ready as soon as its socket listens and its queue is open; it never waits for the
+    store."""
 
     def __init__(self, spec: LaunchSpec) -> None:
         super().__init__(spec)
@@ -108,7 +110,7 @@ class GatewayActor(Actor):
                 if settings.http_port:
                     self._open_http(settings)
                 access.open_browser = self._browser_url
-                gc.freeze()  # the modules are for good: a collection need not walk through them in the middle of a call
+                gc.freeze()  # the modules stay loaded: collections during calls need not scan them
                 task_status.started()
                 await anyio.sleep_forever()
         finally:
@@ -118,7 +120,7 @@ class GatewayActor(Actor):
             self._lock.release()
 
     def _open_http(self, settings: Settings) -> None:
-        from remembrancer.actors.gateway.http_server import HttpServer  # uvicorn, which few need
+        from remembrancer.actors.gateway.http_server import HttpServer  # loads uvicorn, which is rarely needed
 
         try:
             self._http = HttpServer(
@@ -128,14 +130,14 @@ class GatewayActor(Actor):
                 no_token=self.spec.no_token,
                 open_browser=self._make_browser,
             )
-        except OSError as error:  # sessions over stdio need none of it
+        except OSError as error:  # sessions over stdio do not need it
             self._http_error = f"HTTP is off: {error}"
             logger.error("HTTP is off", extra={"reason": str(error)})
         else:
             self._tasks.start_soon(self._http.serve)
 
     def _make_browser(self) -> ASGIApp:
-        from remembrancer.browser.app import Browser  # templates, which nobody needs who does not look
+        from remembrancer.browser.app import Browser  # loads templates, which are needed only to browse
 
         named, _ = choose_tools(self._service.tools, BROWSER_TOOLSETS)
         return Browser(
@@ -148,10 +150,10 @@ class GatewayActor(Actor):
         )
 
     async def _browser_url(self) -> str:
-        """The address of the memory browser. HTTP is opened for it, to this machine alone, where it is off.
+        """The address of the memory browser. Starts HTTP for this machine alone if it is off.
 
         Raises:
-            MemoryUnavailable: HTTP cannot be served, and why.
+            MemoryUnavailable: HTTP cannot be served, with the reason.
         """
         async with self._opening:
             for port in BROWSER_PORTS:
@@ -166,7 +168,7 @@ class GatewayActor(Actor):
 
     async def _http_listens(self) -> bool:
         while self._http is not None and self._http.url is None and self._http.error is None:  # noqa: ASYNC110
-            await anyio.sleep(0.01)  # it listens in the next moment
+            await anyio.sleep(0.01)  # it starts listening in a moment
         return self._http is not None and self._http.url is not None
 
     def _tell_presence(self, presence: NotePresence) -> None:
@@ -174,11 +176,11 @@ class GatewayActor(Actor):
             self._store.tell(presence)
 
     def _queue_notices(self) -> list[Notice]:
-        """The notices that every session gets with its first answer."""
+        """Notices for the first answer to every session."""
         return [Notice("queue_damaged", each) for each in (self._queue.problem, self._queue.damage) if each is not None]
 
     def _hear_store(self, message: OthersWrote) -> None:
-        if hasattr(self, "access"):  # else there is no answer kept yet
+        if hasattr(self, "access"):  # otherwise no answer is cached yet
             self.access.others_wrote(message.operations)
 
     def _hear_connection(self, _: bool) -> None:
@@ -210,9 +212,9 @@ class GatewayActor(Actor):
         return await self._queue.take_back(change.operation_ids, deletes=change.deletes)
 
     async def drain(self, reason: str) -> None:
-        """Answer what is under way, and tell the bridges that this end is in good order: if it is.
+        """Finish the requests in progress, and tell the bridges of an orderly stop, if it is one.
 
-        Without a word, they take it for a crash and start a runtime again.
+        Without this message they assume a crash and start a new runtime.
         """
         try:
             if self._http is not None:

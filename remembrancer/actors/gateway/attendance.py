@@ -1,9 +1,8 @@
-"""The beginnings and ends of sessions for the records, decided from the bridges that are connected.
+"""Records the beginnings and ends of sessions, derived from the connected bridges.
 
-A session begins with its first bridge, once its project is known, and ends when its last one says that its client has
-gone. A bridge that is lost (killed, crashed) ends nothing: it, or another of the same session, may come again. What
-does not come again is missed by the store, which hears at each connection and every few seconds which sessions are
-connected.
+A session begins with its first bridge, once its project is known, and ends when its last bridge reports that the client
+has gone. A lost bridge (killed, crashed) ends nothing: it, or another of the same session, may reconnect. The store
+detects sessions that stay away, because it gets the list of connected sessions every few seconds and at each change.
 """
 
 from __future__ import annotations
@@ -28,17 +27,16 @@ from remembrancer.toolsets.service import Caller
 from remembrancer.toolsets.tools import Tool
 
 PRESENCE_S: Final = 5.0
-"""The time between two reports to the store of which sessions are connected; a session's grace time is several times as
+"""The time between two reports of the connected sessions to the store; a session's grace period is several times as
 long."""
 FIRST_WAIT_S: Final = 10.0
-"""The time that the first session of a new gateway waits for a store that is still starting, before its start is
-queued."""
+"""The time that the first session of a new gateway waits for a starting store before its start is queued."""
 
 logger = logging.getLogger(__name__)
 
 
 class ClientConversation(Protocol):
-    """Whose the requests are, whatever brings them."""
+    """A client's conversation, whatever the transport."""
 
     key: str
     tools: dict[str, Tool[Any]]
@@ -51,19 +49,18 @@ class ClientConversation(Protocol):
         """True if the client has gone for good."""
 
     async def caller(self) -> Caller:
-        """Who calls."""
+        """The caller of its requests."""
         ...
 
     def take_notices(self) -> list[Notice]:
-        """The notices that the session has not been told yet; each is taken once."""
+        """Take the notices that the session has not received yet."""
         ...
 
 
 class SessionRegistry:
-    """Tells the store of starts, ends and presence, in their order.
+    """Tells the store about starts, ends and presence of sessions, in order.
 
-    `on_known` is called when a session's project is known, and again whenever it is another; `on_left`, when a
-    connection is gone.
+    `on_known` is called when a session's project is known or changes; `on_left` when a connection has ended.
     """
 
     def __init__(self, access: StoreAccess, store: StoreClient) -> None:
@@ -72,24 +69,24 @@ class SessionRegistry:
         self._access = access
         self._store = store
         self._callers: dict[str, Caller] = {}
-        """By the key of the connection."""
+        """Callers by the key of their connection."""
         self._waiting: deque[Operation] = deque()
         self._idle = True
         self._changed = anyio.Event()
         self._connection = anyio.Event()
         self._patience = anyio.CancelScope()
-        """For the first answer of the store; none is left once the runtime stops."""
+        """The wait for the store's first answer; cancelled when the runtime stops."""
         self._stopping = False
 
     def left(self, session: ClientConversation) -> None:
-        """A connection is gone."""
+        """Note that a connection has ended."""
         for callback in self.on_left:
             callback(session)
         if session.key in self._callers:
             self._replace(session, None)
 
     async def run(self) -> None:
-        """Tell what there is to tell. Ends when it is cancelled."""
+        """Report changes to the store, until cancelled."""
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._note_presence)
             while True:
@@ -101,21 +98,22 @@ class SessionRegistry:
                 await self._submit(self._waiting.popleft())
 
     async def drain(self) -> None:
-        """Return when every end so far has been told. A session whose start has not been begins with the next runtime,
-        if its client still wants something."""
+        """Return when every end so far has been reported. A session whose start is not reported yet begins with the
+        next runtime, at its client's next request."""
         self._stopping = True
         self._patience.cancel()
         while self._waiting or not self._idle:
             await self._changed.wait()
 
     def known(self, session: ClientConversation, caller: Caller) -> None:
-        """The project of a connection is known, or it is another one: its session begins."""
+        """Note that the project of a connection is known or has changed: its session begins."""
         for callback in self.on_known:
             callback(session, caller)
         self._replace(session, caller)
 
     def _replace(self, session: ClientConversation, caller: Caller | None) -> None:
-        """Sessions begin and end by what comes to the set of those that are present, and what leaves it."""
+        """Replace a connection's caller. Sessions begin when they join the set of present sessions, and end when they
+        leave it."""
         before, old = self._present(), self._callers.pop(session.key, None)
         if caller is not None:
             self._callers[session.key] = caller
@@ -133,8 +131,8 @@ class SessionRegistry:
         return {_session_of(caller) for caller in self._callers.values()}
 
     def _operation(self, session: ClientConversation, caller: Caller, change: StartSession | EndSession) -> Operation:
-        """A connection's key is its own, whatever gateway it is to: a bridge that comes again begins its session again,
-        which changes nothing for one that has not ended."""
+        """The operation for a start or an end. Its id contains the connection's key, which differs at each connection:
+        a reconnecting bridge starts its session again, which changes nothing unless it has ended."""
         which = "start" if isinstance(change, StartSession) else "end"
         operation_id = derive_operation_id(caller.bridge, session.key, which, [caller.project.id, caller.session_id])
         return Operation(operation_id, caller.project, caller.session_id, time.time(), change)

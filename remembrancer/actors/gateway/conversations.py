@@ -1,5 +1,5 @@
-"""MCP conversations over the gateway's Unix socket. A bridge connects, says hello and gets a session: messages in,
-messages out, and whose memory they are about."""
+"""MCP conversations over the gateway's Unix socket. A bridge connects, sends its hello and gets a session, which reads
+and writes messages and knows whose memory they are about."""
 
 from __future__ import annotations
 
@@ -58,16 +58,16 @@ from remembrancer.toolsets.tools import Result, Tool, choose_tools, instructions
 
 CALL: Final = "tools/call"
 STREAM: Final = "subscriptions/listen"
-"""A request that is answered when the client wants no more: nobody waits for that."""
+"""A request that stays open until the client ends it, so a stop does not wait for it."""
 ROOTS_WAIT_S: Final = 1.0
-"""The time that a tool call waits for the client to say which directories it works on."""
+"""The time that a tool call waits for the client's list of roots."""
 MAX_IN_FLIGHT: Final = 512
-"""Requests of one session that are worked on at once; more wait on its connection."""
+"""The most requests of one session that run at once; further ones wait in its connection."""
 MAX_VALUES: Final = 300_000
-"""Values in one message, counted by what separates them: more would keep every session waiting for seconds."""
+"""The most values in one message, counted by separators: parsing more would block every session for seconds."""
 OUTBOX_MESSAGES: Final = 64
 HIGH_WATER_BYTES: Final = 1024 * 1024
-"""Unsent bytes from which on a sender waits."""
+"""Senders wait while more bytes than this are unsent."""
 HELLO_WAIT_S: Final = 5.0
 BACKLOG: Final = 256
 MAX_SESSIONS: Final = 512
@@ -79,7 +79,8 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class CallContext:
-    """Whose a request is, and when the client sent it (seconds since the epoch). `trace`: where its time goes."""
+    """The session of a request, and the time at which the client sent it (seconds since the epoch). `trace`: its
+    timing."""
 
     session: ClientConversation
     received_at: float
@@ -88,22 +89,22 @@ class CallContext:
 
 @dataclass(slots=True)
 class PendingRequest:
-    """A request of the client's that has no answer yet."""
+    """A client's request that has no answer yet."""
 
     trace: Trace
     is_stream: bool
     scope: anyio.CancelScope | None = None
-    """Of a call of a tool that is answered without the SDK."""
+    """The cancel scope of a tool call that is answered without the SDK."""
 
 
 CallTool = Callable[[CallContext, "int | str", str, dict[str, Any]], Awaitable[Result]]
-"""Answers a call: whose, its id, the tool's name, the arguments."""
+"""Answers a tool call, from its context, its id, the tool's name and the arguments."""
 
 
 @dataclass(frozen=True, slots=True)
 class McpService:
-    """All that a transport serves its clients with. `notices` are those that every session gets with its first answer;
-    without `call_tool` the SDK answers calls of tools."""
+    """Everything that a transport needs to serve clients. `notices` go with the first answer to every session; without
+    `call_tool` the SDK answers tool calls."""
 
     incarnation: str
     server: Server[Any]
@@ -114,7 +115,7 @@ class McpService:
 
 
 def request_context(ctx: ServerRequestContext[Any, Any]) -> CallContext:
-    """The context of the request that a handler answers: every one has it from its session."""
+    """The context of the request that a handler answers, as set by its session."""
     request: Any = ctx.request
     context = request if isinstance(request, CallContext) else request.scope["remembrancer"]
     assert isinstance(context, CallContext)
@@ -122,7 +123,7 @@ def request_context(ctx: ServerRequestContext[Any, Any]) -> CallContext:
 
 
 class Session:
-    """Use `serve` once. `tools` are the ones that the session has; `notices` go with its first answer."""
+    """One client's session. Call `serve` once. `tools` are the session's tools; `notices` go with its first answer."""
 
     def __init__(
         self,
@@ -138,7 +139,7 @@ class Session:
     ) -> None:
         self.hello = hello
         self.key = key
-        """Names this connection; no other ever has the same."""
+        """The unique key of this connection."""
         self.tools = tools
         self.has_said_end = False
         """True if the client has gone for good: a connection that breaks without this may come again."""
@@ -148,31 +149,31 @@ class Session:
         self._service = service
         self._recognition = recognition
         self.started_at = time.time()
-        """The time at which the connection came about (seconds since the epoch)."""
+        """The time of the connection (seconds since the epoch)."""
         self.client: str | None = None
-        """The client's name for itself, once it has given one."""
+        """The client's name, once it has sent it."""
         self.directory = hello.directory
-        """The root of the working tree that the session works in, once its project is known."""
+        """The root of the session's working tree, once its project is known."""
         self._tasks: anyio.abc.TaskGroup
         self._asking = Asking(key, questions, writer.write, hello.environment)
         self._roots_request = f"remembrancer-roots-{key}"
         self._roots_known = anyio.Event()
         self._expects_roots = False
         self._awaits_roots = False
-        """True if the client has been asked for its roots and has not answered yet."""
+        """True while the client's answer to the request for its roots is outstanding."""
         self._roots: list[str] = []
         self._directory_thread = anyio.CapacityLimiter(1)
-        """The session's own: a directory that hangs takes none of the threads of all."""
+        """The session's own thread, so that a hanging directory blocks no thread of the common pool."""
         self._caller: Caller | None = None
         self._open: dict[int | str, PendingRequest] = {}
         self._handshake: int | str | None = None
         self._has_plain_calls = False
-        """True if the client has agreed on a protocol that begins with a handshake, and says nothing in each call."""
+        """True if the client uses a protocol with a handshake, whose calls carry no client information."""
         self._answered = anyio.Event()
-        """Set when a request has its answer, and replaced by another."""
+        """Set when a request has been answered, and then replaced by a new event."""
 
     async def serve(self) -> None:
-        """Serve until the connection ends. Writes that were begun are finished."""
+        """Serve until the connection ends. Writes in progress are finished."""
         server = self._service.server
         inbox_send, inbox = anyio.create_memory_object_stream[SessionMessage | Exception](0)
         outbox, outbox_receive = anyio.create_memory_object_stream[SessionMessage](OUTBOX_MESSAGES)
@@ -183,7 +184,7 @@ class Session:
             options = server.create_initialization_options()
             options.instructions = instructions_of(self.tools)
             await server.run(inbox, outbox, options)
-            self._reader.feed_eof()  # nobody listens any more
+            self._reader.feed_eof()  # the client is gone
             for request in self._open.values():
                 if request.scope is not None:
                     request.scope.cancel()
@@ -194,27 +195,27 @@ class Session:
 
     @property
     def is_idle(self) -> bool:
-        """True if every request has its answer, apart from streams of events."""
+        """True if every request has been answered, apart from event streams."""
         return all(request.is_stream for request in self._open.values())
 
     def take_notices(self) -> list[Notice]:
-        """The notices that the session has not been told yet; each is taken once."""
+        """Take the notices that the session has not received yet."""
         notices, self._notices = self._notices, []
         return notices
 
     async def caller(self) -> Caller:
-        """Who calls. Waits a moment for the client's roots, if it said that it has any."""
+        """The caller of the requests. Waits a moment for the client's roots, if it has announced any."""
         if self._caller is None:
             if self._expects_roots:
                 with anyio.move_on_after(ROOTS_WAIT_S):
                     await self._roots_known.wait()
-            while self._caller is None:  # roots that come meanwhile leave it undecided
+            while self._caller is None:  # new roots may make the project unknown again
                 await self._settle()
         assert self._caller is not None
         return self._caller
 
     async def _settle(self) -> None:
-        """Find out which project the session works on, from what is known of its directory by now."""
+        """Determine the session's project from its directory, as far as it is known by now."""
         roots = self._roots
         directory = directory_of(self.hello, roots)
         project = await anyio.to_thread.run_sync(project_of, directory, limiter=self._directory_thread)
@@ -236,7 +237,7 @@ class Session:
             self._tasks.start_soon(self._recognise, caller)
 
     async def _recognise(self, caller: Caller) -> None:
-        """Find out where its project was before: an answer after that says so."""
+        """Look for a former place of the project, and report it with a later answer."""
         notice = await self._recognition.former_place(caller)
         if notice is not None:
             self._notices.append(notice)
@@ -244,7 +245,7 @@ class Session:
     # --- messages in ---
 
     async def _receive_messages(self, inbox: MemoryObjectSendStream[SessionMessage | Exception]) -> None:
-        """Lines of the bridge: a stamp of time before each message, and lines for control."""
+        """Read the bridge's lines: messages with timestamps, and control lines."""
         async with inbox:
             while True:
                 try:
@@ -267,7 +268,7 @@ class Session:
                     await self._answered.wait()
 
     def _parse(self, line: bytes) -> SessionMessage | None:
-        """The message, with what has to travel beside it; None when it is not for the server."""
+        """Parse a message and attach its context. Returns None if it is not for the server."""
         read_at = time.monotonic()
         try:
             sent_ms, text = split_stamp(line)
@@ -340,11 +341,11 @@ class Session:
     async def _call(
         self, call_tool: CallTool, message: mcp.JSONRPCRequest, request: PendingRequest, context: CallContext
     ) -> None:
-        """Answer a call of a tool. Through the SDK's server it would take as long again as all the rest of it."""
+        """Answer a tool call directly. The SDK's server would double the time of the call."""
         params = message.params or {}
         with anyio.CancelScope() as request.scope:
             result = await call_tool(context, message.id, params["name"], params.get("arguments") or {})
-            await anyio.lowlevel.checkpoint_if_cancelled()  # a write is finished all the same, and nobody told of it
+            await anyio.lowlevel.checkpoint_if_cancelled()  # a write is finished nevertheless, without an answer
             line = await result.response(message.id)
             self._close(message.id)
             self._writer.write(line + b"\n")
@@ -368,15 +369,15 @@ class Session:
             uris = [root.get("uri") for root in roots if isinstance(root, dict)]
             self._roots = [uri for uri in uris if isinstance(uri, str)]
         self._roots_known.set()
-        # Not before: a project that is settled without the roots would be the wrong one. A call waits only so long.
+        # Not earlier: without the roots, the session would get the wrong project. A call waits for a limited time.
         self._tasks.start_soon(self._settle)
 
     async def _forget(self, request_id: int | str) -> None:
-        """The client has cancelled a request, and gets no answer."""
+        """Drop a request that the client has cancelled; it gets no answer."""
         self._close(request_id).end("not answered")
 
     def _close(self, request_id: int | str | None) -> Trace:
-        """A request has its answer; where its time went."""
+        """Close an answered request, and log its timing."""
         request = None if request_id is None else self._open.pop(request_id, None)
         self._answered.set()
         self._answered = anyio.Event()
@@ -385,7 +386,7 @@ class Session:
     # --- messages out ---
 
     async def _send_messages(self, outbox: MemoryObjectReceiveStream[SessionMessage]) -> None:
-        """Together, all that wait."""
+        """Send all waiting messages together."""
         async with outbox:
             async for first in outbox:
                 waiting = outbox.statistics().current_buffer_used
@@ -401,7 +402,7 @@ class Session:
                     return
 
     async def _drain(self) -> None:
-        """Wait while too much is unsent. Raises `ConnectionError` when the connection has ended."""
+        """Wait while too many bytes are unsent. Raises `ConnectionError` when the connection has ended."""
         if self._writer.transport.get_write_buffer_size() > HIGH_WATER_BYTES:
             await self._writer.drain()
 
@@ -418,10 +419,10 @@ class Session:
 
 
 def _decode(text: bytes) -> mcp.JSONRPCMessage:
-    """A JSON-RPC message. Half characters are let through: whoever checks a field can name it.
+    """Decode a JSON-RPC message. Lone surrogates are accepted here: the check of the field can name it.
 
     Raises:
-        ValueError: it is none.
+        ValueError: it is not a message.
     """
     try:
         return mcp.jsonrpc_message_adapter.validate_json(text, by_name=False)
@@ -438,7 +439,7 @@ _decode_head: Final = msgspec.json.Decoder(_Head).decode
 
 
 def _id_in(text: bytes) -> int | str | None:
-    """The id of a request that is not read any further; None where it has none that can be written."""
+    """The id of a request that cannot be read further; None if it has no id that can be sent back."""
     try:
         return _decode_head(text).id
     except (msgspec.DecodeError, ValueError, RecursionError):
@@ -446,14 +447,14 @@ def _id_in(text: bytes) -> int | str | None:
 
 
 def is_plain(params: dict[str, Any] | None) -> bool:
-    """True if a call is of the usual form. What is not is left to the SDK, which says what is wrong with it."""
+    """True if a call has the usual form. Others are left to the SDK, which reports the error."""
     if params is None or not params.keys() <= {"name", "arguments", "_meta"} or not isinstance(params.get("name"), str):
         return False
     return isinstance(params.get("arguments", {}), dict) and isinstance(params.get("_meta", {}), dict)
 
 
 def _client_name(request: mcp.JSONRPCRequest) -> str | None:
-    """The name that the client gives itself in a request: in its handshake, or (2026-07-28) in the envelope of each."""
+    """The client's name in a request: in its handshake, or (2026-07-28) in each request's envelope."""
     params = request.params or {}
     envelope = params.get("_meta")
     info = params.get("clientInfo")
@@ -464,12 +465,12 @@ def _client_name(request: mcp.JSONRPCRequest) -> str | None:
 
 
 def _as_text(text: str) -> str:
-    """A text that can travel in a message: half characters, which a path may have, are shown as question marks."""
+    """The text in a form that can be sent: lone surrogates, which a path may have, become question marks."""
     return text.encode("utf-8", "replace").decode()
 
 
 class Listener:
-    """Serves sessions on a socket from `open` until `aclose`."""
+    """Accepts bridges on a socket from `open` until `aclose`."""
 
     def __init__(
         self,
@@ -491,18 +492,19 @@ class Listener:
 
     @property
     def sessions(self) -> int:
-        """The number of bridges that have said hello and are there."""
+        """The number of connected bridges that have sent their hello."""
         return len(self._sessions)
 
     async def open(self) -> None:
-        """Listen. A socket that a dead gateway left is replaced: whoever holds the gateway's lock owns the path."""
+        """Listen. Replaces the socket of a dead gateway: the holder of the gateway's lock owns the path."""
         self._path.unlink(missing_ok=True)
         limit = MAX_LINE_BYTES + MAX_STAMP_BYTES
         self._socket = await asyncio.start_unix_server(self._accept, self._path, limit=limit, backlog=BACKLOG)
         self._path.chmod(0o600)
 
     async def drain(self, reason: str | None) -> None:
-        """Take no more connections, wait until every request has its answer, and tell the bridges why it ends.
+        """Accept no more connections, wait until every request has been answered, and tell the bridges the reason of
+        the stop.
 
         `reason` None: they are not told.
         """
@@ -527,7 +529,7 @@ class Listener:
         self._tasks.start_soon(self._serve, reader, writer)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """One connection. Whatever goes wrong in it ends it alone."""
+        """Serve one connection. An error in it ends this connection only."""
         try:
             hello = await self._greet(reader, writer)
             if hello is not None:
@@ -542,7 +544,7 @@ class Listener:
                 await writer.wait_closed()
 
     async def _greet(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Hello | None:
-        """Read the hello and answer it; None when this bridge cannot be served."""
+        """Read and answer the hello. Returns None if this bridge cannot be served."""
         try:
             with anyio.fail_after(HELLO_WAIT_S):
                 line = await reader.readuntil(b"\n")

@@ -1,5 +1,5 @@
-"""The question to a person whether a store replaces what was known: once, after the store is acknowledged, where the
-client can ask (elicitation). Nobody waits for the answer."""
+"""Asks a person, through the client (elicitation), whether a new memory replaces an older one: once, after the store is
+acknowledged. No request waits for the answer."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from remembrancer.memory.text import neutralised
 STORES: Final = ("store_memory", "memory_store")
 STORES_A_QUESTION: Final = 10
 QUOTED: Final = 300
-"""Characters of a memory in a question."""
+"""The characters of a memory that a question quotes."""
 MOST_STORED: Final = 50
 YES = "yes"
 NO = "no"
@@ -31,19 +31,19 @@ _json: Final = msgspec.json.Encoder()
 
 @dataclass
 class Questions:
-    """The numbers of stores and of questions of all sessions."""
+    """Counts the stores and questions of all sessions."""
 
     stores: int = 0
     asked: int = 0
 
     @property
     def is_due(self) -> bool:
-        """True if one more question is not more than one in `STORES_A_QUESTION` stores."""
+        """True if another question keeps the rate at one in `STORES_A_QUESTION` stores or below."""
         return (self.asked + 1) * STORES_A_QUESTION <= self.stores
 
 
 class Asking:
-    """The questions of one session. `write` sends a line to its client, `environment` is the client's."""
+    """The questions to one session. `write` sends a line to its client, `environment` is the client's."""
 
     def __init__(
         self, key: str, questions: Questions, write: Callable[[bytes], None], environment: Mapping[str, str]
@@ -57,17 +57,17 @@ class Asking:
         self._write = write
         self._can_ask = False
         self._pending: tuple[str, str, str] | None = None
-        """The request's id, and those of the old memory and of the new one."""
+        """The request's id, and the ids of the old and the new memory."""
         self._stored: dict[str, str] = {}
-        """The last texts that the session stored, by their ids."""
+        """The last texts that the session stored, by memory id."""
 
     def note_capabilities(self, capabilities: object) -> None:
-        """The client says what it can."""
+        """Note the client's capabilities."""
         offered = isinstance(capabilities, dict) and isinstance(capabilities.get("elicitation"), dict)
         self._can_ask = offered and self._is_attended
 
     def heard(self, tool: str, arguments: Mapping[str, Any], answer: Mapping[str, Any] | None) -> None:
-        """A tool was called, and has its answer: ask, if it stored what probably replaces something."""
+        """Note an answered tool call, and ask if it stored a memory that probably replaces another."""
         if tool not in STORES or answer is None:
             return
         self._questions.stores += 1
@@ -88,12 +88,12 @@ class Asking:
         self._write(_json.encode(request) + b"\n")
 
     def is_asked(self, request_id: object) -> bool:
-        """True if this is the id of the question that has no answer yet."""
+        """True if this is the id of the open question."""
         return self._pending is not None and self._pending[0] == request_id
 
     def decided(self, result: Mapping[str, Any]) -> dict[str, Any] | None:
-        """The arguments of `update_memory` that do what the person said; None: nothing is to be done. Whoever gives no
-        decision is not asked again."""
+        """The arguments of `update_memory` for the person's decision; None: nothing to do. Without a decision, the
+        question is not repeated."""
         assert self._pending is not None
         (_, old, new), self._pending = self._pending, None
         content = result.get("content")

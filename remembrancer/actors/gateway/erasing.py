@@ -1,4 +1,5 @@
-"""The memories that are being erased: in a file until nothing is left of them, so that a crash leaves none half-way."""
+"""The memories that are being erased: listed in a file until every trace is gone, so that a crash cannot leave one half
+erased."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ logger = logging.getLogger(__name__)
 
 
 class Erasing(msgspec.Struct, frozen=True):
-    """A memory that is being erased, and the texts by which it is known where it is quoted."""
+    """A memory that is being erased, and the texts by which quotes of it are recognised."""
 
     operation: Operation
     quotes: tuple[str, ...]
@@ -27,13 +28,13 @@ _decode = msgspec.json.Decoder(tuple[Erasing, ...]).decode
 
 
 class Erasings:
-    """The list of them, in the order in which they were begun."""
+    """The list of erasures in progress, in the order in which they began."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._changing = anyio.Lock()
         self._begun: dict[str, Erasing] = {}
-        """By the id of the operation."""
+        """Erasures by the id of their operation."""
         try:
             self._begun = {each.operation.operation_id: each for each in _decode(read_file(path))}
         except FileNotFoundError:
@@ -42,20 +43,20 @@ class Erasings:
             logger.error("what was being erased is not known", extra={"file": str(path), "reason": str(error)})
 
     def all(self) -> list[Erasing]:
-        """Those that were begun and have not ended."""
+        """All erasures that have begun and not ended."""
         return list(self._begun.values())
 
     def find(self, operation_id: str) -> Erasing | None:
-        """The erasing that an operation began, if it has not ended."""
+        """The erasure that an operation began, if it has not ended."""
         return self._begun.get(operation_id)
 
     async def begin(self, erasing: Erasing) -> None:
-        """Note one durably. Raises `MemoryUnavailable`: that cannot be done."""
+        """Add an erasure durably. Raises `MemoryUnavailable` if that fails."""
         async with self._changing:
             await self._keep({**self._begun, erasing.operation.operation_id: erasing})
 
     async def end(self, erasing: Erasing) -> None:
-        """Nothing is left of the memory, or it is not to be erased. Raises `MemoryUnavailable`, as `begin` does."""
+        """Remove an erasure that is complete or refused. Raises `MemoryUnavailable`, like `begin`."""
         async with self._changing:
             await self._keep({name: each for name, each in self._begun.items() if each.operation != erasing.operation})
 

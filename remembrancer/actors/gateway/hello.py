@@ -1,4 +1,4 @@
-"""The hello of a bridge, read and checked: who is there, and what is set for this session alone."""
+"""Reads and checks the hello of a bridge: the client, and the settings for this session alone."""
 
 from __future__ import annotations
 
@@ -34,18 +34,18 @@ class Hello(msgspec.Struct, frozen=True):
     environment: dict[str, str] = {}
     pid: int = 0
     passing: bool = False
-    """True if it only asks on behalf of a session, and comes and goes without the session beginning or ending."""
+    """True if it only sends requests for a session, without the session beginning or ending with it."""
 
 
 def read_hello(line: bytes) -> Hello:
-    """The hello in a connection's first line.
+    """Read the hello in a connection's first line.
 
     Raises:
         VersionMismatch: the bridge is of another release.
-        InvalidInput: it is no hello, or its session id cannot be used.
+        InvalidInput: it is not a hello, or its session id cannot be used.
     """
     try:
-        # The standard library's decoder, because paths that are not UTF-8 come with lone surrogates.
+        # The standard library's decoder, because paths that are not UTF-8 contain lone surrogates.
         fields = json.loads(line)
         link = fields["link"]
     except (ValueError, KeyError, TypeError, RecursionError) as error:
@@ -75,10 +75,10 @@ def directory_of(hello: Hello, roots: list[str]) -> Path:
 
 
 def path_of_uri(uri: str) -> Path | None:
-    """The absolute path of a `file://` URI of this host (RFC 8089), None for any other."""
+    """The absolute path of a `file://` URI of this host (RFC 8089); None for any other URI."""
     try:
         parts = urlsplit(uri)
-    except ValueError:  # brackets that are no address
+    except ValueError:  # brackets without an IP address
         return None
     path = unquote(parts.path, errors="surrogateescape")
     if parts.scheme != "file" or parts.netloc not in ("", "localhost") or not path.startswith("/") or "\0" in path:
@@ -87,8 +87,8 @@ def path_of_uri(uri: str) -> Path | None:
 
 
 def setting_warnings(environment: dict[str, str], settings: Settings) -> list[Notice]:
-    """A warning for each setting that the session's environment or its configuration file gives and the runtime does
-    not have. The bridge has named the file, if there is one."""
+    """A warning for each setting of the session's environment or configuration file that differs from the runtime's.
+    The bridge has named the file, if there is one."""
     file = environment.get(CONFIG_VARIABLE)
     asked = read_configuration(environment, (Path(file),) if file else ())
     found = [Notice("setting_ignored", problem) for problem in (*asked.problems, *asked.unknown)]

@@ -1,8 +1,8 @@
-"""The events that hooks left in a directory: each is read, recorded as an operation, and then gone.
+"""Reads the events that hooks leave in a directory, records each as an operation, and deletes its file.
 
-Hooks wait for nobody and tell nobody, so the directory is looked at twice a second: at its time of change alone, as
-long as nobody changes it. An event whose file a crash has left is recorded again under the same operation id, which
-does nothing twice.
+Hooks notify nobody, so the directory is checked twice a second: only its modification time, as long as that does not
+change. If a crash leaves an event's file, the event is recorded again under the same operation id, which changes
+nothing.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ EventName = Literal[
 
 
 class HookEvent(msgspec.Struct, frozen=True):
-    """The content of a file: see `protocol.hooks`. `at` is seconds since the epoch."""
+    """The content of an event's file: see `protocol.gateway_link`. `at` is seconds since the epoch."""
 
     format: int
     event: EventName
@@ -64,18 +64,18 @@ class HookEvent(msgspec.Struct, frozen=True):
 
 
 def to_operation(name: str, content: bytes) -> Operation:
-    """The operation that a file's event asks for. Its id follows from the file's name, so it is done once.
+    """The operation for an event's file. Its id is derived from the file's name, so it is applied once.
 
-    What looks like a credential is blotted out: these are texts that nobody chose to store.
+    Text that looks like a credential is masked: nobody chose to store these texts.
 
     Raises:
-        InvalidInput: it is no such event.
+        InvalidInput: it is not a valid event.
     """
     event = read_event(content)
     session = clean_name(event.session, field="session", longest=MAX_SESSION_ID)
     try:
         project = project_of(Path(event.directory))
-    except ValueError as error:  # half a character
+    except ValueError as error:  # a lone surrogate
         raise InvalidInput("an event of a directory whose name cannot be") from error
     return Operation(
         operation_id=derive_operation_id("hook", name, event.event, session),
@@ -87,11 +87,11 @@ def to_operation(name: str, content: bytes) -> Operation:
 
 
 def read_event(content: bytes) -> HookEvent:
-    """The event in a file. Raises InvalidInput when there is none, or of a newer form."""
+    """Read the event in a file. Raises InvalidInput if there is none, or one of a newer format."""
     try:
-        # The standard library's decoder, because paths that are not UTF-8 come with lone surrogates.
+        # The standard library's decoder, because paths that are not UTF-8 contain lone surrogates.
         event = msgspec.convert(json.loads(content), HookEvent)
-    except (ValueError, RecursionError) as error:  # msgspec's own is a ValueError too
+    except (ValueError, RecursionError) as error:  # msgspec's error is a ValueError as well
         raise InvalidInput(f"no event of a hook: {error}") from error
     if event.format != HOOK_FORMAT:
         raise InvalidInput(f"an event of form {event.format}, and this release reads form {HOOK_FORMAT}")
@@ -101,7 +101,7 @@ def read_event(content: bytes) -> HookEvent:
 
 
 def change_of(event: HookEvent, session: str) -> SessionChange:
-    """The change that records an event. A subagent is to its session what a tool is: its last words are a tool's
+    """The change that records an event. A subagent counts as a tool of its session: its last words are a tool's
     turn."""
     match event.event:
         case "SessionStart":
@@ -140,36 +140,37 @@ def _tool_call(event: HookEvent) -> ToolCall:
 
 LOOK_S: Final = 0.5
 PAUSE_S: Final = 5.0
-"""Before an event is tried again that can be written nowhere at the moment (a full disk, say)."""
+"""The pause before an event is retried that cannot be written at the moment (a full disk, say)."""
 MAX_REJECTED: Final = 100
-"""Files that are kept for somebody to look at."""
+"""The number of rejected files that are kept for inspection."""
 PRESENT_S: Final = 1800.0
-"""So long a session that was heard of counts as there, unless it has ended: a person may think for a while."""
+"""A session counts as present for this time after its last event, unless it has ended: a person may think for a
+while."""
 PRESENCE_S: Final = 5.0
-"""The time between two reports of these to the store."""
+"""The time between two reports of present sessions to the store."""
 SETTLED_S: Final = 2.0
-"""A directory that was changed as lately as this may be changed again without its time of change saying so: that is as
-fine as the file system's clock, which is two seconds at the coarsest (FAT)."""
+"""A directory changed within this time may change again without a new modification time, whose resolution is that of
+the file system's clock: two seconds at the coarsest (FAT)."""
 
 logger = logging.getLogger(__name__)
 
 
 class Writes(Protocol):
-    """The way of every write, which makes an operation durable."""
+    """The path of every write, which makes an operation durable."""
 
     async def apply(self, operation: Operation, received_at: float) -> object:
-        """Make it durable, or raise why not."""
+        """Make the operation durable, or raise the reason why not."""
         ...
 
 
 class HeardOf:
-    """The sessions that hooks have told of lately, and not of their end. Pure; times are seconds since the epoch."""
+    """Sessions with recent hook events that have not ended. Pure; times are seconds since the epoch."""
 
     def __init__(self) -> None:
         self._last: dict[tuple[str, str], tuple[float, ProjectRef]] = {}
 
     def note(self, operation: Operation) -> None:
-        """An event was taken in."""
+        """Note a recorded event."""
         key = (operation.project.id, operation.session_id)
         if isinstance(operation.change, EndSession):
             self._last.pop(key, None)
@@ -177,16 +178,16 @@ class HeardOf:
             self._last[key] = (operation.requested_at, operation.project)
 
     def present(self, now: float) -> tuple[tuple[ProjectRef, str], ...]:
-        """Those that count as being there."""
+        """The sessions that count as present."""
         self._last = {key: last for key, last in self._last.items() if now - last[0] < PRESENT_S}
         return tuple((project, session) for (_, session), (_, project) in self._last.items())
 
 
 class HookIntake:
-    """Run `run` as a task. `directory` is made by the first hook, and need not be there.
+    """Records hook events. Run `run` as a task. `directory` is created by the first hook, and need not exist.
 
-    `tell` takes what needs no answer to the store: a session without a bridge would count as abandoned between two
-    prompts else.
+    `tell` sends the store messages without an answer: without them, a session that has no bridge would count as
+    abandoned between two prompts.
     """
 
     def __init__(
@@ -202,10 +203,10 @@ class HookIntake:
         self._clock = clock
         self._heard = HeardOf()
         self._done_with_ns: int | None = None
-        """The directory's time of change when there was nothing left in it to take."""
+        """The directory's modification time when nothing was left in it to record."""
 
     async def run(self) -> None:
-        """Take in what comes. Ends when it is cancelled."""
+        """Record events, until cancelled."""
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._note_presence)
             await self._take_in()
@@ -230,10 +231,10 @@ class HookIntake:
             await anyio.sleep(LOOK_S)
 
     async def take_all(self) -> int:
-        """Take in what is there now, in its order; returns how many events that were.
+        """Record all present events in order. Returns their number.
 
         Raises:
-            RemembrancerError: an event can be written nowhere for now; it and those of its project after it stay.
+            RemembrancerError: an event cannot be written for now; it and later ones of its project stay.
             OSError: the directory cannot be read, or a file not removed.
         """
         changed_ns = self._changed_ns()
@@ -250,7 +251,7 @@ class HookIntake:
         return taken
 
     def _changed_ns(self) -> int | None:
-        """The time of the directory's last change; None: it is not there."""
+        """The directory's modification time; None if it does not exist."""
         try:
             return self._directory.stat().st_mtime_ns
         except FileNotFoundError:
@@ -276,7 +277,7 @@ class HookIntake:
             return False
         if operation.project.id in put_off:
             return False
-        with anyio.CancelScope(shield=True):  # a write must not be cancelled half-way; it has a budget of its own
+        with anyio.CancelScope(shield=True):  # a write must not be cancelled half-way; it has its own time limit
             try:
                 await self._writes.apply(operation, self._clock())
             except RemembrancerError as error:
@@ -294,7 +295,7 @@ class HookIntake:
         return True
 
     def _reject(self, path: Path, reason: str) -> None:
-        """Put a file aside, where it is in nobody's way. The oldest of too many go."""
+        """Move a file to the rejected ones, and delete the oldest beyond the limit."""
         logger.error("an event of a hook was set aside", extra={"file": path.name, "reason": reason})
         aside = self._directory / REJECTED
         aside.mkdir(mode=0o700, exist_ok=True)
@@ -309,7 +310,7 @@ class HookIntake:
 
 
 def _read(path: Path) -> Operation:
-    """The operation that a file asks for. Raises InvalidInput when it asks for none."""
+    """The operation of an event's file. Raises InvalidInput if the event is invalid."""
     about = path.lstat()
     if not path.is_file() or path.is_symlink():
         raise InvalidInput("it is not a file")

@@ -1,4 +1,4 @@
-"""HTTP below MCP: bodies, the form of an answer, and refusals."""
+"""HTTP details below MCP: bodies, the form of an answer, and refusals."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SESSION: Final = "mcp-session-id"
 
 
 class HttpRefusal(Exception):
-    """A request that is answered with this status and sentence."""
+    """A refused request, with its status and a message."""
 
     def __init__(
         self,
@@ -35,7 +35,7 @@ class HttpRefusal(Exception):
         self.status, self.reason, self.headers, self.code, self.retry = status, reason, headers, code, retry
 
     def body(self, request_id: Any) -> dict[str, Any]:
-        """The error as JSON-RPC has it."""
+        """The error in JSON-RPC's form."""
         error = {
             "code": self.code,
             "message": self.reason,
@@ -45,7 +45,7 @@ class HttpRefusal(Exception):
 
 
 class Exchange:
-    """A request whose answer may have begun; `id` is its own in JSON-RPC, once that is known."""
+    """A request whose answer may have begun; `id` is its JSON-RPC id, once known."""
 
     def __init__(self, send: Send) -> None:
         self.id: Any = None
@@ -58,7 +58,7 @@ class Exchange:
 
 
 class QuietServer(uvicorn.Server):
-    """Signals are the gateway's business."""
+    """A uvicorn server that leaves signals to the gateway."""
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -74,7 +74,7 @@ class MessageHead(msgspec.Struct, frozen=True):
 
     @property
     def is_call(self) -> bool:
-        """True if it is a call of a tool of the usual form. Of what is not, the SDK says what is wrong with it."""
+        """True for a tool call of the usual form. The SDK reports the errors of others."""
         is_request = self.method == CALL and isinstance(self.id, int | str) and isinstance(self.params, dict)
         return is_request and is_plain(self.params)
 
@@ -89,7 +89,7 @@ _decode_head: Final = msgspec.json.Decoder(MessageHead).decode
 
 
 def head_of(body: bytes) -> MessageHead:
-    """Raises `HttpRefusal` for what is no message."""
+    """Decode the head of a message. Raises `HttpRefusal` if it is not a message."""
     try:
         head = _decode_head(body)
     except msgspec.ValidationError as error:
@@ -103,7 +103,7 @@ def head_of(body: bytes) -> MessageHead:
 
 
 async def read_body(receive: Receive) -> bytes:
-    """A request's whole body. Raises `HttpRefusal` for one that is too large, or that is cut off."""
+    """Read a request's whole body. Raises `HttpRefusal` if it is too large or cut off."""
     body, is_whole = bytearray(), False
     while not is_whole:
         message = await receive()
@@ -117,7 +117,7 @@ async def read_body(receive: Receive) -> bytes:
 
 
 def replayed(body: bytes, receive: Receive) -> Receive:
-    """A body that has been read, once more; then whatever else comes."""
+    """A receive function that returns the body again, and then passes on further messages."""
     left: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
     async def replay() -> Message:
@@ -127,7 +127,7 @@ def replayed(body: bytes, receive: Receive) -> Receive:
 
 
 def as_json(send: Send) -> Send:
-    """For a client that reads no events: the answer among them as one JSON text; nothing where there is none."""
+    """The answer among the events as one JSON text, for a client that reads no events; nothing if there is none."""
     held: Message | None = None
     body = bytearray()
 

@@ -1,7 +1,8 @@
-"""MCP over streamable HTTP: who may come in, and whose memory a request is about. The SDK speaks the protocol.
+"""MCP over streamable HTTP: access control, and the project and session of each request. The SDK speaks the protocol.
 
 A client with a handshake has a session, which ends with its gateway; one without (the protocol of 2026-07-28, or a bare
-call) has none, and its retry is known by its `Idempotency-Key`. Slow clients and floods are for a proxy in front.
+call) has none, and its retries are recognised by their `Idempotency-Key`. Slow clients and floods are left to a proxy
+in front.
 """
 
 from __future__ import annotations
@@ -64,10 +65,10 @@ HEALTH: Final = "/health"
 BROWSER: Final = "/browser"
 STOP_S: Final = 2.0
 IDLE_S: Final = 15
-"""A connection on which nothing is asked is closed after so many seconds: later than clients let go of one (the usual
-ones after 4 or 5 s), or a request could be on its way over one that is being closed, and be lost."""
+"""Seconds until an idle connection is closed. This is longer than clients keep one (usually 4 or 5 s): otherwise a
+request could be sent on a closing connection and be lost."""
 TOLD_S: Final = 0.3
-"""The time in which those who still wait at the end are told to come again."""
+"""The time at a stop in which waiting clients are told to retry."""
 STOPPED: Final = (
     "the memory service stops or starts anew; try again in a moment, with the same id (if this call was to store "
     "something, it may have been stored all the same)"
@@ -80,7 +81,7 @@ PROJECT: Final = "x-remembrancer-project"
 TOOLSETS: Final = "x-remembrancer-toolsets"
 RETRY: Final = "idempotency-key"
 BRIDGE: Final = "x-remembrancer-bridge"
-"""A bridge's own id: whatever session its requests come in, they are its own, and a repetition is known by its id."""
+"""The id of a bridge: its requests are its own in whatever session they come, so a retry is recognised by its id."""
 TAKEN_HEADERS: Final = (
     *("Content-Type", "Authorization", "Accept", "Last-Event-ID"),
     *(SESSION, VERSION, PROJECT, TOOLSETS, RETRY),
@@ -89,13 +90,13 @@ MAX_HEADER_BYTES: Final = 32 * 1024
 MAX_CONNECTIONS: Final = 1024
 MAX_SESSIONS: Final = 512
 EVENTS: Final = 256
-"""Events of a session that a client which lost its stream can have again."""
+"""The number of events per session that are kept for a client which lost its stream."""
 
 logger = logging.getLogger(__name__)
 
 
 class Visitor:
-    """A client that came over HTTP, as handlers and the register of sessions see it."""
+    """A client over HTTP, as handlers and the session registry see it."""
 
     def __init__(
         self, key: str, caller: Caller, tools: dict[str, Tool[Any]], notices: list[Notice], client: str, owner: str
@@ -107,25 +108,25 @@ class Visitor:
         self.directory = caller.directory
         self.has_said_end = True
         self.owner = owner
-        """Whose it is: nobody else goes on with it."""
+        """The owner of the session: nobody else can continue it."""
         self._caller = caller
         self._notices = notices
 
     async def caller(self) -> Caller:
-        """Who calls."""
+        """The caller of its requests."""
         return self._caller
 
     def take_notices(self) -> list[Notice]:
-        """The notices that the client has not been told yet; each is taken once."""
+        """Take the notices that the client has not received yet."""
         notices, self._notices = self._notices, []
         return notices
 
 
 class HttpServer:
-    """Use as a task: `serve`. `url` says where it listens, `error` why it does not.
+    """The HTTP server. Run `serve` as a task. `url` is its address, `error` the reason if it does not listen.
 
-    Each request needs a token, however many there are. With `no_token` one that comes without any is answered as well:
-    then only this machine may come. `open_browser` makes the memory browser, when somebody looks.
+    Each request needs a token. With `no_token`, requests without one are answered as well, but only on this machine.
+    `open_browser` makes the memory browser on first use.
     """
 
     def __init__(
@@ -147,11 +148,11 @@ class HttpServer:
         self._open_browser = open_browser
         self._browser: ASGIApp | None = None
         self.pages = 0
-        """The number of pages of the memory browser that are open."""
+        """The number of open pages of the memory browser."""
         self._app: ASGIApp = self._answer_always
         self._manager = Sessions(service.server, self._session_ended)
         self._alone = StreamableHTTPSessionManager(service.server, stateless=True)
-        """Answers what needs no session."""
+        """Answers requests that need no session."""
         self._visitors: dict[str, Visitor] = {}
         self._server: uvicorn.Server | None = None
         self._has_ended = False
@@ -163,11 +164,11 @@ class HttpServer:
 
     @property
     def browser_url(self) -> str:
-        """The address of the memory browser; empty while it does not listen."""
+        """The address of the memory browser; empty while the server does not listen."""
         return "" if self.url is None else self.url.removesuffix(PATH) + BROWSER
 
     async def serve(self) -> None:
-        """Listen until cancelled. What keeps it from listening is said in `error` and logged, and ends nothing else."""
+        """Listen until cancelled. If that fails, the reason is logged and kept in `error`; the gateway continues."""
         host, port = self._settings.http_host, self._settings.http_port
         config = uvicorn.Config(
             self,
@@ -187,14 +188,14 @@ class HttpServer:
         )
         try:
             self._check_exposed(host)
-            config.load()  # which reads the certificate
+            config.load()  # reads the certificate
             listener = socket.create_server((host, port), family=_family(host), backlog=1024)
         except (OSError, RemembrancerError) as error:
             self.error = f"HTTP is off: {error}"
             logger.error("HTTP is off", extra={"reason": str(error)})
             return
         self._app = self._guarded(listener.getsockname()[1])
-        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # else a body waits 40 ms for the head's receipt
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # else a body waits 40 ms for an ACK
         tls = bool(self._settings.http_certificate)
         shown = f"[{host}]" if ":" in host else host
         self.url = f"{'https' if tls else 'http'}://{shown}:{listener.getsockname()[1]}{PATH}"
@@ -208,12 +209,13 @@ class HttpServer:
                 tasks.cancel_scope.cancel()
 
     def stop(self) -> None:
-        """Take no more requests; those under way are answered."""
+        """Accept no more requests; those in progress are answered."""
         if self._server is not None:
             self._server.should_exit = True
 
     async def end(self) -> None:
-        """Have whoever has no answer yet try again, while all is there that a request needs. May be called twice."""
+        """Tell clients that still wait to retry, while everything that a request needs still exists. May be called
+        twice."""
         self._has_ended = True
         if self._server is None or not self._server.started:
             return
@@ -238,10 +240,10 @@ class HttpServer:
     # --- one request ---
 
     def _guarded(self, port: int) -> ASGIApp:
-        """All that is served: under names that are ours alone, because a page in a browser can have a name lead to this
-        machine, and to pages of origins that may come."""
+        """Check host and origin of every request: a page in a browser can make any host name point to this machine, so
+        only our own names are served, and only to pages of allowed origins."""
         local = "|".join(re.escape(f"[{each}]" if ":" in each else each) for each in sorted(LOOPBACK))
-        # Where no token is needed, a page of another port is a stranger: whoever has an account here may serve one.
+        # Without tokens, pages of other ports are not trusted: any account of this machine may serve one.
         origins = [f"https?://({local})" + (f":{port}" if self._no_token else r"(:\d+)?")]
         for each in self._settings.http_origins:
             origins += ([] if self._no_token else [".*"]) if each == "*" else [re.escape(each)]
@@ -264,14 +266,14 @@ class HttpServer:
         await (self._cors if scope["path"] == PATH else self._answer_always)(scope, receive, send)
 
     async def _answer_always(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer in JSON whatever a request raises: uvicorn would answer in plain text."""
+        """Answer in JSON even if a request raises: uvicorn would answer in plain text."""
         exchange, refused = Exchange(send), None
         try:
             if not self._has_ended:
                 await self._serve_request(scope, exchange, receive)
         except HttpRefusal as error:
             refused = error
-        except anyio.get_cancelled_exc_class():  # by `end`, or by uvicorn when `STOP_S` are over
+        except anyio.get_cancelled_exc_class():  # cancelled by `end`, or by uvicorn after `STOP_S`
             if exchange.has_begun:
                 raise
             refused = _stopped()
@@ -299,7 +301,7 @@ class HttpServer:
             await self._answer(scope, headers, self._grant(headers), exchange, receive)
 
     async def _browse(self, opened: Callable[[], ASGIApp], scope: Scope, receive: Receive, send: Send) -> None:
-        """Show a page of the memory browser, which is imported when somebody looks for the first time."""
+        """Serve a page of the memory browser, which is imported at the first request."""
         if self._browser is None:
             browser = await anyio.to_thread.run_sync(opened)
             self._browser = Router([Mount(BROWSER, browser)])
@@ -310,7 +312,7 @@ class HttpServer:
             self.pages -= 1
 
     def _grant(self, headers: Headers) -> Grant | None:
-        """The rights of the request's token; None for a request without one, where none is needed."""
+        """The rights of the request's token; None for a request without a token, where none is needed."""
         if self._no_token and "authorization" not in headers:
             return None
         scheme, _, token = headers.get("authorization", "").partition(" ")
@@ -334,7 +336,7 @@ class HttpServer:
         exchange.id = None if head.id is msgspec.UNSET else head.id
         begins = session_id is None and has_handshake and head.method == "initialize"
         if session_id is None:
-            # A client without a session counts its requests anew each time it starts: an id of its own for each.
+            # A client without a session restarts its request ids at each start, so each request gets its own id.
             key = headers.get(RETRY) or new_ulid()
             session = f"session:{key}" if begins else _shared_session(grant)
             visitor = await self._visitor(key, session, scope, headers, grant, head.client)
@@ -380,7 +382,7 @@ class HttpServer:
         receive: Receive,
         send: Send,
     ) -> None:
-        """Have the SDK answer a request."""
+        """Let the SDK answer a request."""
         scope = {**scope, "remembrancer": CallContext(visitor, time.time())}
         if scope["method"] == "POST":
             scope["headers"] = [each for each in scope["headers"] if each[0] != b"accept"]
@@ -393,7 +395,7 @@ class HttpServer:
             tasks.cancel_scope.cancel()
 
     async def _call(self, call_tool: CallTool, visitor: Visitor, head: MessageHead, session_id: str | None) -> Response:
-        """The answer to a call of a tool. Through the SDK it would take several times as long."""
+        """Answer a tool call directly. Through the SDK it would take several times as long."""
         trace = begin(CALL)
         trace.mark("call read")
         context = CallContext(visitor, time.time(), trace)
@@ -418,9 +420,9 @@ class HttpServer:
     async def _visitor(
         self, key: str, session: str, scope: Scope, headers: Headers, grant: Grant | None, client: str
     ) -> Visitor:
-        """A client, in the project that its request names, or else in the first that its token is for.
+        """A client in the project that its request names, or else in the first project of its token.
 
-        Raises `HttpRefusal` for another project than the token's.
+        Raises `HttpRefusal` for a project that the token does not include.
         """
         named = headers.get(PROJECT) or parse_qs(scope["query_string"].decode("latin-1")).get("project", [""])[0]
         first = grant.projects[0] if grant is not None and grant.projects else self._home
@@ -446,9 +448,9 @@ class HttpServer:
 
 
 class Sessions(StreamableHTTPSessionManager):
-    """The SDK's sessions, each with its own events: under the SDK's keys those of two sessions could be mixed up.
+    """The SDK's sessions, each with its own events: under the SDK's keys, events of two sessions could be mixed up.
 
-    `when_ended` is told of each that is over.
+    `when_ended` is called with each session that has ended.
     """
 
     def __init__(self, server: Server[Any], when_ended: Callable[[str], None]) -> None:
@@ -456,7 +458,7 @@ class Sessions(StreamableHTTPSessionManager):
         self._when_ended = when_ended
 
     def note_use(self, session_id: str) -> None:
-        """A call was answered without the SDK: its session is not idle."""
+        """Note a call that was answered without the SDK: its session is not idle."""
         transport = self._server_instances.get(session_id)
         if transport is not None and transport.idle_scope is not None:
             until = anyio.current_time() + DEFAULT_SESSION_IDLE_TIMEOUT
@@ -481,13 +483,14 @@ class _Events(EventStore):
         self._number = 0
 
     async def store_event(self, stream_id: str, message: JSONRPCMessage | None) -> str:
-        """Keep an event; its id."""
+        """Store an event. Returns its id."""
         self._number += 1
         self._kept.append((self._number, stream_id, message))
         return str(self._number)
 
     async def replay_events_after(self, last_event_id: str, send_callback: EventCallback) -> str | None:
-        """Send again what came after an event on its stream; the stream, None: it is not known (any more)."""
+        """Send the later events of an event's stream again. Returns the stream, or None if the event is unknown (any
+        more)."""
         kept = list(self._kept)
         stream = next((each for number, each, _ in kept if str(number) == last_event_id), None)
         for number, each, message in kept if stream is not None else ():
@@ -497,7 +500,7 @@ class _Events(EventStore):
 
 
 def _place(directory: Path, grant: Grant | None) -> tuple[ProjectRef, str]:
-    """The project and the working tree of a directory, for who has the token. Looks at disk.
+    """The project and the working tree of a directory, as seen by the holder of the token. Reads the disk.
 
     Raises `HttpRefusal`: it is not one of the token's projects.
     """
@@ -517,7 +520,8 @@ def _whose(grant: Grant | None) -> str:
 
 
 def _shared_session(grant: Grant | None) -> str:
-    """The session of all calls with one token that come without a session. A new token of an old name has another."""
+    """The common session of all calls with one token but without a session. A new token under an old name gets a new
+    one."""
     if grant is None:
         return "session:http"
     return f"session:http-{hashlib.sha256(f'session {grant.sha256}'.encode()).hexdigest()[:32]}"

@@ -1,7 +1,6 @@
-"""The last answers of the store, for when it stays away: as they were, each for the session alone that had asked. Pure.
+"""The store's last answers, for use while it is away: each only for the session that asked. Pure.
 
-A question has its project and its session in it, so nobody sees through an answer that is kept what the store would not
-have shown.
+A request contains its project and session, so a cached answer shows nobody more than the store would have.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ MAX_ANSWER_BYTES: Final = 8_000_000
 
 
 class LastAnswer(NamedTuple):
-    """An answer, its size as a message, and when it came (seconds since the epoch)."""
+    """An answer, its size as a message, and the time of its arrival (seconds since the epoch)."""
 
     reply: Any
     size_bytes: int
@@ -29,15 +28,15 @@ class LastAnswer(NamedTuple):
 
 
 class LastAnswers:
-    """A bounded number of them, the oldest going first."""
+    """A bounded cache of answers, from which the oldest go first."""
 
     def __init__(self) -> None:
         self._kept: OrderedDict[Request[Any], LastAnswer] = OrderedDict()
         self._bytes = 0
 
     def put(self, question: Request[Any], received_at: float, answer: LastAnswer) -> None:
-        """Keep the answer to a question that came at `received_at`, in place of the earlier one."""
-        if isinstance(question, FindIds):  # an id that was the only one may not be any more
+        """Store the answer to a request that was received at `received_at`, in place of the earlier one."""
+        if isinstance(question, FindIds):  # a short id may have become ambiguous
             return
         question = _timeless(question, received_at)
         self._drop(question)
@@ -47,11 +46,11 @@ class LastAnswers:
             self._drop(next(iter(self._kept)))
 
     def find(self, question: Request[Any], received_at: float) -> LastAnswer | None:
-        """The last answer to this very question."""
+        """The last answer to the same request."""
         return self._kept.get(_timeless(question, received_at))
 
     def last_shown(self, project: ProjectRef, session_id: str) -> tuple[tuple[RecalledMemory, ...], float] | None:
-        """The memories of the last answer to a session that had any, and when it came."""
+        """The memories of the last answer to a session that contained any, and its time."""
         for question, kept in reversed(self._kept.items()):
             asker = getattr(question, "project", None), getattr(question, "session_id", None)
             if asker == (project, session_id) and (memories := _memories_of(kept.reply)):
@@ -59,7 +58,7 @@ class LastAnswers:
         return None
 
     def clear(self) -> None:
-        """Forget all: a memory that was deleted for good may be in any of them."""
+        """Drop all answers: each may contain a memory that was deleted for good."""
         self._kept.clear()
         self._bytes = 0
 
@@ -69,7 +68,7 @@ class LastAnswers:
 
 
 def _timeless(question: Request[Any], received_at: float) -> Request[Any]:
-    """The question, the same for whoever asks later what is true at the time."""
+    """The request without its reference time, so that a later one for the current state equals it."""
     if getattr(question, "valid_at", None) == received_at:
         return msgspec.structs.replace(question, valid_at=math.inf)
     return question

@@ -1,5 +1,5 @@
-"""The setting `markdown_index`: one block in a Markdown file of each session's working tree is kept as the memories of
-its project are, beside all other work, and takes a person's changes in."""
+"""The setting `markdown_index`: keeps a block of a Markdown file in each session's working tree in step with the
+project's memories, in the background, and takes over a person's changes to the block."""
 
 from __future__ import annotations
 
@@ -38,21 +38,21 @@ COALESCE_S: Final = 1.0
 TOKENS: Final = 8000
 MOST_TREES: Final = 50
 LARGEST: Final = 1024 * 1024
-"""Bytes of a file that is kept."""
+"""The largest file in bytes that is updated."""
 USED_S: Final = 7 * DAY_S
 MOST_USED: Final = 8
-"""A memory that was used so often counts as so much newer for each time."""
+"""The uses of a memory that count at most: each makes it count as newer by a fixed time."""
 
 
 class MarkdownIndex:
-    """The files of the working trees in which sessions have been. Run `run` as a task."""
+    """Keeps the files of the working trees in which sessions have been. Run `run` as a task."""
 
     def __init__(self, access: StoreAccess) -> None:
         self._access = access
         self._callers: dict[str, Caller] = {}
 
     async def attend(self, caller: Caller) -> None:
-        """A session works in its tree from now on."""
+        """Include a session's working tree from now on."""
         if self._access.settings.markdown_index is None or not caller.directory:
             return
         self._callers.pop(caller.directory, None)
@@ -62,7 +62,7 @@ class MarkdownIndex:
         await self._keep(caller)
 
     async def run(self) -> None:
-        """Write what has changed, some time after each write."""
+        """Rewrite changed blocks, some time after each write."""
         happened = self._access.writes.happened
         while self._access.settings.markdown_index is not None:
             await happened.wait()
@@ -89,7 +89,7 @@ class MarkdownIndex:
         named = FindIds(caller.project, caller.session_id, ids=tuple(each.id for each in memories))
         ids = (await self._access.ask(named, time.time())).reply.short
         if await self._take_in(caller, content, memories, ids):
-            return  # the writes bring it here again
+            return  # the writes trigger another round
         if not memories and kept_in(content) is None:
             return
         is_all = asked.reply.is_all and len(memories) == len(gathered)
@@ -100,8 +100,8 @@ class MarkdownIndex:
             await anyio.to_thread.run_sync(_replace, path, content, fresh)
 
     async def _take_in(self, caller: Caller, content: str, memories: list[RecalledMemory], ids: dict[str, str]) -> bool:
-        """Change the memories whose items a person has changed, if they have not changed since; true if there are any.
-        Items that a person has added come behind the next block that is written, which undoes other changes."""
+        """Update the memories whose items a person has edited, if they have not changed since. Returns True if there
+        are any. Items that a person has added are kept behind the next written block, which undoes other edits."""
         kept = kept_in(content)
         if kept is None or not kept.is_edited:
             return False
@@ -132,8 +132,8 @@ def _cut(text: str, size: int) -> str:
 
 
 def _read(path: Path, tree: Path) -> str | None:
-    """The file's text, empty where there is none; None for what is not to be written: it lies outside of the tree, by a
-    link too, is no text or too large."""
+    """The file's text, empty if it does not exist; None if it must not be written: it is outside the tree (also by a
+    link), not plain text, or too large."""
     if not path.resolve().is_relative_to(tree.resolve()) or not path.parent.is_dir():
         return None
     try:
@@ -146,7 +146,7 @@ def _read(path: Path, tree: Path) -> str | None:
 
 
 def _replace(path: Path, before: str, content: str) -> None:
-    """Write a file whole, or not at all, as where somebody has changed it meanwhile."""
+    """Replace the file atomically, unless somebody has changed it meanwhile."""
     if (path.read_text("utf-8") if path.exists() else "") != before:
         return
     target = path.resolve()

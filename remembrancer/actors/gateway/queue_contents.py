@@ -1,4 +1,4 @@
-"""The contents of the write queue, read and copied by who does not own it, whether the gateway runs or not."""
+"""Reads and copies the write queue from outside the gateway, whether it runs or not."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ COUNTED: Final = {"queued": "SELECT count(*) FROM queued", "rejected": "SELECT c
 
 
 class QueuedWrite(NamedTuple):
-    """A write that waits, or was refused with that `code` and `message`. `operation` is encoded."""
+    """A write that waits, or was refused with this `code` and `message`. `operation` is encoded."""
 
     operation_id: str
     lane: str
@@ -26,7 +26,7 @@ class QueuedWrite(NamedTuple):
 
 
 class QueueContents(NamedTuple):
-    """All of a queue, the oldest first."""
+    """The whole content of a queue, the oldest write first."""
 
     queued: list[QueuedWrite]
     refused: list[QueuedWrite]
@@ -38,7 +38,7 @@ class QueueContents(NamedTuple):
 
 @contextmanager
 def _snapshot(path: Path, *, leaves_no_log: bool = False) -> Iterator[Snapshot | None]:
-    """The queue as of one moment; None where there is none, or nothing in it yet."""
+    """The queue as of one moment; None if it does not exist or is still empty."""
     if not path.exists() and not path.is_symlink():
         yield None
         return
@@ -50,7 +50,7 @@ def _snapshot(path: Path, *, leaves_no_log: bool = False) -> Iterator[Snapshot |
 
 
 def read_queue(path: Path) -> QueueContents:
-    """The writes that wait, and those that were refused.
+    """Read the waiting and the refused writes.
 
     Raises:
         SchemaTooNew, SchemaTooOld, RecordsUnusable, FileLocked, StorageFull: it cannot be read.
@@ -65,6 +65,6 @@ def read_queue(path: Path) -> QueueContents:
 
 
 def copy_queue(path: Path, target: Path) -> tuple[Copied, int] | None:
-    """Copy the queue, and check the copy; with the version of its schema. None: there is nothing to copy."""
+    """Copy the queue and check the copy. Returns its content and schema version; None: there is nothing to copy."""
     with _snapshot(path) as file:
         return None if file is None else (copy_snapshot(file, target, COUNTED), file.version)

@@ -1,7 +1,7 @@
-"""A repository that was moved is recognised by its first commit, and its session told how it finds its memories again.
+"""Recognises a moved repository by its first commit, and tells its session how to get its memories back.
 
-Nothing is moved by itself: another clone of the same repository has the same first commit, and a path that is gone may
-come back with its disk.
+Nothing is moved automatically: another clone of the same repository has the same first commit, and a missing path may
+return with its disk.
 """
 
 from __future__ import annotations
@@ -24,27 +24,27 @@ from remembrancer.protocol.store_client import StoreClient
 from remembrancer.toolsets.service import Caller
 
 GIT_S: Final = 2.0
-"""The time that git may take, at full speed: it walks the whole history, some hundred thousand commits a second."""
+"""The time limit for git at full speed: it walks the whole history, some hundred thousand commits a second."""
 REAP_S: Final = 1.0
 STORE_WAIT_S: Final = 10.0
 ANSWER_S: Final = 5.0
 LONGEST_HASH: Final = 64
 _QUIET: Final = {"GIT_ALLOW_PROTOCOL": "none", "GIT_NO_LAZY_FETCH": "1", "GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C"}
-"""Nothing is fetched, whatever the configuration of the repository says."""
+"""Options that keep git from fetching anything, whatever the repository's configuration says."""
 
 logger = logging.getLogger(__name__)
 
 
 class Recognition:
-    """Finds out where the projects of sessions were before. One for a gateway."""
+    """Finds the former places of sessions' projects. One for each gateway."""
 
     def __init__(self, store: StoreClient) -> None:
         self._store = store
         self._asked_git: set[str] = set()
-        """Ids of projects whose first commit git was asked for: it is asked once, whether it says or not."""
+        """Ids of projects whose first commit git was asked for: it is asked only once, with or without an answer."""
 
     async def former_place(self, caller: Caller) -> Notice | None:
-        """The notice that the project of a session lay elsewhere before; None: it did not, as far as is known."""
+        """The notice about a former place of the session's project; None if none is known."""
         project = caller.project
         if not await self._store.wait_usable(STORE_WAIT_S):
             return None
@@ -52,7 +52,7 @@ class Recognition:
         if answer.needs_commit:
             if project.id in self._asked_git:
                 return None
-            self._asked_git.add(project.id)  # before: the session may not last until git answers
+            self._asked_git.add(project.id)  # noted first: the session may end before git answers
             commit = await first_commit(Path(project.path))
             if commit is None:
                 return None
@@ -79,9 +79,9 @@ class Recognition:
 
 
 async def first_commit(git_directory: Path) -> str | None:
-    """The hash of the oldest commit that the history of a repository begins with.
+    """The hash of the oldest root commit in the history of a repository.
 
-    None: it is none or not this user's, has no commit, there is no git, or it does not say in time.
+    None: it is not a repository of this user, has no commit, git is missing, or git does not answer in time.
     """
     if not await anyio.to_thread.run_sync(_is_own_repository, git_directory, abandon_on_cancel=True):
         return None
@@ -102,8 +102,8 @@ async def first_commit(git_directory: Path) -> str | None:
                 said = await git.stdout.readline()
     finally:
         with suppress(ProcessLookupError):
-            git.kill()  # it may have more to say
-        with anyio.move_on_after(REAP_S, shield=True):  # not longer: on a disk that hangs nothing can be killed
+            git.kill()  # it may still be writing
+        with anyio.move_on_after(REAP_S, shield=True):  # not longer: a process on a hanging disk cannot be killed
             await git.wait()
     commit = said.decode("ascii", "replace").strip()
     return commit if commit.isalnum() and len(commit) <= LONGEST_HASH else None

@@ -1,4 +1,4 @@
-"""The MCP server of all sessions: who answers which request, and how errors become those of JSON-RPC."""
+"""The MCP server of all sessions: the handlers of requests, and the translation of errors to JSON-RPC."""
 
 from __future__ import annotations
 
@@ -53,21 +53,20 @@ from remembrancer.toolsets.tools import (
 
 NAME: Final = "remembrancer"
 RESOURCE_NOT_FOUND: Final = -32002
-"""The error code of the handshake protocols; that of 2026-07-28 has `INVALID_PARAMS` in its place."""
+"""The error code of the handshake protocols; the protocol of 2026-07-28 uses `INVALID_PARAMS` instead."""
 STAMP_S: Final = 0.001
-"""The precision of a bridge's times."""
+"""The precision of a bridge's timestamps."""
 MAX_STREAMS: Final = 16
-"""Streams of one session that are open at once."""
+"""The most open streams of one session."""
 UNCACHED: Final[dict[str, Any]] = {"ttlMs": 0, "cacheScope": "private", **COMPLETE}
-"""The fields that a result which can be cached has in the 2026-07-28 protocol; the SDK takes them out for older
-clients."""
+"""The fields of cacheable results in the 2026-07-28 protocol; the SDK removes them for older clients."""
 CONSTANT: Final[dict[str, Any]] = {**UNCACHED, "ttlMs": 86_400_000}
-"""The same fields of a list that never changes within a session: a day."""
+"""The same fields for a list that never changes within a session: one day."""
 
 APPS: Final = "io.modelcontextprotocol/ui"
 APP_TYPE: Final = "text/html;profile=mcp-app"
 CARD: Final = "ui://remembrancer/card"
-"""The page in which a client that declares MCP Apps shows the memories that these tools stored or found."""
+"""The page in which clients with MCP Apps show the memories that these tools stored or found."""
 WITH_CARD: Final = frozenset({("memory", "store_memory"), ("memory", "recall_memories")})
 
 P = TypeVar("P")
@@ -77,7 +76,7 @@ logger = logging.getLogger(__name__)
 
 
 class Handlers:
-    """One method a request of MCP. Each request comes with a `CallContext` as its transport's context."""
+    """One method for each request of MCP. Each request comes with a `CallContext` as its transport's context."""
 
     def __init__(
         self,
@@ -106,7 +105,7 @@ class Handlers:
         return answer.as_mcp()
 
     async def call(self, context: CallContext, request_id: int | str, name: str, arguments: dict[str, Any]) -> Result:
-        """Call a tool; every outcome is a result. What the session has to be told is added to the answer's warnings."""
+        """Call a tool; every outcome is a result. Notices for the session are added to the answer's warnings."""
         session, trace = context.session, context.trace
         tool = session.tools.get(name)
         trace.title = "unknown tool" if tool is None else name
@@ -148,7 +147,7 @@ class Handlers:
         return error_result(error, degraded=self.is_degraded(error), as_text=as_text)
 
     def is_degraded(self, error: RemembrancerError) -> bool:
-        """True if the store is away; a caller's own mistake is answered in full without it."""
+        """True if the store is away. A caller's own mistake gets a full answer even then."""
         return error.retry_possible and not self._service.store_health.usable
 
     async def list_resources(self, _: Context, __: mcp.PaginatedRequestParams | None) -> Any:
@@ -172,7 +171,7 @@ class Handlers:
         context = request_context(ctx)
         uri = str(params.uri)
         if uri == CARD:
-            from remembrancer.browser.card import card_page  # templates, which few sessions need
+            from remembrancer.browser.card import card_page  # loads templates, which few sessions need
 
             return {"contents": [{"uri": uri, "mimeType": APP_TYPE, "text": card_page()}], **CONSTANT}
         try:
@@ -202,7 +201,7 @@ class Handlers:
     async def listen(self, ctx: Context, params: mcp.SubscriptionsListenRequestParams) -> Any:
         """`subscriptions/listen`, of the 2026-07-28 protocol: lasts as long as the stream.
 
-        Only resources that are there are acknowledged. The lists of tools, resources and prompts never change.
+        Only existing resources are acknowledged. The lists of tools, resources and prompts never change.
         """
         context = request_context(ctx)
         watcher = await self._watcher(context)
@@ -233,7 +232,7 @@ class Handlers:
         return self._subscriptions.watcher(session, caller)
 
     async def _check_there(self, context: CallContext, uri: str) -> None:
-        """Raises `NotFound` for a memory that the caller cannot see. While the store is away nobody can tell."""
+        """Raise `NotFound` for a memory that the caller cannot see. Without the store, any memory passes."""
         if uri not in FIXED:
             with suppress(*AWAY):
                 await self._resources.read(await context.session.caller(), uri, context.received_at)
@@ -272,11 +271,11 @@ class Handlers:
 
 
 def build_server(handlers: Handlers) -> Server[Any]:
-    """The server. Every request comes with a `CallContext` as its transport's context."""
+    """Build the server. Every request comes with a `CallContext` as its transport's context."""
 
     def guarded(handler: Handler[P]) -> Handler[P]:
-        """A handler whose errors reach the client with a code, a message and `data`, and never as the text of a
-        fault."""
+        """Wrap a handler so that its errors reach the client with a code, a message and `data`, and internal errors
+        without their text."""
 
         async def run(ctx: Context, params: P) -> Any:
             try:
@@ -310,7 +309,7 @@ def build_server(handlers: Handlers) -> Server[Any]:
     )
 
     async def discover(ctx: ServerRequestContext[Any, Any], _: mcp.RequestParams | None) -> Any:
-        """As the SDK's own, but without the promise of lists that change."""
+        """The SDK's handler, but without announcing changes of the lists."""
         return mcp.DiscoverResult(
             supported_versions=list(MODERN_PROTOCOL_VERSIONS),
             capabilities=server.get_capabilities(),
@@ -318,12 +317,12 @@ def build_server(handlers: Handlers) -> Server[Any]:
         )
 
     server.add_request_handler("server/discover", mcp.RequestParams, discover)
-    server.middleware.clear()  # spans for telemetry that nobody collects
+    server.middleware.clear()  # telemetry spans, which nobody collects
     return server
 
 
 def as_mcp(error: RemembrancerError, protocol_version: str, *, degraded: bool) -> MCPError:
-    """The error as JSON-RPC has it. `data` is the error envelope without its message."""
+    """The error in JSON-RPC's form. `data` is the error envelope without its message."""
     data: dict[str, Any] = {
         "error": error.code,
         "degraded": degraded,
@@ -344,7 +343,7 @@ def as_mcp(error: RemembrancerError, protocol_version: str, *, degraded: bool) -
 
 
 def _shows_apps(ctx: Context) -> bool:
-    """True if the client has declared that it shows such pages."""
+    """True if the client has declared support for MCP Apps."""
     declared = ctx.session.client_capabilities
     settings = ((declared and declared.extensions) or {}).get(APPS)
     return settings is not None and APP_TYPE in settings.get("mimeTypes", ())
@@ -356,9 +355,10 @@ def _check_known(uri: str) -> None:
 
 
 def _is_replay(ctx: Context, context: CallContext) -> bool:
-    """True if a bridge repeats to this gateway what its client once asked of another.
+    """True if a bridge repeats a request of its client that another gateway received.
 
-    A subscription comes under an id of the bridge's own; a stream as it was, with its first time, to the millisecond.
+    Repeated subscriptions have ids of the bridge's own; repeated streams keep their id and their original timestamp, to
+    the millisecond.
     """
     is_older = context.received_at < context.session.started_at - STAMP_S
     return is_older or str(ctx.request_id).startswith(REPLAY_ID)

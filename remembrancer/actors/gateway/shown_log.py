@@ -1,6 +1,6 @@
-"""The record of what was shown to whom: a small SQLite file of its own, written in batches after the answers.
+"""Logs which memories were shown to which session, in its own small SQLite file, in batches after the answers.
 
-It is no part of the records: it can be deleted at any time, and the last moment before a crash is lost.
+It is not part of the records: it may be deleted at any time, and a crash loses the last moments.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from remembrancer.protocol.errors import RemembrancerError
 FILE: Final = "shown.db"
 BATCH_S: Final = 2.0
 MAX_PENDING: Final = 10_000
-"""More is not kept while the file cannot be written."""
+"""The most entries that wait while the file cannot be written."""
 MAX_QUESTION: Final = 300
 SAMPLE: Final = 2000
-"""Bytes of an answer of which the tokens are counted: those of a longer one are in proportion."""
+"""The bytes of an answer whose tokens are counted: longer ones are extrapolated."""
 MOST_TIMED: Final = 2000
-"""The last answers of a project, of which the times are compared."""
+"""The last answers of a project whose times are compared."""
 QUOTED: Final = 24
-"""Characters by which the beginning of a quote is known."""
+"""The number of leading characters by which a quote is recognised."""
 PRUNE_S: Final = 3600.0
 SCHEMA: Final = Schema(
     Step(
@@ -66,7 +66,7 @@ logger = logging.getLogger(__name__)
 
 
 class Shown(NamedTuple):
-    """A memory was shown at a time to a session, at that place of an answer (from 1; 0: nothing was found)."""
+    """A memory shown to a session, with the time and its place in the answer (from 1; 0: nothing was found)."""
 
     at: float
     project: str
@@ -78,7 +78,7 @@ class Shown(NamedTuple):
 
 
 class _Answer(NamedTuple):
-    """An answer as it is noted."""
+    """An answer of a tool, for the log."""
 
     at: float
     project: str
@@ -89,14 +89,14 @@ class _Answer(NamedTuple):
 
     @property
     def tokens(self) -> int:
-        """Those of all of its text, about."""
+        """The approximate number of tokens in its text."""
         text = msgspec.json.encode(self.answer)
         counted = estimate_tokens(text[:SAMPLE].decode(errors="ignore"))
         return round(counted * len(text) / min(SAMPLE, len(text)))
 
 
 class DayShown(NamedTuple):
-    """The recalls of a day, those that were answered with nothing, and the memories and tokens that were given out."""
+    """The recalls of a day, those without a result, and the memories and tokens of their answers."""
 
     recalls: int = 0
     nothing: int = 0
@@ -105,7 +105,7 @@ class DayShown(NamedTuple):
 
 
 class ToolAnswers(NamedTuple):
-    """The answers of a tool, their tokens, and the milliseconds that the last ones took."""
+    """The number of a tool's answers, their tokens, and the milliseconds that the last ones took."""
 
     tool: str
     answers: int
@@ -115,7 +115,7 @@ class ToolAnswers(NamedTuple):
 
 
 class ShownLog:
-    """Run `run` as a task. It keeps what was shown for `kept_s`; with 0 nothing is noted."""
+    """Writes the log. Run `run` as a task. Entries are kept for `kept_s`; with 0 nothing is logged."""
 
     def __init__(self, home: Path, kept_s: float, clock: Callable[[], float] = time.time) -> None:
         self._path = home / FILE
@@ -125,22 +125,22 @@ class ShownLog:
         self._answers: deque[_Answer] = deque()
         self._pruned_at = 0.0
         self._writing = threading.Lock()
-        """Held by one writer at a time: a batch on its way must not bring back words that were erased."""
+        """Held by one writer at a time: a batch in progress must not write back erased words."""
 
     def note(self, project: str, session_id: str, memory_ids: Sequence[str], tool: str, question: str) -> None:
-        """These were shown, in that order. To be called in the middle of a request: it only remembers."""
+        """Log these memories as shown, in this order. Cheap enough for a request: it only queues them."""
         if self._kept_s and len(self._pending) < MAX_PENDING:
             at, said = self._clock(), question[: 2 * MAX_QUESTION]
             shown = enumerate(memory_ids, 1) if memory_ids else [(0, "")]
             self._pending.extend(Shown(at, project, session_id, each, place, tool, said) for place, each in shown)
 
     def note_answer(self, project: str, session_id: str, tool: str, answer: dict[str, Any], took_s: float) -> None:
-        """A tool gave this answer. It only remembers, as `note` does."""
+        """Log a tool's answer. Only queues it, like `note`."""
         if self._kept_s and len(self._answers) < MAX_PENDING:
             self._answers.append(_Answer(self._clock(), project, session_id, tool, answer, took_s))
 
     async def run(self) -> None:
-        """Write what was noted, a batch at a time. Ends when it is cancelled, with the last batch written."""
+        """Write queued entries in batches, until cancelled; the last batch is still written then."""
         try:
             while True:
                 await anyio.sleep(BATCH_S)
@@ -152,7 +152,7 @@ class ShownLog:
                     await anyio.to_thread.run_sync(self.flush)
 
     def flush(self) -> None:
-        """Write what was noted so far. What cannot be written is logged, and lost."""
+        """Write the queued entries. If that fails, they are lost and the error is logged."""
         with self._writing:
             self._flush()
 
@@ -173,10 +173,11 @@ class ShownLog:
             logger.warning("what was shown cannot be noted", extra={"reason": str(error)})
 
     def erase(self, memory_ids: Sequence[str], quotes: Sequence[str], project: str) -> None:
-        """Forget that memories were ever shown, and all questions of a project in which one of the quotes begins.
+        """Delete all entries of these memories, and all questions of a project that contain the beginning of one of the
+        quotes.
 
         Raises:
-            sqlite3.Error, RemembrancerError: it cannot be done, or not all of it.
+            sqlite3.Error, RemembrancerError: it failed, or was not completed.
         """
         with self._writing:
             if self._pending:
@@ -187,7 +188,7 @@ class ShownLog:
         if self._path.exists():
             with _opened(self._path) as connection:
                 connection.executemany("DELETE FROM shown WHERE memory_id = ?", [(each,) for each in memory_ids])
-                beginnings = {(project, quote[:QUOTED]) for quote in quotes}  # a long question has lost its end
+                beginnings = {(project, quote[:QUOTED]) for quote in quotes}  # a long question was cut
                 forget = "UPDATE shown SET question = '' WHERE project = ? AND instr(question, ?)"
                 connection.executemany(forget, beginnings)
         drop_copies(self._path, *memory_ids, *(quote[:QUOTED] for quote in quotes))
@@ -195,7 +196,7 @@ class ShownLog:
     def read(
         self, *, project: str = "", memory_id: str = "", session_id: str = "", since: float = 0.0, limit: int = 100
     ) -> list[Shown]:
-        """The latest showings first: of a project, a memory (by its id or a part of it), a session, or all."""
+        """The latest entries first: of a project, a memory (by its id or a part of it), a session, or all."""
         if self._pending:
             self.flush()
         if not self._path.exists():
@@ -210,7 +211,7 @@ class ShownLog:
             return [Shown(*row) for row in connection.execute(asked, {**wanted, "since": since, "limit": limit})]
 
     def by_day(self, project: str, since: float) -> dict[int, DayShown]:
-        """The figures of a project, by the day since the epoch (UTC)."""
+        """The figures of a project by day since the epoch (UTC)."""
         if self._pending or self._answers:
             self.flush()
         if not self._path.exists():
@@ -229,7 +230,7 @@ class ShownLog:
         return days | {day: days.get(day, DayShown())._replace(tokens=count) for day, count in tokens}
 
     def by_tool(self, project: str, since: float) -> list[ToolAnswers]:
-        """The tools that gave answers in a project, those with the most answers first."""
+        """The tools that gave answers in a project, the most frequent first."""
         if not self._path.exists():
             return []
         with _opened(self._path) as connection:
@@ -248,13 +249,13 @@ class ShownLog:
 
 
 def _spread(values: list[float]) -> tuple[float, float]:
-    """The median and the 95th percentile; 0 of nothing."""
+    """The median and the 95th percentile; 0 without values."""
     ranked = sorted(values) or [0.0]
     return ranked[len(ranked) // 2], ranked[min(len(ranked) - 1, len(ranked) * 95 // 100)]
 
 
 def _taken(pending: deque[T]) -> Iterator[T]:
-    """All that waits, each once, though other threads take and add meanwhile."""
+    """Take all waiting entries, each once, while other threads may take and add some."""
     while pending:
         with suppress(IndexError):
             yield pending.popleft()
@@ -262,7 +263,7 @@ def _taken(pending: deque[T]) -> Iterator[T]:
 
 @contextmanager
 def _opened(path: Path) -> Iterator[sqlite3.Connection]:
-    """The file for one transaction, made if it is not there."""
+    """The file for one transaction, created if missing."""
     if not path.exists():
         path.touch(mode=0o600)
     with closing(sqlite3.connect(path, timeout=1.0)) as connection, connection:

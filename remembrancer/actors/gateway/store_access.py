@@ -1,7 +1,7 @@
-"""The way to the store for everything that the gateway does: reads, writes, and what is answered while it is away.
+"""The gateway's access to the store: reads, writes, and the fallback answers while it is away.
 
-A write goes to the store if it answers, else into the write queue, and behind what is queued already. A read waits for
-a store that restarts as long as the call may take; then it gets the last answer, as it was, and says so.
+A write goes to the store if it is available, otherwise into the write queue, behind earlier queued writes. A read waits
+for a restarting store as long as the call may take; after that it gets the last answer with a notice.
 """
 
 from __future__ import annotations
@@ -71,22 +71,22 @@ from remembrancer.toolsets.memory.answers import iso
 from remembrancer.toolsets.service import Asked, Caller, QueueHealth, Written
 
 MOMENT_S: Final = 0.3
-"""For so long after it was heard last a store may only have been slow: a write waits as long before it is queued."""
+"""For this time after its last answer a store may just be slow: a write waits as long before it is queued."""
 LEAST_BUDGET_S: Final = 0.25
-"""The budget that a request still gets when the client has waited long for it."""
+"""The budget that a request gets at least, even if the client has waited for long."""
 MARGIN_S: Final = 0.2
-"""Kept from a call's budget for the way back."""
+"""The part of a call's budget that is reserved for the way back."""
 ERASE_S: Final = 30.0
-"""The time to delete a memory for good may take: the words of its file are sorted anew."""
+"""The time that deleting a memory for good may take: the word index of its file is rebuilt."""
 ERASE_AGAIN_S: Final = 5.0
-"""The time until what could not be erased is tried again."""
+"""The time until a failed erasure is retried."""
 NOTE_TIMEOUT_S: Final = 5.0
-"""The time that the store has to take note of what was shown. Nobody waits for it."""
+"""The time limit for the store to count shown memories. No request waits for it."""
 MAX_REFUSED: Final = 20
 MAX_REFUSED_SESSIONS: Final = 1000
-"""Sessions, and notices of each, that are kept for their next answer."""
+"""The most sessions, and notices for each, that are kept for their next answer."""
 MOST_SESSIONS: Final = 512
-"""Sessions of which it is known what they were shown."""
+"""The most sessions whose shown memories are remembered."""
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
@@ -114,20 +114,19 @@ class StoreAccess:
         self._tasks = tasks
         self.writes = WriteNews()
         self.on_recall: list[Callable[[Caller, tuple[str, ...]], None]] = []
-        """Functions that are told who was shown which memories, in the midst of a request (none: nothing was found)."""
+        """Called during a request with the caller and the memories that it was shown (none: nothing was found)."""
         self._answers = LastAnswers()
         self._drain = Drain(queue, store, self.writes.note, self._note_refused)
         self._refused: OrderedDict[tuple[str, str], list[Notice]] = OrderedDict()
-        """The writes that were queued for a session and refused later, until it is told of them."""
+        """Notices about a session's queued writes that were refused later, until it gets them."""
         self.shown_log = ShownLog(Path(home), settings.shown_kept_s)
         self._erasings = Erasings(RuntimePaths(Path(home)).erasing)
         self._cut_off = anyio.Event()
-        """Set when an erasing could not be ended, and replaced by another."""
+        """Set when an erasure was interrupted, and then replaced by a new event."""
         self.open_browser: Callable[[], Awaitable[str]] = _nowhere
 
     async def run(self) -> None:
-        """Drain the write queue whenever there is something in it, and end what erasing was cut off. Ends when it is
-        cancelled."""
+        """Drain the write queue and complete interrupted erasures, until cancelled."""
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._drain.run)
             tasks.start_soon(self._end_erasings)
@@ -138,7 +137,7 @@ class StoreAccess:
         return QueueHealth(queue.depth, queue.rejected, dict(queue.stuck), queue.damage)
 
     def take_refused(self, caller: Caller) -> list[Notice]:
-        """The session's own writes that were queued and refused later; each is told once."""
+        """Take the notices about the session's own queued writes that were refused later."""
         return self._refused.pop((caller.project.id, caller.session_id), [])
 
     def _note_refused(self, operation: Operation, why: Rejected) -> None:
@@ -162,24 +161,24 @@ class StoreAccess:
         """Make an operation durable, in the store or in the queue. Must not be cancelled half-way.
 
         Raises:
-            RemembrancerError: it is neither in the one nor in the other, and why.
+            RemembrancerError: neither was possible, with the reason.
         """
         budget_s = min(self.settings.write_budget_s, _left_s(received_at + self.settings.call_budget_s))
         why = None
-        # At the very start the store may take a moment longer than this process. Later nobody waits for it.
+        # At the very start the store may need a moment longer than this process. Later, calls do not wait for it.
         is_there = self._queue.is_next(operation) and (
             self.store_health.usable
             or (not self.store_health.has_answered and await self._store.wait_usable(budget_s))
             or (self.store_health.away_s < MOMENT_S and await self._store.wait_usable(MOMENT_S))
         )
         lane = self._queue.lane_of(operation)
-        if is_there and self._queue.is_next(operation):  # still, after the wait
+        if is_there and self._queue.is_next(operation):  # still true after the wait
             try:
                 reply = await self._store.request(Submit(operation), budget_s)
             except StorageFull as error:
                 self._queue.full[lane] = error
                 raise
-            except (*AWAY, QueueFull, FileLocked, JournalAway, RecordsUnusable) as error:  # its id is known afterwards
+            except (*AWAY, QueueFull, FileLocked, JournalAway, RecordsUnusable) as error:  # the id makes a retry safe
                 why = error.message if isinstance(error, FileLocked | JournalAway | RecordsUnusable) else None
             else:
                 self._note_writer(operation, getattr(reply.result, "memory_id", None))
@@ -189,7 +188,7 @@ class StoreAccess:
                     self._queue.note_room(lane, operation)
                     full = self._full(operation.project.id)
                 return Written(operation, reply.result, full, embedding_error=reply.embedding_error, near=reply.near)
-        if lane in self._queue.full and needs_room(operation.change):  # it could not be kept
+        if lane in self._queue.full and needs_room(operation.change):  # it could not be queued
             raise self._queue.full[lane]
         await self._queue.append(operation)
         self.writes.note(operation)
@@ -200,7 +199,7 @@ class StoreAccess:
         return Written(operation, None, (Notice("queued", text),), degraded=not self.store_health.usable)
 
     def _note_writer(self, operation: Operation, memory_id: str | None) -> None:
-        """The session that wrote knows what the memory says now, and no other one does."""
+        """Note that the session which wrote has seen the memory's present content, and that no other session has."""
         if memory_id is None:
             return
         for seen in self._seen.values():
@@ -208,11 +207,12 @@ class StoreAccess:
         self._seen.setdefault((operation.project.id, operation.session_id), set()).add(memory_id)
 
     async def erase(self, operation: Operation) -> ErasedResult:
-        """Delete a memory for good: in the store, and then in the write queue and in what is kept of answers here.
+        """Delete a memory for good: in the store, then in the write queue and in this process's cached answers.
 
         Raises:
-            RemembrancerError: the store refuses that, and nothing was deleted. If `retry_possible`, it goes on by
-                itself as soon as it can.
+            RemembrancerError: the store refuses it, and nothing was deleted. If `retry_possible`, the erasure
+            continues
+                by itself as soon as possible.
         """
         await self._wait_for_store(time.time() + ERASE_S)
         erasing = self._erasings.find(operation.operation_id)
@@ -226,7 +226,7 @@ class StoreAccess:
             raise
 
     async def _end_erasings(self) -> None:
-        """Take up again what a crash, or an error that may pass, has cut off."""
+        """Continue erasures that were interrupted by a crash or a temporary error."""
         while True:
             await self._store.wait_answering()
             for erasing in self._erasings.all():
@@ -258,9 +258,9 @@ class StoreAccess:
         return result
 
     async def _erase_in_store(self, erasing: Erasing, memory_id: str) -> ErasedResult:
-        """Raises `NotFound` for a memory that is neither there nor in the queue, for all that the session may see."""
+        """Erase in the store. Raises `NotFound` for a memory that the session sees neither there nor in the queue."""
         operation = erasing.operation
-        was_queued = await self._queue.makes(memory_id, operation)  # asked first: it may reach the store meanwhile
+        was_queued = await self._queue.makes(memory_id, operation)  # first: it may reach the store meanwhile
         try:
             reply = await self.require(Submit(operation, erasing.quotes), ERASE_S)
         except NotFound:
@@ -272,7 +272,7 @@ class StoreAccess:
         return reply.result
 
     async def _quotes_of(self, operation: Operation) -> tuple[str, ...]:
-        """The texts by which it is known where a memory is quoted; none of one that the store does not know."""
+        """The texts by which quotes of a memory are recognised; none if the store does not know it."""
         try:
             question = GetMemory(operation.project, operation.session_id, memory_id_of(operation.change) or "")
             shown = await self.require(question, ERASE_S)
@@ -281,21 +281,22 @@ class StoreAccess:
         return quotable(texts_of(shown.memory, shown.memory.history))
 
     async def await_embedding(self, caller: Caller, memory_id: str, received_at: float) -> EmbeddingState:
-        """Wait until a stored memory has its vectors, within the call's budget. Says so if it has none by then."""
+        """Wait until a stored memory has its vectors, within the call's budget. The result says if it has none by
+        then."""
         timeout_s = max(LEAST_BUDGET_S, _left_s(received_at + self.settings.call_budget_s) - MARGIN_S)
         question = AwaitEmbedding(caller.project, caller.session_id, memory_id)
         try:
             return await self._store.request(question, timeout_s)
-        except RemembrancerError as error:  # the memory is stored all the same
+        except RemembrancerError as error:  # the memory is stored nevertheless
             return EmbeddingState(memory_id, embedded=False, error=error.message)
 
     def applied(self, operations: Sequence[Operation]) -> None:
-        """The store has these, though they did not come by here."""
+        """Note operations that the store applied without this object."""
         for operation in operations:
             self.writes.note(operation)
 
     def others_wrote(self, operations: Sequence[Operation]) -> None:
-        """Other machines have done this to what is shared: the answers that are kept here are to know of it."""
+        """Note changes by other machines to shared memories, and drop cached answers that they make wrong."""
         for operation in operations:
             if isinstance(operation.change, EraseMemory):
                 gone = (operation.change.memory_id,)
@@ -313,7 +314,8 @@ class StoreAccess:
         tool: str = "",
         question: str = "",
     ) -> None:
-        """These memories were found for somebody. `count`, `used`: tell the store so, where it cannot know that."""
+        """Note memories that were found for a caller. `count`, `used`: report them to the store, which cannot know of
+        them."""
         self._seen.setdefault((caller.project.id, caller.session_id), set()).update(memory_ids, used)
         if len(self._seen) > MOST_SESSIONS:
             self._seen.popitem(last=False)
@@ -335,17 +337,17 @@ class StoreAccess:
         return is_first
 
     def seen(self, caller: Caller) -> set[str]:
-        """Ids of the memories that the session was shown as they are, or wrote, since the runtime has been up."""
+        """Ids of the memories whose present content the session was shown or wrote, since the runtime started."""
         return self._seen.get((caller.project.id, caller.session_id), set())
 
     def answered(self, caller: Caller, tool: str, answer: dict[str, Any], received_at: float) -> None:
-        """A tool that only reads has given this answer. One to the memory browser is nobody's."""
+        """Log the answer of a read-only tool. Answers to the memory browser are not logged."""
         if caller.session_id != BROWSER_SESSION:
             took_s = time.time() - received_at
             self.shown_log.note_answer(caller.project.id, caller.session_id, tool, answer, took_s)
 
     async def _note_access(self, note: NoteAccess) -> None:
-        """One that the store does not get is lost: it is a count."""
+        """Report accesses to the store. A lost report is acceptable: it is only a count."""
         try:
             await self._store.request(note, NOTE_TIMEOUT_S)
         except RemembrancerError as error:
@@ -354,14 +356,14 @@ class StoreAccess:
     # --- reads ---
 
     async def ask(self, question: Request[T], received_at: float) -> Asked[T]:
-        """The store's answer within what is left of the call that came at `received_at`.
+        """The store's answer within the remaining time of the call that came at `received_at`.
 
-        If the store stays away: its last answer to the same question, or the memories that the session was shown last,
-        as they were.
+        If the store stays away: its last answer to the same request, or the memories that the session was shown last,
+        unchanged.
 
         Raises:
             MemoryUnavailable, DeadlineExceeded: the store is away or late, and there is no such answer.
-            RemembrancerError: it refuses the question, and why.
+            RemembrancerError: it refuses the request, with the reason.
         """
         until = time.time() + _left_s(received_at + self.settings.call_budget_s - MARGIN_S)
         try:
@@ -396,18 +398,18 @@ class StoreAccess:
         return Asked(reply, (Notice(error.code, f"{what} ({error.message})"),), is_old=True)
 
     async def require(self, question: Request[T], timeout_s: float) -> T:
-        """The store's answer to what only it can do, after what the session wrote. It may take all of
-        `timeout_s`; a store that dies meanwhile is asked again when it is back.
+        """The store's answer to a request that only it can serve, after the session's own writes. It may take all of
+        `timeout_s`; if the store dies meanwhile, the request is repeated when it is back.
 
         Raises:
             MemoryUnavailable: the store is away.
             DeadlineExceeded: it has not answered in time.
-            RemembrancerError: it refuses the request, and why.
+            RemembrancerError: it refuses the request, with the reason.
         """
         return await self._from_store(question, time.time() + timeout_s, timeout_s, is_long=True)
 
     def behind(self, project_id: str) -> tuple[Notice, ...]:
-        """The notices that the store does not have all that a session of a project may see, or takes no more."""
+        """Notices that queued writes are missing from a project's answers, or that nothing more is stored."""
         if not (self._queue.depth or self._queue.full):
             return ()
         waiting, full = self._queue.waits(project_id), self._full(project_id)
@@ -419,16 +421,16 @@ class StoreAccess:
         return (Notice("partial_results", f"{waiting} queued writes are not searched yet.{why}"), *full)
 
     def _full(self, project_id: str) -> tuple[Notice, ...]:
-        """The notice that nothing more is stored of a project, or of the user, by the store's last word."""
+        """The notice that a project's or the user's file is full, as the store last reported."""
         found = [self._queue.full[lane] for lane in (project_id, USER_LANE) if lane in self._queue.full]
         return tuple(Notice(error.code, f"Nothing more is stored: {error.message}") for error in found)
 
     async def _from_store(self, question: Request[T], until: float, answer_s: float, *, is_long: bool = False) -> T:
-        """The store's answer; each try may take `answer_s`. One that restarts is waited for, and asked again.
+        """The store's answer; each attempt may take `answer_s`. Waits for a restarting store and repeats the request.
 
         Raises:
             MemoryUnavailable, DeadlineExceeded: it is away, or has not answered in time.
-            RemembrancerError: it refuses the question, and why.
+            RemembrancerError: it refuses the request, with the reason.
         """
         late: DeadlineExceeded | None = None
         while True:
@@ -451,23 +453,23 @@ class StoreAccess:
                     raise MemoryUnavailable(f"{error.message}: call again in a moment") from error
 
     async def _wait_for_store(self, until: float) -> None:
-        """Wait for a store that is on its way, as long as that may take. Raises `MemoryUnavailable`: it is away."""
+        """Wait for a reconnecting store, until then at most. Raises `MemoryUnavailable` if it is away."""
         health = self.store_health
         if not health.usable and not (health.is_reconnecting and await self._store.wait_usable(_left_s(until))):
             raise MemoryUnavailable(f"{health.explain_away()}: call again in a moment")
 
 
 class WriteNews:
-    """News of the writes that the store or the queue has taken, for those who show something that they may change."""
+    """Announces writes that the store or the queue has accepted, for views that depend on them."""
 
     def __init__(self) -> None:
         self.listeners: list[Callable[[Operation], None]] = []
-        """Called in the midst of a request."""
+        """Called during a request."""
         self.happened = anyio.Event()
-        """Set at the next write, and replaced by another."""
+        """Set at the next write, and then replaced by a new event."""
 
     def note(self, operation: Operation) -> None:
-        """A write is durable, or applied."""
+        """Announce a write that is durable, or applied."""
         for listener in self.listeners:
             listener(operation)
         self.happened.set()
@@ -475,7 +477,7 @@ class WriteNews:
 
 
 def _left_s(until: float) -> float:
-    """The seconds until then, and a little even where there are none."""
+    """The seconds until then, or a small minimum."""
     return max(LEAST_BUDGET_S, until - time.time())
 
 
@@ -484,6 +486,6 @@ async def _nowhere() -> str:
 
 
 def _project_of(request: Request[Any]) -> str:
-    """The id of the project that a question is about; empty for one that is about all."""
+    """The id of the project that a request is about; empty for a request about all."""
     project = getattr(request, "project", None)
     return project.id if isinstance(project, ProjectRef) else ""

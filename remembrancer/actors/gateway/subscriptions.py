@@ -1,4 +1,4 @@
-"""Subscriptions: a session is told, once in a short while, that a resource which it watches may say something else."""
+"""Subscriptions: tells a session, at most once in a short interval, that a watched resource may have changed."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class SessionWatcher:
         self.caller = caller
         self.bus = InMemorySubscriptionBus()
         self.streams = 0
-        """The number of them that are open."""
+        """The number of open streams."""
         self._tasks = tasks
         self._held: Counter[str] = Counter()
         self._subscribed: dict[str, Tell] = {}
@@ -40,7 +40,7 @@ class SessionWatcher:
         self._is_telling = False
 
     def subscribe(self, uri: str, tell: Tell, *, is_replay: bool) -> None:
-        """Watch a resource for the handshake protocols; `tell` reaches the client. Twice is once.
+        """Watch a resource for the handshake protocols; `tell` notifies the client. Repeating it has no effect.
 
         Raises:
             InvalidInput: the session watches too many already.
@@ -50,13 +50,13 @@ class SessionWatcher:
         self._subscribed[uri] = tell
 
     def unsubscribe(self, uri: str) -> None:
-        """The end of `subscribe`. A resource that is not watched is nobody's loss."""
+        """End `subscribe`. Does nothing for a resource that is not watched."""
         if self._subscribed.pop(uri, None) is not None:
             self.release((uri,))
 
     def hold(self, uri: str, *, is_replay: bool) -> None:
-        """Watch a resource until `release`. After `is_replay` it is told of once: what changed since the session last
-        heard of it, from another process, is not known.
+        """Watch a resource until `release`. With `is_replay` it is announced once: changes since the session's last
+        notification, by another process, are unknown.
 
         Raises:
             InvalidInput: the session watches too many already.
@@ -68,12 +68,12 @@ class SessionWatcher:
             self.mark((uri,))
 
     def release(self, uris: Iterable[str]) -> None:
-        """The end of `hold`."""
+        """End `hold`."""
         self._held.subtract(uris)
         self._held = +self._held
 
     def heard_write(self, operation: Operation) -> None:
-        """A write of any session is durable, or applied."""
+        """Note a write of any session that is durable, or applied."""
         if isinstance(operation.change, StartSession | EndSession | RecordEvents):
             if (operation.project.id, operation.session_id) == (self.caller.project.id, self.caller.session_id):
                 self.mark((SUMMARY, STATUS))
@@ -82,7 +82,7 @@ class SessionWatcher:
             self.mark(uri for uri in self._held if _names(uri, changed))
 
     def mark(self, uris: Iterable[str] | None = None) -> None:
-        """Some, or all, of what is watched may say something else."""
+        """Mark some or all watched resources as possibly changed."""
         self._marked |= self._held.keys() & set(self._held if uris is None else uris)
         if self._marked and not self._is_telling:
             self._is_telling = True
@@ -95,19 +95,19 @@ class SessionWatcher:
             for uri in marked & self._held.keys():
                 await self.bus.publish(ResourceUpdated(uri))
                 if uri in self._subscribed:
-                    with suppress(anyio.ClosedResourceError, anyio.BrokenResourceError):  # the session has gone
+                    with suppress(anyio.ClosedResourceError, anyio.BrokenResourceError):  # the session has ended
                         await self._subscribed[uri](uri)
         self._is_telling = False
 
 
 def _is_seen_by(operation: Operation, caller: Caller) -> bool:
-    """True if a write may change something that a caller sees. False only where that is certain."""
+    """True if a write may change something that a caller sees; False only if that is certain."""
     match operation.change:
         case StoreMemory(scope=scope, session_id=owner):
             pass
         case ImportMemory(memory=memory):
             scope, owner = memory.scope, memory.session_id
-        case _:  # the memory, or memories, may be anybody's that the writer can see, the user's included
+        case _:  # the memories may be any that the writer can see, also the user's
             return True
     return scope == "user" or (
         operation.project.id == caller.project.id and (scope == "project" or owner == caller.session_id)
@@ -115,13 +115,13 @@ def _is_seen_by(operation: Operation, caller: Caller) -> bool:
 
 
 def _names(uri: str, memory_id: str | None) -> bool:
-    """True if a resource may be about a memory: all but another memory's."""
+    """True if a resource may be about a memory: all but the resources of other memories."""
     named = memory_id_in(uri)
     return named is None or memory_id is None or memory_id == named or has_part(memory_id, named)
 
 
 class Subscriptions:
-    """The watchers of all sessions, by the keys of their connections."""
+    """The watchers of all sessions, by connection key."""
 
     def __init__(self, tasks: anyio.abc.TaskGroup) -> None:
         self._tasks = tasks
@@ -132,32 +132,32 @@ class Subscriptions:
         return len(self._watchers)
 
     def watcher(self, session: ClientConversation, caller: Caller) -> SessionWatcher:
-        """A session's watcher, made when it has none."""
+        """A session's watcher, created on first use."""
         return self._watchers.setdefault(session.key, SessionWatcher(caller, self._tasks))
 
     def move(self, session: ClientConversation, caller: Caller) -> None:
-        """The session works in another project from now on."""
+        """Note that the session works in another project from now on."""
         watcher = self._watchers.get(session.key)
         if watcher is not None:
             watcher.caller = caller
             watcher.mark()
 
     def close(self, session: ClientConversation) -> None:
-        """The session has gone: nothing is kept of it."""
+        """Drop everything about a session that has ended."""
         self._watchers.pop(session.key, None)
 
     def heard_write(self, operation: Operation) -> None:
-        """A write of any session is durable, or applied."""
+        """Note a write of any session that is durable, or applied."""
         for watcher in self._watchers.values():
             watcher.heard_write(operation)
 
     def heard_recall(self, caller: Caller, _: tuple[str, ...]) -> None:
-        """A session was shown memories."""
+        """Note that a session was shown memories."""
         for watcher in self._watchers.values():
             if (caller.project.id, caller.session_id) == (watcher.caller.project.id, watcher.caller.session_id):
                 watcher.mark((SUMMARY,))
 
     def heard_store(self) -> None:
-        """The store has come or gone."""
+        """Note that the store has become available or unavailable."""
         for watcher in self._watchers.values():
             watcher.mark()

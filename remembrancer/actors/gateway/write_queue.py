@@ -1,7 +1,7 @@
-"""The write queue: acknowledged writes wait here, durably and in order, while the store is away.
+"""The write queue: keeps acknowledged writes, durably and in order, while the store is away.
 
-One thread owns the file; appends that wait together are committed together. A bounded part of what is queued is also
-kept in memory, in case the file is taken away or damaged. The drain empties it into the store.
+One thread owns the file; waiting appends are committed together. A bounded part of the queue is also mirrored in
+memory, in case the file is removed or damaged. The drain empties it into the store.
 """
 
 from __future__ import annotations
@@ -54,13 +54,13 @@ from remembrancer.protocol.writes import (
 )
 
 MAX_GROUP: Final = 512
-"""Appends in one transaction."""
+"""The most appends in one transaction."""
 MIRROR_OPERATIONS: Final = 2000
 MIRROR_BYTES: Final = 8 * 1024 * 1024
 LOCKED_S: Final = 0.5
-"""The time that another program's lock is waited for: a client waits for what is queued."""
+"""The time limit for another program's lock: a client waits for the queued write."""
 MAX_SALVAGED: Final = 1_000_000
-"""Rows that are looked for in a damaged file."""
+"""The most rows that are searched for in a damaged file."""
 
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
@@ -79,18 +79,18 @@ SCHEMA: Final = Schema(
 )
 _QUEUED: Final = "operation_id, operation, lane, memory_id, queued_at"
 _COLUMNS: Final = {"queued": _QUEUED, "rejected": f"{_QUEUED}, rejected_at, code, message"}
-"""The tables and their columns, without the number of a row."""
+"""The tables and their columns, without the row number."""
 NO_SPACE: Final = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_WRITE, sqlite3.SQLITE_IOERR_SHMSIZE)
 USER_LANE: Final = "user"
 NOTES: Final = ".notes"
-"""The end of the lane of a project's notes."""
+"""The suffix of the lane of a project's notes."""
 UNREADABLE_OPERATION: Final = "unreadable"
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(Operation)
 
 
 class Waiting(NamedTuple):
-    """An operation in the queue: the file that it is for, and the memory that it is about (or empty)."""
+    """An operation in the queue: its lane, and the id of its memory (or empty)."""
 
     lane: str
     memory_id: str
@@ -107,7 +107,7 @@ class QueuedRow(NamedTuple):
 
 
 class Append(NamedTuple):
-    """A row on its way into the file; `done` is set when it is durable."""
+    """A row to be written; `done` is set when it is durable."""
 
     row: QueuedRow
     waiting: Waiting
@@ -116,7 +116,7 @@ class Append(NamedTuple):
 
 
 class Mirrored(NamedTuple):
-    """A queued operation that is kept in memory as well."""
+    """A queued operation that is also kept in memory."""
 
     operation: Operation
     lane: str
@@ -126,9 +126,9 @@ class Mirrored(NamedTuple):
 class QueueFile:
     """The open file. Synchronous, for one thread.
 
-    Nothing that was acknowledged is ever deleted unseen: an operation leaves when the store has it, and one that the
-    store can never apply moves to a table of its own, with the reason. A file that is damaged is set aside, and what
-    can be read of it goes on in a new one: `damage` says so. So it is with one that is taken away while it is open.
+    No acknowledged write is lost silently: an operation leaves when the store has it, and one that the store can never
+    apply moves to a table of its own, with the reason. A damaged file is set aside, and its readable rows are copied to
+    a new one; `damage` says so. The same happens when the open file is removed.
 
     Raises:
         SchemaTooNew, SchemaTooOld: it was written by another release.
@@ -140,16 +140,17 @@ class QueueFile:
         self._mirrored = mirrored
         self.damage: str | None = None
         self._rescued: tuple[list[Any], list[Any]] = [], []
-        """The rows of a file that was taken away, until they are in another."""
+        """The rows of a removed file, until they are in a new one."""
         try:
             self._database = self._open_file()
             self._identity = self._identity_on_disk()
-            """None when the file has to be opened anew."""
+            """None when the file has to be reopened."""
         except (sqlite3.Error, OSError) as error:
             raise self._explain(error) from error
 
     def do(self, work: Callable[[QueueFile], T]) -> T:
-        """Do something with the file, after a look whether it is still there; once more if it turns out damaged.
+        """Run an action on the file, after checking that the file still exists; once more if it turns out to be
+        damaged.
 
         Raises:
             StorageFull: the disk has no room.
@@ -180,7 +181,7 @@ class QueueFile:
         return MemoryUnavailable(f"the write queue {self._path} cannot be used: {error}")
 
     def _identity_on_disk(self) -> tuple[int, int] | None:
-        """The device and inode of the file; None where there is none, or an empty one."""
+        """The device and inode of the file; None if it is missing or empty."""
         try:
             about = os.stat(self._path)  # noqa: PTH116 - before each append: a Path takes three times as long
         except FileNotFoundError:
@@ -204,8 +205,8 @@ class QueueFile:
             return self._begin_anew(error)
 
     def _make_file(self, *rows: Sequence[tuple[Any, ...]]) -> tuple[Path, int]:
-        """Make a file with these rows beside the place of ours, to be moved there whole: one that is empty can only be
-        damaged. Its path, and the number of writes that are queued in it."""
+        """Make a file with these rows beside our path, to be moved there as a whole: an empty file at the path counts
+        as damaged. Returns its path, and the number of its queued writes."""
         made = self._path.with_suffix(".new")
         if look_at(made).problem is not None:
             set_aside(made)
@@ -214,7 +215,7 @@ class QueueFile:
             return made, self._put(database, *rows)
 
     def _carry_over(self) -> None:
-        """Go on in a new file when ours was deleted, replaced or cut to nothing: what is written there is lost."""
+        """Continue in a new file when ours was deleted, replaced or truncated: writes to the old one would be lost."""
         for rows, (table, columns) in zip(self._rescued, _COLUMNS.items(), strict=True):
             with suppress(sqlite3.Error):
                 rows += self._database.execute(f"SELECT {columns} FROM {table} ORDER BY rowid").fetchall()  # noqa: S608
@@ -233,7 +234,7 @@ class QueueFile:
         queued: Sequence[tuple[Any, ...]] = (),
         rejected: Sequence[tuple[Any, ...]] = (),
     ) -> int:
-        """Put rows of another file into this one, and what is known in memory alone; the number of queued writes."""
+        """Insert the rows of another file and those only in memory. Returns the number of queued writes."""
         mirrored = [queued_row(operation, lane, time.time()) for operation, lane, _ in self._mirrored()]
         with _transaction(database):
             for (table, columns), more in zip(_COLUMNS.items(), ([*queued, *mirrored], rejected), strict=True):
@@ -261,7 +262,7 @@ class QueueFile:
         self._database.close()
 
     def makes(self, memory_id: str, viewer: Operation) -> bool:
-        """True if a write that makes a memory is queued or set aside, and the session of another operation may see
+        """True if a write that creates a memory is queued or set aside, and the session of another operation may see
         that memory."""
         for table in _COLUMNS:
             rows = self._database.execute(
@@ -277,8 +278,8 @@ class QueueFile:
         return False
 
     def erase(self, memory_ids: Sequence[str], viewer: Operation) -> tuple[list[Waiting], list[str]]:
-        """Delete for good what is queued or set aside about memories where the session of another operation can write.
-        Returns what left the queue, and the ids of all the operations."""
+        """Delete for good all queued and set-aside operations about memories, in the lanes that the session of another
+        operation can write to. Returns the operations that left the queue, and the ids of all deleted ones."""
         queued: list[Waiting] = []
         found: list[str] = []
         self._database.execute("PRAGMA secure_delete = ON")
@@ -300,8 +301,8 @@ class QueueFile:
         return [Waiting(*row) for row in found], rejected
 
     def take_back(self, operation_ids: Sequence[str], now: float, *, deletes: bool) -> tuple[list[Waiting], int]:
-        """Queue operations again that were set aside, at the end, or delete them for good. Returns those that wait now,
-        and how many are not set aside any more."""
+        """Move set-aside operations to the end of the queue again, or delete them for good. Returns those that wait
+        now, and the number of operations that are no longer set aside."""
         queued: list[Waiting] = []
         count = 0
         with _transaction(self._database):
@@ -318,15 +319,15 @@ class QueueFile:
         return queued, count
 
     def append(self, rows: Sequence[QueuedRow]) -> list[bool]:
-        """Add rows at the end, durably, in one transaction. Returns of each whether it is new."""
+        """Append rows durably, in one transaction. Returns for each whether it is new."""
         insert = f"INSERT OR IGNORE INTO queued ({_QUEUED}) VALUES (?, ?, ?, ?, ?)"  # noqa: S608 - our names
         with _transaction(self._database):
             return [self._database.execute(insert, row).rowcount == 1 for row in rows]
 
     def head(self, count: int, size_bytes: int, lane: str | None) -> tuple[list[Operation], list[Rejected]]:
-        """The oldest operations of a lane (None: of all): at most `count`, and about `size_bytes`, but one at least.
+        """The oldest operations of a lane (None: of all): at most `count`, and about `size_bytes`, but at least one.
 
-        Returns also what does not decode (a newer release's) of those before them.
+        Also returns the undecodable operations (of a newer release) among them.
         """
         found: list[Operation] = []
         unreadable: list[Rejected] = []
@@ -346,8 +347,8 @@ class QueueFile:
         return found, unreadable
 
     def settle(self, applied: Sequence[str], rejected: Sequence[Rejected], now: float) -> tuple[list[Waiting], int]:
-        """Take the applied ones away, and the rejected ones aside. Returns what left the queue, and how many are set
-        aside now."""
+        """Remove applied operations, and set rejected ones aside. Returns the operations that left the queue, and the
+        number now set aside."""
         left: list[Waiting] = []
         with _transaction(self._database):
             self._database.executemany(
@@ -395,7 +396,8 @@ def _open(path: Path) -> sqlite3.Connection:
 
 
 def _lanes_of(viewer: Operation) -> tuple[str, str]:
-    """The lanes of the memories that the session of an operation may change: the user's is not every session's."""
+    """The lanes of the memories that the session of an operation may change: not every session has access to the
+    user's."""
     return viewer.project.id, USER_LANE if viewer.project.sees_user else viewer.project.id
 
 
@@ -405,12 +407,12 @@ def _is_damage(error: sqlite3.Error) -> bool:
 
 
 def _salvage(path: Path) -> tuple[list[tuple[Any, ...]], list[tuple[Any, ...]], bool]:
-    """The rows that can still be read of a damaged file, queued and rejected, and whether there were more."""
+    """The readable rows of a damaged file, queued and rejected, and whether there were more."""
     found: list[list[tuple[Any, ...]]] = [[], []]
     lost = True
     with suppress(sqlite3.Error), closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as database:
         for rows, (table, columns) in zip(found, _COLUMNS.items(), strict=True):
-            # Each row by itself: a page that cannot be read must not cost those behind it.
+            # Row by row: an unreadable page must not cost the rows behind it.
             last = _last_row(database, table)
             lost = False if table == "queued" else lost
             for number in range(1, min(last, MAX_SALVAGED) + 1):
@@ -430,10 +432,11 @@ def _last_row(database: sqlite3.Connection, table: str) -> int:
 
 
 class WriteQueue:
-    """Use inside a running event loop. An operation counts as waiting from before its append until after its removal.
+    """The queue for asynchronous use. Use inside a running event loop. An operation counts as waiting from before its
+    append until after its removal.
 
-    Order matters within a file alone: what waits for one file does not hold up what is for another. A `lane` is the id
-    of a project, that with `NOTES` behind it, or `USER_LANE`.
+    Order matters only within a file: operations for one file do not block those for another. A `lane` is the id of a
+    project, the id with `NOTES` appended, or `USER_LANE`.
     """
 
     def __init__(self, path: Path, limit: int) -> None:
@@ -442,27 +445,27 @@ class WriteQueue:
         self._thread = ThreadPoolExecutor(1, "write-queue")
         self._file: QueueFile | None = None
         self._appending: list[Append] = []
-        """Those that the thread has not answered yet, in their order."""
+        """Appends that the thread has not finished yet, in order."""
         self._flushing: asyncio.Task[None] | None = None
         self._mirror: dict[str, Mirrored] = {}
-        """By the operation's id."""
+        """Mirrored operations by id."""
         self._mirror_bytes = 0
         self._changed = anyio.Event()
         self._memories: Counter[Waiting] = Counter()
         self.depths: Counter[str] = Counter()
-        """The number of operations that wait in each lane."""
+        """The number of waiting operations in each lane."""
         self.rejected = 0
         self.stuck: dict[str, str] = {}
-        """The lanes whose oldest operation the store refuses at the moment, and why."""
+        """The lanes whose oldest operation the store refuses at the moment, with the reason."""
         self.full: dict[str, StorageFull] = {}
-        """The lanes whose file is full by the store's last word: what needs room there is not queued."""
+        """The lanes whose file is full as the store last reported: writes that need room there are not queued."""
         self._counted_after: str | None = None
-        """The damage after which what is in the file was counted."""
+        """The damage after which the file's content was last counted."""
         self.problem: str | None = None
-        """Why it cannot be opened: until it can, nothing is queued, and what the store takes goes on."""
+        """Why the file cannot be opened: until it can, nothing is queued, and only the store takes writes."""
 
     async def open(self) -> None:
-        """Open the file and see what is in it. One that cannot be opened is left as it is: `problem` says why."""
+        """Open the file and count its content. If it cannot be opened, it is left as it is, and `problem` says why."""
         try:
             self._file = await self._in_thread(partial(QueueFile, self._path, self._mirrored))
         except RemembrancerError as error:
@@ -476,7 +479,7 @@ class WriteQueue:
             self._remember(Mirrored(operation, self.lane_of(operation), len(_encoder.encode(operation))))
 
     async def take_back(self, operation_ids: Sequence[str], *, deletes: bool) -> int:
-        """Queue operations again that the store has refused, or delete them for good; returns how many."""
+        """Requeue operations that the store has refused, or delete them for good. Returns their number."""
         queued, count = await self._do(lambda file: file.take_back(operation_ids, time.time(), deletes=deletes))
         for each in queued:
             self._add(each, 1)
@@ -485,11 +488,12 @@ class WriteQueue:
         return count
 
     async def makes(self, memory_id: str, viewer: Operation) -> bool:
-        """True if a write is queued or set aside that makes a memory which the session of another operation may see."""
+        """True if a queued or set-aside write creates a memory that the session of another operation may see."""
         return await self._do(lambda file: file.makes(memory_id, viewer))
 
     async def erase(self, memory_ids: Sequence[str], viewer: Operation) -> None:
-        """Delete what is queued or set aside about memories where the session of another operation can write."""
+        """Delete all queued and set-aside operations about memories, in the lanes that the session of another operation
+        can write to."""
         queued, found = await self._do(lambda file: file.erase(memory_ids, viewer))
         for operation_id in found:
             self._forget(operation_id)
@@ -499,25 +503,25 @@ class WriteQueue:
         self._announce()
 
     async def aclose(self) -> None:
-        """Finish what was begun and close the file. May be called twice."""
+        """Finish the work in progress and close the file. May be called twice."""
         with anyio.CancelScope(shield=True):
             if self._flushing is not None:
                 await self._flushing
             if self._file is not None:
                 with suppress(RemembrancerError):
-                    await self._do(lambda _: None)  # a file that was taken away is there again
+                    await self._do(lambda _: None)  # a removed file exists again
                 file, self._file = self._file, None
                 await self._in_thread(file.close)
         self._thread.shutdown(wait=False)
 
     @property
     def damage(self) -> str | None:
-        """The damage that was found in the file, and what became of it."""
+        """The damage that was found in the file, and its outcome."""
         return None if self._file is None else self._file.damage
 
     @property
     def depth(self) -> int:
-        """The number of operations that wait."""
+        """The number of waiting operations."""
         return self.depths.total()
 
     def waits(self, project_id: str) -> int:
@@ -525,8 +529,8 @@ class WriteQueue:
         return sum(self.depths[lane] for lane in (project_id, USER_LANE, project_id + NOTES))
 
     def lane_of(self, operation: Operation) -> str:
-        """The file that an operation is for, as far as that is known here: its memory's, if that waits as well."""
-        if isinstance(operation.change, WriteNote):  # of a disk that may hang, on which no memory is
+        """The lane of an operation, as far as it is known here: the lane of its memory, if that waits as well."""
+        if isinstance(operation.change, WriteNote):  # its disk may hang, and holds no memories
             return operation.project.id + NOTES
         memory_id = memory_id_of(operation.change) or ""
         for lane in (USER_LANE, operation.project.id):
@@ -539,9 +543,10 @@ class WriteQueue:
         return USER_LANE if is_users else operation.project.id
 
     def is_next(self, operation: Operation) -> bool:
-        """True if nothing that waits has to go before it: order matters for one memory, and for what may link to it.
+        """True if no waiting operation has to go first: order matters for one memory, and for memories that may link to
+        it.
 
-        So a change of a memory that nothing queued is about passes a lane that is stuck, whichever file it is in.
+        So a change of a memory that no queued operation is about overtakes a stuck lane.
         """
         lane, change = self.lane_of(operation), operation.change
         has_links = isinstance(change, UpdateMemory) and bool(change.add_links or change.remove_links)
@@ -552,15 +557,15 @@ class WriteQueue:
         return self.depths[lane] <= 0
 
     def note_room(self, lane: str, operation: Operation) -> None:
-        """The store has that operation: if it needed room, there is some."""
+        """Note that the store took the operation: if it needed room, the file is not full."""
         if needs_room(operation.change):
             self.full.pop(lane, None)
 
     async def append(self, operation: Operation) -> None:
-        """Queue an operation; it is durable when this returns. One that is queued already is not queued again.
+        """Queue an operation; it is durable when this returns. An operation that is already queued is not added again.
 
         Raises:
-            QueueFull: it holds as many as it may.
+            QueueFull: it is full.
             StorageFull: the disk has no room.
             MemoryUnavailable: the file cannot be written.
         """
@@ -578,7 +583,7 @@ class WriteQueue:
         await asyncio.shield(append.done)
 
     async def _flush(self) -> None:
-        """Append all that is to be appended; what waits goes together."""
+        """Write all waiting appends together."""
         while self._appending:
             group = self._appending[:MAX_GROUP]
             rows = [each.row for each in group]
@@ -593,7 +598,7 @@ class WriteQueue:
                     self._remember(Mirrored(append.operation, append.row.lane, len(append.row.operation)))
                 else:
                     self._add(append.waiting, -1)
-            with suppress(RemembrancerError):  # the next round of the drain tries it again
+            with suppress(RemembrancerError):  # the next round of the drain retries it
                 await self.refresh()
             for append, result in zip(group, results, strict=True):
                 if isinstance(result, Exception):
@@ -618,7 +623,7 @@ class WriteQueue:
         return found
 
     async def settle(self, applied: Sequence[str], rejected: Sequence[Rejected]) -> None:
-        """These leave: the store has the first, and will never take the second. They are not mirrored from now on."""
+        """Remove operations that the store has applied or will never apply, and drop their mirrors."""
         for operation_id in (*applied, *(each.operation_id for each in rejected)):
             self._forget(operation_id)
         left, self.rejected = await self._do(lambda file: file.settle(applied, rejected, time.time()))
@@ -631,7 +636,7 @@ class WriteQueue:
         await self._changed.wait()
 
     async def wait_empty(self, project_id: str) -> None:
-        """Wait until nothing is queued that a session of a project may see, apart from what is refused."""
+        """Wait until no operation is queued whose outcome a session of a project may see, apart from refused ones."""
         while any(self.depths[lane] > 0 and lane not in self.stuck for lane in (project_id, USER_LANE)):
             await self._changed.wait()
 
@@ -649,14 +654,14 @@ class WriteQueue:
         self._mirror_bytes -= mirrored.size_bytes if mirrored is not None else 0
 
     async def _do(self, work: Callable[[QueueFile], T]) -> T:
-        """Do something with the file, on its thread. Raises as `QueueFile.do`."""
+        """Run an action on the file in its thread. Raises the errors of `QueueFile.do`."""
         file = self._file
         if file is None:
             raise self._closed()
         return await self._in_thread(lambda: file.do(work))
 
     async def refresh(self) -> None:
-        """Count anew what is in the file if some of it may be lost."""
+        """Count the file's content again if part of it may be lost."""
         if self.damage != self._counted_after:
             await self._count()
             self._announce()
@@ -683,19 +688,20 @@ BATCH_OPERATIONS: Final = 200
 BATCH_BYTES: Final = 4 * 1024 * 1024
 BATCH_TIMEOUT_S: Final = 10.0
 STUCK_PAUSES_S: Final = (1.0, 2.0, 5.0, 15.0)
-"""Before a lane is tried again whose oldest operation the store refuses for now (a full disk, say); then the last."""
+"""The pauses before a lane is retried whose oldest operation the store refuses for now (a full disk, say); the last one
+repeats."""
 REOPEN_S: Final = 2.0
-"""The time between two tries to open a file that cannot be used."""
+"""The time between two attempts to open an unusable file."""
 INTERNAL_TRIES: Final = 5
-"""So often an operation is tried that makes the store fail; then it is set aside, so that the others can go on."""
+"""An operation that makes the store fail is set aside after this many attempts, so that the others can proceed."""
 
 
 class Drain:
     """Empties the queue into the store. Run `run` as a task.
 
-    Each lane goes in order, in batches, and by itself: one whose file is full, damaged or of a newer release waits,
-    and is tried again, while the others go on. Operations leave the queue only after the store has said that it has
-    them. `on_refused` is told of an operation that the store will never take, and why.
+    Each lane is drained in order, in batches, independently of the others: a lane whose file is full, damaged or of a
+    newer release waits and is retried. Operations leave the queue only after the store has confirmed them. `on_refused`
+    is called with an operation that the store will never take, and the reason.
     """
 
     def __init__(
@@ -714,7 +720,7 @@ class Drain:
         self._again_at: dict[str, float] = {}
 
     async def run(self) -> None:
-        """Drain whenever there is something to drain and a store to take it. Ends when it is cancelled."""
+        """Drain whenever there are operations and a store, until cancelled."""
         while True:
             try:
                 await self._round()
@@ -723,7 +729,7 @@ class Drain:
                 await anyio.sleep(REOPEN_S)
 
     async def _round(self) -> None:
-        """Send a batch of each lane that is due, or wait until one is. The lanes that failed come last."""
+        """Send a batch of each lane that is due, or wait until one is. Lanes that failed come last."""
         await (self._queue.refresh() if self._queue.problem is None else self._queue.open())
         now = time.monotonic()
         due = [lane for lane in self._queue.depths if self._again_at.get(lane, 0.0) <= now]
@@ -736,7 +742,7 @@ class Drain:
         await self._store.wait_answering()
         for lane in sorted(due, key=self._tries.__getitem__):
             batch = await self._queue.head(BATCH_OPERATIONS, BATCH_BYTES, lane)
-            if not batch:  # an append is on its way to the disk, or what was counted has been lost
+            if not batch:  # an append is being written, or counted rows have been lost
                 self._again_at[lane] = time.monotonic() + 0.05
                 continue
             try:
@@ -747,7 +753,7 @@ class Drain:
                 return
 
     async def _send(self, lane: str, batch: list[Operation]) -> None:
-        """Send a batch. What the store did not get to stays, and is sent again."""
+        """Send a batch. Operations that the store did not attempt stay, and are sent again."""
         try:
             reply = await self._store.request(SubmitBatch(tuple(batch)), BATCH_TIMEOUT_S)
         except AWAY:
@@ -771,7 +777,8 @@ class Drain:
         logger.info("drained", extra={"applied": len(reply.applied), "depth": self._queue.depth})
 
     async def _send_oldest(self, lane: str, operation: Operation) -> None:
-        """The store would not begin: ask it about the oldest operation alone, whose refusal has a reason."""
+        """Ask the store about the oldest operation alone, whose refusal has a reason, after it refused the whole
+        batch."""
         try:
             await self._store.request(Submit(operation), BATCH_TIMEOUT_S)
         except AWAY:
@@ -795,7 +802,7 @@ class Drain:
         del self._internal_failures[operation.operation_id]
 
     def _postpone(self, lane: str) -> None:
-        """Try a lane again after a pause; as soon as the store is back, if it is away."""
+        """Retry a lane after a pause, or as soon as the store is back, if it is away."""
         pause_s = STUCK_PAUSES_S[min(self._tries[lane], len(STUCK_PAUSES_S) - 1)] if self._store.health.usable else 0.0
         self._tries[lane] += 1
         self._again_at[lane] = time.monotonic() + pause_s
