@@ -236,7 +236,7 @@ async def test_the_log_of_a_day_has_the_last_state_of_a_long_text_whole_where_it
         block = (await client.call("get_memory_context", day="today"))["context_block"]
         assert f"changed (content) {end}: {text} production system" in block
         assert f"opened {end}: {text[:160]}\n" in block, "its last state has the rest"
-        few = (await client.call("get_memory_context", day="today", max_tokens=200))["context_block"]
+        few = (await client.call("get_memory_context", day="today", max_tokens=130))["context_block"]
         assert f"{end}: {text[:160]}" in few
         assert "production" not in few
 
