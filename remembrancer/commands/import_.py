@@ -58,12 +58,13 @@ from remembrancer.memory.markdown_files import DETAILS, line_of, sections_of
 from remembrancer.memory.sentences import cut_at_word
 from remembrancer.memory.text import clean_name
 from remembrancer.protocol.errors import FileUnusable, InvalidInput, RemembrancerError
-from remembrancer.protocol.home import FindMemories
+from remembrancer.protocol.home import FindMemories, MemoriesFound
 from remembrancer.protocol.ids import derive_memory_id, new_ulid
 from remembrancer.protocol.paths import RuntimePaths
 from remembrancer.protocol.reads import ListedMemory, ListMemories
 from remembrancer.protocol.session_life import SHELL_SESSION, SessionEntry
 from remembrancer.protocol.writes import (
+    Change,
     ForgetMemory,
     ImportMemory,
     ImportSessions,
@@ -71,6 +72,7 @@ from remembrancer.protocol.writes import (
     Operation,
     PortableMemory,
     ProjectRef,
+    RestoreMemory,
     Scope,
     SourceRef,
     Submit,
@@ -204,6 +206,8 @@ def _sound_lines(
 
 BATCH_OPERATIONS: Final = 100
 BATCH_BYTES: Final = 4 * 1024 * 1024
+UNDONE: Final = "its import was undone"
+"""The reason of a forgetting that a repeated import takes back."""
 NO_PROJECT: Final = ProjectRef("p_000000000000", "")
 """Stands in an operation on the user's memories, which belong to no project."""
 _canonical: Final = msgspec.json.Encoder(order="deterministic")
@@ -262,16 +266,12 @@ class Importer:
                 await self._ask_store(ImportSessions(project, tuple(entries[first : first + BATCH_OPERATIONS])))
 
     async def _take_memories(self, batch: Sequence[PlacedMemory]) -> None:
-        fresh = await self._without_present(batch)
-        self.report.present += len(batch) - len(fresh)
+        changes = await self._changes(batch)
+        self.report.present += len(batch) - len(changes)
         if self._ask_store is None:
-            self.report.imported += len(fresh)
+            self.report.imported += len(changes)
             return
-        operations = {
-            operation.operation_id: (memory.id, operation)
-            for project, memory in fresh
-            for operation in [import_operation(project, memory, self._now)]
-        }
+        operations = {operation.operation_id: (memory_id, operation) for memory_id, operation in changes}
         while operations:
             waiting = [operation for _, operation in operations.values()]
             answer = await self._ask_store(SubmitBatch(tuple(waiting)))
@@ -296,31 +296,40 @@ class Importer:
         else:
             self.report.imported += 1
 
-    async def _without_present(self, batch: Sequence[PlacedMemory]) -> list[PlacedMemory]:
-        """Those that are not there: neither in their project nor, promoted since, among the user's. The last of two
-        with the same id counts as there, too."""
+    async def _changes(self, batch: Sequence[PlacedMemory]) -> list[tuple[str, Operation]]:
+        """The operations that import the memories of a batch, each with its memory's id: none for those that are there,
+        in their project or, promoted since, among the user's, unless undoing their import has forgotten them. The last
+        of two with the same id counts as there, too."""
         wanted: dict[str | None, dict[str, None]] = {}
         for project, memory in batch:
             for place in {None, _place(project)}:
                 wanted.setdefault(place, {})[memory.id] = None
-        present = {place: set(await self._present(place, tuple(ids))) for place, ids in wanted.items()}
-        fresh: list[PlacedMemory] = []
+        found = {place: await self._found(place, tuple(ids)) for place, ids in wanted.items()}
+        present = {place: set(answer.words) for place, answer in found.items()}
+        changes: list[tuple[str, Operation]] = []
         for project, memory in batch:
-            there = present[_place(project)]
+            there, reasons = present[_place(project)], found[_place(project)].forgotten | found[None].forgotten
             if memory.id not in there | present[None]:
-                fresh.append((project, memory))
+                changes.append((memory.id, import_operation(project, memory, self._now)))
                 there.add(memory.id)
-        return fresh
+            elif reasons.pop(memory.id, None) == UNDONE and memory.forgotten_at is None:
+                again = RestoreMemory(memory.id, reason="its import was repeated")
+                changes.append((memory.id, _operation(project, memory.session_id, self._now, again)))
+        return changes
 
-    async def _present(self, project_id: str | None, ids: tuple[str, ...]) -> Set[str]:
+    async def _found(self, project_id: str | None, ids: tuple[str, ...]) -> MemoriesFound:
         request = FindMemories(project_id, ids)
         if self._ask_store is not None:
-            return (await self._ask_store(request)).words.keys()
-        return HomeReader(self._paths).answer(request).words.keys()
+            return await self._ask_store(request)
+        return HomeReader(self._paths).answer(request)
 
 
 def _place(project: ProjectRef | None) -> str | None:
     return None if project is None else project.id
+
+
+def _operation(project: ProjectRef | None, session_id: str, now: float, change: Change) -> Operation:
+    return Operation(new_ulid(), project or NO_PROJECT, session_id, now, change)
 
 
 def import_operation(project: ProjectRef | None, memory: PortableMemory, now: float) -> Operation:
@@ -634,12 +643,12 @@ async def _undo(
         for project, memory in placed_lines(file, targets):
             if isinstance(memory, PortableMemory):
                 found = await ask_store(FindMemories(_place(project), (memory.id,)))
-                taken |= dict.fromkeys(found.words, (project, memory.session_id))
+                taken |= dict.fromkeys(found.words.keys() - found.forgotten, (project, memory.session_id))
         for memory_id, (project, session_id) in taken.items():
             report.imported += 1
             if not dry_run:
-                change = ForgetMemory(memory_id, reason="its import was undone")
-                await ask_store(Submit(Operation(new_ulid(), project or NO_PROJECT, session_id, time.time(), change)))
+                change = ForgetMemory(memory_id, reason=UNDONE)
+                await ask_store(Submit(_operation(project, session_id, time.time(), change)))
     return report
 
 

@@ -88,7 +88,7 @@ def sections_of(path: str, text: str, at: float, scope: Scope, kind_of: Callable
             continue
         content = f"{headed}: {section}" if headed else section
         kind = kind_of(section)
-        memory_id = derive_memory_id(f"section of {path}\n{content}", at)
+        memory_id = derive_memory_id(f"section of {path}\n{content}")
         made[memory_id] = PortableMemory(
             id=memory_id,
             content=content,

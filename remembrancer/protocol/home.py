@@ -46,9 +46,10 @@ class DescribeProjects(Request[ProjectsDescribed], frozen=True):
 
 
 class MemoriesFound(msgspec.Struct, frozen=True, tag=True):
-    """The first words of the memories found, by their ids."""
+    """The first words of the memories found, by their ids, and the reasons of those that are forgotten (or "")."""
 
     words: dict[str, str]
+    forgotten: dict[str, str] = {}
 
 
 class FindMemories(Request[MemoriesFound], frozen=True):

@@ -241,8 +241,13 @@ def test_a_directory_of_markdown_brings_everything_back(home: Path, second: Path
     assert (report["imported"], report["present"], report["rejected"], report["bad"]) == (9, 0, 0, 0)
     before, after = exported(home), exported(second)
     assert sorted(map(str, after)) == sorted(map(str, map(_over, before)))
-    assert b"memories forgotten again" in done("backup", "import", str(directory), "--undo", home=second)
+    forgotten = {line["memory"]["id"] for line in after if "forgotten_at" in line.get("memory", {})}
+    assert b"8 memories forgotten again" in done("backup", "import", str(directory), "--undo", home=second)
     assert all("forgotten_at" in line["memory"] for line in exported(second) if line["line"] == "memory")
+    again = json.loads(done("backup", "import", str(directory), "--json", home=second))
+    assert (again["imported"], again["present"]) == (8, 1), "the one that was forgotten before stays so"
+    for each in (line["memory"] for line in exported(second) if line["line"] == "memory"):
+        assert ("forgotten_at" in each) is (each["id"] in forgotten)
 
 
 PIECES = (
@@ -299,3 +304,7 @@ def test_what_an_assistant_remembers_by_itself_is_taken_over_once_and_forgotten_
     )
     memories = [line["memory"] for line in exported(home) if line["line"] == "memory"]
     assert {memory["content"] for memory in memories if "forgotten_at" in memory} == taken
+    (notes / "MEMORY.md").write_text("# Deploy\n\nNever on Fridays.\n\n# Tests\n\nThey need a database.\n")
+    report = json.loads(done("backup", "import", "--from", "claude-code", "--json", home=home, HOME=str(tmp_path)))
+    assert (report["imported"], report["present"]) == (2, 0)
+    assert all("forgotten_at" not in line["memory"] for line in exported(home) if line["line"] == "memory")

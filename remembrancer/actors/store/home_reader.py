@@ -296,18 +296,21 @@ class HomeReader:
             return MemoriesFound({})
         own = request.project_id or USER
         found: dict[str, str] = {}
+        forgotten: dict[str, str] = {}
         with self._records() as file:
             if file is None:
                 return MemoriesFound({})
             for memory_id in request.memory_ids:
-                for (content,) in file.rows(
-                    """SELECT content FROM memories WHERE id = ?
+                for content, forgotten_at, reason in file.rows(
+                    """SELECT content, forgotten_at, forgotten_reason FROM memories WHERE id = ?
                        AND space IN (SELECT number FROM spaces
                                      WHERE name = ? OR name = (SELECT lane FROM shares WHERE name = ?))""",
                     (memory_id, own, own),
                 ):
                     found[memory_id] = " ".join(content.split())[:WORDS]
-        return MemoriesFound(found)
+                    if forgotten_at is not None:
+                        forgotten[memory_id] = reason or ""
+        return MemoriesFound(found, forgotten)
 
     # --- the state of the files ---
 
