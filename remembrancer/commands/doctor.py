@@ -1,6 +1,6 @@
-"""`remembrancer doctor`: look for what is wrong, and say what to do. Changes nothing, but for modes with --fix.
+"""`remembrancer doctor`: looks for problems and suggests fixes. Changes nothing except file modes with --fix.
 
-A check is a function from an `Examination` to a `Finding`. Nothing of a memory's content gets into a finding.
+A check is a function from an `Examination` to a `Finding`. No finding contains the content of a memory.
 """
 
 from __future__ import annotations
@@ -79,10 +79,10 @@ MARKS: Final[dict[CheckStatus, str]] = {
     "warning": "[yellow]warning[/yellow]",
     "problem": "[red]problem[/red]",
 }
-"""From the best to the worst."""
+"""From best to worst."""
 GIB: Final = 1024**3
 LISTED: Final = 10
-"""Details that are named one by one; the rest is counted."""
+"""The number of details that are listed; the rest is counted."""
 REMOTE_FILE_SYSTEMS: Final = frozenset(
     [
         *("afpfs", "afs", "ceph", "cifs", "davfs", "glusterfs", "lustre", "nfs", "nfs4", "smb2", "smb3", "smbfs"),
@@ -90,14 +90,14 @@ REMOTE_FILE_SYSTEMS: Final = frozenset(
         *("fuse.gcsfuse", "fuse.glusterfs", "fuse.rclone", "fuse.s3fs", "fuse.sshfs"),
     ]
 )
-"""File systems on which locks and the memory-mapped log of SQLite cannot be relied on."""
+"""File systems on which SQLite's locks and its memory-mapped log are unreliable."""
 PASSING_FILE_SYSTEMS: Final = {
     "overlay": "a container's own layer, which goes when the container goes",
     "tmpfs": "memory, which is empty after the next start of the machine",
     "ramfs": "memory, which is empty after the next start of the machine",
 }
 IN_MEMORY: Final = "remembrancer-memory-"
-"""The beginning of the name of a home that is meant to be kept in memory."""
+"""The prefix of a home that is kept in RAM on purpose."""
 OURS: Final = (
     *("logs", "run", "user", "projects", "lanes", "sharing", "vectors", "keys", "hooks"),
     *(
@@ -115,19 +115,19 @@ OURS: Final = (
         "backups",
     ),
 )
-"""The things in a home. Anything else there is a person's, and is not ours to judge or to narrow."""
+"""The names that belong in a home. Anything else in it is a person's: it is neither checked nor made private."""
 MOVE: Final = "set REMEMBRANCER_HOME to a directory of your own"
 ACTORS: Final = "remembrancer.actors."
 LEAVING_S: Final = 2.5
-"""The time that a process whose launcher has just died may take to leave by itself."""
+"""The time that a process has to exit by itself after its launcher has died."""
 SHOWN_CHARACTERS: Final = 160
 ENOUGH_MEMORIES: Final = 10
-"""Fewer say little of the languages that somebody uses."""
+"""With fewer memories, the languages of a user are not known well enough."""
 LONG_QUEUED_S: Final = 60.0
-"""A queue of a running system is empty within seconds of the store's return."""
+"""The queue of a running system is empty within seconds of the store's return."""
 
 LATE_S: Final = 2 * DAY_S
-"""A daily copy that is so late is said: a runtime may not have been up."""
+"""A daily copy that is this late is reported. No runtime may have been up for a while."""
 LANES: Final = "lanes"
 JOIN: Final = "'remembrancer share invite' on the machine that began it, and 'remembrancer share join' here"
 LEAVE: Final = (
@@ -141,13 +141,13 @@ WHEN_STOPPED: Final = {
     "entry_damaged": LEAVE,
     "schema_too_new": "install the newer release here too, and run 'remembrancer down'",
 }
-"""By the error that keeps a shared lane from its journal: what to do."""
+"""The advice for each error that cuts a shared lane off from its journal."""
 
 logger = logging.getLogger(__name__)
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """The finding of a check. `advice` is what a person does about it; `details` are lines of their own."""
+    """The result of a check. `advice` says what a person can do about it; `details` are separate lines."""
 
     status: CheckStatus
     found: str
@@ -157,7 +157,7 @@ class Finding(msgspec.Struct, frozen=True):
 
 @dataclass
 class Examination:
-    """One look at a home. What an earlier check has found out is there for the later ones."""
+    """One examination of a home. The results of earlier checks are available to later ones."""
 
     paths: RuntimePaths
     around: Surroundings
@@ -171,20 +171,20 @@ class Examination:
 
     @property
     def records(self) -> FilesExamined:
-        """The state of each file of records, by the store's word while it runs."""
+        """The state of each file of records; the store reports it while it runs."""
         if self._examined is None:
             self._examined = ask_home(self.paths, ExamineFiles())
         return self._examined
 
     @property
     def lanes(self) -> tuple[LaneState, ...]:
-        """The shared lanes by the store's word; none where no runtime is up."""
+        """The shared lanes as the store reports them; none if no runtime is up."""
         if self._lanes is None:
             self._lanes = anyio.run(lanes_here) if self.runtime is not None else ()
         return self._lanes
 
     def run(self) -> dict[str, Finding]:
-        """Every check. One that fails for a reason of its own says so, and the others go on."""
+        """Run all checks. A check that fails itself is reported, and the others continue."""
         found = {}
         for name, check in CHECKS.items():
             try:
@@ -246,7 +246,7 @@ def worst(statuses: Iterator[CheckStatus] | Sequence[CheckStatus]) -> CheckStatu
 
 
 def lines_of(home: Path, found: Mapping[str, Finding], *, shows_all: bool) -> list[Line]:
-    """The findings that ask for something, each with its advice, and a last line that counts all."""
+    """The findings that need attention, each with its advice, and a last line with all counts."""
     lines: list[Line] = [f"Remembrancer, home {home}"]
     listed = table("", "", "")
     listed.show_header = False
@@ -268,7 +268,7 @@ def lines_of(home: Path, found: Mapping[str, Finding], *, shows_all: bool) -> li
 
 
 def check_versions(_: Examination) -> Finding:
-    """Check that SQLite can do what is asked of it."""
+    """Check that this SQLite has the features we need."""
     sqlite, has_fts5 = sqlite_version()
     python = ".".join(map(str, sys.version_info[:3]))
     found = f"Python {python}, SQLite {sqlite} with{'' if has_fts5 else 'out'} FTS5"
@@ -278,7 +278,7 @@ def check_versions(_: Examination) -> Finding:
 
 
 def check_start(_: Examination) -> Finding:
-    """Check that the command does what a client wants of it, tried as `setup` does, in a home of its own."""
+    """Check that the command works for a client, by trying it in a scratch home as `setup` does."""
     probed = probe((sys.executable, "-P", "-m", "remembrancer", "mcp"), {})
     if probed.error is not None:
         return Finding("problem", f"tried as a client starts it: {probed.error}", "fix that, or reinstall Remembrancer")
@@ -300,11 +300,11 @@ def check_configuration(at: Examination) -> Finding:
 
 
 def check_model(at: Examination) -> Finding:
-    """Check that the weights are there and are the pinned ones (loading checks that), made the present vectors, and
-    know the languages of what is stored."""
+    """Check that the weights are present and are the pinned ones (loading verifies that), that the vectors are theirs,
+    and that the model supports the languages of the memories."""
     if at.settings is None:
         return Finding("warning", "not checked: fix the configuration first")
-    # numpy, which the other checks do without
+    # imports numpy, which the other checks do without
     from remembrancer.actors.embedder.workers import load_engine
     from remembrancer.actors.store.vectors.models import ModelState
 
@@ -336,7 +336,7 @@ def check_model(at: Examination) -> Finding:
 
 
 def check_other_hosts(at: Examination) -> Finding:
-    """Check who else may make vectors of what is stored, and whether they do."""
+    """Check which other hosts may embed stored texts, and whether they do."""
     members = WorkerKeys(at.paths.keys).all()
     names = ", ".join(each.name for each in members)
     remote = at.runtime.store.remote if at.runtime is not None and at.runtime.store is not None else None
@@ -364,7 +364,7 @@ def check_other_hosts(at: Examination) -> Finding:
 
 
 def _check_provider(at: Examination, choice: ModelChoice) -> Finding:
-    """Check a provider by the runtime's word: its key is not for this process to have."""
+    """Check a provider through the runtime, since this process must not have its key."""
     models = at.runtime.store.embedding.models if at.runtime is not None and at.runtime.store is not None else ()
     model = next((each for each in models if each.choice == choice), None)
     name = f"{choice.model} by {choice.engine}"
@@ -379,7 +379,7 @@ def _check_provider(at: Examination, choice: ModelChoice) -> Finding:
 
 
 def check_home(at: Examination) -> Finding:
-    """Check that the home can be used, and lies where data is safe."""
+    """Check that the home is usable, and on a disk where data is safe."""
     home = at.paths.home
     try:
         nearest = nearest_directory(home)
@@ -412,21 +412,21 @@ def check_home(at: Examination) -> Finding:
 
 
 def nearest_directory(path: Path) -> Path:
-    """The path, or the nearest of its parents, that is there."""
+    """The path, or the nearest of its parents that exists."""
     return next((each for each in (path, *path.parents) if each.exists()), Path("/"))
 
 
 def file_system(path: Path) -> str:
-    """The type of the file system that holds a path, as the system names it; empty when that cannot be told."""
+    """The type of the file system that holds a path, as the system names it; empty if unknown."""
     real = Path(os.path.realpath(path))
     holding = [partition for partition in psutil.disk_partitions(all=True) if real.is_relative_to(partition.mountpoint)]
-    # Of two mounts at one place the later one is what is seen.
+    # Of two mounts at the same place, the later one is visible.
     best = max(enumerate(holding), key=lambda each: (len(Path(each[1].mountpoint).parts), each[0]), default=None)
     return "" if best is None else str(best[1].fstype)
 
 
 def everything(paths: RuntimePaths) -> Iterator[tuple[Path, os.stat_result]]:
-    """The home and all of ours in it, with what the system says of each. Symbolic links are not followed."""
+    """The home and our files in it, with their `stat` results. Symbolic links are not followed."""
     if not paths.home.is_dir():
         return
     yield paths.home, paths.home.stat()
@@ -434,17 +434,17 @@ def everything(paths: RuntimePaths) -> Iterator[tuple[Path, os.stat_result]]:
     for top in (*tops, *([] if paths.run.parent == paths.home else [paths.run])):
         below = (Path(directory, name) for directory, *names in os.walk(top) for name in (*names[0], *names[1]))
         for path in (top, *(() if top.is_symlink() else sorted(below))):
-            with suppress(OSError):  # gone meanwhile, or not ours to look into
+            with suppress(OSError):  # deleted meanwhile, or not readable by us
                 yield path, path.lstat()
 
 
 def check_permissions(at: Examination) -> Finding:
-    """Check that nothing of ours is open to others, or belongs to somebody else."""
+    """Check that our files are private, and belong to this user."""
     narrowed = []
     if at.fix:
         for path, about in everything(at.paths):
             if _is_wide(about) and about.st_uid == os.getuid():
-                with suppress(OSError):  # it is still wide when it is looked at again
+                with suppress(OSError):  # the next check still reports it
                     path.chmod(about.st_mode & 0o700)
                     narrowed.append(f"{path}: {_modes(about, ' is now ')}")
     places = list(everything(at.paths))
@@ -474,7 +474,8 @@ def _modes(about: os.stat_result, between: str) -> str:
 
 
 def check_files(at: Examination) -> Finding:
-    """Check that each file and directory of the home is one, can be read and written, and is where it was."""
+    """Check that each file and directory of the home has the right type, is readable and writable, and has not been
+    lost."""
     home, paths = at.paths.home, at.paths
     directories = [
         paths.logs,
@@ -515,15 +516,15 @@ def check_files(at: Examination) -> Finding:
 
 
 def _lost(at: Examination) -> list[Path]:
-    """The file of memories, if there was one and it is not there any more."""
+    """The file of memories, if it existed and is gone."""
     if is_old(at.paths):
-        return []  # the next start makes it of the old files
+        return []  # the next start makes it from the old files
     looks = [(path, look_at(path)) for path in [at.paths.database] if was_made(path)]
     return [path for path, look in looks if look.problem is None and not look.size_bytes]
 
 
 def check_disk(at: Examination) -> Finding:
-    """Check that enough is free: at least 1 GiB, and twice what is stored."""
+    """Check the free space: at least 1 GiB, and twice the size of the data."""
     used = sum(about.st_size for _, about in everything(at.paths) if stat.S_ISREG(about.st_mode))
     free = shutil.disk_usage(nearest_directory(at.paths.home)).free
     found = f"{size_in_words(free)} free, {size_in_words(used)} used by this memory"
@@ -538,7 +539,7 @@ def check_disk(at: Examination) -> Finding:
 
 
 def check_lock(at: Examination) -> Finding:
-    """Check whether a runtime has the home, and whether a crashed one left its record."""
+    """Check whether a runtime holds the home, and whether a crashed one left its record."""
     try:
         at.held = FileLock(at.paths.runtime_lock).is_held_elsewhere()
     except OSError as error:
@@ -559,12 +560,12 @@ def check_lock(at: Examination) -> Finding:
 
 
 def check_processes(at: Examination) -> Finding:
-    """Check the processes by what they say of themselves."""
+    """Check the processes by their own reports."""
     if at.held and at.runtime is None:
         try:
             at.runtime = ask(at.paths, AskStatus())
         except (PeerUnavailable, PeerLost, DeadlineExceeded) as error:
-            check_lock(at)  # it may have gone down meanwhile
+            check_lock(at)  # it may have stopped meanwhile
             if at.held:
                 record = read_record(at.paths)
                 who = "the launcher" if record is None else f"the launcher (process {record.pid})"
@@ -580,9 +581,9 @@ def check_processes(at: Examination) -> Finding:
 
 
 def check_orphans(at: Examination) -> Finding:
-    """Check that there are no processes of this home without a launcher. One that is about to leave is waited for.
+    """Check that no processes of this home run without a launcher. One that is about to exit is waited for.
 
-    While a launcher holds the lock, what it lists (or recorded, when it does not answer) is its own.
+    While a launcher holds the lock, the processes that it lists (or recorded, if it does not answer) are its own.
     """
     give_up_at = time.monotonic() + LEAVING_S
     while True:
@@ -599,11 +600,11 @@ def check_orphans(at: Examination) -> Finding:
             return Finding(
                 "problem", f"{count(len(left), 'process', 'processes')} left over, without a launcher", advice, details
             )
-        time.sleep(0.1)  # they are not our children: there is nothing to wait on
+        time.sleep(0.1)  # they are not our children, so there is no event to wait for
 
 
 def _actors(paths: RuntimePaths, record: Record | None) -> dict[int, str]:
-    """The processes of this home, by their environment or by the record."""
+    """The processes of this home, by their environment or the record."""
     found = {}
     started = {child.pid: child for child in record.children} if record is not None else {}
     for process in psutil.process_iter(["pid", "cmdline", "environ", "status", "create_time"]):
@@ -638,11 +639,11 @@ OF_STATES: Final[dict[FileCondition, tuple[CheckStatus, str, str]]] = {
         "check it with sqlite3 and PRAGMA quick_check",
     ),
 }
-"""By the state of a file: how bad that is, what is said of it, and what to do."""
+"""For each state of a file: the severity, the message, and the advice."""
 
 
 def check_records(at: Examination) -> Finding:
-    """Check that every file of records is whole and of a release that is understood; copies for a return are named."""
+    """Check that every file of records is intact and of a supported release; copies kept for a downgrade are named."""
     files = at.records.files
     if not files:
         return Finding("ok", "nothing is stored yet")
@@ -671,7 +672,7 @@ def check_records(at: Examination) -> Finding:
 
 
 def check_copies(at: Examination) -> Finding:
-    """Check that every file of memories has a daily copy which is not too old."""
+    """Check that every file of memories has a recent daily copy."""
     kept = at.settings.backup_copies if at.settings is not None else None
     if kept == 0 or at.paths.home.name.startswith(IN_MEMORY):
         return Finding("ok", "none is made")
@@ -698,7 +699,7 @@ def finding_of(file: ExaminedFile) -> Finding:
 
 
 def check_index(at: Examination) -> Finding:
-    """Check that every memory has its vectors and that they can be searched, by the word of a running store."""
+    """Check that every memory has vectors and that they can be searched, as a running store reports."""
     store = at.runtime.store if at.runtime is not None else None
     if store is None:
         if at.held:
@@ -717,12 +718,12 @@ def check_index(at: Examination) -> Finding:
 
 
 def check_sharing(at: Examination) -> Finding:
-    """Check that each shared lane exchanges with its server, and how far it is."""
+    """Check that each shared lane reaches its server, and how far it has synchronized."""
     shared = lanes_of_projects(at.paths)
     if not shared and not (at.paths.home / "sharing").is_dir():
         return Finding("ok", "nothing is shared with other machines")
     try:
-        from remembrancer.journal.sharing import Sharing  # with the packages of the extra `sharing`
+        from remembrancer.journal.sharing import Sharing  # imports the packages of the extra `sharing`
     except ModuleNotFoundError as error:
         return Finding("problem", f"{error.name} is not installed", INSTALL)
     details, advice = list[str](), dict[str, None]()
@@ -759,7 +760,7 @@ def check_sharing(at: Examination) -> Finding:
 
 
 def check_queue(at: Examination) -> Finding:
-    """Check whether acknowledged writes wait for the store, or could not be applied. The operations are not read."""
+    """Check whether acknowledged writes wait for the store, or could not be applied. Does not read the operations."""
     path = at.paths.write_queue
     try:
         queued, refused = read_queue(path)
@@ -794,8 +795,8 @@ def check_queue(at: Examination) -> Finding:
 
 
 def check_clients(at: Examination) -> Finding:
-    """Which clients start us, and whether what they start is there."""
-    # Each file once: a project may be the user's home itself.
+    """Check which clients start us, and whether the commands in their entries exist."""
+    # Each file once: a project may be the user's home.
     places = {place.path: (client, place) for client in clients() for place in reversed(client.places(at.around))}
     bad: list[str] = []
     doubtful: list[str] = []
@@ -836,11 +837,11 @@ def check_clients(at: Examination) -> Finding:
 
 
 def our_entries(client: Client, place: ClientFile, around: Surroundings) -> list[tuple[str, Mapping[str, object]]]:
-    """The entries of ours in a client's file. Raises `FileRefused` when it cannot be read."""
+    """Our entries in a client's file. Raises `FileRefused` if it cannot be read."""
     whole = read_object(place)
     lists = [whole.get(place.key)]
     projects = whole.get("projects")
-    if client.name == "claude-code" and isinstance(projects, Mapping):  # those of one user in one project
+    if client.name == "claude-code" and isinstance(projects, Mapping):  # those of this user in this project
         own = projects.get(str(around.project))
         lists.append(own.get(place.key) if isinstance(own, Mapping) else None)
     servers = [item for entries in lists if isinstance(entries, Mapping) for item in entries.items()]
@@ -848,7 +849,7 @@ def our_entries(client: Client, place: ClientFile, around: Surroundings) -> list
 
 
 def is_there(command: str, around: Surroundings) -> bool:
-    """True if a client finds a command. One with a variable of the client's own in it is taken at its word."""
+    """True if a client can find a command. One that contains a variable of the client's is assumed to exist."""
     if "${" in command:
         return True
     if "/" not in command:
@@ -877,9 +878,9 @@ CHECKS: Final[dict[str, Callable[[Examination], Finding]]] = {
     "write queue": check_queue,
     "clients": check_clients,
 }
-"""In the order in which one explains the next."""
+"""In an order in which each check explains the ones after it."""
 
 
 def few(lines: Sequence[str]) -> tuple[str, ...]:
-    """The first lines, and how many more there are."""
+    """The first lines, and the number of the remaining ones."""
     return tuple(lines) if len(lines) <= LISTED else (*lines[:LISTED], f"and {len(lines) - LISTED} more")

@@ -55,8 +55,8 @@ def export(
     markdown: bool,
     force: bool,
 ) -> Report | int:
-    """Write memories with their history as JSON Lines, also while the runtime works. docs/backup.md describes them;
-    'remembrancer backup import' takes them in."""
+    """Write memories with their history as JSON Lines, also while the runtime works. docs/backup.md describes the
+    format; 'remembrancer backup import' reads it."""
     os.umask(PRIVATE_UMASK)
     to_stdout = file == "-" and not markdown
     default = f"remembrancer-{stamp(time.time())}" + ("" if markdown else ".jsonl")
@@ -74,7 +74,7 @@ def export(
         with new_file(target, force=force) as fresh:
             written = _write(choice, fresh.name)
     facts = _summary(target, written, queued)
-    if target is None:  # the export is on standard output, and so its summary is not
+    if target is None:  # the export is on standard output, so its summary is not
         as_json = click.get_current_context().params["as_json"]
         print(json.dumps(facts) if as_json else _in_words(facts), file=sys.stderr)
         return exit_codes.OK
@@ -90,7 +90,7 @@ def _write(choice: WriteExport, path: str) -> ExportWritten:
 
 
 def _write_markdown(export: Path, directory: Path) -> None:
-    """Write the memories of an export as files, and its other lines beside them."""
+    """Write the memories of an export as Markdown files, and its other lines beside them."""
     folders: dict[str | None, str] = {None: "user"}
     try:
         directory.mkdir(mode=0o700, parents=True)
@@ -118,7 +118,7 @@ def _print_whole(path: Path) -> None:
             shutil.copyfileobj(file, sys.stdout.buffer)
         sys.stdout.buffer.flush()
     except BrokenPipeError as error:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or else Python complains again at its end
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # otherwise Python complains again at exit
         raise FileUnusable("standard output was closed before the export was whole") from error
 
 

@@ -1,13 +1,13 @@
-"""`remembrancer hook`: record an event of a client's session, and tell it what the memory knows at its first prompt.
+"""`remembrancer hook`: records an event of a client's session, and gives the assistant context from memory.
 
-A client waits for its hooks. So this is the standard library and little of it, the record is one small file in a
-private directory of the home that the gateway takes in later, and nothing that goes wrong is the session's concern: the
-exit status is 0, and a line on standard error says what it was. An event is there as soon as its file has its name; it
-survives the end of every process, though not a loss of power within the next seconds.
+A client waits for its hooks, so this module uses little of the standard library and nothing else. The record is one
+small file in a private directory of the home, which the gateway reads later. No failure may disturb the session: the
+exit status is 0, and a line on standard error describes the problem. An event exists as soon as its file is renamed; it
+survives the end of every process, but not a power failure within the next seconds.
 
-The input's form is Claude Code's (https://code.claude.com/docs/en/hooks), which Codex, VS Code and Qwen Code share;
-Gemini CLI's (https://geminicli.com/docs/hooks/reference) and Cursor's (https://cursor.com/docs/hooks) are understood by
-the tables of names below.
+The format of the input is Claude Code's (https://code.claude.com/docs/en/hooks), which Codex, VS Code and Qwen Code
+share. Those of Gemini CLI (https://geminicli.com/docs/hooks/reference) and Cursor (https://cursor.com/docs/hooks) are
+translated by the tables of names below.
 """
 
 # ruff: noqa: PTH102, PTH103, PTH104, PTH108, PTH118, PTH120, PTH123, PTH208
@@ -54,19 +54,19 @@ DEEPEST = 6
 LONGEST_LIST = 50
 LARGEST_INTEGER = 2**63 - 1
 STRING_LIMITS = (1000, 300, 100, 30)
-"""Characters that are kept of each text among a tool's arguments: the first limit with which all of them fit."""
+"""Limits for the length of each text in a tool's arguments: the first with which all of them fit is used."""
 MAX_RUNNING = 1000
-"""Notes on tools that have begun and on what sessions were given. Of a tool that is never done, because it was refused
-say, the note stays."""
+"""The number of notes on started tools and on the context that sessions have. Notes on tools that never finish, for
+example because they were refused, remain."""
 AGAIN = b"again"
-"""The note on a session whose conversation has lost what it was given."""
+"""The note on a session whose conversation has lost its context."""
 MAX_NOTE_BYTES = 64 * 1024
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
 INPUT_BYTES = 16 * 1024 * 1024
 INPUT_WAIT_S = 2.0
-"""The time that the input may take to come, and how much of it is looked at."""
+"""The time to wait for the input, and the number of bytes read from it."""
 TAIL_BYTES = 256 * 1024
-"""The bytes at the end of a transcript that are looked at for what was said last."""
+"""The number of bytes at the end of a transcript in which the last message is looked for."""
 CURSOR, VSCODE, CLAUDE_CODE = "cursor", "vscode", "claude-code"
 EVENTS_BY_NAME = {
     **{event: event for event in HOOK_EVENTS},
@@ -74,8 +74,8 @@ EVENTS_BY_NAME = {
     **{"BeforeAgent": PROMPT, "AfterAgent": link.STOP, "BeforeTool": TOOL_BEGINS, "AfterTool": TOOL_DONE},
     **{"beforeSubmitPrompt": PROMPT, "afterAgentResponse": link.STOP},
 }
-"""The events by their names in all clients. Cursor begins them with a small letter, Gemini CLI has words of its own.
-Its `PreCompress` is none of them: it comes with every turn, whether or not anything is compressed."""
+"""The events by their names in all clients. Cursor's begin with a small letter, Gemini CLI has different words. Its
+`PreCompress` is left out, because it fires on every turn, whether or not anything is compressed."""
 OTHER_NAMES = {
     "session_id": ("sessionId", "conversation_id"),
     "hook_event_name": ("hookEventName",),
@@ -83,7 +83,7 @@ OTHER_NAMES = {
     "tool_response": ("tool_output",),
     "duration_ms": ("duration",),
 }
-"""The names that other clients have for what an input says."""
+"""The names of input fields in other clients."""
 USAGE = f"""usage: remembrancer hook <event> [<client>]  (its input, a JSON object, comes on standard input)
 
 Record an event of an assistant's session; 'remembrancer setup CLIENT --hooks' has a client say them.
@@ -97,11 +97,11 @@ exit status: always 0, so that no session fails because of its memory; standard 
 
 
 class NoEvent(Exception):
-    """There is nothing to record in this input, and why."""
+    """The input holds no event to record; the message says why."""
 
 
 def in_our_words(given: Given) -> dict[str, Any]:
-    """The input with our names for what it says."""
+    """The input with our names for its fields."""
     said = dict(given)
     for ours, others in OTHER_NAMES.items():
         for name in others:
@@ -111,9 +111,9 @@ def in_our_words(given: Given) -> dict[str, Any]:
 
 
 def client_of(named: str | None, given: Given) -> str:
-    """The client that an event comes from: the one that its hook's command names, or else the one of such an input.
+    """The client that sent an event: named by its hook's command, or else guessed from the form of the input.
 
-    Cursor and VS Code run the hooks of Claude Code's settings as well, whose commands name nobody.
+    Cursor and VS Code also run the hooks in Claude Code's settings, whose commands name no client.
     """
     return named or (CURSOR if "cursor_version" in given else VSCODE if "hookEventName" in given else CLAUDE_CODE)
 
@@ -122,7 +122,7 @@ def session_of(given: Given, environ: Mapping[str, str]) -> str:
     """The session that an event belongs to: named by the same variables as for the bridge, or else by the client.
 
     Raises:
-        NoEvent: nobody names one.
+        NoEvent: nothing names one.
     """
     named = environ.get("REMEMBRANCER_SESSION_ID") or environ.get("MEMORY_SESSION_ID")
     session = named or given.get("session_id") or environ.get("CLAUDE_CODE_SESSION_ID")
@@ -132,9 +132,11 @@ def session_of(given: Given, environ: Mapping[str, str]) -> str:
 
 
 def directory_of(given: Given, environ: Mapping[str, str], here: str) -> str:
-    """The directory whose project an event belongs to: the client's project, a variable, where the client is, `here`.
+    """The directory whose project an event belongs to: the client's project, a variable, the client's working
+    directory, or `here`.
 
-    The client's own project goes first, as its roots do for the bridge: `cwd` follows every `cd` of the assistant.
+    The client's project has priority, as its roots have for the bridge, because `cwd` follows every `cd` of the
+    assistant.
     """
     roots = given.get("workspace_roots")
     root = roots[0] if isinstance(roots, list) and roots else None
@@ -147,10 +149,10 @@ def directory_of(given: Given, environ: Mapping[str, str], here: str) -> str:
 def to_event(
     event: str, given: Given, session: str, directory: str, now: float, read_tail: Callable[[str], bytes]
 ) -> dict[str, Any]:
-    """The event as it is kept. `read_tail` gives the end of a transcript, given its path.
+    """The event in its stored form. `read_tail` returns the end of the transcript at a path.
 
     Raises:
-        NoEvent: the input lacks what such an event is about.
+        NoEvent: the input lacks the data for such an event.
     """
     about: dict[str, Any]
     match event:
@@ -171,7 +173,8 @@ def to_event(
 
 
 def tool_key(given: Given, session: str) -> str:
-    """A name for one call of a tool, the same before and after it: by its id, or else by what is called."""
+    """A key for one tool call, the same before and after it: its id, or else derived from the tool and its
+    arguments."""
     from binascii import crc32
 
     told = given.get("tool_use_id") or json.dumps([given.get("tool_name"), given.get("tool_input")])
@@ -190,7 +193,7 @@ def _metadata(given: Given, *names: str) -> dict[str, Any]:
 
 
 def _said(event: str, given: Given, read_tail: Callable[[str], bytes]) -> dict[str, Any]:
-    """The assistant's last words: the client says them, or else its transcript does."""
+    """The assistant's last message, from the client or else from its transcript."""
     text = given.get("last_assistant_message")
     if not isinstance(text, str) or not text.strip():
         is_subagent = event == link.SUBAGENT_STOP
@@ -202,9 +205,9 @@ def _said(event: str, given: Given, read_tail: Callable[[str], bytes]) -> dict[s
 
 
 def last_said(tail: bytes, *, sidechain: bool) -> str | None:
-    """The text that the assistant (or, in a sidechain, its subagent) said last, by the end of a transcript.
+    """The last text of the assistant (in a sidechain: of its subagent), from the end of a transcript.
 
-    A transcript is JSON Lines; the first line of its end may be half of one. Lines of another form are passed over.
+    A transcript is JSON Lines; the first line of its tail may be incomplete. Lines in another form are skipped.
     """
     for line in reversed(tail.split(b"\n")):
         if b'"assistant"' not in line:
@@ -225,7 +228,7 @@ def last_said(tail: bytes, *, sidechain: bool) -> str | None:
 
 
 def _text_of(content: object) -> str:
-    """The text of a message's or an answer's content: a text, or a list of blocks of which some are texts."""
+    """The text in the content of a message or an answer: a text, or a list of blocks, some of which are texts."""
     if isinstance(content, str):
         return content
     if not isinstance(content, list):
@@ -256,7 +259,7 @@ def _tool_call(event: str, given: Given) -> dict[str, Any]:
 
 
 def succeeded(response: object) -> bool:
-    """True if a tool's answer says that it did what it should. An answer that says nothing of it has succeeded."""
+    """True if a tool's answer reports success, or reports neither success nor failure."""
     if isinstance(response, str):
         return not response.lstrip().startswith(("Error:", "<tool_use_error>"))
     if not isinstance(response, dict):
@@ -270,7 +273,7 @@ def succeeded(response: object) -> bool:
 
 
 def summarized(response: object) -> str:
-    """The text of a tool's answer, as far as it is kept; empty where it has none."""
+    """The text of a tool's answer, shortened; empty if it has none."""
     if response is None:
         return ""
     text = _text_of(response)
@@ -282,7 +285,7 @@ def summarized(response: object) -> str:
 
 
 def shortened(arguments: dict[str, Any]) -> dict[str, Any]:
-    """A tool's arguments within their limit: long texts and lists are cut short until all of them fit."""
+    """A tool's arguments within their size limit: long texts and lists are cut until everything fits."""
     for longest in STRING_LIMITS:
         short = _short(arguments, longest, DEEPEST)
         if len(json.dumps(short, ensure_ascii=False).encode()) <= MAX_TOOL_BYTES:
@@ -292,7 +295,7 @@ def shortened(arguments: dict[str, Any]) -> dict[str, Any]:
 
 
 def _short(value: Any, longest: int, deep: int) -> Any:
-    """A value of which every part can be sent: no endless text, no half character, no number beyond 64 bits."""
+    """A value that can be encoded: no overlong text, no lone surrogate, no number beyond 64 bits."""
     if isinstance(value, str):
         return whole(value) if len(value) <= longest else f"{whole(value[:longest])}… ({len(value)} characters)"
     if isinstance(value, int) and not isinstance(value, bool) and abs(value) > LARGEST_INTEGER:
@@ -310,7 +313,7 @@ def _short(value: Any, longest: int, deep: int) -> Any:
 
 
 def cut(text: str, limit_bytes: int) -> str:
-    """The beginning of a text, of at most `limit_bytes` in UTF-8 and a few words that say how much is missing."""
+    """The beginning of a text, in at most `limit_bytes` of UTF-8 plus a note about the missing rest."""
     encoded = whole(text).encode()
     if len(encoded) <= limit_bytes:
         return encoded.decode()
@@ -319,7 +322,7 @@ def cut(text: str, limit_bytes: int) -> str:
 
 
 def whole(text: str) -> str:
-    """A text without what cannot be kept: halves of characters and NULs become question marks."""
+    """A text with question marks in place of characters that cannot be stored: lone surrogates and NULs."""
     return text.encode("utf-8", "replace").decode().replace("\0", "?")
 
 
@@ -340,7 +343,7 @@ def leave(directory: str, event: dict[str, Any], now_ns: int) -> None:
 
 
 def note(directory: str, key: str, content: bytes) -> None:
-    """Note something of a session until it is taken away. Raises as `leave`."""
+    """Store a note about a session until it is removed. Raises as `leave`."""
     _make_private(directory)
     running = os.path.join(directory, RUNNING)
     _make_private(running)
@@ -354,7 +357,7 @@ def note(directory: str, key: str, content: bytes) -> None:
 
 
 def noted(directory: str, key: str) -> bytes | None:
-    """The note of that key; None: there is none."""
+    """The note with that key; None if there is none."""
     try:
         descriptor = os.open(os.path.join(directory, RUNNING, key), os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
     except OSError:
@@ -368,26 +371,26 @@ def noted(directory: str, key: str) -> bytes | None:
 
 
 def take_away(directory: str, key: str) -> None:
-    """Take the note of that key away, if there is one."""
+    """Remove the note with that key, if there is one."""
     _remove(os.path.join(directory, RUNNING, key))
 
 
 def given_key(session: str, directory: str) -> str:
-    """The name of the note on the memories that a session in a directory has been given."""
+    """The key of the note on the memories that a session in a directory already has."""
     from binascii import crc32
 
     return f"given-{crc32(session.encode()):08x}-{crc32(directory.encode('utf-8', 'replace')):08x}"
 
 
 def take_duration_ms(directory: str, key: str, now_ns: int) -> int | None:
-    """The duration of the tool that began under this key; None when nobody noted it."""
+    """The duration of the tool call with this key; None if its start was not noted."""
     began_ns = noted(directory, key)
     take_away(directory, key)
     return max(0, (now_ns - int(began_ns)) // 1_000_000) if began_ns is not None and began_ns.isdigit() else None
 
 
 def _make_private(directory: str) -> None:
-    """Make a directory for this user alone. The home is made, too: a hook may be the first to want it."""
+    """Make a directory for this user alone, and the home if necessary: a hook may be the first to need it."""
     try:
         os.mkdir(directory, 0o700)
     except FileExistsError:
@@ -401,7 +404,7 @@ def _make_private(directory: str) -> None:
 
 
 def _drop(directory: str, names: list[str]) -> None:
-    """Take the oldest events away, and count them for the gateway."""
+    """Delete the oldest events, and count them for the gateway."""
     counted = os.open(
         os.path.join(directory, DROPPED), os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600
     )
@@ -429,7 +432,7 @@ def _write_new(path: str, content: bytes) -> None:
 def _remove(path: str) -> bool:
     try:
         os.unlink(path)
-    except OSError:  # somebody else was faster
+    except OSError:  # another process was faster
         return False
     return True
 
@@ -442,7 +445,7 @@ def _changed_at(path: str) -> float:
 
 
 def main(argv: list[str]) -> int:
-    """Record the event that `argv` names, or the input itself. Returns 0, whatever happens."""
+    """Record the event that `argv` or the input names. Returns 0, whatever happens."""
     began, failure = _started(), "the event is not recorded"
     try:
         if argv[:1] in (["-h"], ["--help"]):
@@ -456,8 +459,9 @@ def main(argv: list[str]) -> int:
 
 
 def _started() -> float:
-    """The monotonic time at which this process was started: the start of Python is part of what the session waits for,
-    and takes its time on a busy machine. By the kernel's word (proc(5), field 22), or else by the work done so far."""
+    """The monotonic time at which this process was started. The start of Python counts, because the session waits for
+    it and it takes a while on a busy machine. From the kernel (proc(5), field 22), or else estimated from the CPU time.
+    """
     if sys.platform == "linux":
         try:
             with open("/proc/self/stat", "rb", buffering=0) as file:
@@ -469,7 +473,7 @@ def _started() -> float:
 
 
 def _hear(argv: list[str | None], environ: Mapping[str, str], began: float) -> Callable[[], None] | None:
-    """Record the event; returns what then gives the assistant the memories that are due."""
+    """Record the event. Returns the function that then gives the assistant the memories that are due."""
     said = _parsed(_read_input(began + INPUT_WAIT_S))
     given = in_our_words(said)
     name = argv[0] if argv[0] in EVENTS_BY_NAME else given.get("hook_event_name")
@@ -481,7 +485,7 @@ def _hear(argv: list[str | None], environ: Mapping[str, str], began: float) -> C
     client = client_of(argv[1], said)
     session, directory = session_of(given, environ), directory_of(given, environ, working_directory(environ))
     spool = os.path.join(places.home, "hooks")
-    if event in (COMPACTS, COMPACTED):  # what it was given is gone with the rest of the conversation
+    if event in (COMPACTS, COMPACTED):  # the conversation has lost the memories that it had
         note(spool, given_key(session, directory), AGAIN)
     try:
         kept = _record(event, given, session, directory, places, client)
@@ -505,15 +509,16 @@ def _hear(argv: list[str | None], environ: Mapping[str, str], began: float) -> C
 
 
 def begins_anew(client: str, given: Given) -> bool:
-    """True if the start of a session is where the assistant is to be told, not its first prompt: its conversation has
-    just been compacted and goes on without a prompt, or its client takes no context with one (VS Code)."""
+    """True if the assistant gets its context at the session's start instead of the first prompt: either its
+    conversation was just compacted and continues without a prompt, or its client accepts no context with a prompt (VS
+    Code)."""
     return given.get("source") == "compact" or client == VSCODE
 
 
 def _record(
     event: str, given: Mapping[str, Any], session: str, directory: str, places: Places, client: str
 ) -> dict[str, Any] | None:
-    """Leave the event for the gateway; returns it as it is kept, if it is.
+    """Leave the event for the gateway. Returns it in its stored form, or None if it is not stored.
 
     Raises:
         NoEvent: there is nothing to record.
@@ -521,7 +526,7 @@ def _record(
     """
     now_ns = time.time_ns()
     if event == COMPACTS:
-        return None  # its end is recorded
+        return None  # only its end is recorded
     kept = to_event(event, given, session, directory, now_ns / 1e9, _read_tail)
     if client != CLAUDE_CODE:
         kept["client"] = client
@@ -549,9 +554,9 @@ def _told(
     environ: Mapping[str, str],
     began: float,
 ) -> str | None:
-    """The memories for the assistant: once all that bears on its first prompt, then what is likely and new to it.
+    """The memories for the assistant: with the first prompt everything relevant, later only likely and new memories.
 
-    None: there are none, or they do not come in time, or none are due yet; then a runtime is started if none is up, so
+    None if there are none, they are late, or none are due yet. In the last case a runtime is started if none is up, so
     that the first prompt finds one.
     """
     from remembrancer.commands.hook_context import ask, question, start, wanted
@@ -575,7 +580,7 @@ def _told(
     new = [name for name in answer["memory_ids"] if name not in had]
     if new or (is_first and not answer.get("degraded")):
         note(spool, key, " ".join([*had, *new]).encode())
-    if not new:  # an empty memory is said to be empty, once
+    if not new:  # that the memory is empty is said once
         return answer["context_block"] or None if is_first and not answer.get("degraded") else None
     now_ns = time.time_ns()
     about = {"text": f"{len(new)} from memory with {event}", "metadata": {"memories": new}}
@@ -594,8 +599,8 @@ def _before_action(
     environ: Mapping[str, str],
     began: float,
 ) -> dict[str, str] | None:
-    """The output for a command or an edit on which something bears that was not told before one in this session: its
-    memory as context, or as a question to the user."""
+    """The output for a command or an edit with relevant memories that this session has not seen before an action: the
+    memories as context, or as a question to the user."""
     from remembrancer.commands.hook_context import (
         NO_ASK,
         TOLD_BEFORE_TOOLS,
@@ -620,14 +625,14 @@ def _before_action(
 
 
 def _as_output(client: str, name: str, context: str) -> dict[str, Any]:
-    """Context in the form in which a client takes it. `name` is the event's, as the client calls it."""
+    """Context in the form that a client accepts. `name` is the client's name of the event."""
     if client == CURSOR:
         return {"continue": True, "additional_context": context}
     return {"hookSpecificOutput": {"hookEventName": name, "additionalContext": context}}
 
 
 def _parsed(data: bytes) -> dict[str, Any]:
-    """The object in the input. Raises `ValueError`: there is none."""
+    """The object in the input. Raises `ValueError` if there is none."""
     if not data.strip():
         raise ValueError("there is no input: a client's hook gives a JSON object on standard input")
     try:
@@ -640,7 +645,7 @@ def _parsed(data: bytes) -> dict[str, Any]:
 
 
 def _read_input(until: float) -> bytes:
-    """Standard input to its end, or as much as there is at `until`."""
+    """Standard input up to its end, or as much of it as has arrived at `until`."""
     if os.isatty(0):
         return b""
     data = bytearray()
@@ -653,11 +658,11 @@ def _read_input(until: float) -> bytes:
         data += read
     if len(data) > INPUT_BYTES:
         raise ValueError(f"the input has more than {INPUT_BYTES} bytes")
-    return bytes(data)  # somebody keeps the pipe open: what is there may be all of it
+    return bytes(data)  # someone keeps the pipe open, but the input may be complete
 
 
 def _read_tail(path: str) -> bytes:
-    """The end of a transcript; nothing when it cannot be read."""
+    """The end of a transcript; empty if it cannot be read."""
     try:
         with open(os.path.expanduser(path), "rb", buffering=0) as file:  # noqa: PTH111 - as above
             size = os.fstat(file.fileno()).st_size
@@ -672,10 +677,10 @@ def _complain(text: str) -> None:
 
 
 def _write(descriptor: int, text: str) -> None:
-    """Write past Python's own streams, whose end would complain about a reader that has gone."""
+    """Write without Python's own streams, which complain at exit if the reader has gone."""
     left = memoryview(text.encode("utf-8", "replace"))
     try:
         while left:
             left = left[os.write(descriptor, left) :]
-    except OSError:  # nobody reads it
+    except OSError:  # there is no reader
         return

@@ -1,6 +1,6 @@
-"""The memory's knowledge, asked for by a hook: as a bridge would, over the gateway's socket. Standard library only.
+"""Context for a hook, requested over the gateway's socket as a bridge would. Standard library only.
 
-Every wait has the same end, so a memory that is slow, or is not there, costs the assistant's session no more than that.
+All waits share one deadline, so a slow or missing memory costs the assistant's session no more than that.
 """
 
 from __future__ import annotations
@@ -19,26 +19,26 @@ if TYPE_CHECKING:
 
 LENGTH, WAIT, ACTION_WAIT = "hook_context_length", "hook_wait_s", "action_wait_s"
 DEFAULT_TOKENS = 6000
-"""The tool's own, of which it gives less where not all fits."""
+"""The tool's own default, of which it uses less if not everything fits."""
 LEAST_TOKENS, MOST_TOKENS = 100, 8000
-"""The bounds of the tool that is asked."""
+"""The limits of the tool."""
 DEFAULT_WAIT_S, LATER_WAIT_S = 1.5, 0.3
-"""The time for the first prompt's context, which may have to wait for the runtime, and at most for those after it."""
+"""The time for the first prompt's context, which may include the start of the runtime, and the limit for later ones."""
 STARTING = 4
-"""So many times as long this process and the runtime may take to start, on a busy machine, before the first prompt's
-context is asked for: the assistant's own tools wait for the runtime as well."""
+"""On a busy machine, the start of this process and the runtime may take this many times as long before the first
+prompt's context is requested: the assistant's own tools wait for the runtime as well."""
 MOST_WAIT_S = 10.0
 DEFAULT_ACTION_WAIT_S = 0.15
-"""The time from the start of a hook in which something has to come that bears on a command or an edit."""
+"""The time limit for memories about a command or an edit, from the start of a hook."""
 TOLD_BEFORE_TOOLS = ("claude-code", "codex", "vscode", "qwen-code")
-"""The clients that take context with a tool's call; Codex takes no `ask`."""
+"""The clients that accept context with a tool call; Codex does not support `ask`."""
 NO_ASK = ("codex",)
 COMMANDS = ("command", "cmd")
 PATHS = ("file_path", "filePath", "path", "notebook_path", "target_file")
 NEW_TEXTS = ("new_string", "newString", "content", "contents", "new_source", "file_text", "insert_text", "new_str")
 OLD_TEXTS = ("old_string", "oldString", "old_str")
 PATCHES = ("patch", "input")
-"""The names that clients have for the arguments of a shell, of an editor and of `apply_patch`."""
+"""The arguments' names in various clients for a shell, an editor and `apply_patch`."""
 PATCH, ADDED, IN_FILE = "*** Begin Patch", "+", ("*** Update File: ", "*** Add File: ")
 _LOOKING = """
     cat ls rg grep egrep head tail find wc tree du df which pwd echo less more diff stat ps top htop date uptime whoami
@@ -48,22 +48,22 @@ _LOOKING_WORDS = """
     status log diff show list ls describe logs ps history view inspect blame top outdated why tree --version --help -V
 """
 LOOKING, LOOKING_WORDS = frozenset(_LOOKING.split()), frozenset(_LOOKING_WORDS.split())
-"""The programs that only look at something, and the words after others that say so."""
+"""Programs that only read, and subcommands of other programs that only read."""
 LONGEST_ACTION = 8000
 LONGEST_TASK = 4000
-"""Characters of a prompt: no search looks at more."""
+"""The number of characters used of a prompt; searches use no more."""
 SECTIONS_OF_A_PROMPT = ["preferences", "project_context", "relevant_procedures", "open_ends"]
 """The sections for a later prompt: the session knows what it did itself."""
 AGAIN_S = 0.1
 CLIENT = "remembrancer hook"
-"""On whose behalf it is asked."""
+"""The client name of these sessions."""
 
 
 def wanted(places: Places, environ: Mapping[str, str]) -> tuple[int, float, float]:
-    """The length of the context in tokens, 0: none is wanted; and the seconds from the start of a hook in which it has
-    to come, with the first prompt and with a later one.
+    """The length of the context in tokens (0: off), and the time limits from the start of a hook, in seconds, for the
+    first prompt and for later ones.
 
-    The configuration file is only read, which costs some 50 ms, when it speaks of one of them.
+    The configuration file is parsed, which takes some 50 ms, only if it mentions one of these settings.
     """
     length, wait = (environ.get(f"REMEMBRANCER_{name.upper()}") for name in (LENGTH, WAIT))
     if (length is None or wait is None) and _is_in_file(places.config, LENGTH, WAIT):
@@ -84,7 +84,7 @@ def _number(named: str | None, otherwise: float) -> float:
 
 
 def action_wait_s(places: Places, environ: Mapping[str, str]) -> float:
-    """The seconds from the start of a hook in which something has to come that bears on a command or an edit."""
+    """The time limit for memories about a command or an edit, in seconds from the start of a hook."""
     named = environ.get(f"REMEMBRANCER_{ACTION_WAIT.upper()}")
     if named is None and _is_in_file(places.config, ACTION_WAIT):
         from remembrancer.config.reading import load_settings
@@ -110,9 +110,10 @@ def _within_bounds(tokens: int) -> int:
 
 
 def question(text: str, tokens: int, *, is_first: bool, is_again: bool) -> dict[str, Any]:
-    """The arguments for the tool `get_memory_context`, for a prompt: with the first, all that a session should know.
+    """The arguments of `get_memory_context` for a prompt; with the first prompt, for everything that a session should
+    know.
 
-    `text` is empty where a session goes on without a prompt; `is_again`: its conversation has lost what it was given.
+    `text` is empty if a session continues without a prompt; `is_again`: its conversation has lost its context.
     """
     arguments: dict[str, Any] = {"detail": True}
     if tokens != DEFAULT_TOKENS:
@@ -125,8 +126,7 @@ def question(text: str, tokens: int, *, is_first: bool, is_again: bool) -> dict[
 
 
 def action_of(called: Mapping[str, Any]) -> dict[str, str] | None:
-    """The command or the edit that a tool is called for; None for a tool that changes nothing, and for a command that
-    only looks at something."""
+    """The command or edit of a tool call; None for a tool that changes nothing, or a command that only reads."""
     command = _text_in(called, COMMANDS)
     if command.startswith(PATCH) or not command:
         return _edit_in(called, command or _text_in(called, PATCHES))
@@ -158,7 +158,7 @@ def _text_in(called: Mapping[str, Any], names: tuple[str, ...]) -> str:
 
 
 def only_looks(command: str) -> bool:
-    """True if every part of a command line only looks at something."""
+    """True if every part of a command line only reads."""
     if ">" in command:
         return False
     for mark in ("&&", "||", "|", "\n"):
@@ -191,9 +191,9 @@ def ask_about_action(
     given: list[str],
     until: float,
 ) -> dict[str, Any] | None:
-    """The memories that bear on an action and were not given; None when they do not come until `until`. It starts no
+    """The memories that are relevant to an action and not in `given`; None if they do not arrive by `until`. Starts no
     runtime."""
-    left_s = until - time.monotonic()  # none, where the machine was too busy to start this process
+    left_s = until - time.monotonic()  # none left if the machine was too busy to start this process
     link = Starter(places, environ).dial() if left_s > 0 else None
     if link is None:
         return None
@@ -207,7 +207,7 @@ def ask_about_action(
 
 
 def start(places: Places, environ: Mapping[str, str]) -> None:
-    """Start a runtime if none is up, and do not wait for it."""
+    """Start a runtime if none is up, without waiting for it."""
     link = reach(Starter(places, environ), time.monotonic())
     if link is not None:
         link.close()
@@ -224,11 +224,11 @@ def ask(
     *,
     is_first: bool,
 ) -> dict[str, Any] | None:
-    """The memory's answer with the ids of its memories; None if it does not come within `wait_s` of `began`
-    (`time.monotonic`). With the first prompt the time begins when the gateway has been reached, which may take
+    """The memory's answer with the ids of its memories; None if it does not arrive within `wait_s` of `began`
+    (`time.monotonic`). With the first prompt, the time counts from the connection to the gateway, which may take
     `STARTING` times as long.
 
-    A runtime is started if there is none. It continues to start even if it is too late for this.
+    Starts a runtime if there is none. The runtime continues to start even if it is too late for this request.
     """
     until = began + (STARTING if is_first else 1) * wait_s
     link = reach(Starter(places, environ), until)
@@ -241,8 +241,8 @@ def ask(
             gateway = GatewayClient(link, places, session, directory, {}, CLIENT)
             said = gateway.call("get_memory_context", arguments, until)
             while said.get("degraded") and not said["memory_ids"] and time.monotonic() + AGAIN_S < until:
-                pause(AGAIN_S)  # the gateway is up before the store is
+                pause(AGAIN_S)  # the gateway is up before the store
                 said = gateway.call("get_memory_context", arguments, until)
-        except OSError:  # it went away, or is too slow
+        except OSError:  # it disconnected, or is too slow
             return None
     return said

@@ -1,10 +1,10 @@
-"""`remembrancer backup import`: take in what `backup export` has written, here or on another machine, Markdown, or a
-database of linked nodes (`memory.db` of the design whose tools the toolset `nodes` has).
+"""`remembrancer backup import`: imports the output of `backup export`, from this or another machine, or Markdown, or a
+database of linked nodes (`memory.db` of the design whose tools are the toolset `nodes`).
 
-Every line is checked before anything is sent: what a tool would refuse to store is refused here too, and named with the
-number of its line. The rest goes to the store in batches, in the order of the file; the id of each operation comes from
-the content of its line and the place it goes to, so a second import of the same file changes nothing, and one that was
-interrupted goes on.
+Every line is checked before anything is sent: content that a tool would refuse is refused here too, and reported with
+its line number. The rest goes to the store in batches, in the order of the file. The id of each operation is derived
+from the content of its line and its target, so importing a file twice changes nothing, and an interrupted import can be
+continued.
 """
 
 from __future__ import annotations
@@ -83,10 +83,10 @@ from remembrancer.toolsets.memory.store_memory import kind_of
 
 CONTENT_LIMIT_BYTES: Final = Settings().content_limit_bytes
 MAX_NAMED: Final = 100
-"""Bad lines and refused memories that a report names; the others are only counted."""
+"""The number of bad lines and refused memories that a report lists; the others are only counted."""
 PlacedMemory = tuple[ProjectRef | None, PortableMemory]
 Placed = tuple[ProjectRef | None, PortableMemory | SessionEntry]
-"""The content of a line, and the project that it goes to (None: the user's)."""
+"""The content of a line, and its target project (None: the user)."""
 
 
 class BadLine(msgspec.Struct, frozen=True):
@@ -97,24 +97,24 @@ class BadLine(msgspec.Struct, frozen=True):
 
 
 class Checked(msgspec.Struct):
-    """The contents of a file, after all of it was looked at."""
+    """The result of checking a whole file."""
 
     header: Header
     projects: dict[str, ProjectRef] = {}
     memories: int = 0
     sessions: int = 0
     refused: set[int] = set()
-    """The numbers of sound lines with a memory that no tool would have stored."""
+    """The numbers of valid lines with a memory that no tool would have stored."""
     bad: list[BadLine] = []
 
     def note_bad(self, line: int, reason: str) -> None:
-        """Note a line that cannot be imported."""
+        """Record a line that cannot be imported."""
         self.bad.append(BadLine(line, reason))
 
     def note_sound(
         self, number: int, line: MemoryLine | SessionLine, content_limit_bytes: int, *, allow_secrets: bool
     ) -> None:
-        """Count a memory or a session, and look whether a tool would have stored it."""
+        """Count a memory or a session, and check whether a tool would have stored it."""
         self.memories += isinstance(line, MemoryLine)
         self.sessions += isinstance(line, SessionLine)
         try:
@@ -134,10 +134,10 @@ class Checked(msgspec.Struct):
 
 
 def check(file: IO[bytes], content_limit_bytes: int = CONTENT_LIMIT_BYTES, *, allow_secrets: bool = False) -> Checked:
-    """Look at every line of a file, from its beginning.
+    """Check every line of a file, from its beginning.
 
     Raises:
-        FileUnusable: it is no export.
+        FileUnusable: it is not an export.
         SchemaTooNew: a newer release wrote it.
     """
     checked = Checked(decode_header(file.readline(MAX_LINE_BYTES + 1)))
@@ -164,9 +164,9 @@ def check(file: IO[bytes], content_limit_bytes: int = CONTENT_LIMIT_BYTES, *, al
 def placed_lines(
     file: IO[bytes], targets: Mapping[str, ProjectRef], refused: Set[int] = frozenset()
 ) -> Iterator[Placed]:
-    """Every sound line of a file that `check` has seen, from its beginning, with the project that it goes to.
+    """Every valid line of a file that `check` has accepted, from its beginning, with its target project.
 
-    `targets` gives that for the projects of the file; the numbers of lines that are `refused` are left out.
+    `targets` maps the projects in the file to target projects. Lines with numbers in `refused` are left out.
     """
     file.seek(0)
     file.readline()
@@ -181,7 +181,7 @@ def placed_lines(
 def _sound_lines(
     file: IO[bytes], projects: dict[str, ProjectRef], note_bad: Callable[[int, str], None]
 ) -> Iterator[tuple[int, ProjectLine | MemoryLine | SessionLine | EndLine]]:
-    """The lines after the header that can be imported, with their numbers. `projects` is filled."""
+    """The importable lines after the header, with their numbers. Fills `projects`."""
     number = 1
     while raw := file.readline(MAX_LINE_BYTES + 1):
         number += 1
@@ -207,22 +207,22 @@ def _sound_lines(
 BATCH_OPERATIONS: Final = 100
 BATCH_BYTES: Final = 4 * 1024 * 1024
 UNDONE: Final = "its import was undone"
-"""The reason of a forgetting that a repeated import takes back."""
+"""The reason of forgetting after which a memory can be imported again."""
 NO_PROJECT: Final = ProjectRef("p_000000000000", "")
-"""Stands in an operation on the user's memories, which belong to no project."""
+"""A placeholder in operations on the user's memories, which belong to no project."""
 _canonical: Final = msgspec.json.Encoder(order="deterministic")
 _encoder: Final = msgspec.msgpack.Encoder()
 
 
 class Refusal(msgspec.Struct, frozen=True):
-    """A memory that the store will never take."""
+    """A memory that the store rejects for good."""
 
     id: str
     reason: str
 
 
 class Tally(msgspec.Struct):
-    """The outcome of an import. `present` were there already, and stayed as they were."""
+    """The result of an import. `present` memories already existed, and were not changed."""
 
     imported: int = 0
     present: int = 0
@@ -230,10 +230,10 @@ class Tally(msgspec.Struct):
 
 
 class Importer:
-    """Puts memories and sessions into a home. `report` says how far it has come, also after an error."""
+    """Imports memories and sessions into a home. `report` has the progress, also after an error."""
 
     def __init__(self, paths: RuntimePaths, ask_store: AskStore | None, now: float) -> None:
-        """`ask_store` None: nothing is sent, only counted. `now` is seconds since the epoch."""
+        """If `ask_store` is None, nothing is sent, only counted. `now` is in seconds since the epoch."""
         self._paths = paths
         self._ask_store = ask_store
         self._now = now
@@ -243,8 +243,8 @@ class Importer:
         """Import everything, in order.
 
         Raises:
-            MemoryUnavailable: the store went away, and stayed away.
-            RemembrancerError: it refuses to go on (the disk is full, say).
+            MemoryUnavailable: the store went away and did not come back.
+            RemembrancerError: it refuses to continue, for example because the disk is full.
         """
         batch: list[PlacedMemory] = []
         sessions: dict[ProjectRef | None, list[SessionEntry]] = {}
@@ -285,7 +285,7 @@ class Importer:
                 await self._take_alone(*operations.pop(waiting[0].operation_id))
 
     async def _take_alone(self, memory_id: str, operation: Operation) -> None:
-        """The store would not begin a batch: asked about the first operation alone, it says why."""
+        """After the store rejects a whole batch, send its first operation alone to learn the reason."""
         assert self._ask_store is not None
         try:
             await self._ask_store(Submit(operation))
@@ -297,9 +297,9 @@ class Importer:
             self.report.imported += 1
 
     async def _changes(self, batch: Sequence[PlacedMemory]) -> list[tuple[str, Operation]]:
-        """The operations that import the memories of a batch, each with its memory's id: none for those that are there,
-        in their project or, promoted since, among the user's, unless undoing their import has forgotten them. The last
-        of two with the same id counts as there, too."""
+        """The operations that import the memories of a batch, each with its memory's id. There is none for a memory
+        that exists already, in its project or, after a promotion, among the user's, unless undoing its import has
+        forgotten it. The second of two with the same id counts as existing."""
         wanted: dict[str | None, dict[str, None]] = {}
         for project, memory in batch:
             for place in {None, _place(project)}:
@@ -333,7 +333,7 @@ def _operation(project: ProjectRef | None, session_id: str, now: float, change: 
 
 
 def import_operation(project: ProjectRef | None, memory: PortableMemory, now: float) -> Operation:
-    """The operation that imports a memory. Its id is that of the memory's content and of the place it goes to."""
+    """The operation that imports a memory. Its id is derived from the memory's content and its target."""
     place = "user" if project is None else project.id
     digest = hashlib.sha256(_canonical.encode(["import", place, memory])).hexdigest()
     return Operation(digest[:32], project or NO_PROJECT, memory.session_id, now, ImportMemory(memory))
@@ -401,10 +401,11 @@ def import_(
 
 
 def choose_targets(projects: Mapping[str, ProjectRef], named: Sequence[str]) -> dict[str, ProjectRef]:
-    """Which project the memories of each project of the file go to: its own, unless `named` says otherwise.
+    """The target of each project in the file: the project itself, unless `named` has another.
 
     Raises:
-        InvalidInput: a directory is named for a project that the file does not have, or for no certain one, or is none.
+        InvalidInput: a directory is given for a project that is not in the file or is ambiguous, or is not a
+        directory.
     """
     targets = dict(projects)
     for each in named:
@@ -441,7 +442,7 @@ def _notes(named: str | None, client: str | None) -> Notes | None:
 
 @contextmanager
 def _input(named: str | None, notes: Notes | None, project: ProjectRef) -> Iterator[IO[bytes]]:
-    """The file, to be read twice: what comes from standard input, or in another form, is put into a temporary file."""
+    """The input file, which is read twice; standard input and other formats are copied into a temporary file first."""
     try:
         if notes is not None:
             made = lines_of_notes(notes.places, project, notes.scope)
@@ -467,11 +468,11 @@ SQLITE: Final = b"SQLite format 3\0"
 
 
 def lines_of_nodes(path: Path, project: ProjectRef) -> Iterator[bytes]:
-    """The lines of an export of a database of linked nodes, as memories of a project. Each node keeps its links, which
-    are of both its ends; its id follows from the one that it had.
+    """The export lines for a database of linked nodes, as memories of a project. Links are stored at both of their
+    nodes. A memory's id is derived from its node's id.
 
     Raises:
-        FileUnusable: it has no such nodes, or a row is not as it should be.
+        FileUnusable: it has no such nodes, or a row is invalid.
     """
     try:
         with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as connection:
@@ -514,10 +515,11 @@ def lines_of_nodes(path: Path, project: ProjectRef) -> Iterator[bytes]:
 
 
 def lines_of_notes(places: Sequence[Path], project: ProjectRef, scope: Scope) -> Iterator[bytes]:
-    """The lines of an export of Markdown: files that an export has written, as they were; of others each section.
+    """The export lines for Markdown: memories that an export wrote are restored as they were; in other files each
+    section becomes one.
 
     Raises:
-        FileUnusable: a file that an export has written cannot be read as one any more.
+        FileUnusable: a file that an export wrote is no longer valid.
     """
     details: dict[str, dict[str, Any]] = {}
     projects: dict[str, ProjectLine] = {}
@@ -558,15 +560,15 @@ def _details_in(place: Path) -> list[bytes]:
 
 
 ALIKE: Final = 0.7
-"""The part of the words of two memories that they share, from which on they are named as near copies."""
+"""The share of common words from which on two memories are reported as near copies."""
 LEAST_WORDS: Final = 4
 NAMED: Final = 10
-"""Near copies that a person is shown."""
+"""The number of near copies that are listed."""
 PAGE: Final = 1000
 
 
 class NearCopy(msgspec.Struct, frozen=True):
-    """A memory of the import, its beginning, and the id of one that says much the same."""
+    """An imported memory, its beginning, and the id of a similar memory."""
 
     id: str
     content: str
@@ -576,7 +578,7 @@ class NearCopy(msgspec.Struct, frozen=True):
 async def _near_copies(
     file: IO[bytes], targets: Mapping[str, ProjectRef], places: Sequence[Path]
 ) -> Sequence[NearCopy]:
-    """The sections of notes that are much like a memory that is there, or like a section before them."""
+    """The sections of notes that are similar to an existing memory or an earlier section."""
     sections = [
         (project, memory)
         for project, memory in placed_lines(file, targets)
@@ -605,7 +607,7 @@ def _are_alike(words: frozenset[str], others: frozenset[str]) -> bool:
 
 
 async def _listed(ask_store: AskStore, project: ProjectRef | None) -> AsyncIterator[ListedMemory]:
-    """The memories of a project and of the user (of the user alone: None)."""
+    """The memories of a project and of the user (None: the user's only)."""
     offset, cut = 0, True
     while cut:
         request = ListMemories(
@@ -633,7 +635,7 @@ async def _undo(
     here: ProjectRef,
     dry_run: bool,
 ) -> Tally:
-    """Forget the memories of a file that are there, and of notes those that came from them before they changed."""
+    """Forget the memories of a file; for notes, also the memories of earlier versions of them."""
     report = Tally()
     async with connected_store() as ask_store:
         taken: dict[str, tuple[ProjectRef | None, str]] = {}

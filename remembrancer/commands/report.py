@@ -1,5 +1,5 @@
-"""The declaration of commands, and the one place where their reports are printed: for a person, or with `--json` for
-a program. `click` parses, groups and completes."""
+"""Declares commands, and prints their reports in one place: for a person, or with `--json` for a program. `click`
+parses, groups and completes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     Line = str | RenderableType
-    """A line of plain text, a table, or a styled text of Rich's."""
+    """A line of plain text, a table, or a styled text from Rich."""
 
 Facts = Mapping[str, Any] | Sequence[Any]
 Table = Mapping[str, tuple[str, str, str]]
@@ -35,7 +35,7 @@ class Rows:
         self.headings, self.rows, self.title = headings, rows, title
 
     def __rich__(self) -> RenderableType:
-        """The table for a terminal."""
+        """The table as a terminal shows it."""
         from rich.text import Text
 
         from remembrancer.commands.terminal import table
@@ -48,15 +48,15 @@ class Rows:
 
 
 class Report(NamedTuple):
-    """The outcome of a command: facts for a program, lines for a person."""
+    """The result of a command: facts for a program, lines for a person."""
 
     facts: Facts
     lines: Line | Sequence[Line] = ()
     status: int = exit_codes.OK
     notes: Sequence[str] = ()
-    """Lines for standard error, for a person and a program alike."""
+    """Lines for standard error, for persons and programs."""
     piped: Sequence[str] | None = None
-    """The lines where standard output is no terminal, if they differ."""
+    """The lines for output that is not a terminal, if they differ."""
 
 
 def option(*names: str, **settings: Any) -> click.Option:
@@ -80,8 +80,9 @@ JSON = flag("--json", "as_json", help="Print one JSON object, for a program.")
 def command(
     *params: click.Parameter, name: str | None = None, slow: str = ""
 ) -> Callable[[Callable[..., Any]], click.Command]:
-    """Declare a command: its function gets the parameters by name and returns a `Report`, or an exit status if it has
-    printed by itself. Its docstring is the help. `slow` is said at a terminal when it takes more than a second."""
+    """Declare a command: its function takes the parameters by name and returns a `Report`, or an exit status if it has
+    printed its own output. Its docstring is the help. `slow` is shown at a terminal when the command takes more than a
+    second."""
 
     def declare(function: Callable[..., Any]) -> click.Command:
         def callback(*, as_json: bool = False, **given: Any) -> int:
@@ -108,14 +109,14 @@ def _said_when_slow(text: str) -> AbstractContextManager[None]:
 
 
 class Group(click.Group):
-    """Commands under one name, of which one may be meant where none is named."""
+    """A group of commands, one of which can be the default."""
 
     def __init__(self, name: str, *commands: click.Command, help: str, default: str | None = None) -> None:  # noqa: A002
         super().__init__(name, commands, help=help, no_args_is_help=default is None)
         self.default = default
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse the arguments, with the name of the default command in front where no command is named."""
+        """Parse the arguments, after inserting the default command if none is named."""
         if (
             self.default is not None
             and not ctx.resilient_parsing
@@ -126,17 +127,18 @@ class Group(click.Group):
         return super().parse_args(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The names, each with its whole first sentence."""
+        """List the names, each with its whole first sentence."""
         with formatter.section("Commands"):
             rows = [(name, each.get_short_help_str(limit=300)) for name, each in sorted(self.commands.items())]
             formatter.write_dl(rows)
 
 
 class LazyGroup(click.Group):
-    """Commands of which each is imported when it is run or asked for its help.
+    """Commands that are imported only when they are run or their help is requested.
 
-    `table` has for each name the section of the help, the module of `remembrancer.commands` whose `COMMANDS` has it (or
-    none, where it is run without `click`), and a line of help; `hidden`: the modules of those that no help names.
+    `table` has for each name its section in the help, the module of `remembrancer.commands` that has it in its
+    `COMMANDS` (or none, if it runs without `click`), and a line of help; `hidden` has the modules of commands that no
+    help lists.
     """
 
     def __init__(
@@ -160,11 +162,11 @@ class LazyGroup(click.Group):
         return commands[cmd_name]
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """The names that begin so, of which none is imported."""
+        """The names with this prefix. Nothing is imported."""
         return [CompletionItem(name, help=row[2]) for name, row in self.table.items() if name.startswith(incomplete)]
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The names in their sections."""
+        """List the names in their sections."""
         for section in dict.fromkeys(section for section, *_ in self.table.values()):
             with formatter.section(section.capitalize()):
                 rows = [(name, text) for name, (of, _, text) in self.table.items() if of == section]
@@ -172,7 +174,7 @@ class LazyGroup(click.Group):
 
 
 def run(group: click.Command, arguments: list[str], name: str = "remembrancer") -> int:
-    """Carry out the command that the arguments name; returns its exit status. Errors become a line on stderr."""
+    """Run the command that the arguments name, and return its exit status. Errors become a line on stderr."""
     named = 0 if not isinstance(group, click.Group) else 2 if arguments[:1] == ["admin"] else 1
     label = " ".join([name, *arguments[:named]])
     try:
@@ -187,10 +189,10 @@ def run(group: click.Command, arguments: list[str], name: str = "remembrancer") 
         print("Nothing was changed.", file=sys.stderr)
         return exit_codes.FAILED
     except Exception as error:
-        from remembrancer.protocol.errors import RemembrancerError  # costs 20 ms, which a client would wait for
+        from remembrancer.protocol.errors import RemembrancerError  # takes 20 ms, and a client may be waiting
 
         if not isinstance(error, RemembrancerError) or error.code not in exit_codes.OF_ERRORS:
-            raise  # a fault of ours: its traceback is what helps
+            raise  # a bug of ours: show the traceback
         from remembrancer.commands.terminal import clean_output
 
         clean_output()
@@ -199,7 +201,7 @@ def run(group: click.Command, arguments: list[str], name: str = "remembrancer") 
 
 
 def nearest(name: str, known: Sequence[str]) -> str | None:
-    """The known name that was probably meant."""
+    """The known name that was probably meant, if any."""
     return next(iter(difflib.get_close_matches(name, known, n=1, cutoff=0.6)), None)
 
 
@@ -210,7 +212,7 @@ def count(number: int, noun: str, plural: str = "") -> str:
 
 
 def confirm(question: str, *, yes: bool) -> None:
-    """Ask a person. Raises `Abort` if he does not agree, and `InvalidInput` where there is nobody to ask."""
+    """Ask for confirmation. Raises `Abort` if the answer is no, and `InvalidInput` if there is nobody to ask."""
     from remembrancer.protocol.errors import InvalidInput
 
     if yes:

@@ -1,5 +1,5 @@
-"""The commands by which a person works with memories in a shell. Each calls the tools that sessions call, over the
-gateway's socket."""
+"""The commands for working with memories in a shell. They call the same tools as sessions, over the gateway's
+socket."""
 
 from __future__ import annotations
 
@@ -34,34 +34,34 @@ if TYPE_CHECKING:
 
 TOOLSETS: Final = {"REMEMBRANCER_TOOLSETS": "memory,admin"}
 START_S: Final = 60.0
-"""The time that the runtime may take to start before a command gives up; a slow machine takes many seconds."""
+"""The time to wait for the runtime to start; a slow machine takes many seconds."""
 ANSWER_S: Final = 60.0
 LOOK_S: Final = 0.02
 MEANING_S: Final = 3.0
-"""The time that a search waits for a model that is being loaded; then it is by words, and says so."""
+"""The time that a search waits for a model to load; then it searches by words only, and says so."""
 NARROW: Final = 110
-"""Columns of a terminal below which a memory has lines of its own in a list."""
+"""The terminal width, in columns, below which a memory in a list gets lines of its own."""
 SHORT: Final = 8
-"""Characters of an id in a line."""
+"""The length of an id in a list."""
 BEST: Final = 5
-"""Results of a search that a person is shown at first."""
+"""The number of search results shown by default."""
 SCOPES: Final = ("session", "project", "user")
 RUN: Final = "run:"
-"""The beginning of a run's id."""
+"""The prefix of a run's id."""
 NEVER: Final = "9999-12-31"
 COLOURS: Final = {"forgotten": "red", "expired": "red", "likely": "green"}
 Answer = dict[str, Any]
 
 
 class Place(NamedTuple):
-    """Whose memories are meant: a project by its directory, and what it is called when several are."""
+    """An owner of memories: a project by its directory, and its name for lists of several projects."""
 
     directory: str
     name: str = ""
 
 
 class Where(NamedTuple):
-    """Whose memories the command line means, and by which session they are looked at."""
+    """The memories that the command line selects, and the session that reads them."""
 
     project: str | None = None
     user: bool = False
@@ -69,10 +69,10 @@ class Where(NamedTuple):
     session: str | None = None
 
     def places(self) -> list[Place]:
-        """The places that are meant: of several, the project of the working directory first.
+        """The selected places; the project of the working directory comes first.
 
         Raises:
-            InvalidInput: the project is none, or the options exclude each other.
+            InvalidInput: there is no such project, or the options exclude each other.
         """
         from remembrancer.commands.runtime_client import directory_here
 
@@ -98,7 +98,7 @@ class Where(NamedTuple):
             client.close()
 
     def ask(self, tool: str, **arguments: Any) -> Answer:
-        """The answer of the first place that knows the memory which the arguments name."""
+        """The answer of the first place that knows the memory in the arguments."""
         missing: NotFound | None = None
         for place in self.places():
             with self.connected(place) as client:
@@ -123,7 +123,7 @@ def known_places() -> list[Place]:
 
 
 class Session:
-    """A connection to the gateway on behalf of a place. A runtime is started when none is up."""
+    """A connection to the gateway on behalf of a place. Starts a runtime if none is up."""
 
     def __init__(self, place: Place, session: str) -> None:
         from remembrancer.actors.bridge.places import find_places
@@ -141,14 +141,14 @@ class Session:
             environ = {**os.environ, **TOOLSETS}
             self._gateway = GatewayClient(link, places, session, place.directory, environ, "remembrancer shell")
             while not self._has_store() and time.monotonic() < give_up_at:
-                time.sleep(LOOK_S)  # without the store, an answer would be made of what is remembered of answers
+                time.sleep(LOOK_S)  # without the store, the answer would come from the cache
 
     def _has_store(self) -> bool:
         connection: Answer = self.call("get_memory_status")["connection"]
         return bool(connection["status"] == "connected")
 
     def call(self, tool: str, **arguments: Any) -> Answer:
-        """The answer of a tool. Arguments that are None are left out. Raises the error that it is refused with."""
+        """The answer of a tool. Arguments that are None are left out. Raises the error that the tool returns."""
         try:
             answer = self._gateway.call(tool, _without_none(arguments))
         except OSError as error:
@@ -159,7 +159,7 @@ class Session:
         return answer
 
     def close(self) -> None:
-        """End the connection."""
+        """Close the connection."""
         self._gateway.close()
 
 
@@ -167,13 +167,13 @@ class Session:
 
 
 def since(text: str) -> str:
-    """The beginning of a time, as the tools take it: a day (2026-02-20), a time, how long ago (`3d`, `12h`, `2w`), or a
-    phrase that a question might have (`yesterday`, `last week`, `Monday`)."""
+    """Parse the start of a period for the tools: a day (2026-02-20), a time, an age (`3d`, `12h`, `2w`), or a phrase as
+    in a question (`yesterday`, `last week`, `Monday`)."""
     return _edge(text, lambda window: window.start)
 
 
 def until(text: str) -> str:
-    """The end of a time; a day in figures is its beginning, as the tools take it."""
+    """Parse the end of a period; a numeric day means its beginning, as for the tools."""
     return _edge(text, lambda window: window.end)
 
 
@@ -195,7 +195,7 @@ def _edge(text: str, edge: Callable[[TimeWindow], float]) -> str:
 
 
 def memory_id(text: str) -> str:
-    """A memory's id, or the end of one, as a list shows it."""
+    """A memory's id, or the end of one as lists show it."""
     try:
         return id_or_part(text)
     except InvalidInput:
@@ -233,7 +233,7 @@ COMMANDS: Final[dict[str, click.Command]] = {}
 
 
 def memory_command(*params: click.Parameter, name: str) -> Callable[[Callable[..., Report]], click.Command]:
-    """Declare a command about the memories of a place."""
+    """Declare a command that works on the memories of a place."""
 
     def declare(function: Callable[..., Report]) -> click.Command:
         @wraps(function)
@@ -308,7 +308,7 @@ def list_(where: Where, order: str | None, about: str | None, **given: Any) -> R
 
 
 def _nothing(where: Where, otherwise: str) -> str:
-    """The line for no results: that nothing is remembered yet and what to do, or `otherwise`."""
+    """The line for an empty result: that nothing is stored yet and what to do, or else `otherwise`."""
     if _gather(where, "list_memories", {"limit": 1, "kind": list(LISTED), "include_forgotten": True})[0]:
         return otherwise
     elsewhere = "" if where.all_projects else "; --all-projects looks in all projects"
@@ -328,7 +328,7 @@ def _without_none(fields: Answer) -> Answer:
 
 
 def _gather(where: Where, tool: str, arguments: Answer) -> tuple[list[Answer], dict[str, str]]:
-    """The memories of each place, each once, and the warnings."""
+    """The memories of all places without duplicates, and the warnings."""
     from remembrancer.commands.terminal import said_when_slow
 
     memories: dict[str, Answer] = {}
@@ -352,11 +352,11 @@ def _lacks_meaning(answer: Answer) -> bool:
 
 
 def _await_model(client: Session) -> None:
-    """Wait a moment until a worker has the model, and all memories their vectors. The question is not repeated
-    meanwhile: each answer is a use of what it shows."""
+    """Wait a moment until a worker has the model and all memories have vectors. The query itself is not repeated,
+    because each answer counts as a use of its memories."""
     give_up_at = time.monotonic() + MEANING_S
     while time.monotonic() < give_up_at:
-        time.sleep(LOOK_S)  # nobody tells when the model is loaded
+        time.sleep(LOOK_S)  # there is no event for a loaded model
         embedding = client.call("get_memory_status").get("embedding", {})
         if embedding.get("error") or (embedding.get("workers") and not embedding.get("pending")):
             return
@@ -370,7 +370,8 @@ def _listing(
     status: int = exit_codes.OK,
     most: int | None = None,
 ) -> Report:
-    """Memories in a list, the text in front and the id at the end; of more than `most` how many are left out."""
+    """A list of memories, with the text first and the id last. If there are more than `most`, the number left out is
+    shown."""
     from rich.markup import escape
 
     from remembrancer.commands.terminal import Terminal, table
@@ -404,7 +405,7 @@ def _listing(
 
 
 def _tabbed(memory: Answer) -> str:
-    """A memory as a line for `grep` and `cut`."""
+    """A memory as a tab-separated line for `grep` and `cut`."""
     text, marks = " ".join(memory["content"].split()), " ".join(_marks(memory))
     return "\t".join((_place(memory), _day(memory), memory["scope"], _kind(memory), text, marks))
 
@@ -422,7 +423,7 @@ def _stale(where: Where) -> Report:
 
 
 def _waiting(where: Where) -> Report:
-    """Proposals to give memories to the user, and pairs of which the newer may replace the older."""
+    """The proposed promotions to the user, and the pairs in which the newer memory may replace the older one."""
     facts: dict[str, list[Answer]] = {"proposals": [], "contradictions": []}
     pending = 0
     for place in where.places():
@@ -482,7 +483,7 @@ def show(where: Where, named: Sequence[str], version: int | None, view: str | No
 
 
 def _whole(where: Where, answer: Answer) -> list[Line]:
-    """A memory as a person reads it: the text, what it is and since when, the texts of those it is linked with."""
+    """A memory for a person: its text, kind and dates, and the texts of linked memories."""
     from remembrancer.config.project import project_of
     from remembrancer.memory.fields import DETAILS
 
@@ -513,13 +514,13 @@ def _whole(where: Where, answer: Answer) -> list[Line]:
     words = words_of(projects, [other for _, other in links])
     lines += [f"{relation}: {words.get(other, 'not here')}  {_bare(other)}" for relation, other in links]
     session = f"session {answer['session_id']}"
-    reasons = (why for why in answer.get("why", ()) if not why.startswith("Stored for"))  # which is said above
+    reasons = (why for why in answer.get("why", ()) if not why.startswith("Stored for"))  # shown above
     lines += [f"- {why.replace(session, _author(answer))}" for why in reasons]
     return [*lines, _bare(answer["id"])]
 
 
 def words_of(projects: Iterable[str], ids: Sequence[str]) -> dict[str, str]:
-    """The first words of memories, by their whole ids, of those that are in these projects or the user's."""
+    """The first words of memories in these projects or the user's, by whole ids."""
     from remembrancer.commands.runtime_client import ask_home, paths_here
     from remembrancer.protocol.home import FindMemories
 
@@ -532,7 +533,7 @@ def words_of(projects: Iterable[str], ids: Sequence[str]) -> dict[str, str]:
 
 
 def _changes(answer: Answer) -> tuple[Answer, list[Line]]:
-    """The history of a memory: for a program, and for a person."""
+    """The history of a memory, for a program and for a person."""
     facts = {"memory_id": answer["id"], "history": answer["history"], "omitted": answer.get("history_omitted", 0)}
     rows = []
     for each in answer["history"]:
@@ -543,7 +544,7 @@ def _changes(answer: Answer) -> tuple[Answer, list[Line]]:
 
 
 def _shown(where: Where, ids: Sequence[str], number: int) -> Report:
-    """The answers by which memories were shown to sessions, as the log has them."""
+    """The answers in which memories were shown to sessions, according to the log."""
     from remembrancer.actors.gateway.shown_log import ShownLog
     from remembrancer.commands.runtime_client import paths_here
 
@@ -697,7 +698,7 @@ def edit(
 
 
 def _settle(where: Where, memory: str, relation: str) -> Report:
-    """Decide about a memory that a newer one may replace."""
+    """Decide whether a newer memory replaces this one."""
     for place in where.places():
         with where.connected(place) as client:
             for pair in client.call("get_memory_status").get("contradictions", ()):
@@ -710,7 +711,7 @@ def _settle(where: Where, memory: str, relation: str) -> Report:
 
 
 def edited(text: str) -> str:
-    """The text as the person leaves it in the editor.
+    """The text as edited by the person.
 
     Raises:
         InvalidInput: there is no terminal, or the editor fails.
@@ -863,14 +864,14 @@ def undo(where: Where, change: str | None, yes: bool) -> Report:
     return _done(restored, f"Undone, it reads: {now}  {bare}")
 
 
-# --- the words for a person ---
+# --- texts for a person ---
 
 
 QUEUED: Final = "Queued: it is done as soon as the store takes it."
 
 
 def _done(answer: Answer, line: str) -> Report:
-    """The report of a change; one that is queued has not been made yet."""
+    """The report of a change, which may still be queued."""
     return Report(answer, QUEUED if answer.get("status") == "queued" else line, notes=_noted(_warnings(answer)))
 
 
@@ -883,12 +884,12 @@ def _noted(warnings: dict[str, str]) -> tuple[str, ...]:
 
 
 def _bare(memory: str) -> str:
-    """An id as a person has it: of a whole one the end, which is as good as unique."""
+    """The short form of an id for a person: its last characters, which are practically unique."""
     return memory.removeprefix(MEMORY_PREFIX)[-SHORT:]
 
 
 def _place(memory: Answer) -> str:
-    """The id of a memory in a list, or the place of a part of a file."""
+    """The id of a memory in a list, or the location of a part of a file."""
     return "{path}:{lines[0]}".format(**memory) if "path" in memory else _bare(memory["id"])
 
 
@@ -914,15 +915,14 @@ def _plain(value: Any) -> str:
 
 
 def _marks(memory: Answer) -> list[str]:
-    """The marks of a memory in a list: that it is forgotten, over or done, when it is due, and how surely it
-    answers."""
+    """The marks of a memory in a list: forgotten, no longer valid or done, its due date, and its relevance."""
     marks = [name for name in ("forgotten", "expired", "done") if memory.get(name)]
     marks += [f"due {memory['due']}"] if memory.get("due") else []
     return [*marks, memory["answers"]] if "answers" in memory else marks
 
 
 def _answers(memory: Answer) -> bool:
-    """True if a memory that was found may answer the question, and where words alone were searched."""
+    """True if a memory may answer the query; always true after a search by words only."""
     return str(memory.get("answers")) != "hardly"
 
 
@@ -931,7 +931,7 @@ def _moment(memory: Answer) -> str:
 
 
 def _day(memory: Answer) -> str:
-    """The day of a memory's last change, or else of what it tells."""
+    """The day of a memory's last change, or else of the event that it describes."""
     return str(memory.get("updated") or _moment(memory))[:10]
 
 
@@ -940,8 +940,8 @@ def _kind(memory: Answer) -> str:
 
 
 def _relation(edge: Answer) -> str:
-    """A relation as the entity of its row has it, with the time in which it is true; an arrow back says that it comes
-    from the other one."""
+    """A relation from the point of view of its row's entity, with its period of validity; a left arrow marks an
+    incoming one."""
     back = "← " if edge.get("direction") == "incoming" else ""
     fields = (("from", "valid_from"), ("until", "valid_until"))
     times = " ".join(f"{name} {edge[field][:10]}" for name, field in fields if field in edge)

@@ -1,5 +1,5 @@
-"""`remembrancer status`: how each process, the write queue and the embedding are, what is wrong with them, and with
-`--trace` where the time of a call went."""
+"""`remembrancer status`: the state of each process, the write queue and the embedding, with their problems; with
+`--trace`, the time line of a slow call."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ INDEXER_FIELDS: Final = (
 )
 COLOURS: Final[dict[ProcessState, str]] = {"ready": "green", "starting": "cyan", "failed": "red", "unresponsive": "red"}
 FIRST_PROCESS: Final = "gateway"
-"""The process where a call's trace begins; the others know parts of it."""
+"""The process in which the trace of a call begins; the others log parts of it."""
 RECENT: Final = "recent"
 
 
@@ -103,12 +103,12 @@ def _present(paths: RuntimePaths) -> Report:
 
 
 def _releases(paths: RuntimePaths, status: RuntimeStatus) -> dict[str, str]:
-    """The releases of the files by the store's word: nobody else opens them while it runs."""
+    """The releases of the files, as the store reports them: no other process opens them while it runs."""
     if not any(process.role == "store" and process.state == "ready" for process in status.processes):
         return {}
     try:
         return ask_running_home(paths, DescribeReleases()).releases
-    except AWAY:  # it went down or hangs, which the next status says
+    except AWAY:  # it stopped or hangs, as the next status will show
         return {}
 
 
@@ -118,7 +118,7 @@ def report(
     problems: tuple[Problem, ...],
     releases: Mapping[str, str] = MappingProxyType({}),
 ) -> dict[str, Any]:
-    """The object that `status --json` prints; `status` None means that nothing runs or answers."""
+    """The object that `status --json` prints; `status` is None if nothing runs or answers."""
     store, gateway = (status.store, status.gateway) if status else (None, None)
     embedding = store.embedding if store else None
     return {
@@ -156,7 +156,7 @@ def _fields(struct: msgspec.Struct | None, *names: str) -> dict[str, Any]:
 
 
 def lines_of(status: RuntimeStatus, problems: tuple[Problem, ...]) -> list[Line]:
-    """The processes, what they have done, and what to do about that which is wrong."""
+    """The processes, their work, and advice on problems."""
     listed = table("process", "state", ">pid", ">restarts", ">up", ">memory")
     for process in status.processes:
         colour = COLOURS.get(process.state, "yellow")
@@ -175,7 +175,7 @@ def lines_of(status: RuntimeStatus, problems: tuple[Problem, ...]) -> list[Line]
 
 
 def _work(status: RuntimeStatus) -> list[str]:
-    """The work that the processes have done, in lines."""
+    """The work of the processes, in lines."""
     lines = ["Embedders, consolidator and indexer rest until somebody asks for something."] if status.is_resting else []
     if status.store is not None:
         counts, embedding = status.store.counts, status.store.embedding
@@ -214,7 +214,7 @@ def _work(status: RuntimeStatus) -> list[str]:
 
 
 def describe_remote(remote: RemoteEmbedders) -> str:
-    """The embedders on other hosts, and what each has done."""
+    """The embedders on other hosts, and the work of each."""
     said = []
     for each in remote.workers:
         done = f", {each.embedded} texts embedded" if each.embedded else ""
@@ -224,7 +224,7 @@ def describe_remote(remote: RemoteEmbedders) -> str:
 
 
 def duration(seconds: float) -> str:
-    """A time span as a person says it: 42 s, 5 min, 3 h 20 min, 2 d 4 h."""
+    """A readable duration: 42 s, 5 min, 3 h 20 min, 2 d 4 h."""
     minutes, hours, days = int(seconds // 60), int(seconds // 3600), int(seconds // 86_400)
     if days:
         return f"{days} d {hours % 24} h"
@@ -233,13 +233,14 @@ def duration(seconds: float) -> str:
     return f"{minutes} min" if minutes else f"{seconds:.0f} s"
 
 
-# --- the way of a slow call, as the processes have logged it ---
+# --- the trace of a slow call, from the logs of the processes ---
 
 
 class Step(msgspec.Struct, frozen=True):
-    """One step of a call, which ended at `at_ms` from the first, or a part of one (`beside` others), which began then.
+    """One step of a call, which ended `at_ms` after the call's start; or a part that ran `beside` others, and began
+    then.
 
-    `share` is its part of the whole.
+    `share` is its share of the whole duration.
     """
 
     process: str
@@ -251,7 +252,7 @@ class Step(msgspec.Struct, frozen=True):
 
 
 class SlowCall(msgspec.Struct, frozen=True):
-    """One slow call of a tool; `when` is the time of its end."""
+    """One slow tool call; `when` is the time of its end."""
 
     trace: str
     tool: str
@@ -261,7 +262,7 @@ class SlowCall(msgspec.Struct, frozen=True):
 
 
 class _Logged(msgspec.Struct, frozen=True):
-    """A line of a log that tells of a slow call."""
+    """A log line about a slow call."""
 
     time: str
     actor: str
@@ -274,10 +275,10 @@ _decode_logged: Final = msgspec.json.Decoder(_Logged).decode
 
 
 def slow_calls(logs: Path) -> list[SlowCall]:
-    """Every slow call that the gateway has logged, oldest first, with what other processes logged of it.
+    """All slow calls that the gateway has logged, oldest first, with the marks that other processes logged for them.
 
-    The moments of all processes are of one clock, and a call is in one place at a time: each mark ends the step that
-    began with the mark before it, in whichever process that was.
+    All processes use the same clock, and a call is in one place at a time: each mark ends the step that began with the
+    previous mark, in whichever process that was.
     """
     notes: list[_Logged] = []
     for log in sorted(logs.glob("*.log")):
@@ -296,7 +297,7 @@ def _way(begun: _Logged, notes: Iterable[_Logged]) -> tuple[float, tuple[Step, .
     marks = [(at, each.actor, name, part_s) for each in own for name, at, part_s in each.marks]
     steps, before = [], began
     for at, process, name, part_s in sorted(marks, key=lambda mark: mark[0]):
-        if began < at <= ended:  # what goes on elsewhere after the answer is not waited for
+        if began < at <= ended:  # the caller does not wait for work after the answer
             took_s, before = (at - before, at) if part_s is None else (part_s, before)
             share = took_s / (ended - began)
             steps.append(Step(process, name, (at - began) * 1000, took_s * 1000, share, part_s is not None))
@@ -304,7 +305,7 @@ def _way(begun: _Logged, notes: Iterable[_Logged]) -> tuple[float, tuple[Step, .
 
 
 def _trace(paths: RuntimePaths, wanted: str) -> Report:
-    """The time of one slow call, step by step, or all that are logged (`recent`)."""
+    """The time line of one slow call, or of all logged ones (`recent`)."""
     calls = slow_calls(paths.logs)
     if wanted == RECENT:
         rows = [(call.trace, call.tool, call.when, f"{call.total_ms:.2f}") for call in reversed(calls)]

@@ -1,1 +1,1 @@
-"""The journal of shared lanes: the order of operations that several machines apply, each to a file of its own."""
+"""The journal of shared lanes: an ordered log of operations that several machines apply to files of their own."""

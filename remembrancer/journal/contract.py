@@ -1,15 +1,15 @@
-"""The contract of a journal: one growing list of entries for each lane, which every member reads in the same order.
+"""The contract of a journal: one append-only list of entries for each lane, which every member reads in the same order.
 
-A lane is all that has one order, and a `LaneMark` is the place up to which a host has applied it. Positions begin at 1,
-grow and are never used again; a position whose entry was deleted is a hole. Each call says from which mark it goes on,
-and a journal that is not the one of the mark (deleted and made anew, restored from an older backup, another of the same
-name) is noticed: `JournalChanged`, after which a host applies and appends nothing more to this lane.
+A lane is the unit of ordering, and a `LaneMark` is the position up to which a host has applied it. Positions begin at
+1, grow and are never reused; the position of a deleted entry is a hole. Each call names the mark from which it
+continues. If the journal is not the one of the mark (deleted and recreated, restored from an older backup, or another
+one of the same name), the call raises `JournalChanged`, and the host stops applying and appending to this lane.
 
-**One append is atomic**: all its entries stand side by side, or none does. What others append at the same time stands
-before or behind them, so nobody waits for anybody: an entry means what it does where it stands, and the caller reads on
-to there. **An append without an answer** is repeated by the journal itself, which knows entries that are there by their
-ids; if it stays away meanwhile (`JournalAway`), the outcome is unknown to the caller too: it reads before it appends
-these entries again. So an operation that is applied once for its id is done exactly once.
+**One append is atomic**: either all its entries are stored, next to each other, or none is. Concurrent appends of
+others come before or after them, so nobody waits: an entry takes effect where it stands, and the caller reads up to
+there. **An append without an answer** is repeated by the journal, which recognizes existing entries by their ids; if it
+stays away meanwhile (`JournalAway`), the caller does not know the outcome either, and reads before it appends these
+entries again. So an operation that is applied once per id is done exactly once.
 """
 
 from __future__ import annotations
@@ -24,31 +24,31 @@ import msgspec
 from remembrancer.protocol.errors import EntryTooLarge, InvalidInput, RemembrancerError, size_in_words
 
 MAX_ENTRY_BYTES: Final = 512 * 1024
-"""The body of an entry at most, before it is sealed: below the megabyte that a NATS server takes."""
+"""The largest body of an entry before sealing: below the megabyte that a NATS server accepts."""
 MAX_APPEND: Final = 500
-"""Entries of one append at most."""
+"""The largest number of entries in one append."""
 MAX_APPEND_BYTES: Final = 4 * 1024 * 1024
-"""The bodies of one append at most, together."""
+"""The largest total size of the bodies in one append."""
 _LANE: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _ID: Final = re.compile(r"[!-~]{1,128}")
 
 
 class LaneMark(msgspec.Struct, frozen=True):
-    """The place up to which a host knows a lane. It is kept in the same transaction as what was applied."""
+    """The position in a lane that a host has reached. It is stored in the same transaction as the applied entries."""
 
     journal: str
-    """The identity of the lane's journal; "" is any, for who has seen none yet."""
+    """The identity of the lane's journal; "" matches any, for a host that has not seen one yet."""
     position: int
     entry_id: str
-    """The id of the entry at that position; "" is any: at position 0, and behind a hole."""
+    """The id of the entry at that position; "" matches any: at position 0, and after a hole."""
 
 
 START: Final = LaneMark("", 0, "")
-"""The mark of who has seen nothing yet."""
+"""The mark of a host that has read nothing yet."""
 
 
 class NewEntry(msgspec.Struct, frozen=True):
-    """An entry to append. `id` is 1 to 128 printable ASCII characters without spaces, and no secret."""
+    """An entry to append. `id` is 1 to 128 printable ASCII characters without spaces; it is not secret."""
 
     id: str
     body: bytes
@@ -61,12 +61,12 @@ class Entry(msgspec.Struct, frozen=True):
     id: str
     body: bytes
     at: float
-    """The time of the journal's server when it was appended, for every reader the same, in seconds since the epoch. It
-    may be before that of an earlier entry, if the server's clock was set."""
+    """The time of the append on the journal's server, the same for every reader, in seconds since the epoch. It may be
+    before that of an earlier entry, if the server's clock was set back."""
 
 
 class EntryPage(msgspec.Struct, frozen=True):
-    """Entries in their order, the mark behind the last one, and the newest position of the lane."""
+    """Entries in order, the mark after the last one, and the newest position of the lane."""
 
     entries: tuple[Entry, ...]
     mark: LaneMark
@@ -74,12 +74,12 @@ class EntryPage(msgspec.Struct, frozen=True):
 
     @property
     def is_last(self) -> bool:
-        """True if nothing stands behind this page yet."""
+        """True if no entries follow this page yet."""
         return self.mark.position >= self.head
 
 
 class LaneSnapshot(msgspec.Struct, frozen=True):
-    """A file of a lane as it was at a mark, kept in the journal for who joins or was away for long."""
+    """A lane's file as of a mark, stored in the journal for hosts that join or were away for long."""
 
     name: str
     mark: LaneMark
@@ -87,15 +87,15 @@ class LaneSnapshot(msgspec.Struct, frozen=True):
 
 
 class LaneNotice(msgspec.Struct, frozen=True):
-    """The last word of a host to the members of a lane, and its age in seconds by the journal's own clock."""
+    """The last notice of a host to the members of a lane, and its age in seconds by the journal's clock."""
 
     body: bytes
     age_s: float
 
 
 class Seen(msgspec.Struct, frozen=True):
-    """The word that a host leaves: the position that it has applied, and the snapshots that it has made, or has looked
-    at and found good. `left`: it takes no part any more, and what it has stays as it was."""
+    """The notice that each host leaves: the position that it has applied, and the snapshots that it has made or
+    verified. `left`: it no longer takes part, and its copy stays as it was."""
 
     position: int
     snapshots: tuple[str, ...] = ()
@@ -103,7 +103,7 @@ class Seen(msgspec.Struct, frozen=True):
 
 
 class Trimmed(RemembrancerError):
-    """The entries behind a mark are not kept any more: a host that was away for so long goes on from a snapshot."""
+    """The entries after a mark are no longer kept: a host that was away for this long continues from a snapshot."""
 
     code: ClassVar[str] = "trimmed"
     retry_possible: ClassVar[bool] = True
@@ -120,23 +120,23 @@ class Journal(Protocol):
     """
 
     async def create(self, lane: str) -> LaneMark:
-        """Begin a lane, and return the mark of its beginning. Raises `InvalidInput` if there is one of that name."""
+        """Begin a lane, and return the mark of its start. Raises `InvalidInput` if a lane of that name exists."""
         ...
 
     async def identity(self, lane: str) -> str:
-        """The identity of the lane's journal, another one for each that was ever made.
+        """The identity of the lane's journal, which is different for every journal ever created.
 
         Raises `JournalChanged` if there is none.
         """
         ...
 
     async def head(self, lane: str) -> int:
-        """The newest position of a lane; 0 if nothing was appended yet. Raises `JournalChanged` if there is none."""
+        """The newest position of a lane; 0 if it is empty. Raises `JournalChanged` if there is no such lane."""
         ...
 
     async def append(self, lane: str, entries: Sequence[NewEntry], *, behind: LaneMark) -> LaneMark:
-        """Append 1 to `MAX_APPEND` entries of new ids somewhere behind a mark, durably; returns the mark behind them.
-        The same entries once more, within a minute, are not appended again.
+        """Append 1 to `MAX_APPEND` entries with new ids durably, somewhere after the mark `behind`. Returns the mark
+        after them. The same entries are not appended again if the call is repeated within a minute.
 
         Raises:
             EntryTooLarge: a body is larger than `MAX_ENTRY_BYTES`.
@@ -146,41 +146,42 @@ class Journal(Protocol):
         ...
 
     async def read(self, lane: str, *, after: LaneMark, limit: int = 1000) -> EntryPage:
-        """At most `limit` entries behind a mark, fewer where they are large; none only if nothing is there.
+        """At most `limit` entries after a mark, or fewer if they are large; none only if there are none.
 
         Raises:
-            Trimmed: the entries directly behind the mark are not kept any more.
+            Trimmed: the entries directly after the mark are no longer kept.
             JournalChanged: this is not the journal of the mark.
-            EntryDamaged: the first entry behind the mark is not what a member wrote. Good ones before it are returned.
+            EntryDamaged: no member wrote the first entry after the mark in this form. Valid ones before it are
+            returned.
             KeyMissing: it was sealed with a key that this host does not have.
         """
         ...
 
     def watch(self, lane: str) -> AsyncIterator[None]:
-        """Return something soon after each append, once for several, and now and then without one: a hint to read.
+        """Yields soon after each append (once for several), and occasionally without one: a hint to read.
 
-        Close it (`aclose`) when it is not wanted any more.
+        Close it (`aclose`) when it is no longer needed.
         """
         ...
 
     async def scrub(self, lane: str, position: int) -> None:
-        """Delete the entry at a position for good, overwritten on the server's disk. Its position stays, as a hole."""
+        """Delete the entry at a position for good, overwriting it on the server's disk. Its position becomes a hole."""
         ...
 
     async def trim(self, lane: str, *, before: int) -> None:
-        """Delete all entries before a position, which a snapshot holds."""
+        """Delete all entries before a position; a snapshot must contain them."""
         ...
 
     async def put_snapshot(self, lane: str, mark: LaneMark, path: Path) -> LaneSnapshot:
-        """Keep a file as the lane at a mark. It is seen by others when it is whole."""
+        """Store a file as the lane's snapshot at a mark. Others see it once it is complete."""
         ...
 
     async def snapshots(self, lane: str) -> tuple[LaneSnapshot, ...]:
-        """The snapshots of a lane, the newest first."""
+        """The snapshots of a lane, newest first."""
         ...
 
     async def get_snapshot(self, lane: str, snapshot: LaneSnapshot, path: Path) -> None:
-        """Write the file of a snapshot to a path, where nothing may be yet. An error leaves nothing there.
+        """Write the file of a snapshot to a path, where no file may exist. After an error there is none.
 
         Raises:
             InvalidInput: it was dropped.
@@ -193,41 +194,42 @@ class Journal(Protocol):
         ...
 
     async def lease(self, lane: str, name: str, holder: str, ttl_s: float) -> bool:
-        """Take or renew a lease for `ttl_s` seconds (1 at least) of the journal's clock; False: another holds it."""
+        """Take or renew a lease for `ttl_s` seconds (at least 1) of the journal's clock. Returns False if another host
+        holds it."""
         ...
 
     async def holder(self, lane: str, name: str) -> str | None:
-        """Who has a lease; None: nobody."""
+        """The holder of a lease; None if it is free."""
         ...
 
     async def release(self, lane: str, name: str, holder: str) -> None:
-        """Give a lease back, if this holder has it."""
+        """Release a lease, if this holder has it."""
         ...
 
     async def notify(self, lane: str, host: str, body: bytes) -> None:
-        """Leave a word for the members of a lane in the place of this host's last one."""
+        """Leave a notice for the members of a lane; it replaces this host's previous one."""
         ...
 
     async def notices(self, lane: str) -> Mapping[str, LaneNotice]:
-        """The last word of each host."""
+        """The last notice of each host."""
         ...
 
     async def aclose(self) -> None:
-        """Let go of the connection. It may be called twice."""
+        """Close the connection. Can be called twice."""
         ...
 
 
 def check_name(name: str) -> str:
-    """The name of a lane, a lease or a host as it is. Raises `InvalidInput` for one that no journal takes."""
+    """Returns the name of a lane, a lease or a host unchanged. Raises `InvalidInput` if no journal accepts it."""
     if _LANE.fullmatch(name) is None:
         raise InvalidInput(f"a name is 1 to 64 letters, digits, '-' and '_', not {name[:80]!r}")
     return name
 
 
 def check_entries(entries: Sequence[NewEntry], *, seal_bytes: int = 0) -> None:
-    """Raise `EntryTooLarge` or `InvalidInput` for entries that no journal takes together.
+    """Raises `EntryTooLarge` or `InvalidInput` for entries that no journal accepts together.
 
-    `seal_bytes` is what was added to each body by a seal.
+    `seal_bytes` is the number of bytes that a seal has added to each body.
     """
     if not 1 <= len(entries) <= MAX_APPEND:
         raise InvalidInput(f"1 to {MAX_APPEND} entries are appended together, not {len(entries)}")

@@ -1,11 +1,11 @@
-"""A journal on NATS JetStream: two streams for each lane, one of entries, and one of snapshots, leases and notices.
+"""A journal on NATS JetStream: two streams for each lane, one for entries, and one for snapshots, leases and notices.
 
-The server keeps the order, and knows for two minutes what it has by the ids of entries; several go as one atomic batch
-(servers from 2.12 on). The identity of the journal is part of the subject, so that a stream which was made anew takes
-nothing that was meant for the one before. Reads are batched direct gets, which any replica answers; so nothing that one
-of them does not have counts as deleted until the leader says so. Each begins with the entry at the reader's mark, which
-shows that the stream is still the one of before. A watch is a plain subscription to what is appended. No consumer is
-made, and a member needs no more than `rights` lists.
+The server orders the entries, and recognizes repeated ids for two minutes; several entries go as one atomic batch
+(servers from 2.12 on). The identity of the journal is part of the subject, so a recreated stream accepts nothing that
+was meant for the one before. Reads are batched direct gets, which any replica answers; so a gap in one replica counts
+as a deletion only if the leader confirms it. Each read begins with the entry at the reader's mark, which proves that
+the stream is still the same. A watch is a plain subscription to the appended entries. No consumer is created, and a
+member needs only the permissions in `rights`.
 """
 
 from __future__ import annotations
@@ -53,21 +53,22 @@ from remembrancer.protocol.errors import (
 OLDEST_SERVER: Final = (2, 12)
 """The first release with atomic batches."""
 ANSWER_S: Final = 5.0
-"""The time that the server may take for one answer."""
+"""The time limit for one answer of the server."""
 CONNECT_S: Final = 2.0
-"""The time that one of several servers may take to let this host in."""
+"""The time limit for connecting to one of several servers."""
 CLOSE_S: Final = 1.0
 RESOLVE_S: Final = 15.0
-"""The time that is taken to learn of an append without an answer: longer than the election of a leader."""
+"""The time for finding out the outcome of an append without an answer: longer than the election of a leader."""
 HINT_S: Final = 30.0
-"""A watch hints so often without an append: what was lost with a connection is found then at the latest."""
+"""The interval of hints from a watch without appends, which bounds the delay of hints that were lost with a
+connection."""
 PAGE_BYTES: Final = 4 * 1024 * 1024
 PIECE_BYTES: Final = 512 * 1024
-"""The pieces of a snapshot: like entries below the server's limit of a message."""
+"""The size of a snapshot's pieces: like entries, below the server's limit for a message."""
 PIECES: Final = 2
-"""Pieces that are asked for at once: what comes is held in memory."""
+"""The number of pieces requested at once, since they are held in memory."""
 UNFINISHED_S: Final = 6 * 3600.0
-"""Pieces of a snapshot that is not whole after that time are left of a host that was killed."""
+"""Pieces of a snapshot that is incomplete after this time are remains of a killed host."""
 _STREAM_NOT_FOUND: Final = 10059
 _NAME_IN_USE: Final = 10058
 _WRONG_SEQUENCE: Final = (10071, 10164)
@@ -85,29 +86,30 @@ logger = logging.getLogger(__name__)
 
 
 class Server(msgspec.Struct, frozen=True):
-    """The servers of a journal, and the way in."""
+    """The servers of a journal, and the credentials for them."""
 
     urls: tuple[str, ...]
     """`nats://host:port` or `tls://host:port`: all of one cluster."""
     user_jwt: str = ""
     user_seed: str = ""
-    """The user's signed rights and the seed of its key, as NATS writes them; both empty where everybody is let in."""
+    """The user's signed permissions and the seed of its key, in NATS's formats; both empty if the server requires
+    none."""
     ca_pem: str = ""
-    """The certificate that the servers' own are signed with; "" is what this machine trusts."""
+    """The certificate authority of the servers; "" means those that this machine trusts."""
 
 
 def entries_stream(lane: str) -> str:
-    """The name of the stream of a lane's entries."""
+    """The stream of a lane's entries."""
     return f"RMB_{lane}"
 
 
 def state_stream(lane: str) -> str:
-    """The name of the stream of a lane's snapshots, leases and notices."""
+    """The stream of a lane's snapshots, leases and notices."""
     return f"RMBS_{lane}"
 
 
 def rights(lane: str, member: str, inbox: str, *, read_only: bool = False) -> tuple[list[str], list[str]]:
-    """The subjects that a member of a lane publishes to, and those that it hears."""
+    """The subjects that a member of a lane may publish to and subscribe to."""
     both = (entries_stream(check_name(lane)), state_stream(lane))
     reads = [f"$JS.API.{verb}.{stream}" for stream in both for verb in ("STREAM.INFO", "STREAM.MSG.GET", "DIRECT.GET")]
     state = f"rmb.{lane}.s"
@@ -119,9 +121,9 @@ def rights(lane: str, member: str, inbox: str, *, read_only: bool = False) -> tu
 
 
 class JetStreamJournal:
-    """A connection to the journals on a server, made when it is first needed and again when it was lost.
+    """A connection to the journals on a server, opened on first use and reopened after a loss.
 
-    `sign` answers the server's challenge with the user's key; `seal_bytes` were added to each body by a seal.
+    `sign` answers the server's challenge with the user's key; `seal_bytes` is the size that a seal adds to each body.
     """
 
     def __init__(
@@ -143,19 +145,19 @@ class JetStreamJournal:
         self._client: Client | None = None
         self._connecting = asyncio.Lock()
         self._questions: dict[str, asyncio.Queue[Msg | None]] = {}
-        """The answers to each open question, by the end of the inbox that it names; None: the connection is lost."""
+        """The answers to each open request, by the last part of its inbox; None: the connection is lost."""
         self._answered_at = inbox
         self._refusal = ""
-        """The server's reason not to let this host in, or not do this."""
+        """The server's reason for refusing this host or a request."""
         self._known: dict[str, LaneMark] = {}
-        """Of each lane the mark that is certainly of its journal, by what came over the present connection."""
+        """For each lane, the mark that the present connection has verified."""
 
     async def check(self) -> None:
-        """Raise `JournalAway` or `JournalRefused` unless lanes can be made here."""
+        """Raises `JournalAway` or `JournalRefused` unless lanes can be created here."""
         _check(await self._call("INFO", {}))
 
     async def send_account(self, account_jwt: str) -> None:
-        """Give the servers a new version of the account of all lanes."""
+        """Send the servers a new version of the account of all lanes."""
         async with aclosing(self._answers("$SYS.REQ.CLAIMS.UPDATE", account_jwt.encode(), {})) as answers:
             answer = _decoded(await anext(answers))
         if "error" in answer:
@@ -203,10 +205,10 @@ class JetStreamJournal:
             except JournalAway:
                 if not tried or asyncio.get_running_loop().time() > deadline:
                     raise
-                await asyncio.sleep(0.1)  # an election, or a server that starts
+                await asyncio.sleep(0.1)  # an election, or a starting server
 
     async def _publish(self, lane: str, entries: Sequence[NewEntry], behind: LaneMark) -> LaneMark:
-        """Append entries, or find them if they are there already: the mark behind them."""
+        """Append entries, or find them if they already exist. Returns the mark after them."""
         batch, subject = secrets.token_hex(16), f"rmb.{lane}.e.{behind.journal}"
         async with self._connected() as client:
             for number, entry in enumerate(entries, start=1):
@@ -219,7 +221,7 @@ class JetStreamJournal:
                 if len(entries) > 1:
                     headers["Nats-Batch-Commit"] = "1"
                 answer = await self._say(lane, subject, entry.body, headers)
-        if _code(answer) and "duplicate" in _said(answer):  # of a single entry the answer says where it is
+        if _code(answer) and "duplicate" in _said(answer):  # for a single entry the answer has its position
             return await self._standing(lane, entries[-1].id, behind)
         _check(answer)
         if answer["seq"] <= behind.position:
@@ -228,7 +230,7 @@ class JetStreamJournal:
         return self._known[lane]
 
     async def _standing(self, lane: str, entry_id: str, behind: LaneMark) -> LaneMark:
-        """The mark behind an entry that stands behind a mark."""
+        """The mark after an existing entry that comes after the mark `behind`."""
         page = await self.read(lane, after=behind)
         while True:
             for entry in page.entries:
@@ -269,7 +271,7 @@ class JetStreamJournal:
         return EntryPage(entries, mark, last.position + pending)
 
     async def _nothing_behind(self, lane: str, after: LaneMark) -> EntryPage:
-        """The page without entries: the mark moves over what the leader says was deleted, and over nothing else."""
+        """The empty page. The mark moves past the entries that the leader confirms as deleted, and no others."""
         info = await self._info(lane, deleted=True)
         state, identity = info["state"], _identity(info)
         if after.journal not in ("", identity):
@@ -338,7 +340,7 @@ class JetStreamJournal:
         return snapshot
 
     async def _drop_unfinished(self, lane: str) -> None:
-        """Delete the pieces that a killed host has left of a snapshot."""
+        """Delete incomplete snapshots of killed hosts."""
         begun = await self._info(lane, subjects=f"rmb.{lane}.s.piece.*.0")
         whole = {snapshot.name for snapshot in await self.snapshots(lane)}
         for subject in begun["state"].get("subjects") or ():
@@ -428,14 +430,14 @@ class JetStreamJournal:
         if client is not None and not client.is_closed:
             await _close(client)
 
-    # The lane as the server has it
+    # The lane on the server
 
     async def _verify(self, lane: str, mark: LaneMark) -> None:
-        """Compare a mark with the journal, unless that is done. Raises `JournalChanged`."""
+        """Compare a mark with the journal, unless that was done. Raises `JournalChanged`."""
         async with self._connected():
             known = self._known.get(check_name(lane))
             if known == mark or (known and known.journal == mark.journal and known.position > mark.position):
-                return  # who reads behind it sees what is there
+                return  # a reader from there sees what exists
             info = await self._info_behind(lane, mark.position)
             if mark.journal not in ("", _identity(info)):
                 raise JournalChanged.other()
@@ -450,9 +452,9 @@ class JetStreamJournal:
                 self._known[lane] = mark
 
     async def _info_behind(self, lane: str, position: int) -> dict[str, Any]:
-        """The state of a stream that should go on to a position at least.
+        """The state of a stream that should reach at least up to a position.
 
-        One of several servers that was paused takes itself for the leader for a while, and knows of a shorter stream.
+        A server that was paused takes itself for the leader for a while, and reports a shorter stream.
         """
         patience = asyncio.get_running_loop().time() + self._resolve_s
         info = await self._info(lane)
@@ -472,7 +474,7 @@ class JetStreamJournal:
         return answer
 
     async def _trimmed(self, lane: str) -> int:
-        """The position at which the journal begins since it was trimmed."""
+        """The first position of the journal after trimming."""
         told = await self._last(lane, "trimmed")
         return 1 if told is None else int(told.data)
 
@@ -487,14 +489,14 @@ class JetStreamJournal:
     async def _purge(self, lane: str, name: str) -> None:
         _check(await self._call(f"STREAM.PURGE.{_state(lane)}", {"filter": f"rmb.{lane}.s.{name}"}))
 
-    # Questions and answers
+    # Requests and answers
 
     @asynccontextmanager
     async def _connected(self) -> AsyncIterator[Client]:
-        """The connection, made if need be. What the client library raises within becomes an error of ours."""
+        """The connection, opened if necessary. Exceptions of the client library become our errors."""
         try:
             yield await self._connection()
-        except TimeoutError as error:  # the library's own is one as well
+        except TimeoutError as error:  # the library's own is a subclass
             raise self._refused() or JournalAway("the journal did not answer in time") from error
         except (nats.errors.Error, OSError) as error:
             reason = str(error) or type(error).__name__
@@ -516,7 +518,7 @@ class JetStreamJournal:
             self._known.clear()
             client, questions = Client(), dict[str, asyncio.Queue[Msg | None]]()
             inbox = (
-                f"{self._inbox}.{secrets.token_hex(8)}"  # without users all have one: no answer of another's is read
+                f"{self._inbox}.{secrets.token_hex(8)}"  # without users all have one: nobody else's answers are read
             )
             reasons: list[str] = []
 
@@ -540,8 +542,8 @@ class JetStreamJournal:
                 async with asyncio.timeout(self._answer_s):
                     await client.connect(
                         servers=list(server.urls),
-                        allow_reconnect=False,  # the next call does it: what was under way is resolved first
-                        max_reconnect_attempts=1,  # of each server, before this attempt has failed
+                        allow_reconnect=False,  # the next call does it, after resolving interrupted appends
+                        max_reconnect_attempts=1,  # per server, before this attempt fails
                         reconnect_time_wait=0,
                         connect_timeout=round(CONNECT_S),
                         ping_interval=10,
@@ -567,7 +569,7 @@ class JetStreamJournal:
             return client
 
     async def _answers(self, subject: str, body: bytes, headers: dict[str, str]) -> AsyncGenerator[Msg, None]:
-        """The messages that answer a question, as they come. Raises as soon as the connection is lost."""
+        """The messages that answer a request, as they arrive. Raises as soon as the connection is lost."""
         async with self._connected() as client:
             token, answers = client._nuid.next().decode(), asyncio.Queue[Msg | None]()
             questions = self._questions
@@ -585,7 +587,7 @@ class JetStreamJournal:
                 del questions[token]
 
     async def _call(self, name: str, asked: Mapping[str, object]) -> dict[str, Any]:
-        """The answer to a question of JetStream's own."""
+        """The answer to a request of JetStream's API."""
         async with aclosing(self._answers(f"$JS.API.{name}", json.dumps(asked).encode(), {})) as answers:
             answer = await anext(answers)
         if _header(answer, "Status") == "503":
@@ -593,7 +595,7 @@ class JetStreamJournal:
         return _decoded(answer)
 
     async def _say(self, lane: str, subject: str, body: bytes, headers: dict[str, str]) -> dict[str, Any]:
-        """The answer to what is published into a stream of a lane."""
+        """The answer to a message published into a stream of a lane."""
         async with aclosing(self._answers(subject, body, headers)) as answers:
             answer = await anext(answers)
         if _header(answer, "Status") == "503":
@@ -603,7 +605,7 @@ class JetStreamJournal:
         return _decoded(answer)
 
     async def _get(self, lane: str, stream: str, asked: Mapping[str, object]) -> list[Msg]:
-        """The messages that a replica has of those that were asked for."""
+        """The requested messages, as far as a replica has them."""
         found: list[Msg] = []
         question = self._answers(f"$JS.API.DIRECT.GET.{stream}", json.dumps(asked).encode(), {})
         async with aclosing(question) as answers:
@@ -623,27 +625,27 @@ class JetStreamJournal:
 
 
 def _know_encrypted(client: Client) -> None:
-    """Tell the reader of a connection that it is encrypted, or asyncio complains of each that ends: the library, which
-    begins encryption by itself, leaves that out."""
+    """Tell a connection's stream reader that it is encrypted, which the library, with its own TLS upgrade, leaves out;
+    otherwise asyncio complains about each connection that ends."""
     transport = cast("Any", client._transport)._io_writer.transport
     if transport.get_extra_info("sslcontext") is not None:
         transport.get_protocol()._over_ssl = True
 
 
 async def _close(client: Client) -> None:
-    """Close a connection. One whose encryption was refused would wait for ever for an end that does not come."""
+    """Close a connection. If TLS was refused, closing would wait forever for an end that does not come."""
     try:
         async with asyncio.timeout(CLOSE_S):
             await client.close()
     except TimeoutError:
         logger.debug("a connection to a journal was not closed in time")
     finally:
-        if client._transport is not None:  # one that another task has begun to close is left open by the library
+        if client._transport is not None:  # the library leaves one open that another task is closing
             client._transport.close()  # type: ignore[no-untyped-call]
 
 
 def _put(answers: asyncio.Queue[Msg | None], answer: Msg | None) -> None:
-    """Add an answer where there is room: of hints one is enough. That the connection is lost takes a hint's place."""
+    """Add an answer if there is room: one hint is enough. The loss of the connection replaces a hint."""
     if answers.full():
         if answer is not None:
             return
@@ -652,7 +654,7 @@ def _put(answers: asyncio.Queue[Msg | None], answer: Msg | None) -> None:
 
 
 def _tls(server: Server) -> ssl.SSLContext | None:
-    """The way to encrypt the connection; None to servers of this machine alone. Raises `InvalidInput`."""
+    """The TLS settings of the connection; None for servers on this machine. Raises `InvalidInput`."""
     if all(url.startswith("tls://") for url in server.urls):
         return ssl.create_default_context(cadata=server.ca_pem or None)
     if not all(urlsplit(url).hostname in LOOPBACK for url in server.urls):
@@ -681,17 +683,17 @@ def _sequence(message: Msg) -> int:
 
 
 def _subject(message: Msg) -> str:
-    """The subject that a message was stored under."""
+    """The subject under which a message was stored."""
     return _header(message, "Nats-Subject")
 
 
 def _age_s(message: Msg, now: str) -> float:
-    """The age of a stored message at a time of the server."""
+    """The age of a stored message, given the server's time."""
     return (_time(now) - _time(_header(message, "Nats-Time-Stamp"))).total_seconds()
 
 
 def _time(said: str) -> datetime:
-    """A time with nanoseconds, to the microsecond."""
+    """Parse a time with nanoseconds, to the microsecond."""
     return datetime.fromisoformat(re.sub(r"(\.\d{6})\d*", r"\1", said))
 
 
@@ -703,7 +705,7 @@ def _decoded(answer: Msg) -> dict[str, Any]:
 
 
 def _code(answer: Mapping[str, Any]) -> int:
-    """The number of the error in an answer; 0 is none."""
+    """The error code in an answer; 0 if there is none."""
     return int(answer["error"].get("err_code", -1)) if "error" in answer else 0
 
 
@@ -717,7 +719,7 @@ def _check(answer: Mapping[str, Any]) -> None:
 
 
 def _error(answer: Mapping[str, Any]) -> RemembrancerError:
-    """The error of ours for one of JetStream's."""
+    """Our error for one of JetStream's."""
     code, said = _code(answer), _said(answer)
     if code == _STREAM_NOT_FOUND:
         return JournalChanged.missing()

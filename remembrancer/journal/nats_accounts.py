@@ -1,7 +1,7 @@
-"""Keys and signed rights as NATS has them: an operator signs for accounts, an account for users.
+"""NATS keys and signed permissions: an operator signs for accounts, an account for users.
 
-A server knows the operator's public key, so that members are let in, limited and removed without a change of its
-configuration: their rights travel with them, and a revocation is sent to the servers as a new version of the account.
+A server only knows the operator's public key, so members can be added, restricted and removed without changing its
+configuration: they present their permissions, and a revocation is sent to the servers as a new version of the account.
 Formats: docs.nats.io, "JWT authentication" (JWT version 2) and "NKeys" (Ed25519, base32 with a CRC-16).
 """
 
@@ -34,7 +34,7 @@ _LIMITS: Final[Mapping[str, object]] = {
 
 
 class KeyPair:
-    """An Ed25519 key of a kind, by its seed."""
+    """An Ed25519 key of a given kind, from its seed."""
 
     def __init__(self, seed: str) -> None:
         try:
@@ -53,15 +53,16 @@ class KeyPair:
 
     @classmethod
     def new(cls, kind: int) -> KeyPair:
-        """A new key of a kind."""
+        """A new key of a given kind."""
         return cls(_encoded(bytes([_SEED | kind >> 5, (kind & 31) << 3]) + secrets.token_bytes(_SEED_BYTES)))
 
     def answer(self, challenge: str) -> bytes:
-        """The signature of a server's challenge, as a client sends it."""
+        """The signature of a server's challenge, in the form that a client sends."""
         return base64.b64encode(self._private.sign(challenge.encode()))
 
     def claim(self, subject: str, name: str, rights: Mapping[str, object], *, at: int | None = None) -> str:
-        """A signed statement (JWT) about the holder of a public key, made `at` (seconds since the epoch; None: now)."""
+        """A signed statement (JWT) about the holder of a public key, issued `at` (seconds since the epoch; None:
+        now)."""
         claims = {
             "jti": secrets.token_hex(16),
             "iat": int(time.time()) if at is None else at,
@@ -75,14 +76,14 @@ class KeyPair:
 
 
 class Revocation(msgspec.Struct, frozen=True):
-    """A user that is let in no more, if it was signed for before `at` (seconds since the epoch)."""
+    """A revoked user: statements issued before `at` (seconds since the epoch) are invalid."""
 
     user: str
     at: int
 
 
 class Authority(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The keys of who decides over a server: its operator, the account of all lanes, and that of the server itself."""
+    """The keys of a server's administrator: of its operator, the account of all lanes, and the server's own account."""
 
     operator_seed: str
     account_seed: str
@@ -95,7 +96,7 @@ class Authority(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return cls(KeyPair.new(OPERATOR).seed, KeyPair.new(ACCOUNT).seed, KeyPair.new(ACCOUNT).seed)
 
     def operator_jwt(self) -> str:
-        """The operator's statement about itself: what a server is configured with."""
+        """The operator's statement about itself, for a server's configuration."""
         operator, system = KeyPair(self.operator_seed), KeyPair(self.system_seed).public
         rights = {"type": "operator", "system_account": system}
         return operator.claim(operator.public, "remembrancer", rights)
@@ -111,16 +112,16 @@ class Authority(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return KeyPair(self.account_seed).public
 
     def account_jwt(self) -> str:
-        """The operator's statement about the account of all lanes, with who is revoked.
+        """The operator's statement about the account of all lanes, with the revoked users.
 
-        It is newer than each that names fewer: of two of one second servers may agree on either.
+        It is always newer than those with fewer revocations: of two from the same second, servers may settle on either.
         """
         limits = {**_LIMITS, "disk_storage": _UNLIMITED, "streams": _UNLIMITED, "consumer": _UNLIMITED}
         rights = {"type": "account", "limits": limits, "revocations": {each.user: each.at for each in self.revoked}}
         return KeyPair(self.operator_seed).claim(self.account, "lanes", rights, at=self._newest())
 
     def revoking(self, user: str) -> Authority:
-        """These keys, with a user who is let in no more."""
+        """These keys, with one more revoked user."""
         return msgspec.structs.replace(self, revoked=(*self.revoked, Revocation(user, self._newest() + 1)))
 
     def _newest(self) -> int:
@@ -136,7 +137,7 @@ class Authority(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return _user(KeyPair(self.account_seed), name, publishes, hears, key)
 
     def system_user(self, inbox: str, *, key: KeyPair) -> str:
-        """The statement about who sends a new version of an account to the servers."""
+        """The statement about the user that sends new versions of an account to the servers."""
         return _user(KeyPair(self.system_seed), "authority", ["$SYS.REQ.CLAIMS.UPDATE"], [f"{inbox}.>"], key)
 
 
@@ -147,7 +148,7 @@ def _user(account: KeyPair, name: str, publishes: Sequence[str], hears: Sequence
 
 
 def _encoded(raw: bytes) -> str:
-    """Base32 with a checksum behind."""
+    """Base32 with a checksum at the end."""
     return base64.b32encode(raw + binascii.crc_hqx(raw, 0).to_bytes(2, "little")).decode().rstrip("=")
 
 

@@ -1,10 +1,10 @@
-"""The seal on all that leaves a host for the journal: its server sees sizes, times, and the ids of operations.
+"""Seals everything that a host sends to the journal: its server sees only sizes, times, and the ids of operations.
 
-AES-256-GCM with the key of the lane (NIST SP 800-38D). A seal is a version, the id of the key, a random nonce of 96
-bits and the ciphertext with its tag; what it belongs to (the lane, and the id of the entry) is authenticated with it,
-so that no server can put one in the place of another. A key may make 2^32 seals with random nonces: one a second for
-136 years. A file is sealed in segments under a key of its own (HKDF, RFC 5869), with the number of the segment and the
-mark of the last one in the nonce, so that none can be moved or cut off unnoticed.
+AES-256-GCM with the key of the lane (NIST SP 800-38D). A seal consists of a version, the id of the key, a random nonce
+of 96 bits and the ciphertext with its tag. Its context (the lane, and the id of the entry) is authenticated too, so a
+server cannot swap entries. A key can make 2^32 seals with random nonces: one per second for 136 years. A file is sealed
+in segments under its own key (HKDF, RFC 5869), with the segment number and a mark of the last segment in the nonce, so
+that moved or missing segments are noticed.
 """
 
 from __future__ import annotations
@@ -45,21 +45,21 @@ _TAG_BYTES: Final = 16
 _SALT_BYTES: Final = 32
 _FILE_HEADER_BYTES: Final = len(_VERSION) + _KEY_ID_BYTES + _SALT_BYTES
 SEAL_BYTES: Final = len(_VERSION) + _KEY_ID_BYTES + _NONCE_BYTES + _TAG_BYTES
-"""The bytes that a seal adds."""
+"""The number of bytes that a seal adds."""
 SEGMENT_BYTES: Final = 256 * 1024
 KEYS_FOR: Final = "keys-for-"
-"""The beginning of the notices that bring a member the lane's new keys, sealed with the member's own."""
+"""The prefix of the notices that deliver a lane's new keys to a member, sealed with the member's secret."""
 
 
 class Keyring(msgspec.Struct, frozen=True):
-    """The keys of a lane by their ids, and the one that seals."""
+    """The keys of a lane by id, and the id of the one that seals."""
 
     keys: dict[str, bytes]
     current: str
 
     @classmethod
     def new(cls, older: Keyring | None = None) -> Keyring:
-        """A keyring with a new key, and those before it."""
+        """A keyring with a new key, and the older ones."""
         key = secrets.token_bytes(KEY_BYTES)
         return cls({**(older.keys if older else {}), key_id(key): key}, key_id(key))
 
@@ -68,12 +68,12 @@ _decode_keys: Final = msgspec.msgpack.Decoder(Keyring).decode
 
 
 def key_id(key: bytes) -> str:
-    """The id of a key, from which nothing of it can be told."""
+    """The id of a key, which reveals nothing about it."""
     return hashlib.sha256(b"remembrancer key id\0" + key).hexdigest()[: 2 * _KEY_ID_BYTES]
 
 
 def seal(keyring: Keyring, plain: bytes, *belongs_to: str) -> bytes:
-    """The sealed form of bytes, which opens for what they belong to alone."""
+    """Seal bytes; they can only be opened with the same context `belongs_to`."""
     nonce = os.urandom(_NONCE_BYTES)
     header = _VERSION + bytes.fromhex(keyring.current)
     sealed = AESGCM(keyring.keys[keyring.current]).encrypt(nonce, plain, header + _joined(belongs_to))
@@ -81,7 +81,7 @@ def seal(keyring: Keyring, plain: bytes, *belongs_to: str) -> bytes:
 
 
 def unseal(keyring: Keyring, sealed: bytes, *belongs_to: str) -> bytes:
-    """The bytes under a seal. Raises `EntryDamaged` or `KeyMissing`."""
+    """Open a seal. Raises `EntryDamaged` or `KeyMissing`."""
     header_bytes = len(_VERSION) + _KEY_ID_BYTES
     if len(sealed) < SEAL_BYTES:
         raise EntryDamaged("it is too short to be sealed")
@@ -106,15 +106,15 @@ def _key(keyring: Keyring, sealed: bytes) -> bytes:
 
 
 def _joined(parts: Sequence[str]) -> bytes:
-    """Parts of which none can be taken for a piece of another."""
+    """The parts joined unambiguously."""
     encoded = [part.encode() for part in parts]
     return b"".join(struct.pack(">I", len(part)) + part for part in encoded)
 
 
 class Sealed:
-    """A journal whose bodies, snapshots and notices are sealed on the way in and opened on the way out.
+    """A journal that seals bodies, snapshots and notices on writing and opens them on reading.
 
-    `on_keys` keeps the keys that a member is brought when they change, sealed with the `secret` of that `member`.
+    `on_keys` stores new keys, which are delivered to a member sealed with the `secret` of that `member`.
     """
 
     def __init__(
@@ -223,7 +223,7 @@ class Sealed:
         await self._journal.notify(lane, host, seal(self._keyring, body, "notice", lane, host))
 
     async def notices(self, lane: str) -> Mapping[str, LaneNotice]:
-        """See `Journal`. A word that does not open is left out: it says nothing to this host."""
+        """See `Journal`. Notices that cannot be opened are left out: they are not for this host."""
         opened = {}
         for host, notice in (await self._journal.notices(lane)).items():
             if host.startswith(KEYS_FOR):
@@ -236,7 +236,7 @@ class Sealed:
         return opened
 
     async def hand_keys(self, lane: str, keyring: Keyring, secrets_of: Mapping[str, bytes]) -> None:
-        """Bring members a new keyring, sealed for each with its own secret, and seal with it from now on."""
+        """Deliver a new keyring to members, sealed for each with its own secret, and seal with it from now on."""
         for member, secret in secrets_of.items():
             own = Keyring({key_id(secret): secret}, key_id(secret))
             body = seal(own, msgspec.msgpack.encode(keyring), "keys", lane, member)
@@ -256,7 +256,7 @@ class Sealed:
         return unseal(self._keyring, sealed, *belongs_to)
 
     async def _fetch_keys(self, lane: str) -> None:
-        """Take the keys that were brought for this member, if there are any."""
+        """Take the keys that were delivered to this member, if there are any."""
         brought = (await self._journal.notices(lane)).get(KEYS_FOR + self._member) if self._secret else None
         if brought is None:
             return
@@ -264,7 +264,7 @@ class Sealed:
         try:
             keyring = _decode_keys(unseal(own, brought.body, "keys", lane, self._member))
         except (EntryDamaged, KeyMissing, msgspec.DecodeError):
-            return  # they are not for this host
+            return  # they are for another host
         self._keyring = Keyring({**self._keyring.keys, **keyring.keys}, keyring.current)
         self._on_keys(self._keyring)
 
@@ -274,7 +274,7 @@ def _of_snapshot(lane: str, mark: LaneMark) -> tuple[str, ...]:
 
 
 def _plain(snapshot: LaneSnapshot) -> LaneSnapshot:
-    """A snapshot with the size that it has when it is opened."""
+    """A snapshot with its unsealed size."""
     sealed = max(0, snapshot.size_bytes - _FILE_HEADER_BYTES)
     segments = -(-sealed // (SEGMENT_BYTES + _TAG_BYTES))
     return msgspec.structs.replace(snapshot, size_bytes=max(0, sealed - segments * _TAG_BYTES))
@@ -286,7 +286,7 @@ def sealed_size(plain_bytes: int) -> int:
 
 
 def seal_file(keyring: Keyring, plain: Path, sealed: Path, *belongs_to: str) -> None:
-    """Write the sealed form of a file into a new one."""
+    """Seal a file into a new one."""
     salt = os.urandom(_SALT_BYTES)
     header = _VERSION + bytes.fromhex(keyring.current) + salt
     cipher, about = AESGCM(_file_key(keyring.keys[keyring.current], salt)), header + _joined(belongs_to)
@@ -302,7 +302,7 @@ def seal_file(keyring: Keyring, plain: Path, sealed: Path, *belongs_to: str) -> 
 
 
 def unseal_file(keyring: Keyring, sealed: Path, plain: Path, *belongs_to: str) -> None:
-    """Write a sealed file's content into a new one. Raises `EntryDamaged` or `KeyMissing`, and leaves none."""
+    """Unseal a file into a new one. Raises `EntryDamaged` or `KeyMissing`, and then leaves no file."""
     with sealed.open("rb") as source:
         header = source.read(_FILE_HEADER_BYTES)
         if len(header) < _FILE_HEADER_BYTES:

@@ -1,4 +1,4 @@
-"""A ready configuration for one NATS server, or for three of a cluster, with certificates where others can reach it."""
+"""A complete configuration for one NATS server or a cluster of three, with certificates if other hosts connect."""
 
 from __future__ import annotations
 
@@ -20,36 +20,36 @@ PORT: Final = 4222
 CLUSTER_PORT: Final = 6222
 _VALID_FOR: Final = timedelta(days=3650)
 _YESTERDAY: Final = timedelta(days=1)
-"""Clocks differ: a certificate is good from the day before."""
+"""Certificates are valid from the day before, because clocks differ."""
 
 
 class Address(NamedTuple):
-    """The place where the members find a server."""
+    """The address at which members reach a server."""
 
     host: str
     port: int = PORT
 
     @property
     def is_local(self) -> bool:
-        """True if nobody but this machine can come there."""
+        """True if only this machine can connect to it."""
         return self.host in LOOPBACK
 
     @property
     def url(self) -> str:
-        """The server's address as members write it."""
+        """The server's URL for members."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{'nats' if self.is_local else 'tls'}://{host}:{self.port}"
 
 
 class Certificates(NamedTuple):
-    """Who signs the servers' certificates, in PEM."""
+    """The authority that signs the servers' certificates, in PEM."""
 
     certificate: str
     key: str
 
     @classmethod
     def new(cls) -> Certificates:
-        """A signer of its own, for these servers alone."""
+        """A new authority for these servers alone."""
         key = ec.generate_private_key(ec.SECP256R1())
         name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "remembrancer")])
         usage = x509.KeyUsage(False, False, False, False, False, True, True, False, False)
@@ -63,13 +63,13 @@ class Certificates(NamedTuple):
         return cls(_pem(certificate), _key_pem(key))
 
     def for_host(self, host: str) -> tuple[str, str]:
-        """The certificate of a server and its key."""
+        """The certificate of a server, and its key."""
         signer = x509.load_pem_x509_certificate(self.certificate.encode())
         signing = load_pem_private_key(self.key.encode(), None)
         assert isinstance(signing, ec.EllipticCurvePrivateKey)
         key = ec.generate_private_key(ec.SECP256R1())
         name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, host[:64])])
-        both = [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]  # servers call each other
+        both = [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]  # the servers connect to each other
         certificate = (
             _certificate(name, signer.subject, key.public_key())
             .add_extension(x509.SubjectAlternativeName([_named(host)]), critical=False)
@@ -84,7 +84,7 @@ class Certificates(NamedTuple):
 def server_files(
     authority: Authority, certificates: Certificates, addresses: Sequence[Address]
 ) -> dict[str, dict[str, str]]:
-    """The files of each server by its directory's name, to be run there by `nats-server -c server.conf`."""
+    """The files of each server by its directory's name; the server is run there with `nats-server -c server.conf`."""
     return {
         f"server-{number}": _files(authority, certificates, addresses, number)
         for number in range(1, len(addresses) + 1)
@@ -108,9 +108,10 @@ def _files(
         "# Members bring their rights with them, signed by this operator: nothing here changes when one comes or goes.",
         f'operator: "{authority.operator_jwt()}"',
         f'system_account: "{authority.system_account}"',
-        # One that was away takes from the others who was removed meanwhile: until then it would let them in.
+        # A server that was away gets the revocations from the others; until then it would admit removed members.
         'resolver { type: full, dir: "accounts", allow_delete: false, interval: "2s" }',
-        # The account of the memories is not here but sent by `remembrancer share start`, and kept with its revocations.
+        # The account of the memories is not here; `remembrancer share start` sends it, and it is stored with its
+        # revocations.
         f'resolver_preload {{ {authority.system_account}: "{authority.system_jwt()}" }}',
     ]
     files = {}

@@ -1,7 +1,7 @@
-"""The sharing of a home: the lanes that it is a member of, and the keys of who decides over a server.
+"""The sharing state of a home: the lanes that it is a member of, and the administrator's keys of a server.
 
-All of it lies in the home's directory `sharing`, of mode 0700, its files of mode 0600: `administration.json` where a
-server was configured or is used, and `lanes/<lane>.json` for each membership. An invitation is one on one line.
+It is in the home's directory `sharing` (mode 0700, files 0600): `administration.json` where a server was configured or
+is used, and `lanes/<lane>.json` for each membership. An invitation is a membership on one line.
 """
 
 from __future__ import annotations
@@ -42,19 +42,19 @@ T = TypeVar("T")
 
 
 class Membership(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """All that a host needs to take part in a lane."""
+    """Everything that a host needs to take part in a lane."""
 
     lane: str
     title: str
-    """The name of what is shared, for people."""
+    """A name of the shared memories, for people."""
     member: str
     server: Server
     keyring: Keyring
     secret: bytes
-    """The key under which this member is brought new keys of the lane."""
+    """The key under which new keys of the lane are delivered to this member."""
     read_only: bool = False
     is_users: bool = False
-    """True if it is the user's own scope, which his machines alone are members of."""
+    """True for the user's own scope, whose members are the user's machines."""
 
 
 _decode_invitation: Final = msgspec.msgpack.Decoder(Membership).decode
@@ -62,26 +62,26 @@ _decode_membership: Final = msgspec.json.Decoder(Membership).decode
 
 
 class Member(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A member of a lane, as who invited it keeps it."""
+    """A member of a lane, as recorded by the host that invited it."""
 
     user: str
-    """Its public key; "" on a server that lets everybody in."""
+    """Its public key; "" on a server without users."""
     secret: bytes
     invited_at: float
     read_only: bool = False
 
 
 class Administration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The server that lanes are begun on, and all that it takes to invite members and to remove them."""
+    """The server for new lanes, and everything needed for inviting and removing members."""
 
     urls: tuple[str, ...]
     authority: Authority | None = None
-    """None: the server is not of ours, and lets everybody in."""
+    """None: the server is not configured by us, and has no users."""
     certificate: str = ""
     certificate_key: str = ""
     members: dict[str, dict[str, Member]] = {}
     keyrings: dict[str, Keyring] = {}
-    """Of each lane that has a newer key, all its keys: one may be in use that not every member was brought yet."""
+    """All keys of each lane with a new key: one may be in use that has not been delivered to every member."""
 
 
 _decode_seen: Final = msgspec.msgpack.Decoder(Seen).decode
@@ -89,7 +89,7 @@ _decode_administration: Final = msgspec.json.Decoder(Administration).decode
 
 
 class Sharing:
-    """The sharing of a home."""
+    """The sharing state of a home."""
 
     def __init__(self, home: Path) -> None:
         self._home = home
@@ -100,7 +100,7 @@ class Sharing:
     # Memberships
 
     def memberships(self) -> tuple[Membership, ...]:
-        """The lanes that this home is a member of, by their ids."""
+        """The memberships of this home, by lane id."""
         return tuple(self.membership(path.stem) for path in sorted(self._lanes.glob("*.json")))
 
     def membership(self, lane: str) -> Membership:
@@ -111,19 +111,19 @@ class Sharing:
         return _with_shown_title(_read(path, _decode_membership))
 
     def keep(self, membership: Membership) -> None:
-        """Keep a membership, in the place of an older one in its lane."""
+        """Save a membership, replacing an older one in the same lane."""
         self._write(self._lanes / f"{membership.lane}.json", membership)
 
     def leave(self, lane: str) -> None:
-        """Forget a membership."""
+        """Delete a membership."""
         self.membership(lane)
         (self._lanes / f"{lane}.json").unlink()
 
     def join(self, invitation: str) -> Membership:
-        """Become a member by an invitation, or take its newer keys.
+        """Join a lane by an invitation, or take its newer keys.
 
         Raises:
-            InvalidInput: it is none, or this home is a member under another name.
+            InvalidInput: it is not an invitation, or this home is already a member under another name.
         """
         membership = read_invitation(invitation)
         mine = [each for each in self.memberships() if each.lane == membership.lane]
@@ -135,11 +135,11 @@ class Sharing:
         return membership
 
     async def join_first(self, invitation: str) -> Membership:
-        """As `join`, where no other machine has come by this invitation: from now on none does.
+        """As `join`, but only if no other machine has used this invitation. Afterwards none can.
 
         Raises:
-            InvalidInput: one has.
-            JournalAway, JournalRefused, ConfigurationError: that cannot be known, and nothing was joined.
+            InvalidInput: another machine has used it.
+            JournalAway, JournalRefused, ConfigurationError: this cannot be determined, and nothing was joined.
         """
         membership = read_invitation(invitation)
         journal = self.open(membership)
@@ -163,7 +163,7 @@ class Sharing:
         return membership
 
     def open(self, membership: Membership) -> Sealed:
-        """The journal of a lane, as its member sees it. New keys that it is brought are kept."""
+        """The journal of a lane, for its member. New keys that are delivered are saved."""
 
         def keep_keys(keyring: Keyring) -> None:
             self.keep(msgspec.structs.replace(self.membership(membership.lane), keyring=keyring))
@@ -176,23 +176,24 @@ class Sharing:
             on_keys=keep_keys,
         )
 
-    # The server, and who is let in
+    # The server and its members
 
     @property
     def administration(self) -> Administration | None:
-        """The server that lanes are begun on; None if there is none yet, or a PostgreSQL of release 0.2.0."""
+        """The server for new lanes; None if there is none yet, or if it is a PostgreSQL of release 0.2.0."""
         if not self._administration.exists():
             return None
         known = _read(self._administration, _decode_administration)
         return None if _is_database(known.urls) else known
 
     def servers(self) -> list[str]:
-        """The URLs of the server that lanes are begun on, as they may be shown."""
+        """The URLs of the server for new lanes, without passwords."""
         return [without_password(url) for url in (self.administration or Administration(())).urls]
 
     @contextmanager
     def _deciding(self) -> Iterator[None]:
-        """Inside it no other command of this home changes who is let in. Blocks: a command has nothing else to do."""
+        """Excludes other commands of this home that change memberships. Blocks, since a command has nothing else to
+        do."""
         self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         with FileLock(self._directory / "administration.lock") as lock:
             while not lock.try_acquire():
@@ -200,7 +201,7 @@ class Sharing:
             yield
 
     def configure(self, addresses: Sequence[Address]) -> dict[str, dict[str, str]]:
-        """The files of each server, by its directory's name. The keys are kept, so that it can be done again."""
+        """The files of each server, by its directory's name. The keys are saved, so the call can be repeated."""
         with self._deciding():
             return self._configure(addresses)
 
@@ -219,10 +220,10 @@ class Sharing:
         return server_files(authority, certificates, addresses)
 
     async def start(self, urls: Sequence[str]) -> None:
-        """Use a server for new lanes, if it is there: that of `configure`, or one that lets everybody in.
+        """Use a server for new lanes, after checking that it works: that of `configure`, or one without users.
 
         Raises:
-            JournalAway, JournalRefused: it is not there, does not know our keys, or has no JetStream.
+            JournalAway, JournalRefused: it does not answer, does not know our keys, or has no JetStream.
             ConfigurationError: it is a database.
         """
         with self._deciding():
@@ -241,7 +242,7 @@ class Sharing:
         self._write(self._administration, chosen)
 
     async def new_lane(self, title: str, member: str, *, is_users: bool = False) -> Membership:
-        """Begin a lane on the server, with this home as its first member. `is_users`: for the user's own scope."""
+        """Create a lane on the server, with this home as its first member. `is_users`: for the user's own scope."""
         with self._deciding():
             return await self._new_lane(title, member, is_users=is_users)
 
@@ -259,10 +260,10 @@ class Sharing:
         return membership
 
     async def invite(self, lane: str, member: str, *, read_only: bool = False) -> str:
-        """An invitation of one more machine, on one line. It is a secret.
+        """An invitation for one more machine, on one line. It is a secret.
 
         Raises:
-            InvalidInput: there is a member of that name.
+            InvalidInput: the name of the member is taken.
         """
         with self._deciding():
             return await self._invite(lane, member, read_only=read_only)
@@ -280,7 +281,7 @@ class Sharing:
     async def _member(
         self, administration: Administration, lane: str, title: str, member: str, keyring: Keyring, *, read_only: bool
     ) -> Membership:
-        """A member of a lane, noted among those that were invited."""
+        """A membership in a lane, recorded among the invited ones."""
         user, key = "", None
         server = Server(administration.urls, ca_pem=administration.certificate)
         if administration.authority is not None:
@@ -301,10 +302,10 @@ class Sharing:
         return Membership(lane, title, member, server, keyring, secret, read_only)
 
     async def remove(self, lane: str, member: str) -> bool:
-        """Let a member in no more, and seal with a new key, which the others are brought. It can be done again when it
-        was not done whole.
+        """Remove a member, and deliver a new key to the others. Can be repeated if it was interrupted.
 
-        Returns False on a NATS server that lets everybody in: it goes on to see that there are entries, and reads none.
+        Returns False on a NATS server without users: there the removed member can still see that there are entries, but
+        not read them.
         """
         with self._deciding():
             return await self._remove(lane, member)
@@ -324,7 +325,7 @@ class Sharing:
             administration = msgspec.structs.replace(administration, authority=authority)
             self._write(self._administration, administration)
         left = {name: each for name, each in members.items() if name != member}
-        # With the rights of the administration: no member may write the words that bring keys to others.
+        # With the permissions of the administration: no member may write the notices that deliver keys to others.
         everything = Sealed(_connection(_everything(administration)), own.keyring)
         newer = Keyring.new(_all_keys(administration, own))
         administration = msgspec.structs.replace(administration, keyrings={**administration.keyrings, lane: newer})
@@ -354,13 +355,13 @@ class Sharing:
 
 
 def _all_keys(administration: Administration, own: Membership) -> Keyring:
-    """A lane's keyring, with the key of a removal that was broken off."""
+    """A lane's keyring, including the key of an interrupted removal."""
     known = administration.keyrings.get(own.lane, own.keyring)
     return Keyring({**known.keys, **own.keyring.keys}, known.current)
 
 
 def read_invitation(text: str) -> Membership:
-    """The membership that an invitation is for. Raises `InvalidInput` for what is none, or was not copied whole."""
+    """The membership in an invitation. Raises `InvalidInput` if the text is not one, or is incomplete."""
     line = "".join(text.split())
     if not line.startswith(PREFIX):
         raise InvalidInput(f"an invitation is one line that begins with {PREFIX}, or a file with one")
@@ -376,12 +377,12 @@ def read_invitation(text: str) -> Membership:
 
 
 def _with_shown_title(membership: Membership) -> Membership:
-    """A membership with its title in one line that steers no terminal: somebody else has written it."""
+    """A membership whose title, which others wrote, is reduced to one line without control characters."""
     return msgspec.structs.replace(membership, title=" ".join(neutralised(membership.title).split())[:MAX_TITLE])
 
 
 def inbox_of(key: KeyPair) -> str:
-    """The inbox of a user, in which nobody else listens."""
+    """The inbox of a user, to which nobody else may subscribe."""
     return f"_INBOX_{key.public}"
 
 
@@ -390,7 +391,7 @@ def _is_database(urls: Sequence[str]) -> bool:
 
 
 def without_password(url: str) -> str:
-    """The URL of a server as it may be shown."""
+    """The URL of a server without its password."""
     parts = urlsplit(url)
     user = parts.netloc.rpartition("@")[0].partition(":")[0]
     return parts._replace(netloc=f"{user}@{parts.netloc.rpartition('@')[2]}" if user else parts.netloc).geturl()
@@ -407,7 +408,7 @@ def _connection(server: Server) -> JetStreamJournal:
 
 
 def _everything(administration: Administration) -> Server:
-    """The servers, with the right to all lanes."""
+    """The servers, with the permissions for all lanes."""
     server = Server(administration.urls, ca_pem=administration.certificate)
     if administration.authority is None:
         return server
@@ -417,9 +418,9 @@ def _everything(administration: Administration) -> Server:
 
 
 async def _tell_servers(administration: Administration, authority: Authority) -> None:
-    """Send the account with its revocations to the servers, which end the connections of who is revoked.
+    """Send the account with its revocations to the servers, which disconnect revoked users.
 
-    Raises `JournalAway` or `JournalRefused`, and then they have not taken it.
+    Raises `JournalAway` or `JournalRefused` if they have not accepted it.
     """
     key = KeyPair.new(USER)
     jwt = authority.system_user(inbox_of(key), key=key)
