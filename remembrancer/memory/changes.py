@@ -1,7 +1,7 @@
-"""The rules of a change: a patch of a memory's fields, and the memory that it makes. Pure.
+"""The rules for changes: a patch of a memory's fields, and the resulting memory. Pure.
 
-Updates, tags, a text that is stored again, the edits of a run and their undoing, and the return to an earlier version
-are patches, and `patched` applies them. A change is refused here, before anything is written.
+Updates, tags, restated texts, the edits of a run and their undo, and the return to an earlier version are patches, and
+`patched` applies them. Invalid changes are refused here, before anything is written.
 """
 
 from __future__ import annotations
@@ -34,22 +34,23 @@ BREADTH: Final[dict[Scope, int]] = {"session": 0, "project": 1, "user": 2}
 
 
 def unknown_memory(memory_id: str) -> NotFound:
-    """The error for an id that names no memory the caller may see. Its text does not tell whether there is one."""
+    """The error for an id that names no memory the caller may see. Its text does not reveal whether the memory
+    exists."""
     return NotFound(f"there is no memory with the id {memory_id}", field="memory_id")
 
 
 def is_visible(scope: Scope, owner: str, session_id: str | None) -> bool:
-    """True if a session may see a memory of the session `owner`; without a session, every memory may be seen."""
+    """True if a session may see a memory of the session `owner`. Without a session, every memory is visible."""
     return session_id is None or scope != "session" or owner == session_id
 
 
 def is_version_visible(
     version: MemoryVersion, now: Scope, source_project: str | None, session_id: str | None, project_id: str | None
 ) -> bool:
-    """True if a session of a project, which may see a memory as it is `now`, may see this version of it.
+    """True if a session of a project, which may see a memory as it is `now`, may also see this version of it.
 
-    The drafts of a memory are not shared with it: a version from a session is visible to that session only, and a
-    version from a project only to that project once the memory is the user's. Without a session, all are visible.
+    Sharing a memory does not share its drafts: a session's version stays visible to that session only, and a project's
+    version, once the memory is the user's, to that project only. Without a session, all versions are visible.
     """
     if session_id is not None and now == "user" and version.scope != "user" and project_id != source_project:
         return False
@@ -57,7 +58,7 @@ def is_version_visible(
 
 
 def differences(before: MemoryVersion, after: MemoryVersion) -> tuple[str, ...]:
-    """The fields in which two versions differ. A memory that is forgotten, or no longer, differs in its `status`."""
+    """The fields in which two versions differ. Forgetting and restoring count as a difference in `status`."""
 
     def value_of(version: MemoryVersion, name: str) -> Any:
         match name:
@@ -76,10 +77,10 @@ def differences(before: MemoryVersion, after: MemoryVersion) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Patch:
-    """A change of some fields of a memory, by their names.
+    """A change of some fields of a memory, by name.
 
-    `set` gives fields new values, and `content` also a passage; `add` and `remove` change tags and entities, which are
-    removed by their names; `merge` changes members of an object, and a value of None takes a member away.
+    `set` assigns new values, where `content` may also be the edit of a passage; `add` and `remove` change tags and
+    entities, the latter removed by name; `merge` changes members of an object, and a value of None removes a member.
     """
 
     set: Mapping[str, Any] = field(default_factory=dict)
@@ -89,9 +90,9 @@ class Patch:
 
 
 def patched(before: MemoryVersion, patch: Patch) -> MemoryVersion:
-    """A memory after a patch. A new kind sets the type, and a memory with a new text is active.
+    """A memory after a patch. A new kind sets the type, and a new text makes the memory active.
 
-    Raises `InvalidInput` for a passage that is not in the text exactly once, and for an object that is too large.
+    Raises `InvalidInput` if a passage does not occur exactly once in the text, or an object becomes too large.
     """
     values = dict(patch.set)
     if "content" in values:
@@ -111,7 +112,7 @@ def patched(before: MemoryVersion, patch: Patch) -> MemoryVersion:
 
 
 def patch_of(change: UpdateMemory) -> Patch:
-    """The patch that an update asks for, apart from its links."""
+    """The patch for an update, apart from its links."""
     given = {each: value for each in FIELDS if (value := getattr(change, each.name, None)) is not None}
     empty = {each.name for each, value in given.items() if value == "" and each.is_clearable}
     values = dict.fromkeys((*change.cleared, *empty)) | {
@@ -132,8 +133,8 @@ def patch_of(change: UpdateMemory) -> Patch:
 
 
 def updated(before: MemoryVersion, change: UpdateMemory) -> MemoryVersion:
-    """Raises `InvalidInput` as `patched`, and for more tags or entities than a memory may have, a kind of another
-    scope, or a validity that would end before it begins."""
+    """Apply an update. Raises `InvalidInput` as `patched` does, for too many tags or entities, for a kind that the
+    scope does not allow, and for a validity that would end before it begins."""
     if (change.kind or kind_of(before)) != OPEN_END and (change.due is not None or change.done is not None):
         name = "done" if change.due is None else "due"
         raise InvalidInput(f"only an open end can have {name}: set its kind to {OPEN_END} as well", field=name)
@@ -151,14 +152,14 @@ def updated(before: MemoryVersion, change: UpdateMemory) -> MemoryVersion:
 
 
 def tagged(before: MemoryVersion, change: TagMemory) -> MemoryVersion:
-    """Raises `InvalidInput` for more tags than a memory may have."""
+    """Apply a change of tags. Raises `InvalidInput` if there would be too many."""
     after = patched(before, Patch(add={"tags": change.add}, remove={"tags": change.remove}))
     _check_tags(before, after, "add")
     return after
 
 
 def revised(before: MemoryVersion, edit: ReviseMemory) -> MemoryVersion:
-    """A memory after an edit of a run. Tags beyond those that a memory may have are left out."""
+    """A memory after a run's edit. Tags beyond the limit are left out."""
     values = {each.name: value for each in FIELDS if (value := getattr(edit, each.name, None)) is not None}
     new_tags = [tag for tag in dict.fromkeys(values.pop("tags")) if tag not in before.tags]
     if edit.forget is not None:
@@ -167,13 +168,13 @@ def revised(before: MemoryVersion, edit: ReviseMemory) -> MemoryVersion:
 
 
 def unrevised(now: MemoryVersion, old: MemoryVersion) -> MemoryVersion:
-    """A memory with all fields that a run may change as they were before."""
+    """A memory with all fields that a run may change restored to their earlier values."""
     values = {each.name: getattr(old, each.name) for each in FIELDS if each.by_run}
     return patched(now, Patch(values | {"kind": kind_of(old)}))
 
 
 def reverted(before: MemoryVersion, old: MemoryVersion) -> MemoryVersion:
-    """A memory as it was in `old`, in the scope that it has now, and not forgotten."""
+    """A memory restored to `old`, in its present scope, and not forgotten."""
     values = {each.name: getattr(old, each.name) for each in FIELDS if not each.stays}
     status = old.status if old.scope == before.scope else "active"
     values |= {"kind": kind_of(old), "status": status, "forgotten": False, "forgotten_reason": None}
@@ -181,12 +182,11 @@ def reverted(before: MemoryVersion, old: MemoryVersion) -> MemoryVersion:
 
 
 SAME_EVENT_S: Final = 86_400.0
-"""Two memories of an event with the same words are about one event if they are no further apart."""
+"""Two event memories with the same words are about one event if they are at most this far apart."""
 
 
 def says_the_same(known: MemoryVersion, created_at: float, again: StoreMemory, now: float) -> bool:
-    """True if `again` states a memory of the same text and scope once more: the memory is still valid, and of the same
-    time."""
+    """True if `again` restates a memory: same text and scope, the memory is still valid, and the times match."""
     if known.forgotten or (known.valid_until is not None and known.valid_until <= now):
         return False
     for before, after in ((known.valid_from, again.valid_from), (known.valid_until, again.valid_until)):
@@ -201,7 +201,7 @@ def says_the_same(known: MemoryVersion, created_at: float, again: StoreMemory, n
 
 
 def joined(known: MemoryVersion, again: StoreMemory) -> MemoryVersion:
-    """A memory after the same text was stored again: its fields joined with the new ones."""
+    """A memory after the same text was stored again, with the fields of both merged."""
     values = {
         each.name: each.join(getattr(known, each.name), getattr(again, each.name)) for each in FIELDS if each.join
     }
@@ -215,8 +215,7 @@ INVALIDATED: Final = "invalidated"
 
 
 def invalidated(before: MemoryVersion, reason: str | None, at: float) -> MemoryVersion:
-    """A memory that is no longer valid from `at` on. A validity that has ended already, or has yet to begin, is not
-    extended."""
+    """A memory whose validity ends at `at`. A validity that has already ended, or has yet to begin, is not extended."""
     ends = at if before.valid_from is None else max(at, before.valid_from)
     if before.valid_until is not None:
         ends = min(ends, before.valid_until)
@@ -226,12 +225,12 @@ def invalidated(before: MemoryVersion, reason: str | None, at: float) -> MemoryV
 
 
 def kind_of(snapshot: MemoryVersion) -> Kind:
-    """The kind of a memory; in old history, which has no kinds, it follows from the type."""
+    """The kind of a memory. Old history has no kinds; there it follows from the type."""
     return snapshot.kind or kind_of_type(snapshot.type)
 
 
 def check_broader(scope: Scope, target: Scope) -> None:
-    """Raises `InvalidInput` when the target is not broader than the scope that a memory has."""
+    """Raises `InvalidInput` if the target is not broader than the memory's scope."""
     if BREADTH[target] <= BREADTH[scope]:
         broader = f"this memory has the scope {scope}, and can only be promoted to a broader one"
         raise InvalidInput(
@@ -240,7 +239,7 @@ def check_broader(scope: Scope, target: Scope) -> None:
 
 
 def check_remembered(memory_id: str, snapshot: MemoryVersion) -> None:
-    """Raises `InvalidInput` for a memory that is forgotten."""
+    """Raises `InvalidInput` if the memory is forgotten."""
     if snapshot.forgotten:
         raise InvalidInput(f"{memory_id} is forgotten: restore it first (restore_memory)", field="memory_id")
 
@@ -273,11 +272,11 @@ def _with_passage(text: str, change: str | TextEdit) -> str:
 
 
 LINE_AROUND: Final = 120
-"""Characters of a long line that are shown on each side of a change."""
+"""The number of characters of a long line that are shown on each side of a change."""
 
 
 def changed_line(before: str, passage: TextEdit) -> str:
-    """The line of a new text in which a passage was replaced; of a long one the part around the change."""
+    """The line of the new text in which a passage was replaced; of a long line only the part around the change."""
     start = before.index(passage.old)
     end = start + min(len(passage.new), 2 * LINE_AROUND)
     after = before.replace(passage.old, passage.new)
@@ -304,8 +303,8 @@ def _merged(present: dict[str, Any], changes: dict[str, Any], name: str) -> dict
 
 
 def _with_items(present: tuple[Any, ...], add: Iterable[Any], remove: Iterable[str]) -> tuple[Any, ...]:
-    """Tags or entities after a change. Entities are removed by their names, or (where none has it) by the same key. A
-    tag that is there, and is to be added and removed, goes."""
+    """Tags or entities after a change. Entities are removed by name, or, if no name matches, by key. An existing tag
+    that is both added and removed is removed."""
     left = list(present)
     for name in remove:
         gone = [each for each in present if _name_of(each) == name]
@@ -321,14 +320,14 @@ def _name_of(item: str | EntityRef) -> str:
 
 
 def with_subjects(entities: tuple[EntityRef, ...]) -> tuple[EntityRef, ...]:
-    """The entities of a memory, with the missing subjects of their relationships."""
+    """The entities of a memory, plus those that its relationships mention as subjects."""
     named = {name_key(entity.name) for entity in entities}
     missing = (entity.subject for entity in entities if entity.subject and name_key(entity.subject) not in named)
     return (*entities, *(EntityRef(name, "concept", MENTIONED_WITH) for name in dict.fromkeys(missing)))
 
 
 def spans_of(versions: Iterable[int]) -> str:
-    """Versions in their order, for a person: `1 to 4, 7`."""
+    """Versions in ascending order as a readable text: `1 to 4, 7`."""
     spans: list[list[int]] = []
     for version in versions:
         if spans and spans[-1][1] == version - 1:

@@ -1,7 +1,7 @@
-"""Cutting Markdown into overlapping chunks for a search: between headings and blocks, and inside those too long.
+"""Cuts Markdown into overlapping chunks for search, between headings and blocks, or within those that are too long.
 
-A chunk is a stretch of the text as it stands, so its lines can be shown and opened. The blocks are those of CommonMark
-with tables, read by markdown-it-py; front matter is one block more.
+A chunk is a range of the original text, so its lines can be shown and opened. Blocks are those of CommonMark with
+tables, as parsed by markdown-it-py; front matter is one more block.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from markdown_it import MarkdownIt
 from remembrancer.memory.tokens import LEAST_CHUNK_TOKENS, estimate_tokens, truncate
 
 SECTION_SHARE: Final = 1 / 4
-"""A heading begins another chunk when there is as much of one already; shorter sections share a chunk."""
+"""A heading starts a new chunk if the current one is at least this full; shorter sections share a chunk."""
 LONGEST_TITLE: Final = 120
 _CHARACTERS: Final = 8
-"""So many characters a token has at most, but for runs of blanks: how far is looked for a place to cut."""
+"""The most characters per token, except in runs of blanks; limits the search for a place to cut."""
 
 _NEWLINE: Final = re.compile(r"\r\n?|\n")
 _FRONT_MATTER: Final = re.compile(r"---[ \t]*(?:\r\n?|\n)(?s:.*?)(?:\r\n?|\n)---[ \t]*(?=[\r\n]|\Z)")
@@ -31,9 +31,9 @@ _BLOCKS.core.ruler.enableOnly(["normalize", "block"])
 
 
 class Chunk(NamedTuple):
-    """Lines `start_line` to `end_line` (from 1, both included) of a text, of which the first and last may be cut.
+    """Lines `start_line` to `end_line` (from 1, inclusive) of a text; the first and last may be partial.
 
-    `heading` has the headings that it stands under, the outermost first, as in `Setup > Linux`; it may be empty.
+    `heading` has the headings above the chunk, outermost first, as in `Setup > Linux`; it may be empty.
     """
 
     start_line: int
@@ -43,14 +43,14 @@ class Chunk(NamedTuple):
 
 
 def chunks_of(text: str, tokens: int = 400, overlap: int = 80, *, at_blocks: bool = True) -> list[Chunk]:
-    """The chunks of a text in order, none estimated at more than `tokens`; every line that is not blank is in one.
+    """The chunks of a text in order, each estimated at no more than `tokens`; together they have all non-blank lines.
 
-    A chunk that goes on where the one before it was cut begins with up to `overlap` tokens of that one: whole lines, or
-    else sentences, or else words. One that begins with a heading does not, and neither does one whose first block would
-    no longer fit. Without `at_blocks`, headings and blocks are lines like others.
+    A chunk that continues where the previous one was cut begins with up to `overlap` tokens of it: whole lines, or else
+    sentences, or else words. There is no overlap if the chunk begins with a heading, or if its first block would not
+    fit. Without `at_blocks`, headings and blocks are treated as ordinary lines.
 
     Raises:
-        ValueError: `tokens` is too few, or `overlap` is more than half of it.
+        ValueError: `tokens` is too small, or `overlap` is more than half of it.
     """
     if tokens < LEAST_CHUNK_TOKENS or not 0 <= overlap <= tokens // 2:
         raise ValueError(f"a chunk has {LEAST_CHUNK_TOKENS} tokens at least, and an overlap of half of that at most")
@@ -58,7 +58,7 @@ def chunks_of(text: str, tokens: int = 400, overlap: int = 80, *, at_blocks: boo
 
 
 class Heading(NamedTuple):
-    """A heading in lines `first` up to `end` (from 0), its level, and the path that it ends: `Setup > Linux`."""
+    """A heading in lines `first` to `end` (from 0, exclusive), its level, and its path: `Setup > Linux`."""
 
     first: int
     end: int
@@ -67,26 +67,27 @@ class Heading(NamedTuple):
 
     @property
     def title(self) -> str:
-        """The heading without those above it."""
+        """The last part of the path."""
         return self.path.rpartition(" > ")[2]
 
 
 def headings_of(text: str) -> list[Heading]:
-    """The headings of a text in order, without those in lists, quotations and code."""
+    """The headings of a text in order, except those in lists, quotations and code."""
     path = _HeadingPath()
     blocks = _blocks_of(text, line_starts(text))
     return [Heading(block.first, block.end, block.level, path.at(block)) for block in blocks if block.title]
 
 
 def line_starts(text: str) -> list[int]:
-    """The beginning of each line of a text; the last is where one after its end would be. A line ends at CR, LF or
+    """The start of each line of a text, and the start that a line after the end would have. A line ends at CR, LF or
     both."""
     starts = [0, *(match.end() for match in _NEWLINE.finditer(text))]
     return starts if starts[-1] == len(text) and text else [*starts, len(text)]
 
 
 class _Block(NamedTuple):
-    """Lines `first` up to `end` (from 0), and the blocks in it. A heading has a title, and a level from 1 to 6."""
+    """Lines `first` to `end` (from 0, exclusive), and the blocks in it. A heading has a title, and a level from 1 to
+    6."""
 
     first: int
     end: int
@@ -96,7 +97,7 @@ class _Block(NamedTuple):
 
 
 class _HeadingPath:
-    """The headings that a place in a text stands under."""
+    """The headings above a place in a text."""
 
     def __init__(self) -> None:
         self._path: list[tuple[int, str]] = []
@@ -110,7 +111,7 @@ class _HeadingPath:
 
 
 class _Piece(NamedTuple):
-    """Characters `start` to `end`, which are not cut any more, and their tokens. `heading`: as a chunk has it."""
+    """Characters `start` to `end`, which are not cut further, and their tokens. `heading` is as in a chunk."""
 
     start: int
     end: int
@@ -133,7 +134,7 @@ class _Cutter:
             self._tokens_before.append(self._tokens_before[-1] + estimate_tokens(line))
 
     def chunks(self) -> Iterator[Chunk]:
-        """Pieces are put together as long as they fit."""
+        """Joins pieces as long as they fit."""
         start = end = spent = 0
         heading = ""
         for piece in self._pieces():
@@ -159,7 +160,7 @@ class _Cutter:
         )
 
     def _pieces(self) -> Iterator[_Piece]:
-        """All that is to be packed. Headings stay with what follows them, if both fit into a chunk."""
+        """The pieces to pack. A heading stays with the text after it if both fit into a chunk."""
         path = _HeadingPath()
         waiting: _Piece | None = None
         for block in _filled(_blocks_of(self._text, self._starts) if self._at_blocks else [], 0, len(self._blank)):
@@ -182,7 +183,7 @@ class _Cutter:
             yield waiting
 
     def _cut(self, block: _Block) -> Iterator[_Piece]:
-        """A block in pieces that fit: whole, or the blocks in it, or its lines, or parts of a line."""
+        """A block in pieces that fit: the whole block, or the blocks in it, or its lines, or parts of a line."""
         first, end = block.first, block.end
         while first < end and self._blank[first]:
             first += 1
@@ -203,11 +204,11 @@ class _Cutter:
             yield from self._cut_line(*self._trimmed(self._starts[first], self._starts[end]))
 
     def _cut_line(self, start: int, end: int) -> Iterator[_Piece]:
-        """Parts of a line, which leave room for the overlap: they end with sentences, or else between words."""
+        """Parts of a line, with room for the overlap. They end after sentences, or else between words."""
         room = self._limit - self._overlap
         while start < end:
             window = self._text[start : min(end, start + _CHARACTERS * room)]
-            part = truncate(window, room) or window[: room // 2]  # a letter with more accents than a chunk has room for
+            part = truncate(window, room) or window[: room // 2]  # a letter with more accents than fit into a chunk
             if start + len(part) < end:
                 sentences = [match.end() for match in _SENTENCE.finditer(part, len(part) // 2)]
                 part = part[: sentences[-1]] if sentences else part
@@ -217,7 +218,7 @@ class _Cutter:
             start += len(part)
 
     def _step_back(self, before: int, piece: _Piece) -> int:
-        """The beginning of a chunk that goes on with `piece`, after one that began at `before`."""
+        """The start of the chunk with `piece`, moved back for the overlap with the chunk that began at `before`."""
         room = min(self._overlap, self._limit - piece.tokens)
         low = max(before + 1, piece.start - _CHARACTERS * self._overlap)
         window = self._text[low : piece.start]
@@ -237,7 +238,7 @@ class _Cutter:
         return estimate_tokens(self._text[start:end])
 
     def _trimmed(self, start: int, end: int) -> tuple[int, int]:
-        """The range without line breaks at its ends and blanks at its end. Indentation has a meaning, and stays."""
+        """The range without line breaks at its ends and blanks at its end. Indentation is significant, so it stays."""
         content = self._text[start:end]
         stop = start + len(content.rstrip())
         return min(stop, end - len(content.lstrip("\r\n"))), stop
@@ -272,7 +273,7 @@ def _blocks_of(text: str, starts: Sequence[int]) -> list[_Block]:
 
 
 def _filled(blocks: Iterable[_Block], first: int, end: int) -> Sequence[_Block]:
-    """Blocks that together have all lines from `first` up to `end`: what lies between those given is one as well."""
+    """Blocks that cover all lines from `first` to `end`: the gaps between the given ones are filled."""
     found: list[_Block] = []
     for block in blocks:
         if block.first > first:

@@ -1,5 +1,5 @@
-"""The choice of memories for a context: all that fit, or else what holds for every task before what the task asks for.
-Pure."""
+"""Chooses the memories for a context: all of them if they fit, or else first those relevant to every task, then those
+relevant to this task. Pure."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from remembrancer.protocol.reads import ListedMemory, RecalledMemory, Section
 
 STANDING_SHARE: Final = 0.5
 ENDS_SHARE: Final = 0.2
-"""The shares of the budget that standing memories and open ends have at most, where not all memories fit."""
+"""The largest shares of the budget for standing memories and open ends if not all memories fit."""
 AROUND, DATED = 6, 8
-"""Tokens of a line around its text, and of a date in it."""
+"""The tokens of a line in addition to its text, and of a date in it."""
 HEADINGS: Final = 50
 INDEX_SHARE, INDEX = 1 / 6, 150
-"""Tokens that are kept for the index, where not all memories fit."""
+"""The tokens reserved for the index if not all memories fit."""
 LONGEST_SHARE, LEAST_LONGEST = 1 / 6, 64
-"""Tokens that one memory has at most, where not all memories fit."""
+"""The most tokens for one memory if not all memories fit."""
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Memories to choose from: those that hold for every task, open ends, and the rest, each the best first."""
+    """The memories to choose from: those relevant to every task, open ends, and the rest, each list best first."""
 
     standing: Sequence[RecalledMemory] = ()
     ends: Sequence[RecalledMemory] = ()
@@ -36,8 +36,8 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """The memories that are given, in their order. `left_out`: there are others, or some were cut; `replaced`: as many
-    probably say what one of these says anew, and are not given."""
+    """The chosen memories in order. `left_out`: there are others, or some were cut; `replaced`: the number of memories
+    left out because one of these probably replaces them."""
 
     given: tuple[RecalledMemory, ...]
     left_out: bool
@@ -45,7 +45,7 @@ class Chosen:
 
 
 def section_of(memory: ListedMemory, sections: Sequence[Section]) -> Section | None:
-    """The section of a memory, among those that are asked for; None if it has none."""
+    """The section of a memory, among the requested ones; None if it is in none of them."""
     places: list[Section] = []
     if memory.is_open:
         places.append("open_ends")
@@ -59,18 +59,18 @@ def section_of(memory: ListedMemory, sections: Sequence[Section]) -> Section | N
 
 
 def choose(choice: Choice, tokens: int, *, is_part: bool = False) -> Chosen:
-    """The memories for a budget. `is_part`: there are more than can be chosen from."""
+    """The memories that fit into a budget. `is_part`: `choice` does not have all memories."""
     given: dict[str, RecalledMemory] = {}
     room = tokens - HEADINGS - is_part * min(INDEX, INDEX_SHARE * tokens)
     longest = min(max(LEAST_LONGEST, int(LONGEST_SHARE * tokens)), max(0, int(room) - AROUND))
 
     def take(memories: Iterable[RecalledMemory], most: float) -> None:
-        """Take the first that fit in so many of the tokens that are left."""
+        """Take memories in order as long as they fit into the remaining budget, and into `most` tokens."""
         nonlocal room
         left = min(room, most)
         for memory in memories:
             least = AROUND + min(len(memory.content) / CHARACTERS_A_TOKEN, longest if is_part else math.inf)
-            if memory.id in given or least > left:  # to count tokens takes longer
+            if memory.id in given or least > left:  # cheaper than counting tokens
                 continue
             shown = _cut(memory, longest) if is_part else memory
             cost = estimate_tokens(shown.content) + AROUND + DATED * (memory.version > 1 or memory.due is not None)
@@ -89,7 +89,7 @@ def choose(choice: Choice, tokens: int, *, is_part: bool = False) -> Chosen:
 
 
 def _weight_of(memories: Sequence[RecalledMemory]) -> Callable[[RecalledMemory], tuple[bool, float, float]]:
-    """A key by which what replaces something comes first, then what matters most, then what changed last."""
+    """A sort key: first memories that replace others, then by importance, then by the time of the last change."""
     replacing = {newer for memory in memories for newer in memory.possibly_superseded_by}
     return lambda memory: (memory.id in replacing, memory.importance, memory.updated_at or memory.created_at)
 

@@ -1,7 +1,8 @@
-"""Credentials in text: found by their shapes, refused when somebody stores them, masked in text that nobody chose.
+"""Finds credentials in text by their form. They are refused in explicit stores, and masked in text that was recorded
+automatically.
 
-The shapes are our own and gitleaks' (`credential_rules.txt`), matched by RE2 in linear time. A value behind a label
-(`password: …`) is judged by itself as well, since prose has such words too.
+The patterns are our own and gitleaks' (`credential_rules.txt`), matched by RE2 in linear time. A value after a label
+(`password: …`) is checked separately, since prose has such words too.
 """
 
 from __future__ import annotations
@@ -31,26 +32,25 @@ NOT_LOOKED_AT: Final = frozenset(
         *("remove", "remove_tags", "remove_entities", "add_links", "remove_links", "root", "mode", "ignore", "places"),
     }
 )
-"""The arguments that hold no text of the caller's, or text to be removed: a secret that was stored once must be
-removable."""
+"""The arguments without text of the caller's, or with text to be removed: a stored secret must be removable."""
 ARGUMENTS: Final = {"add_tags": "tags.add", "add_entities": "related_entities.add"}
-"""The names of arguments, where they differ from those of the change's fields."""
+"""The names of arguments that differ from the fields of the change."""
 MAY_BE_ALLOWED: Final[dict[type, str]] = {
     **dict.fromkeys((StoreMemory, UpdateMemory), "pass allow_secrets: true"),
     ImportMemory: "say --allow-secrets",
 }
-"""The changes that store a credential on request, each with the advice how to ask for it."""
+"""The changes that can store a credential on request, each with the advice on how to request that."""
 LEAST_DIFFERENT: Final = 6
-"""A long value with fewer different characters is a placeholder: a random value of 20 characters has more."""
+"""A long value with fewer distinct characters is a placeholder: a random value of 20 characters has more."""
 
 _UNSEEN: Final = dict.fromkeys(map(ord, "\u00ad\u200b\u200c\u200d\u200e\u200f\u2060\u2061\u2062\u2063\u2064\ufeff"))
-"""Characters of no width: a token is the same with one of them in it."""
+"""Characters of zero width, which are ignored in a token."""
 _KEY_BLOCK: Final = "private key"
 _END_OF_KEY: Final = re.compile(r"-----END [A-Za-z0-9 ]{1,140}-----")
 
 
 class Credential(NamedTuple):
-    """A text that seems to be a credential: its sort, and the place of its secret part."""
+    """A text that looks like a credential: its type, and the range of its secret part."""
 
     sort: str
     start: int
@@ -59,7 +59,7 @@ class Credential(NamedTuple):
 
 @dataclass(eq=False)
 class Rule:
-    """A shape, as `credential_rules.txt` describes it. `allowed` are its exceptions."""
+    """A pattern from `credential_rules.txt`. `allowed` are its exceptions."""
 
     name: str
     keywords: tuple[str, ...]
@@ -70,12 +70,12 @@ class Rule:
 
     @cached_property
     def pattern(self) -> Any:
-        """Compiled when it is first needed: a text seldom has the keywords of more than a few."""
+        """Compiled on first use: most texts have the keywords of few rules."""
         return re2.compile(self.regex, _OPTIONS)
 
     @cached_property
     def exceptions(self) -> Any:
-        """The exceptions of a rule, as one pattern."""
+        """The exceptions of a rule as one pattern."""
         return re2.compile("|".join(f"(?:{each})" for each in self.allowed), _OPTIONS) if self.allowed else None
 
     def find(self, text: str) -> Iterator[Credential]:
@@ -101,7 +101,7 @@ _OPTIONS.log_errors = False
 
 @cache
 def _rules() -> tuple[list[Rule], Any]:
-    """The rules of `credential_rules.txt`, and a pattern of values that are no secret, whichever rule matches."""
+    """The rules in `credential_rules.txt`, and a pattern for values that are never secret, whichever rule matches."""
     rules: list[Rule] = []
     parts: dict[str, str] = {}
     never: list[str] = []
@@ -128,7 +128,8 @@ def _rules() -> tuple[list[Rule], Any]:
 
 @cache
 def _by_keyword() -> tuple[Callable[[str], list[int]], list[list[Rule]], list[Rule]]:
-    """A function that finds the keywords of a text, the rules for each of them, and the rules for every text."""
+    """A function that finds the keywords in a text, the rules for each keyword, and the rules that apply to every
+    text."""
     found: dict[str, list[Rule]] = {"": []}
     for rule in _rules()[0]:
         for keyword in rule.keywords or ("",):
@@ -138,21 +139,20 @@ def _by_keyword() -> tuple[Callable[[str], list[int]], list[list[Rule]], list[Ru
 
 
 def find_credential(text: str) -> str | None:
-    """The sort of the first credential that a text seems to hold, or None."""
+    """The type of the first apparent credential in a text, or None."""
     found = next(credentials_in(text), None)
     return None if found is None else found.sort
 
 
 def credentials_in(text: str) -> Iterator[Credential]:
-    """The credentials that a text seems to hold. One place may be of several sorts. A key block is found by its first
-    line."""
+    """The apparent credentials in a text. One range may have several types. A key block is found by its first line."""
     plain = text.translate(_UNSEEN) if not text.isascii() else text
     if len(plain) != len(text):
         places = [place for place, character in enumerate(text) if ord(character) not in _UNSEEN]
         for each in credentials_in(plain):
             yield Credential(each.sort, places[each.start], places[each.end - 1] + 1)
         return
-    text = text if text.isascii() else text.encode("utf-8", "replace").decode()  # lone surrogates, which RE2 refuses
+    text = text if text.isascii() else text.encode("utf-8", "replace").decode()  # lone surrogates, which RE2 rejects
     keywords_in, by_keyword, always = _by_keyword()
     found = (each for place in keywords_in(text.lower()) for each in by_keyword[place])
     for rule in dict.fromkeys((*found, *always)):
@@ -167,7 +167,7 @@ def _secret_group(match: Any) -> int:
 
 
 def _entropy(text: str) -> float:
-    """Shannon's, in bits a character."""
+    """Shannon entropy in bits per character."""
     total = len(text)
     return -sum(count / total * math.log2(count / total) for count in Counter(text).values()) if total else 0.0
 
@@ -183,17 +183,17 @@ _PLACEHOLDER: Final = re.compile(
 """A placeholder for a secret."""
 _EXAMPLE: Final = re.compile(r"EXAMPLE|example(?:$|[-_])|(?i:your[-_](?:\w+[-_])*(?:key|token|secret|password))")
 _PATH: Final = re.compile(r"[/~\\]|\.{1,2}[/\\]|[A-Za-z]:[/\\]")
-"""The beginning of a path, which is no secret."""
+"""The beginning of a path, which is not a secret."""
 _PARTS: Final = re.compile(r"[-_. ]")
 _READABLE: Final = re.compile(r"(?:\d{0,4}[A-Za-z]{0,15}\d{0,4}(?:[^A-Za-z0-9]|$))+")
-"""Readable text: words, perhaps with a number before or behind them, and separators."""
+"""Readable text: words, optionally with a number before or after them, and separators."""
 _TECHNICAL: Final = re.compile(
     r"(?:sha-?\d+|md5|argon2\w{0,2}|oauth-?\d?|base(?:32|64)|utf-?(?:8|16)|v?\d+(?:\.\w+)*|k8s|s3|ipv[46]|pbkdf2|h?mac"
     r"|aes-?\d*|rsa-?\d*|ed25519|x509|[2m]fa|t?otp|[hre]s\d{3}|bcrypt\d*|scrypt|str|string|bytes|int|bool|none|null"
     r"|true|false|optional|required|varchar|text)(?:[^A-Za-z0-9].*)?",
     re.IGNORECASE,
 )
-"""Names of methods and types, which can stand in the place of a value."""
+"""Names of methods and types that can stand where a value would."""
 _CODE: Final = re.compile(r"!\w+$|[A-Za-z_][\w.]*\(|\w+(?:\.[A-Za-z_]\w*)+$|[\w.]+\[|.*(?:->|=>|&&|\|\|)")
 _CAMEL_CASE: Final = re.compile(r"[A-Z]?\d{0,2}(?:[A-Z][a-z]{3,}){2,}\d{0,2}")
 _UUID: Final = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
@@ -201,11 +201,11 @@ _DIGEST: Final = re.compile(r"(?:sha\d+[:-])?(?:[0-9a-f]{7,12}|[0-9a-f]{40}|[0-9
 """A commit or a checksum."""
 _NUMERIC: Final = re.compile(r"[\d.,:/+%TZ-]+")
 _ENDS: Final = ".,:;!?)]}>。、，：；！？」』）"
-"""The marks that close a sentence or a bracket behind a value."""
+"""Closing punctuation after a value."""
 
 
 def _is_reference(value: str) -> bool:
-    """True if a value refers to a secret, and is none: a placeholder, a path, code, an identifier."""
+    """True if a value refers to a secret instead of being one: a placeholder, a path, code, an identifier."""
     return bool(
         value.startswith(("<", "{", "[", "(", "${", "$("))
         or _PLACEHOLDER.fullmatch(value)
@@ -220,7 +220,7 @@ def _is_reference(value: str) -> bool:
 
 
 def _is_password(match: Any) -> bool:
-    """True if the value behind a word for a password is a password, and no word of a sentence."""
+    """True if the value after a word for a password is a password, and not a word of the sentence."""
     value = match.group("value")
     bare = value.rstrip(_ENDS)
     behind = match.string[match.end() : match.end() + 1]
@@ -241,7 +241,7 @@ def _looks_chosen(value: str) -> bool:
 
 
 def _is_set_password(match: Any) -> bool:
-    """The same for a variable that is assigned, where a value may be of letters only."""
+    """The same for assignments to a variable, where a value may consist of letters only."""
     value = match.group("value")
     return _is_password(match) or (value.isalpha() and len(value) >= 6 and not _is_reference(value))
 
@@ -254,7 +254,7 @@ def _is_password_of_a_file(match: Any) -> bool:
 
 
 def _is_token(match: Any) -> bool:
-    """True if the value assigned to a secret, a token or a key is random, and not readable text."""
+    """True if the value assigned to a secret, a token or a key is random rather than readable text."""
     value = match.group("value").rstrip(".:!?,;")
     behind = match.string[match.end() : match.end() + 1]
     if behind in tuple("([{<") or _is_reference(value) or _DIGEST.fullmatch(value) or _NUMERIC.fullmatch(value):
@@ -288,7 +288,7 @@ _WORDS_OF_IDS: Final = re.compile(
 
 
 def _is_vendor_token(match: Any) -> bool:
-    """True if the value behind a vendor's prefix is random, and longer than an identifier."""
+    """True if the value after a vendor's prefix is random, and longer than an identifier."""
     value, sign = match.group("value"), match.group("sign")
     if _WORDS_OF_IDS.search(sign) or len(value) < 32 or sum(map(str.isdigit, value)) < 2 or _entropy(value) < 3.0:
         return False
@@ -299,7 +299,7 @@ def _is_vendor_token(match: Any) -> bool:
 
 
 _PUBLIC_NAME: Final = re.compile(r"PUBLIC|PUB_|CACHE|PARTITION|SORT_|PRIMARY|FOREIGN|DEDUP|IDEMPOTEN|KEY_ID|CHECKSUM")
-"""Names of keys whose values are no secrets."""
+"""Names of keys whose values are not secret."""
 
 
 def _is_set_key(match: Any) -> bool:
@@ -331,12 +331,13 @@ _OF_PASSWORDS: Final = re.compile(
     r"|prompt|page|column|strength|auth|login|vault|check|length|encod|scheme|format|input|dialog|manager)",
     re.IGNORECASE,
 )
-"""Words that change the meaning of a word for a password before them."""
+"""Words after which a word for a password means something else."""
 _VERSION: Final = re.compile(r"(?i)v?\d[\w.+-]*|[a-z]+[-_ ]?v?\d+\.[\d.]+\w*")
 
 
 def _is_said_password(value: str) -> bool:
-    """True if a value that a sentence calls a password is one: no word, no version, no name of a method."""
+    """True if a value that a sentence calls a password looks like one: not a word, a version, or the name of a
+    method."""
     letters, digits = sum(map(str.isalpha, value)), sum(map(str.isdigit, value))
     if len(value) < 6 or letters < 3 or not digits or _VERSION.fullmatch(value) or value[0] in "-/.~$<{[":
         return False
@@ -344,7 +345,7 @@ def _is_said_password(value: str) -> bool:
 
 
 def _is_said(match: Any) -> bool:
-    """True if the value before or behind a word for a password (`label`) in a sentence is one."""
+    """True if the value before or after a word for a password (`label`) in a sentence is one."""
     text, (start, end) = match.string, match.span(match.re.groupindex["label"])
     around = text[max(0, start - 1) : start] + text[end : end + 1]
     if _OF_PASSWORDS.match(text, end) or any(each.isascii() and each.isalpha() and each != "s" for each in around):
@@ -381,15 +382,15 @@ CHECKS: Final[dict[str, Callable[[Any], bool]]] = {
     "token": _is_token,
     "vendor_token": _is_vendor_token,
 }
-"""The checks, by the names that rules give them."""
+"""The checks by the names that rules use."""
 
 
 # --- masking and refusing ---
 
 
 def masked(text: str) -> str:
-    """The text with every credential replaced by its sort, and as many lines as before. A key block is masked up to
-    its end line, or to the end of the text."""
+    """The text with every credential replaced by its type; the number of lines stays. A key block is masked up to its
+    end line, or to the end of the text."""
     spans = []
     for found in credentials_in(text):
         end = found.end
@@ -406,7 +407,8 @@ def masked(text: str) -> str:
 
 
 def masked_value(value: Any) -> Any:
-    """The same for every text in a value. The name of a member is read with its text, since it may be a label."""
+    """The same for every text in a value. A member's name is checked together with its text, since it may be a
+    label."""
     match value:
         case str():
             return masked(value)
@@ -427,10 +429,10 @@ def _masked_member(name: str, value: Any) -> Any:
 
 
 def refuse_credentials(change: Change, texts: Sequence[tuple[str, str]]) -> None:
-    """Refuse a change whose texts (`texts_of`) seem to hold a credential.
+    """Refuse a change if one of its texts (from `texts_of`) seems to hold a credential.
 
     Raises:
-        InvalidInput: the message names the field and the sort, and gives advice.
+        InvalidInput: the message names the field and the type, and gives advice.
     """
     split = _split_credential(texts)
     if split is None and find_credential("\n".join(text for _, text in texts)) is None:
@@ -455,15 +457,15 @@ _IT_IS: Final = re.compile(
 
 
 def _split_credential(texts: Sequence[tuple[str, str]]) -> tuple[str, str] | None:
-    """A field that is a value alone, for which another field is the label of a credential; and the sort of that. The
-    path of a note is no value."""
+    """Finds a credential split over two fields, one with the label and one with the value. Returns the field of the
+    value and the type. The path of a note is not a value."""
     short = [(field, text.strip()) for field, text in texts if len(text) <= LONGEST_LABEL][:MOST_FIELDS]
     for field, text in short:
         value = _IT_IS.fullmatch(text) if field != "path" else None
         if value is None:
             continue
         labelled = [f"{label.rstrip('.:')}: {value[1]}" for other, label in short if other != field]
-        if find_credential("\n".join(labelled)) is not None:  # all at once, since most often there is none
+        if find_credential("\n".join(labelled)) is not None:  # check all at once, since usually there is none
             for sort in map(find_credential, labelled):
                 if sort is not None:
                     return field, sort
@@ -471,7 +473,7 @@ def _split_credential(texts: Sequence[tuple[str, str]]) -> tuple[str, str] | Non
 
 
 def texts_of(change: Change) -> Iterator[tuple[str, str]]:
-    """The texts of a change that would be stored, each with its field."""
+    """The texts that a change would store, each with its field."""
     if isinstance(change, ImportMemory):
         for recorded in (change.memory, *(entry.record for entry in change.memory.history)):
             for name in RecordedFields.__struct_fields__:
@@ -484,7 +486,7 @@ def texts_of(change: Change) -> Iterator[tuple[str, str]]:
 
 
 def _texts(value: Any, field: str) -> Iterator[tuple[str, str]]:
-    """The texts in a value. In metadata a name is read with its text, since it may be a label."""
+    """The texts in a value. In metadata, a name is checked together with its text, since it may be a label."""
     match value:
         case str():
             yield field, value
@@ -501,6 +503,6 @@ def _texts(value: Any, field: str) -> Iterator[tuple[str, str]]:
             for name, each in value.items():
                 if isinstance(each, str):
                     yield field, f"{name}: {each}"
-                elif each is not None:  # which removes the name
+                elif each is not None:  # None removes the name
                     yield field, name
                     yield from _texts(each, field)

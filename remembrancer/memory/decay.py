@@ -1,4 +1,5 @@
-"""The strength of a memory, and the rules by which it is archived and let go. Pure; times are seconds since the epoch.
+"""The strength of a memory, and the rules for archiving and forgetting memories. Pure; times are seconds since the
+epoch.
 
 docs/memory-model.md explains the formulas.
 """
@@ -15,7 +16,7 @@ from remembrancer.protocol.kinds import STANDING, Scope, Status
 DAY_S: Final = 86_400.0
 PROJECT_HALF_LIFE_S: Final = 7 * DAY_S
 PROJECT_ACCESS_GAIN: Final = 0.15
-"""By which share of itself a half-life grows with each access."""
+"""The fraction by which each access lengthens the half-life."""
 USER_HALF_LIFE_S: Final = 30 * DAY_S
 USER_ACCESS_GAIN: Final = 0.2
 STALE_AFTER_S: Final = 30 * DAY_S
@@ -24,7 +25,7 @@ STALE_BELOW_ACCESSES: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class ArchiveRule:
-    """A memory is archived when it is weaker, older and less used than this, all three."""
+    """A memory is archived if it is weaker, older and less used than this, all three."""
 
     strength_below: float
     older_than_s: float
@@ -33,20 +34,20 @@ class ArchiveRule:
 
 @dataclass(frozen=True, slots=True)
 class MaintenanceRules:
-    """The numbers of maintenance."""
+    """The parameters of maintenance."""
 
     project: ArchiveRule = ArchiveRule(0.05, 14 * DAY_S, 2)
     user: ArchiveRule = ArchiveRule(0.02, 90 * DAY_S, 2)
     delete_after_s: float = 90 * DAY_S
-    """A project's archived memory that has not changed for longer is deleted: softly, it can be restored."""
+    """A project's archived memory that has not changed for longer is forgotten; it can be restored."""
     orphan_after_s: float = 30 * DAY_S
-    """An entity that no memory names is removed when it is older than this."""
+    """An entity that no memory mentions is removed if it is older than this."""
     session_details_kept_s: float = 30 * DAY_S
-    """Turns, tool calls, scratchpads and tool outcomes of a session go when it has been closed for longer."""
+    """The turns, tool calls, scratchpads and tool outcomes of a session are deleted this long after it was closed."""
     runs_kept_s: float = 90 * DAY_S
-    """The time for which a run of the consolidator can be undone."""
+    """The time for which a consolidation run can be undone."""
     operations_kept_s: float = 30 * DAY_S
-    """An operation that is sent again after longer would be taken for a new one; queues are emptied much sooner."""
+    """An operation that is repeated later than this would be applied again; queues are emptied much sooner."""
 
 
 DEFAULT_MAINTENANCE: Final = MaintenanceRules()
@@ -64,9 +65,9 @@ def memory_strength(
 ) -> float:
     """`importance * confidence * 0.5 ** (time since the last access / half-life)`, to three digits.
 
-    In [0, 1] for importance and confidence in [0, 1] and an access count of 0 or more. A session's memories do not
-    decay, nor does an open end while it `is_open`. A memory that nobody has accessed counts from its creation; a last
-    access in the future counts as now.
+    In [0, 1] for importance and confidence in [0, 1] and a non-negative access count. A session's memories do not
+    decay, nor does an open end while it `is_open`. Without any access, time counts from the creation; a last access in
+    the future counts as now.
     """
     strength = importance * confidence
     if scope != "session" and not is_open:
@@ -84,9 +85,9 @@ def strength_of(memory: Material, now: float) -> float:
 def falls_below_at(
     least: float, importance: float, confidence: float, access_count: int, last_accessed_at: float, scope: Scope
 ) -> float | None:
-    """The time at which `memory_strength` sinks to `least` if nobody accesses the memory again; None: never.
+    """The time at which `memory_strength` falls to `least` without further accesses; None: never.
 
-    The last access, where it is below it from the beginning.
+    It is the time of the last access if the strength is below `least` from the beginning.
     """
     at_first = importance * confidence
     if at_first <= least:
@@ -97,12 +98,12 @@ def falls_below_at(
 
 
 def is_stale(status: Status, last_accessed_at: float, access_count: int, now: float) -> bool:
-    """True if an active memory has not been accessed for more than 30 days, and fewer than three times in all."""
+    """True if an active memory was not accessed in the last 30 days, and fewer than three times overall."""
     return status == "active" and last_accessed_at < now - STALE_AFTER_S and access_count < STALE_BELOW_ACCESSES
 
 
 def should_archive(memory: Material, now: float, rules: MaintenanceRules = DEFAULT_MAINTENANCE) -> bool:
-    """True if an active memory of a project or of the user is too weak to be kept in sight."""
+    """True if an active memory of a project or of the user is weak enough to be archived."""
     if memory.scope == "session" or memory.status != "active" or memory.kind in STANDING:
         return False
     rule = rules.user if memory.scope == "user" else rules.project
@@ -114,7 +115,7 @@ def should_archive(memory: Material, now: float, rules: MaintenanceRules = DEFAU
 
 
 def should_delete(memory: Material, now: float, rules: MaintenanceRules = DEFAULT_MAINTENANCE) -> bool:
-    """True if a project's memory has been archived for so long that it is forgotten (softly). The user's never is."""
+    """True if a project's memory has been archived long enough to be forgotten (reversibly). The user's never are."""
     if memory.scope != "project" or memory.status != "archived":
         return False
     archived_at = memory.updated_at if memory.archived_at is None else memory.archived_at
@@ -128,12 +129,12 @@ def _half_life_s(scope: Scope, access_count: int) -> float:
 
 
 def has_ended(valid_until: float | None, now: float) -> bool:
-    """True for what has ceased to be valid."""
+    """True if the validity has ended."""
     return valid_until is not None and valid_until <= now
 
 
 RECENCY_HALF_LIFE_S: Final = 30 * DAY_S
-"""The half-life of the user scope. A project's shorter one decides what is archived, not what is found."""
+"""The half-life of the user scope. The shorter one of projects affects archiving, but not ranking."""
 
 
 def recency(happened_at: float, now: float) -> float:

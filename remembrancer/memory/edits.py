@@ -1,7 +1,7 @@
-"""The edits of a space that rules yield, and the questions that rules ask about it.
+"""The edits of a space that rules yield, and the queries that rules make.
 
-A backend applies the edits and answers as a `Reader`. Memories are named by their ids: no edit knows a table, a row
-number or a clock.
+A backend applies the edits and implements `Reader`. Memories are identified by their ids: edits do not depend on
+tables, row numbers or clocks.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ class Memory:
 
 @dataclass(frozen=True, slots=True)
 class SessionDeeds:
-    """The work of a session that has ended, by its turns and tool calls. `files` are those that its tools were given,
-    the most used first."""
+    """The work of an ended session, by its turns and tool calls. `files` are those passed to its tools, the most used
+    first."""
 
     ended_at: float
     prompts: int = 0
@@ -57,14 +57,14 @@ class SessionDeeds:
 
 
 class Erased(msgspec.Struct, frozen=True):
-    """A memory was deleted for good: its id is not stored again."""
+    """A memory was deleted for good; its id is never stored again."""
 
     memory_id: str
     erased_at: float
 
 
 class Proposed(msgspec.Struct, frozen=True):
-    """A proposal to give a project's memory to the user, or its refusal. It is deleted with its memory."""
+    """A proposal to promote a project's memory to the user, or its refusal. It is deleted with its memory."""
 
     memory_id: str
     reason: str
@@ -84,7 +84,7 @@ class PatternRow(msgspec.Struct, frozen=True):
 
 
 class Run(msgspec.Struct, frozen=True):
-    """A run of the consolidator, of which parts were applied here."""
+    """A run of the consolidator that was partly or fully applied here."""
 
     run_id: str
     kind: str
@@ -105,7 +105,7 @@ class ConsolidationRow(msgspec.Struct, frozen=True):
 
 
 class Move(msgspec.Struct, frozen=True):
-    """A memory is on its way to another space. `operation` is encoded as MessagePack."""
+    """A memory is being moved to another space. `operation` is encoded as MessagePack."""
 
     operation_id: str
     operation: bytes
@@ -113,7 +113,7 @@ class Move(msgspec.Struct, frozen=True):
 
 
 class NoteWrite(msgspec.Struct, frozen=True):
-    """A note is being written. `operation`, and the `result` that it will have, are encoded as MessagePack."""
+    """A note is being written. `operation` and its future `result` are encoded as MessagePack."""
 
     operation_id: str
     operation: bytes
@@ -162,7 +162,7 @@ class Added(msgspec.Struct, frozen=True, tag=True, tag_field="did"):
 class Revised(msgspec.Struct, frozen=True, tag=True, tag_field="did", omit_defaults=True):
     """The run made a version of the memory, or counted an access at `accessed_at`.
 
-    `last_accessed_at` is when the one before that was.
+    `last_accessed_at` is the time of the previous access.
     """
 
     before: int
@@ -181,22 +181,21 @@ class Linked(msgspec.Struct, frozen=True, tag=True, tag_field="did"):
 
 
 class Observed(msgspec.Struct, frozen=True, tag=True, tag_field="did"):
-    """The run counted an observation of the memory in a project: the first one there or not."""
+    """The run counted an observation of the memory in a project, which may be the first one there."""
 
     project_id: str
     was_new: bool
 
 
 class Left(msgspec.Struct, frozen=True, tag=True, tag_field="did"):
-    """The memory went to the user when the session of the run ended, and stays there when the run is undone."""
+    """The memory was promoted to the user when the session of the run ended, and stays there if the run is undone."""
 
 
 Deed = Added | Revised | Linked | Observed | Left
 
 
 class RunChange(msgspec.Struct, frozen=True):
-    """A deed of a run, in the log by which it is undone: the history knows neither links, nor observations, nor
-    accesses."""
+    """One action of a run, in the log for undoing it: the history has neither links, nor observations, nor accesses."""
 
     run_id: str
     memory_id: str
@@ -233,9 +232,9 @@ R = TypeVar("R", bound=Row)
 
 
 class Insert(msgspec.Struct, frozen=True):
-    """Insert a memory with its history. `at` is when its edges to entities are made.
+    """Insert a memory with its history. `at` is the time for its edges to entities.
 
-    A memory that `comes_whole` from elsewhere has links, and others may link to it: links wait for both ends.
+    A memory that `comes_whole` from elsewhere has links, and others may link to it: links wait until both ends exist.
     """
 
     memory: PortableMemory
@@ -244,9 +243,9 @@ class Insert(msgspec.Struct, frozen=True):
 
 
 class Revise(msgspec.Struct, frozen=True):
-    """Add a version (`entry`) to a memory. `fields` are those that differ from before.
+    """Add a version (`entry`) to a memory. `fields` are the changed ones.
 
-    `chain` is the new promotion chain, if it has changed. With a new content all that was derived from the old one
+    `chain` is the new promotion chain, if it has changed. If the content changes, all data derived from the old one
     (passages, near-duplicates, found names) is deleted.
     """
 
@@ -257,21 +256,21 @@ class Revise(msgspec.Struct, frozen=True):
 
 
 class Delete(msgspec.Struct, frozen=True):
-    """Delete a memory with all that depends on it, apart from its history. With `with_history` only the versions stay
-    that were a session's own."""
+    """Delete a memory with everything that depends on it, except its history. `with_history` deletes the history too,
+    apart from versions private to a session."""
 
     memory_id: str
     with_history: bool = False
 
 
 class EraseTraces(msgspec.Struct, frozen=True):
-    """Delete all traces of a memory that is not in the space: history, logs, answers, steps of promotion chains."""
+    """Delete all traces of a memory that is not in the space: in history, logs, answers and promotion chains."""
 
     memory_id: str
 
 
 class PutLink(msgspec.Struct, frozen=True):
-    """Link two memories, or change the strength of their link. Nothing is done if one of them is not here."""
+    """Link two memories, or change the strength of their link. Does nothing if one of them does not exist."""
 
     source: str
     target: str
@@ -289,7 +288,7 @@ class Unlink(msgspec.Struct, frozen=True):
 
 
 class AddAlias(msgspec.Struct, frozen=True):
-    """Give a memory another id by which it is found as well."""
+    """Give a memory another id by which it can be found."""
 
     alias: str
     memory_id: str
@@ -304,27 +303,28 @@ class CountAccess(msgspec.Struct, frozen=True):
 
 
 class NoteUse(msgspec.Struct, frozen=True):
-    """Note that a session has used memories, as far as it sees them. For each only the first few sessions are kept."""
+    """Record that a session has used the memories that it can see. For each memory only the first few sessions are
+    kept."""
 
     memory_ids: tuple[str, ...]
     session_id: str
 
 
 class NoteActive(msgspec.Struct, frozen=True):
-    """Note that a session was active: a new one is registered, and one that has ended is reopened."""
+    """Record that a session was active: a new one is registered, and an ended one is reopened."""
 
     session_id: str
     at: float
 
 
 class Put(msgspec.Struct, frozen=True):
-    """Write a row over the one with its key, or append a row of a log."""
+    """Write a row in place of the one with its key, or append a row to a log."""
 
     row: Row
 
 
 class Remove(msgspec.Struct, frozen=True):
-    """Remove the rows of a kind in which a field has a value; without a `field`, all of them."""
+    """Remove the rows of a kind in which a field has a value; without a `field`, all rows."""
 
     kind: type[Any]
     field: str | None = None
@@ -352,42 +352,42 @@ RowEdit = (
 )
 T = TypeVar("T")
 Edits = Generator[RowEdit, int, T]
-"""Edits in their order. Each is applied before the next is asked for, and answered with the number of removed rows."""
+"""A sequence of edits. Each is applied before the next is requested; the number of removed rows is sent back."""
 
 
 class Reader(Protocol):
-    """The questions about a space, as it is after the edits so far."""
+    """Queries of a space in its state after the edits so far."""
 
     def memory(self, memory_id: str) -> Memory | None:
-        """A memory, forgotten or not, by its id or an alias."""
+        """A memory, whether forgotten or not, by its id or an alias."""
 
     def history(self, memory_id: str) -> tuple[HistoryEntry, ...]:
         """All versions of a memory, the first one first."""
 
     def links(self, memory_id: str) -> list[PutLink]:
-        """The links that begin or end at a memory."""
+        """The links from and to a memory."""
 
     def portable(self, memory_id: str) -> PortableMemory | None:
         """A memory with all of its versions and links."""
 
     def same_content(self, content: str, session_id: str) -> list[tuple[str, str, str]]:
-        """Id, scope and session of the five oldest memories with this content that the session sees and that are not
-        forgotten."""
+        """The ids, scopes and sessions of the five oldest memories with this content that the session can see and that
+        are not forgotten."""
 
     def summed_up_in(self, memory_id: str) -> tuple[str, ...]:
         """The memories that were derived from a memory and repeat its text, or the text of one that it supports.
 
-        Forgotten memories do not count, nor do a session's own that stand for memories which others see.
+        Forgotten memories do not count, nor do a session's private memories that stand for memories visible to others.
         """
 
     def session_record(self, session_id: str) -> Memory | None:
-        """The record of a session, forgotten or not."""
+        """The record of a session, whether forgotten or not."""
 
     def session_deeds(self, session_id: str, root: str) -> SessionDeeds | None:
-        """The work of a session that has ended, or None while it goes on. `root` is the project's path."""
+        """The work of an ended session; None while it is running. `root` is the project's path."""
 
     def turns(self, session_id: str) -> int:
-        """The number of turns of a session that are recorded."""
+        """The number of recorded turns of a session."""
 
     def rows(self, kind: type[R], field: str, value: str | int) -> list[R]:
-        """The rows of a kind in which a field has a value, the first one first."""
+        """The rows of a kind in which a field has a value, in order."""

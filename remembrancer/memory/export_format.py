@@ -1,7 +1,7 @@
-"""The lines of an export, as `backup export` writes them and `backup import` reads them. Pure.
+"""The lines of an export, written by `backup export` and read by `backup import`. Pure.
 
-The first line says what the file is; then come projects, each before what belongs to it, memories and sessions; the
-last line counts them, so that a file that was cut off is noticed. `docs/backup.md` describes the lines for others.
+The first line identifies the file; then come projects (each before its contents), memories and sessions; the last line
+counts them, so that a truncated file is noticed. `docs/backup.md` describes the format for other programs.
 """
 
 from __future__ import annotations
@@ -44,21 +44,21 @@ class ProjectLine(msgspec.Struct, frozen=True, tag="project", tag_field="line", 
 
 
 class MemoryLine(msgspec.Struct, frozen=True, tag="memory", tag_field="line", forbid_unknown_fields=True):
-    """A memory whole. `project` is None for the user's."""
+    """A complete memory. `project` is None for the user's."""
 
     memory: PortableMemory
     project: str | None = None
 
 
 class SessionLine(msgspec.Struct, frozen=True, tag="session", tag_field="line", forbid_unknown_fields=True):
-    """The times of a session's activity in a project, or (None) with the user's memories."""
+    """The period of a session's activity in a project, or (None) with the user's memories."""
 
     session: SessionEntry
     project: str | None = None
 
 
 class EndLine(msgspec.Struct, frozen=True, tag="end", tag_field="line", forbid_unknown_fields=True):
-    """The last line: how many there were."""
+    """The last line, with the number of each kind of line."""
 
     projects: int
     memories: int
@@ -72,20 +72,20 @@ _header_decoder: Final = msgspec.json.Decoder(Header)
 
 
 def encode_header(now: float) -> bytes:
-    """The first line of an export that is made at `now` (seconds since the epoch)."""
+    """The first line of an export made at `now` (seconds since the epoch)."""
     return encode_line(Header(FORMAT, FORMAT_VERSION, __version__, now))
 
 
 def encode_line(line: Line | Header) -> bytes:
-    """A line with its end."""
+    """A line with its line break."""
     return _encoder.encode(line) + b"\n"
 
 
 def decode_header(line: bytes) -> Header:
-    """The header in the first line. Raises `SchemaTooNew`: a newer release wrote it; `FileUnusable`: it is no
+    """Decode the first line. Raises `SchemaTooNew` if a newer release wrote it, and `FileUnusable` if it is not an
     export."""
     try:
-        header = _header_decoder.decode(line.removeprefix(BOM_UTF8))  # which some editors put there
+        header = _header_decoder.decode(line.removeprefix(BOM_UTF8))  # some editors add one
     except UNDECODABLE as error:
         raise FileUnusable(f"it is no export of Remembrancer: its first line is none ({error})") from error
     if header.format != FORMAT:
@@ -99,7 +99,7 @@ def decode_header(line: bytes) -> Header:
 
 
 def decode_line(line: bytes) -> Line:
-    """A line, decoded. Raises `InvalidInput`: it is not as it should be; the message says where."""
+    """Decode a line. Raises `InvalidInput` if it is invalid; the message says where."""
     try:
         raw = msgspec.json.decode(line)
         decoded: Line = msgspec.convert(raw, Line)
@@ -124,7 +124,7 @@ def _check_memory(line: MemoryLine) -> None:
 
 
 def _unknown_fields(raw: Any, value: Any, at: str) -> Iterator[str]:
-    """Fields of the JSON that the structs which were made of it do not have: they would be lost in silence."""
+    """The fields in the JSON that its struct does not have, and that would be lost silently."""
     if isinstance(value, msgspec.Struct):
         names = _names(type(value))
         yield from (f"{at}.{name}" for name in raw if name not in names)
@@ -138,7 +138,7 @@ def _unknown_fields(raw: Any, value: Any, at: str) -> Iterator[str]:
 
 @cache
 def _names(kind: type[msgspec.Struct]) -> dict[str, str]:
-    """The JSON names of a struct's fields, with its tag's (which belongs to no attribute)."""
+    """The JSON names of a struct's fields, and of its tag field (which is no attribute)."""
     names = {field.encode_name: field.name for field in msgspec.structs.fields(kind)}
     tag_field = kind.__struct_config__.tag_field
     return names if tag_field is None else {**names, tag_field: ""}

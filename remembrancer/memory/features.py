@@ -1,7 +1,7 @@
-"""The features by which a recall weighs its candidates: one table, a column of numbers each. Pure.
+"""The features for ranking recall candidates: one table, with a column of numbers for each feature. Pure.
 
-A ranking is a weight for each feature (`memory/ranking.py`). docs/retrieval.md says what each of them earns, and on
-which data.
+A ranking is a weight for each feature (`memory/ranking.py`). docs/retrieval.md says how much each of them contributes,
+and on which data.
 """
 
 from __future__ import annotations
@@ -18,65 +18,65 @@ from remembrancer.memory.decay import DAY_S, RECENCY_HALF_LIFE_S, has_ended
 from remembrancer.protocol.kinds import Kind, Status
 
 Column = NDArray[np.float64]
-"""A number for each candidate."""
+"""One number for each candidate."""
 
 COSINE_FLOOR: Final = 0.1
-"""The cosine of two unrelated texts, as the default model has it."""
+"""The cosine of two unrelated texts under the default model."""
 ANSWERING_COSINE: Final = 0.32
-"""A cosine of a text that may answer: where the best is below, it is not taken for a perfect match."""
+"""The cosine of a possible answer: a lower best cosine does not count as a perfect match."""
 SAME_SUBJECT_COSINE: Final = 0.5
-"""Two facts that are nearer to each other are about the same subject: the nearer, the more."""
+"""Two facts with a higher cosine are about the same subject, the more so the higher it is."""
 LAST_S: Final = 10 * DAY_S
-"""The half-life of what a message may go on with."""
+"""The half-life for memories that a message may refer back to."""
 COMMON: Final = 2_000
-"""A word that more memories have weighs as if so many had it."""
+"""A word in more memories is weighted as if it were in this many."""
 STANDINGS: Final[Mapping[Status, float]] = {"active": 0.0, "consolidated": 0.1, "promoted": 0.4, "archived": 0.5}
 EXPIRED: Final = 1.0
-"""The standing of a fact that is not valid any more, or that another one superseded."""
+"""The standing of a fact that is no longer valid, or was superseded."""
 RULES: Final[frozenset[Kind]] = frozenset({"convention", "preference", "procedure"})
-"""The kinds of what holds for many tasks, whose words it need not have."""
+"""The kinds of memories that apply to many tasks, without sharing their words."""
 OF_A_RULE: Final = -0.25
-"""The standing of a rule that holds."""
+"""The standing of a valid rule."""
 
 UNKNOWN: Final = frozenset({"cosine", "opening", "context_cosine", "context_coverage"})
-"""Columns in which a number may not be known."""
+"""Columns that may have unknown values."""
 
 
 @dataclass(frozen=True, slots=True)
 class Candidates:
-    """The candidates of one question: row i of each column is about the i-th. NaN: not known, or there is none."""
+    """The candidates of one query: row i of each column is about candidate i. NaN means unknown or absent."""
 
     cosine: Column
-    """Of the best passage with the question."""
+    """The cosine between the best passage and the query."""
     opening: Column
     """The cosine of the first passage of a text that has several."""
     bm25: Column
-    """Comparable between files; 0 without a word of the question."""
+    """Comparable between files; 0 without any word of the query."""
     coverage: Column
-    """The share of the question's words that the memory has, each weighed by its rarity."""
+    """The share of the query's words in the memory, weighted by rarity."""
     context_cosine: Column
-    """The mean cosine of a turn and of those told just before and after it."""
+    """The mean cosine of a turn and its neighbouring turns."""
     context_coverage: Column
-    """The share of the question's words that a turn and those around it have together."""
+    """The share of the query's words in a turn and its neighbouring turns together."""
     names_missed: Column
-    """The share of the question's names with a number in them that the memory does not have."""
+    """The share of the query's names with digits that the memory lacks."""
     nearness: Column
-    """Of the memory's time to one that the question names: 1 within it."""
+    """The proximity of the memory's time to one that the query names: 1 within it."""
     happened_at: Column
     importance: Column
     standing: Column
-    """0 for what holds, less for rules, up to `EXPIRED` for what does not."""
+    """0 for a valid memory, less for a rule, and up to `EXPIRED` for one that is not valid."""
     is_fact: Column
-    """1 for what holds until a later one replaces it: a fact or a decision, and not something that happened."""
+    """1 for a memory that is true until a later one replaces it: a fact or a decision, but not an event."""
     by_assistant: Column
     graph: Column
-    """PageRank around the best candidates, or the nearness to the entities that the question names, in [0, 1]."""
+    """PageRank around the best candidates, or the proximity to the entities in the query, in [0, 1]."""
     likeness: Column = field(default_factory=lambda: np.zeros((0, 0)))
-    """The cosines of the candidates with each other, (n, n); empty where they are not known."""
+    """The cosines between the candidates, (n, n); empty if unknown."""
 
     @classmethod
     def of(cls, count: int, **columns: Column) -> Candidates:
-        """So many candidates with these columns: of what is left out nothing is known, or nothing is there."""
+        """`count` candidates with these columns; the other columns are unknown or zero."""
         names = [each.name for each in fields(cls) if each.name not in columns and each.name != "likeness"]
         return cls(**columns, **{name: np.full(count, np.nan if name in UNKNOWN else 0.0) for name in names})
 
@@ -85,17 +85,17 @@ class Candidates:
 
 
 class Asked(NamedTuple):
-    """The facts about a question that the features need. `asked_at` is in seconds since the epoch."""
+    """The properties of a query that the features need. `asked_at` is in seconds since the epoch."""
 
     asked_at: float
     is_message: bool = False
-    """It goes on with something, and is no question."""
+    """The query is a message that continues a conversation, and not a question."""
     of_the_user: bool = False
-    """Users ask about themselves, and not about what they were told."""
+    """Users ask about themselves, and not about something that they were told."""
 
 
 class Feature(NamedTuple):
-    """One feature. `column` makes its numbers; `why` says what it is for."""
+    """One feature. `column` computes its values; `why` says what it is for."""
 
     name: str
     column: Callable[[Candidates, Asked], Column]
@@ -103,33 +103,35 @@ class Feature(NamedTuple):
 
 
 def standing(status: Status, valid_until: float | None, now: float, kind: Kind | None = None) -> float:
-    """0 for a memory that holds, less for a rule, up to `EXPIRED` for one that does not."""
+    """0 for a valid memory, less for a rule, and up to `EXPIRED` for one that is not valid."""
     if has_ended(valid_until, now):
         return EXPIRED
     return STANDINGS[status] + (OF_A_RULE if kind in RULES else 0.0)
 
 
 def rarity(frequencies: Sequence[int], memories: int) -> list[float]:
-    """The weight of each of a question's words among so many memories, by how many have it, up to `COMMON`.
+    """The weight of each word of a query, given the number of memories that have it (up to `COMMON`) and of all
+    memories.
 
-    A word that none of them has counts as the rarest: what it asks for is not here.
+    A word that no memory has counts as the rarest: the thing that it asks for is not stored.
     """
     return [math.log(1.0 + memories / min(max(each, 0.5), COMMON)) for each in frequencies]
 
 
 def coverage(matched: set[int] | frozenset[int], weights: Sequence[float]) -> float:
-    """The share in [0, 1] of a question's words that a memory has, by their weights."""
+    """The share in [0, 1] of a query's words that a memory has, by weight."""
     whole = sum(weights)
     return sum(weights[place] for place in matched) / whole if matched and whole > 0.0 else 0.0
 
 
 def _filled(values: Column, missing: float) -> Column:
-    """The values, with another number for those that are not known."""
+    """The values, with `missing` in place of unknown ones."""
     return np.where(np.isnan(values), missing, values)
 
 
 def scaled(values: Column, floor: float, least: float = 0.0) -> Column:
-    """The values between `floor` (0) and the best of them, or `least` if that is more (1); 0 where there is none."""
+    """The values scaled so that `floor` is 0, and the best value (or `least`, if that is greater) is 1; 0 where
+    unknown."""
     known = _filled(values, floor)
     best = max(least, float(known.max(initial=floor)))
     if best <= floor:
@@ -146,14 +148,14 @@ def _opening(of: Candidates, _: Asked) -> Column:
 
 
 def _bm25(of: Candidates, _: Asked) -> Column:
-    """By how much of the question the best one has: in another language than the question's, the best may be bad."""
+    """BM25 relative to the best candidate, times the best coverage: if the query is in another language, even the best
+    may be bad."""
     return scaled(of.bm25, 0.0) * float(of.coverage.max(initial=0.0))
 
 
 def _context_meaning(of: Candidates, asked: Asked) -> Column:
     told = ~np.isnan(of.context_cosine)
     together = scaled(of.context_cosine, COSINE_FLOOR, ANSWERING_COSINE)
-    # A text that stands for itself is scaled by what stands for itself.
     return np.where(told, together - _meaning(of, asked), 0.0)
 
 
@@ -162,7 +164,7 @@ def _context_words(of: Candidates, _: Asked) -> Column:
 
 
 def _time(of: Candidates, _: Asked) -> Column:
-    """A time in which all candidates lie says nothing of any."""
+    """A time that contains all candidates does not distinguish them."""
     return of.nearness * (1.0 - float(of.nearness.mean())) if len(of) else of.nearness
 
 
@@ -196,7 +198,7 @@ def _outdated(of: Candidates, _: Asked) -> Column:
 
 
 def _joined(of: Candidates, asked: Asked) -> Column:
-    """PageRank around the best, less the more a memory matches the question itself."""
+    """PageRank around the best candidates, reduced for memories that match the query themselves."""
     own = of.coverage + _meaning(of, asked) / 2
     return np.asarray(of.graph * np.clip(1.0 - own, 0.0, 1.0))
 
@@ -227,5 +229,5 @@ NAMES: Final = tuple(each.name for each in FEATURES)
 
 
 def table(of: Candidates, asked: Asked) -> Column:
-    """Every feature of every candidate: (candidates, features)."""
+    """All features of all candidates: (candidates, features)."""
     return np.stack([each.column(of, asked) for each in FEATURES], axis=1) if len(of) else np.zeros((0, len(FEATURES)))

@@ -1,11 +1,10 @@
-"""The fields of a memory, a row each: the sort of its value, its bound, and how changes treat it.
+"""The fields of a memory, one row each: the type of its value, its limit, and its treatment in changes.
 
-Whatever goes over fields is derived from these rows: comparing versions, a text that is stored again, what undoing a
-run brings back, the checks of a memory that comes whole, the words that are searched, the arguments of tools and their
-answers.
+All code that iterates over fields derives from these rows: comparing versions, merging a restated text, undoing a run,
+checking imported memories, the searched words, and the arguments and answers of tools.
 
-A new field is a line of `MemoryFields` and of `UpdateMemory` in `protocol/writes.py`, a row here, a column (a step of
-`MEMORY` in `actors/store/records/schema.py`), and an argument (`GivenFields` in `toolsets/memory/fields.py`).
+A new field needs a line in `MemoryFields` and in `UpdateMemory` of `protocol/writes.py`, a row here, a column (a step
+of `MEMORY` in `actors/store/records/schema.py`), and an argument (`GivenFields` in `toolsets/memory/fields.py`).
 """
 
 from __future__ import annotations
@@ -38,9 +37,9 @@ from remembrancer.protocol.writes import EntityRef, PortableMemory, RecordedFiel
 Sort = Literal[
     "content", "word", "share", "tags", "object", "entities", "source", "line", "name", "session", "time", "flag"
 ]
-"""The sort of a value. A `word` is one of a fixed set, a `share` is in [0, 1], a `line` is a short text."""
+"""The type of a value. A `word` is one of a fixed set, a `share` is in [0, 1], a `line` is a short text."""
 Join = Callable[[Any, Any], Any]
-"""From a field's value and the one that the same text is stored with again to the value that both come to."""
+"""Merges a field's value with the value given when the same text is stored again."""
 
 encode_object: Final = msgspec.json.Encoder(order="deterministic").encode
 
@@ -54,7 +53,7 @@ def _last(known: Any, again: Any) -> Any:
 
 
 def _union(most: int) -> Join:
-    """All items of both, as many as a memory may have."""
+    """All items of both, up to the limit for a memory."""
     return lambda known, again: tuple(dict.fromkeys((*known, *again)))[: max(most, len(known))]
 
 
@@ -71,7 +70,7 @@ def _fitting(both: dict[str, Any], known: dict[str, Any]) -> dict[str, Any]:
 
 
 def _labels(known: SourceRef, again: SourceRef) -> SourceRef:
-    """A source with the label of the other as well, as far as it fits."""
+    """A source to which the other's label is added, as far as it fits."""
     before = known.label or ""
     both = "; ".join(label for label in (before, again.label) if label)
     if not again.label or again.label in before.split("; ") or len(both) > MAX_NAME:
@@ -82,10 +81,9 @@ def _labels(known: SourceRef, again: SourceRef) -> SourceRef:
 class Field(NamedTuple):
     """A field of a memory.
 
-    `longest` is in characters. Without a `join`, a text that is stored again leaves the field as it is. A `clearable`
-    field can be made unknown again. A run of the
-    consolidator may change fields that are `by_run`; fields that `stay` are left alone when an earlier version is
-    restored. A `detail` is shown where it says something.
+    `longest` is in characters. Without a `join`, storing the text again leaves the field as it is. A `clearable` field
+    can be reset to unknown. A consolidation run may change fields that are `by_run`; fields that `stay` are not
+    restored with an earlier version. A `detail` is shown where it is not empty.
     """
 
     name: str
@@ -121,24 +119,24 @@ FIELDS: Final = (
     Field("done", "flag"),
     Field("scope", "word", by_run=True, stays=True),
     Field("status", "word", by_run=True),
-    # `status` stands for these two where versions are compared.
+    # `status` represents these two when versions are compared.
     Field("forgotten", "flag", is_compared=False, by_run=True),
     Field("forgotten_reason", "line", MAX_REASON, is_compared=False, by_run=True),
-    # A session's record alone gets others, when the session ends again.
+    # Only a session's record gets other values, when the session ends again.
     Field("session_id", "session", MAX_SESSION_ID, is_compared=False, stays=True),
     Field("occurred_at", "time", is_compared=False, stays=True, is_detail=True),
 )
-"""In the order in which answers name those that a change has made other values of."""
+"""In the order in which answers list changed fields."""
 DETAILS: Final = tuple(field.name for field in FIELDS if field.is_detail)
 SEARCHED: Final = tuple(field.name for field in FIELDS if field.is_searched)
-"""Those whose words are searched."""
+"""The fields whose words are searched."""
 
 
 def check_memory(memory: PortableMemory, content_limit_bytes: int) -> None:
-    """Refuse a memory that comes whole if no tool would have stored it so, now or in one of its versions.
+    """Refuse an imported memory if no tool would have stored it, or one of its versions, in this form.
 
     Raises:
-        InvalidInput: the message names the field and what is allowed.
+        InvalidInput: the message names the field and the limit.
     """
     if not 1 <= memory.version <= MAX_EXACT or not 0 <= memory.access_count <= MAX_EXACT:
         raise InvalidInput("version must be 1 or more, and access_count 0 or more, and both at most 2**53")
@@ -220,4 +218,4 @@ _CHECKS: Final[dict[Sort, Callable[[Any, Field], object]]] = {
     "name": lambda value, field: clean_name(value, field=field.name, longest=field.longest),
     "time": lambda value, field: check_time(value, field.name),
 }
-"""The checks of values that a type alone does not bound. Each raises `InvalidInput`."""
+"""The checks of values that a type alone cannot express. Each raises `InvalidInput`."""

@@ -1,7 +1,7 @@
-"""Names in a text that nobody has to be asked about: identifiers, paths, tickets, and what is written as a name. Pure.
+"""Extracts names from a text without asking anybody: identifiers, paths, tickets, and names by their spelling. Pure.
 
 A name is certain by its form (`pool_size`, `src/app.py`, `INC-311`, `AuthService`, "Night Owl"), or only possible: a
-word with a capital letter within a sentence, which is a name once several memories have it.
+capitalized word within a sentence, which counts as a name once several memories have it.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from remembrancer.memory.names import FILE_ENDINGS, name_key
 from remembrancer.memory.stop_words import language_of, stop_words_of
 
 READ: Final = 8000
-"""Characters of a text that are read: what is longer is a document, which names everything."""
+"""The number of characters that are read of a text: a longer one is a document, which mentions everything."""
 MOST: Final = 24
-"""Names that are taken from one text."""
+"""The number of names taken from one text."""
 LONGEST: Final = 80
-"""Characters of a name."""
+"""The longest name, in characters."""
 SHORTEST: Final = 3
 SHORTEST_CAMEL: Final = 5
-"""Below are units: kWh, GHz, MiB."""
+"""Shorter words are units: kWh, GHz, MiB."""
 
 
 class FoundName(NamedTuple):
-    """A name as it is written, the type of its entity, and whether its form alone makes it certain."""
+    """A name as written, the type of its entity, and whether its form alone makes it certain."""
 
     name: str
     type: str
@@ -33,14 +33,14 @@ class FoundName(NamedTuple):
 
 
 _EXTENSIONS: Final = f"{FILE_ENDINGS}|bat|bib|conf|env|ex|fish|glsl|less|lock|log|ml|parquet|r|service|wgsl"
-"""With those that may end another word as well."""
+"""Including endings that other words may have as well."""
 _STANDARDS: Final = "AES|ANSI|ASCII|CVE|EN|GPT|IEEE|ISO|MD|MP|PEP|RFC|RSA|SHA|TLS|USB|UTF"
-"""The words before a number and a hyphen that are no ticket's project."""
+"""Words before a hyphen and a number that are not the project of a ticket."""
 _CODE: Final = re.compile(r"`([^`\s]{2,80})`")
 _IN_CODE: Final = re.compile(r"@?[\w.~/](?:[\w./@-]|::)*[^\W_](?:\(\))?")
-"""A code span that is a name, and neither an expression nor a flag."""
+"""A code span that is a name, rather than an expression or a flag."""
 _PLAIN: Final = re.compile(r"[a-z]+")
-"""A command, a column: also a word of every day, so possible and not certain."""
+"""A command or a column, but also an everyday word, so possible but not certain."""
 _CERTAIN: Final = re.compile(
     rf"""(?<![\w/.@-])(?:
       (?P<ticket>(?!(?:{_STANDARDS})-)[A-Z][A-Z0-9]{{1,9}}-\d{{1,6}})(?![\w-])
@@ -56,14 +56,14 @@ _CERTAIN: Final = re.compile(
 )
 _URL: Final = re.compile(r"\b[a-z][a-z0-9+.-]{0,40}://\S+|(?<!\S)\S+@\S+")
 _ENDLESS: Final = re.compile(r"(?<![\w/.@-])[\w/.@-]{400,}")
-"""Data rather than a word: the patterns look at it as often as it is long, and nobody else computes meanwhile."""
+"""Data rather than a word: the patterns would take quadratic time, during which no other thread runs."""
 _QUOTED: Final = re.compile(r"[\"“«]\s?((?:[A-Z][\w'’-]+)(?: [A-Z][\w'’-]+){1,3})\s?[\"”»]")
 _SENTENCE: Final = re.compile(r"(?<=[.!?:;|…])\s+|\n+|(?<=[(\[\"“«])|\s[-–—]\s")
 _CAPITALISED: Final = re.compile(r"(?<![\w'’/.@-])[A-Z][a-zà-öø-ÿ]{2,}(?:[ -][A-Z][a-zà-öø-ÿ]{2,}){0,2}(?![\w/@])")
 _LEADING: Final = re.compile(r"^[\s\W\d]*[\w'’-]+")
-"""The first word of a sentence, with the bullet or number before it."""
+"""The first word of a sentence, including a bullet or number before it."""
 _DESCRIBED: Final = re.compile(r"\W*((?:[\w./-]+ ){0,3}[\w./-]+?)\s*(?::|\(|,| - | – | — | is | are | was | means )")
-"""The beginning of a text about an entity: its name."""
+"""The beginning of a description of an entity: its name."""
 _NO_NAMES: Final = """
     monday tuesday wednesday thursday friday saturday sunday january february march april may june july august
     september october november december english french german spanish portuguese italian dutch chinese japanese
@@ -73,19 +73,20 @@ _NO_NAMES: Final = """
     domingo enero febrero marzo abril mayo junio julio agosto septiembre octubre noviembre diciembre
 """
 NO_NAMES: Final = frozenset(_NO_NAMES.split())
-"""Words with a capital letter that name nothing of a project, and what code has for values."""
+"""Capitalized words that name nothing in a project, and literals of code."""
 
 
 def is_proper(name: str, kind: str) -> bool:
-    """True for the name of a person, a product or a place (Valkey, Anna Lindqvist) and for what somebody gave a type of
-    its own; False for identifiers, tickets and files, which only look like names of things."""
+    """True for the name of a person, a product or a place (Valkey, Anna Lindqvist) and for anything with an explicit
+    type; False for identifiers, tickets and files, which only look like names."""
     words = re.split(r"[ -]", name)
     looks_proper = all(word[:1].isupper() and re.sub("['’]", "", word).isalpha() for word in words)
     return kind not in ("custom", "file", "function") or looks_proper
 
 
 def found_names(text: str, *, is_entity: bool = False) -> tuple[FoundName, ...]:
-    """The names in a text, each key once, the certain first. `is_entity`: it describes one, which it begins with."""
+    """The names in a text, one for each key, certain ones first. `is_entity`: the text describes an entity, and begins
+    with its name."""
     read = _ENDLESS.sub(" ", _URL.sub(" ", text[:READ]))
     found: dict[str, FoundName] = {}
     for name, kind, is_certain in (*_described(read, is_entity), *_by_form(read), *_by_capitals(read)):
@@ -126,8 +127,8 @@ def _type_of(name: str) -> str:
 
 
 def _by_capitals(text: str) -> Iterator[FoundName]:
-    """Words with a capital letter: not the first of a sentence, nor what the text has in small letters too."""
-    if language_of(text[:300]) == "de":  # whose nouns all have one
+    """Capitalized words, except at the start of a sentence and those that the text also has in lower case."""
+    if language_of(text[:300]) == "de":  # German capitalizes all nouns
         return
     prose, ignored = _CODE.sub(" ", text), stop_words_of(text)
     for sentence in _SENTENCE.split(prose):

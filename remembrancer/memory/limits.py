@@ -1,4 +1,4 @@
-"""The bounds of a memory, whichever door it comes in by: tools, hooks and imports share them."""
+"""The limits of a memory, shared by tools, hooks and imports."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from remembrancer.protocol.errors import InvalidInput
 from remembrancer.protocol.writes import ShownFields
 
 MAX_ANSWER_BYTES: Final = 1_000_000
-"""Bytes of one answer to a client, so that many at once keep nobody waiting. A single memory is always whole."""
+"""The largest answer to a client, in bytes, so that many at once do not delay others. A single memory is always
+complete."""
 LISTED_BYTES: Final = MAX_ANSWER_BYTES * 4 // 5
-"""Bytes of the memories of one page; the rest of an answer is for its other fields."""
+"""The largest size of the memories on one page; the rest of an answer is for its other fields."""
 MAX_TAGS: Final = 100
 MAX_TAG: Final = 100
 MAX_ENTITIES: Final = 100
@@ -24,18 +25,18 @@ MAX_PATH: Final = 4096
 MAX_SUMMARY: Final = 2000
 MAX_REASON: Final = 2000
 MAX_TURN: Final = 2**53 - 1
-"""The largest whole number that JSON carries exactly."""
+"""The largest integer that JSON represents exactly."""
 MAX_KEPT_LINKS: Final = 10_000
-"""Links of a memory that is imported: near-duplicates are among them."""
+"""The number of links of an imported memory, including near-duplicates."""
 EARLIEST_S: Final = datetime.min.replace(tzinfo=UTC).timestamp()
 LATEST_S: Final = datetime.max.replace(tzinfo=UTC, microsecond=0).timestamp()
-"""The first and the last second that a calendar has, in seconds since the epoch."""
+"""The first and the last second of the calendar, in seconds since the epoch."""
 
 Shown = TypeVar("Shown", bound=ShownFields)
 
 
 def first_that_fit(memories: Iterable[Shown]) -> tuple[tuple[Shown, ...], bool]:
-    """The first memories of a list, as many as fit into an answer, but at least one; and True if others are left."""
+    """The first memories of a list that fit into an answer, at least one; and True if others are left."""
     page: list[Shown] = []
     room = LISTED_BYTES
     for memory in memories:
@@ -52,13 +53,13 @@ def moment(seconds: float) -> datetime:
 
 
 def check_count(items: Sequence[object], *, field: str, most: int) -> None:
-    """Raises `InvalidInput` for more items than a list may have."""
+    """Raises `InvalidInput` if a list has too many items."""
     if len(items) > most:
         raise InvalidInput(f"{field} may have {most} items at most, and has {len(items)}", field=field)
 
 
 def check_length(text: str, *, field: str, longest: int) -> None:
-    """Refuse a text of more than `longest` characters, or one that `check_text` refuses. Raises `InvalidInput`."""
+    """Raises `InvalidInput` for a text of more than `longest` characters, or one that `check_text` refuses."""
     check_text(text, field=field, longest_bytes=4 * longest)
     if len(text) > longest:
         raise InvalidInput(f"{field} may have {longest} characters at most, and has {len(text)}", field=field)

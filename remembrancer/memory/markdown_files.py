@@ -1,7 +1,7 @@
-"""Memories as Markdown files: an export that people can read, and notes that become memories. Pure.
+"""Memories as Markdown files: an export for people, and the import of notes as memories. Pure.
 
-A memory is a file: its fields in front (each as JSON, which is YAML, too), then its text. What only a program reads
-(histories, sessions) lies beside them in `details.jsonl`, so that an import loses nothing.
+Each memory is a file: its fields as front matter (in JSON, which is also YAML), then its text. Data for programs only
+(histories, sessions) is beside them in `details.jsonl`, so that an import loses nothing.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from remembrancer.protocol.writes import PortableMemory, Scope, SourceRef
 
 DETAILS: Final = "details.jsonl"
 _UNREAD: Final = ("history", "promotion_chain", "accessed_in")
-"""The fields that lie in `DETAILS`."""
+"""The fields that are stored in `DETAILS`."""
 _FRONT: Final = re.compile(r"---\n(.*?\n)---\n(.*)", re.DOTALL)
 _LONGEST_NAME: Final = 60
 _json: Final = msgspec.json.Encoder()
 
 
 def file_of(line: MemoryLine, folder: str) -> tuple[str, str]:
-    """The path and the text of a memory's file, in the folder of its project."""
+    """The path and the text of a memory's file in its project's folder."""
     memory = line.memory
     fields = {name: value for name, value in msgspec.to_builtins(memory).items() if name not in ("content", *_UNREAD)}
     if line.project is not None:
@@ -50,10 +50,10 @@ def details_of(memory: PortableMemory) -> dict[str, Any]:
 
 
 def line_of(text: str, details: Mapping[str, Mapping[str, Any]]) -> MemoryLine | None:
-    """The memory of a file that an export has written; None for any other file. `details` are `details_of` by id.
+    """The memory in a file that an export wrote; None for any other file. `details` has `details_of` by id.
 
     Raises:
-        InvalidInput: its front matter is not as it should be any more.
+        InvalidInput: its front matter is no longer valid.
     """
     found = _FRONT.fullmatch(text)
     if found is None or f'id: "{MEMORY_PREFIX}' not in found[1]:
@@ -71,10 +71,10 @@ def line_of(text: str, details: Mapping[str, Mapping[str, Any]]) -> MemoryLine |
 
 
 def sections_of(path: str, text: str, at: float, scope: Scope, kind_of: Callable[[str], Kind]) -> list[PortableMemory]:
-    """The sections of a note as memories, each under its headings, as if stored at `at` (seconds since the epoch).
+    """The sections of a note as memories, each with its headings, as if stored at `at` (seconds since the epoch).
 
-    The same section of the same file is the same memory. Front matter (Claude Code's has a `description`) is passed
-    over, and so are headings without a text.
+    The same section of the same file always gives the same memory. Front matter (Claude Code's has a `description`) is
+    skipped, and so are headings without text.
     """
     front = _FRONT.fullmatch(text)
     body = front[2] if front else text
@@ -104,7 +104,7 @@ def sections_of(path: str, text: str, at: float, scope: Scope, kind_of: Callable
 
 
 def _value(text: str) -> Any:
-    """A value as JSON has it; a person may leave out the quotation marks of a text."""
+    """A JSON value; quotation marks around a text are optional."""
     try:
         return msgspec.json.decode(text)
     except msgspec.DecodeError:
@@ -112,6 +112,6 @@ def _value(text: str) -> Any:
 
 
 def _slug(text: str) -> str:
-    """The first words of a text, as any file system takes them."""
+    """The first words of a text, in a form that every file system accepts."""
     words = re.sub(r"[^\w]+", "-", unicodedata.normalize("NFC", text[: 4 * _LONGEST_NAME]).lower()).strip("-_")
     return words[:_LONGEST_NAME].strip("-_") or "memory"

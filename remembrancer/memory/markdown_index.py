@@ -1,8 +1,7 @@
-"""The generated block that a Markdown file of the working tree keeps of a project's memories, and a person's changes in
-it. Pure.
+"""The generated block with a project's memories in a Markdown file of the working tree, and people's edits of it. Pure.
 
-The first mark says when the block was written and the digest of its text, so that it shows whether a person has changed
-it since: in an item whose memory has not changed since then the person's words hold.
+The first mark has the time of writing and the digest of the text, which shows whether a person has edited it since. The
+edit of an item counts if its memory has not changed since then.
 """
 
 from __future__ import annotations
@@ -24,14 +23,14 @@ _BLOCK: Final = re.compile(
 _ITEM: Final = re.compile(r"- (?P<id>[0-9A-Z]{4,26}) (?P<text>.+)")
 MOST_BYTES: Final = 25_000
 MOST_LINES: Final = 200
-"""An assistant reads no more of such a file."""
+"""Assistants read no more lines of such a file."""
 _RESERVED: Final = 5
-"""The lines of the marks, and blank ones beside them."""
+"""The lines of the marks, and the blank lines around them."""
 _OWN_ITEM: Final = re.compile(r"[-*] .*\S.*")
 
 
 class Kept(NamedTuple):
-    """A block as it stands in a file. `is_edited`: its text is not the one that was written at `at` (seconds)."""
+    """The block in a file. `is_edited`: its text differs from the one written at `at` (seconds)."""
 
     text: str
     at: float
@@ -39,14 +38,14 @@ class Kept(NamedTuple):
 
 
 def size_of(text: str, around: str = "") -> int:
-    """The size of a file with this block and what stands around it, in bytes: a line counts for so many that
+    """The size of a file with this block and the text around it, in bytes. Each line counts at least as much as makes
     `MOST_LINES` fill `MOST_BYTES`."""
     lines = len(text.splitlines()) + len(around.splitlines()) + _RESERVED
     return max(len(text.encode()) + len(around.encode()), lines * MOST_BYTES // MOST_LINES)
 
 
 def kept_in(content: str) -> Kept | None:
-    """The block of a file; None: it has none."""
+    """The block in a file; None if there is none."""
     found = _BLOCK.search(content)
     if found is None:
         return None
@@ -58,9 +57,9 @@ def kept_in(content: str) -> Kept | None:
 
 
 def with_block(content: str, text: str, at: float) -> str:
-    """A file's content with this block in the place of the one it has, or at its end; as it is where it says so.
-    List items without an id, which a person has written into the block, come behind it."""
-    text = f"{text.strip()}\n".replace("<!--", "<\\!--")  # no memory ends the block
+    """A file's content with this block in place of the existing one, or at its end; unchanged if the block is the same.
+    List items without an id, which a person has added to the block, are moved after it."""
+    text = f"{text.strip()}\n".replace("<!--", "<\\!--")  # no memory can end the block
     kept = kept_in(content)
     if kept is not None and kept.text == text:
         return content
@@ -73,17 +72,17 @@ def with_block(content: str, text: str, at: float) -> str:
 
 
 def without_block(content: str) -> str:
-    """A file's content with empty lines in the place of the block, whose memories are found as such."""
+    """A file's content with the block blanked out, since its memories are found by themselves."""
     return _BLOCK.sub(lambda found: "\n" * found[0].count("\n"), content)
 
 
 def outside(content: str) -> str:
-    """A file's content without the block and blank lines around it."""
+    """A file's content without the block and the blank lines around it."""
     return _BLOCK.sub("", content).strip()
 
 
 def items_in(text: str) -> Iterator[tuple[str, str]]:
-    """The items of one line in a block: the short id of a memory, and the line's words."""
+    """The one-line items in a block: the short id of a memory, and the text of the line."""
     lines = [*text.splitlines(), ""]
     for line, following in pairwise(lines):
         found = _ITEM.fullmatch(line)
@@ -92,7 +91,8 @@ def items_in(text: str) -> Iterator[tuple[str, str]]:
 
 
 def changed_words(edited: str, rendered: str, content: str) -> str | None:
-    """The new content of a memory whose item a person has changed from `rendered`; None: that is not to be seen."""
+    """The new content of a memory whose item was edited by a person, given its text `rendered` before; None if the edit
+    cannot be mapped."""
     if content not in rendered or edited == rendered:
         return None
     before, _, after = rendered.partition(content)

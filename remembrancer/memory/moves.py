@@ -1,7 +1,7 @@
-"""The rules of promotion: a memory's way to its project and to the user, and back; proposals, observations and the log.
+"""The rules of promotion: moving a memory to its project, to the user and back; proposals, observations and the log.
 
-A move has steps in two spaces: the one notes it and gives the memory; the other takes it in, and with it the operation;
-the first one lets it go. Each step is a plan of its own.
+A move has steps in two spaces: the first one records it and hands over the memory; the second one stores the memory
+together with the operation; the first one deletes it. Each step is a separate plan.
 """
 
 from __future__ import annotations
@@ -48,13 +48,13 @@ decode_operation: Final = msgspec.msgpack.Decoder(Operation).decode
 
 
 def snapshot_of(memory: PortableMemory) -> MemoryVersion:
-    """The part of a memory that its versions differ in."""
+    """The versioned part of a memory."""
     fields = memory.recorded() | {"kind": memory.kind or kind_of_type(memory.type)}
     return MemoryVersion(**fields, forgotten=memory.forgotten_at is not None)
 
 
 def step_of(memory_id: str, before: MemoryVersion, change: PromoteMemory, at: float, project: str | None) -> ChainLink:
-    """The step in a memory's promotion chain that a promotion makes. `project`: the one that it leaves."""
+    """The entry that a promotion adds to a memory's promotion chain. `project` is the one that it leaves."""
     return ChainLink(
         scope=before.scope,
         memory_id=memory_id,
@@ -67,7 +67,7 @@ def step_of(memory_id: str, before: MemoryVersion, change: PromoteMemory, at: fl
 
 
 def without_steps(chain: tuple[ChainLink, ...], steps: Sequence[ChainLink]) -> tuple[ChainLink, ...]:
-    """A promotion chain from which each of the steps is taken off once, from its end."""
+    """A promotion chain without one occurrence of each of the steps, removed from its end."""
     left = list(reversed(chain))
     for step in steps:
         if step in left:
@@ -76,7 +76,7 @@ def without_steps(chain: tuple[ChainLink, ...], steps: Sequence[ChainLink]) -> t
 
 
 def log_entry(memory_id: str, before: MemoryVersion, change: PromoteMemory) -> LogPromotion:
-    """The log's entry of a promotion."""
+    """The log entry of a promotion."""
     return LogPromotion(
         memory_id=memory_id,
         kind=before.kind or kind_of_type(before.type),
@@ -96,7 +96,7 @@ def join_promoted(
     change: PromoteMemory,
     project: str | None,
 ) -> Edits[None]:
-    """Join a memory that is promoted into the one of the broader scope that says the same. `project`: the one that it
+    """Merge a promoted memory into the one with the same text in the broader scope. `project` is the one that it
     leaves."""
     step = msgspec.structs.replace(step_of(again.memory_id, before, change, planner.at, project), action="merged")
     chain = (*known.promotion_chain, step)
@@ -110,7 +110,8 @@ def join_promoted(
 
 
 def propose(planner: Planner, edit: ProposeMemory) -> Edits[bool]:
-    """Propose that a memory goes to the user. False: it is proposed already, was refused, or is not the project's."""
+    """Propose a memory for promotion to the user. False if it was already proposed or refused, or is not the
+    project's."""
     memory = planner.known.memory(edit.memory_id)
     if memory is None or memory.id != edit.memory_id or memory.now.scope != "project" or memory.now.forgotten:
         return False
@@ -121,7 +122,7 @@ def propose(planner: Planner, edit: ProposeMemory) -> Edits[bool]:
 
 
 def refuse_proposal(planner: Planner, memory_id: str, reason: str | None) -> Edits[bool]:
-    """Note that a memory does not go to the user, until somebody takes that back. False: it was not proposed."""
+    """Record that a memory is not to be promoted to the user, until that is revoked. False if it was not proposed."""
     proposed = planner.row(Proposed, memory_id)
     if proposed is None:
         return False
@@ -131,7 +132,7 @@ def refuse_proposal(planner: Planner, memory_id: str, reason: str | None) -> Edi
 
 
 def propose_again(planner: Planner, memory_id: str) -> Edits[bool]:
-    """Take back that a memory does not go to the user. False: nobody has refused that."""
+    """Revoke the refusal of a memory's promotion to the user. False if there is none."""
     proposed = planner.row(Proposed, memory_id)
     if proposed is None or proposed.refused_at is None:
         return False
@@ -140,7 +141,7 @@ def propose_again(planner: Planner, memory_id: str) -> Edits[bool]:
 
 
 def note_pattern(planner: Planner, edit: NotePattern) -> Edits[bool]:
-    """Count an observation of a pattern. Whether it is the first one in that project."""
+    """Count an observation of a pattern. True if it is the first one in that project."""
     before = planner.row(PatternRow, edit.memory_id) or PatternRow(edit.memory_id, (), 0, planner.at, planner.at)
     is_new = edit.project_id not in before.source_projects
     yield Put(
@@ -155,7 +156,7 @@ def note_pattern(planner: Planner, edit: NotePattern) -> Edits[bool]:
 
 
 def unnote_pattern(planner: Planner, edit: NotePattern, *, was_new: bool) -> Edits[None]:
-    """Take back an observation, and with it the project when it was the first one there."""
+    """Take back an observation, together with the project if it was the first one there."""
     before = planner.row(PatternRow, edit.memory_id)
     if before is None:
         return
@@ -170,14 +171,16 @@ def unnote_pattern(planner: Planner, edit: NotePattern, *, was_new: bool) -> Edi
 
 
 def begin_move(planner: Planner) -> Edits[PortableMemory]:
-    """In the lane where it is: note that the memory is on its way, and give it as it is there.
+    """In the source lane: record that the memory is being moved, and return it.
 
-    What it was in its session does not go into a project's lane, which others may read: that stays in the session's.
+    Its versions from its session are not copied into a project's lane, which others may read: they stay in the
+    session's.
 
     Raises:
         NotFound: the session sees no such memory.
-        InvalidInput: it is forgotten, or its scope is not narrower than the target, or it never came from the project
-            that it is to go back to.
+        InvalidInput: it is forgotten, or its scope is not narrower than the target, or it did not come from the
+        project
+            that it is to return to.
     """
     operation, change = planner.operation, _promotion(planner)
     memory = planner.memory(change.memory_id)
@@ -208,8 +211,8 @@ def _check_return(memory_id: str, now: MemoryVersion, source_project: str | None
 
 
 def return_move(planner: Planner) -> Edits[PromotedResult]:
-    """In the lane that the user shares: let a memory go that its project has taken back, with its history, which went
-    along: if the project erases it, nothing of it is to be on other machines.
+    """In the user's shared lane: delete a memory that its project has taken back, with its history, which moved along.
+    So if the project erases it, other machines keep nothing of it.
 
     Raises `NotFound` if it is gone.
     """
@@ -222,8 +225,8 @@ def return_move(planner: Planner) -> Edits[PromotedResult]:
 
 
 def begin_return(planner: Planner, memory: PortableMemory) -> Edits[PortableMemory]:
-    """In the project that takes a memory back out of the lane that the user shares: note that it is on its way. Raises
-    `InvalidInput` as `begin_move`."""
+    """In the project that takes a memory back from the user's shared lane: record the move. Raises `InvalidInput` as
+    `begin_move` does."""
     operation = planner.operation
     _check_return(memory.id, snapshot_of(memory), memory.source_project, operation.project.id)
     if planner.row(MoveRow, operation.operation_id) is None:
@@ -232,19 +235,19 @@ def begin_return(planner: Planner, memory: PortableMemory) -> Edits[PortableMemo
 
 
 def receive_return(planner: Planner, memory: PortableMemory) -> Edits[PromotedResult]:
-    """In that project, when the lane lets the memory go: as `receive_move`, and the move is over."""
+    """In that project, once the lane has released the memory: as `receive_move`, and then the move is complete."""
     yield from cancel_move(planner)
     return (yield from receive_move(planner, memory))
 
 
 def receive_move(planner: Planner, memory: PortableMemory) -> Edits[PromotedResult]:
-    """In the lane where it goes: take the memory in, as a new version of it.
+    """In the target lane: store the memory as a new version.
 
-    The user's notes that it was observed in its project; a project's, if it was the user's, that it is not to go there
-    again.
+    The user's lane records that it was observed in its project; a project's lane, if it was the user's, that it is not
+    to be promoted again.
 
     Raises:
-        InvalidInput: there is a memory with its id already.
+        InvalidInput: a memory with its id already exists.
     """
     change, present = _promotion(planner), planner.known.memory(memory.id)
     if present is not None and present.id == memory.id:
@@ -298,11 +301,12 @@ def receive_move(planner: Planner, memory: PortableMemory) -> Edits[PromotedResu
 
 
 def end_move(planner: Planner, result: PromotedResult) -> Edits[PromotedResult]:
-    """In the lane where it was: let the memory go, but for its history; what is taken back was never promoted."""
+    """In the source lane: delete the memory except its history. A memory that is taken back leaves no promotion in the
+    log."""
     change = _promotion(planner)
     yield Delete(result.memory_id)
     if change.run_id is not None:
-        # The session has ended, and its run may not have written yet.
+        # The session has ended, and its run may not have been recorded yet.
         if planner.row(Run, change.run_id) is None:
             yield Put(Run(change.run_id, "session_end", "", planner.at))
         yield Put(RunChange(change.run_id, result.memory_id, Left()))
@@ -319,14 +323,14 @@ def _forget_promotion(memory_id: str) -> Edits[None]:
 
 
 def let_go(planner: Planner, memory_id: str) -> Edits[ImportedResult]:
-    """In the lane where it was: delete a memory that another lane has taken in. Of its history stays what it was in its
-    session: the rest went along, and goes on there."""
+    """In the source lane: delete a memory that another lane has stored. Only the versions from its session stay in the
+    history: the others moved along, and continue there."""
     yield Delete(memory_id, with_history=True)
     return ImportedResult(memory_id, "present")
 
 
 def cancel_move(planner: Planner) -> Edits[None]:
-    """In the lane where it was: the memory stays."""
+    """In the source lane: cancel the move, so that the memory stays."""
     yield Remove(MoveRow, "operation_id", planner.operation.operation_id)
 
 

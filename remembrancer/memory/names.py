@@ -1,4 +1,4 @@
-"""Names of entities, as they are compared and searched. Pure."""
+"""Names of entities, normalized for comparison and search. Pure."""
 
 from __future__ import annotations
 
@@ -11,14 +11,13 @@ FILE_ENDINGS: Final = (
     "md|mjs|php|pl|proto|ps1|py|pyi|rb|rs|rst|scala|scss|sh|sql|sqlite|svelte|swift|tex|tf|toml|ts|tsx|txt|vue|xml|yaml|"
     "yml|zig|zsh"
 )
-"""A pattern of the endings by which a word is the name of a file."""
+"""A pattern of the extensions that identify a file name."""
 _JOINTS: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])|[\W_]+")
-"""The joints of a name's words: at a capital letter (`AuthService`, `HTTPServer`) and at what is no letter."""
+"""The boundaries of words in a name: before a capital letter (`AuthService`, `HTTPServer`) and at non-letters."""
 
 
 def name_key(name: str) -> str:
-    """A key that names have in common which mean the same: `AuthService`, `auth-service` and `auth service` are one
-    key.
+    """The key that equivalent names share: `AuthService`, `auth-service` and `auth service` have the same key.
 
     A name without letters and digits is its own key.
     """
@@ -27,6 +26,6 @@ def name_key(name: str) -> str:
 
 
 def name_words(name: str) -> str:
-    """The words of a name for full text: the name itself, and its parts where these differ from it."""
+    """The words of a name for full-text search: the name, and its parts if they differ from it."""
     parts = " ".join(part for part in _JOINTS.split(name) if part)
     return name if parts == name else f"{name} {parts}"

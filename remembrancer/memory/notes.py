@@ -1,4 +1,4 @@
-"""Notes: Markdown files that people edit as well. Which names they may have, and what a change makes of one. Pure."""
+"""Notes: Markdown files that people edit as well. The rules for their names, and for changes of their text. Pure."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ from remembrancer.protocol.errors import InvalidInput, NotFound
 
 MAX_NOTE_BYTES: Final = 262_144
 MAX_FILE_BYTES: Final = 4 * 1024 * 1024
-"""The size above which a file is no note: neither indexed nor written."""
+"""A larger file is not a note: it is neither indexed nor written."""
 MAX_REPLACED: Final = 20_000
-"""Characters that one change may take away: they are in its answer, so that nothing is lost unseen."""
+"""The most characters that one change may remove: they are returned in the answer, so that nothing is lost unseen."""
 _NOT_IN_NAMES: Final = re.compile(r'[\x00-\x1f\x7f<>:"|?*\\]')
 _RESERVED: Final = re.compile(r"(?:con|prn|aux|nul|com\d|lpt\d)(?:\..*)?", re.IGNORECASE)
-"""Names that are devices where the files may be checked out one day (Windows)."""
+"""Names of devices on Windows, where the files may be checked out."""
 _ITEM: Final = re.compile(r"\s*(?:[-*+]|\d{1,9}[.)])\s")
 _HEADING: Final = re.compile(r"(#{1,6})(?:[ \t]+|$)(.*?)[ \t#]*$")
 
 
 def directories_of(places: Sequence[str]) -> tuple[str, ...]:
-    """The directories among the places of notes, each with one slash at its end: all that are no Markdown file."""
+    """The directories among the places of notes (everything except Markdown files), each with one trailing slash."""
     return tuple(
         f"{PurePosixPath(place)}/" for place in places if place.endswith("/") or not place.lower().endswith(".md")
     )
 
 
 def daily_note(at: float, places: Sequence[str]) -> str:
-    """The log of the day of that moment (seconds since the epoch), in this machine's time, in the first directory.
+    """The daily log for a time (seconds since the epoch) in this machine's time zone, in the first directory.
 
     Raises:
         InvalidInput: there is no directory among the places.
@@ -45,12 +45,12 @@ def daily_note(at: float, places: Sequence[str]) -> str:
 
 
 def clean_note_path(path: str, root: str, places: Sequence[str]) -> str:
-    """A note's path relative to its workspace, as `places` (files and directories) allow it.
+    """Normalize a note's path relative to its workspace, and check it against `places` (files and directories).
 
-    Only the text is looked at: where links lead is for whoever opens the file.
+    Only checks the text; links are resolved when the file is opened.
 
     Raises:
-        InvalidInput: it is no path of a note in there; the message says what would be one.
+        InvalidInput: it is not the path of a note there; the message gives an example of one.
     """
     check_text(path, field="path", longest_bytes=1000)
     inside = path.removeprefix(f"{root.rstrip('/')}/") if path.startswith("/") else path
@@ -78,7 +78,7 @@ def _refused(path: str, why: str, places: Sequence[str]) -> InvalidInput:
 
 
 class Edited(NamedTuple):
-    """A text after a change: what was taken away, and how many lines were put in."""
+    """A text after a change: the removed text, and the number of added lines."""
 
     text: str
     replaced: str
@@ -86,14 +86,14 @@ class Edited(NamedTuple):
 
 
 def edited(text: str, content: str, mode: Literal["append", "replace"], heading: str | None) -> Edited:
-    """A note after a change. Nothing of it changes but what is put in, what that replaces, and the blank lines between.
+    """A note after a change. Only the inserted or replaced text changes, and the blank lines around it.
 
-    Appended is at the end of the text, or of what stands directly under a heading (made at the end if there is none).
-    Replaced is all of the text, or all that stands under a heading, with the sections in that one.
+    Text is appended to the end of the note, or of the text directly under a heading (which is added at the end if
+    missing). Replacing affects the whole note, or everything under a heading including its subsections.
 
     Raises:
-        NotFound: there is no such heading to replace what is under it.
-        InvalidInput: several headings are meant, or more would be taken away than an answer can show.
+        NotFound: there is no such heading to replace the text under.
+        InvalidInput: the heading is ambiguous, or more would be removed than an answer can show.
     """
     newline = "\r\n" if "\r\n" in text else "\n"
     block = re.sub(r"\r\n?|\n", newline, content.strip("\r\n")).rstrip()
@@ -136,11 +136,11 @@ def _taken(text: str) -> str:
 
 
 def _joined(before: str, block: str, after: str, newline: str) -> str:
-    """The three with a blank line between them; items of a list go on without one."""
+    """The three parts separated by blank lines; items of a list are joined without one."""
     if before and not before.endswith(("\r", "\n")):
         before += newline
     if before.strip():
-        if after.strip():  # the blank lines before the next heading come after what is put in
+        if after.strip():  # blank lines before the next heading come after the inserted text
             before = before.rstrip("\r\n") + newline
         last = before.rstrip().rpartition("\n")[2]
         gap = 1 if _ITEM.match(last) and _ITEM.match(block) else 2
@@ -150,13 +150,13 @@ def _joined(before: str, block: str, after: str, newline: str) -> str:
 
 
 def _asked(heading: str) -> tuple[int, str]:
-    """The level (0: none) and the title of a heading as it was asked for."""
+    """The level (0: unspecified) and the title in a requested heading."""
     marked = _HEADING.match(heading.strip())
     return (len(marked[1]), marked[2]) if marked else (0, heading.strip())
 
 
 def _find(headings: Sequence[Heading], heading: str) -> int | None:
-    """The place of the heading that is meant: by its path or by its title, whatever the capitals."""
+    """The index of a heading by its path or title, ignoring case."""
     level, title = _asked(heading)
     wanted = " ".join(title.split()).casefold()
     if not wanted or "\n" in title or "\r" in title:

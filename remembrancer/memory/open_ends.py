@@ -1,4 +1,4 @@
-"""Lists of open ends: a text such as "Next: a; b; c" is three of them. Pure."""
+"""Splits lists of open ends: a text such as "Next: a; b; c" is three of them. Pure."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ _HEADINGS: Final = (
 )
 _HEADING: Final = re.compile(rf"\s*(?:{'|'.join(_HEADINGS)})\s*(?:\((?P<about>[^()]*)\)\s*)?:\s*", re.IGNORECASE)
 _ITEM: Final = re.compile(r"(?:^|\n)[ \t]*(?:[-*•–]|\(?\d{1,2}[.)])[ \t]+")
-"""The mark of an item that begins a line."""
+"""The marker of an item at the start of a line."""
 _NUMBER: Final = re.compile(r"(?:^|\s)\(\d{1,2}\)\s")
-"""The mark of an item within a line."""
+"""The marker of an item within a line."""
 
 
 def is_list_of_open_ends(text: str) -> bool:
-    """True if a text says by its first words that open ends follow."""
+    """True if the first words of a text announce open ends."""
     return _HEADING.match(text) is not None
 
 
 def open_ends_in(text: str) -> tuple[str, ...]:
-    """The open ends that a text lists, each with what the heading says of all of them in brackets.
+    """The open ends that a text lists, each followed by what the heading says about all of them, in brackets.
 
-    Items are marked by dashes or numbers. Without marks, semicolons part them, if a heading says that they are open
-    ends. A text that is no list is one open end, as it stands.
+    Items are marked by dashes or numbers; without marks, they are separated by semicolons, if a heading announces open
+    ends. A text that is not a list is one open end.
     """
     heading = _HEADING.match(text)
     rest = text[heading.end() :] if heading else text
@@ -51,7 +51,7 @@ def open_ends_in(text: str) -> tuple[str, ...]:
 
 
 def _marked(text: str) -> list[str]:
-    """The items of a text that begins with the mark of one and has others; none of any other text."""
+    """The items of a text that begins with an item marker and has several; none for any other text."""
     for mark in (_ITEM, _NUMBER):
         before, *items = mark.split(text)
         if len(items) > 1 and not before:

@@ -1,4 +1,4 @@
-"""PageRank personalised by weights, walked as far as it matters. Pure: the graph is read a part at a time."""
+"""Personalized PageRank, computed only as far as it matters. Pure: the graph is read in parts."""
 
 from __future__ import annotations
 
@@ -7,27 +7,27 @@ from collections.abc import Hashable, Mapping, Sequence
 from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 
 DAMPING: Final = 0.5
-"""The share of PageRank that goes on at each step; the rest starts again at the seeds (as HippoRAG has it)."""
+"""The share of PageRank that is passed on at each step; the rest restarts at the seeds (as in HippoRAG)."""
 ROUNDS: Final = 15
 PRECISION: Final = 5e-4
-"""The least share for each edge that goes on from a node; less is left there: see `personal_pagerank`."""
+"""The smallest amount per edge that a node passes on; a smaller one stays there: see `personal_pagerank`."""
 
 Key = TypeVar("Key", bound=Hashable)
 
 
 class Around(NamedTuple, Generic[Key]):
-    """The numbers of edges that nodes have, and the nodes that some of them are joined to, each once."""
+    """The degrees of nodes, and the distinct neighbours of some of them."""
 
     degrees: Mapping[Key, int]
     neighbours: Mapping[Key, Sequence[Key]]
 
 
 class Neighbourhood(Protocol[Key]):
-    """An undirected graph of which a part is read at a time."""
+    """An undirected graph that is read in parts."""
 
     def look(self, nodes: Mapping[Key, int]) -> Around[Key]:
-        """The surroundings of these nodes: the neighbours of those that have no more edges than is said of each. Of a
-        node that has more, so many at least are counted."""
+        """The surroundings of these nodes: the neighbours of each node whose degree is at most the given number. Of a
+        node with a higher degree, at least that many edges are counted."""
 
 
 def personal_pagerank(
@@ -36,13 +36,12 @@ def personal_pagerank(
     precision: float = PRECISION,
     known: Around[Key] | None = None,
 ) -> dict[Key, float]:
-    """PageRank personalised by the weights of `seeds`, as far as it was walked. `known` need not be
-    asked for.
+    """PageRank personalized by the weights of `seeds`, where it was computed. `known` is not queried again.
 
-    Forward push (Andersen, Chung and Lang, 2006) in `ROUNDS` rounds: what a node has received stays there to a half,
-    and goes on to its neighbours in equal parts to the other, where that is at least `precision` for each. So no more
-    than 1 / ((1 - `DAMPING`) * `precision`) edges are walked, whatever the size of the graph. No value is above the
-    exact one, and where the rounds were enough none is below it by more than `precision` for each edge of its node.
+    Forward push (Andersen, Chung and Lang, 2006) in `ROUNDS` rounds: a node keeps half of what it receives, and passes
+    the other half on to its neighbours in equal parts, if each part is at least `precision`. So at most 1 / ((1 -
+    `DAMPING`) * `precision`) edges are followed, whatever the size of the graph. No value exceeds the exact one, and if
+    the rounds suffice, none is below it by more than `precision` times the node's degree.
     """
     whole = sum(seeds.values())
     waiting = {node: weight / whole for node, weight in seeds.items() if weight > 0.0}

@@ -1,7 +1,7 @@
 """The plan of an operation: its edits in one space, and its result.
 
-Pure: a plan depends on the space and the operation alone, and reads neither a clock nor a setting, so that the same
-operations make the same space on every host. An operation is refused before its first edit.
+Pure: a plan depends only on the space and the operation, not on clocks or settings, so the same operations produce the
+same space on every host. An operation is refused before its first edit.
 """
 
 from __future__ import annotations
@@ -82,9 +82,9 @@ SUPERSEDES: Final = "supersedes"
 CONTRADICTS: Final = "contradicts"
 SUPERSEDED: Final = "superseded"
 INVALIDATED: Final = "invalidated"
-"""The names in the history of changes that end a validity."""
+"""The names of changes in the history that end a validity."""
 RELATED: Final = "related_to"
-"""The relation without a direction: a link of one memory is a link of the other as well."""
+"""The undirected relation: a link of one memory is a link of the other as well."""
 
 T = TypeVar("T")
 Targets = list[tuple[LinkRef, Memory]]
@@ -92,8 +92,8 @@ Targets = list[tuple[LinkRef, Memory]]
 
 
 def plan(operation: Operation, known: Reader, member: str | None = None) -> Edits[Result]:
-    """The edits of an operation on a space, each to be applied before the next is asked for; the result comes last.
-    In a shared lane, `member` asked for the operation.
+    """The edits of an operation on a space, each to be applied before the next is requested; the result comes last. In
+    a shared lane, `member` requested the operation.
 
     Raises:
         InvalidInput, NotFound: the operation is refused; nothing has been yielded.
@@ -110,7 +110,7 @@ def plan(operation: Operation, known: Reader, member: str | None = None) -> Edit
 
 
 def carry_out(edits: Edits[T], apply: Callable[[RowEdit], int]) -> T:
-    """Apply the edits of a plan in their order; the result of the plan."""
+    """Apply the edits of a plan in order, and return its result."""
     try:
         edit = next(edits)
         while True:
@@ -121,7 +121,8 @@ def carry_out(edits: Edits[T], apply: Callable[[RowEdit], int]) -> T:
 
 
 def used_by(change: Change) -> tuple[str, ...]:
-    """The memories that a change uses: the changed one, and those that it links. Hiding a memory does not use it."""
+    """The memories that a change uses: the changed one, and those that it links. Hiding a memory does not count as
+    use."""
     match change:
         case UpdateMemory():
             return (change.memory_id, *(link.target for link in change.add_links), *(change.related or ()))
@@ -133,18 +134,18 @@ def used_by(change: Change) -> tuple[str, ...]:
             return ()
 
 
-# --- A memory is stored.
+# --- Storing memories.
 
 
 def _store(planner: Planner, change: StoreMemory) -> Edits[Result]:
-    """Store a memory, which may supersede another. If the text is known already, the memory that has it is joined with
-    the new fields."""
+    """Store a memory, which may supersede another. If the text exists already, its memory is merged with the new
+    fields."""
     if planner.row(Erased, change.memory_id):
         raise InvalidInput(f"{change.memory_id} was erased for good: it is not stored again", field="memory_id")
     wanted = [] if change.supersedes is None else [LinkRef(SUPERSEDES, change.supersedes)]
     links = _targets(planner, change.memory_id, wanted, "supersedes")
     _check_may_supersede(change.memory_id, change.scope, links, "supersedes")
-    yield from planner.note_active()  # the session of the operation, which need not be the memory's
+    yield from planner.note_active()  # the session of the operation, which may differ from the memory's
     same = planner.known.same_content(change.content, planner.operation.session_id)
     known = planner.known_as(change, same)
     if known is None:
@@ -169,9 +170,9 @@ def _store(planner: Planner, change: StoreMemory) -> Edits[Result]:
 
 
 def check_session_limit(operation: Operation, known: Reader, stored: int, limit: int) -> None:
-    """Raises `InvalidInput` if a change would store a memory in a session that has `stored` as many as `limit` already.
+    """Raises `InvalidInput` if a change would store a memory in a session that has already stored `limit` of them.
 
-    The limit is a setting of one host, and therefore no part of a plan: it is checked before.
+    The limit is a setting of one host, so it is not part of a plan, but checked before it.
     """
     change = operation.change
     if stored < limit or not isinstance(change, StoreMemory):
@@ -184,7 +185,7 @@ def check_session_limit(operation: Operation, known: Reader, stored: int, limit:
 
 
 def _store_again(planner: Planner, change: StoreMemory, known: Memory, others: tuple[str, ...]) -> Edits[StoredResult]:
-    """Join a text that is stored again into the memory that has it, which is found by the new id as well."""
+    """Merge a restated text into the memory that has it, and make the new id an alias of it."""
     revised = yield from planner.revise(known, joined(known.now, change), "stored again")
     yield AddAlias(change.memory_id, known.id)
     yield CountAccess(known.id, known.access_count + 1, planner.at)
@@ -197,7 +198,7 @@ def _store_again(planner: Planner, change: StoreMemory, known: Memory, others: t
 
 
 def _import(planner: Planner, change: ImportMemory) -> Edits[Result]:
-    """Import a memory as it is. If its id is here already, nothing changes."""
+    """Import a memory unchanged. Does nothing if its id exists already."""
     memory = change.memory
     if planner.row(Erased, memory.id):
         raise InvalidInput(f"{memory.id} was erased for good: it is not imported again", field="id")
@@ -219,11 +220,11 @@ def _import(planner: Planner, change: ImportMemory) -> Edits[Result]:
     return ImportedResult(memory.id, "imported")
 
 
-# --- A memory is changed.
+# --- Changing memories.
 
 
 def _update(planner: Planner, change: UpdateMemory) -> Edits[UpdatedResult]:
-    """Change the named fields. Links alone make no new version."""
+    """Change the given fields. Links alone do not make a new version."""
     memory = planner.memory(change.memory_id)
     check_remembered(memory.id, memory.now)
     after = updated(memory.now, change)
@@ -253,7 +254,7 @@ def _tag(planner: Planner, change: TagMemory) -> Edits[TaggedResult]:
 
 
 def _forget(planner: Planner, change: ForgetMemory) -> Edits[ForgottenResult]:
-    """Hide a memory. If it is forgotten already, the first reason stays."""
+    """Hide a memory. If it is already forgotten, the first reason stays."""
     memory = planner.memory(change.memory_id)
     if memory.now.forgotten:
         return ForgottenResult(memory.id, memory.now.forgotten_reason, already=True)
@@ -263,8 +264,8 @@ def _forget(planner: Planner, change: ForgetMemory) -> Edits[ForgottenResult]:
 
 
 def _restore(planner: Planner, change: RestoreMemory) -> Edits[RestoredResult]:
-    """Show a forgotten memory again, or return to an earlier version. If the memory is neither forgotten nor
-    invalidated, a refused proposal to give it to the user is made again."""
+    """Restore a forgotten memory, or return to an earlier version. If the memory is neither forgotten nor invalidated,
+    renew a refused proposal to promote it to the user."""
     memory = planner.memory(change.memory_id)
     is_whole = not memory.now.forgotten and memory.now.invalid_reason is None
     if change.version is None and is_whole and (yield from propose_again(planner, memory.id)):
@@ -283,16 +284,16 @@ def _restore(planner: Planner, change: RestoreMemory) -> Edits[RestoredResult]:
 
 
 def _valid_until_before(planner: Planner, memory_id: str) -> float | None:
-    """The end of the validity in the last version that was not invalidated."""
+    """The end of the validity in the last version before the invalidation."""
     valid = [entry.record for entry in planner.known.history(memory_id) if entry.record.invalid_reason is None]
     return valid[-1].valid_until if valid else None
 
 
 def _earlier(planner: Planner, memory: Memory, version: int | None) -> MemoryVersion:
-    """An earlier version of a memory. Versions that the session may not see are unknown to it.
+    """An earlier version of a memory. Versions that the session may not see count as missing.
 
     Raises:
-        InvalidInput: there is no such version, or none is named.
+        InvalidInput: there is no such version, or none was given.
     """
     operation, scope, source = planner.operation, memory.now.scope, memory.source_project
     known = {
@@ -310,7 +311,7 @@ def _earlier(planner: Planner, memory: Memory, version: int | None) -> MemoryVer
 
 
 def _invalidate(planner: Planner, change: InvalidateMemory) -> Edits[InvalidatedResult]:
-    """End the validity of a memory. If it is invalidated again, the new reason counts."""
+    """End the validity of a memory. If it was already invalidated, the new reason replaces the old one."""
     memory = planner.memory(change.memory_id)
     check_remembered(memory.id, memory.now)
     wanted = [] if change.replaced_by is None else [LinkRef(SUPERSEDES, change.replaced_by)]
@@ -330,7 +331,7 @@ def _invalidate(planner: Planner, change: InvalidateMemory) -> Edits[Invalidated
 
 
 def _valid_again(planner: Planner, memory: Memory, after: MemoryVersion) -> Edits[None]:
-    """Remove the links that supersede a memory, if the change makes it valid again."""
+    """Remove the links that supersede a memory if a change makes it valid again."""
     if has_ended(memory.now.valid_until, planner.at) and not has_ended(after.valid_until, planner.at):
         for link in planner.known.links(memory.id):
             if link.target == memory.id and link.relation == SUPERSEDES:
@@ -338,9 +339,9 @@ def _valid_again(planner: Planner, memory: Memory, after: MemoryVersion) -> Edit
 
 
 def _promote(planner: Planner, change: PromoteMemory) -> Edits[PromotedResult]:
-    """Give a session's memory to its project, in the same space. The session stays known as its origin.
+    """Promote a session's memory to its project, in the same space. The session is recorded as its origin.
 
-    Promoting a project's memory to the project refuses the proposal to give it to the user.
+    Promoting a project's memory to the project refuses the proposal to promote it to the user.
     """
     memory = planner.memory(change.memory_id)
     check_remembered(memory.id, memory.now)
@@ -375,10 +376,10 @@ def _promote(planner: Planner, change: PromoteMemory) -> Edits[PromotedResult]:
 
 
 def _targets(planner: Planner, source_id: str, links: Iterable[LinkRef], field: str) -> Targets:
-    """The targets of links. `field` is the argument that they were given in.
+    """The targets of links. `field` is the argument that had them.
 
     Raises:
-        InvalidInput: a target is the memory itself, or no memory that the session sees in the same space.
+        InvalidInput: a target is the memory itself, or not a memory in the same space that the session can see.
     """
     found: Targets = []
     for link in dict.fromkeys(links):
@@ -397,7 +398,7 @@ def _targets(planner: Planner, source_id: str, links: Iterable[LinkRef], field: 
 
 
 def _check_may_supersede(source_id: str, scope: Scope, links: Targets, field: str) -> None:
-    """Raises `InvalidInput` if a session's own memory would end the validity of one that other sessions see."""
+    """Raises `InvalidInput` if a session's private memory would end the validity of one that other sessions see."""
     for link, target in links:
         if link.relation == SUPERSEDES and scope == "session" and target.now.scope != "session":
             raise InvalidInput(
@@ -408,17 +409,17 @@ def _check_may_supersede(source_id: str, scope: Scope, links: Targets, field: st
 
 
 def _add_links(planner: Planner, source: Memory, links: Targets) -> Edits[bool]:
-    """Add links; True if one is new or has another strength. A link that supersedes ends the validity of its target, if
-    that has no end.
+    """Add links; True if one is new or has another strength. A superseding link ends the validity of its target, if
+    that is open.
 
-    This makes a version of the target; the link itself makes no version of its source.
+    This makes a version of the target; the link itself does not make a version of its source.
     """
     changed = False
     for link, target in links:
         present = planner.link(source.id, target.id, link.relation)
         if present is None:
             yield PutLink(source.id, target.id, link.relation, link.strength, planner.at)
-            if link.relation not in (SIMILAR, CONTRADICTS, SUPERSEDES):  # then both hold
+            if link.relation not in (SIMILAR, CONTRADICTS, SUPERSEDES):  # then both are valid
                 for one, other in ((source.id, target.id), (target.id, source.id)):
                     if planner.link(one, other, CONTRADICTS) is not None:
                         yield Unlink(one, other, CONTRADICTS)
@@ -433,7 +434,7 @@ def _add_links(planner: Planner, source: Memory, links: Targets) -> Edits[bool]:
 
 
 def _remove_links(planner: Planner, source: Memory, links: Targets) -> Edits[bool]:
-    """Remove links; True if one was there. An end of validity that a link had set is removed with it."""
+    """Remove links; True if one existed. An end of validity that a link had set is removed with it."""
     changed = False
     for link, target in links:
         if planner.link(source.id, target.id, link.relation) is not None:
@@ -452,7 +453,7 @@ def _end_validity(planner: Planner, source_id: str, target_id: str) -> Edits[Non
 
 
 def _restore_validity(planner: Planner, source_id: str, target_id: str) -> Edits[None]:
-    """Restore by the history the validity that a link ended, unless another change has set it since."""
+    """Restore from the history the validity that a link ended, unless another change has set it since."""
     target = planner.memory(target_id)
     ended = [
         entry
@@ -468,9 +469,9 @@ def _restore_validity(planner: Planner, source_id: str, target_id: str) -> Edits
 def _relate(
     planner: Planner, memory: Memory, ids: Sequence[str], *, alone: bool = False
 ) -> Edits[tuple[bool, tuple[str, ...]]]:
-    """Relate a memory to others; with `alone`, links to all other memories are removed, in either direction.
+    """Relate a memory to others; with `alone`, all links to other memories are removed, in either direction.
 
-    Returns whether anything has changed, and the ids that are unknown.
+    Returns whether anything has changed, and the unknown ids.
     """
     wanted: dict[str, Memory] = {}
     missing: list[str] = []
@@ -495,11 +496,11 @@ def _relate(
     return changed, tuple(missing)
 
 
-# --- A memory is deleted for good.
+# --- Deleting memories for good.
 
 
 def _erase(planner: Planner, change: EraseMemory) -> Edits[ErasedResult]:
-    """Delete a memory for good, with its history. Its id stays known as that of an erased memory."""
+    """Delete a memory for good, with its history. Its id remains known as erased."""
     known = planner.known
     try:
         memory = planner.memory(change.memory_id)
@@ -512,14 +513,14 @@ def _erase(planner: Planner, change: EraseMemory) -> Edits[ErasedResult]:
         return ErasedResult(change.memory_id, already=was_erased)
     derived = planner.derived_from(memory.id, known.links(memory.id))
     texts = _all_texts(known, memory)
-    quotes = (*(text.strip() for text in texts), *quotable(texts))  # in memories that were made of it
+    quotes = (*(text.strip() for text in texts), *quotable(texts))  # in memories derived from it
     also = [made for made in derived if _is_made_by_run(known, made.id) and _says_any(known, made, quotes)]
     record = known.session_record(memory.now.session_id)
     quoting = list(also)
     if record is not None and record.id != memory.id and _says_any(known, record, quotes):
         quoting.append(record)
     for gone in (*quoting, memory):
-        if not gone.now.forgotten:  # which activates what it stood for, and forgets its summaries
+        if not gone.now.forgotten:  # activates the memories that it stood for, and forgets its summaries
             yield from planner.revise(gone, msgspec.structs.replace(gone.now, forgotten=True), "forgotten")
         yield Delete(gone.id)
         yield EraseTraces(gone.id)
@@ -541,12 +542,12 @@ def _all_texts(known: Reader, memory: Memory) -> tuple[str, ...]:
 
 
 def _is_made_by_run(known: Reader, memory_id: str) -> bool:
-    """True if a memory was made of others in the background, and stored by nobody."""
+    """True if a memory was derived in the background, and never stored by anybody."""
     return any(entry.version == 1 and entry.details.get("run") is not None for entry in known.history(memory_id))
 
 
 def _says_any(known: Reader, memory: Memory, quotes: Sequence[str]) -> bool:
-    """True if any version of a memory contains one of these quotes."""
+    """True if any version of a memory contains one of these quotations."""
     return any(quote in text for text in _all_texts(known, memory) for quote in quotes)
 
 
@@ -572,9 +573,10 @@ def _start_session(planner: Planner, change: StartSession) -> Edits[SessionResul
 
 
 def _end_session(planner: Planner, change: EndSession) -> Edits[SessionResult]:
-    """Note the end of a session and write its record; the rest is done later. Unknown and ended sessions stay as is.
+    """Record the end of a session and write its record; the rest is done later. Unknown and ended sessions stay as they
+    are.
 
-    A session that ended once, and goes on without a second end, does not become an abandoned one.
+    A session that ended once, and continues without a second end, does not count as abandoned.
     """
     before = planner.row(SessionEntry, change.session_id)
     if before is not None and before.status == "active" and before.ended_at is None:
@@ -612,6 +614,6 @@ RULES: Final[dict[type[Any], Callable[[Planner, Any], Edits[Any]]]] = {
     ApplyRun: apply_run,
     UndoRun: undo_run,
 }
-"""The rule of each change."""
+"""The rule for each change."""
 BY_A_SESSION: Final = (UpdateMemory, TagMemory, ForgetMemory, RestoreMemory, InvalidateMemory, PromoteMemory)
-"""The changes that note their session as active; a store does so by its own rule."""
+"""The changes that record their session as active; stores do so in their own rule."""

@@ -1,6 +1,6 @@
-"""The rules that all operations share: the memory that may be changed, and the consequences of a new version.
+"""The rules shared by all operations: which memory may be changed, and the consequences of a new version.
 
-Pure: a rule asks a `Reader`, and yields edits for a backend to apply. The only time is that of the operation.
+Pure: a rule queries a `Reader`, and yields edits for a backend to apply. The only clock is the time of the operation.
 """
 
 from __future__ import annotations
@@ -42,24 +42,23 @@ from remembrancer.protocol.writes import (
 SIMILAR: Final = "similar_to"
 DERIVED: Final = "derived_from"
 RELEASED: Final = "released"
-"""The name in the history of a change that makes a memory active again because no other stands for it any more."""
+"""The name in the history of a change that reactivates a memory because no other stands for it any more."""
 RECORD_IMPORTANCE: Final = 0.6
 RECORD_CONFIDENCE: Final = 0.8
 NAMED_FILES: Final = 8
-"""Files that the text of a session's record names; the others are in its structured part."""
+"""The number of files in the text of a session's record; the others are in its structured part."""
 
 
 @dataclass(frozen=True, slots=True)
 class Revision:
-    """The version of a memory after a change, and the fields that differ from before; without any, the version is as
-    before."""
+    """The version of a memory after a change, and the changed fields; if there are none, the version is as before."""
 
     version: int
     fields: tuple[str, ...]
 
 
 def restating(memory_id: str, memory: MemoryFields, created_at: float, scope: Scope) -> StoreMemory:
-    """The change that would store a memory now, in that scope; an event keeps its time."""
+    """The change that would store a memory now in that scope; an event keeps its time."""
     again = StoreMemory(
         memory_id=memory_id,
         **{name: getattr(memory, name) for name in MemoryFields.__struct_fields__} | {"scope": scope},
@@ -70,7 +69,7 @@ def restating(memory_id: str, memory: MemoryFields, created_at: float, scope: Sc
 
 
 class Planner:
-    """One operation on the space that `known` reads; in a shared lane, with the member who asked for it."""
+    """One operation on the space that `known` reads; in a shared lane, with the member that requested it."""
 
     def __init__(self, operation: Operation, known: Reader, member: str | None = None) -> None:
         self.operation = operation
@@ -79,15 +78,15 @@ class Planner:
         self.at = operation.requested_at
 
     def memory(self, memory_id: str) -> Memory:
-        """The memory that the operation changes. Raises `NotFound` if its session sees no such memory."""
+        """The memory that the operation changes. Raises `NotFound` if its session cannot see it."""
         found = self.known.memory(memory_id)
         if found is None or not self.sees(found):
             raise unknown_memory(memory_id)
         return found
 
     def known_as(self, change: StoreMemory, same: Sequence[tuple[str, str, str]] | None = None) -> Memory | None:
-        """The memory of the same text and scope that a store states again, if there is one. `same` are the memories of
-        that text, if they have been read already."""
+        """The memory with the same text and scope as a store, if there is one. `same` are the memories with that text,
+        if they have been read already."""
         if same is None:
             same = self.known.same_content(change.content, self.operation.session_id)
         for memory_id, scope, owner in same:
@@ -98,11 +97,11 @@ class Planner:
         return None
 
     def sees(self, memory: Memory) -> bool:
-        """True if the operation's session sees a memory."""
+        """True if the operation's session can see a memory."""
         return is_visible(memory.now.scope, memory.now.session_id, self.operation.session_id)
 
     def entry(self, version: int, change: str, after: MemoryVersion, at: float, /, **details: object) -> HistoryEntry:
-        """The history entry of a version that the operation makes. Details of None are left out."""
+        """The history entry for a version that the operation makes. Details that are None are left out."""
         return HistoryEntry(
             version,
             change,
@@ -114,7 +113,7 @@ class Planner:
         )
 
     def insert(self, memory_id: str, first: MemoryVersion, **details: object) -> Edits[None]:
-        """Insert a memory in its first version."""
+        """Insert the first version of a memory."""
         memory = PortableMemory(
             **first.recorded(),
             id=memory_id,
@@ -133,11 +132,11 @@ class Planner:
         chain: tuple[ChainLink, ...] | None = None,
         **about: object,
     ) -> Edits[Revision]:
-        """Make `after` the next version of a memory. Without a difference nothing is done.
+        """Make `after` the next version of a memory. Does nothing if there is no difference.
 
-        `chain` is a new promotion chain, which makes a version by itself. Summaries and session records that repeat a
-        text which the memory no longer has are forgotten, unless somebody has reworded them, and the memories that it
-        stood for are active again. A version is never older than the one before it.
+        `chain` is a new promotion chain, which makes a version by itself. If the text changes, the summaries and
+        session records that repeat the old text are forgotten, unless somebody has reworded them, and the memories that
+        this one stood for become active again. A version is never older than the previous one.
         """
         fields = differences(memory.now, after)
         if not fields and chain is None:
@@ -162,7 +161,7 @@ class Planner:
         return Revision(entry.version, fields)
 
     def _summaries(self, memory: Memory, links: Sequence[PutLink]) -> list[Memory]:
-        """The summaries that repeat a memory, without those that somebody has reworded."""
+        """The summaries that repeat a memory, except those that somebody has reworded."""
         made = self.derived_from(memory.id, links)
         return [
             summary
@@ -173,26 +172,26 @@ class Planner:
         ]
 
     def _records(self, memory: Memory, links: Sequence[PutLink]) -> list[Memory]:
-        """The session records that repeat a memory (as those of release 0.2.0 do), without those that somebody has
+        """The session records that repeat a memory (as those of release 0.2.0 do), except those that somebody has
         reworded."""
         made = self.derived_from(memory.id, links)
         return [record for record in made if record.now.kind == SESSION_RECORD and self._is_untouched(record)]
 
     def _is_untouched(self, memory: Memory) -> bool:
-        """True if a memory is not forgotten, and nobody has reworded it."""
+        """True if a memory is not forgotten and has not been reworded."""
         return not memory.now.forgotten and all(entry.change != "updated" for entry in self.known.history(memory.id))
 
     def derived_from(self, memory_id: str, links: Sequence[PutLink]) -> list[Memory]:
-        """The memories that were derived from one, by its links."""
+        """The memories derived from one, by its links."""
         sources = [link.source for link in links if link.target == memory_id and link.relation == DERIVED]
         found = map(self.known.memory, sources)
         return [memory for memory in found if memory is not None]
 
     def _release(self, memory_id: str, links: Sequence[PutLink]) -> Edits[None]:
-        """Make the memories active that a memory stood for until its text changed, unless another one stands for them.
-        `links` are those that it had before.
+        """Reactivate the memories that this one stood for until its text changed, unless another one stands for them.
+        `links` are its links before the change.
 
-        The versions that this makes belong to no operation and to no session.
+        The resulting versions belong to no operation and no session.
         """
         behind = []
         for link in links:
@@ -214,11 +213,11 @@ class Planner:
         return next((link for link in found if link.relation == relation), None)
 
     def row(self, kind: type[R], key: str | int) -> R | None:
-        """The row of a kind that has the key."""
+        """The row of a kind with the key."""
         return next(iter(self.known.rows(kind, kind.__struct_fields__[0], key)), None)
 
     def note_active(self, session_id: str | None = None) -> Edits[None]:
-        """Note that a session, by default that of the operation, is active. Background work and shells have none."""
+        """Record that a session, by default the operation's, is active. Background work and shells have none."""
         session_id = self.operation.session_id if session_id is None else session_id
         if session_id not in ("", SHELL_SESSION):
             yield NoteActive(session_id, self.at)
@@ -228,8 +227,8 @@ class Planner:
         yield Put(LoggedPromotion(**msgspec.structs.asdict(entry), run_id=run_id, promoted_at=self.at))
 
     def write_record(self, session_id: str) -> Edits[None]:
-        """Write the record of a session that has ended, in place of an earlier one: the files that it worked on. A
-        session that worked on no file has no record."""
+        """Write the record of an ended session, replacing an earlier one: the files that it worked on. A session
+        without files has no record."""
         deeds = self.known.session_deeds(session_id, self.operation.project.path)
         if deeds is None or not deeds.files:
             return
@@ -254,7 +253,7 @@ class Planner:
 
 
 def make_active(memory: Memory, change: str, reason: str, at: float) -> Revise:
-    """The version that makes an archived or consolidated memory active again. It is no older than the one before, and
+    """The version that reactivates an archived or consolidated memory. It is no older than the previous one, and
     belongs to no operation."""
     after = msgspec.structs.replace(memory.now, status="active")
     details = {"reason": reason, "fields": ("status",)}

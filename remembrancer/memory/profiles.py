@@ -1,4 +1,4 @@
-"""The weights of the scopes in a recall that names a profile: six of them. Pure."""
+"""The weights of the scopes in the six recall profiles. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from remembrancer.protocol.reads import ProfileName
 
 @dataclass(frozen=True, slots=True)
 class ScopeWeights:
-    """The factors of a memory's score by its scope; together they are 1."""
+    """The factors for memories by scope; they add up to 1."""
 
     session: float
     project: float
@@ -35,11 +35,11 @@ PROFILES: Final[Mapping[ProfileName, ScopeWeights]] = {
 
 
 SCOPE_TEMPER: Final = 0.4
-"""The share that the logarithm of a scope's weight has in the score: so a profile decides between memories that match
-about equally, and the question between all others."""
+"""The share of the logarithm of a scope's weight in the score: a profile decides between memories that match about
+equally, and the query between all others."""
 
 
 def scope_shares(weights: ScopeWeights, scopes: Collection[Scope]) -> dict[Scope, float]:
-    """The part of the score that each of the scopes adds: 0 for the heaviest of them, less for the others."""
+    """The contribution of each scope to the score: 0 for the one with the highest weight, less for the others."""
     heaviest = max((weights.of(scope) for scope in scopes), default=1.0)
     return {scope: SCOPE_TEMPER * math.log(weights.of(scope) / heaviest) for scope in scopes}

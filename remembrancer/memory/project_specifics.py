@@ -1,7 +1,7 @@
-"""Is a memory about its own project alone? Signs that a person can check, each with its reason. Pure.
+"""Decides whether a memory is about its own project only, by signs that a person can check, each with its reason. Pure.
 
-One sign is enough: a memory that stays in its project can still be promoted by hand, while one that goes to the user is
-shown in all projects.
+One sign is enough: a memory that stays in its project can still be promoted by hand, while one that goes to the user
+appears in all projects.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from remembrancer.memory.names import FILE_ENDINGS
 from remembrancer.protocol.kinds import EntityKind, entity_kind
 
 LEAST_NAME: Final = 3
-"""A project's name of fewer letters is found by chance."""
+"""A shorter project name would match by chance."""
 LONGEST_SHOWN: Final = 60
 
 CODE_ENTITIES: Final[tuple[EntityKind, ...]] = ("file", "function", "class", "module")
@@ -26,7 +26,7 @@ EVERYWHERE_TEXT: Final = """
     readme.rst requirements.txt robots.txt setup.cfg setup.py tox.ini tsconfig.json
 """
 EVERYWHERE: Final = frozenset(EVERYWHERE_TEXT.split())
-"""Files that are called the same in every project: a convention about them is not about one project."""
+"""Files that have the same name in every project, so a convention about them is not specific to one."""
 PRODUCTS_TEXT: Final = """
     alpine.js angular.js backbone.js chart.js d3.js discord.js ember.js express.js knockout.js moment.js nest.js next.js
     node.js nuxt.js p5.js react.js require.js solid.js three.js vue.js
@@ -38,19 +38,20 @@ STANDARDS_TEXT: Final = """
     aes ascii base bip covid cve cwe ecma eia gpt http ieee iso latin md pep posix rfc rsa sha ssl tls usb utf wcag wpa
 """
 STANDARDS: Final = frozenset(STANDARDS_TEXT.split())
-"""The words before the number of a standard, an algorithm or a notice, as a project's key before that of a ticket."""
+"""Words before the number of a standard, an algorithm or a notice, which look like the key of a ticket."""
 
 SOURCE_DIRECTORIES_TEXT: Final = """
     apps assets components internal lib migrations packages pkg scripts src static templates tests
 """
 SOURCE_DIRECTORIES: Final = frozenset(SOURCE_DIRECTORIES_TEXT.split())
-"""Directories in which a path begins, more likely than an alternative: `client/server` is as common as a directory
-`client`."""
+"""Directories at the start of a path, which are more likely than an alternative; not `client`, since `client/server` is
+common."""
 
 _WITH_DIRECTORIES: Final = re.compile(
     r"(?<![\w@.~/\\-])(?:[A-Za-z]:[/\\]|~(?!/\.)[/\\]|\.{1,2}[/\\]|[/\\])?[\w@.-]+(?:[/\\][\w@.-]+)+[/\\]?"
 )
-"""Names with separators between them. What is below a dot directory of the home is the user's own, and is none."""
+"""Names with separators. Paths below a dot directory of the user's home are not matched, as they belong to no
+project."""
 _FILE_NAME: Final = re.compile(rf"(?<![\w@.~/\\-])[\w@-][\w@.-]+\.(?:{FILE_ENDINGS})(?![\w(-]|\.\w)", re.IGNORECASE)
 _IS_FILE_NAME: Final = re.compile(rf"[\w@.-]*\.(?:{FILE_ENDINGS})", re.IGNORECASE)
 _ADDRESS: Final = re.compile(r"(?<![\w+.-])[a-z][a-z0-9+.-]*://[^\s<>\"'`)\]}]+", re.IGNORECASE)
@@ -65,10 +66,10 @@ _PARTS: Final = re.compile(r"[^\W_]+")
 
 
 def is_project_specific(content: str, entities: Iterable[tuple[str, str]], project_name: str) -> str | None:
-    """Why a memory is about its project alone, for a person; None when nothing says so.
+    """The reason why a memory is about its project only, for a person; None if there is no sign.
 
     `entities` are names with their types. The signs: an entity that is a file, a function, a class or a module; the
-    project's own name; an address, a port, the id of a ticket, the path or name of a file.
+    name of the project; an address, a port, the id of a ticket, the path or name of a file.
     """
     for name, given_type in entities:
         kind = entity_kind(given_type)
@@ -90,7 +91,7 @@ def is_project_specific(content: str, entities: Iterable[tuple[str, str]], proje
 
 
 def _names_project(text: str, project_name: str) -> bool:
-    """True if the words of a project's name stand in a text, joined by anything or nothing."""
+    """True if a text contains the words of a project's name, joined in any way."""
     parts = _PARTS.findall(project_name)
     if sum(map(len, parts)) < LEAST_NAME:
         return False
@@ -107,7 +108,7 @@ def _ticket(content: str) -> str | None:
 
 
 def _file(content: str) -> str | None:
-    """The first path or file name in a text, apart from those that every project has."""
+    """The first path or file name in a text, except those that every project has."""
     for found in _WITH_DIRECTORIES.finditer(content):
         path = found[0].rstrip(".")
         if _is_path(path):
@@ -119,7 +120,7 @@ def _file(content: str) -> str | None:
 
 
 def _is_path(text: str) -> bool:
-    """True if names with separators between them are a path, and not an alternative like `and/or`."""
+    """True if names with separators are a path rather than an alternative like `and/or`."""
     names = [name.casefold() for name in re.split(r"[/\\]", text) if name]
     if text[0] in "~./\\" or text[1:2] == ":" or text[-1] in "/\\" or names[0] in SOURCE_DIRECTORIES:
         return True

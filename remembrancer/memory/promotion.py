@@ -1,6 +1,7 @@
-"""Which memories move to a broader scope: the score of a memory, the thresholds, and the reasons. Pure.
+"""Decides which memories move to a broader scope: scores, thresholds and reasons. Pure.
 
-The consolidator decides by these rules, and the store explains by them. What somebody asks to be promoted always is.
+The consolidator decides by these rules, and the store explains by them. Explicit requests for promotion are always
+carried out.
 """
 
 from __future__ import annotations
@@ -32,16 +33,16 @@ FOR_KIND: Final[dict[Kind, float]] = {
     "fact": 0.06,
 }
 DIGITS: Final = 9
-"""Sums are rounded to so many digits, so that 0.4 + 0.3 + 0.1 + 0.05 reaches a threshold of 0.85."""
+"""The number of digits to which sums are rounded, so that 0.4 + 0.3 + 0.1 + 0.05 reaches a threshold of 0.85."""
 MOST_BESIDE: Final = MOST_FOR_USE + max(FOR_KIND.values()) + FOR_VECTORS
-"""The most that use, kind and vectors add to a score."""
+"""The most that use, kind and vectors can add to a score."""
 COUNTED_USES: Final = math.ceil(10 ** (2 * MOST_FOR_USE)) - 1
-"""Sessions that count in a score: with more it is no higher."""
+"""The number of sessions from which on more use does not raise the score."""
 SPEAKING_KINDS: Final[tuple[Kind, ...]] = ("preference",)
-"""The kinds that speak of the user."""
+"""The kinds that are about the user."""
 USED_AMONG: Final = 3
 USED_ABOVE: Final = 0.5
-"""The probability above which a memory that is shown among the first so many of an answer counts as used."""
+"""A memory counts as used if it is among the first few in an answer with a probability above this."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +56,7 @@ class PromotionRules:
     user_min_importance: float = 0.7
     user_kinds: frozenset[Kind] = frozenset({"pattern", "convention", "preference", "procedure", "fact"})
     session_kinds: frozenset[Kind] = SESSION_KINDS
-    """The kinds that belong to their session alone."""
+    """The kinds that only belong to sessions."""
     session_end_limit: int = 50
     user_limit: int = 20
     merge_cosine: float = 0.85
@@ -68,7 +69,7 @@ DEFAULT_PROMOTION: Final = PromotionRules()
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The decision whether a memory is promoted, its score in [0, 1], and for a person why, or why not."""
+    """The decision on a memory's promotion, its score in [0, 1], and the reason for a person."""
 
     promote: bool
     score: float
@@ -76,7 +77,7 @@ class Verdict:
 
 
 def promotion_score(importance: float, confidence: float, uses: int, kind: Kind, has_vectors: bool) -> float:
-    """The worth of a memory to a broader scope, in [0, 1]. `uses`: the sessions that have used it."""
+    """The value of a memory for a broader scope, in [0, 1]. `uses`: the number of sessions that have used it."""
     base = importance * IMPORTANCE_SHARE + confidence * CONFIDENCE_SHARE
     for_use = min(math.log10(uses + 1) / 2.0, MOST_FOR_USE)
     for_vectors = FOR_VECTORS if has_vectors else 0.0
@@ -84,21 +85,21 @@ def promotion_score(importance: float, confidence: float, uses: int, kind: Kind,
 
 
 def at_session_end(memory: Material, rules: PromotionRules = DEFAULT_PROMOTION) -> Verdict:
-    """Decide whether a session's memory outlives its session, in the project."""
+    """Decide whether a session's memory is promoted to the project at the session's end."""
     return _to_project(memory, rules, rules.session_end_score)
 
 
 def at_once(memory: Material, rules: PromotionRules = DEFAULT_PROMOTION) -> Verdict:
-    """Decide whether a running session's memory goes into the project now."""
+    """Decide whether a running session's memory is promoted to the project now."""
     return _to_project(memory, rules, rules.at_once_score)
 
 
 def to_user(memory: Material, rules: PromotionRules = DEFAULT_PROMOTION, *, project_name: str = "") -> Verdict:
-    """Decide whether it is proposed that a project's memory goes to the user. `project_name` is what its project is
-    called.
+    """Decide whether a project's memory is proposed for promotion to the user. `project_name` is the name of its
+    project.
 
-    What speaks of the user is, at once; anything else when it has been of use in several sessions. Nothing is that is
-    about its project alone.
+    Memories about the user are proposed at once, others after use in several sessions, and memories about the project
+    only never.
     """
     score = _score(memory)
     speaks = speaks_of_user(memory)
@@ -126,13 +127,13 @@ def to_user(memory: Material, rules: PromotionRules = DEFAULT_PROMOTION, *, proj
 
 
 def speaks_of_user(memory: Material) -> bool:
-    """True if a memory is about the user: what he prefers. Such a one goes to the user by itself once two projects have
-    said it; anything else only when somebody says so."""
+    """True if a memory is about the user, that is, a preference. It is promoted to the user automatically once two
+    projects have it; other memories only on request."""
     return memory.kind in SPEAKING_KINDS
 
 
 def used_in(memories: Sequence[RecalledMemory]) -> list[str]:
-    """Ids of the memories that an answer to a question uses: to have been shown alone is no use."""
+    """The ids of the memories that an answer to a query uses: being shown is not enough."""
     first = [memory for memory in memories if memory.origin is None][:USED_AMONG]
     return [each.id for each in first if each.scores.relevance > USED_ABOVE]
 
@@ -140,33 +141,35 @@ def used_in(memories: Sequence[RecalledMemory]) -> list[str]:
 def promoted_at_session_end(
     memories: Iterable[Material], now: float, rules: PromotionRules = DEFAULT_PROMOTION
 ) -> list[tuple[Material, Verdict]]:
-    """The memories of one session that go into the project: the strongest first, up to the limit."""
+    """The memories of one session that are promoted to the project: the highest scores first, up to the limit."""
     return _strongest(memories, lambda each: at_session_end(each, rules), rules.session_end_limit, now)
 
 
 def proposed_to_user(
     memories: Iterable[Material], now: float, rules: PromotionRules = DEFAULT_PROMOTION, *, project_name: str = ""
 ) -> list[tuple[Material, Verdict]]:
-    """The memories of one project that are proposed to go to the user: the strongest first, up to the limit."""
+    """The memories of one project that are proposed for promotion to the user: the highest scores first, up to the
+    limit."""
     return _strongest(memories, lambda each: to_user(each, rules, project_name=project_name), rules.user_limit, now)
 
 
 def merged_confidence(
     existing: float, target: Literal["project", "user"], rules: PromotionRules = DEFAULT_PROMOTION
 ) -> float:
-    """The confidence, at most 1, of a memory in the target scope that another one was merged into: said twice."""
+    """The confidence (at most 1) of a memory in the target scope after another one was merged into it, since it was
+    said twice."""
     gain = rules.user_confidence_gain if target == "user" else rules.project_confidence_gain
     return min(round(existing + gain, DIGITS), 1.0)
 
 
 def named_kind(kind: Kind) -> str:
-    """A kind with its article, for a sentence."""
+    """A kind with its article, for use in a sentence."""
     words = kind.replace("_", " ")
     return f"an {words}" if words[0] in "aeiou" else f"a {words}"
 
 
 def shown(value: float, digits: int) -> str:
-    """A share for a person, cut off and not rounded: what is below a threshold looks it."""
+    """A number in [0, 1] for a person, truncated rather than rounded, so that a value below a threshold looks it."""
     return f"{math.floor(value * 10**digits + 1e-6) / 10**digits:g}"
 
 
@@ -179,9 +182,9 @@ def _to_project(memory: Material, rules: PromotionRules, least: float) -> Verdic
 
 
 def _standing(memory: Material, scope: Scope) -> str | None:
-    """The trait of a memory's place or status that keeps it from being promoted out of a scope.
+    """The property of a memory that rules out its promotion from a scope.
 
-    A session's memory that was summed up is promoted all the same: the summary does not say all that it said.
+    A session's memory that was summarized is promoted all the same, because the summary does not have all of it.
     """
     if memory.scope != scope:
         return f"its scope is {memory.scope}, not {scope}"

@@ -1,8 +1,8 @@
-"""The ranking of candidates: weights for the features of `memory/features.py`, and the probability that one answers.
-Pure; the clock is passed in.
+"""The ranking of candidates: weights for the features of `memory/features.py`, and the probability that a candidate
+answers the query. Pure; the time is passed in.
 
-`weights.json` holds the fitted weights of each model, as `python -m bench.fit` makes them. Rankings by name are
-weights over the same features.
+`weights.json` holds the fitted weights of each model, as made by `python -m bench.fit`. Rankings by name are weights
+over the same features.
 """
 
 from __future__ import annotations
@@ -22,32 +22,32 @@ from remembrancer.protocol.reads import RecalledMemory
 from remembrancer.protocol.work import CALIBRATED, CosineScale
 
 LEAST_SPAN: Final = 0.05
-"""Between the cosines of what belongs together and of what does not, for a model that hardly tells them apart."""
+"""The least difference between the cosines of related and unrelated texts, for models that hardly distinguish them."""
 NEAR_DUPLICATE_COSINE: Final = 0.95
 DEFAULT_MODEL: Final = "default"
-"""The name in the file of the weights that any model without its own has."""
+"""The key in the file for the weights of models without their own."""
 
 By = Literal["meaning", "words"]
-"""By meaning and words, or by words alone where there are no vectors."""
+"""By meaning and words, or by words alone if there are no vectors."""
 
 
 LIKELY: Final = 0.6
 PERHAPS: Final = 0.2
-"""The probabilities from which on a memory is said to answer likely, and perhaps."""
+"""The probabilities from which on a memory is called a likely or a possible answer."""
 NOTHING: Final = 6.0
-"""The score of the answer that is not stored: a candidate that nothing competes with need not answer."""
+"""The score of "the answer is not stored", so that a candidate without competition does not win automatically."""
 
 
 def competing(scores: Column) -> float:
-    """The logarithm of the sum of the exponentials of a question's scores and `NOTHING`."""
+    """The logarithm of the sum of the exponentials of a query's scores and `NOTHING`."""
     return float(np.logaddexp.reduce(np.append(scores, NOTHING)))
 
 
 class Fitted(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The weights of the features by their names, and the calibration of their sum.
+    """The weights of the features by name, and the calibration of the score.
 
     The logit of the probability is `slope` times the score, plus `competition` times `competing` of all candidates'
-    scores, plus `intercept`. Below `least_probability` nothing is shown.
+    scores, plus `intercept`. Candidates below `least_probability` are not shown.
     """
 
     weights: dict[str, float]
@@ -57,7 +57,7 @@ class Fitted(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     least_probability: float = 0.0
 
     def probabilities(self, scores: Column) -> Column:
-        """That each of the candidates of a question answers, by their scores."""
+        """The probability of each candidate to answer the query, given the scores."""
         if not len(scores):
             return np.zeros(0)
         together = competing(scores)
@@ -70,7 +70,7 @@ class Fitted(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class WeightsFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """`weights.json`: the weights of each model by meaning and by words alone."""
+    """`weights.json`: for each model, the weights by meaning and by words alone."""
 
     models: dict[str, dict[By, Fitted]]
 
@@ -94,7 +94,7 @@ def fitted_for(model: str | None) -> Fitted:
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """The parts of the composite score, which is their weighted mean: in [0, 1] as they are."""
+    """The weights of the composite score, which is a weighted mean; in [0, 1] like its parts."""
 
     relevance: float = 0.6
     importance: float = 0.2
@@ -116,11 +116,11 @@ DEFAULT_WEIGHTS: Final = Weights()
 PAGERANK: Final = {"meaning": 0.40, "bm25": 0.15, "graph": 0.45}
 """The ranking `pagerank`."""
 CONNECTED: Final = {"graph": 0.5, "meaning": 0.25, "bm25": 0.25}
-"""The ranking of what is connected with the entities that a question names."""
+"""The ranking by connection to the entities in the query."""
 
 
 def is_given_whole(memory: RecalledMemory) -> bool:
-    """True for a memory that answers likely or perhaps: an answer has it whole, of any other one a line."""
+    """True for a likely or possible answer, which is shown in full; others get one line."""
     return memory.scores.relevance >= PERHAPS
 
 
@@ -142,12 +142,13 @@ def column_of(weights: Mapping[str, float]) -> Column:
 
 JOINED: Final = NAMES.index("joined")
 LIFTED_TO: Final = 0.8
-"""The share of the best score of its own to which a memory is lifted by what it shares with others: what answers by
-itself comes first."""
+"""The share of the best own score up to which the links of a memory can lift it, so that memories which match by
+themselves come first."""
 
 
 def scored(rows: Column, weights: Column) -> tuple[Column, Column]:
-    """The shares of the features (candidates, features) in the scores of a question's candidates, and the scores."""
+    """The contributions of the features (candidates, features) to the scores of a query's candidates, and the
+    scores."""
     shares = rows * weights
     if len(shares):
         own = shares.sum(axis=1) - shares[:, JOINED]
@@ -158,14 +159,14 @@ def scored(rows: Column, weights: Column) -> tuple[Column, Column]:
 
 @dataclass(frozen=True, slots=True)
 class Weighed:
-    """Scored candidates: `shares` is (candidates, features), each feature times its weight; `scores` are its sums."""
+    """Scored candidates: `shares` is (candidates, features), each feature times its weight; `scores` are the sums."""
 
     shares: Column
     scores: Column
     probabilities: Column
-    """That each answers the question; in the order of the scores where these are fitted."""
+    """The probability of each candidate to answer the query; in the order of fitted scores."""
     least_probability: float
-    """Below that a candidate is not shown."""
+    """Candidates below this are not shown."""
 
 
 def weigh(
@@ -175,31 +176,31 @@ def weigh(
     formula: Mapping[str, float] | None = None,
     shift: Column | None = None,
 ) -> Weighed:
-    """The scores and probabilities of candidates. With a `formula` the scores are those of a ranking by name; `shift`
-    is added to each score. Where there is no PageRank, the other weights of a formula (which add up to 1) count for it.
-    """
+    """The scores and probabilities of candidates. With a `formula`, the scores are those of a ranking by name; `shift`
+    is added to each score. Without PageRank, the other weights of the formula (which add up to 1) are scaled up in its
+    place."""
     rows, added = table(of, asked), 0.0 if shift is None else shift
     shares, scores = scored(rows, column_of(fitted.weights))
     probabilities = fitted.probabilities(scores + added)
     if formula is None:
         return Weighed(shares, scores + added, probabilities, fitted.least_probability)
     reached = of.graph[:, None] > 0.0
-    rows = np.where(reached, rows, rows / (1.0 - formula.get("graph", 0.0)))  # else what names no entity comes last
+    rows = np.where(reached, rows, rows / (1.0 - formula.get("graph", 0.0)))  # others come last
     shares, scores = scored(rows, column_of(formula))
     return Weighed(shares, scores + added, probabilities, 0.0)
 
 
 def on_the_scale(cosine: float, scale: CosineScale) -> float:
-    """A cosine of a model as the default one would have it, by whose cosines the floors of the features were chosen.
+    """Convert a cosine of a model to the scale of the default model, for which the features' floors were chosen.
 
-    Two unrelated texts have 0.75 in common for some models, and what belongs together not much more.
+    With some models two unrelated texts have a cosine of 0.75, and related ones not much more.
     """
     share = (cosine - scale.unrelated) / max(LEAST_SPAN, scale.answering - scale.unrelated)
     return min(1.0, CALIBRATED.unrelated + share * (CALIBRATED.answering - CALIBRATED.unrelated))
 
 
 _PARTS: Final = re.compile(r"(?<=[.!?…])\s+|(?<=[。！？])|\n+")
-"""Between two sentences."""
+"""The boundary between two sentences."""
 _LONGEST_MESSAGE: Final = 4000
 _ASSISTANT: Final = re.compile(r"\s*(?:assistant|ai|bot|model)\s*:", re.IGNORECASE)
 _USER: Final = re.compile(r"^\s*(?:user|human)\s*:", re.IGNORECASE | re.MULTILINE)
@@ -217,16 +218,16 @@ _OF_THE_ASSISTANT: Final = re.compile(
 
 
 def is_message(query: str) -> bool:
-    """True if a query has several sentences, of which the first is no question: it goes on with something."""
+    """True if a query has several sentences and the first is not a question, so that it continues a conversation."""
     parts = [each.strip() for each in _PARTS.split(query[:_LONGEST_MESSAGE]) if each.strip()]
     return len(parts) > 1 and not parts[0].endswith(("?", "？"))
 
 
 def is_assistants(content: str) -> bool:
-    """True if a memory is what an assistant said in a conversation, and nothing else."""
+    """True if a memory consists only of an assistant's words in a conversation."""
     return bool(_ASSISTANT.match(content)) and not _USER.search(content)
 
 
 def asks_of_the_user(query: str) -> bool:
-    """True if users ask about themselves, and not about what they were told."""
+    """True if users ask about themselves, and not about something that they were told."""
     return bool(_OF_THE_USER.search(query)) and not _OF_THE_ASSISTANT.search(query)

@@ -1,7 +1,7 @@
 """The probability that a later text replaces an earlier one: one table of features, each with its fitted weight. Pure.
 
-A store names such a memory, a recall marks it, a context leaves it out, and Review shows the pair until somebody
-decides. `python -m bench.replaced` fits the weights and says what each feature earns.
+A store reports such a memory, a recall marks it, a context leaves it out, and Review shows the pair until somebody
+decides. `python -m bench.replaced` fits the weights and reports the contribution of each feature.
 """
 
 from __future__ import annotations
@@ -26,23 +26,23 @@ from remembrancer.memory.wording import (
 )
 
 PROBABLE: Final = 0.25
-"""From this probability on a memory is marked, its session is told, and a context has its successor in its place: of
-other authors' pairs than those that it was fitted on, more than one in two are replaced."""
+"""From this probability on a memory is marked, its session is notified, and contexts show its successor instead. Among
+pairs by other authors than those of the fitting data, more than half of these are replaced."""
 LONG: Final = 35
 LONG_SHARE: Final = 0.5
-"""A later text of more words says several things, and half as often all that an earlier one says: what a context leaves
-out, nobody looks for."""
+"""The factor for a later text of more words than that: it says several things, and half as often everything that the
+earlier one says. Nobody looks for a memory that a context leaves out."""
 POSSIBLE: Final = 0.08
-"""From this probability on a pair waits in Review for a person."""
+"""From this probability on a pair is put into Review for a person."""
 LEAST_COSINE: Final = 0.4
-"""Texts that are farther from each other are not compared."""
+"""Texts with a lower cosine are not compared."""
 READ: Final = 2000
-"""Characters of a text whose words are compared."""
+"""The number of characters of a text whose words are compared."""
 SAME_DAY_S: Final = 12 * 3600.0
 HEAD: Final = 4
-"""The words with which a text says what it is about."""
+"""The number of words that introduce the subject of a text."""
 FEW: Final = 60
-"""Rarity is counted as if there were at least so many memories."""
+"""Rarity is computed as if there were at least this many memories."""
 
 _WORD: Final = re.compile(r"[@#]?\w+(?:[.'’/+#:-]+\w+)*[+#]*")
 _QUOTED: Final = re.compile(r"['\"`«“]([^'\"`»”]{1,30})['\"`»”]")
@@ -62,7 +62,7 @@ _ASKING: Final = frozenset(
         let emphasize point similarly likewise
     """)
 )
-"""Words with which something is asked for: they tell nothing of what is asked."""
+"""Words of requests, which say nothing about the subject."""
 _ADDING: Final = frozenset(
     stem(each) for each in words("add include import another extra plus apply additionally also")
 )
@@ -71,30 +71,30 @@ _ALSO: Final = re.compile(
 )
 _IGNORED: Final = ARTICLES | FILLERS | FUNCTION_WORDS | PREPOSITIONS
 _THIN: Final = ARTICLES | frozenset(words("all every each any your our my their always please"))
-"""Words that stand between two others without parting them."""
+"""Words that do not separate the words on both sides of them."""
 
 
 class Read(NamedTuple):
-    """The words of a text that count: in their order, each once, and those that name a value."""
+    """The significant words of a text: in order, without duplicates, and those that name a value."""
 
     order: tuple[str, ...]
     keys: frozenset[str]
     values: frozenset[str]
     literals: frozenset[str]
-    """Of the values, those that are no names: numbers, pieces of code, quoted words."""
+    """The values that are not names: numbers, pieces of code, quoted words."""
     quoted: frozenset[str]
     sequence: tuple[str, ...]
-    """All words but articles and their like, as they follow each other."""
+    """All words except articles and the like, in order."""
     denials: int
     changes: bool
     adds: bool
     goes_on: bool
     written: Mapping[str, str]
-    """Each word as it is written, for an index of words."""
+    """Each word as it is written, for lookups in a word index."""
 
     @property
     def plain(self) -> frozenset[str]:
-        """The words that are no values."""
+        """The words that are not values."""
         return self.keys - self.values
 
 
@@ -150,8 +150,8 @@ def read(text: str) -> Read:
 
 @dataclass(frozen=True)
 class TextPair:
-    """An earlier and a later text. `having` says in how many memories each word stands, these two among them; of
-    `memories` there are so many."""
+    """An earlier and a later text. `having` counts the memories with each word, these two included; there are
+    `memories` in total."""
 
     earlier: Read
     later: Read
@@ -162,20 +162,20 @@ class TextPair:
 
     @cached_property
     def shared(self) -> frozenset[str]:
-        """The words that both have."""
+        """The words in both texts."""
         return self.earlier.keys & self.later.keys
 
     @cached_property
     def own(self) -> tuple[frozenset[str], frozenset[str]]:
-        """The words that one of them has alone."""
+        """The words that only one of the texts has."""
         return self.earlier.keys - self.shared, self.later.keys - self.shared
 
     def elsewhere(self, own: Iterable[str]) -> list[float]:
-        """The logarithms of how many memories have each of these words."""
+        """The logarithm of the number of memories with each of these words."""
         return [math.log(max(1, self.having.get(word, 1))) for word in own]
 
     def both_have(self, own_of: Callable[[Read], frozenset[str]]) -> float:
-        """1 if each has such a word alone."""
+        """1 if both texts have such words of their own."""
         return float(all(own_of(text) & own for text, own in zip((self.earlier, self.later), self.own, strict=True)))
 
 
@@ -198,7 +198,7 @@ def _subject(text: Read) -> frozenset[str]:
 
 
 def _affixes(pair: TextPair) -> float:
-    """1 if each has a prefix (`x_`) or an ending (`_x`) alone, of one shape."""
+    """1 if both texts have a prefix (`x_`) or a suffix (`_x`) of their own, of the same shape."""
     one, other = (
         {_LETTERS.sub("a", word) for word in text.literals & own if "_" in (word[0], word[-1])}
         for text, own in zip((pair.earlier, pair.later), pair.own, strict=True)
@@ -207,8 +207,8 @@ def _affixes(pair: TextPair) -> float:
 
 
 def _rivals(pair: TextPair) -> float:
-    """The number of ways in which a word of one stands in the place of another of the other: before the same word,
-    after the same, or between two that follow each other there; times the share of words that both have."""
+    """The number of ways in which a word of one text takes the place of a word of the other: before the same word,
+    after the same word, or between two words that are adjacent there; times the share of common words."""
     one, other = pair.earlier, pair.later
     own = one.plain & pair.own[0], other.plain & pair.own[1]
     steps = set(pairwise(one.sequence)), set(pairwise(other.sequence))
@@ -263,7 +263,7 @@ INTERCEPT: Final = -10.06
 
 
 def table_of(pair: TextPair) -> list[float]:
-    """Every feature of a pair."""
+    """All features of a pair."""
     return [each.of(pair) for each in FEATURES]
 
 
@@ -274,5 +274,5 @@ def probability(pair: TextPair) -> float:
 
 
 def share_of(later: Read) -> float:
-    """The factor of the probability that a later text of this length replaces a whole earlier one."""
+    """The factor of the probability that a later text of this length replaces the whole of an earlier one."""
     return LONG_SHARE if len(later.sequence) > LONG else 1.0

@@ -1,4 +1,4 @@
-"""The rules of the consolidator's runs: how they are applied, logged, and undone as a whole."""
+"""The rules for applying, logging and undoing consolidation runs."""
 
 from __future__ import annotations
 
@@ -65,9 +65,10 @@ TO_THE_USER: Final = "it has gone to the user, and stays there"
 
 
 def apply_run(planner: Planner, change: ApplyRun) -> Edits[RunResult]:
-    """Apply the edits of a run in their order. The result names the edits that were skipped.
+    """Apply the edits of a run in order. The result lists the skipped edits.
 
-    If the run was undone meanwhile, only the edits that close its session or its request are applied: its job is done.
+    If the run was undone meanwhile, only the edits that close its session or its request are applied, since its job is
+    done.
     """
     carrying = _Carrying(planner, change)
     run = planner.row(Run, change.run_id)
@@ -92,7 +93,7 @@ def apply_run(planner: Planner, change: ApplyRun) -> Edits[RunResult]:
 
 @dataclass
 class _Carrying:
-    """A run while it is applied."""
+    """A run while it is being applied."""
 
     planner: Planner
     change: ApplyRun
@@ -103,7 +104,8 @@ class _Carrying:
     passed_over: set[str] = field(default_factory=set)
 
     def note(self, edit: RunEdit, obstacle: str | None) -> None:
-        """Count an edit, or note why it was skipped. Later edits that depend on a skipped memory are skipped, too."""
+        """Count an edit, or record why it was skipped. Later edits that depend on a skipped memory are skipped as
+        well."""
         if obstacle is None:
             self.edits += 1
             return
@@ -117,7 +119,7 @@ class _Carrying:
         return tuple(memory_id for memory_id in memory_ids if memory_id not in self.passed_over)
 
     def carry_out(self, edit: RunEdit) -> Edits[str | None]:
-        """Apply an edit; the reason if it is skipped."""
+        """Apply an edit. Returns the reason if it is skipped."""
         for memory_id in _hangs_on(edit):
             if memory_id in self.passed_over:
                 return f"{memory_id} was passed over"
@@ -156,7 +158,7 @@ class _Carrying:
         return None
 
     def _outlived(self, made_of: Sequence[tuple[str, int]]) -> str | None:
-        """The reason why a memory cannot be made of these versions any more, or None."""
+        """The reason why a memory can no longer be derived from these versions, or None."""
         for memory_id, version in made_of:
             memory = self.planner.known.memory(memory_id)
             if memory is None or memory.now.forgotten:
@@ -166,7 +168,7 @@ class _Carrying:
         return None
 
     def _made_version(self, memory_id: str, before: int, after: int) -> bool:
-        """True if this run made one version out of the other."""
+        """True if this run made one version from the other."""
         made = {entry.version: entry.details.get("run") for entry in self.planner.known.history(memory_id)}
         return after == before + 1 and made.get(after) == self.change.run_id
 
@@ -229,7 +231,7 @@ class _Carrying:
         return None
 
     def _close_session(self, edit: CloseSession) -> Edits[str | None]:
-        """Close a session, if its end is the one that the run dealt with."""
+        """Close a session, if it was not reopened since the end that the run processed."""
         entry = self.planner.row(SessionEntry, edit.session_id)
         if entry is None or entry.status != "active" or entry.ended_at != edit.ended_at:
             return "the session has begun again since, or was closed before"
@@ -250,7 +252,7 @@ class _Carrying:
 
 
 def _subject_of(edit: RunEdit) -> str:
-    """The id of the memory, session or request that an edit is about; empty if there is none."""
+    """The id of the memory, session or request of an edit; empty if there is none."""
     match edit:
         case AddMemory(memory=memory):
             return memory.id
@@ -267,7 +269,7 @@ def _subject_of(edit: RunEdit) -> str:
 
 
 def _hangs_on(edit: RunEdit) -> tuple[str | None, ...]:
-    """The memories with which an edit is skipped."""
+    """The memories on which an edit depends: if one is skipped, so is the edit."""
     match edit:
         case ReviseMemory(only_with=other):
             return (other,)
@@ -285,7 +287,7 @@ def _hangs_on(edit: RunEdit) -> tuple[str | None, ...]:
 
 
 def undo_run(planner: Planner, change: UndoRun) -> Edits[UndoneResult]:
-    """Undo all parts of a run, the last deed first. Memories that were changed since are left alone, and named.
+    """Undo all parts of a run, the last action first. Memories that have changed since are left alone, and listed.
 
     Raises:
         NotFound: there is no such run here, or it changed a memory that the operation's session may not see, or one
@@ -312,7 +314,7 @@ def undo_run(planner: Planner, change: UndoRun) -> Edits[UndoneResult]:
                 versions.setdefault(memory_id, []).append(deed)
             case Linked():
                 link = planner.link(memory_id, deed.target, deed.relation)
-                if link is not None and link.created_at == deed.created_at:  # else it was made anew since
+                if link is not None and link.created_at == deed.created_at:  # otherwise it was created again since
                     yield Unlink(memory_id, deed.target, deed.relation)
             case Observed(project_id=project_id, was_new=was_new):
                 yield from unnote_pattern(planner, NotePattern(memory_id, project_id), was_new=was_new)
@@ -329,7 +331,7 @@ def undo_run(planner: Planner, change: UndoRun) -> Edits[UndoneResult]:
 
 @dataclass
 class _Undoing:
-    """A run while it is undone."""
+    """A run while it is being undone."""
 
     planner: Planner
     run_id: str
@@ -338,19 +340,19 @@ class _Undoing:
     left: set[str] = field(default_factory=set)
 
     def leave(self, memory_id: str) -> None:
-        """Note that a memory has gone to the user: undoing does not bring it back into its project."""
+        """Record that a memory was promoted to the user: undoing does not return it to its project."""
         if memory_id not in self.left and self.planner.known.memory(memory_id) is None:
             self.left.add(memory_id)
             self._skip(memory_id, TO_THE_USER)
 
     def restore(self, memory_id: str, latest_first: list[Added | Revised]) -> Edits[None]:
-        """Restore a memory as it was before the run; if the run made it, forget it."""
+        """Restore a memory to its state before the run; if the run made it, forget it."""
         memory = self.planner.known.memory(memory_id)
         if memory is None:
             if memory_id not in self.left:
                 self._skip(memory_id, "it is not here any more")
             return
-        if memory.now.forgotten and isinstance(latest_first[-1], Added):  # by somebody else, whose reason stays
+        if memory.now.forgotten and isinstance(latest_first[-1], Added):  # somebody else did, and that reason stays
             return
         version, undid = self._stands_at(memory)
         undone, was_added = _undoable(latest_first, version)
@@ -374,7 +376,7 @@ class _Undoing:
         about = {"run": self.run_id, "undid": undid, "as_of": as_of}
         yield from self.planner.revise(memory, after, "undone", chain=chain, **about)
         count, last_at = memory.access_count, memory.last_accessed_at
-        for deed in undone:  # the time of the last access is as before if there was no other since
+        for deed in undone:  # restore the time of the last access if there was no other since
             if deed.accessed_at is not None:
                 count = max(0, count - 1)
                 last_at = deed.last_accessed_at if last_at == deed.accessed_at else last_at
@@ -382,7 +384,7 @@ class _Undoing:
         self.memories.append(memory_id)
 
     def _stands_at(self, memory: Memory) -> tuple[int, str | None]:
-        """The version that a memory equals, apart from changes that were undone, and the change that made it."""
+        """The version that a memory equals, apart from undone changes, and the change that made that version."""
         entries = {entry.version: entry for entry in self.planner.known.history(memory.id)}
         version = memory.version
         while True:
@@ -402,8 +404,8 @@ class _Undoing:
 
 
 def _undoable(latest_first: list[Added | Revised], version: int) -> tuple[list[Revised], bool]:
-    """The last deeds of a run, the latest first, that led to a version without other changes in between; and True if
-    the run made the memory before them."""
+    """The last actions of a run, latest first, that led to a version without other changes in between; and True if the
+    run made the memory before them."""
     undone: list[Revised] = []
     for deed in latest_first:
         if isinstance(deed, Added):
@@ -423,7 +425,7 @@ def _is_of(project_id: str, deeds: list[tuple[str, Deed]]) -> bool:
 
 
 def _is_hidden(planner: Planner, memory_id: str) -> bool:
-    """True if the operation has a session that may not see a memory. A memory that is gone hides nothing."""
+    """True if the operation has a session that may not see a memory. A deleted memory counts as visible."""
     memory = planner.known.memory(memory_id)
     session_id = planner.operation.session_id or None
     return memory is not None and not is_visible(memory.now.scope, memory.now.session_id, session_id)

@@ -1,4 +1,4 @@
-"""Sentences of a text: cut out of it, joined to one line, cut short. Pure."""
+"""Splitting a text into sentences, joining it to one line, and cutting it. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _END: Final = re.compile(
     r"""|[。！？｡](?![。！？｡])[”’」』）]{0,3}\s*"""
     r"""|\n\s*"""
 )
-"""The end of a sentence, and the space behind it. Each alternative is bounded, so that the search takes linear time."""
+"""The end of a sentence, and the space after it. Each alternative is bounded, so that the search takes linear time."""
 _ABBREVIATION: Final = re.compile(
     r"(?:^|[\s(])(?:e\.g|i\.e|cf|vs|etc|approx|mr|mrs|ms|dr|prof|st|no|fig|ca|z\.b|d\.h|[^\W\d_])\.$", re.IGNORECASE
 )
@@ -22,10 +22,10 @@ _BULLET: Final = re.compile(r"(?:[-*•>]|#{1,6}|\d{1,3}[.)])\s+")
 
 
 def split_sentences(text: str) -> list[str]:
-    """The sentences in order, without the white space and the marks of a list around them. Blank ones are left out.
+    """The sentences in order, without surrounding white space and list markers. Blank ones are left out.
 
-    A line break ends a sentence. The full stop of a well-known abbreviation, of an initial, or of a number that
-    begins a line, does not.
+    A line break ends a sentence. The full stop after a well-known abbreviation, an initial, or a number at the start of
+    a line does not.
     """
     pieces: list[str] = []
     begin = 0
@@ -39,7 +39,7 @@ def split_sentences(text: str) -> list[str]:
 
 
 def _ends_nothing(text: str, begin: int, match: re.Match[str]) -> bool:
-    """True if the mark belongs to an abbreviation, or to a number that begins the piece from `begin`."""
+    """True if the mark belongs to an abbreviation, or to a number at the start of the piece from `begin`."""
     mark = match.start()
     if text[mark] != "." or "\n" in match.group():
         return False
@@ -49,7 +49,7 @@ def _ends_nothing(text: str, begin: int, match: re.Match[str]) -> bool:
 
 
 def cut_at_word(text: str, length: int) -> str:
-    """The beginning of a text, of no more than `length` characters; it ends with a word where there is such a place."""
+    """The beginning of a text, of at most `length` characters, cut after a word if possible."""
     if len(text) <= length:
         return text
     head = text[: length + 1]
@@ -58,8 +58,8 @@ def cut_at_word(text: str, length: int) -> str:
 
 
 def first_words(text: str, number: int) -> str:
-    """So many words of the beginning of a text on one line, with "…" where there are more; where words are not told
-    apart by spaces, `LETTERS_A_WORD` characters for each."""
+    """The first `number` words of a text on one line, with "…" if there are more. In scripts without spaces,
+    `LETTERS_A_WORD` characters count as a word."""
     text = text.strip()
     words = text[: 20 * number].split()
     cut = cut_at_word(" ".join(words[:number]), LETTERS_A_WORD * number)
@@ -72,17 +72,17 @@ def _without_bullet(sentence: str) -> str:
 
 
 def _whole(text: str) -> list[str]:
-    """A text of signs alone is one sentence, so that nothing becomes nothing but a blank text."""
+    """A text of punctuation only is one sentence, so that only a blank text has none."""
     return [text.strip()] if text.strip() else []
 
 
 LEAST_QUOTED: Final = 16
-"""Characters of a sentence by which a quotation is known."""
+"""The shortest sentence, in characters, that identifies a quotation."""
 
 
 def quotable(texts: Iterable[str]) -> tuple[str, ...]:
-    """The texts that show that another text quotes one of these: each whole, and its sentences, if they are not too
-    short to be there by chance."""
+    """The texts that prove that another text quotes one of these: each whole text, and its sentences unless they are so
+    short that they may match by chance."""
     found: dict[str, None] = {}
     for text in texts:
         for each in (text.strip(), *split_sentences(text)):

@@ -1,6 +1,6 @@
-"""Short forms of memory ids: any beginning or ending of an id that nothing else has stands for it. Pure.
+"""Short forms of memory ids: any beginning or ending of an id that is unique stands for it. Pure.
 
-Ids of one day may begin alike, so the form that is shown is the shortest unique ending.
+Ids of one day may begin alike, so the shortest unique ending is shown.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from remembrancer.protocol.errors import InvalidInput, NotFound
 from remembrancer.protocol.ids import MEMORY_PREFIX, parse_memory_id
 
 LEAST: Final = 4
-"""Characters of the shortest form."""
+"""The length of the shortest form."""
 ID_FIELDS: Final = frozenset({"memory_id", "id", "node_id", "supersedes", "target", "replaced_by", "links"})
-"""Arguments of tools that are ids of memories."""
+"""Arguments of tools that are memory ids."""
 OWN_WORDS: Final = frozenset({"content", "metadata", "structured", "excerpt", "memory_ids"})
-"""Parts of an answer in which ids stay as they are: what somebody wrote, and what a program keeps."""
+"""Parts of an answer in which ids are not shortened: stored texts, and data that a program keeps."""
 NAMED: Final = 5
-"""Candidates that an error names."""
+"""The number of candidates in an error message."""
 
 _PART: Final = re.compile(rf"(?:{MEMORY_PREFIX})?([0-9A-HJKMNP-TV-Z]{{{LEAST},25}})", re.IGNORECASE)
 _WHOLE: Final = re.compile(rf"{MEMORY_PREFIX}[0-7][0-9A-HJKMNP-TV-Z]{{25}}")
 
 
 def part_of_id(text: str) -> str | None:
-    """The beginning or ending of an id that a text is, in upper case; None if it is a whole id or no part of any."""
+    """The beginning or ending of an id in upper case; None if the text is a whole id or cannot be a part of one."""
     found = _PART.fullmatch(text.strip())
     return found and found[1].upper()
 
@@ -40,12 +40,12 @@ def id_or_part(text: str, *, field: str = "memory_id") -> str:
 
 
 def is_whole_id(text: str) -> bool:
-    """True if a text is nothing but a memory's whole id."""
+    """True if a text is exactly a memory's whole id."""
     return _WHOLE.fullmatch(text) is not None
 
 
 def keys_of(parts: Iterable[str]) -> set[str]:
-    """The first and last characters of parts, by which ids that may have them are looked up."""
+    """The first and last characters of parts, for looking up the ids that may have them."""
     return {key for part in parts for key in (part[:LEAST], part[-LEAST:])}
 
 
@@ -56,7 +56,7 @@ def has_part(memory_id: str, part: str) -> bool:
 
 
 def short_forms(ids: Iterable[str], known: Iterable[str]) -> dict[str, str]:
-    """The shortest ending of each of the ids with which no other known id begins or ends; of those that are known."""
+    """The shortest unique ending of each of the ids among the known ids; ids that are not known are left out."""
     alike: defaultdict[str, list[str]] = defaultdict(list)
     known = set(known)
     for each in known:
@@ -74,7 +74,7 @@ def _shortened(memory_id: str, others: Collection[str]) -> str:
 
 
 def only_one(part: str, candidates: Collection[tuple[str, str]], field: str) -> str:
-    """The id that a part stands for, of candidates with their first words.
+    """The only id that matches a part, from candidates with their first words.
 
     Raises:
         NotFound: there is no candidate.
@@ -90,7 +90,7 @@ def only_one(part: str, candidates: Collection[tuple[str, str]], field: str) -> 
 
 
 def replaced_in_arguments(value: Any, resolve: Callable[[str, str], str], field: str = "") -> Any:
-    """Arguments of a tool with `resolve(text, field)` in place of each memory's id."""
+    """Arguments of a tool with `resolve(text, field)` in place of each memory id."""
     match value:
         case str() if field in ID_FIELDS:
             return resolve(value, field)

@@ -1,6 +1,7 @@
-"""Words that say nothing of what a question asks, in the commonest languages, and a guess at a text's language. Pure.
+"""Stop words in the most common languages, and a guess at a text's language. Pure.
 
-Words of one language are names in another ("car", "die", "come"), so a question loses only those of its own.
+Stop words of one language are names in another ("car", "die", "come"), so only those of its own language are removed
+from a query.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from functools import lru_cache
 from typing import Final
 
 ENGLISH: Final = "en"
-# The Snowball project's English list, less the words that carry meaning in notes about software ("up", "off", "own").
+# The Snowball project's English list, without words that are meaningful in notes about software ("up", "off", "own").
 _LISTS: Final = {
     ENGLISH: """
         a about above after again against all am an and any are aren't as at be because been before being below between
@@ -80,7 +81,7 @@ _LANGUAGES: Final = {
     for word in frozenset().union(*STOP_WORDS.values())
 }
 _ELIDED: Final = frozenset(("c", "d", "j", "l", "m", "n", "qu", "s", "t"))
-"""The letters that French leaves of small words before an apostrophe."""
+"""The letters of elided French words before an apostrophe."""
 ENGLISH_STOP_WORDS: Final = STOP_WORDS[ENGLISH]
 _WORD: Final = re.compile(r"[^\W\d_]+(?:['’][^\W\d_]+)?")
 _SCRIPTS: Final = (
@@ -90,11 +91,11 @@ _SCRIPTS: Final = (
 )  # fmt: skip
 
 
-@lru_cache(maxsize=8)  # a text that is stored is looked at several times
+@lru_cache(maxsize=8)  # a stored text is examined several times
 def language_of(text: str) -> str | None:
-    """The language that a text seems to be in: of several sorts of letters by these, else by its small words.
+    """The apparent language of a text: by its script if that is distinctive, else by its stop words.
 
-    None where there are too few of them to say.
+    None if there are too few of them.
     """
     if not text.isascii():
         for language, letters in _SCRIPTS:
@@ -107,5 +108,5 @@ def language_of(text: str) -> str | None:
 
 
 def stop_words_of(text: str) -> frozenset[str]:
-    """The words of a question that say nothing: of its language, or else of English."""
+    """The stop words of a query's language, or else of English."""
     return STOP_WORDS.get(language_of(text) or ENGLISH, STOP_WORDS[ENGLISH])

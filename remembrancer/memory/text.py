@@ -1,6 +1,6 @@
-"""Text and objects from outside: what is accepted as a name, as content or as metadata.
+"""Validation of text and objects from outside: names, content and metadata.
 
-Errors name the field and what is allowed.
+Errors name the field and the limit.
 """
 
 from __future__ import annotations
@@ -18,19 +18,20 @@ from msgspec import UNSET, UnsetType
 from remembrancer.protocol.errors import InvalidInput
 
 _REFUSED: Final = frozenset({"Cc", "Cs", "Zl", "Zp"})
-"""Categories that no name has: controls, halves of characters, and what separates lines and paragraphs."""
+"""Categories that names may not contain: controls, surrogates, and separators of lines and paragraphs."""
 _UNSEEN: Final = frozenset("\u061c\u200b\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069\ufeff")
-"""Signs that turn the direction of writing, and blanks of no width: with them two names look alike, or read as others.
-The joiners (U+200C, U+200D) are not among them: several scripts and emoji need these."""
+"""Controls of the direction of writing, and characters of zero width: with them, names can look alike or read as
+others. The joiners (U+200C, U+200D) are allowed, because several scripts and emoji need them."""
 _SHOWN: Final = 60
 
 
 def clean_name(text: str, *, field: str, longest: int) -> str:
-    """A short text (a tag, a name, an id) in Unicode's NFC and without blanks at its ends.
+    """A short text (a tag, a name, an id) in Unicode's NFC and without surrounding blanks.
 
     Raises:
-        InvalidInput: it is empty, longer than `longest` characters, or holds a control character (one that turns the
-            direction of writing, or cannot be seen, counts as such) or half a character.
+        InvalidInput: it is empty, longer than `longest` characters, or holds a control character (including
+        invisible
+            ones and those for the direction of writing) or a lone surrogate.
     """
     name = unicodedata.normalize("NFC", text).strip()
     if not name:
@@ -43,10 +44,10 @@ def clean_name(text: str, *, field: str, longest: int) -> str:
 
 
 def check_text(text: str, *, field: str, longest_bytes: int) -> None:
-    """Refuse a longer text that cannot be kept as it is. Line breaks and tabs are welcome.
+    """Check that a longer text can be stored unchanged. Line breaks and tabs are allowed.
 
     Raises:
-        InvalidInput: it is blank, longer than `longest_bytes` in UTF-8, or holds a NUL or half a character.
+        InvalidInput: it is blank, longer than `longest_bytes` in UTF-8, or holds a NUL or a lone surrogate.
     """
     if not text or text.isspace():
         raise InvalidInput(f"{field} must not be empty", field=field)
@@ -63,11 +64,11 @@ def check_text(text: str, *, field: str, longest_bytes: int) -> None:
 
 
 def finder_of(patterns: Iterable[str]) -> Callable[[str], list[int]]:
-    """A function that says which of these patterns of RE2 a text without half characters has, by their places in order.
+    """A function that returns the indexes of the RE2 patterns that match a text without lone surrogates, in order.
 
-    It looks for all at once, so that a hundred take as long as one.
+    It matches all patterns at once, so a hundred take as long as one.
     """
-    import re2  # which few processes need
+    import re2  # few processes need it
 
     found = re2.Set.SearchSet()
     for pattern in patterns:
@@ -81,7 +82,7 @@ def _is_refused(character: str) -> bool:
 
 
 def shown(value: object) -> str:
-    """A value as an error message quotes it: short, in ASCII, and what is no text as JSON has it."""
+    """A value as an error message quotes it: short, in ASCII, and in JSON if it is not a text."""
     text = ascii(value) if isinstance(value, str) else json.dumps(value)
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
 
@@ -90,14 +91,14 @@ MAX_OBJECT_BYTES: Final = 65_536
 MAX_OBJECT_DEPTH: Final = 8
 MAX_KEY: Final = 200
 MAX_EXACT: Final = 2**53
-"""The largest whole number up to which JSON carries every one exactly."""
+"""The largest integer up to which JSON represents every one exactly."""
 
 
 def clean_object(given: dict[str, Any] | UnsetType, *, field: str) -> dict[str, Any] | None:
-    """An object as it can be kept, or None when there is none. Names at the top are cleaned as names are.
+    """A validated object, or None if there is none. Its top-level names are cleaned as names are.
 
     Raises:
-        InvalidInput: it is too large or nested too deeply, or holds what JSON or MessagePack would not carry unharmed.
+        InvalidInput: it is too large or too deeply nested, or holds a value that JSON or MessagePack would change.
     """
     if given is UNSET or not given:
         return None
@@ -111,10 +112,10 @@ def clean_object(given: dict[str, Any] | UnsetType, *, field: str) -> dict[str, 
 
 
 def _check_value(value: Any, field: str, depth: int) -> None:
-    """Refuse what JSON or MessagePack would not carry unharmed.
+    """Refuse a value that JSON or MessagePack would change.
 
     Raises:
-        InvalidInput: it is nested too deeply, or holds a number that is not exact or half a character.
+        InvalidInput: it is nested too deeply, or holds a number that is not exact or a lone surrogate.
     """
     match value:
         case None | bool():
@@ -149,15 +150,15 @@ _ROLES: Final = re.compile(
     r"|(?:tool|function)(?:_\w+)?|antml)\b|\|)|\[(?=/?INST\])",
     re.IGNORECASE,
 )
-"""The beginning of a tag that a model may take for the frame of its conversation."""
+"""The beginning of a tag that a model may take for a part of its conversation's structure."""
 _STEERING: Final = r"\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069"
-"""Controls of a terminal, and of the direction of writing. Lines and tabs are none."""
+"""Control characters of terminals, and for the direction of writing, except line breaks and tabs."""
 _BREAKS: Final = "\u2028\u2029"
 _INVISIBLE: Final = (
     r"\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180e\u200b\u200e\u200f\u2060-\u2065\u206a-\u206f\u3164\ufeff\uffa0"
     r"\ufff0-\ufffb\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e00ff\U000e01f0-\U000e0fff"
 )
-"""Signs of no width and no ink, in which a text can be hidden that a model reads and nobody sees."""
+"""Invisible characters of zero width, with which text can be hidden from people but not from models."""
 _JOINERS: Final = r"\u200c\u200d"
 _SELECTORS: Final = r"\u180b-\u180d\u180f\ufe00-\ufe0f\U000e0100-\U000e01ef"
 _HIDDEN: Final = re.compile(f"[{_STEERING}{_BREAKS}{_INVISIBLE}{_JOINERS}{_SELECTORS}]")
@@ -171,18 +172,18 @@ _JOINED: Final = re.compile(
     r"[\u0600-\u061b\u061d-\u08ff\u0900-\u0dff\u0f00-\u109f\u1780-\u17b3\u17b6-\u180a\u1810-\u18af\u1a20-\u1aaf\u1b00-\u1c4f"
     r"\ua840-\ua95f\ua980-\uabff\ufb50-\ufdff\ufe70-\ufefe\U00010a00-\U00011fff\U0001e800-\U0001e95f]"
 )
-"""Letters and marks of the scripts that are joined, or kept apart, by a sign without ink: Arabic, those of India …"""
+"""Letters and marks of scripts that use invisible joiners: Arabic, those of India …"""
 _PICTURE: Final = re.compile(f"[{_EMOJI}]")
 _SELECTABLE: Final = re.compile(
     f"[{_EMOJI}0-9#*]\ufe0f|[{_EMOJI}]\ufe0e|[\u1000-\u109f\u2200-\u22ff\u3000-\u303f\u3400-\u9fff\ua840-\ua87f]"
     "[\ufe00-\ufe0d]|[\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff][\U000e0100-\U000e01ef]|[\u1820-\u18aa]"
     "[\u180b-\u180d\u180f]"
 )
-"""A sign, and the one behind it that says in which of its forms it is written."""
+"""A character followed by a variation selector."""
 
 
 def _harmless(found: re.Match[str]) -> str:
-    """The replacement of a sign that is not seen: itself, where its script or a picture needs it."""
+    """The replacement of an invisible character: the character itself if its script or an emoji needs it."""
     sign, text, place = found[0], found.string, found.start()
     before, behind = text[place - 1 : place], text[place + 1 : place + 2]
     if sign in _BREAKS:
@@ -201,9 +202,9 @@ def _harmless(found: re.Match[str]) -> str:
 
 
 def harmless(text: str) -> str:
-    """A text without what steers a terminal or is not seen: controls, tags, signs of no width that no script needs.
+    """A text without control characters, tags, and invisible characters that no script needs.
 
-    Line breaks and tabs stay. What steers is replaced by U+FFFD, the rest leaves nothing behind.
+    Line breaks and tabs stay. Control characters are replaced by U+FFFD, the others are removed.
     """
     if text.isascii():
         return (
@@ -213,17 +214,18 @@ def harmless(text: str) -> str:
 
 
 def printable(text: str) -> str:
-    """A text as a terminal may have it: its lines, and nothing that would steer it or cannot be seen."""
+    """A text that is safe for a terminal: with its lines, but without control and invisible characters."""
     return text if text.isascii() and text.isprintable() else harmless(text).replace("\r", "\ufffd")
 
 
 def counted(number: int, one: str, many: str) -> str:
-    """A number of things with their name: `1 memory`, `2 memories`."""
+    """A number with its noun: `1 memory`, `2 memories`."""
     return f"{number} {one if number == 1 else many}"
 
 
 def neutralised(text: str) -> str:
-    """A remembered text as it is shown: data that cannot pose as the frame of a conversation, or steer a terminal."""
+    """A stored text made safe for display: it cannot pose as a part of the conversation's structure, or control a
+    terminal."""
     text = harmless(text)
     if "<" in text or "[" in text:
         text = _ROLES.sub(lambda found: "‹" if found[0] == "<" else "［", text)
@@ -231,7 +233,7 @@ def neutralised(text: str) -> str:
 
 
 def neutralised_value(value: Any) -> Any:
-    """The same for every text in a value, names of members too."""
+    """The same for every text in a value, including names of members."""
     match value:
         case str():
             return neutralised(value)

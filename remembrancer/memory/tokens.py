@@ -1,4 +1,4 @@
-"""The number of tokens of a text, about, and the longest beginning of it that fits."""
+"""Estimates the number of tokens of a text, and finds its longest beginning that fits."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import unicodedata
 from typing import Final
 
 CHARACTERS_A_TOKEN: Final = 12
-"""No prose and no code has more: what is longer than its room by this measure is not even counted."""
+"""No prose or code has more characters per token: a text that is too long by this measure is not even counted."""
 WORD_LOOK_BACK: Final = 24
-"""A cut goes back to the end of a word if there is one so near."""
+"""A cut moves back to the end of a word if there is one this near."""
 LEAST_CHUNK_TOKENS: Final = 32
-"""The smallest chunks of a file that can be asked for (`chunks.py`, which costs more to import)."""
+"""The least size of a file's chunks (not in `chunks.py`, which takes longer to import)."""
 _PIECE: Final = re.compile(
     r"([A-Za-z]+)|(\d{1,3}|\n+| {2,})|([^\sA-Za-z0-9\u0080-\U0010ffff]+)|([\u0080-\U0010ffff])|\s"
 )
@@ -23,17 +23,20 @@ _ZERO_WIDTH_JOINER: Final = "\u200d"
 
 
 def estimate_tokens(text: str) -> int:
-    """About how many tokens a text has for an assistant's model: more rather than less, without a vocabulary.
+    """An estimate of the number of tokens of a text for an assistant's model, made without a vocabulary; rather too
+    high than too low.
 
-    Four letters of an ASCII word are one token, and so are up to three digits, a run of blanks, 2.5 signs in a row. Of
-    other scripts a letter with accents counts 1.5, a Greek or Cyrillic one (with what lies between) 0.66, others 1.75.
+    Four letters of an ASCII word are one token, and so are up to three digits, a run of blanks, or 2.5 symbols in a
+    row. In other scripts, an accented letter counts 1.5, a Greek or Cyrillic one (and letters between them) 0.66,
+    others 1.75.
 
-    Held against cl100k_base, the sum over many paragraphs is too large by 28 % in English, 24 % in Python code, 14 % in
-    JSON, and, on texts that the shares were not chosen on, by 25 to 39 % in Chinese, Japanese and Korean, 40 % in
-    Russian, 7 % in Ukrainian and 2 % in German. One paragraph in twenty is underestimated by 6 % or more in Chinese and
-    Korean, 7 % in Ukrainian and 15 % in German, and none of twenty in the others; the worst line of all has 34 % more.
+    Compared with cl100k_base, the sum over many paragraphs is too high by 28 % in English, 24 % in Python code, 14 % in
+    JSON, and, on texts that were not used for choosing these numbers, by 25 to 39 % in Chinese, Japanese and Korean, 40
+    % in Russian, 7 % in Ukrainian and 2 % in German. One paragraph in twenty is underestimated by 6 % or more in
+    Chinese and Korean, 7 % in Ukrainian and 15 % in German, and none of twenty in the others; the worst single line has
+    34 % more.
     """
-    if text.isascii():  # the same, in half of the time
+    if text.isascii():  # the same result in half the time
         pieces, letters = len(_ASCII_PIECE.findall(text)), len("".join(_LETTERS_AFTER_FOUR.findall(text)))
         signs_more = sum(0.4 * len(signs) - 1.0 for signs in _MANY_SIGNS.findall(text))
         return math.ceil(round(pieces + 0.25 * letters + signs_more, 6))
@@ -47,14 +50,14 @@ def estimate_tokens(text: str) -> int:
             tokens += max(1.0, 0.4 * len(signs))
         elif other:
             tokens += 1.5 if other < "\u0250" else 0.66 if other < "\u0600" else 1.75
-    return math.ceil(round(tokens, 6))  # else the same pieces count one more in some orders than in others
+    return math.ceil(round(tokens, 6))  # otherwise the order of the pieces could change the count by one
 
 
 def truncate(text: str, max_tokens: int) -> str:
-    """The longest beginning of a text that is estimated at `max_tokens` at most, by whole characters.
+    """The longest beginning of a text that is estimated at no more than `max_tokens`, in whole characters.
 
-    A character is what a reader takes for one: a letter stays with its accents, an emoji with its modifiers. The cut
-    is at the end of a word where one is near. Nothing may be left.
+    Grapheme clusters are not split: a letter keeps its accents, an emoji its modifiers. The cut is at the end of a word
+    if one is near. The result may be empty.
     """
     if estimate_tokens(text) <= max_tokens:
         return text
@@ -68,8 +71,8 @@ def truncate(text: str, max_tokens: int) -> str:
 
 
 def whole_characters(text: str, end: int) -> int:
-    """The last place at or before `end` where a text can be cut without taking an accent or a modifier off a letter, or
-    a joined emoji apart."""
+    """The last position up to `end` at which a text can be cut without splitting a letter from its accents or
+    modifiers, or a joined emoji."""
     while 0 < end < len(text) and (_ZERO_WIDTH_JOINER in text[end - 1 : end + 1] or _is_modifier(text[end])):
         end -= 1
     return end
@@ -81,7 +84,7 @@ def _is_modifier(character: str) -> bool:
 
 
 def _end_of_word(text: str, end: int) -> int:
-    """The nearest end of a word not far before `end`, else `end` itself. Not every script has blanks between words."""
+    """The nearest end of a word shortly before `end`, else `end`. Not every script has blanks between words."""
     if end >= len(text) or text[end].isspace():
         return end
     for place in range(end, max(1, end - WORD_LOOK_BACK), -1):

@@ -1,10 +1,11 @@
-"""Transcripts of sessions, read as they grow: what was said, without what only a program needs to know. Pure.
+"""Reads transcripts of sessions as they grow: the conversation, without data for programs only. Pure.
 
-Three formats, told apart line by line. Claude Code writes a JSON object a line into `~/.claude/projects/<project>/
-<session>.jsonl`, with `type`, `message`, `uuid`, `timestamp`, `sessionId` and `cwd`; Codex into `~/.codex/sessions/**/
-rollout-*.jsonl`, with `timestamp`, `type` and `payload`; Gemini CLI into `~/.gemini/tmp/*/chats/session-*.jsonl`, with
-`id`, `type`, `content` and `timestamp`, after a line with the `projectHash`. All append; a session that is resumed may
-copy what was said before into a new file, under the same `uuid`s, and Gemini repeats a message that gets more.
+Three formats are recognized line by line. Claude Code writes one JSON object per line into
+`~/.claude/projects/<project>/<session>.jsonl`, with `type`, `message`, `uuid`, `timestamp`, `sessionId` and `cwd`;
+Codex into `~/.codex/sessions/**/rollout-*.jsonl`, with `timestamp`, `type` and `payload`; Gemini CLI into
+`~/.gemini/tmp/*/chats/session-*.jsonl`, with `id`, `type`, `content` and `timestamp`, after a line with the
+`projectHash`. All of them append; a resumed session may copy earlier messages into a new file, under the same `uuid`s,
+and Gemini repeats a message that has grown.
 """
 
 from __future__ import annotations
@@ -23,22 +24,22 @@ from remembrancer.memory.limits import moment
 from remembrancer.memory.tokens import estimate_tokens
 
 TAIL_BYTES: Final = 256
-"""So much of what was read is kept, to see whether a file goes on where it ended."""
+"""The number of bytes kept of the part already read, to check whether a file still continues it."""
 RESULT_CHARACTERS: Final = 400
-"""Of what a tool gave; the beginning says what it was, the end how it went."""
+"""The number of characters kept of a tool's result; its beginning says what it was, its end how it went."""
 CALL_CHARACTERS: Final = 200
 LOOKED_AT: Final = 8_000
-"""Characters at either end of such a text that are looked at before it is shortened."""
+"""The number of characters at either end of such a text that are examined before it is shortened."""
 LONGEST_TURN: Final = 60_000
-"""Characters of one turn: a file that somebody has pasted is no conversation."""
+"""The longest turn in characters: a pasted file is not conversation."""
 _NOT_SAID: Final = re.compile(
     r"<(system-reminder|environment_context|user_instructions|local-command-\w+|ide_\w+)>.*?(?:</\1>|\Z)", re.DOTALL
 )
-"""Text that a client puts into a message and the user has not written."""
+"""Text that a client adds to a message and the user has not written."""
 _COMMAND: Final = re.compile(r"\s*<(?:command-\w+|local-command-caveat|bash-\w+)>")
 
 PROJECT_HASH: Final = "sha256:"
-"""The mark before a hash in the place of a directory."""
+"""The prefix of a hash in place of a directory."""
 
 TranscriptRole = Literal["user", "assistant"]
 
@@ -54,10 +55,10 @@ class TranscriptTurn(NamedTuple):
 
 
 class Position(msgspec.Struct, frozen=True):
-    """The place up to which a transcript has been read. `tail` are the last bytes before `offset`.
+    """The position up to which a transcript has been read. `tail` is the last bytes before `offset`.
 
-    `session_id` and `directory` (where the session worked, or `PROJECT_HASH` and the SHA-256 of that) are known from
-    its first lines on.
+    `session_id` and `directory` (the session's working directory, or `PROJECT_HASH` and its SHA-256) are known after
+    the first lines.
     """
 
     offset: int = 0
@@ -68,7 +69,7 @@ class Position(msgspec.Struct, frozen=True):
 
     @property
     def start(self) -> int:
-        """From where on the file is to be read."""
+        """The offset from which the file is to be read."""
         return self.offset - len(self.tail)
 
 
@@ -80,9 +81,9 @@ def read_turns(
 ) -> tuple[list[TranscriptTurn], Position] | None:
     """The turns of a transcript after a position, and the next position. `data` is the file from `position.start` on.
 
-    A last line without an end is left for the next time. Turns whose `uuid` is in `seen`, or came before in `data`, are
-    left out. None when the file does not hold what was read of it: it has been written anew, and is to be read from
-    its start.
+    An incomplete last line is left for the next time. Turns whose `uuid` is in `seen`, or occurred earlier in `data`,
+    are left out. None if the file no longer contains the part already read: it has been rewritten, and is to be read
+    from its start.
     """
     if not data.startswith(position.tail):
         return None
@@ -111,19 +112,19 @@ def read_turns(
 
 
 def chunks_of_turns(turns: Sequence[TranscriptTurn], tokens: int = 400, overlap: int = 80) -> list[Chunk]:
-    """Turns packed into chunks, whose lines are numbers of turns and whose heading is the day; a long turn is cut.
+    """Turns packed into chunks, in which lines are turn numbers and the heading is the day; a long turn is cut.
 
-    A chunk begins with the last turns of the one before it, as far as `overlap` tokens go.
+    A chunk begins with the last turns of the previous one, up to `overlap` tokens.
     """
     return list(_pack(turns, tokens, overlap))
 
 
 def _pack(turns: Sequence[TranscriptTurn], tokens: int, overlap: int) -> Iterator[Chunk]:
     held: list[tuple[TranscriptTurn, str, int]] = []
-    fresh = 0  # of those held, how many no chunk has yet
+    fresh = 0  # number of held turns that are not in any chunk yet
     for turn in turns:
         text = f"{turn.role.capitalize()}: {turn.text}"
-        size = estimate_tokens(text) + 1  # with the line that separates it from the next
+        size = estimate_tokens(text) + 1  # with the line break before the next
         if fresh and (size > tokens or sum(each[2] for each in held) + size > tokens):
             yield _chunk(held)
             fresh = 0
@@ -156,7 +157,7 @@ def _decoded(line: bytes) -> dict[str, Any] | None:
         return None
     try:
         record = msgspec.json.decode(line)
-    except (ValueError, RecursionError):  # a damaged line, or one that is no JSON: the others are read all the same
+    except (ValueError, RecursionError):  # a damaged line is skipped, and the others are read
         return None
     return record if isinstance(record, dict) else None
 
@@ -183,7 +184,7 @@ def _time_of(record: dict[str, Any]) -> float | None:
 
 
 def _said(record: dict[str, Any]) -> tuple[TranscriptRole, str] | None:
-    """Who said what in a line; None where nobody did, or not in this conversation."""
+    """The speaker and the text of a line; None if it is not part of this conversation."""
     payload = record.get("payload")
     if record.get("type") == "response_item" and isinstance(payload, dict):
         return _said_in_codex(payload)
@@ -214,7 +215,7 @@ def _said(record: dict[str, Any]) -> tuple[TranscriptRole, str] | None:
         elif kind == "tool_result":
             is_result = True
             parts.append(_result(_joined(block.get("content"))))
-    # What a tool gave comes under the user's name, who has not said it.
+    # A tool's result is recorded in the user's name, but is not the user's words.
     speaker: TranscriptRole = "assistant" if is_result or role == "assistant" else "user"
     return speaker, _cleaned(parts)
 
@@ -232,7 +233,7 @@ def _said_in_codex(payload: dict[str, Any]) -> tuple[TranscriptRole, str] | None
 
 
 def _joined(content: Any) -> str:
-    """The texts of a content: a text, blocks with texts, or an object with one."""
+    """The texts in a content: a text, blocks with texts, or an object with one."""
     match content:
         case str():
             return content
@@ -248,7 +249,7 @@ def _spoken(text: str) -> str:
 
 
 def _call(name: str, given: Any) -> str:
-    """A tool's call in a line."""
+    """A tool call as one line."""
     values = given.values() if isinstance(given, dict) else [given]
     told = " ".join(" ".join(value.split()) for value in values if isinstance(value, str))
     return f"[{name or 'tool'}: {_shortened(told, CALL_CHARACTERS)}]"
@@ -259,7 +260,7 @@ def _result(text: str) -> str:
 
 
 def _shortened(text: str, characters: int) -> str:
-    """The beginning and the end of a text. Credentials go first: half of one could not be told from other words."""
+    """The beginning and the end of a text. Credentials are masked first, since half of one could not be recognized."""
     if len(text) > 2 * LOOKED_AT:
         text = f"{text[:LOOKED_AT]} … {text[-LOOKED_AT:]}"
     text = masked(text)
@@ -270,6 +271,6 @@ def _shortened(text: str, characters: int) -> str:
 
 
 def _cleaned(parts: Sequence[str]) -> str:
-    """The text that is kept of a turn, without half characters and with every credential blotted out."""
+    """The text of a turn to be stored, without lone surrogates and with every credential masked."""
     text = "\n".join(part for part in parts if part)
     return masked(text[: LONGEST_TURN + LOOKED_AT].encode("utf-8", "replace").decode())[:LONGEST_TURN].strip()

@@ -1,9 +1,8 @@
-"""The rules by which one of two texts that are near each other can stand for both; stems and normal forms of words.
-Pure.
+"""The rules that decide whether one of two similar texts can stand for both; stems and normal forms of words. Pure.
 
-A cosine does not tell a fact from another one about the same thing: "deployed from the main branch" and "deployed from
-the release branch" have 0.90. So their words decide, and in doubt two texts stay two. The words are English, with some
-denials of other languages.
+A cosine does not distinguish a fact from another one about the same subject: "deployed from the main branch" and
+"deployed from the release branch" have 0.90. So the words decide, and in doubt both texts are kept. The words are
+English, with some negations of other languages.
 """
 
 from __future__ import annotations
@@ -18,14 +17,14 @@ from typing import Final
 SURE: Final = 0.92
 """Above this cosine both texts may have words of their own."""
 _MOST_PIVOTS: Final = 200
-"""Words that are looked at for what changed places around them."""
+"""The number of words around which swapped neighbours are looked for."""
 _END_MARKS: Final = " .!…;,。！｡；，۔।"
-"""Without a question mark: a question is not the statement."""
+"""Without a question mark: a question differs from the statement."""
 _SUFFIXES: Final = (("ies", "y"), ("ing", ""), ("ed", ""), ("es", ""), ("s", ""))
 _NO_SUFFIX: Final = ("ss", "us", "is", "eed")
 _SHORTEST_STEM: Final = 3
 LONG_WORD: Final = 8
-"""Letters from which on a word loses endings such as `-ation` as well."""
+"""The length from which on a word also loses endings such as `-ation`."""
 _SHORTEST_ROOT: Final = 4
 _ENDINGS: Final = (
     *("izations", "ization", "isation", "ifications", "ification", "ations", "ation", "izing", "izers", "izer", "ized"),
@@ -38,7 +37,7 @@ _BY_LAST: Final = {last: tuple(e for e in _ENDINGS if e[-1] == last) for last in
 
 
 def words(text: str) -> frozenset[str]:
-    """The words of a list that is written as a text."""
+    """The words of a whitespace-separated list."""
     return frozenset(text.split())
 
 
@@ -48,7 +47,7 @@ FILLERS: Final = words("""
     please both only since anymore longer more mehr well too thanks thank hey hi hello wow yeah yes yep sure absolutely
     definitely totally great awesome gonna gotta wanna
 """)
-"""Words that are left out: "no longer" is "no"."""
+"""Words that are dropped: "no longer" is "no"."""
 FUNCTION_WORDS: Final = words("""
     i you he she it we they me him her us them my your his its our their this that these those there here who which what
     and or as than is are was were be been being am has have had do does did done can could will would shall should may
@@ -70,7 +69,7 @@ RESTRICTING: Final = words("""
     without before after until till within between excluding if unless when while where during except only but some few
     fewer most many several sometimes rarely seldom hardly barely often twice thrice half less more
 """)
-"""Words that say of what, when or how far something holds: with one more of them it is another claim."""
+"""Words that limit a statement; one more of them makes it a different statement."""
 _PERSONS: Final = words("i me my he him his she her")
 _IGNORED: Final = (
     (ARTICLES | FUNCTION_WORDS | FILLERS | words("each every all any because then once again first too also such so"))
@@ -85,11 +84,11 @@ _FORMER: Final = re.compile(r"(?<!is )(?<!are )(?<!was )(?<!were )(?<!be )(?<!be
 _DENIED: Final = "not"
 _MARKS: Final = frozenset("._/+#:")
 _FIRST_NOT_LATIN: Final = 0x370
-"""Greek; the letters before it are Latin, and those after it hardly ever (ligatures are taken apart before)."""
+"""The start of Greek; letters before it are Latin, and those after it hardly ever (ligatures are split before)."""
 
 
 def normalised(text: str) -> str:
-    """A text with what makes no difference taken away: forms of characters (NFKC), case, blanks, marks at its end."""
+    """A text without irrelevant differences: character forms (NFKC), case, white space, final punctuation."""
     folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
     joined = " ".join(folded.split())
     return joined.rstrip(_END_MARKS) or joined
@@ -97,17 +96,17 @@ def normalised(text: str) -> str:
 
 @lru_cache(maxsize=200_000)
 def stem(word: str) -> str:
-    """A word in small letters without its ending, for comparing words with one another and not for showing.
+    """A lower-case word without its ending, for comparing words, not for display.
 
-    "stops", "stopped" and "stopping" have one stem; so have longer words with another part of speech: "validates" and
-    "validation".
+    "stops", "stopped" and "stopping" have one stem; and so have longer words of different parts of speech: "validates"
+    and "validation".
     """
     inflected = _without_inflection(word)
     return inflected if len(word) < LONG_WORD else min(inflected, _without_ending(word), key=len)
 
 
 def _without_inflection(word: str) -> str:
-    """A word without the ending of its plural, past or progressive."""
+    """A word without the ending of its plural, past tense or progressive form."""
     if word in ("uses", "used", "using"):
         return "use"
     for suffix, instead in _SUFFIXES:
@@ -143,17 +142,18 @@ _GIVING_UP: Final = frozenset(
         ),
     )
 )
-"""Stems of verbs that deny: both texts have one, or none of them."""
+"""Stems of verbs that negate: both texts must have one, or neither."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Word:
-    """A word of a text that counts. `before` and `after` are its neighbours of that sort, "" at the ends."""
+    """A significant word of a text. `before` and `after` are its significant neighbours, "" at the ends."""
 
     key: str
     named: bool
-    """A number, a name, code or a word in letters that are not Latin: another one is another thing, whatever else the
-    texts have in common. Of Russian or Korean it is not known which words deny, and which mean nothing of their own."""
+    """A number, a name, code or a word in a script other than Latin: a different one means a different statement,
+    however similar the texts are otherwise. For Russian or Korean it is unknown which words negate, and which are
+    insignificant."""
     before: str
     after: str
 
@@ -161,23 +161,23 @@ class _Word:
 @dataclass(frozen=True, slots=True)
 class _Text:
     words: tuple[_Word, ...]
-    """Without prepositions."""
+    """All significant words except prepositions."""
     objects: dict[str, tuple[str, ...]]
-    """The words after each preposition, and after the denials (as `not`), in order."""
+    """The words after each preposition, and after negations (as `not`), in order."""
     restrictions: frozenset[str]
     denials: int
 
 
 def same_in_words(one: str, other: str, cosine: float) -> bool:
-    """True if one of two texts can stand for the other, going by their words. Their order does not matter.
+    """True if one of two texts can stand for the other, judged by their words in any order.
 
-    Words without a meaning of their own do not count, nor do the endings of the others. Then:
+    Insignificant words are ignored, and so are the endings of the others. Then:
 
-    - with a cosine up to 0.92 one of them at most has words that the other has not: an addition, another order;
-    - above that both may, if none of these words is in the place of another: after the same word or before it;
-    - no number, name or piece of code, no denial and no condition (if, only, before …) is in one of them alone;
-    - no preposition or denial has another object in each, or its objects in another order;
-    - nothing has changed places with something else.
+    - with a cosine up to 0.92, at most one text has words that the other lacks: an addition, another order;
+    - above that both may, if none of these words takes the place of another: after the same word or before it;
+    - no number, name or piece of code, no negation and no condition (if, only, before …) is in one text only;
+    - no preposition or negation has a different object in each text, or its objects in a different order;
+    - no two words have swapped places.
     """
     if normalised(one) == normalised(other):
         return True
@@ -196,7 +196,7 @@ def same_in_words(one: str, other: str, cosine: float) -> bool:
 
 @lru_cache(maxsize=1024)
 def _read(text: str) -> _Text:
-    """The words of a text that count. Kept, as each one is compared with several."""
+    """The significant words of a text. Cached, because each text is compared with several."""
     tokens = list(_tokens(_FORMER.sub("not ", _EMPHASIS.sub("", unicodedata.normalize("NFKC", text)))))
     keys = [key for key, _ in tokens]
     words = []
@@ -217,7 +217,7 @@ def _read(text: str) -> _Text:
 
 
 def _tokens(text: str) -> Iterator[tuple[str, bool]]:
-    """The words of a text that count: stems, prepositions and denials; and whether each names something."""
+    """The significant words of a text (stems, prepositions and negations), and whether each names something."""
     for found in _WORD.finditer(text):
         written, folded = found[0], found[0].casefold()
         if folded in PREPOSITIONS or folded in RESTRICTING:
@@ -230,20 +230,21 @@ def _tokens(text: str) -> Iterator[tuple[str, bool]]:
 
 
 def _is_name(written: str) -> bool:
-    """True if a word is taken for a name (see `_Word`). A capital where a sentence begins may be one's as well."""
+    """True if a word is taken for a name (see `_Word`). A capitalized word at the start of a sentence may be one as
+    well."""
     if not _MARKS.isdisjoint(written) or any(each.isdigit() or each.isupper() for each in written):
         return True
     return any(each.isalpha() and ord(each) >= _FIRST_NOT_LATIN for each in written)
 
 
 def _in_one_place(own_a: Sequence[_Word], own_b: Sequence[_Word]) -> bool:
-    """True if a word of one text stands where one of the other does: between these, one has been put for the other."""
+    """True if a word of one text takes the place of one of the other: of these, one has been replaced by the other."""
     befores, afters = {each.before for each in own_b}, {each.after for each in own_b}
     return any(each.before in befores or each.after in afters for each in own_a)
 
 
 def _other_objects(a: _Text, b: _Text) -> bool:
-    """True if a preposition has other objects in each text, or in another order."""
+    """True if a preposition has different objects in the texts, or in a different order."""
     for preposition in a.objects.keys() & b.objects.keys():
         in_a, in_b = a.objects[preposition], b.objects[preposition]
         common = [each for each in in_a if each in in_b]
@@ -253,9 +254,9 @@ def _other_objects(a: _Text, b: _Text) -> bool:
 
 
 def _changed_places(a: _Text, b: _Text) -> bool:
-    """True if what stands before a word in one text stands after it in the other, and the other way round.
+    """True if a word precedes another in one text and follows it in the other, and vice versa.
 
-    The passive voice does that, and says by whom: so with a "by" in one of them alone things have to change places.
+    The passive voice does that, and marks it with "by": so if only one text has a "by", the words have to swap places.
     """
     keys_a, keys_b = [word.key for word in a.words], [word.key for word in b.words]
     at_b = {key: place for place, key in enumerate(keys_b) if keys_b.count(key) == 1}

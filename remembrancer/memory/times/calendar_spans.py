@@ -1,7 +1,7 @@
-"""Spans of the calendar that people name: a day, a weekend, last month, four weeks ago, spring. Pure.
+"""Calendar spans that people name: a day, a weekend, last month, four weeks ago, spring. Pure.
 
-All times are naive and local: callers decide which zone they are of. A span holds `start`, and not `end`.
-Weeks begin on Monday, and seasons are those of the north.
+All times are naive and local; callers choose the zone. A span includes `start` and excludes `end`. Weeks begin on
+Monday, and seasons are those of the northern hemisphere.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ Unit = Literal["minute", "hour", "day", "week", "month", "year"]
 
 DAY: Final = timedelta(days=1)
 VAGUENESS: Final = 0.15
-"""The uncertainty of a count, as a share of it: "four weeks ago" is 28 days give or take four."""
+"""The relative uncertainty of a count: "four weeks ago" is 28 days give or take four."""
 EARLY_SHARE: Final = 0.1
 LATE_SHARE: Final = 0.1
-"""The distance before and after a span at which a time still half counts, as a share of the span's width: what happened
-in June is told in June or in July, seldom in May."""
+"""The distance before and after a span at which a time counts half, as a share of the span's width: an event in June is
+mentioned in June or in July, seldom in May."""
 
 _LENGTHS: Final[Mapping[Unit, timedelta]] = {
     "minute": timedelta(minutes=1),
@@ -38,14 +38,14 @@ PARTS_OF_DAY: Final[Mapping[str, tuple[int, int]]] = {
     "evening": (17, 24),
     "night": (19, 28),
 }
-"""The hours from and until which a part of a day goes; 28 is four o'clock on the next day."""
+"""The first and last hour of each part of a day; 28 is four o'clock on the next day."""
 SEASONS: Final[Mapping[str, int]] = {"spring": 3, "summer": 6, "autumn": 9, "fall": 9, "winter": 12}
-"""The month with which each begins; it has three."""
+"""The month in which each season begins; it has three."""
 
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """From `start` until `end`; `slack` is how far outside them a time still half counts, or further if it is wide."""
+    """The time from `start` until `end`; `slack` is the least distance outside at which a time counts half."""
 
     start: datetime
     end: datetime
@@ -53,12 +53,12 @@ class Span:
 
     @property
     def early(self) -> timedelta:
-        """The distance before it at which a time still half counts."""
+        """The distance before the span at which a time counts half."""
         return max(self.slack, EARLY_SHARE * (self.end - self.start))
 
     @property
     def late(self) -> timedelta:
-        """The distance after it at which a time still half counts."""
+        """The distance after the span at which a time counts half."""
         return max(self.slack, LATE_SHARE * (self.end - self.start))
 
     def third(self, which: int) -> Span:
@@ -68,7 +68,7 @@ class Span:
 
 
 def day(of: datetime) -> Span:
-    """The whole day that `of` is in."""
+    """The whole day that contains `of`."""
     start = of.replace(hour=0, minute=0, second=0, microsecond=0)
     return Span(start, start + DAY)
 
@@ -84,7 +84,7 @@ _MONTHS: Final[Mapping[str, int]] = {"month": 1, "quarter": 3, "year": 12}
 
 
 def period(of: datetime, unit: str, back: int = 0) -> Span:
-    """The week, month, quarter or year of that day, or so many before it."""
+    """The week, month, quarter or year that contains that day, or `back` of them earlier."""
     start = day(of).start
     if unit == "week":
         start -= timedelta(days=of.weekday() + 7 * back)
@@ -95,15 +95,15 @@ def period(of: datetime, unit: str, back: int = 0) -> Span:
 
 
 def weekend(of: datetime, back: int = 0) -> Span:
-    """The latest weekend that has begun by that day, or so many before it."""
+    """The latest weekend that has begun by that day, or `back` weekends earlier."""
     start = day(of).start - timedelta(days=(of.weekday() - 5) % 7 + 7 * back)
     return Span(start, start + 2 * DAY)
 
 
 def week_of(whole: Span, which: int) -> Span:
-    """The first (0), second … seven days of a span, or its last (-1), as far as it goes.
+    """The first (0), second … seven days of a span, or its last (-1), cut at its end.
 
-    Raises `ValueError` where it is not so long.
+    Raises `ValueError` if the span is shorter.
     """
     start = whole.end - 7 * DAY if which < 0 else whole.start + 7 * which * DAY
     if start >= whole.end:
@@ -112,12 +112,12 @@ def week_of(whole: Span, which: int) -> Span:
 
 
 def iso_week(of_year: int, number: int) -> Span:
-    """The week of that number in ISO 8601. Raises `ValueError` where the year has none."""
+    """The week of that number in ISO 8601. Raises `ValueError` if the year has no such week."""
     return period(datetime.fromisocalendar(of_year, number, 1), "week")
 
 
 def weekday(of: datetime, index: int, back: int = 0) -> Span:
-    """The latest Monday (0) … Sunday (6) up to that day, or so many weeks before it."""
+    """The latest Monday (0) … Sunday (6) up to that day, or `back` weeks earlier."""
     return day(of - timedelta(days=(of.weekday() - index) % 7 + 7 * back))
 
 
@@ -128,14 +128,14 @@ def season(start_year: int, name: str) -> Span:
 
 
 def latest(span_of: Callable[[int], Span], now: datetime, back: int = 0) -> Span:
-    """The latest span that recurs each year and has begun by `now`, or the one so many years before that."""
+    """The latest yearly span that has begun by `now`, or `back` years earlier."""
     this_year = span_of(now.year)
     return span_of(now.year - back) if this_year.start <= now else span_of(now.year - 1 - back)
 
 
 def ago(now: datetime, count: float, unit: Unit, most: float | None = None) -> Span:
-    """So many units ago: a span of one unit around that time, of years one of a month. With `most`, anywhere between
-    the two counts."""
+    """A time `count` units ago: a span of one unit around it (for years, of one month). With `most`, the span between
+    both counts."""
     length = (count if 0.0 < count < 1.0 else 1.0) * _LENGTHS["month" if unit == "year" else unit]
     slack = max(length / 2, VAGUENESS * count * _LENGTHS[unit])
     if unit == "day" and most is None:
@@ -147,7 +147,7 @@ def ago(now: datetime, count: float, unit: Unit, most: float | None = None) -> S
 
 
 def back(now: datetime, count: float, unit: Unit) -> datetime:
-    """The time so many units before: by the calendar for whole months and years, else by their length."""
+    """The time `count` units earlier: by the calendar for whole months and years, else by their length."""
     if count == int(count) and unit in ("month", "year"):
         months = int(count) * (12 if unit == "year" else 1)
         return now - relativedelta(months=months)
@@ -155,6 +155,6 @@ def back(now: datetime, count: float, unit: Unit) -> datetime:
 
 
 def rolling(now: datetime, count: float, unit: Unit) -> Span:
-    """The last so many units up to now; of days and longer units from the beginning of a day."""
+    """The last `count` units up to now; with days and longer units, from the beginning of a day."""
     start = back(now, count, unit)
     return Span(start if unit in ("minute", "hour") else day(start).start, now, min(DAY, _LENGTHS[unit]))

@@ -1,7 +1,7 @@
-"""German, French and Spanish words for times, put as English has them: "vor zwei Wochen" is "2 weeks ago". Pure.
+"""Translates German, French and Spanish time phrases into English ones: "vor zwei Wochen" is "2 weeks ago". Pure.
 
-Only whole phrases are rewritten, most of them of several words: "Mai" alone may be a name, and "hier" is yesterday to
-some and here to others.
+Only whole phrases are translated, most of them of several words: "Mai" alone may be a name, and "hier" is "yesterday"
+in French and "here" in German.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from typing import Final
 from remembrancer.memory.times.phrases import MONTHS, NTH, WEEKDAYS
 
 Words = Mapping[str, Mapping[str, str]]
-"""Words of a language with the English, by what a rule calls them."""
+"""Words of a language with their translations, by group."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Language:
-    """Its words, and the rules: a phrase, and the same in English."""
+    """The words of a language, and its rules: a phrase and its English translation."""
 
     words: Words
     rules: Sequence[tuple[str, str]]
@@ -30,7 +30,7 @@ _IN_ORDER: Final[Mapping[str, Sequence[str]]] = {"month": MONTHS, "weekday": WEE
 
 
 def _table(text: str) -> Words:
-    """From lines of "kind: word=English, …", or of "kind: word …" in the order of the English ones."""
+    """Parses lines of "kind: word=English, …", or of "kind: word …" in the order of the English words."""
     words: dict[str, dict[str, str]] = {}
     for line in text.strip().splitlines():
         kind, _, said = line.strip().partition(": ")
@@ -179,22 +179,22 @@ _OF_ALL: Final = (
     ("<lately>", "<lately>"),
     (r"<since|between|and>(?= (?:on|yesterday|today|last|this)\b)", "<since|between|and>"),
 )
-"""Rules of all languages, after their own."""
+"""Rules for all languages, applied after their own."""
 _LANGUAGES: Final = (_GERMAN, _FRENCH, _SPANISH)
 _HIER: Final = re.compile(r"(?<![\w-])hier(?![\w-])", re.IGNORECASE)
 _HERE_TEXT: Final = (
     "wer ist sind der das dem im wir ich ihr ein eine nicht mit von auf für gibt kann haben een het niet"
 )
 _HERE: Final = frozenset(_HERE_TEXT.split())
-"""Words of German and Dutch beside which "hier" is "here"."""
+"""German and Dutch words next to which "hier" means "here"."""
 _WORD: Final = re.compile(r"[^\W\d_]+")
 _PLACE: Final = re.compile(r"<([\w|]+?)(2?)>")
 
 
 def in_english(text: str) -> str:
-    """The text with those phrases of the other languages that name times in English. `text` is composed (NFC).
+    """The text with the time phrases of the other languages in English. `text` is composed (NFC).
 
-    A phrase is found by its own words, whatever the language around it.
+    A phrase is recognized by its own words, whatever the language around it.
     """
     lowered = f" {text.lower()}"
     if " hier" in lowered and _HERE.isdisjoint(_WORD.findall(lowered)):
@@ -216,13 +216,13 @@ def _put(match: re.Match[str], english: str, words: Mapping[str, Mapping[str, st
 
 
 def _group(place: re.Match[str]) -> str:
-    """The name of a place's group in a pattern."""
+    """The name of the group at an index of a pattern."""
     return place[1].replace("|", "_or_") + place[2]
 
 
 @cache
 def _rewritings(place: int) -> tuple[tuple[re.Pattern[str], str], ...]:
-    """The rules of a language as patterns, compiled by the first text that may have its words."""
+    """The rules of a language as patterns, compiled for the first text that may contain its words."""
     language = _LANGUAGES[place]
     year = r"(?:19|20)\d\d(?![\w-]|[.:/]\d)"
     numbers = {"day": r"[0-3]?\d", "week": r"[0-5]?\d", "year": year}

@@ -1,7 +1,7 @@
-"""Questions for all that happened in a time: "what did we decide this week?", "summarise this week". Pure.
+"""Recognizes queries for everything in a period: "what did we decide this week?", "summarise this week". Pure.
 
-None of the words of such a question is in what happened then, and nothing is near it by meaning: the time says what is
-looked for, and perhaps a kind. A question with any other word asks for that word, and is a question like others.
+Memories of the period share no words with such a query, and are not near it in meaning: only the time matters, and
+perhaps a kind. A query with any further word is about that word, and is treated like others.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from remembrancer.memory.times.windows import read_query, without_times
 from remembrancer.protocol.kinds import Kind
 
 LONGEST: Final = 200
-"""Characters. Who writes more asks for something."""
+"""In characters. A longer query asks for something specific."""
 
 _KIND_TEXTS: Final[dict[Kind, str]] = {
     "decision": """
@@ -52,7 +52,7 @@ _KIND_TEXTS: Final[dict[Kind, str]] = {
     """,
 }
 KINDS_NAMED: Final[dict[str, Kind]] = {word: kind for kind, text in _KIND_TEXTS.items() for word in text.split()}
-"""The words that name a kind. An event is none of the twelve, and an outage or what broke is told with its mending."""
+"""The words that name a kind. "Event" is not among the twelve, and an outage is told together with its fix."""
 _PAST_TEXT: Final = """
     did done was were been happened changed learned learnt discussed worked working talked noted wrote written recorded
     stored saved remembered said achieved finished new news summary summaries summarise summarize recap overview review
@@ -65,7 +65,7 @@ _PAST_TEXT: Final = """
     nuevo notas todo
 """
 _PAST: Final = frozenset(_PAST_TEXT.split())
-"""Words that ask for what was, or for a summary."""
+"""Words that ask about the past, or for a summary."""
 _EMPTY_TEXT: Final = """
     what which that these those a an the all any anything each some of in on at by for from to during between until and
     or do does doing is are has have had having be being there we i you us our ours my me it its can could please tell
@@ -84,22 +84,22 @@ _WORD: Final = re.compile(r"[^\W_]+[+#]*")
 
 @dataclass(frozen=True, slots=True)
 class PeriodQuestion:
-    """A question for all of a time. `kinds` are those that it names, none where it asks for whatever there is.
+    """A query for everything in a period. `kinds` are those that it names, none if it asks for all.
 
-    Memories of these kinds come first; another kind is no reason to leave one out, since what broke on Monday may have
-    been stored as a fact.
+    Memories of these kinds come first; other kinds are not left out, since a breakage on Monday may have been stored as
+    a fact.
     """
 
     kinds: frozenset[Kind] = frozenset()
 
 
 def asks_for_period(query: str) -> PeriodQuestion | None:
-    """The period question that a query is, or None where it asks for anything but all of a time.
+    """The period query in a query, or None if it asks for anything other than everything in a period.
 
     "What did we decide this week?" asks for its decisions, "qué pasó ayer" for all of yesterday. "What did we decide
-    about Kafka this week?" asks for Kafka, "who called yesterday?" for a person, "what do I do this week?" for a plan,
-    and "when did we deploy?" names no time. To be asked of a query that has windows (`time_windows`): which time is
-    meant is theirs to say. Pure; never raises.
+    about Kafka this week?" asks about Kafka, "who called yesterday?" about a person, "what do I do this week?" about a
+    plan, and "when did we deploy?" names no time. Only call it for a query with windows: `time_windows` says which
+    period is meant. Pure; never raises.
     """
     if len(query) > LONGEST:
         return None
@@ -117,5 +117,5 @@ def asks_for_period(query: str) -> PeriodQuestion | None:
 
 
 def _may_be_a_name(word: str) -> bool:
-    """True if a word is written large that need not be: "Go" is a language, "Entscheidungen" is a noun."""
+    """True if a word is capitalized unnecessarily: "Go" is a language, "Entscheidungen" is a noun."""
     return word != "I" and not word.islower() and word.casefold() in _EMPTY and word.isalpha()

@@ -1,7 +1,7 @@
-"""The words of a text that name a time in the past, and the span of the calendar that each means. Pure.
+"""Finds the words in a text that name a time in the past, and the calendar span of each. Pure.
 
-A small grammar of English. Some phrases are a time by themselves ("four weeks ago", "3 May 2023"), others only after a
-word that makes them one ("in 2022", "on Saturday"), since the same words are numbers, verbs and people as well.
+A small grammar of English. Some phrases name a time by themselves ("four weeks ago", "3 May 2023"), others only after
+certain words ("in 2022", "on Saturday"), since they may also be numbers, verbs or people.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from remembrancer.memory.times import calendar_spans as spans
 from remembrancer.memory.times.calendar_spans import DAY, PARTS_OF_DAY, SEASONS, Span, Unit
 
 Resolve = Callable[[datetime], Span]
-"""From the local time of the question to the span that is meant. May raise ValueError or OverflowError."""
+"""Maps the local time of the query to a span. May raise ValueError or OverflowError."""
 Match = re.Match[str]
 
 MONTHS: Final = (
@@ -37,21 +37,21 @@ COUNTS: Final[Mapping[str, tuple[float, float | None]]] = {
     **{"a": (1.0, None), "an": (1.0, None), "the": (1.0, None), "last": (1.0, None), "half": (0.5, None)},
     **{"couple": (2.0, None), "few": (2.0, 5.0), "several": (3.0, 7.0)},
 }
-"""Words for numbers: a number, or at least and at most so many."""
+"""Words for numbers: a number, or a minimum and a maximum."""
 UNITS: Final[Mapping[str, tuple[float, Unit]]] = {
     **{"minute": (1, "minute"), "hour": (1, "hour"), "day": (1, "day"), "night": (1, "day"), "week": (1, "week")},
     **{"weekend": (1, "week"), "fortnight": (2, "week"), "month": (1, "month"), "quarter": (3, "month")},
     **{"year": (1, "year"), "decade": (10, "year")},
 }
 _PERSONS_AND_VERBS: Final = frozenset({"march", "april", "may", "june", "august"})
-"""Months that are other words as well."""
+"""Months whose names are also other words."""
 _VERBS: Final = frozenset({"march", "may"})
 _ON: Final = re.compile(r"\b(?:on|since|before|after|until|till|by)\s+(?:the\s+)?$", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
 class Meaning:
-    """The meaning of a match, as a rule made it. `kind`: it needs one of that kind's leading words."""
+    """The meaning of a match according to a rule. With a `kind`, one of that kind's leading words must precede it."""
 
     resolve: Resolve
     kind: str | None = None
@@ -59,7 +59,7 @@ class Meaning:
 
 
 def counted(match: Match) -> tuple[float, float | None, Unit]:
-    """At least and at most (None: exactly) how many of a unit a match of `UNIT` says, and of `COUNT` if it has one."""
+    """The minimum and maximum (None: exact) count in a match of `UNIT`, from `COUNT` if there is one, and the unit."""
     word = (match.groupdict().get("count") or "a").lower()
     least, most = COUNTS[word] if word in COUNTS else (float(word), None)
     times, unit = UNITS[match["unit"].lower()]
@@ -96,7 +96,7 @@ def _near_day(match: Match) -> Meaning:
 
 
 def _period(match: Match) -> Meaning:
-    """The week, month, quarter or year before that of the question, or the very one."""
+    """The week, month, quarter or year of the query, or the previous one."""
     unit, cut = match["period"].lower(), _cut(match)
     back = 2 if match["last_but_one"] else 1 if match["which"].lower() == "last" else 0
     return Meaning(lambda now: cut(spans.period(now, unit, back)), present=back == 0 and not match["earlier"])
@@ -107,13 +107,13 @@ def _weekend(match: Match) -> Meaning:
     which = (match["which"] or "").lower()
     if match["last_but_one"]:
         return Meaning(lambda now: spans.weekend(now, 2 if now.weekday() >= 5 else 1))
-    if "last" in which or "past" in which:  # on a Sunday, the one before
+    if "last" in which or "past" in which:  # on a Sunday, the previous one
         return Meaning(lambda now: spans.weekend(now, 1 if now.weekday() >= 5 else 0))
     return Meaning(spans.weekend, None if which else "weekend", present=which == "this")
 
 
 def _weekday_of_week(match: Match) -> Meaning:
-    """As in "Friday last week", "Tuesday of this week": of that week, whichever day it is."""
+    """As in "Friday last week", "Tuesday of this week": the day of that week, past or future."""
     index = _weekday_number(match["weekday"] or match["then"])
     back = 0 if "this" in match[0].lower() else 1
     return Meaning(
@@ -124,16 +124,16 @@ def _weekday_of_week(match: Match) -> Meaning:
 def _weekday(match: Match) -> Meaning | None:
     """As in "Last Saturday", "on Saturday", "Saturday night", "last Fri": the latest before today.
 
-    What is short begins with a capital, and "Sun" says "last" or "past": there are other words like it.
+    Short forms must be capitalized, and "Sun" needs "last" or "past", because they are also other words.
     """
     word, which, of_day = match["weekday"], (match["which"] or "").lower(), match["of_day"]
     is_short = word.lower() not in WEEKDAYS
     if which == "this" or (is_short and not which and (word.islower() or word.lower() == "sun")):
-        return None  # the one to come, or none
+        return None  # the next one, or no day at all
     back = 1 if match["last_but_one"] else 0
 
     def resolve(now: datetime) -> Span:
-        whole = spans.weekday(now - DAY, _weekday_number(word), back)  # of the day itself one says "today"
+        whole = spans.weekday(now - DAY, _weekday_number(word), back)  # the same weekday would be "today"
         return spans.part_of_day(whole.start, of_day.lower()) if of_day else whole
 
     is_sure = which or ((of_day or back or match["owns"]) and not is_short)
@@ -145,7 +145,7 @@ def _weekday_number(word: str) -> int:
 
 
 def _cut(match: Match) -> Callable[[Span], Span]:
-    """From a span to the part of it that `_PART` names: a third, seven days, or all of it."""
+    """Maps a span to the part of it that `_PART` names: a third, seven days, or all of it."""
     words = (match["part"] or "").lower().split()
     part = " ".join(words)
     if "week" in words:
@@ -162,7 +162,7 @@ def _month_number(word: str) -> int:
 
 
 def _month(match: Match) -> Meaning | None:
-    """As in "In March", "last March", "early May 2022": without a year, the latest that has begun."""
+    """As in "In March", "last March", "early May 2022"; without a year, the latest one that has begun."""
     word, year, which, cut = match["month"], match["year"], match["which"], _cut(match)
     number = _month_number(word)
     if year:
@@ -181,7 +181,7 @@ def _month(match: Match) -> Meaning | None:
 
 
 def _month_of(now: datetime, number: int, year: str | None) -> Span:
-    """That month of the year, or else the latest that has begun."""
+    """That month of the year, or else the latest one that has begun."""
     if year:
         return spans.period(datetime(int(year), number, 1), "month")
     return spans.latest(lambda of_year: spans.period(datetime(of_year, number, 1), "month"), now)
@@ -210,7 +210,7 @@ def _days(match: Match) -> Meaning | None:
 
 
 def _date(match: Match) -> Meaning | None:
-    """A day of a month: without a year, the latest such day."""
+    """A day of a month; without a year, the latest such day."""
     word, year, number = match["month"], match["year"], int(match["day"])
     is_plain = not (year or match["ordinal"] or _ON.search(match.string, max(0, match.start() - 12), match.start()))
     if is_plain and word.islower() and (word in _VERBS or word not in MONTHS):
@@ -222,11 +222,11 @@ def _date(match: Match) -> Meaning | None:
 
 
 def _day_of_month(match: Match) -> Meaning:
-    """As in "on the 15th": the latest."""
+    """As in "on the 15th": the latest one."""
     number = int(match["day"])
 
     def resolve(now: datetime) -> Span:
-        for back in range(3):  # the 31st is two months away at most
+        for back in range(3):  # the 31st is at most two months away
             month = spans.period(now, "month", back)
             found = spans.day(month.start + (number - 1) * DAY)
             if month.start <= found.start < month.end and found.start <= now:
@@ -237,7 +237,7 @@ def _day_of_month(match: Match) -> Meaning:
 
 
 def _latest_day(now: datetime, month: int, number: int) -> Span:
-    for back in range(9):  # 29 February is eight years away at most
+    for back in range(9):  # 29 February is at most eight years away
         try:
             found = spans.day(datetime(now.year - back, month, number))
         except ValueError:
@@ -254,7 +254,7 @@ def _iso_date(match: Match) -> Meaning:
 
 
 def _numbers_date(match: Match) -> Meaning | None:
-    """`12/31/2022` is a day of December, and so is `31.12.2022`; of `03/04/2023` the month is the first."""
+    """`12/31/2022` is in December, and so is `31.12.2022`; in `03/04/2023` the month comes first."""
     first, second = int(match["first"]), int(match["second"])
     year = int(match["year"]) + (2000 if len(match["year"]) == 2 else 0)
     month, number = (second, first) if first > 12 or match["dot"] == "." else (first, second)
@@ -262,7 +262,7 @@ def _numbers_date(match: Match) -> Meaning | None:
 
 
 def _yearly(span_of: Callable[[int], Span], year: str | None, kind: str | None = None) -> Meaning:
-    """A span that recurs each year: that of the year, or else the latest that has begun."""
+    """A yearly span: in the given year, or else the latest one that has begun."""
     if year:
         return Meaning(lambda _: span_of(int(year)))
     return Meaning(lambda now: spans.latest(span_of, now), kind)
@@ -276,23 +276,23 @@ def _quarter(match: Match) -> Meaning:
 
 
 def _numbered_week(match: Match) -> Meaning:
-    """As in "week 45", "calendar week 3 of 2026", "2026-W45", "in W45": of ISO 8601."""
+    """As in "week 45", "calendar week 3 of 2026", "2026-W45", "in W45" (ISO 8601)."""
     kind = "month" if re.match(r"w\d", match[0], re.IGNORECASE) else None
     return _yearly(lambda of_year: spans.iso_week(of_year, int(match["week"])), match["year"], kind)
 
 
 def _recently(match: Match) -> Meaning:
-    """As in "recently", "lately": the last month, and less surely what was before it."""
+    """As in "recently", "lately": the last month, and with less certainty the time before it."""
     return Meaning(lambda now: Span(now - 30 * DAY, now, 30 * DAY))
 
 
 def _season(match: Match) -> Meaning | None:
-    """As in "Last summer", "in the spring of 2022": without a year, the latest that has begun."""
+    """As in "Last summer", "in the spring of 2022"; without a year, the latest one that has begun."""
     name, year, which, cut = match["season"].lower(), match["year"], (match["which"] or "").lower(), _cut(match)
     if year:
         return Meaning(lambda _: cut(spans.season(int(year), name)))
     if not which and name in ("spring", "fall") and not match["the"] and match["season"] != name:
-        return None  # a framework, and a name
+        return None  # a framework or a name
 
     def resolve(now: datetime) -> Span:
         begun = spans.latest(lambda of_year: spans.season(of_year, name), now)
@@ -347,7 +347,7 @@ _LEADS: Final[Mapping[str, str]] = {
     "season": "in|during|over|since|until|till|before|after|throughout|of",
     "weekend": "on|over|at|during|since",
 }
-"""The words after which a phrase of a kind is a time."""
+"""The words that must precede a phrase of each kind."""
 _LEAD_PATTERNS: Final = {
     kind: re.compile(rf"\b(?:{words})\s+(?:the\s+)?$", re.IGNORECASE) for kind, words in _LEADS.items()
 }
@@ -355,14 +355,14 @@ _NOT_PAST = re.compile(
     r"\b(?:next|every|each|coming|upcoming|following|any|first|second|black|good|many|hundred)[\s-]+$", re.IGNORECASE
 )
 LOOK_BACK: Final = 40
-"""The number of characters before a phrase that are looked at."""
+"""The number of characters before a phrase that are examined."""
 
 
 @dataclass(frozen=True, slots=True)
 class Phrase:
-    """Words of a text, `begin` to `end`, that name a time. `weak`: only if they are one end of a range.
+    """The words from `begin` to `end` of a text, which name a time. `weak`: only as one end of a range.
 
-    `present`: a span that has the question's own time in it, by which a question may mean what is to come.
+    `present`: the span contains the query's own time, so the query may be about the future.
     """
 
     begin: int
@@ -376,7 +376,7 @@ _Rule = tuple[re.Pattern[str], Callable[[Match], Meaning | None]]
 
 
 def phrases(text: str) -> list[Phrase]:
-    """The phrases of a text in their order, none overlapping another: the earlier rule has the words."""
+    """The phrases of a text in order, without overlaps: earlier rules take precedence."""
     found: list[Phrase] = []
     for pattern, meaning_of in _rules():
         for match in pattern.finditer(text):
@@ -394,12 +394,12 @@ def phrases(text: str) -> list[Phrase]:
 
 @cache
 def _rules() -> tuple[_Rule, ...]:
-    """Compiled by the first question that needs them, which takes a store's start some milliseconds less."""
+    """Compiled for the first query that needs them, which saves some milliseconds at the store's start."""
     return tuple(_all_rules())
 
 
 def _all_rules() -> Iterator[_Rule]:
-    """The patterns, those of more words before those of fewer."""
+    """The patterns, longer ones before shorter ones."""
 
     def rule(pattern: str, meaning_of: Callable[[Match], Meaning | None]) -> _Rule:
         return re.compile(pattern.replace(" ", r"\s+"), re.IGNORECASE), meaning_of

@@ -1,6 +1,6 @@
-"""The times that a question names, and the nearness of a memory to them. Pure: callers pass in clock and zone.
+"""The times that a query names, and how near a memory is to them. Pure: callers pass in clock and zone.
 
-A question that names no time, or asks for one ("how many weeks ago did I …"), has no windows.
+A query that names no time, or asks for one ("how many weeks ago did I …"), has no windows.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from remembrancer.memory.times.languages import in_english
 from remembrancer.memory.times.phrases import COUNT, LOOK_BACK, UNIT, Phrase, counted, phrases
 
 MAX_CHARACTERS: Final = 1000
-"""Characters of a question that are read: a longer text is a document."""
+"""The number of characters of a query that are read: a longer text is a document."""
 MAX_WINDOWS: Final = 8
 _DAY_S: Final = 86_400.0
 MOST_FADES: Final = 8.0
-"""A time does not count if it is this many times further away than one that counts half."""
+"""A time does not count if it is this many times as far away as one that counts half."""
 
 _PLAIN: Final = str.maketrans(
     {"\u2019": "'", "\u017f": "s", "\u0131": "i", "\u0130": "I", "\u212a": "K", "\u2013": "-"}
 )
-"""Letters that patterns fold into others when they ignore case, but tables of words do not."""
+"""Letters that patterns fold into others when ignoring case, unlike tables of words."""
 _WEEK_OF = re.compile(r"\bweek\s+(?:of|beginning|starting)\s+(?:on\s+)?(?:the\s+)?$", re.I)
 _RELATION = re.compile(
     r"\b(?P<word>since|before|after|until|till|by|up to|around|about|roughly)\s+(?:(?<!about\s)on\s+)?(?:the\s+)?$",
@@ -40,14 +40,14 @@ _RANGE_GOES_ON = re.compile(r"\s+(?:and|to|until|till|through)\s+(?:on\s+)?(?:th
 _AHEAD = re.compile(
     r"\b(?:should|shall|will|going to|suggest\w*|recommend\w*|plans?|planning|tomorrow|can i|could i)\b", re.I
 )
-"""Words of a question about the future, in which "today" and "this weekend" are no times of memories."""
+"""Words of queries about the future, in which "today" and "this weekend" are not times of memories."""
 
 
 @dataclass(frozen=True, slots=True)
 class TimeWindow:
     """From `start` until `end`, in seconds since the epoch; `start` is -infinity for "before" a time.
 
-    A time that is `early_s` before it, or `late_s` after it, counts half.
+    A time `early_s` before the window, or `late_s` after it, counts half.
     """
 
     start: float
@@ -57,10 +57,10 @@ class TimeWindow:
 
 
 def zone_of(reference: float | None, utc_offset_s: float | None) -> tzinfo | None:
-    """The zone whose days a question means, as `time_windows` takes it: None is this machine's.
+    """The zone of the days that a query names, for `time_windows`: None is this machine's.
 
-    `reference` and `utc_offset_s` are what the question says of its time, and of that time's zone: without a zone a
-    time is in UTC, and without a time the question is asked now and here.
+    `reference` and `utc_offset_s` are the query's time and its UTC offset, if given: a time without an offset is in
+    UTC, and without a time the query is asked now and here.
     """
     if utc_offset_s is not None and abs(utc_offset_s) < _DAY_S:
         return timezone(timedelta(seconds=utc_offset_s))
@@ -70,9 +70,8 @@ def zone_of(reference: float | None, utc_offset_s: float | None) -> tzinfo | Non
 def time_windows(query: str, reference: float, zone: tzinfo | None = UTC) -> tuple[TimeWindow, ...]:
     """The times that the query names, in the order of its words; none that begins after `reference`.
 
-    `reference` is when the question is asked, in seconds since the epoch; "yesterday" is the day before it in `zone`,
-    or in this machine's where that is None.
-    Never raises, whatever the text: what is no day of the calendar is no time.
+    `reference` is the time of the query, in seconds since the epoch; "yesterday" is the day before it in `zone` (None:
+    this machine's). Never raises: dates that do not exist are ignored.
     """
     text = read_query(query)
     try:
@@ -91,7 +90,7 @@ def time_windows(query: str, reference: float, zone: tzinfo | None = UTC) -> tup
 
 
 def without_times(query: str) -> str:
-    """The query, as far as it is read, without the phrases that name a time and the words that relate to them."""
+    """The read part of the query, without phrases that name a time and the words that relate to them."""
     text = read_query(query)
     for phrase in reversed(phrases(text)):
         before = _RELATION.sub(" ", text[: phrase.begin])
@@ -100,9 +99,9 @@ def without_times(query: str) -> str:
 
 
 def nearness(happened_at: float, windows: Iterable[TimeWindow]) -> float:
-    """1 within one of the windows, falling smoothly with the distance to the nearest: 1/2 at `early_s` or `late_s`.
+    """1 within a window, falling smoothly with the distance to the nearest one: 1/2 at `early_s` or `late_s`.
 
-    The fall is that of a normal distribution: 1/16 at twice that distance. 0 without windows.
+    The shape is that of a normal distribution: 1/16 at twice that distance. 0 without windows.
     """
     best = 0.0
     for window in windows:
@@ -118,7 +117,7 @@ def nearness(happened_at: float, windows: Iterable[TimeWindow]) -> float:
 
 
 def read_query(query: str) -> str:
-    """As much of a query as is read, its phrases of other languages put in English."""
+    """The part of a query that is read, with time phrases of other languages in English."""
     text = query[:MAX_CHARACTERS]
     if not text.isascii():
         text = unicodedata.normalize("NFC", text).translate(_PLAIN)
@@ -126,7 +125,7 @@ def read_query(query: str) -> str:
 
 
 def _spans(text: str, found: Sequence[Phrase], now: datetime) -> Iterable[Span]:
-    """The spans that the phrases mean together with the words before and between them."""
+    """The spans that the phrases name together with the words before and between them."""
     place = 0
     while place < len(found):
         first = found[place]
@@ -146,7 +145,7 @@ def _spans(text: str, found: Sequence[Phrase], now: datetime) -> Iterable[Span]:
 
 
 def _between(first: Phrase, second: Phrase, now: datetime) -> Span:
-    """From the beginning of the one to the end of the other: "from November to February" began the year before."""
+    """From the beginning of the first to the end of the second: "from November to February" began the year before."""
     last = second.resolve(now)
     start = first.resolve(now)
     if start.start > last.start:
@@ -180,7 +179,8 @@ def _related(span: Span, before: str, now: datetime) -> Span:
 
 
 def _away(span: Span, distance: re.Match[str], now: datetime) -> Span:
-    """So long before or after a span, and until it or from it: what is dated by another day is told on that day."""
+    """The span a distance before or after another, and until it or from it: events dated relative to a day are told on
+    that day."""
     least, most, unit = counted(distance)
     count = most or least
     if distance["word"].lower() == "before":
@@ -189,7 +189,7 @@ def _away(span: Span, distance: re.Match[str], now: datetime) -> Span:
 
 
 def _window(span: Span, zone: tzinfo | None) -> TimeWindow | None:
-    """In seconds since the epoch; None if that is no time of the zone."""
+    """The span in seconds since the epoch; None if the zone has no such time."""
     is_open = span.start == datetime.min
     early, late = (span.slack, span.slack) if is_open else (span.early, span.late)
     try:
