@@ -1,7 +1,8 @@
-"""Brings a home of release 0.2.0, which has a file of records for each space, into its one database.
+"""Migrates a home of release 0.2.0, which has a records file for each space, to the one database.
 
-A transaction a file, into a file beside the database that becomes it by one renaming: a kill at any moment leaves the
-home old, and the next attempt goes on behind the files that are done. The old files stay, and are only read.
+Each file is migrated in one transaction, into a file beside the database that is renamed at the end. A kill at any
+moment leaves the home old, and the next attempt continues after the finished files. The old files are only read, and
+stay.
 """
 
 from __future__ import annotations
@@ -46,16 +47,15 @@ from remembrancer.protocol.paths import RuntimePaths, delete_database, sync_dire
 from remembrancer.protocol.writes import PromoteMemory
 
 REPORT: Final = "old-files.json"
-"""The file in a home that says what could not be taken over of its old files; it is there as long as there is something
-to say."""
+"""The file in a home that lists problems with migrating its old files. It exists only if there were any."""
 REFERRED_TO: Final = frozenset({"memories", "entities", "turns", "runs"})
-"""The tables to whose rows those of others refer."""
+"""The tables that others refer to."""
 logger = logging.getLogger(__name__)
 _NAMES: Final = msgspec.json.Decoder(dict[str, str])
 
 
 def old_files(paths: RuntimePaths) -> dict[str, Path]:
-    """The old files of records that a home has, by the names of their spaces; the user's first."""
+    """Return the old record files of a home by the names of their spaces, the user's first."""
     found = [path for pattern in OLD_FILES for path in sorted(paths.home.glob(pattern))]
     names = [path.parent.name if path.name == "memory.db" else path.stem for path in found]
     there = zip(names, found, strict=True)
@@ -63,25 +63,25 @@ def old_files(paths: RuntimePaths) -> dict[str, Path]:
 
 
 def is_old(paths: RuntimePaths) -> bool:
-    """True if a home has old files, and no database yet."""
+    """True if a home has old files and no database yet."""
     return not paths.database.exists() and bool(old_files(paths))
 
 
 def problems(paths: RuntimePaths) -> dict[str, str]:
-    """Why old files were not taken over whole, by the names of their spaces."""
+    """Return the reasons why old files were not migrated completely, by the names of their spaces."""
     with suppress(OSError, msgspec.DecodeError):
         return _NAMES.decode((paths.home / REPORT).read_bytes())
     return {}
 
 
 def bring_forward(paths: RuntimePaths, place: Path | None = None) -> None:
-    """Make the database of a home that has old files only: at its place, while nobody else has them open; or at another
-    one, for who only reads the home.
+    """Make the database of a home that has only old files: in its place, while nobody else has them open, or at
+    `place`, for a reader of the home.
 
-    Of a damaged file that is taken over which can be read, with what its last daily copy has for the rest.
+    From a damaged file, readable rows are migrated, and the rest is taken from its last daily copy.
 
     Raises:
-        StorageFull: the disk has no room for it, and the home is as it was.
+        StorageFull: the disk has no room, and the home is unchanged.
         FileLocked: another program has a file locked.
         FileUnusable: the database cannot be written.
     """
@@ -125,11 +125,10 @@ def bring_forward(paths: RuntimePaths, place: Path | None = None) -> None:
 
 
 def _opened(fresh: Path, files: dict[str, Path]) -> sqlite3.Connection:
-    """The database that is being made: as the last attempt left it, or anew if a file has changed since it was taken
-    in."""
+    """Open the new database: as the last attempt left it, or empty if a file has changed since it was migrated."""
     os.close(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
     connection = sqlite3.connect(fresh, isolation_level=None)
-    with suppress(sqlite3.DatabaseError, RemembrancerError):  # what lies there is no such database
+    with suppress(sqlite3.DatabaseError, RemembrancerError):  # the file is not such a database
         done = connection.execute("SELECT name, stamp FROM taken_in").fetchall()
         MEMORY.migrate(connection, None)
         if all(name in files and stamp == _stamp(files[name]) for name, stamp in done):
@@ -145,13 +144,13 @@ def _opened(fresh: Path, files: dict[str, Path]) -> sqlite3.Connection:
 
 
 def _stamp(path: Path) -> str:
-    """Tells if an old file has changed."""
+    """Return a string that changes when an old file does."""
     abouts = [each.stat() for each in (path, path.with_name(f"{path.name}-wal")) if each.exists()]
     return str([(about.st_mtime_ns, about.st_size) for about in abouts if about.st_size])
 
 
 def _prepare(path: Path, copy: Path, no_room: str) -> str:
-    """Copy an old file; the reason if it is not whole. There is no copy of a file of which nothing can be read."""
+    """Copy an old file, and return the reason if it is not intact. If nothing can be read, no copy is made."""
     delete_database(copy)
     problem = ""
     try:
@@ -176,7 +175,7 @@ def _prepare(path: Path, copy: Path, no_room: str) -> str:
 
 
 def _rebuilt(path: Path, copy: Path) -> str:
-    """Make a copy of a damaged file out of what can be read of it; what came of that."""
+    """Copy the readable rows of a damaged file, and return a description of the result."""
     delete_database(copy)
     daily = next((each for each in daily_copies(path) if not is_damaged(each)), None)
     done = rebuild(path, daily, copy, partial(_lay_out, path), lambda _: None)
@@ -186,7 +185,7 @@ def _rebuilt(path: Path, copy: Path) -> str:
 
 
 def _lay_out(damaged: Path, connection: sqlite3.Connection) -> None:
-    """Make the tables and indexes that a damaged file says it has, if they are not there already."""
+    """Make the tables and indexes in a damaged file's schema that do not exist yet."""
     known = {name for (name,) in connection.execute("SELECT name FROM sqlite_schema")}
     for _, name, table, _, sql in Salvage(Pages(damaged)).schema():
         is_plain = str(sql).startswith(("CREATE TABLE", "CREATE INDEX", "CREATE UNIQUE INDEX"))
@@ -198,7 +197,7 @@ def _lay_out(damaged: Path, connection: sqlite3.Connection) -> None:
 
 
 def _finish(paths: RuntimePaths, connection: sqlite3.Connection, *, report: bool) -> None:
-    """End the moves between a project and the user that were under way, and forget what was done."""
+    """Finish the pending moves between projects and the user, and drop the record of finished files."""
     reasons = dict(connection.execute("SELECT name, problem FROM taken_in WHERE problem != ''").fetchall())
     if reasons and report:
         write_whole(paths.home / REPORT, msgspec.json.encode(reasons))
@@ -212,7 +211,7 @@ def _finish(paths: RuntimePaths, connection: sqlite3.Connection, *, report: bool
             operation = decode_operation(encoded)
             change, project = operation.change, operation.project.id
             if not isinstance(change, PromoteMemory) or {project, USER} & shared:
-                continue  # a lane's moves are finished as ever
+                continue  # a lane's moves are finished as usual
             target = spaces.get(USER if change.target_scope == "user" else project)
             _end_move(connection, source, target, operation_id, change.memory_id)
         connection.execute("DROP TABLE taken_in")
@@ -221,7 +220,8 @@ def _finish(paths: RuntimePaths, connection: sqlite3.Connection, *, report: bool
 def _end_move(
     connection: sqlite3.Connection, source: int, target: int | None, operation_id: str, memory_id: str
 ) -> None:
-    """Let a memory go that its new space has taken in; else it stays, and the operation is asked for again."""
+    """Remove a moved memory from its old space if the new one has it; otherwise it stays, and clients retry the
+    operation."""
     result = connection.execute(
         "SELECT result, applied_at FROM applied_operations WHERE space = ? AND operation_id = ?", (target, operation_id)
     ).fetchone()
@@ -239,8 +239,8 @@ def _end_move(
 
 
 def _sharers(paths: RuntimePaths) -> set[str]:
-    """The projects that share a lane, and `user` if he does. Of a file that cannot be read nothing is known, and the
-    store refuses it."""
+    """Return the ids of projects that share a lane, and `user` if the user does. Empty if the file cannot be read,
+    which the store reports."""
     with suppress(OSError, msgspec.DecodeError):
         return set(_NAMES.decode((paths.lanes / "projects.json").read_bytes()))
     return set()

@@ -1,8 +1,8 @@
-"""The threads that write: one for the records, and one each for what may be slow by itself. Operations that wait
-together are committed together (group commit).
+"""The writing threads: one for the records, and one for each writer that may be slow. Operations that wait together are
+committed together (group commit).
 
-A commit with `synchronous=FULL` costs one wait for the disk, whether it holds one operation or a hundred. Client
-operations go before all other writes, which still get their turn under a lasting load.
+A commit with `synchronous=FULL` costs one wait for the disk, for one operation or a hundred. Client operations go
+before all other writes, which still get their turn under sustained load.
 """
 
 from __future__ import annotations
@@ -23,27 +23,28 @@ from remembrancer.protocol.tracing import Trace, current
 from remembrancer.protocol.writes import Operation
 
 MAX_WAITING: Final = 10_000
-"""Operations that may wait for their commit to one file before more are refused."""
+"""The number of operations that may wait for one file's commit before more are refused."""
 MAX_GROUP: Final = 256
-"""Operations in one transaction: enough to spread the wait for the disk, few enough to answer the first soon."""
+"""Operations in one transaction: enough to spread the cost of the disk wait, few enough to answer the first one
+soon."""
 MAX_GROUPS_IN_A_ROW: Final = 4
-"""Groups of operations that may pass other work that waits."""
+"""The number of groups of operations that may overtake other waiting work."""
 IDLE_S: Final = 30.0
-"""A thread that had nothing to write for so long ends; the next write starts another."""
+"""A thread ends after being idle for this long; the next write starts another."""
 
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 
 class Appliable(Protocol):
-    """A place that operations are committed to: a file of records, or two of them between which memories move."""
+    """A target of operations: a file of records, or a pair of them between which memories move."""
 
     @property
     def name(self) -> str:
-        """The file whose thread commits it."""
+        """The file whose thread commits the operations."""
 
     def apply(self, operations: Sequence[Operation]) -> list[Outcome]:
-        """Apply each in order, durably, and answer each."""
+        """Apply the operations durably and in order, and return an outcome for each."""
 
 
 Done = Callable[[list[Outcome]], None]
@@ -52,22 +53,23 @@ Submission = tuple[Appliable, tuple[Operation, ...], Done, Trace]
 
 
 def as_they_are(_: Appliable, __: Sequence[Operation], outcomes: list[Outcome]) -> list[Outcome]:
-    """The outcomes, with nothing added to them."""
+    """Return the outcomes unchanged."""
     return outcomes
 
 
 class Committer:
-    """Use inside a running event loop: what was submitted is answered there. Only `close` is for another thread.
+    """Commits operations. Use inside a running event loop, on which answers are delivered; only `close` is for another
+    thread.
 
-    `complete` is given what was committed together, on the thread that did it, and returns the outcomes with what else
-    an answer says.
+    `complete` gets each committed group, on the writing thread, and returns the outcomes with whatever else the answers
+    need.
     """
 
     def __init__(self, complete: Complete = as_they_are, thread_of: Callable[[str], str] = lambda name: name) -> None:
         self._loop = asyncio.get_running_loop()
         self._complete = complete
         self.thread_of = thread_of
-        """The thread that writes what has a name."""
+        """Maps a file's name to the name of the thread that writes it."""
         self._commits: Counter[str] = Counter()
         self._writers: dict[str, _Writer] = {}
         self._closing = False
@@ -78,19 +80,19 @@ class Committer:
         return self._commits.total()
 
     def commits_of(self, name: str) -> int:
-        """The number of groups of operations that have been committed to that file."""
+        """Return the number of groups of operations that have been committed to that file."""
         return self._commits[name]
 
     def note_commit(self, name: str) -> None:
-        """Something was committed to that file in another way than by `commit`: by `run`, on its thread."""
+        """Count a commit to that file that was made by `run`, on its thread, not by `commit`."""
         self._commits[name] += 1
 
     def commit(self, target: Appliable, operations: Sequence[Operation], done: Done) -> None:
-        """Commit these in order; `done` is called on the event loop with an outcome for each.
+        """Commit these operations in order; `done` is called on the event loop with an outcome for each.
 
         Raises:
-            QueueFull: `MAX_WAITING` operations wait for that file already.
-            MemoryUnavailable: this is closed.
+            QueueFull: `MAX_WAITING` operations already wait for that file.
+            MemoryUnavailable: the committer is closed.
         """
         if self._closing:
             raise MemoryUnavailable("the store is stopping")
@@ -103,13 +105,13 @@ class Committer:
         writer.wake()
 
     def submit(self, target: Appliable, operations: Sequence[Operation]) -> asyncio.Future[list[Outcome]]:
-        """As `commit`, with a future."""
+        """Like `commit`, but returns a future."""
         future: asyncio.Future[list[Outcome]] = self._loop.create_future()
         self.commit(target, operations, partial(_resolve, future))
         return future
 
     def run(self, name: str, work: Callable[[], T]) -> asyncio.Future[T]:
-        """Run `work` on the thread of that file when no operation waits. The future fails if this is closed."""
+        """Run `work` on that file's thread when no operation waits. The future fails if the committer is closed."""
         future: asyncio.Future[T] = self._loop.create_future()
         if self._closing:
             future.set_exception(MemoryUnavailable("the store is stopping"))
@@ -120,7 +122,7 @@ class Committer:
         return future
 
     def run_soon(self, name: str, work: Callable[[], object]) -> None:
-        """As `run`, from any thread, for what nobody waits for."""
+        """Like `run`, from any thread, without waiting for the result."""
 
         def begin() -> None:
             self.run(name, work).add_done_callback(asyncio.Future.exception)
@@ -128,7 +130,7 @@ class Committer:
         self._loop.call_soon_threadsafe(begin)
 
     def run_from_thread(self, name: str, work: Callable[[], T]) -> T:
-        """As `run`, for a thread that waits for it: neither the event loop's nor a file's."""
+        """Like `run`, but waits for the result. Call it neither from the event loop nor from a writing thread."""
 
         async def run() -> T:
             return await self.run(name, work)
@@ -136,7 +138,7 @@ class Committer:
         return asyncio.run_coroutine_threadsafe(run(), self._loop).result()
 
     def close(self) -> None:
-        """Finish everything that was submitted, then end the threads. Blocks; may be called twice."""
+        """Finish all submitted work, then end the threads. Blocks; may be called twice."""
         self._closing = True
         writers = list(self._writers.values())
         for writer in writers:
@@ -156,7 +158,7 @@ class Committer:
 
 
 class _Writer:
-    """The operations that wait for one thread, and that thread, which is there while there is something to write."""
+    """The queue of one thread, and the thread, which exists while there is work."""
 
     def __init__(
         self, name: str, loop: asyncio.AbstractEventLoop, complete: Complete, committed: Callable[[str], None]
@@ -172,7 +174,7 @@ class _Writer:
         self._tokens: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._closing = False
         self._guard = threading.Lock()
-        """Held while the thread is started, and while it makes sure that it may end."""
+        """Held while the thread is started, and while it checks whether it may end."""
         self._thread: threading.Thread | None = None
 
     def close(self) -> None:
@@ -185,7 +187,7 @@ class _Writer:
             thread.join()
 
     def refuse_late(self) -> None:
-        """Answer what was submitted in the very moment in which the thread ended."""
+        """Refuse work that was submitted just as the thread ended."""
         error = MemoryUnavailable("the store is stopping")
         while self.operations:
             _, operations, done, _ = self.operations.popleft()
@@ -213,7 +215,7 @@ class _Writer:
                 return
             else:
                 try:
-                    # A token for each submission: those that came together make idle turns.
+                    # There is a token for each submission, so grouped submissions leave idle turns.
                     self._tokens.get(timeout=IDLE_S)
                 except queue.Empty:
                     with self._guard:
@@ -222,7 +224,8 @@ class _Writer:
                             return
 
     def _take_group(self) -> list[Submission]:
-        """The longest run of submissions to one target, within `MAX_GROUP` operations; others keep their order."""
+        """Return the longest run of submissions to one target, within `MAX_GROUP` operations; the rest keep their
+        order."""
         group: list[Submission] = []
         size = 0
         while self.operations and (not group or self.operations[0][0] == group[0][0]):
@@ -238,7 +241,7 @@ class _Writer:
         together = [operation for _, operations, _, _ in group for operation in operations]
         try:
             outcomes = group[0][0].apply(together)
-        except RemembrancerError as error:  # of the file, as one that is taken away meanwhile: it may be tried again
+        except RemembrancerError as error:  # a file error, such as a removed file; clients may try again
             logger.warning("a commit was refused", extra={"file": self._name, "reason": error.message})
             outcomes = [Outcome(error) for _ in together]
         except Exception:
@@ -271,7 +274,7 @@ def _answer_all(results: list[tuple[Callable[[Any], None], Any]]) -> None:
     for done, outcomes in results:
         try:
             done(outcomes)
-        except Exception:  # one answer that cannot be given must not cost the others theirs
+        except Exception:  # one failing answer must not keep the others from theirs
             logger.exception("what follows a commit failed")
 
 

@@ -1,7 +1,7 @@
-"""Answers what commands ask about all that a home holds: its projects, a copy, an export, the state of its files.
+"""Answers what commands ask about a whole home: its projects, a copy, an export, the state of its files.
 
-It reads as of one moment and owns no file, so it works in the store, on a thread for which nobody waits, and in a
-command's own process while no store runs.
+It reads one snapshot and owns no file, so it works in the store, on its own thread, and in a command's process while no
+store runs.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ from remembrancer.protocol.wire import Request
 
 T = TypeVar("T")
 CATALOG: Final = "catalog.db"
-"""In a home of release 0.2.0, as `SHARED` is."""
+"""From homes of release 0.2.0, like `SHARED`."""
 RECORDS: Final = "memory.db"
 USER_RECORDS: Final = "user/memory.db"
 PROJECT_RECORDS: Final = re.compile(r"projects/(p_[0-9a-f]{12})/memory\.db")
@@ -90,15 +90,15 @@ PROJECT: Final = re.compile("p_[0-9a-f]{12}")
 LANE_RECORDS: Final = re.compile(r"lanes/(l_[0-9a-f]{12})\.db")
 SHARED: Final = "lanes/projects.json"
 CHECK_LIMIT_S: Final = 30.0
-"""For one file: quick_check reads all of it."""
+"""The limit for one file, all of which quick_check reads."""
 FAULTS: Final = 5
 WORDS: Final = 80
-"""Characters of a memory that tell a person which one it is."""
+"""The number of characters by which a person recognises a memory."""
 GIVE_WAY_S: Final = 0.02
-"""The longest pause for clients, so that one who never rests does not hold a long work up for ever."""
+"""The longest pause for clients, so that a client that never rests does not hold up a long task for ever."""
 LOOK_S: Final = 0.005
 BETWEEN_PAUSES: Final = 20
-"""Memories of an export: some milliseconds of work."""
+"""The number of exported memories between two pauses: a few milliseconds of work."""
 GIT_DIRECTORY: Final = ".git"
 COUNTED: Final = {
     "memories": "SELECT count(*) FROM memories",
@@ -109,21 +109,21 @@ COUNTED: Final = {
 
 
 def project_of_file(name: str) -> str | None:
-    """The id of the project whose records the file of that name in a home of release 0.2.0 has; None for any other."""
+    """Return the id of the project whose records are in that file of a 0.2.0 home; None for other files."""
     match = PROJECT_RECORDS.fullmatch(name)
     return match[1] if match else None
 
 
 def lane_of_file(name: str) -> str | None:
-    """The shared lane whose records the file of that name in a home of release 0.2.0 has; None for any other."""
+    """Return the shared lane whose records are in that file of a 0.2.0 home; None for other files."""
     match = LANE_RECORDS.fullmatch(name)
     return match[1] if match else None
 
 
 def lanes_of_projects(paths: RuntimePaths) -> dict[str, str]:
-    """The lane of each project of a home that shares one, and under `user` that of the user; none where the records
-    cannot be read. Raises as `former_shares`."""
-    if os.path.lexists(paths.shares):  # which no store of this release has taken in
+    """Return the lanes of a home by project id, and the user's under `user`; empty if the records cannot be read.
+    Raises as `former_shares`."""
+    if os.path.lexists(paths.shares):  # not yet migrated by a store of this release
         return former_shares(paths)
     with suppress(sqlite3.Error, OSError), opened(paths.database) as connection:
         return dict(connection.execute("SELECT name, lane FROM shares").fetchall())
@@ -131,19 +131,19 @@ def lanes_of_projects(paths: RuntimePaths) -> dict[str, str]:
 
 
 def schema_of(name: str) -> Schema:
-    """The schema of the file of that name."""
+    """Return the schema of the file of that name."""
     if name == RECORDS:
         return MEMORY
     return FORMER_CATALOG if name == CATALOG else FORMER
 
 
 def names_in(paths: RuntimePaths) -> list[str]:
-    """The files of records that a home has."""
+    """Return the names of a home's record files."""
     return [RECORDS] if os.path.lexists(paths.database) else former_names_in(paths)
 
 
 def former_names_in(paths: RuntimePaths) -> list[str]:
-    """The files of records that release 0.2.0 has left in a home."""
+    """Return the names of the record files that release 0.2.0 left in a home."""
     projects = sorted(path.parent.name for path in paths.projects.glob("p_*/memory.db"))
     lanes = sorted(f"lanes/{path.name}" for path in paths.lanes.glob("l_*.db"))
     of_projects = filter(project_of_file, (f"projects/{project}/memory.db" for project in projects))
@@ -152,7 +152,7 @@ def former_names_in(paths: RuntimePaths) -> list[str]:
 
 
 def refuse_unfinished(paths: RuntimePaths) -> None:
-    """Raises `FileUnusable` when a restore of this home was interrupted."""
+    """Raises `FileUnusable` if a restore of this home was interrupted."""
     if paths.restore_mark.exists():
         raise FileUnusable(
             f"a restore of {paths.home} was interrupted while it replaced files ({paths.restore_mark} says which): "
@@ -161,7 +161,7 @@ def refuse_unfinished(paths: RuntimePaths) -> None:
 
 
 class HomeReader:
-    """Answers a `HomeRequest`. In the store it gives way to clients (`gate`) between two pieces of a long work."""
+    """Answers `HomeRequest`s. In the store it pauses for clients (`gate`) between the steps of a long task."""
 
     def __init__(self, paths: RuntimePaths, gate: LoadGate | None = None) -> None:
         self._paths = paths
@@ -170,7 +170,7 @@ class HomeReader:
         self._thread: ThreadPoolExecutor | None = None
 
     def handlers(self) -> dict[type, Handler]:
-        """The store's handlers. Requests are answered one after the other."""
+        """Return the store's handlers. Requests are answered one at a time."""
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="home")
         requests = DescribeProjects, FindMemories, ExamineFiles, DescribeReleases, CopyRecords, WriteExport
         return dict.fromkeys(requests, self._handle)
@@ -179,13 +179,13 @@ class HomeReader:
         return await asyncio.get_running_loop().run_in_executor(self._thread, self.answer, request)
 
     def close(self) -> None:
-        """Begin nothing more, and end what is under way: who asked does it himself."""
+        """Take no more requests, and end running ones; the client then does the work itself."""
         self._closed = True
         if self._thread is not None:
             self._thread.shutdown(wait=False, cancel_futures=True)
 
     def _pause(self) -> None:
-        """Raises `MemoryUnavailable` once this is closed."""
+        """Pause while clients are being served. Raises `MemoryUnavailable` after `close`."""
         give_up_at = time.monotonic() + GIVE_WAY_S
         while self._gate is not None and self._gate.is_serving(now := time.monotonic()) and now < give_up_at:
             time.sleep(LOOK_S)
@@ -193,11 +193,11 @@ class HomeReader:
             raise MemoryUnavailable("the store is stopping")
 
     def answer(self, request: Request[T]) -> T:
-        """The answer to a request.
+        """Answer a request.
 
         Raises:
-            FileUnusable: an interrupted restore has left the home in pieces, or a file for a person cannot be written.
-            InvalidInput: a project that is wanted is not there.
+            FileUnusable: an interrupted restore left the home incomplete, or an output file cannot be written.
+            InvalidInput: a requested project does not exist.
             SchemaTooNew, SchemaTooOld, RecordsUnusable, FileLocked, StorageFull: a file of the home cannot be read.
         """
         return cast(T, self._answer(request))
@@ -221,8 +221,8 @@ class HomeReader:
 
     @contextmanager
     def _records(self) -> Iterator[Snapshot | None]:
-        """The records; None where there are none yet. Of a home that no store of this release has opened yet a copy is
-        brought forward, for this one look."""
+        """Open the records; None if there are none yet. If no store of this release has opened the home, a temporary
+        copy is migrated."""
         paths = self._paths
         refuse_unfinished(paths)
         if not (is_old(paths) or former_files(paths) or MEMORY.is_older(paths.database)):
@@ -248,7 +248,7 @@ class HomeReader:
 
     @contextmanager
     def _snapshot(self, path: Path) -> Iterator[Snapshot | None]:
-        """One file; None for one that is not there, or empty yet."""
+        """Open a snapshot of one file; None if it is missing or still empty."""
         if not os.path.lexists(path):
             yield None
             return
@@ -292,7 +292,7 @@ class HomeReader:
         return ProjectsDescribed(tuple(found), (), USER in counts)
 
     def _find(self, request: FindMemories) -> MemoriesFound:
-        if not request.memory_ids:  # asked only to see if anybody answers, of records that may be damaged
+        if not request.memory_ids:  # only checks that somebody answers; the records may be damaged
             return MemoriesFound({})
         own = request.project_id or USER
         found: dict[str, str] = {}
@@ -312,11 +312,11 @@ class HomeReader:
                         forgotten[memory_id] = reason or ""
         return MemoriesFound(found, forgotten)
 
-    # --- the state of the files ---
+    # --- file states ---
 
     def _examine(self) -> FilesExamined:
         models: bytes | None = None
-        with suppress(sqlite3.Error), opened(self._paths.database) as connection:  # its own examination says why not
+        with suppress(sqlite3.Error), opened(self._paths.database) as connection:  # its examination says why
             row = connection.execute("SELECT state FROM models").fetchone()
             models = None if row is None else bytes(row[0])
         return FilesExamined(tuple(map(self._examine_file, names_in(self._paths))), models)
@@ -324,7 +324,7 @@ class HomeReader:
     def _examine_file(self, name: str) -> ExaminedFile:
         path, schema = self._paths.home / name, schema_of(name)
         found = examine_file(path, schema)
-        # A store may have moved the pages while they were being read: bad news is looked at again.
+        # A store may have moved pages during the read, so a bad result is checked once more.
         return found if found.state in ("whole", "older") else examine_file(path, schema)
 
     # --- copies ---
@@ -336,7 +336,7 @@ class HomeReader:
             copied = copy_snapshot(records, directory / RECORDS, COUNTED)
             return (CopiedFile(RECORDS, copied.sha256, copied.size_bytes, records.version, copied.counts),)
 
-    # --- an export ---
+    # --- export ---
 
     def _export(self, request: WriteExport) -> ExportWritten:
         with self._records() as file:
@@ -361,7 +361,7 @@ class HomeReader:
                             self._pause()
             except sqlite3.Error as error:
                 raise unreadable(file.path, error) from error
-            except ValueError as error:  # what the store wrote as JSON does not decode
+            except ValueError as error:  # stored JSON that does not decode
                 raise RecordsUnusable(f"{file.path} is damaged ({error}): put back a backup of it") from error
             except OSError as error:
                 raise FileUnusable(f"{request.path} cannot be written: {error.strerror or error}") from error
@@ -376,9 +376,9 @@ def export_lines(
     paths: Mapping[str, str],
     counted: Counter[str],
 ) -> Iterator[Line]:
-    """The lines after the header: of a project that shares a lane, with those of the lane (`shared`, by project).
+    """Yield the lines after the header. A project that shares a lane includes the lane's lines (`shared`, by project).
 
-    `counted` is kept up to date: projects, memories, forgotten ones, sessions.
+    Counts projects, memories, forgotten memories and sessions in `counted`.
     """
     lines_of = partial(_lines_of, connection, forgotten=request.forgotten, counted=counted)
 
@@ -416,8 +416,8 @@ def _lines_of(
     counted: Counter[str],
     sessions: bool = True,
 ) -> Iterator[Line]:
-    """The sessions (but of a lane, which has no more than their ids) and the memories of one space, without those that
-    are `elsewhere` already."""
+    """Yield the sessions and memories of one space, except memories already `elsewhere`. Lanes have no session data
+    beyond ids."""
     condition = "" if forgotten else "AND forgotten_at IS NULL"
     query = SpaceConnection(connection, space).query
     for session in read_sessions(query) if sessions else ():
@@ -434,7 +434,7 @@ def _lines_of(
 
 
 def examine_file(path: Path, schema: Schema) -> ExaminedFile:
-    """Read one file of SQLite whole."""
+    """Read a whole SQLite file and report its state."""
     size = path.stat().st_size if path.exists() else 0
     try:
         with opened(path, limit_s=CHECK_LIMIT_S) as connection:
@@ -469,7 +469,7 @@ def _trouble(path: Path, error: sqlite3.Error | OSError) -> FileCondition:
 
 
 def _languages(connection: sqlite3.Connection) -> dict[str, int]:
-    """The memories of each language that is known; nothing of a file that has none, or does not say."""
+    """Count the memories of each known language; empty if the file has no languages or no such column."""
     query = "SELECT language, count(*) FROM memories WHERE language IS NOT NULL AND forgotten_at IS NULL GROUP BY 1"
     with suppress(sqlite3.OperationalError):
         return dict(connection.execute(query).fetchall())
@@ -477,8 +477,8 @@ def _languages(connection: sqlite3.Connection) -> dict[str, int]:
 
 
 def _working_tree(path: str) -> str | None:
-    """The directory where a project most likely is that no session has named since: beside its git directory. None: it
-    has none (a bare repository with worktrees)."""
+    """Guess the directory of a project that no session has named: the one beside its git directory. None for a bare
+    repository with worktrees."""
     place = PurePath(path)
     if place.name == GIT_DIRECTORY:
         return str(place.parent)

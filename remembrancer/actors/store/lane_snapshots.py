@@ -1,9 +1,10 @@
-"""The snapshots of a shared lane: who joins, or was away for long, takes the newest good one and reads on from there.
+"""The snapshots of a shared lane: a host that joins, or was away for long, loads the newest valid one and reads on from
+there.
 
-The host that has the lease writes a snapshot after so many entries. Entries are trimmed behind one that two hosts have,
-which is to say that another one than its maker has fetched it and found it good; a host that was seen of late finds
-all that it has not read yet. A snapshot that may have the words of an erased memory is made anew, and dropped. Then the
-entries with these words are scrubbed: who has not read them goes on from the snapshot.
+After every `EVERY` entries the host with the lease writes a snapshot. Entries before a snapshot are trimmed once two
+hosts have it, that is, once a host other than its author has fetched and checked it; a host seen recently still finds
+all entries that it has not read. A snapshot that may quote an erased memory is replaced and dropped. Then the entries
+that quote it are scrubbed, and hosts that have not read them continue from the snapshot.
 """
 
 from __future__ import annotations
@@ -28,23 +29,25 @@ if TYPE_CHECKING:
     from remembrancer.journal.contract import Journal
 
 EVERY: Final = 5000
-"""Entries between two snapshots: some two seconds of reading for who joins, against a file that has to be sent."""
+"""Entries between two snapshots. Reading them takes a joining host about two seconds, against the cost of sending a
+file."""
 LEASE: Final = "snapshot"
 LEASE_S: Final = 300.0
-"""The time for which nobody else writes a snapshot. One that takes longer is written twice, which does no harm."""
+"""The time for which no other host writes a snapshot. If writing takes longer, two hosts write one, which does no
+harm."""
 SEEN_S: Final = 7 * 86400.0
-"""For so long after a host was seen, entries that it has not read yet are not trimmed."""
+"""The time after a host was last seen for which its unread entries are not trimmed."""
 HOSTS: Final = 2
-"""So many hosts have a snapshot before what is behind it is trimmed."""
+"""The number of hosts that must have a snapshot before earlier entries are trimmed."""
 
 _decode_seen: Final = msgspec.msgpack.Decoder(Seen).decode
 logger = logging.getLogger(__name__)
 
 
 class LaneSnapshots:
-    """Brings a lane up to date, by a snapshot where entries do not do, and keeps snapshots for others.
+    """Brings a lane up to date, from a snapshot where the entries are not enough, and maintains snapshots for others.
 
-    `on_taken` is told of a snapshot that is in the lane's place.
+    `on_taken` is called with the ids of newly erased memories when a snapshot has been loaded.
     """
 
     def __init__(
@@ -66,14 +69,14 @@ class LaneSnapshots:
         self._on_taken = on_taken
         self._every = every
         self._good: set[str] = set()
-        """The snapshots that this host has made, or has found good."""
+        """The snapshots that this host has written or found valid."""
         self._one_at_a_time = asyncio.Lock()
 
     async def catch_up(self) -> None:
-        """Apply what others have appended. Who has nothing yet, or was away for too long, takes a snapshot first.
+        """Apply the entries of others. A host that has nothing yet, or was away for too long, loads a snapshot first.
 
         Raises:
-            Trimmed: there is no good snapshot.
+            Trimmed: there is no valid snapshot.
             RemembrancerError: as `SharedLane.catch_up`.
         """
         async with self._one_at_a_time:
@@ -88,12 +91,12 @@ class LaneSnapshots:
 
     @property
     def waits_for_scrubbing(self) -> bool:
-        """True if `keep` has the words of erased memories to take out of the journal."""
+        """True if journal entries that quote erased memories remain to be scrubbed by `keep`."""
         return not self._read_only and self._lane.to_scrub > 0
 
     async def keep(self) -> None:
-        """Tell the others how far this host is, write a snapshot if it is time, trim what nobody needs any more, and
-        scrub what has the words of erased memories."""
+        """Report this host's progress, write a snapshot if one is due, trim unneeded entries, and scrub entries that
+        quote erased memories."""
         async with self._one_at_a_time:
             lane, snapshots = self._lane, await self._snapshots()
             erased_at, to_scrub = lane.erased_at, 0 if self._read_only else lane.to_scrub
@@ -120,32 +123,33 @@ class LaneSnapshots:
                 await self._journal.drop_snapshot(lane.name, older)
 
     async def say_left(self) -> None:
-        """Tell the others that this host takes no part any more."""
+        """Tell the others that this host has left the lane."""
         async with self._one_at_a_time:
             word = msgspec.msgpack.encode(Seen(self._lane.mark.position, left=True))
             await self._journal.notify(self._lane.name, self._member, word)
 
     async def _snapshots(self) -> list[LaneSnapshot]:
-        """The snapshots of this journal, the newest first: one that was made anew may have those of the one before."""
+        """Return the snapshots of this journal, newest first. A journal that was made anew may still have its
+        predecessor's."""
         name, known = self._lane.name, self._lane.mark.journal
         snapshots = await self._journal.snapshots(name)
         identity = (known or await self._journal.identity(name)) if snapshots else known
         return [each for each in snapshots if each.mark.journal == identity]
 
     async def _seen(self) -> tuple[dict[str, Seen], set[str]]:
-        """The words of the others, and the names of those that were seen of late."""
+        """Return the reports of the other hosts, and the names of the hosts seen recently."""
         notices = await self._journal.notices(self._lane.name)
         words = {host: word for host, notice in notices.items() if (word := _word(notice)) and host != self._member}
         return words, {host for host, word in words.items() if notices[host].age_s < SEEN_S and not word.left}
 
     async def _write(self, erased_at: int) -> list[LaneSnapshot]:
-        """Write a snapshot if that is still to be done, and drop those with words that are erased; those that are left.
+        """Write a snapshot if one is still due, and drop those that quote erased memories. Returns the remaining ones.
 
-        Another host may be about it: then those that it has to drop are only passed over.
+        If another host is writing one, stale snapshots are only left out.
         """
         lane, journal = self._lane, self._journal
         is_ours = await journal.lease(lane.name, LEASE, self._member, LEASE_S)
-        snapshots = await self._snapshots()  # as they are now that nobody else writes one
+        snapshots = await self._snapshots()  # read again, now that nobody else writes one
         clean = [each for each in snapshots if each.mark.position >= erased_at]
         if not is_ours:
             return clean
@@ -167,10 +171,10 @@ class LaneSnapshots:
         return clean
 
     async def _take_newest(self) -> bool:
-        """Put the newest good snapshot in the lane's place; False if there is none that is ahead of the lane.
+        """Load the newest valid snapshot into the lane; False if none is ahead of the lane.
 
         Raises:
-            SchemaTooNew: a newer release has written the only one.
+            SchemaTooNew: the only ones ahead were written by a newer release.
         """
         is_newer = False
         for snapshot in await self._snapshots():
@@ -186,7 +190,7 @@ class LaneSnapshots:
         return False
 
     async def _try(self, snapshot: LaneSnapshot, *, take: bool) -> bool:
-        """Fetch a snapshot and look whether it is good; `take` it then. False if it is not, or is gone."""
+        """Fetch a snapshot and check it; with `take`, load it into the lane. Returns False if it is invalid or gone."""
         lane = self._lane
         try:
             with _place(lane.path) as path:
@@ -203,13 +207,14 @@ class LaneSnapshots:
 
 
 def directory_of(path: Path) -> Path:
-    """The directory for snapshots on their way, beside the file of a lane."""
+    """Return the directory for snapshots in transit, beside a lane's file."""
     return path.with_suffix(".snapshot")
 
 
 @contextmanager
 def _place(path: Path) -> Iterator[Path]:
-    """The place of a snapshot on its way. Nothing is left of it, or of one that a killed host has left there."""
+    """Provide a path for a snapshot in transit. The directory is emptied before, in case a killed host left something,
+    and after."""
     directory = directory_of(path)
     shutil.rmtree(directory, ignore_errors=True)
     try:
@@ -228,5 +233,5 @@ def _having(snapshot: LaneSnapshot, seen: dict[str, Seen]) -> int:
 def _word(notice: LaneNotice) -> Seen | None:
     try:
         return _decode_seen(notice.body)
-    except msgspec.DecodeError:  # of a release that says something else
+    except msgspec.DecodeError:  # written by a release with another format
         return None

@@ -1,4 +1,4 @@
-"""The spaces of the records: the user's always, a project's from its first use; and the lane that a write belongs to.
+"""The spaces of the records: the user's, and one for each project from its first use. Also finds the lane of a write.
 
 Isolation between projects begins here.
 """
@@ -57,31 +57,33 @@ from remembrancer.protocol.writes import (
 )
 
 PROJECT_ID: Final = re.compile("p_[0-9a-f]{12}")
-"""The id is a part of a path: nothing else may get there."""
+"""Project ids become parts of paths, so nothing else may pass."""
 AGAIN_S: Final = 2.0
-"""The time after which, after a failed attempt, the database is opened again, if somebody wants it."""
+"""The time after a failed attempt before the database may be opened again, on demand."""
 OPENING_S: Final = 1.5
-"""The time that a question waits for a database that is being opened: less than a read's budget."""
+"""The time that a request waits for the database to open. Shorter than a read's budget."""
 LOST: Final = "lost"
-"""The end of the name of what was in the place of a file that was begun anew: as long as it is there, answers say
-so."""
+"""The suffix of files set aside when the database had to be started anew. Answers carry a notice until they are
+removed."""
 MAX_PENDING_SESSIONS: Final = 256
-"""Beyond it the oldest are let go: a project that nothing was ever stored in has little to register."""
+"""Above this number the oldest are dropped: a project without memories has little to register."""
 logger = logging.getLogger(__name__)
 
 
 class PendingSessions:
-    """The sessions that have begun in projects without a file, until there is one. A store that stops forgets them."""
+    """Sessions that started in projects without a space, kept until the space is made. A restart of the store loses
+    them."""
 
     def __init__(self) -> None:
         self._starts: dict[tuple[str, str], Operation] = {}
 
     def __len__(self) -> int:
-        """The number of sessions that wait."""
+        """The number of waiting sessions."""
         return len(self._starts)
 
     def note(self, operation: Operation) -> None:
-        """A project without a file was told this: a session that ends before there is one leaves nothing behind."""
+        """Remember the start of a session in a project without a space. A session that ends before there is one is
+        dropped."""
         match operation.change:
             case StartSession(session_id=session_id):
                 self._starts.pop((operation.project.id, session_id), None)
@@ -92,17 +94,17 @@ class PendingSessions:
                 self._starts.pop((operation.project.id, session_id), None)
 
     def take(self, project_id: str) -> list[Operation]:
-        """The starts of a project's sessions, the first one first: its file has been made."""
+        """Remove and return the session starts of a project that now has a space, oldest first."""
         taken = [key for key in self._starts if key[0] == project_id]
         return [self._starts.pop(key) for key in taken]
 
 
 class MemoryFiles:
-    """The records of a home in their one database, which is opened at once, and again and again while it cannot be. A
-    project has its space from its first use; one that others share is read in the lane as well.
+    """The records of a home, in its one database. The database is opened at once and, if that fails, retried. A project
+    gets its space on first use; a shared project is also read from its lane.
 
-    A database that was there once and is missing, or cut to nothing, is begun anew: what is left of it is kept beside
-    it, and answers say so until somebody takes that away.
+    A database that existed once and is now missing or empty is started anew: its remains are kept beside it, and
+    answers carry a notice until somebody removes them.
     """
 
     def __init__(
@@ -125,12 +127,12 @@ class MemoryFiles:
         self._database: SqliteFile | None = None
         self._memories: HomeTexts | None = None
         self._spaces: set[str] = set()
-        """The names of those that are in it."""
+        """The names of the spaces in the database."""
         self._open: dict[str, Records] = {}
         self._user: Records | None = None
         self._lanes = lanes
         self._shared: dict[str, Records] = {}
-        """The lanes that open projects share, by the project's id, and the user's, by the name of his space."""
+        """The shared lanes of open projects, by project id, and the user's, under the name of the user's space."""
         self._loss: str | None = None
         self._opening: dict[str, asyncio.Task[Records]] = {}
         self._unusable: str | None = None
@@ -139,13 +141,13 @@ class MemoryFiles:
         self.catalog = Catalog(clock)
         self.pending_sessions = PendingSessions()
         self.indexes: dict[str, FileIndex] = {}
-        """The indexes of projects' own files, by name: they are embedded as memories are."""
+        """The indexes of projects' own files, by name. They are embedded like memories."""
         self.opened = asyncio.Event()
-        """Set once the database could be opened."""
+        """Set once the database has been opened."""
         self._again_at = 0.0
         self._refusal = FileLocked("the memories are being opened").to_failure()
         self._reopening: asyncio.Task[None] | None = None
-        if MEMORY.is_older(paths.database) or is_old(paths):  # its copy may take long, and is made on its own thread
+        if MEMORY.is_older(paths.database) or is_old(paths):  # migrating may take long, so it runs on its own thread
             self._open_soon()
             return
         try:
@@ -154,7 +156,7 @@ class MemoryFiles:
             self._failed(error)
 
     def __iter__(self) -> Iterator[Records]:
-        """The spaces that are open."""
+        """Iterate over the open spaces."""
         return iter([*([] if self._user is None else [self._user]), *self._open.values(), *self._shared.values()])
 
     # The database.
@@ -164,7 +166,7 @@ class MemoryFiles:
         """The database.
 
         Raises:
-            RemembrancerError: it cannot be opened, which is tried again.
+            RemembrancerError: the database cannot be opened. Opening is retried.
         """
         if self._database is None:
             self._open_soon()
@@ -173,7 +175,7 @@ class MemoryFiles:
 
     @property
     def user(self) -> Records:
-        """The records that the user's memories are written to: the lane that he shares, or else his own. Raises as
+        """The records that take the user's memories: the user's shared lane, or else the user's own space. Raises as
         `database`."""
         if USER not in self._shared and self.shares(USER):
             raise FileLocked("what the user shares is being opened")
@@ -181,7 +183,7 @@ class MemoryFiles:
 
     @property
     def user_file(self) -> Records:
-        """The user's own records. Raises as `database`."""
+        """The user's own space. Raises as `database`."""
         if self._user is None:
             self._open_soon()
             raise from_failure(self._refusal)
@@ -193,8 +195,8 @@ class MemoryFiles:
         return self._database is not None
 
     async def wait_for_opening(self) -> SqliteFile:
-        """The database, after a moment if it is being opened: a home of release 0.2.0 is taken over first. Raises as
-        `database`."""
+        """Return the database, waiting a moment if it is being opened: a home of release 0.2.0 is migrated first.
+        Raises as `database`."""
         if self._database is None:
             self._open_soon()
             if self._reopening is not None:
@@ -251,7 +253,7 @@ class MemoryFiles:
         self.note_unusable(error)
 
     def _keep_what_is_left(self, path: Path) -> None:
-        """Put a file that was cut to nothing, and the log of one that is missing, beside the new one."""
+        """Set aside an empty database file, or the leftover log of a missing one."""
         look = look_at(path)
         if look.problem is None and was_made(path) and not look.size_bytes:
             try:
@@ -270,13 +272,13 @@ class MemoryFiles:
 
     @property
     def unusable(self) -> tuple[str, ...]:
-        """Why the database could not be opened or read when it was last wanted; that it was begun anew; and what was
-        not taken over of the files of release 0.2.0."""
+        """The problems to report: the last error in opening or reading the database, the notice that it was started
+        anew, and the parts of the 0.2.0 files that could not be migrated."""
         return (*filter(None, (self._unusable, self.loss)), *self._left_out)
 
     @property
     def loss(self) -> str | None:
-        """That the database was begun anew, and where what was left of the one before lies."""
+        """The notice that the database was started anew, with the place of the remains of the old one."""
         if self._loss is None:
             return None
         path = self._paths.database
@@ -290,22 +292,22 @@ class MemoryFiles:
 
     @property
     def losses(self) -> tuple[Notice, ...]:
-        """The notices about lost memories for an answer."""
+        """The notices about lost memories, for an answer."""
         return () if (loss := self.loss) is None else (Notice("memories_lost", loss),)
 
     def note_unusable(self, error: RemembrancerError) -> None:
-        """The database turned out to be damaged, or of a newer release."""
+        """Record that the database is damaged or of a newer release."""
         self._unusable = error.message
 
     @property
     def size_bytes(self) -> int:
-        """Bytes on disk of the database, with its write-ahead log."""
+        """The size of the database on disk in bytes, with its write-ahead log."""
         return size_on_disk(self._paths.database)
 
     async def reopen_replaced(self, forget: Callable[[str], None]) -> None:
-        """Let go of a database that was taken away or replaced under us; `forget` is told of each space.
+        """Close a database whose file was removed or replaced; calls `forget` with the name of each space.
 
-        The next use opens it. What is shared goes on at the next start.
+        The next use opens it again. Shared lanes come back at the next start.
         """
         database = self._database
         if database is None or not database.is_replaced:
@@ -321,16 +323,17 @@ class MemoryFiles:
         self._open_soon()
 
     def scrub(self, memory_ids: Sequence[str], quotes: Sequence[str] = (), project_id: str = "") -> None:
-        """As `scrub_spaces`. On the thread of the records."""
+        """Like `scrub_spaces`. Runs on the records' thread."""
         scrub_spaces(self.database, self._clock(), memory_ids, quotes, project_id)
 
     def checkpoint(self) -> None:
-        """Move the write-ahead log into the database as far as readers allow. Never waits. From any thread."""
+        """Move the write-ahead log into the database as far as readers allow. Never waits. May be called from any
+        thread."""
         if (database := self._database) is not None:
             database.checkpoint()
 
     def close(self) -> None:
-        """Close all. May be called twice."""
+        """Close everything. May be called twice."""
         for notes in self._notes.values():
             notes.close()
         if self._database is not None:
@@ -339,34 +342,34 @@ class MemoryFiles:
         self._shared.clear()
         self._notes.clear()
 
-    # Its spaces.
+    # Spaces.
 
     def get(self, name: str) -> Records | None:
-        """The open space of that name."""
+        """Return the open space of that name."""
         return self._user if name == USER else self._open.get(name) or self.shared_lane(name)
 
     def embedded(self) -> list[EmbeddedTexts]:
-        """All that has vectors and is open."""
+        """Return everything open that has vectors."""
         return [*self, *self.indexes.values()]
 
     def texts(self) -> list[EmbeddedTexts]:
-        """All texts that are to be embedded: the memories of all spaces together, and the indexes that are open."""
+        """Return all texts to embed: the memories of all spaces together, and the open indexes."""
         memories = [] if self._database is None or self._memories is None else [self._memories]
         return [*memories, *self.indexes.values()]
 
     def is_there(self, project: ProjectRef) -> bool:
-        """True if the project has a space now."""
+        """True if the project has a space."""
         return project.id in self._spaces or self.shares(project.id)
 
     def open_project(self, project: ProjectRef) -> Records | None:
-        """As `project`, for one that is open; None when it is not."""
+        """Return the records of a project if they are open, else None."""
         return self._open.get(project.id)
 
     async def project(self, project: ProjectRef) -> Records:
-        """The records of a project, whose space is made when it is missing.
+        """Return the records of a project, making its space if needed.
 
         Raises:
-            InvalidInput: the id is none of a project.
+            InvalidInput: the id is not a project id.
             RemembrancerError: as `database`.
         """
         found = self._open.get(project.id)
@@ -382,7 +385,7 @@ class MemoryFiles:
         return await asyncio.shield(opening)
 
     def _project_opened(self, name: str, opening: asyncio.Task[Records]) -> None:
-        """Whoever asks next is told of an error anew: it may be that nobody waits for this one any more."""
+        """Remove a finished task, and retrieve its error in case nobody awaits it. The next caller tries again."""
         del self._opening[name]
         error = None if opening.cancelled() else opening.exception()
         if isinstance(error, RecordsUnusable):
@@ -400,24 +403,24 @@ class MemoryFiles:
         self._spaces.add(project.id)
         if records.unfinished(NoteWrite):
             self.notes_of(records).settle_soon()
-        while starts := self.pending_sessions.take(project.id):  # others may come until it is known to be there
+        while starts := self.pending_sessions.take(project.id):  # more may arrive until the space is known
             await self._committer.run(project.id, partial(self._register, project, records, starts))
-        if self._lanes is not None and self.shares(project.id):  # before anything is written
+        if self._lanes is not None and self.shares(project.id):  # before the first write
             self.share(project.id, await self._lanes.open(project.id))
         self._open[project.id] = records
         self._on_open(records)
         return records
 
     def _register(self, project: ProjectRef, records: Records, starts: Sequence[Operation]) -> None:
-        """Register the sessions that were there before the space."""
+        """Register the sessions that started before the space existed."""
         for operation, outcome in zip(starts, records.apply(starts), strict=True):
-            if isinstance(outcome.reply, RemembrancerError):  # its first write registers it
+            if isinstance(outcome.reply, RemembrancerError):  # the session's first write registers it
                 logger.warning("a session was not registered", extra={"file": records.name, "code": outcome.reply.code})
             elif isinstance(operation.change, StartSession):
                 self.catalog.note_session(project, operation.change.directory)
 
     def move(self, old: str, new: ProjectRef, directory: str) -> None:
-        """Give the space of a project another name, in place of the one that has it. On the thread of the records."""
+        """Rename a project's space, replacing any space of the new name. Runs on the records' thread."""
         with self.database.transaction() as connection:
             for (number,) in connection.execute("SELECT number FROM spaces WHERE name = ?", (new.id,)).fetchall():
                 drop_space(SpaceConnection(connection, number))
@@ -426,55 +429,55 @@ class MemoryFiles:
         self._spaces = (self._spaces - {old}) | {new.id}
 
     def let_go(self, name: str) -> None:
-        """Know nothing of a space any more: the next use opens it."""
+        """Forget an open space; the next use opens it again."""
         self._open.pop(name, None)
         if (notes := self._notes.pop(name, None)) is not None:
             notes.close()
 
     def notes_of(self, project: Records) -> NoteFiles:
-        """The writer of an open project's notes: one for each project."""
+        """Return the writer of an open project's notes, one for each project."""
         if project.name not in self._notes:
             in_records = partial(self._committer.run_from_thread, project.name)
             self._notes[project.name] = NoteFiles(project, in_records)
         return self._notes[project.name]
 
-    # Its shared lanes.
+    # Shared lanes.
 
     def shares(self, project_id: str) -> bool:
         """True if a project shares its memories with other machines."""
         return self._lanes is not None and project_id in self.catalog.lanes
 
     def shared_lane(self, name: str) -> Records | None:
-        """The shared lane of that name, if a project that is open shares it. The consolidator speaks of one by its name
-        where otherwise a project's id stands."""
+        """Return the shared lane of that name, if an open project shares it. The consolidator passes a lane's name in
+        place of a project id."""
         return next((lane for lane in self._shared.values() if lane.name == name), None)
 
     def sharer_of(self, lane: str) -> str | None:
-        """The open project that shares the lane of that name; None: there is no such lane."""
+        """Return the open project that shares the lane of that name, or None."""
         return next((project_id for project_id, shared in self._shared.items() if shared.name == lane), None)
 
     def share(self, name: str, lane: Records) -> None:
-        """From now on the memories of an open project, or of the user, go into that lane."""
+        """Write the memories of an open project, or of the user, to that lane from now on."""
         if self._shared.get(name) is not lane:
             self._shared[name] = lane
             self._on_open(lane)
 
     async def open_users_lane(self) -> None:
-        """Open the lane that the user shares, if he does. Until then his memories wait."""
+        """Open the user's shared lane, if there is one. Until then the user's memories wait."""
         if self._lanes is not None and self.shares(USER):
             self.share(USER, await self._lanes.open(USER))
 
     def share_no_more(self, project_id: str) -> None:
-        """From now on an open project's memories are its own."""
+        """Write an open project's memories to its own space from now on."""
         del self._shared[project_id]
 
     @property
     def users(self) -> list[Records]:
-        """All that has memories of the user: his own, and the lane that he shares."""
+        """All records with memories of the user: the user's own space, and the user's shared lane."""
         return list(dict.fromkeys((self.user_file, self.user)))
 
     def lanes_of(self, project_id: str) -> Lanes:
-        """The lanes that sessions of a project write to; of one that is not open, the user's alone."""
+        """Return the lanes that a project's sessions write to; only the user's if the project is not open."""
         own = self._open.get(project_id)
         users: Lanes = {"user": self.user}
         if USER in self._shared:
@@ -483,25 +486,25 @@ class MemoryFiles:
 
 
 def _thread_of(name: str) -> str:
-    """Shared lanes have threads of their own, which may wait for a journal, and so have indexes; all other records have
-    one together."""
+    """Return the thread for that name. Shared lanes, which may wait for a journal, and indexes have their own; all
+    other records share one."""
     return RECORDS if name == USER or PROJECT_ID.fullmatch(name) is not None else name
 
 
 def scrub_spaces(
     database: SqliteFile, now: float, memory_ids: Sequence[str], quotes: Sequence[str] = (), project_id: str = ""
 ) -> None:
-    """Take what is left of erased memories out of every space, and what the project's sessions quoted of them, in one
-    transaction; then out of the database's log. A memory of that id that a space has stays as it is: another one has
-    erased its own.
+    """Remove the remains of erased memories from every space, and the project's sessions' quotes of them, in one
+    transaction, and then from the database's log. A space that still has a memory of that id keeps it: the memory was
+    erased in another space.
 
     Raises:
-        FileLocked: what was deleted is still in the log, which a reader holds. It can be done again.
+        FileLocked: a reader still holds the deleted text in the log. The call can be repeated.
     """
     with database.transaction() as connection:
         for number, name in connection.execute("SELECT number, name FROM spaces").fetchall():
             edits = SqliteEdits(SpaceConnection(connection, number), now)
-            is_lane = name != USER and PROJECT_ID.fullmatch(name) is None  # in which entries alone change anything
+            is_lane = name != USER and PROJECT_ID.fullmatch(name) is None  # only journal entries change a lane
             was_erased = [edits.is_erased(each) if is_lane else edits.scrub(each, now) for each in memory_ids]
             if any(was_erased):
                 edits.drop_deleted_words()
@@ -514,39 +517,39 @@ class LaneSource(Protocol):
     """The shared lanes of a home."""
 
     async def open(self, project_id: str) -> Records:
-        """The lane of a project that shares one."""
+        """Open the lane of a project that shares one."""
 
 
 Lanes = Mapping[Scope | Literal["unshared"], Records]
-"""The lane of each scope, from the narrowest to the broadest. One lane may be that of several scopes. `unshared` is the
-file of a user who shares a lane: it has what could not go there."""
+"""The lane of each scope, narrowest first. Several scopes may have the same lane. `unshared` is the own space of a user
+who shares a lane, with the memories that could not be shared."""
 Target = Records | Move | NoteFiles
-"""The recipient of an operation."""
+"""The target of an operation."""
 Answer = Applied | RemembrancerError
 NOT_THE_USERS: Final = InvalidInput("the user's memories are not for this token: use scope project or session")
 
 
 def broadest_first(lanes: Lanes) -> list[Records]:
-    """Each lane once."""
+    """Return each lane once, broadest scope first."""
     return list(dict.fromkeys(reversed(list(lanes.values()))))
 
 
 def lane_with(lanes: Lanes, memory_id: str) -> Records | None:
-    """The lane that has a memory, as of one commit: it may be moving from one to another. One that is in two of them is
-    on its way to the broader one, which counts."""
+    """Return the lane that holds a memory, read in one snapshot, since the memory may be moving. If two lanes hold it,
+    it is moving to the broader one, which is returned."""
     broadest = broadest_first(lanes)
     spaces = {space for space, _ in Reader.of(broadest).numbers_of([memory_id]).values()}
     return next((lane for lane in broadest if lane.space in spaces), None)
 
 
 def applied_elsewhere(lanes: Lanes, found: Records, operation_id: str) -> Applied | None:
-    """The answer to an operation on a memory that is in `found` now, if another lane applied it when it was there."""
+    """Return the answer to an operation that another lane applied, before the memory moved to `found`."""
     others = (lane for lane in broadest_first(lanes) if lane is not found)
     return next((earlier for lane in others if (earlier := lane.outcome_of(operation_id)) is not None), None)
 
 
 async def find_target(files: MemoryFiles, operation: Operation) -> Target | Answer:
-    """As `target_of`, but opens the project's file first where that is needed: it is made for a new memory only."""
+    """Like `target_of`, but opens the project first where needed. A project's space is made only for a new memory."""
     await files.wait_for_opening()
     if not is_ready(files, operation):
         await files.project(operation.project)
@@ -554,8 +557,8 @@ async def find_target(files: MemoryFiles, operation: Operation) -> Target | Answ
 
 
 def moved_to(files: MemoryFiles, operation: Operation, target: Target) -> Target | None:
-    """The recipient of an operation on a memory that `target` did not find, or on a run that is in the lane which the
-    project shares: `target` itself, if the memory has come back. None: it is nowhere."""
+    """Return the new target of an operation whose memory is no longer in `target`, or whose run is in the project's
+    shared lane. It is `target` itself if the memory has come back, and None if there is no target."""
     if isinstance(operation.change, UndoRun):
         lanes = files.lanes_of(operation.project.id)
         lane = lanes.get("project")
@@ -564,20 +567,20 @@ def moved_to(files: MemoryFiles, operation: Operation, target: Target) -> Target
         return None
     try:
         found = target_of(files, operation)
-    except RemembrancerError:  # then it stays as it was answered
+    except RemembrancerError:  # then the earlier answer stands
         return None
     return None if isinstance(found, Applied | RemembrancerError) else found
 
 
 def stays_in(files: MemoryFiles, target: Target, operation: Operation) -> bool:
-    """True if an operation on a memory that the one before left in `target` belongs there too."""
+    """True if an operation on the same memory as the one before, which left it in `target`, belongs there too."""
     if isinstance(target, Move | NoteFiles) or isinstance(operation.change, StoreMemory | PromoteMemory):
         return False
     return applied_elsewhere(files.lanes_of(operation.project.id), target, operation.operation_id) is None
 
 
 def is_ready(files: MemoryFiles, operation: Operation) -> bool:
-    """True if the database is open, and the project's space if it is needed."""
+    """True if the database is open, and so is the project's space if the operation needs it."""
     if not files.is_open:
         return False
     if files.open_project(operation.project) is not None:
@@ -596,7 +599,8 @@ def is_ready(files: MemoryFiles, operation: Operation) -> bool:
 
 
 def target_of(files: MemoryFiles, operation: Operation) -> Target | Answer:
-    """The lane of an operation that `is_ready`, or its answer if it belongs nowhere. Some reads of 20 µs."""
+    """Return the lane of an operation that `is_ready`, or the answer if no lane can take it. Costs a few reads of 20
+    µs."""
     found = _place(files, operation)
     if not operation.project.sees_user and _touches_user(found):
         memory_id, project = memory_id_of(operation.change) or "", files.open_project(operation.project)
@@ -624,7 +628,7 @@ def _place(files: MemoryFiles, operation: Operation) -> Target | Answer:
             no_project = NotFound(f"the project {operation.project.id} has no memories")
             return own or files.shared_lane(operation.project.id) or no_project
         case StartSession(session_id=session_id) | EndSession(session_id=session_id) if own is None:
-            # A project gets its file with its first memory: nothing is to be remembered of a session before that.
+            # A project gets its space with its first memory; until then a session has nothing to record.
             return Applied(operation.operation_id, SessionResult(session_id, "active"))
         case StartSession() | EndSession() | RecordEvents() if own is not None:
             return own
@@ -648,8 +652,8 @@ def _place(files: MemoryFiles, operation: Operation) -> Target | Answer:
 
 
 def _once(lanes: Lanes, found: Records, operation: Operation) -> Records | Applied:
-    """The lane for what an operation makes; or the answer, if the file beside a shared lane has applied it, while this
-    host had not joined."""
+    """Return the lane for an operation that makes something, or its answer if the space beside a shared lane applied it
+    before this host joined."""
     earlier = applied_elsewhere(lanes, found, operation.operation_id) if found.is_shared else None
     return found if earlier is None else earlier
 
@@ -667,7 +671,7 @@ SHARED_WITH_OTHERS: Final = (
 
 
 def _place_of_known(operation: Operation, lanes: Lanes, found: Records) -> Target | Answer:
-    """The recipient of an operation on a memory that a lane has."""
+    """Return the target of an operation on a memory that a lane holds."""
     change = operation.change
     earlier = applied_elsewhere(lanes, found, operation.operation_id)
     if earlier is not None:

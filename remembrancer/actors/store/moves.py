@@ -1,4 +1,4 @@
-"""Moves of memories from one space to another: from a project's to the user's, or back, or to a shared lane."""
+"""Moves of memories between spaces: from a project's to the user's, or back, or to a shared lane."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from remembrancer.protocol.writes import Operation
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """Takes memories that sessions of a project see from `source` to `destination`, of which one may be a shared lane.
+    """Moves memories that a project's sessions see from `source` to `destination`; one of them may be a shared lane.
 
     An outcome's `to_embed` is a number in the destination.
     """
@@ -22,11 +22,11 @@ class Move:
 
     @property
     def name(self) -> str:
-        """The file whose thread carries it out: that of a shared lane, whose server may be slow."""
+        """The file whose thread does the move: a shared lane's, since its server may be slow."""
         return self.source.name if self.source.is_shared else self.destination.name
 
     def apply(self, operations: Sequence[Operation]) -> list[Outcome]:
-        """Move the memory of each promotion, in order. One that was moved by the same operation before is answered."""
+        """Move the memory of each promotion, in order. If the operation was applied before, its outcome is returned."""
         if self.destination.is_shared:
             return [self.destination.move(operation, self.source) for operation in operations]
         if self.source.is_shared:

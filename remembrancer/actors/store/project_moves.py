@@ -1,8 +1,8 @@
-"""Projects that lie elsewhere now: recognised by the first commit of their repository, and moved when somebody says so.
+"""Projects whose directory moved: recognised by the first commit of their repository, and moved on request.
 
-A project's id is made from its path, and is the name of its space. To move it is to give that another name; what the
-new place has been told meanwhile is taken into it before, by operations whose ids follow from what they carry. A crash
-on the way leaves both as they were, or the move done, and to ask again is harmless.
+A project's id comes from its path and is the name of its space. Moving a project renames its space; memories stored at
+the new place meanwhile are first merged into it, by operations whose ids follow from their content. A crash leaves the
+two as they were, or moved, and the request can be repeated.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ from remembrancer.protocol.projects import (
 from remembrancer.protocol.writes import Change, ImportMemory, Operation, ProjectRef
 
 MOST_JOINED: Final = 1000
-"""Memories of a new place that are taken along; where there are more, both have a life of their own."""
+"""The number of memories at the new place that can be merged. If there are more, both places are in use."""
 OFFERED_S: Final = 7 * 86_400.0
-"""For so long after a project is first known it is said where it may have been before."""
+"""The time after a project is first seen for which former places are suggested."""
 MOST_FORMER: Final = 3
 
 logger = logging.getLogger(__name__)
 
 
 class ProjectMoves:
-    """Moves and recognises projects. `forget` is told the name of each file that is there no more."""
+    """Recognises and moves projects. `forget` is called with the name of each closed space."""
 
     def __init__(
         self,
@@ -67,7 +67,7 @@ class ProjectMoves:
         self._moving = asyncio.Lock()
 
     def handlers(self) -> dict[type, Handler]:
-        """The requests about projects."""
+        """Return the handlers of the requests about projects."""
         return {MoveProject: self._move, RecogniseProject: self._recognise}
 
     async def _recognise(self, request: RecogniseProject, _context: RequestContext) -> ProjectRecognised:
@@ -88,10 +88,12 @@ class ProjectMoves:
         return ProjectRecognised(tuple(former))
 
     async def _move(self, request: MoveProject, _context: RequestContext) -> ProjectMoved:
-        """Raises:
-        InvalidInput: a session works in the old place, or the new one has more memories than can be taken along.
-        NotFound: nothing is remembered of the old place.
-        RemembrancerError: a file cannot be used.
+        """Move a project.
+
+        Raises:
+            InvalidInput: a session works in the old place, or the new place has too many memories to be merged.
+            NotFound: the old place has no memories.
+            RemembrancerError: a file cannot be used.
         """
         async with self._moving:
             return await self._move_one(request.old, request.new, request.directory, dry_run=request.dry_run)
@@ -136,7 +138,7 @@ class ProjectMoves:
     def _rename(
         self, source: Records, target: Records | None, old: ProjectRef, new: ProjectRef, directory: str
     ) -> None:
-        """On the thread of the records, to which nothing is committed meanwhile."""
+        """Rename the space. Runs on the records' thread, so nothing is committed meanwhile."""
         if target is not None:
             _join(source, target.belongings(), old, new)
         here = self._paths.project_database(old.id).parent
@@ -144,7 +146,7 @@ class ProjectMoves:
         try:
             self._code.move_roots(old, new)
             shutil.rmtree(there, ignore_errors=True)
-            if here.exists():  # the indexes of its files and its code
+            if here.exists():  # the indexes of its files and code
                 here.rename(there)
                 sync_directory(there.parent)
         except OSError as error:
@@ -153,7 +155,7 @@ class ProjectMoves:
 
 
 def _join(source: Records, belongings: Belongings, old: ProjectRef, new: ProjectRef) -> None:
-    """Take what the new place has been told into the file that takes its place. Twice is once."""
+    """Merge the new place's memories and sessions into the space that replaces it. May be repeated."""
     changes: dict[str, Change] = {f"events {each.session_id}": each for each in belongings.events}
     changes |= {each.id: ImportMemory(each) for each in belongings.memories}
     operations = [
@@ -167,8 +169,8 @@ def _join(source: Records, belongings: Belongings, old: ProjectRef, new: Project
 
 
 async def _is_gone(path: str) -> bool:
-    """True if nothing is at a path, for certain: a disk that does not answer, or refuses, may have it."""
-    if "\ufffd" in path:  # bytes that are not UTF-8: where it was cannot be told
+    """True if certainly nothing exists at a path; False if the disk does not answer or refuses."""
+    if "\ufffd" in path:  # bytes that are not UTF-8: the path is unknown
         return False
 
     def look() -> bool:

@@ -1,9 +1,9 @@
-"""A shared lane: records that several hosts keep alike, each by applying the entries of one journal in their order.
+"""A shared lane: records that several hosts keep identical, each by applying the entries of one journal in order.
 
-What an entry does depends on the file, the entry and the journal's time of it alone. A host appends its operations,
-reads on to where they stand, and applies them, and what others appended before, in one transaction with the mark up to
-which it has come: only then it knows what came of them. What is derived from a memory (vectors, names that were found)
-is each host's own, and so are its limits: they are looked at before an operation is appended.
+The effect of an entry depends only on the file, the entry and the journal's time of it. A host appends its operations,
+reads the journal up to them, and applies them, with everything that others appended before, in one transaction with the
+new mark; only then does it know their outcomes. Data derived from a memory (vectors, entity names) is each host's own.
+So are a host's limits, which are checked before an operation is appended.
 """
 
 from __future__ import annotations
@@ -100,22 +100,23 @@ from remembrancer.protocol.writes import (
 )
 
 FORMAT: Final = 4
-"""The form of entries, and the rules by which they are applied: a release that changes either counts on. Entries of
-format 1 were applied at the time that their own host gave them; those of format 2 do not say what they stand behind;
-before format 4 a text that was promoted twice was there twice."""
+"""The format of entries and of the rules for applying them; any change to either increases it. Entries of format 1 were
+applied at their own host's time; those of format 2 have no `behind`; before format 4 a text that was promoted twice was
+stored twice."""
 PAGE: Final = 1000
 AWAY_S: Final = 1.0
-"""For so long after the journal did not answer it is not asked for a write: nobody waits for it again and again."""
+"""For this long after the journal failed to answer, writes are refused at once instead of waiting again."""
 ACCESSES_S: Final = 30.0
-"""Accesses are told to the others so often at most, or with the next write."""
+"""The shortest time between two appends of accesses. A write also takes them along."""
 REFUSED_S: Final = 7 * 86400.0
-"""For so long it is known which operations were refused: no publish is on its way for longer."""
+"""The time for which refused operations are remembered: no publish stays in transit longer."""
 STOPS: Final = (JournalChanged, EntryDamaged, KeyMissing, SchemaTooNew)
-"""The errors after which nothing more is applied or appended, until somebody has done what the error says."""
+"""The errors that stop all applying and appending until somebody acts on them."""
 _TO_SCRUB: Final = """lane_erasures AS e JOIN lane_entries AS l
     ON e.space = @SPACE AND l.space = @SPACE AND l.memory_id = e.memory_id"""
 _REACHED: Final = "max(e.position, l.position)"
-"""The entries with the words of erased memories, some of them appended by who did not know that yet."""
+"""The position from which a journal entry quoting an erased memory may be scrubbed. A member that had not seen the
+erasure may have appended the entry after it."""
 _MARK: Final = "SELECT journal, position, entry_id, applied_at FROM lane WHERE space = @SPACE"
 
 NEWER: Final = (
@@ -129,7 +130,7 @@ READER: Final = (
 LEFT: Final = "this machine is leaving what is shared: what is changed is changed in the copy that stays here"
 
 UNKNOWN: Final = "somebody"
-"""Stands for the member where a damaged entry does not say whose it is."""
+"""Names the member of a damaged entry whose author cannot be read."""
 LATE: Final = Outcome(InvalidInput("this operation was refused, and this is an attempt at it from before that"))
 
 T = TypeVar("T")
@@ -137,10 +138,10 @@ logger = logging.getLogger(__name__)
 
 
 class Submitted(msgspec.Struct, frozen=True, omit_defaults=True, tag="operation", tag_field="entry"):
-    """An operation of a member. `memory` is the one that a promotion brings into the lane.
+    """An operation of a member. `memory` is the memory that a promotion brings into the lane.
 
-    `behind` is the position up to which its host had applied the lane. An operation that was refused after that is not
-    asked for anew by this entry: it is an earlier attempt, which a server has held back.
+    `behind` is the position up to which the host had applied the lane. If the operation was refused after that
+    position, this entry is an earlier attempt that a server held back, not a new request.
     """
 
     operation: Operation
@@ -151,24 +152,24 @@ class Submitted(msgspec.Struct, frozen=True, omit_defaults=True, tag="operation"
 
 
 class Accessed(msgspec.Struct, frozen=True, omit_defaults=True, tag="accesses", tag_field="entry"):
-    """Answers have shown memories so often, and sessions have used some."""
+    """Access counts of memories shown in answers, and the memories that each session used."""
 
     shown: dict[str, int]
     used: dict[str, tuple[str, ...]]
     at: float = 0.0
-    """The time of the host, in format 1."""
+    """The host's time, in format 1."""
     format: int = 1
 
 
 class Nothing(msgspec.Struct, frozen=True, tag="token", tag_field="entry"):
-    """Changes nothing: its readers take the key that it is sealed with. Release 0.2.0 said by it which tokens opened
-    the lane at each host."""
+    """An entry without effect, appended so that readers receive its key. Release 0.2.0 used it to announce the tokens
+    that opened the lane at each host."""
 
     format: int = FORMAT
 
 
 class ProjectRenamed(msgspec.Struct, frozen=True, tag="project", tag_field="entry"):
-    """A project from which memories of the user came has another id."""
+    """A project that the user's memories came from has a new id."""
 
     old: str
     new: str
@@ -176,7 +177,7 @@ class ProjectRenamed(msgspec.Struct, frozen=True, tag="project", tag_field="entr
 
 
 class SessionEnded(msgspec.Struct, frozen=True, tag="session", tag_field="entry"):
-    """Changes nothing. Release 0.2.0 said by it which sessions over HTTP no host went on with."""
+    """An entry without effect. Release 0.2.0 used it to announce HTTP sessions that no host continued."""
 
     format: int = FORMAT
 
@@ -193,17 +194,18 @@ _decode_header: Final = msgspec.msgpack.Decoder(_Header).decode
 
 
 class Ask(Protocol):
-    """Runs a question to the journal on its event loop, and waits for the answer. `JournalAway` if that takes long."""
+    """Runs a request to the journal on its event loop and waits for the answer. Raises `JournalAway` if that takes too
+    long."""
 
     def __call__(self, question: Coroutine[Any, Any, T], /) -> T: ...
 
 
 def decode_entry(body: bytes) -> LaneEntry:
-    """An entry out of the journal.
+    """Decode a journal entry.
 
     Raises:
         SchemaTooNew: a newer release wrote it.
-        EntryDamaged: it is none.
+        EntryDamaged: it is not a valid entry.
     """
     try:
         if _decode_header(body).format > FORMAT:
@@ -215,17 +217,18 @@ def decode_entry(body: bytes) -> LaneEntry:
 
 
 class SharedLane(Records):
-    """`Records` that are written by way of a journal: a project's, or (`is_users`) the user's on all his machines.
+    """`Records` that are written through a journal: a project's, or (`is_users`) the user's on all of the user's
+    machines.
 
-    Writing methods: from the lane's thread, not the event loop.
+    Call the writing methods on the lane's thread, not on the event loop.
 
-    `on_others` is told, on the lane's thread, what came of the entries of other hosts. `member` is who stores here;
-    one that is `read_only` appends nothing, and what it would append is refused at once.
+    `on_others` is called on the lane's thread with the outcomes of other hosts' entries. `member` is this host's name
+    in the lane. A `read_only` member appends nothing; its writes are refused at once.
     """
 
     is_shared = True
     links_duplicates = False
-    """A link to what is nearly the same decides what a change releases: no host may make one by itself."""
+    """Links to near-duplicates affect what a change releases, so no host may add one on its own."""
 
     def __init__(
         self,
@@ -248,13 +251,13 @@ class SharedLane(Records):
             with self._file.transaction() as connection:
                 connection.execute("INSERT INTO lane VALUES (@SPACE, '', 0, '', 0)")
         self.path = path
-        """The place beside which snapshots on their way lie, and entries that were set aside."""
+        """The path beside which snapshots in transit and damaged entries are kept."""
         self.is_users = is_users
         self._journal = journal
         self._member = member
         self.read_only = read_only
         self.is_left = False
-        """True while this host leaves: what is to be changed waits, and is changed in the copy that stays here."""
+        """True while this host leaves: changes wait, and are then made in the copy that stays here."""
         self._ask_journal = ask
         self._on_others = on_others
         self._away_until = 0.0
@@ -262,18 +265,20 @@ class SharedLane(Records):
         self._used: defaultdict[str, set[str]] = defaultdict(set)
         self._told_at = clock()
         self._may_be_there = True
-        """True if an append had no answer: what it was about is looked for before it is appended again."""
+        """True after an append without an answer: the journal is searched for the entries before they are appended
+        again."""
         self.problem: RemembrancerError | None = None
-        """The reason why nothing is applied and appended any more."""
+        """The error that stopped all applying and appending."""
         self.head = 0
-        """The newest position that is known of."""
+        """The newest known position."""
         ((*mark, self._applied_at),) = self._file.read(_MARK)
         self.mark = LaneMark(*mark)
         self.head = self.mark.position
         self._end_begun()
 
     def _end_begun(self) -> None:
-        """End the moves into this lane that a former release has left half-way: applied here, and not let go there."""
+        """Finish the moves into this lane that an earlier release left half done: applied here, but not removed
+        there."""
         applied = "SELECT operation_id FROM applied_operations WHERE space = @SPACE"
         begun = f"SELECT space, operation FROM moves WHERE space != @SPACE AND operation_id IN ({applied})"  # noqa: S608
         if not self._file.read(begun):
@@ -296,14 +301,14 @@ class SharedLane(Records):
         return [next(outcomes) if refusal is None else refusal for refusal in refusals]
 
     def receive(self, operation: Operation, memory: PortableMemory | None) -> Outcome:
-        """Append a promotion with the memory that it brings in, or (None) its return."""
+        """Append a promotion with the memory that it brings in, or, with None, the return of a memory."""
         (refusal,) = self._refusals([operation])
         return self._append([self._submitted(operation, memory)])[0] if refusal is None else refusal
 
     def move(self, operation: Operation, local: Records) -> Outcome:
-        """Note in a space of this host that a memory leaves it, or comes back to it, and append the operation. Both
-        spaces are changed in the transaction that applies it, also if that is later: nobody knows what a journal has
-        taken in that did not answer."""
+        """Note in a local space that a memory leaves or comes back, and append the operation. Both spaces change in the
+        transaction that applies the entry, even if that happens later: a journal that did not answer may still have
+        taken it."""
         memory: PortableMemory | None
         try:
             with local.held():
@@ -327,8 +332,8 @@ class SharedLane(Records):
         return outcome
 
     def _submitted(self, operation: Operation, memory: PortableMemory | None = None) -> Submitted:
-        """The entry of an operation, without the project's place, which each host has elsewhere. A memory of the user
-        keeps the id of the project that it came from, to which it may be taken back."""
+        """Return the entry for an operation, without the project's directory, which differs from host to host. A user's
+        memory keeps the id of its project, so that it can be taken back there."""
         project = ProjectRef(operation.project.id if self.is_users else self.name, "")
         operation = msgspec.structs.replace(operation, project=project)
         return Submitted(operation, self._member, memory, FORMAT, self.mark.position)
@@ -352,7 +357,7 @@ class SharedLane(Records):
         if used:
             self._used[session_id].update(used)
         if at - self._told_at >= ACCESSES_S or at < self._told_at:
-            self._told_at = at  # also if the journal takes nothing now
+            self._told_at = at  # even if the journal takes nothing now
             self._append([])
 
     def request_consolidation(self, threshold: int, now: float) -> bool:
@@ -362,7 +367,7 @@ class SharedLane(Records):
         self._note(NoteMaintenance(), at)
 
     def _note(self, edit: RequestConsolidation | NoteMaintenance, now: float) -> RunResult:
-        """Note something for who does the work in the background, here or on another host."""
+        """Append a note for the host that does the background work."""
         operation_id = new_ulid()
         kind: RunKind = "maintenance" if isinstance(edit, NoteMaintenance) else "consolidation"
         place: Place = "user" if self.is_users else "project"
@@ -376,17 +381,17 @@ class SharedLane(Records):
 
     @property
     def to_scrub(self) -> int:
-        """The position that a snapshot has to have reached before all entries with the words of erased memories can be
-        scrubbed; 0 if there are none."""
+        """The position that a snapshot must reach before all entries that quote erased memories can be scrubbed; 0 if
+        there are none."""
         ((position,),) = self._file.read(f"SELECT coalesce(max({_REACHED}), 0) FROM {_TO_SCRUB}")  # noqa: S608
         return int(position)
 
     def scrub_entries(self, position: int) -> None:
-        """Take entries with the words of erased memories out of the journal, as far as a snapshot of that position
-        says what they did: who has not read them can apply nothing behind them.
+        """Scrub the journal entries that quote erased memories and are covered by a snapshot of that position. A host
+        that has not read a scrubbed entry cannot apply any after it.
 
         Raises:
-            RemembrancerError: the journal cannot be written now. It can be done again.
+            RemembrancerError: the journal cannot be written now. The call can be repeated.
         """
         gone = f"FROM {_TO_SCRUB} WHERE {_REACHED} <= ?"
         for (number,) in self._file.read(f"SELECT DISTINCT l.position {gone}", (position,)):
@@ -398,29 +403,29 @@ class SharedLane(Records):
     # The journal.
 
     def rejoin(self, journal: Journal, member: str, *, read_only: bool = False) -> None:
-        """Go on by another connection to the journal, as that member: after what `problem` asks for was done."""
+        """Continue with another connection to the journal, as that member, after `problem` has been resolved."""
         self._journal, self._member, self.read_only = journal, member, read_only
         self._away_until = 0.0
         self.problem = None
 
     def announce_key(self) -> None:
-        """Append an entry that changes nothing: its readers take the key that it is sealed with. Raises as `grant`."""
+        """Append an entry without effect, so that readers receive the key it is sealed with. Raises as `grant`."""
         if not self.read_only:
             entry = NewEntry(_entry_id("key"), _encode(Nothing()))
             self._read_on(position=self._ask(self._journal.append(self.name, [entry], behind=self.mark)).position)
 
     @property
     def time(self) -> float:
-        """The time of the newest entry that was applied, which is the same on every host."""
+        """The time of the newest applied entry, which is the same on every host."""
         return float(self._applied_at)
 
     @property
     def behind(self) -> int:
-        """The number of entries that are known of, and not applied."""
+        """The number of known entries that are not yet applied."""
         return max(0, self.head - self.mark.position)
 
     def applied(self, after: str, limit: int) -> list[AppliedOperation]:
-        """The operations that were applied here and not forgotten since, behind that id."""
+        """Return remembered operations that were applied here, with ids after `after`, at most `limit`."""
         rows = self._file.read(
             """SELECT operation_id, result, applied_at FROM applied_operations
                WHERE space = @SPACE AND operation_id > ? ORDER BY operation_id LIMIT ?""",
@@ -429,40 +434,42 @@ class SharedLane(Records):
         return [AppliedOperation(*row) for row in rows]
 
     def catch_up(self) -> None:
-        """Apply what others have appended.
+        """Apply the entries that others have appended.
 
         Raises:
             JournalAway, JournalRefused: the journal cannot be read now.
-            JournalChanged, EntryDamaged, KeyMissing, SchemaTooNew: nothing is applied any more (`problem`).
-            Trimmed: this host was away for too long, or what it has not read was scrubbed: it has to take a snapshot
-                in (`take_in`).
+            JournalChanged, EntryDamaged, KeyMissing, SchemaTooNew: the lane has stopped (see `problem`).
+            Trimmed: this host was away for too long, or unread entries were scrubbed: it has to load a snapshot
+            (`take_in`).
             RemembrancerError: the file cannot be written.
         """
         self._read_on()
         self._may_be_there = False
 
-    # Snapshots: the whole of a lane at a mark, without what each host makes of it by itself.
+    # Snapshots: a whole lane at a mark, without the data that each host derives on its own.
 
     @property
     def erased_at(self) -> int:
-        """The position of the newest entry that erased a memory; 0 if none has. What is older may have its words."""
+        """The position of the newest entry that erased a memory; 0 if there is none. Older snapshots may contain its
+        text."""
         ((position,),) = self._file.read("SELECT coalesce(max(position), 0) FROM lane_erasures WHERE space = @SPACE")
         return int(position)
 
     def erasings(self) -> tuple[int, ...]:
-        """The positions of the entries that erased memories: a host that has applied one has the memory no more."""
+        """Return the positions of the entries that erased memories. A host that has applied one no longer has the
+        memory."""
         positions = "SELECT position FROM lane_erasures WHERE space = @SPACE ORDER BY position"
         return tuple(number for (number,) in self._file.read(positions))
 
     def write_snapshot(self, path: Path) -> LaneMark:
-        """Write the lane as it is now into a new file, and check it; the mark of that. From any thread.
+        """Write the lane's current state to a new file, and return its mark. May be called from any thread.
 
         Raises:
             RecordsUnusable: the lane's file is damaged.
             FileUnusable, StorageFull: the snapshot cannot be written.
         """
         try:
-            path.unlink(missing_ok=True)  # of an attempt that ended in the middle
+            path.unlink(missing_ok=True)  # left by an interrupted attempt
             os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
             with closing(sqlite3.connect(path, isolation_level=None)) as copy:
                 self._file.read_together(lambda query: write_space(query, copy, self.name))
@@ -474,8 +481,8 @@ class SharedLane(Records):
         return LaneMark(*mark)
 
     def take_in(self, path: Path) -> tuple[str, ...]:
-        """Put a snapshot, which `check_snapshot` has found good, in the place of all that is here. A kill leaves the
-        one or the other. Returns the ids of memories that others have erased."""
+        """Replace everything here with a snapshot that has passed `check_snapshot`. Atomic, even if the process is
+        killed. Returns the ids of memories that others have erased."""
         all_erased = "SELECT memory_id FROM erased WHERE space = @SPACE ORDER BY memory_id"
         known = {memory_id for (memory_id,) in self._file.read(all_erased)}
         with self._file.transaction() as connection:
@@ -493,7 +500,8 @@ class SharedLane(Records):
             drop_space(connection)
 
     def _append(self, entries: Sequence[Submitted]) -> list[Outcome]:
-        """Append entries and apply them: the outcome of each. The accesses that have come together go with them."""
+        """Append entries, along with the accesses collected so far, apply them, and return an outcome for each
+        entry."""
         outcomes: dict[str, Outcome] = {}
         bodies = {each.operation.operation_id: _encode(each) for each in entries}
         for operation_id, body in bodies.items():
@@ -513,14 +521,15 @@ class SharedLane(Records):
             error = caught
             if isinstance(error, STOPS):
                 self._stop(error)
-            if isinstance(error, Trimmed):  # what is appended is not known before the snapshot is here: it waits
+            if isinstance(error, Trimmed):  # it waits until the snapshot is loaded
                 error = JournalAway("what others have stored is taken from a snapshot first: try again in a moment")
             for operation_id in bodies:
                 outcomes.setdefault(operation_id, Outcome(error))
         return [outcomes[each.operation.operation_id] for each in entries]
 
     def _append_some(self, waiting: dict[str, bytes], outcomes: dict[str, Outcome]) -> None:
-        """Append as many as one append takes. What has been applied since is answered from that."""
+        """Append as many entries as fit into one append. Operations applied in the meantime get their recorded
+        outcome."""
         some: dict[str, NewEntry] = {}
         room = MAX_APPEND_BYTES
         for operation_id, body in waiting.items():
@@ -549,7 +558,8 @@ class SharedLane(Records):
         self._may_be_there = False
 
     def _read_on(self, own: Collection[str] = (), position: int = 0) -> dict[str, Outcome]:
-        """Apply all that the journal has, up to a position at least: the outcomes of this append's own operations."""
+        """Apply all journal entries, at least up to `position`, and return the outcomes of this append's own
+        operations."""
         self._refuse_if_stopped()
         outcomes: dict[str, Outcome] = {}
         try:
@@ -575,9 +585,9 @@ class SharedLane(Records):
             raise
 
     def _set_aside(self, entry: Entry) -> None:
-        """Keep an entry that can be applied nowhere beside the lane's file, under a name that says whose it is.
+        """Keep an entry that no host can apply beside the lane's file, under a name that includes its author.
 
-        Raises `FileUnusable`: it cannot be kept, and nothing behind it is applied yet.
+        Raises `FileUnusable` if it cannot be kept; nothing after it is applied then.
         """
         try:
             by = check_name(_decode_header(entry.body).by)
@@ -591,7 +601,7 @@ class SharedLane(Records):
             raise FileUnusable(f"{aside} cannot be written: {error.strerror or error}") from error
 
     def damaged(self) -> tuple[str, ...]:
-        """The files with the entries that were set aside."""
+        """Return the paths of the entries that were set aside."""
         return tuple(str(each) for each in sorted(self.path.parent.glob(f"{self.path.name}.damaged-*")))
 
     def _accesses(self) -> Accessed | None:
@@ -619,7 +629,8 @@ class SharedLane(Records):
     # Applying.
 
     def _refusals(self, operations: Iterable[Operation]) -> list[Outcome | None]:
-        """The limits of this host, which are no part of what an entry does: what they refuse is not appended."""
+        """Return the refusals by this host's own limits, which do not affect how entries are applied: a refused
+        operation is not appended."""
         full, limit = self._full(), self._session_limit
         refused = JournalRefused(READER) if self.read_only else JournalAway(LEFT) if self.is_left else None
         refusals: list[Outcome | None] = []
@@ -639,7 +650,7 @@ class SharedLane(Records):
     def _apply_entries(
         self, entries: Sequence[tuple[Entry, LaneEntry]], mark: LaneMark
     ) -> list[tuple[Submitted, Outcome]]:
-        """Apply entries and note the mark behind them, in one transaction: what came of the operations."""
+        """Apply entries and store the new mark, in one transaction; return the outcomes of the operations."""
         applied_at = self._applied_at
         outcomes: list[tuple[Submitted, Outcome]] = []
         with self._file.transaction() as connection:
@@ -678,7 +689,8 @@ class SharedLane(Records):
 
 
 def _local(connection: SpaceConnection, entry: Submitted, now: float) -> SqliteEdits | None:
-    """The space of this host that has noted the operation of an entry as a move; None: it is none of this host."""
+    """Return the local space that noted an entry's operation as a move, or None if the operation is not from this
+    host."""
     if not isinstance(entry.operation.change, PromoteMemory):
         return None
     noted = "SELECT space FROM moves WHERE operation_id = ? AND space != @SPACE"
@@ -687,7 +699,7 @@ def _local(connection: SpaceConnection, entry: Submitted, now: float) -> SqliteE
 
 
 def _moved(local: SqliteEdits, entry: Submitted, memory: PortableMemory | None, outcome: Outcome) -> Outcome:
-    """End a move in a space of this host, as the lane has applied it. `memory` is what the lane had before."""
+    """Finish a move in a local space after the lane applied it. `memory` is the lane's memory before the entry."""
     if not isinstance(outcome.reply, Applied):
         return outcome
     result = outcome.reply.result
@@ -697,7 +709,7 @@ def _moved(local: SqliteEdits, entry: Submitted, memory: PortableMemory | None, 
     if entry.memory is not None:
         local.carry_out(planner.operation, end_move(planner, result))
     elif memory is None or ((known := local.memory(memory.id)) is not None and known.id == memory.id):
-        carry_out(cancel_move(planner), local.apply)  # a former release had taken it in by now
+        carry_out(cancel_move(planner), local.apply)  # an earlier release has already taken it in
     else:
         received = local.carry_out(planner.operation, receive_return(planner, memory))
         assert isinstance(received.reply, Applied), "there is no memory of its id"
@@ -706,7 +718,7 @@ def _moved(local: SqliteEdits, entry: Submitted, memory: PortableMemory | None, 
 
 
 def _count(edits: SqliteEdits, entry: Accessed, at: float) -> None:
-    """Count accesses, and note who has used which memories."""
+    """Count accesses, and record the memories that sessions used."""
     for session_id, used in entry.used.items():
         edits.note_use(used, session_id)
     numbers = [number for number, memory_id in edits.numbers_of(entry.shown) for _ in range(entry.shown[memory_id])]
@@ -714,16 +726,16 @@ def _count(edits: SqliteEdits, entry: Accessed, at: float) -> None:
 
 
 def _time_of(stands: Entry, entry: LaneEntry) -> float:
-    """The time at which an entry is applied, if the lane's own is not later."""
+    """Return the time for applying an entry, unless the lane's own time is later."""
     if entry.format > 1 or isinstance(entry, Nothing | SessionEnded | ProjectRenamed):
         return stands.at
     return entry.at if isinstance(entry, Accessed) else entry.operation.requested_at
 
 
 def _applied(edits: SqliteEdits, entry: Submitted, position: int, at: float, *, is_users: bool) -> Outcome:
-    """Apply an operation at a time of the lane. What SQLite raises leaves it to be rolled back.
+    """Apply an operation at the lane's time `at`. Errors from SQLite are left to the caller, which rolls back.
 
-    What is shown of it is the time at which it was asked for, as far as that is not after the lane's.
+    The operation is recorded with the time of its request, but no later than the lane's time.
     """
     requested_at = at if entry.format == 1 else min(at, entry.operation.requested_at)
     operation = msgspec.structs.replace(entry.operation, requested_at=requested_at)
@@ -756,7 +768,7 @@ def _takes_back(operation: Operation) -> bool:
 
 
 def _quoted_by(change: Change) -> list[str]:
-    """The memories whose words are in a run: those that it makes, what they are made of, and what is merged."""
+    """Return the memories quoted in a run: those it makes, their sources, and merged ones."""
     if not isinstance(change, ApplyRun):
         return []
     quoted: list[str] = []
@@ -778,16 +790,16 @@ def _was_refused(edits: SqliteEdits, operation_id: str, *, behind: int) -> bool:
 
 
 def _note_refusal(connection: SpaceConnection, operation_id: str, position: int, at: float) -> None:
-    """Keep in mind where an operation was refused, and no longer where others were long ago."""
+    """Record the position of a refusal, and delete refusals that are too old."""
     connection.execute("DELETE FROM lane_refusals WHERE space = @SPACE AND refused_at < ?", (at - REFUSED_S,))
     connection.execute("INSERT OR REPLACE INTO lane_refusals VALUES (@SPACE, ?, ?, ?)", (operation_id, position, at))
 
 
 def check_snapshot(path: Path, mark: LaneMark) -> None:
-    """Check that a file is whole, and of a lane at a mark.
+    """Check that a file is intact and is a snapshot of a lane at that mark.
 
     Raises:
-        EntryDamaged: it is damaged, or of another mark.
+        EntryDamaged: it is damaged, or has another mark.
         SchemaTooNew: a newer release wrote it.
     """
     try:
@@ -807,8 +819,8 @@ def check_snapshot(path: Path, mark: LaneMark) -> None:
 
 
 class _Decoded(NamedTuple):
-    """The entries of a page as far as they can be applied here, those that no host can apply, the mark behind them, and
-    why that is not all."""
+    """The applicable entries of a page, the entries that no host can apply, the mark after them, and the reason if the
+    rest of the page cannot be applied."""
 
     entries: list[tuple[Entry, LaneEntry]]
     damaged: list[Entry]
@@ -817,9 +829,9 @@ class _Decoded(NamedTuple):
 
 
 def _decoded(page: EntryPage, before: LaneMark) -> _Decoded:
-    """A page as it is applied. Every host finds the same entries damaged: they are as their member has sealed them.
+    """Decode a page. Every host finds the same entries damaged, since they are as their author sealed them.
 
-    A hole is an entry that was scrubbed before it was read here: what it did to other memories is in a snapshot alone.
+    A gap is an entry that was scrubbed before this host read it: only a snapshot has its effect on other memories.
     """
     entries: list[tuple[Entry, LaneEntry]] = []
     damaged: list[Entry] = []
@@ -840,5 +852,6 @@ def _decoded(page: EntryPage, before: LaneMark) -> _Decoded:
 
 
 def _entry_id(about: str) -> str:
-    """Another id for each attempt: what was refused may be asked again. It tells nobody the operation's own."""
+    """Return a new entry id for each attempt, since a refused operation may be requested again. The id does not reveal
+    the operation's own."""
     return f"{hashlib.sha256(about.encode()).hexdigest()[:16]}.{secrets.token_hex(8)}"

@@ -1,7 +1,7 @@
-"""The shared lanes of a home: which project shares which, and which is the user's own, the connections to their
-journals, and what others append.
+"""The shared lanes of a home: the projects that share them, the user's own lane, the connections to their journals, and
+the entries that others append.
 
-A home that shares nothing imports nothing of what is here for sharing.
+A home that shares nothing does not import the code for sharing.
 """
 
 from __future__ import annotations
@@ -61,19 +61,21 @@ if TYPE_CHECKING:
     from remembrancer.journal.contract import Journal
 
 ANSWER_S: Final = 3.0
-"""The time that a write waits for the journal. An append that takes longer is looked for before it is tried again."""
+"""The time that a write waits for the journal. After a timeout the journal is searched for the entries before a
+retry."""
 AGAIN_S: Final = 2.0
-"""The time after which a journal that was away is asked again for what others have appended."""
+"""The time after which a journal that was unreachable is read again."""
 TOLD_S: Final = 10.0
-"""The others are told so often at most how far this host is."""
+"""The shortest time between two reports of this host's progress to the others."""
 SCRUB_S: Final = 1.0
-"""So often at most while the journal has the words of an erased memory."""
+"""The shortest time between two reports while the journal still quotes an erased memory."""
 LEASE: Final = "consolidator"
 LEASE_S: Final = 60.0
-"""The time of the journal's clock for which one host alone does the work in the background of a lane. One that does
-not know that its time is over does no harm: what it has planned for memories that have changed since is passed over."""
+"""The time, by the journal's clock, for which one host alone does a lane's background work. A host that overruns its
+lease does no harm: its changes to memories that have changed since are skipped."""
 SILENT_S: Final = 10.0
-"""An answer says that a journal is away when it has been for so long: a server that restarts is no news."""
+"""The time for which a journal has to be unreachable before answers say so. A server that restarts is not worth a
+notice."""
 MOVED_AT_ONCE: Final = 50
 OUTCOMES_AT_ONCE: Final = 1000
 
@@ -82,31 +84,31 @@ logger = logging.getLogger(__name__)
 
 
 class Connection(NamedTuple):
-    """A journal, and the name under which this host is a member of its lane."""
+    """A journal, and the name of this host as a member of its lane."""
 
     journal: Journal
     member: str
     read_only: bool = False
     is_users: bool = False
-    """True if it is the user's own scope that is shared."""
+    """True if the lane holds the user's own scope."""
 
 
 class NoJournal:
-    """Stands where there is no way to a journal: everything that is asked of it is refused with the reason."""
+    """Stands in for a journal that cannot be connected: every request fails with the reason."""
 
     def __init__(self, error: RemembrancerError) -> None:
         self._error = error
 
     async def aclose(self) -> None:
-        """There is nothing to close."""
+        """Do nothing: there is nothing to close."""
 
     def __getattr__(self, _: str) -> Never:
         raise self._error
 
 
 class FollowUp(NamedTuple):
-    """The store's part in a lane: `scrub` takes an erased memory out of every space; `tell` hears what others have done
-    to it, and `changed` that there is something new in a lane or a space."""
+    """The store's callbacks for a lane: `scrub` removes an erased memory from every space, `tell` gets the operations
+    of other hosts, and `changed` gets the name of a lane or space with new content."""
 
     scrub: Callable[[str], Coroutine[Any, Any, None]]
     tell: Callable[[Sequence[Operation]], None]
@@ -114,7 +116,7 @@ class FollowUp(NamedTuple):
 
 
 class _OpenLane:
-    """A lane that is open here, and what goes on between it and its journal."""
+    """An open lane, and the state of its connection to the journal."""
 
     journal: Journal
     member: str
@@ -124,13 +126,13 @@ class _OpenLane:
     def __init__(self, lane: SharedLane) -> None:
         self.lane = lane
         self.silent: tuple[float, RemembrancerError] | None = None
-        """The time since which what others append cannot be read, and the reason."""
+        """The time since which the journal cannot be read, and the reason."""
         self.told: tuple[float, int] = (0.0, 0)
-        """The time of the last word to the others, and the newest erasing by then."""
+        """The time of the last report to the others, and the newest erasure at that time."""
 
 
 class SharedLanes:
-    """Opens lanes, and follows each while it is open. Belongs to one event loop."""
+    """Opens lanes, and follows each one's journal while it is open. Belongs to one event loop."""
 
     def __init__(
         self,
@@ -156,11 +158,11 @@ class SharedLanes:
         self._opening = asyncio.Lock()
 
     def attach(self, files: MemoryFiles, follow_up: FollowUp) -> None:
-        """Know the files beside which the lanes lie, and the store's part in what others append."""
+        """Set the files that the lanes belong to, and the store's callbacks for entries of others."""
         self._files, self._follow_up = files, follow_up
 
     def handlers(self) -> dict[type, Handler]:
-        """The requests about sharing."""
+        """Return the handlers of the requests about sharing."""
         return {
             ShareProject: self._share,
             LeaveLane: self._leave,
@@ -172,14 +174,15 @@ class SharedLanes:
     def _lane_of(self) -> Mapping[str, str]:
         return self._files.catalog.lanes
 
-    # For the files.
+    # Used by `MemoryFiles`.
 
     async def open(self, project_id: str) -> Records:
-        """The lane of a project that shares one. Without a journal it has what was applied before, and says so."""
+        """Return the lane of a project that shares one. Without a journal it serves the entries applied so far, with a
+        notice."""
         return (await self._opened(self._lane_of[project_id])).lane
 
     def notices(self, project_id: str) -> tuple[Notice, ...]:
-        """The notice that an answer has not all that others have stored, if that is so."""
+        """Return the notice that an answer may lack what others have stored, if so."""
         name = self._lane_of.get(project_id)
         opened = None if name is None else self._open.get(name)
         if opened is None:
@@ -193,16 +196,16 @@ class SharedLanes:
             return ()
         return (Notice("partial_results", text),)
 
-    # For the work in the background.
+    # Background work.
 
     def time_of(self, lane: str) -> float:
-        """The time of a lane, which stands still while nothing happens there."""
+        """Return the time of a lane, which stands still while nothing happens there."""
         opened = self._open.get(lane)
         return 0.0 if opened is None else opened.lane.time
 
     async def take_lease(self, lane: str) -> bool:
-        """Take or renew the lease for the work in an open lane, and read on to what who had it before has done; False
-        if another host has it, or that cannot be known."""
+        """Take or renew the lease for an open lane's background work, and apply the previous holder's entries; False if
+        another host has the lease, or the journal cannot be reached."""
         opened = self._open.get(lane)
         if opened is None or opened.lane.read_only or opened.lane.problem is not None:
             return False
@@ -216,7 +219,8 @@ class SharedLanes:
         return True
 
     async def lease_holder(self, lane: str) -> str | None:
-        """The member that does the work in an open lane now; None if nobody does, or that cannot be known."""
+        """Return the member that does an open lane's background work now; None if there is none or the journal cannot
+        be reached."""
         opened = self._open.get(lane)
         try:
             return None if opened is None else await opened.journal.holder(lane, LEASE)
@@ -224,19 +228,19 @@ class SharedLanes:
             return None
 
     async def give_back_lease(self, lane: str) -> None:
-        """Let another host do the work in a lane."""
+        """Release the lease, so that another host can do a lane's background work."""
         opened = self._open.get(lane)
         if opened is None:
             return
         try:
             await opened.journal.release(lane, LEASE, opened.member)
-        except RemembrancerError as error:  # it ends by itself
+        except RemembrancerError as error:  # it expires by itself
             logger.info("a lease cannot be given back", extra={"lane": lane, "reason": error.message})
 
-    # The journals.
+    # Journals.
 
     async def _opened(self, name: str) -> _OpenLane:
-        async with self._opening:  # or two would ask for it at once, and each apply what comes
+        async with self._opening:  # two tasks must not open the same lane
             if name not in self._open:
                 await self._open_lane(name)
             return self._open[name]
@@ -272,7 +276,7 @@ class SharedLanes:
         self._begin(opened, connection)
 
     def _begin(self, opened: _OpenLane, connection: Connection) -> None:
-        """Follow a lane by a connection to its journal."""
+        """Follow a lane through a connection to its journal."""
         from remembrancer.actors.store.lane_snapshots import LaneSnapshots
 
         lane = opened.lane
@@ -281,7 +285,8 @@ class SharedLanes:
         opened.follower = asyncio.create_task(self._follow(opened))
 
     def _connected(self, name: str) -> tuple[Connection, RemembrancerError | None]:
-        """The journal of a lane, or the reason why there is none: what was applied before can be read without it."""
+        """Return the connection to a lane's journal. If it fails, also return the reason: applied entries can be read
+        without it."""
         try:
             return self._connect(name), None
         except RemembrancerError as error:
@@ -297,7 +302,7 @@ class SharedLanes:
             raise JournalAway("the server of this shared lane does not answer in time") from error
 
     async def _follow(self, opened: _OpenLane) -> None:
-        """Apply what others append, as it comes, until nothing more of this lane can be applied here."""
+        """Apply entries of others as they come, until the lane stops."""
         lane = opened.lane
         while lane.problem is None:
             try:
@@ -307,7 +312,7 @@ class SharedLanes:
                 continue
             except RemembrancerError as error:
                 reason = error
-            except Exception as error:  # whatever it is: nobody awaits this task, and the lane would stand still
+            except Exception as error:  # any fault: nobody awaits this task, and the lane would stand still
                 logger.exception(
                     "a shared lane was not followed for a fault of this release", extra={"lane": lane.name}
                 )
@@ -326,22 +331,22 @@ class SharedLanes:
         now, erased_at = time.monotonic(), lane.erased_at
         told_at, confirmed = opened.told
         after_s = SCRUB_S if opened.snapshots.waits_for_scrubbing else TOLD_S
-        if now - told_at >= after_s or erased_at > confirmed:  # for the word that it is gone here too somebody waits
+        if now - told_at >= after_s or erased_at > confirmed:  # others wait to hear that it is erased here too
             opened.told = now, erased_at
             try:
                 await opened.snapshots.keep()
-            except RemembrancerError as error:  # of no room for one, say: what others append is read all the same
+            except RemembrancerError as error:  # for example no disk space: entries of others are read all the same
                 logger.warning("snapshots are not kept", extra={"lane": lane.name, "reason": error.message})
 
     def _taken_in(self, lane: SharedLane, erased: Sequence[str]) -> None:
-        """Do what follows from a snapshot that is in the lane's place."""
+        """Follow up a snapshot that was loaded into the lane."""
         self._committer.run_soon(lane.name, partial(self._committer.note_commit, lane.name))
         self._follow_up.changed(lane.name)
         for memory_id in erased:
             self._scrub_soon(memory_id)
 
     def _take_in(self, name: str, done: Sequence[tuple[Submitted, Outcome]]) -> None:
-        """Do what follows from entries of others."""
+        """Follow up the entries of others."""
         done = [(entry, outcome) for entry, outcome in done if isinstance(outcome.reply, Applied)]
         project = ProjectRef(next((each for each, lane in self._lane_of.items() if lane == name), ""), "")
         if done:
@@ -370,7 +375,7 @@ class SharedLanes:
                 return
 
     async def aclose(self) -> None:
-        """Let go of the journals. What is open is closed with the other files."""
+        """Close the journals. The lanes' records are closed with the other files."""
         tasks = (*(opened.follower for opened in self._open.values()), *self._tasks)
         for task in tasks:
             task.cancel()
@@ -381,9 +386,11 @@ class SharedLanes:
     # Requests.
 
     async def _share(self, request: ShareProject, _context: RequestContext) -> ProjectShared:
-        """Raises:
-        InvalidInput: the project shares another lane, or another project this one.
-        JournalAway, JournalRefused: the server is not there, or does not let this host in.
+        """Share a project, or the user's memories.
+
+        Raises:
+            InvalidInput: the project already shares another lane, or another project shares this one.
+            JournalAway, JournalRefused: the server cannot be reached, or refuses this host.
         """
         project, files = request.project, self._files
         key, whose = (USER, "the user") if project is None else (project.id, project.path)
@@ -401,7 +408,7 @@ class SharedLanes:
                 return ProjectShared(0 if own is None else len(await self._committer.run(own.name, _shareable(own))))
             await self._check_whose(request)
             opened = await self._opened(request.lane)
-            await opened.snapshots.catch_up()  # or it is not begun
+            await opened.snapshots.catch_up()  # otherwise sharing is not started
             if shared is None:
                 await self._note_lanes({**self._lane_of, key: request.lane})
             own = await self._own(project)
@@ -409,7 +416,7 @@ class SharedLanes:
             return await self._move_into(opened.lane, own, project or ProjectRef(USER, ""))
 
     async def _check_whose(self, request: ShareProject) -> None:
-        """Raises `InvalidInput` if what a project shares is to be the user's, or the other way round."""
+        """Raises `InvalidInput` if a project would join a user's lane, or the user a project's."""
         connection = self._connect(request.lane)
         await connection.journal.aclose()
         if request.lane not in self._lane_of.values() and connection.is_users != (request.project is None):
@@ -417,7 +424,7 @@ class SharedLanes:
             raise InvalidInput(f"what is shared as {request.lane} is {whose}")
 
     async def _own(self, project: ProjectRef | None) -> Records:
-        """The file beside which a lane lies."""
+        """Return the space that a lane belongs to."""
         return self._files.user_file if project is None else await self._files.project(project)
 
     async def _move_into(self, lane: SharedLane, own: Records, project: ProjectRef) -> ProjectShared:
@@ -439,8 +446,8 @@ class SharedLanes:
     def _move_some(
         self, lane: SharedLane, own: Records, project: ProjectRef, ids: Sequence[str]
     ) -> tuple[list[tuple[Outcome, Outcome]], list[Outcome]]:
-        """Move memories: what came of those that were, in the lane and in the project's file, and of the others. On the
-        lane's thread."""
+        """Move memories into a lane. Returns, for each moved memory, its outcomes in the lane and in the project's
+        space, and the outcomes of the memories that stay. Runs on the lane's thread."""
         with own.held():
             return self._move_held(lane, own, project, ids)
 
@@ -462,7 +469,7 @@ class SharedLanes:
         return taken, left
 
     async def _leave(self, request: LeaveLane, _context: RequestContext) -> LaneLeft:
-        """Raises `InvalidInput` if the project shares nothing."""
+        """Leave a lane. Raises `InvalidInput` if the project shares nothing."""
         project = request.project
         async with self._changing:
             key, whose = (USER, "the user") if project is None else (project.id, project.path)
@@ -477,7 +484,7 @@ class SharedLanes:
                 return LaneLeft(name, len(ids))
             lane.is_left = True
             try:
-                with suppress(RemembrancerError):  # without the others' latest, if they cannot be had now
+                with suppress(RemembrancerError):  # if the others' latest entries cannot be read, go on without them
                     await opened.snapshots.catch_up()
                 await self._copy(lane, own, project or ProjectRef(USER, ""))
                 await self._note_lanes({each: known for each, known in self._lane_of.items() if each != key})
@@ -488,7 +495,7 @@ class SharedLanes:
             opened.follower.cancel()
             try:
                 await opened.snapshots.say_left()
-            except RemembrancerError as error:  # then the others expect it back for some days
+            except RemembrancerError as error:  # then the others expect this host back for some days
                 logger.warning("the others do not know who left", extra={"lane": name, "reason": error.message})
             await self.give_back_lease(name)
             del self._open[name]
@@ -498,9 +505,9 @@ class SharedLanes:
             return LaneLeft(name, len(ids))
 
     async def _copy(self, lane: SharedLane, own: Records, project: ProjectRef) -> None:
-        """Take all that is in a lane into the file beside it, and what was applied there: who has had no answer asks
-        again."""
-        ids = await self._committer.run(lane.name, _shareable(lane))  # behind what was being applied
+        """Copy a lane's memories and recorded outcomes into the space beside it, so that a client without an answer can
+        ask again."""
+        ids = await self._committer.run(lane.name, _shareable(lane))  # queued after running operations
         for begin in range(0, len(ids), MOVED_AT_ONCE):
             some = ids[begin : begin + MOVED_AT_ONCE]
             portables = await self._committer.run(lane.name, partial(_portables, lane, some))
@@ -515,7 +522,7 @@ class SharedLanes:
             after = applied[-1].operation_id
 
     async def _rejoin(self, request: RejoinLane, context: RequestContext) -> tuple[LaneState, ...]:
-        """Raises as `_connection`."""
+        """Continue a lane with a new connection. Raises as `_connection`."""
         name = request.lane
         async with self._changing:
             if name in self._open:
@@ -536,11 +543,11 @@ class SharedLanes:
         return await self._describe(DescribeLanes(), context)
 
     def _import(self, project: ProjectRef, memory: PortableMemory) -> Operation:
-        """The operation that takes a memory in from another lane. One that is there stays as it is, so that it can be
-        done again.
+        """Return the operation that imports a memory from another lane. A memory that already exists stays as it is, so
+        the import can be repeated.
 
-        It comes without what it was in its session, into which others may not look. Of the user's, which come whole,
-        two machines may have one text: that is one memory.
+        The history from its session is left out, since others may not see it. The user's memories come with their full
+        history; two machines may have the same text, which then becomes one memory.
         """
         if project.id == USER:
             return Operation(new_ulid(), project, "", self._clock(), ImportMemory(memory, joins_same=True))
@@ -574,11 +581,11 @@ class SharedLanes:
 
 
 def _connection(paths: RuntimePaths, lane: str) -> Connection:
-    """The journal of a lane that this home is a member of.
+    """Return the journal of a lane that this home is a member of.
 
     Raises:
-        KeyMissing: it is none of it.
-        ConfigurationError: what sharing needs is not installed.
+        KeyMissing: this home is not a member.
+        ConfigurationError: the packages for sharing are not installed.
     """
     try:
         from remembrancer.journal.sharing import Sharing
@@ -595,7 +602,7 @@ def _connection(paths: RuntimePaths, lane: str) -> Connection:
 
 
 def _shareable(records: Records) -> Callable[[], list[str]]:
-    """Reads the ids of the memories that go into a lane, or stay of it: not the records of sessions' work."""
+    """Return a function that reads the ids of the memories to share or to keep, without records of sessions' work."""
 
     def read() -> list[str]:
         found = records.belongings().memories
@@ -606,8 +613,8 @@ def _shareable(records: Records) -> Callable[[], list[str]]:
 
 
 def _apart(lane: SharedLane, memory: PortableMemory) -> PortableMemory:
-    """A memory as it goes into a lane: under an id of its own, the same each time, if the lane has one of its id that
-    does not know all its changes. So it is with one that was changed by a host that had left the lane."""
+    """Return a memory as it enters a lane. If the lane has a memory of that id that lacks some of its changes, the
+    memory gets a new, deterministic id; that happens when a host changed it after leaving the lane."""
     there = lane.portable(memory.id, None)
     known = set() if there is None else {entry.operation_id for entry in there.history}
     ours = [entry for entry in memory.history if entry.record.scope != "session" and entry.change != "imported"]
@@ -625,6 +632,6 @@ def _portables(records: Records, ids: Sequence[str]) -> list[PortableMemory]:
 def _delete(paths: RuntimePaths, lane: str) -> None:
     from remembrancer.actors.store.lane_snapshots import directory_of
 
-    shutil.rmtree(directory_of(paths.lane_database(lane)), ignore_errors=True)  # of a host that was killed
+    shutil.rmtree(directory_of(paths.lane_database(lane)), ignore_errors=True)  # left by a killed host
     for path in paths.lanes.glob(f"{lane}.db*"):
         path.unlink()
