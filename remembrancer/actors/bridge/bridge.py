@@ -1,7 +1,7 @@
-"""The bridge: `remembrancer mcp`, which a client starts. It pumps lines between its client and the gateway.
+"""The bridge: `remembrancer mcp`, which a client starts. It passes lines between its client and the gateway.
 
-Standard library only, and little of it: every session starts one and waits for it. What to replay and when to give
-up is decided in `replay`; whether to start a runtime, in `starter`. One thread, one `poll`.
+Imports only a little of the standard library: every session starts a bridge and waits for it. `replay` decides what to
+replay and when to give up, `starter` whether to start a runtime. One thread, one `poll`.
 """
 
 # ruff: noqa: PTH100, PTH118, PTH120
@@ -39,17 +39,17 @@ if TYPE_CHECKING:
     from remembrancer.actors.bridge.remote import RemoteGateway
 
 DEFAULT_BUDGET_S = 4.5
-"""The time that a gateway has for an answer, counted from when the client sent the request."""
+"""The time that a gateway has for an answer, counted from the client's request."""
 START_S = 30.0
 """The same while there is no gateway: a whole runtime may have to start, on a slow machine."""
 PREPARED_FILE = os.path.join(os.path.dirname(__file__), "prepared_answers.json")
-"""The answers of this release's gateway that are alike for every session; a test writes the file anew when they have
-changed."""
+"""The answers of this release's gateway that are the same for every session; a test rewrites the file when they
+change."""
 LEAVE_S = 1.5
-"""The time that the gateway has, after the client's end of input, to answer what is open. The bridge leaves within 2
+"""The time that the gateway has, after the client's end of input, to answer open requests. The bridge exits within 2
 s."""
 EAGER_S = 10.0
-"""For so long a gateway that went away is expected back any moment."""
+"""For this time after a gateway was lost, the bridge expects it back at any moment."""
 EAGER_PAUSE_S = 0.01
 PATIENT_PAUSE_S = 0.5
 """Seconds between two attempts to connect, at first and later."""
@@ -59,7 +59,7 @@ HIGH_WATER_BYTES = 1024 * 1024
 TERMINAL_CHUNK_BYTES = 4096
 """The bytes that `poll` promises to take at once when the output is neither a pipe nor a socket (PIPE_BUF, poll(2))."""
 LATE_S = 0.25
-"""A request's budget is stretched so far while answers come in: a bridge that was stopped reads before it gives up."""
+"""A request's budget is extended by this while answers come in: a suspended bridge reads before it gives up."""
 _HANGUP = select.POLLHUP | select.POLLERR | select.POLLNVAL
 _GONE = getattr(select, "POLLRDHUP", 0)
 USAGE = "usage: remembrancer mcp [--project PATH] [--data-dir DIR] [--url URL [--token-file FILE] [--ca-file FILE]]\n"
@@ -89,7 +89,7 @@ SETTINGS = {
     "--timeout": "seconds",
     "--log-level": "a level",
 }
-"""Options that say a setting as a variable of the same name does: --model is MEMORY_MCP_MODEL."""
+"""Options that stand for a variable of the same setting: --model is MEMORY_MCP_MODEL."""
 OPTIONS = SETTINGS | {
     "--project": "one directory",
     "--data-dir": "a directory",
@@ -128,20 +128,21 @@ class Bridge:
         self._to_gateway = bytearray()
         self._welcomed = False
         self._dormant = False
-        """The runtime was stopped in good order, or refuses us: it is left alone until the client wants something."""
+        """The runtime was stopped in good order, or refuses this bridge: no connection is attempted until the client
+        sends a request."""
         self._fruitless = 0
         self._away_since = time.monotonic()
         self._next_attempt = 0.0
         self._ended = False
         self._end_said = False
-        """True if the gateway there is now has been told of the end, or will be with what waits to be sent."""
+        """True if the present gateway has been told of the end, or the message is in the output buffer."""
         self._leave_at = math.inf
         self._heard = False
         self._poll = select.poll()
         self._polled: dict[int, int] = {}
 
     def run(self) -> int:
-        """Pump until the client has gone."""
+        """Pass lines on until the client has gone."""
         try:
             while not self._is_over():
                 if self._is_seeking and time.monotonic() >= self._next_attempt:
@@ -187,7 +188,8 @@ class Bridge:
                     self._read_gateway()
 
     def _watch(self) -> None:
-        """Say what to wait for. A side whose other side is full is not read, which holds it back in its turn."""
+        """Register the events to wait for. A side is not read while the other side's buffer is full, which slows it
+        down in turn."""
         wanted: dict[int, int] = {}
         client_is_behind = len(self._to_client) >= HIGH_WATER_BYTES
         if not self._ended:
@@ -248,7 +250,7 @@ class Bridge:
         self._write_gateway()
 
     def _seek(self, now: float) -> None:
-        """Look for the gateway, eagerly again if it has been away for long."""
+        """Try to connect, eagerly again if the gateway has been away for long."""
         if self._dormant or now - self._away_since > EAGER_S:
             self._dormant = False
             self._away_since = self._next_attempt = now
@@ -265,7 +267,7 @@ class Bridge:
         if not self._to_client:
             return
         if self._chunk is not None and not ready:
-            return  # this output makes a writer wait, unless `poll` has said that it takes something now
+            return  # writing to this output blocks, unless `poll` has just said that it is ready
         try:
             written = os.write(self._client_out, self._to_client[: self._chunk or CHUNK_BYTES])
         except BlockingIOError:
@@ -286,7 +288,7 @@ class Bridge:
             self._tell_client(self._conversation.fail_all(self._starter.failure, retry=not self._starter.is_lasting))
 
     def _connect(self) -> bool:
-        """Connect and say all that a new gateway has to know."""
+        """Connect, and send everything that a new gateway has to know."""
         link = self._starter.dial()
         if link is None:
             return False
@@ -303,8 +305,8 @@ class Bridge:
         return True
 
     def _say_end(self) -> None:
-        """Tell the gateway that the client has gone for good. What cannot be sent at once goes with the rest, if there
-        is time."""
+        """Tell the gateway that the client has gone for good. Bytes that cannot be sent at once go with the rest, if
+        there is time."""
         if self._gateway is not None and not self._end_said:
             self._end_said = True
             self._to_gateway += END + b"\n"
@@ -318,7 +320,7 @@ class Bridge:
         except BlockingIOError:
             return
         except OSError:
-            return  # what it still said can be read; then comes its end
+            return  # its last lines can still be read, and then its end
         del self._to_gateway[:written]
 
     def _read_gateway(self) -> None:
@@ -382,7 +384,7 @@ class Bridge:
 
 
 def _prepare_output(descriptor: int) -> int | None:
-    """Make writing never wait. Returns how much may be written at once after `poll`, None for no limit."""
+    """Make the output non-blocking. Returns the bytes that may be written at once after `poll`, None for no limit."""
     mode = os.fstat(descriptor).st_mode
     if stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode):
         os.set_blocking(descriptor, False)
@@ -399,7 +401,7 @@ def _budget(environ: Mapping[str, str]) -> float:
 
 
 def _claim_output() -> int:
-    """Take standard output for the protocol; whatever else is printed in this process goes to standard error."""
+    """Reserve standard output for the protocol; other output of this process goes to standard error."""
     claimed = os.dup(1)
     try:
         os.dup2(2, 1)
@@ -411,7 +413,7 @@ def _claim_output() -> int:
 
 
 def _leave_on_signal(_: int, __: FrameType | None) -> None:
-    """A client that stops its servers so, or a terminal that is closed, is as good an end as that of the input."""
+    """Treat a signal from the client, or a closed terminal, like the end of the input."""
     raise SystemExit(0)
 
 
@@ -419,7 +421,7 @@ def _options(argv: list[str]) -> dict[str, str]:
     """The options of the command line, by name; each is `--name VALUE` or `--name=VALUE`.
 
     Raises:
-        ValueError: it is wrong; says how.
+        ValueError: an option is wrong, with the reason.
     """
     options: dict[str, str] = {}
     left = list(argv)
@@ -442,13 +444,13 @@ def _options(argv: list[str]) -> dict[str, str]:
 
 
 def with_settings(options: Mapping[str, str], environ: Mapping[str, str]) -> dict[str, str]:
-    """The environment with the options that are settings, each as the variable that means the same."""
+    """The environment with the options that are settings, each as the equivalent variable."""
     said = {name: value for name, value in options.items() if name in SETTINGS}
     return {**environ} | {f"MEMORY_MCP_{name[2:].replace('-', '_').upper()}": value for name, value in said.items()}
 
 
 def _bridge(options: Mapping[str, str], environ: Mapping[str, str]) -> Bridge:
-    """To the gateway of this user, which is started where it is not there."""
+    """A bridge to the gateway of this user, which is started if it is not running."""
     environ = with_settings(options, environ)
     if "--data-dir" in options:
         environ = {**environ, "REMEMBRANCER_HOME": os.path.abspath(options["--data-dir"])}
@@ -460,7 +462,7 @@ def _bridge(options: Mapping[str, str], environ: Mapping[str, str]) -> Bridge:
 
 
 def _remote_bridge(options: Mapping[str, str], environ: Mapping[str, str]) -> Bridge:
-    """To the gateway at an address. What it answers is its own affair: no answer is prepared here."""
+    """A bridge to the gateway at an address. Its answers may differ, so none is prepared here."""
     from remembrancer.actors.bridge.remote import RemoteGateway
 
     remote = RemoteGateway(

@@ -1,8 +1,8 @@
-"""The places where the bridge finds the runtime, and the hello that it says to the gateway there: who it is, for whom
-it speaks.
+"""Finds the paths of the runtime for the bridge, and builds its hello to the gateway: its identity, session and
+project.
 
-Every session starts a bridge and waits for it: pathlib, hashlib and platformdirs would double the time that takes. They
-are imported only where the home cannot be found without them.
+Every session starts a bridge and waits for it: pathlib, hashlib and platformdirs would double that time. They are
+imported only where the home cannot be found without them.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 
 _LONGEST_CONFIG_BYTES = 1024 * 1024
 _LONGEST_RUN_DIRECTORY = 78
-"""Bytes. A longer home has its sockets elsewhere, and `protocol.paths` knows where."""
+"""In bytes. A longer home has its sockets elsewhere, as given by `protocol.paths`."""
 
 
 class Places:
-    """The paths of one home that a bridge needs, and what a runtime has to be told so that it takes the same home."""
+    """The paths of one home that a bridge needs, and the arguments that make a runtime use the same home."""
 
     def __init__(
         self, home: str, gateway_socket: str, *, on_disk: str | None = None, config: str | None = None
@@ -37,7 +37,7 @@ class Places:
         self.home = home
         self.gateway_socket = gateway_socket
         self.on_disk = on_disk or home
-        """The directory that names the home: another than the home itself when that is in memory."""
+        """The directory that names the home: different from the home itself if that is in memory."""
         self.config = config
         """The configuration file, if there is one."""
         self.start_lock = os.path.join(home, "start.lock")
@@ -49,12 +49,12 @@ class Places:
             self._among_others.append(run)
 
     def are_private(self) -> bool:
-        """True if the socket, if there is one, is this user's: where everybody may write, it may be somebody else's."""
+        """True if the socket, if there is one, is this user's: in a shared directory it may be another user's."""
         for directory in self._among_others:
             try:
                 about = os.lstat(directory)
             except OSError:
-                return False  # nobody's; in the next moment it may be anybody's
+                return False  # it does not exist yet; in a moment it may be anybody's
             if not stat.S_ISDIR(about.st_mode) or about.st_uid != os.getuid() or about.st_mode & 0o077:
                 return False
         return True
@@ -87,7 +87,7 @@ def _places(home: str, on_disk: str, config: str | None) -> Places:
 
 
 def _may_move_home(config: str) -> bool:
-    """True if a configuration file has to be understood to know where the home is. Most say nothing of it."""
+    """True if a configuration file must be parsed to find the home. Most do not mention it."""
     try:
         if not stat.S_ISREG(os.stat(config).st_mode):
             return False
@@ -103,7 +103,7 @@ def _may_move_home(config: str) -> bool:
 
 _CROCKFORD = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 SESSION_VARIABLES = ("REMEMBRANCER_SESSION_ID", "MEMORY_SESSION_ID", "CLAUDE_CODE_SESSION_ID")
-"""The variables that name the session, of which the first that is set counts."""
+"""The variables that name the session, of which the first one that is set counts."""
 _OF_SEEDS = (
     *("MEMORY_LOG_LEVEL", "MEMORY_DEPLOYMENT_MODE"),
     *(
@@ -114,9 +114,9 @@ _OF_SEEDS = (
         "MEMORY_MCP_TIMEOUT",
     ),
 )
-"""Variables without our prefix that are settings of ours."""
+"""Our settings whose variables do not have our prefix."""
 _OF_CLIENTS = ("CI", "CLAUDE_CODE_ENTRYPOINT")
-"""Variables that tell if a person is there to answer."""
+"""Variables that indicate whether a person is there to answer."""
 
 
 def new_identity(now: float) -> bytes:
@@ -131,7 +131,7 @@ def as_ulid(identity: bytes) -> str:
 
 
 def session_id(environ: Mapping[str, str], now: float) -> str:
-    """The session that the environment names, or a new one. Claude Code names its own, which its hooks speak of too."""
+    """The session that the environment names, or a new one. Claude Code names its own, which its hooks use too."""
     named = next((environ[name] for name in SESSION_VARIABLES if environ.get(name)), None)
     return named or f"session:{as_ulid(new_identity(now))}"
 
@@ -139,9 +139,9 @@ def session_id(environ: Mapping[str, str], now: float) -> str:
 def hello_line(
     bridge: bytes, session: str, project: str | None, environ: Mapping[str, str], config: str | None = None
 ) -> bytes:
-    """The first line of a connection, with its newline. Paths that are not UTF-8 travel as Python writes them.
+    """The first line of a connection, with its newline. Paths that are not UTF-8 are encoded as Python prints them.
 
-    `config` is the path of the configuration file that counts for this session.
+    `config` is the path of the configuration file that applies to this session.
     """
     environment = {
         name: value
@@ -165,8 +165,8 @@ def hello_line(
 
 
 def named_project(option: str | None, environ: Mapping[str, str]) -> str | None:
-    """The absolute path of the project that the option `--project` names, or else Claude Code, which tells it to its
-    servers as to its hooks; a setting of ours goes before that. Raises `ValueError`: the option names no directory."""
+    """The absolute path of the project that the option `--project` names, or else the one that Claude Code passes to
+    its servers and hooks; our own setting goes before that. Raises `ValueError` if the option names no directory."""
     if option is not None and not os.path.isdir(option):
         raise ValueError(f"--project {option[:1000]!a} is not a directory")
     named = environ.get("CLAUDE_PROJECT_DIR", "")
@@ -176,7 +176,7 @@ def named_project(option: str | None, environ: Mapping[str, str]) -> str | None:
 
 
 def working_directory(environ: Mapping[str, str]) -> str:
-    """The directory that this process works in, also if that is there no more."""
+    """The working directory of this process, even if it no longer exists."""
     try:
         return os.getcwd()
     except OSError:

@@ -1,7 +1,9 @@
-"""A gateway on another host, as the bridge sees it: one end of a socket pair, behind which lines become HTTP requests.
+"""A gateway on another host, presented to the bridge as one end of a socket pair, behind which lines become HTTP
+requests.
 
-Standard library only. The other end breaks whenever the way to the host does, and the bridge then says again what has
-no answer, as it does to a gateway here; every request carries the bridge's own id, by which what was done is known.
+Standard library only. The socket pair breaks whenever the connection to the host does. The bridge then repeats open
+requests, as it does with a local gateway; every request carries the bridge's own id, by which the server recognises
+repetitions.
 """
 
 # ruff: noqa: PTH123
@@ -38,30 +40,30 @@ if TYPE_CHECKING:
 
 CONNECT_S = 5.0
 ANSWER_S = 150.0
-"""The time that a connection may be silent while an answer is awaited: longer than the longest budget of a tool."""
+"""The time that a connection may be silent before an answer: longer than the longest budget of a tool."""
 LISTEN_S = 60.0
-"""The same for the stream of events, on which the server says every 15 s that it is there."""
+"""The same for the event stream, on which the server sends a sign of life every 15 s."""
 UNREACHABLE_S = 3.0
-"""For so long a host that was never reached is tried again before the client is told. One that has gone away is
-expected back: requests wait for it as long as they may."""
+"""The time for which a host that was never reached is retried before the client gets an error. A lost host is expected
+back: requests wait for it as long as they may."""
 IDLE_S = 4.0
-"""An idle connection is used again within this time: the server closes it after five seconds."""
+"""An idle connection is reused within this time: the server closes it after five seconds."""
 GOODBYE_S = 1.0
 NAMED = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
-"""The argument that the protocol of 2026-07-28 wants repeated in a header, by method."""
+"""The argument that the protocol of 2026-07-28 requires in a header as well, by method."""
 VERSION_KEY = "io.modelcontextprotocol/protocolVersion"
 
 
 class MendError(Exception):
-    """A person has to mend something: the address, the token, the certificate."""
+    """An error that a person has to correct: the address, the token, the certificate."""
 
 
 class LostError(Exception):
-    """The way to the host, or the session there, is gone: begin anew."""
+    """The connection to the host, or the session there, is lost: start a new one."""
 
 
 class RemoteGateway:
-    """Stands where a `Starter` does: there is nothing here that could be started."""
+    """Takes the place of a `Starter`, without anything to start."""
 
     failure: str | None = None
     is_lasting = False
@@ -69,7 +71,7 @@ class RemoteGateway:
     def __init__(
         self, url: str, identity: str, *, token_file: str | None, ca_file: str | None, project: str, toolsets: str
     ) -> None:
-        """Raises `ValueError`, which says why, for what cannot be used."""
+        """Raises `ValueError` with the reason if an argument is not usable."""
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname or parts.username or parts.query:
             raise ValueError(f"--url wants http(s)://HOST[:PORT]/mcp, not {url[:200]!a}")
@@ -94,12 +96,12 @@ class RemoteGateway:
         }
         self.read_token()
         self.session: dict[str, str] = {}
-        """The headers that name the session there; empty: there is none."""
+        """The headers that name the session on the host; empty if there is none."""
         self.was_reached = False
         self.sought_since = time.monotonic()
 
     def read_token(self) -> dict[str, str]:
-        """The headers of every request. The token is read each time: it may have been renewed."""
+        """The headers of every request. The token is read each time, since it may have been renewed."""
         if self._token_file is None:
             return self._fixed
         try:
@@ -112,26 +114,26 @@ class RemoteGateway:
         return {**self._fixed, "Authorization": f"Bearer {token}"}
 
     def dial(self) -> socket.socket:
-        """A new way to the host: lines as on the socket of a gateway here."""
+        """A new connection to the host, with lines as on the socket of a local gateway."""
         ours, theirs = socket.socketpair()
         ours.setblocking(False)
         threading.Thread(target=_Way(self, theirs).run, daemon=True).start()
         return ours
 
     def tend(self, now: float) -> None:
-        """Nothing is started from here."""
+        """Does nothing: no runtime is started from here."""
 
     def connected(self) -> None:
-        """The host has answered."""
+        """Note that the host has answered."""
 
     def refused(self, reason: str, now: float) -> None:
-        """The bridge has told its client."""
+        """Note that the bridge has reported the refusal to its client."""
 
     def reap(self) -> None:
-        """There is no child."""
+        """Does nothing: there is no child process."""
 
     def finish(self) -> None:
-        """The client has gone: so does the session."""
+        """End the session, since the client has gone."""
         if self.session:
             with contextlib.suppress(OSError, http.client.HTTPException, ValueError):
                 line = self.connect(GOODBYE_S)
@@ -151,7 +153,7 @@ class RemoteGateway:
 
 
 class _Way:
-    """One end of a socket pair until something breaks."""
+    """The far end of a socket pair, until something breaks."""
 
     def __init__(self, remote: RemoteGateway, end: socket.socket) -> None:
         self._remote = remote
@@ -161,9 +163,9 @@ class _Way:
         self._is_open = True
 
     def run(self) -> None:
-        """Read what the bridge says until it, or the way, ends."""
+        """Read the bridge's lines until the bridge or the connection ends."""
         with self._end.makefile("rb") as lines, self._ending_well():
-            lines.readline()  # the hello: what the host needs of it is in the headers
+            lines.readline()  # the hello: the headers have the parts that the host needs
             for line in lines:
                 if not line.startswith(CONTROL):
                     self._forward(split_stamp(line.rstrip(b"\n"))[1])
@@ -172,7 +174,7 @@ class _Way:
 
     @contextlib.contextmanager
     def _ending_well(self) -> Iterator[None]:
-        """Whatever happens, the bridge is told, and sees an end."""
+        """Whatever happens, report the error to the bridge and close its socket."""
         remote = self._remote
         try:
             yield
@@ -201,7 +203,7 @@ class _Way:
         method, asked = message.get("method"), message.get("id")
         if method == HANDSHAKE:
             if str(asked).startswith(REPLAY_ID) and self._remote.session:
-                return  # the session goes on, whatever gateway is there now
+                return  # the session continues with the present gateway
             self._remote.session = {}
         line, is_used = self._send(text, message)
         if asked is None or method is None or method == HANDSHAKE:
@@ -218,7 +220,7 @@ class _Way:
 
     @contextlib.contextmanager
     def _ending_well_if_broken(self) -> Iterator[None]:
-        """In a thread of its own: what goes well leaves the way open."""
+        """For a thread of its own: close the connection only on an error."""
         try:
             yield
         except Exception as error:
@@ -226,7 +228,7 @@ class _Way:
                 raise error
 
     def _send(self, text: bytes, message: dict[str, Any]) -> tuple[http.client.HTTPConnection, bool]:
-        """The connection that a request went out on, and whether it had been used before."""
+        """Send a request. Returns its connection, and whether that had been used before."""
         while self._idle:
             since, line = self._idle.pop()
             if time.monotonic() - since < IDLE_S:
@@ -255,14 +257,14 @@ class _Way:
         return headers
 
     def _take(self, line: http.client.HTTPConnection, text: bytes, message: dict[str, Any], *, is_used: bool) -> None:
-        """Tell the bridge what the host answers."""
+        """Pass the host's answer on to the bridge."""
         try:
             response = line.getresponse()
         except (ConnectionError, http.client.BadStatusLine):
             line.close()
             if not is_used:
                 raise
-            line = self._send_anew(text, message)  # the host had let go of the connection
+            line = self._send_anew(text, message)  # the host had closed the idle connection
             response = line.getresponse()
         with contextlib.closing(response):
             if response.status in (200, 202, 204):
@@ -306,14 +308,14 @@ class _Way:
             }
 
     def _explain(self, response: http.client.HTTPResponse, message: dict[str, Any]) -> None:
-        """The host refuses: what that means for the request, or for all of them."""
+        """Translate a refusal of the host, for this request or for all."""
         url, status = self._remote.url, response.status
         try:
             error = json.loads(response.read())["error"]
             code, said = int(error["code"]), str(error["message"])
         except (ValueError, KeyError, TypeError):
             if status >= 500:
-                raise LostError from None  # a proxy whose server is away
+                raise LostError from None  # a proxy whose server is down
             raise MendError(f"{url} answers HTTP {status}, and not as Remembrancer does") from None
         if status in (401, 403, 421):
             raise MendError(f"{url} refuses ({status}): {said}")
@@ -321,14 +323,14 @@ class _Way:
             self._remote.session = {}
             raise LostError
         if status == 503 and response.getheader("Retry-After"):
-            raise LostError  # it stops: the one after it is asked again
+            raise LostError  # it is stopping: its successor gets the request again
         is_busy = status in (408, 429) or status >= 500
         if message.get("method") and message.get("id") is not None:
             code = UNAVAILABLE if is_busy else code or INVALID_REQUEST
             self._say(error_line(message["id"], code, said, retry=is_busy))
 
     def _listen(self) -> None:
-        """Pass on the messages that the host sends of its own accord."""
+        """Pass on the messages that the host sends on its own initiative."""
         with self._ending_well_if_broken():
             if not (self._is_open and self._remote.session):
                 return
@@ -348,7 +350,7 @@ class _Way:
 def _events(response: http.client.HTTPResponse) -> Iterator[bytes]:
     """The data of each event (https://html.spec.whatwg.org/multipage/server-sent-events.html).
 
-    Their ids are of no use: after a stream that broke, subscriptions are repeated, and each is told of.
+    Event ids are not needed: after a broken stream, subscriptions are repeated, and each is announced.
     """
     data = []
     for line in response:
@@ -356,13 +358,13 @@ def _events(response: http.client.HTTPResponse) -> Iterator[bytes]:
         if text.startswith(b"data:"):
             data.append(text[5:].removeprefix(b" "))
         elif not text:
-            if any(data):  # not the first of a stream, which has an id alone
+            if any(data):  # skips the first event of a stream, which has only an id
                 yield b" ".join(data)
             data = []
 
 
 def _header(value: str) -> str:
-    """A value as a header can have it."""
+    """A value encoded for a header."""
     if value.isascii() and value.isprintable() and value.strip() == value and not value.startswith("=?"):
         return value
     return f"=?base64?{b64encode(value.encode('utf-8', 'replace')).decode()}?="

@@ -1,8 +1,8 @@
-"""The bridge's memory of a conversation, and its decisions: what to replay, what to swallow, when to give up.
+"""The bridge's state of a conversation, and its decisions: what to replay, what to drop, when to give up.
 
-No sockets and no clock of its own. The client must not notice that a gateway died: a new one is told the handshake,
-the log level, the subscriptions and the requests without an answer, in that order, and its answers to what the
-client knows already are swallowed. Ids are compared with their type: 1 and "1" are two requests.
+No sockets and no clock of its own. The client must not notice that a gateway died: a new one gets the handshake, the
+log level, the subscriptions and the open requests, in that order, and answers that the client already has are dropped.
+Ids are compared with their type: 1 and "1" are two requests.
 """
 
 # ruff: noqa: PTH123
@@ -28,23 +28,23 @@ if TYPE_CHECKING:
 
 HANDSHAKE = "initialize"
 STREAMS = frozenset({"subscriptions/listen"})
-"""Requests that stay open as long as the client likes: they have no budget."""
+"""Requests that stay open as long as the client wants: they have no budget."""
 LONG_TOOLS = frozenset({"reflect_and_consolidate", "memory_sync"})
-"""Tools that take their time, and say so themselves when they have taken too long."""
+"""Slow tools, which report a timeout themselves."""
 LONG_BUDGET_S = 130.0
-"""The time that they have while there is a gateway: more than it may take for them by its settings."""
+"""The time limit of these tools while there is a gateway: more than the gateway's own limit in its settings."""
 MAX_OPEN_REQUESTS = 1024
 MAX_OPEN_BYTES = 32 * 1024 * 1024
 PREPARED_AFTER_S = 0.4
-"""The time that a question whose answer is the same for every session waits for the gateway, before the bridge gives
-the answer that it was installed with: a runtime may need many seconds to start, and clients ask for tools only once."""
+"""The time that a request with the same answer for every session waits for the gateway, before the bridge gives the
+answer that it was installed with: a runtime may need many seconds to start, and clients ask for tools only once."""
 _ANSWER_START = b'{"jsonrpc":"2.0","id":'
 _HEAD_BYTES = 512
 
 
 class OpenRequest:
-    """A request that the client has no answer to. `expires` is on the clock that the caller passes in, in seconds;
-    `longest` is what it becomes while there is a gateway, `patient` while there is none."""
+    """A client's request without an answer yet. `expires` is on the clock that the caller passes in, in seconds;
+    `longest` is the time limit while there is a gateway, `patient` while there is none."""
 
     __slots__ = ("expires", "line", "longest", "message", "patient", "stamp_ms")
 
@@ -57,9 +57,9 @@ class OpenRequest:
 
 
 class PreparedAnswers:
-    """The gateway's answers to what every session asks, as its release gives them. Read when the first one is needed.
+    """The gateway's answers to the requests of every session, as of this release. Read when the first one is needed.
 
-    `methods` leaves out what this session's environment has changed.
+    `methods` leaves out the answers that this session's environment has changed.
     """
 
     METHODS = frozenset({HANDSHAKE, "tools/list", "prompts/list", "resources/list", "resources/templates/list"})
@@ -70,7 +70,7 @@ class PreparedAnswers:
         self.methods = self.METHODS - {"tools/list", "prompts/list"} if own_toolsets else self.METHODS
 
     def result(self, message: dict[str, Any]) -> Any:
-        """The result of a request that has one of the `methods`."""
+        """The result of a request with one of the `methods`."""
         if not self._results:
             with open(self._path, "rb") as file:
                 self._results = json.load(file)
@@ -86,10 +86,10 @@ class PreparedAnswers:
 
 
 class Conversation:
-    """One client's conversation. Lines come and go without their newline."""
+    """One client's conversation. Lines are passed without their newline."""
 
     def __init__(self, budget_s: float, start_s: float, prepared: PreparedAnswers | None = None) -> None:
-        """`budget_s`: the time that a gateway has for an answer; `start_s`: the time that one may take to start."""
+        """`budget_s`: the time that a gateway has for an answer; `start_s`: the time that it may take to start."""
         self._budget_s = budget_s
         self._start_s = max(start_s, budget_s)
         self._prepared = prepared
@@ -102,13 +102,13 @@ class Conversation:
         self._asked: set[RequestId] = set()
         self._replays = 0
         self._unserved = False
-        """True if the handshake was answered here and no gateway has come since: one is still starting."""
+        """True if the handshake was answered here and no gateway has connected since: one is still starting."""
         self.connected = False
-        """True if a gateway takes lines now. Set by `connect` and `disconnect`."""
+        """True if a gateway is connected. Set by `connect` and `disconnect`."""
 
     @property
     def has_open(self) -> bool:
-        """True if the client waits for an answer that will come by itself (a stream of events never does)."""
+        """True if the client waits for an answer that will come by itself (an event stream never ends by itself)."""
         return any(request.message["method"] not in STREAMS for request in self._open.values())
 
     @property
@@ -117,7 +117,7 @@ class Conversation:
         return len(self._open) >= MAX_OPEN_REQUESTS or self._open_bytes >= MAX_OPEN_BYTES
 
     def from_client(self, line: bytes, now: float, stamp_ms: int) -> tuple[bytes | None, bytes | None]:
-        """The line for the gateway and the line for the client that a client's line leads to."""
+        """Process a client's line. Returns the line for the gateway and the line for the client."""
         try:
             message = _decoder.decode(line.decode())
         except (ValueError, RecursionError) as error:
@@ -160,17 +160,18 @@ class Conversation:
         return (stamped(line, stamp_ms) if self.connected else None), None
 
     def _is_prepared(self, message: dict[str, Any]) -> bool:
-        """True if the bridge has an answer of its own: to a handshake, and to what is asked after one, as a whole."""
+        """True if the bridge can answer by itself: a handshake, and later an unrestricted list request."""
         if self._prepared is None or message["method"] not in self._prepared.methods:
             return False
         params = message.get("params")
         if message["method"] == HANDSHAKE:
             return isinstance(params, dict)
-        is_whole = not params or (isinstance(params, dict) and params.keys() == {"_meta"})  # a token for progress, say
+        is_whole = not params or (isinstance(params, dict) and params.keys() == {"_meta"})  # a progress token, say
         return self._initialize is not None and is_whole
 
     def _unread(self, line: bytes, error: ValueError | RecursionError) -> bytes:
-        """The answer to a line that cannot be read, under its id if it is JSON but for the `NaN` that Python writes."""
+        """The answer to an unreadable line, under its id if only a `NaN`, as Python writes it, makes it invalid
+        JSON."""
         is_deep = isinstance(error, RecursionError)
         reason = "the line is nested too deeply" if is_deep else "the line is not valid JSON in UTF-8"
         try:
@@ -204,7 +205,7 @@ class Conversation:
         try:
             kind, answered = _kind_and_id(line)
         except (ValueError, TypeError):
-            return None  # whatever it is, the client was promised JSON-RPC
+            return None  # not JSON-RPC, which is all that the client may get
         if kind == "request" and answered is not None:
             self._asked.add(answered)
             return line
@@ -221,7 +222,7 @@ class Conversation:
         return line
 
     def _remember(self, message: dict[str, Any]) -> None:
-        """Keep the parts of a well answered request that a new gateway has to be told."""
+        """Remember the parts of a successful request that a new gateway has to know."""
         match message["method"]:
             case "initialize":
                 self._initialize = message
@@ -233,8 +234,8 @@ class Conversation:
                 self._subscriptions.pop(_uri_of(message), None)
 
     def connect(self, stamp_ms: int, now: float = -math.inf) -> list[bytes]:
-        """A gateway is there: the lines that bring it to where the last one was. It has as long for what waited for it
-        as for what comes now."""
+        """Note a connected gateway. Returns the lines that bring it to the state of the last one. Waiting requests get
+        the same time limit as new ones."""
         self.connected = True
         self._unserved = False
         self._asked.clear()
@@ -250,26 +251,26 @@ class Conversation:
         return lines
 
     def _again(self, message: dict[str, Any], stamp_ms: int) -> bytes:
-        """A request that the client has its answer to, under an id of our own: the new answer is for nobody."""
+        """Repeat a request that the client already has the answer to, under a new id: the new answer is dropped."""
         self._replays += 1
         copy = {**message, "id": f"{REPLAY_ID}{self._replays}"}
         return stamped(json.dumps(copy, separators=(",", ":")).encode(), stamp_ms)
 
     def disconnect(self, now: float = math.inf) -> None:
-        """The gateway is gone. What it asked of the client is forgotten; what is open waits as long as the next one may
-        take to start."""
+        """Note that the gateway is gone. Its own requests to the client are dropped; open requests wait as long as a
+        new gateway may take to start."""
         self.connected = False
         self._asked.clear()
         for request in self._open.values():
             request.expires = max(request.patient, min(request.expires, now + self._budget_s))
 
     def next_expiry(self) -> float:
-        """The time at which the first open request runs out of its budget (infinity: none does)."""
+        """The time at which the first open request exceeds its budget (infinity: none does)."""
         return min((request.expires for request in self._open.values()), default=math.inf)
 
     def expire(self, now: float) -> list[bytes]:
-        """Answers for the requests whose budget has run out, errors where none is prepared; their late answers will be
-        swallowed."""
+        """Answers for the requests that exceeded their budget, errors if none is prepared; their late answers will be
+        dropped."""
         answers = []
         for key, request in [item for item in self._open.items() if item[1].expires <= now]:
             if self._prepared is not None and self._is_prepared(request.message):
@@ -283,7 +284,7 @@ class Conversation:
         return answers
 
     def fail_all(self, reason: str, *, retry: bool = True, code: int = UNAVAILABLE) -> list[bytes]:
-        """Error answers for every open request; `retry` says whether the same may succeed later."""
+        """Error answers for all open requests; `retry` says whether the same request may succeed later."""
         return self._fail(list(self._open), reason, retry=retry, code=code)
 
     def _fail(self, keys: list[RequestId], reason: str, *, retry: bool = True, code: int = UNAVAILABLE) -> list[bytes]:
@@ -330,7 +331,7 @@ _decoder = json.JSONDecoder(parse_constant=_refuse_constant)
 
 
 def _id_of(message: Any) -> RequestId | None:
-    """The message's id; None when it has none that MCP allows (a string, which can be written, or an integer)."""
+    """The message's id; None if it has no valid MCP id (an encodable string, or an integer)."""
     found = message.get("id") if isinstance(message, dict) else None
     if isinstance(found, str):
         return found if found.isascii() or _is_text(found) else None
@@ -351,7 +352,7 @@ def _uri_of(message: dict[str, Any]) -> str:
 
 
 def _kind_and_id(line: bytes) -> tuple[str, RequestId | None]:
-    """`result`, `error`, `request` or `notification`, and its id. The usual answer is told by its first bytes."""
+    """`result`, `error`, `request` or `notification`, and the id. The usual answer is recognised by its first bytes."""
     if line.startswith(_ANSWER_START):
         head = line[:_HEAD_BYTES].decode("utf-8", "ignore")
         try:
@@ -369,14 +370,14 @@ def _kind_and_id(line: bytes) -> tuple[str, RequestId | None]:
 
 
 class LineBuffer:
-    """Collects bytes and gives back whole lines, without those over `limit` bytes."""
+    """Collects bytes and returns complete lines, without those over `limit` bytes."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._rest = bytearray()
         self._skipping = False
         self.overlong = 0
-        """The number of lines that were thrown away. Whoever answers sets it back."""
+        """The number of dropped lines. The caller resets it after reporting them."""
 
     def feed(self, data: bytes) -> list[bytes]:
         """The lines that `data` completes, without their newlines."""
@@ -395,7 +396,7 @@ class LineBuffer:
         return lines
 
     def finish(self) -> list[bytes]:
-        """The last line, which no newline ends, if there is one."""
+        """The last line, if it does not end with a newline."""
         rest, self._rest = bytes(self._rest), bytearray()
         return [rest] if rest else []
 

@@ -1,5 +1,5 @@
-"""The way to the gateway here, and a runtime that is started when none is there: by one bridge at a time, and not again
-and again when it fails."""
+"""Connects to the local gateway, and starts a runtime if there is none: one bridge at a time does, and with growing
+pauses if it fails."""
 
 # ruff: noqa: PTH103, PTH108
 from __future__ import annotations
@@ -22,39 +22,39 @@ if TYPE_CHECKING:
 FIRST_PAUSE_S = 0.5
 LONGEST_PAUSE_S = 30.0
 LOOK_AGAIN_S = 0.05
-"""The time to wait before asking again whether a runtime is coming up that somebody else started."""
+"""The time between two checks of a runtime that another process is starting."""
 _OF_ONE_SESSION = frozenset(
     {"REMEMBRANCER_PROJECT", "REMEMBRANCER_TOOLSETS", "REMEMBRANCER_BRIDGE_BUDGET_S", *SESSION_VARIABLES}
 )
 _SAID_OTHERWISE = frozenset(
     {"REMEMBRANCER_HOME", "MEMORY_DB_PATH", "MEMORY_MCP_DATA_DIR", "REMEMBRANCER_CONFIG", "MEMORY_CONFIG_PATH"}
 )
-"""A runtime is told absolute paths, because it works in another directory."""
+"""A runtime gets absolute paths instead, because it works in another directory."""
 LASTING_STATUSES = frozenset({6, 7})
-"""Exit statuses of a runtime that will end so again until a person mends something: its home, or its settings."""
+"""Exit statuses of a runtime that will fail again until a person corrects its home or its settings."""
 _SPEAKER = "remembrancer up: "
 _LONGEST_REASON_BYTES = 2048
 
 
 class Backoff:
-    """The pauses between attempts: after each failure in a row the pause doubles, up to a limit."""
+    """The pauses between attempts: the pause doubles after each failure in a row, up to a limit."""
 
     def __init__(self) -> None:
         self._pause_s = FIRST_PAUSE_S
         self._not_before = 0.0
 
     def failed(self, now: float) -> None:
-        """An attempt has failed."""
+        """Note a failed attempt."""
         self._not_before = now + self._pause_s
         self._pause_s = min(LONGEST_PAUSE_S, self._pause_s * 2)
 
     def succeeded(self) -> None:
-        """An attempt has succeeded."""
+        """Note a successful attempt."""
         self._pause_s = FIRST_PAUSE_S
         self._not_before = 0.0
 
     def wait(self, now: float, pause_s: float) -> None:
-        """Make no attempt for `pause_s`, which is no failure."""
+        """Make no attempt for `pause_s`, without counting a failure."""
         self._not_before = now + pause_s
 
     def may_try(self, now: float) -> bool:
@@ -63,7 +63,7 @@ class Backoff:
 
 
 class Starter:
-    """Starts the runtime of one home, detached from this process, unless one is up or coming up."""
+    """Starts the runtime of one home, detached from this process, unless one is running or starting."""
 
     def __init__(self, places: Places, environ: Mapping[str, str]) -> None:
         self._places = places
@@ -73,14 +73,14 @@ class Starter:
         self._child: subprocess.Popen[bytes] | None = None
         self._reached = False
         self.failure: str | None = None
-        """The fault that the last attempt named, until another one is made. One that was killed is just made again."""
+        """The error that the last attempt reported, until the next attempt. A killed attempt is simply repeated."""
         self.is_lasting = False
-        """True if that stays wrong until a person mends it."""
+        """True if the error persists until a person corrects it."""
         self._said: int | None = None
-        """The file of what our runtime said on standard error."""
+        """The file with the standard error output of our runtime."""
 
     def dial(self) -> socket.socket | None:
-        """A connection to the gateway, None where none can be had. A Unix socket connects at once or not at all."""
+        """A connection to the gateway, None if there is none. A Unix socket connects at once or not at all."""
         if not self._places.are_private():
             return None
         link = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -93,7 +93,7 @@ class Starter:
         return link
 
     def connected(self) -> None:
-        """The gateway was reached."""
+        """Note that the gateway was reached."""
         self._backoff.succeeded()
         self._reached = True
         self._fail(None)
@@ -101,7 +101,7 @@ class Starter:
         self._release()
 
     def refused(self, reason: str, now: float) -> None:
-        """The gateway was reached and does not serve this bridge."""
+        """Note that the gateway was reached and refuses this bridge."""
         self._fail(reason)
         self._backoff.failed(now)
 
@@ -109,7 +109,7 @@ class Starter:
         self.failure, self.is_lasting = reason, lasting
 
     def tend(self, now: float) -> None:
-        """The gateway was not reached: start a runtime if that is this bridge's to do. Sets `failure`."""
+        """After a failed connection: start a runtime if that is this bridge's task. Sets `failure`."""
         try:
             self._tend(now)
         except OSError as error:
@@ -135,7 +135,7 @@ class Starter:
             self._backoff.wait(now, LOOK_AGAIN_S)
             return
         self._lock = lock
-        # Asked under the start lock only, and not while a child of ours starts: asking takes the lock for a moment.
+        # Check only with the start lock, and not while our child starts: the check takes the lock for a moment.
         if FileLock(self._places.runtime_lock).is_held_elsewhere():
             self._release()
             self._backoff.wait(now, LOOK_AGAIN_S)
@@ -166,7 +166,7 @@ class Starter:
             start_new_session=True,
         )
         assert self._child.stdin is not None
-        with contextlib.suppress(OSError):  # it has ended already, and `_ended` says why
+        with contextlib.suppress(OSError):  # it has ended already, and `_ended` has the reason
             self._child.stdin.write(self._secrets())
             self._child.stdin.close()
 
@@ -193,7 +193,7 @@ class Starter:
         self._child = None
         self._release()
         if self._reached:
-            return  # it did start, and has died since: that is no failure to start
+            return  # it did start, and has died since: that is not a failure to start
         if FileLock(self._places.runtime_lock).is_held_elsewhere():
             return  # another runtime was faster
         self._backoff.failed(now)
@@ -203,7 +203,7 @@ class Starter:
         self._forget_said()
 
     def _reason(self) -> str | None:
-        """The reason that our runtime gave for its end, if it gave one."""
+        """The reason that our runtime gave for its end, if any."""
         if self._said is None:
             return None
         said = os.pread(self._said, _LONGEST_REASON_BYTES, 0).decode("utf-8", "replace").strip()
@@ -215,12 +215,12 @@ class Starter:
             os.close(said)
 
     def reap(self) -> None:
-        """Collect a runtime of ours that has ended since it was reached, so that no zombie stays."""
+        """Reap our runtime if it has ended since it was reached, so that no zombie is left."""
         if self._child is not None and self._child.poll() is not None:
             self._child = None
 
     def finish(self) -> None:
-        """The client has gone."""
+        """Release everything, since the client has gone."""
         self._release()
 
     def _release(self) -> None:
@@ -230,7 +230,7 @@ class Starter:
 
 
 def _nameless_file() -> int:
-    """A new file that only its descriptor leads to, in memory where there is such a thing: the disk may be full."""
+    """A new unnamed file, known only by its descriptor, in memory where possible, since the disk may be full."""
     if sys.platform == "linux":
         descriptor = os.memfd_create("start.err", os.MFD_CLOEXEC)
     else:

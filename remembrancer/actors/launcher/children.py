@@ -1,4 +1,4 @@
-"""A child process of the launcher: started, told who it is, watched and signalled. Standard library only."""
+"""A child process of the launcher: start, launch specification, exit watch and signals. Standard library only."""
 
 from __future__ import annotations
 
@@ -16,30 +16,30 @@ from remembrancer.protocol.environment import runtime_environment
 from remembrancer.protocol.paths import RuntimePaths, look_at, set_aside
 
 OUTPUT_LIMIT_BYTES: Final = 1024 * 1024
-"""The output of a process is kept from start to start up to this size. Its log proper rotates by itself."""
+"""A process's output file is kept across starts up to this size. Its actual log rotates by itself."""
 PRIVATE_FILE: Final = 0o600
 
 Command = Callable[[str], list[str]]
-"""From a role to the command that runs it."""
+"""Maps a role to the command that runs it."""
 
 
 def actor_command(role: str) -> list[str]:
-    """The command of an actor: this Python, and no module of the working directory."""
+    """The command of an actor: this Python, without modules of the working directory."""
     return [sys.executable, "-P", "-m", f"remembrancer.actors.{role}"]
 
 
 QUIET_NUMPY: Final = {"OPENBLAS_NUM_THREADS": "1"}
-"""Our matrices are small: numpy's own threads would only take the processor from the model's."""
+"""The matrices outside the model are small: numpy's own threads would only take processor time from the model."""
 
 
 class Child:
-    """One process in a process group of its own. The end of its standard input tells it that we are dead."""
+    """One process in a process group of its own. The end of its standard input tells it that the launcher is dead."""
 
     def __init__(self, name: str, process: subprocess.Popen[bytes]) -> None:
         self.name = name
         self.pid = process.pid
         self.created_at: float | None = None
-        """The system's time of its start (seconds since the epoch), once someone has asked."""
+        """The start time of the process as the system reports it (seconds since the epoch), once requested."""
         self._process = process
 
     @classmethod
@@ -51,7 +51,7 @@ class Child:
         environ: Mapping[str, str],
         secrets: Mapping[str, str] | None = None,
     ) -> Child:
-        """Start `command`; what it prints is appended to `<name>.out` in the logs. It alone is given `secrets`.
+        """Start `command`, with its output appended to `<name>.out` in the logs. Only this child gets `secrets`.
 
         Raises:
             OSError: the system cannot start it.
@@ -62,8 +62,8 @@ class Child:
                 stdin=subprocess.PIPE,
                 stdout=output,
                 stderr=output,
-                process_group=0,  # an interrupt at the terminal is ours; what the child starts dies with it
-                cwd=paths.home,  # a session's directory may be deleted, or its disk unmounted, while we live
+                process_group=0,  # interrupts go to the launcher; the whole group can be killed
+                cwd=paths.home,  # a session's directory may be deleted, or its disk unmounted, while the runtime lives
                 env={
                     **QUIET_NUMPY,
                     **runtime_environment(environ),
@@ -74,7 +74,7 @@ class Child:
         return cls(name, process)
 
     def tell(self, first_line: bytes) -> None:
-        """Send the launch specification. A child that is dead already does not mind; its exit is noticed."""
+        """Send the launch specification. Ignores a dead child, whose exit is reported separately."""
         its_input = self._process.stdin
         if its_input is not None:
             with contextlib.suppress(BrokenPipeError):
@@ -82,9 +82,9 @@ class Child:
                 its_input.flush()
 
     def watch(self, on_exit: Callable[[int], None]) -> None:
-        """Call `on_exit` with the exit status (negative: the signal), on a thread of its own, once the child is dead.
+        """Call `on_exit` with the exit status (negative: the signal), in a thread of its own, once the child is dead.
 
-        What the child had started in its process group is killed before.
+        The other processes in its group are killed first.
         """
 
         def wait() -> None:
@@ -96,14 +96,14 @@ class Child:
         threading.Thread(target=wait, name=f"wait-{self.name}", daemon=True).start()
 
     def send_signal(self, which: Literal["TERM", "KILL"]) -> None:
-        """SIGTERM to the child, or SIGKILL to its whole group. Nothing happens when it is dead."""
+        """Send SIGTERM to the child, or SIGKILL to its whole group. Does nothing if it is dead."""
         if which == "KILL":
             self._kill_group()
         else:
             self._process.terminate()
 
     def kill_and_wait(self) -> None:
-        """The end of a child that nobody watches."""
+        """Kill a child that nobody watches, and wait for its end."""
         self._process.kill()
         self._process.wait()
         self._close_input()
@@ -119,7 +119,8 @@ class Child:
 
 
 def _open_output(path: Path) -> BinaryIO:
-    """The file for what a process prints; what is no file is set aside. Without a disk for it, it is let go."""
+    """Open the file for a process's output; anything else at its path is set aside. If that fails, output is
+    discarded."""
     if look_at(path, "file", os.W_OK).problem is not None:
         set_aside(path)
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NONBLOCK

@@ -1,5 +1,5 @@
-"""A home on disk or in memory: its directories, made and private; its lock; and the record of what the launcher
-started in it, so that the next one can clear away what a crash left. Standard library first: clients wait for it."""
+"""A home on disk or in memory: its private directories, its lock, and the record of the launcher's processes, by which
+the next launcher cleans up after a crash. Heavy imports come late: clients wait for this module."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def prepare_home(paths: RuntimePaths) -> None:
 
 
 def make_logs_directory(logs: Path) -> None:
-    """Make the directory of the logs; what is there instead is set aside. Nothing depends on it."""
+    """Make the directory of the logs, and set aside anything else at its path. Nothing depends on it."""
     if look_at(logs, "directory").problem is not None:
         set_aside(logs)
     with contextlib.suppress(OSError):
@@ -50,10 +50,10 @@ def make_logs_directory(logs: Path) -> None:
 
 
 def refuse_half_restored(paths: RuntimePaths) -> None:
-    """Look whether a restore was killed in this home. Only with the lock of the home, which a restore holds too.
+    """Refuse a home in which a restore was killed. Call this only with the lock of the home, which a restore holds too.
 
     Raises:
-        HomeUnusable: some of its files may be of the backup, and some of before.
+        HomeUnusable: some of its files may come from the backup, and some from before.
     """
     if paths.restore_mark.exists():
         from remembrancer.protocol.errors import HomeUnusable
@@ -66,14 +66,14 @@ def _make_private(directory: Path) -> None:
     if about.st_uid != os.getuid():
         raise unusable(directory, "it belongs to another user")
     if about.st_mode & (stat.S_ISVTX | stat.S_IWOTH):
-        raise unusable(directory, "everyone may write in it")  # /tmp itself, say: not ours to close
+        raise unusable(directory, "everyone may write in it")  # /tmp itself, say, whose mode is not ours to change
     if stat.S_IMODE(about.st_mode) != PRIVATE_DIRECTORY:
         directory.chmod(PRIVATE_DIRECTORY)
 
 
 def _make_run_directory(directory: Path, *, inside: bool) -> None:
     directory.mkdir(mode=PRIVATE_DIRECTORY, exist_ok=True)
-    about = directory.lstat()  # outside of the home, someone else may have put a link or a directory in its place
+    about = directory.lstat()  # outside the home, another user may have put a link or a directory there
     ours = stat.S_ISDIR(about.st_mode) and about.st_uid == os.getuid()
     if inside and ours:
         directory.chmod(PRIVATE_DIRECTORY)
@@ -82,7 +82,7 @@ def _make_run_directory(directory: Path, *, inside: bool) -> None:
 
 
 def unusable(directory: Path, reason: OSError | str) -> HomeUnusable:
-    """The error that says why a directory of the home cannot be used, and what to do."""
+    """The error for an unusable directory of the home, with the reason and a remedy."""
     from remembrancer.protocol.errors import HomeUnusable  # costs 20 ms, which clients would wait for
 
     why = reason if isinstance(reason, str) else reason.strerror or str(reason)
@@ -93,22 +93,22 @@ def unusable(directory: Path, reason: OSError | str) -> HomeUnusable:
 
 
 def claim_memory_home(home: Path) -> None:
-    """Make the directory of a home in memory, for this user alone, where everybody may make directories.
+    """Make the directory of a home in memory, for this user alone, in a place where everybody may make directories.
 
     Raises:
-        HomeUnusable: somebody else has put something in its place, or it cannot be made.
+        HomeUnusable: another user owns the path, or it cannot be made.
     """
     try:
         home.mkdir(mode=PRIVATE_DIRECTORY, exist_ok=True)
     except OSError as error:
         raise unusable(home, error) from error
-    about = home.lstat()  # not what a link in its place leads to
+    about = home.lstat()  # checks the path itself, not the target of a link
     if not stat.S_ISDIR(about.st_mode) or about.st_uid != os.getuid() or stat.S_IMODE(about.st_mode) & 0o077:
         raise unusable(home, "this memory goes there, and it is not a directory of this user alone")
 
 
 def take_home(paths: RuntimePaths, wait_s: float) -> FileLock:
-    """The lock of the home, waiting for it: `status` and `down` look at it by taking it for a moment.
+    """Take the lock of the home, waiting for it: `status` and `down` take it for a moment to check it.
 
     Raises:
         AlreadyRunning: another runtime has it.
@@ -126,7 +126,7 @@ def take_home(paths: RuntimePaths, wait_s: float) -> FileLock:
                 f"a runtime of the home {paths.home} is up already ({who}): "
                 "see it with 'remembrancer status', stop it with 'remembrancer down'"
             )
-        time.sleep(LOOK_S)  # flock has no event to wait for
+        time.sleep(LOOK_S)  # flock offers no event to wait for
     return lock
 
 
@@ -138,7 +138,7 @@ def _try_lock(lock: FileLock, home: Path) -> bool:
 
 
 def remove_sockets(paths: RuntimePaths) -> None:
-    """Remove the sockets of a runtime that has gone. Only with the lock of the home."""
+    """Remove the sockets of a dead runtime. Call this only with the lock of the home."""
     for path in paths.run.glob("*.sock"):
         try:
             path.unlink(missing_ok=True)
@@ -147,7 +147,7 @@ def remove_sockets(paths: RuntimePaths) -> None:
 
 
 def leave_run_directory(paths: RuntimePaths) -> None:
-    """Remove the sockets, and outside of the home their directory, too. Only with the lock of the home."""
+    """Remove the sockets, and their directory if it is outside the home. Call this only with the lock of the home."""
     remove_sockets(paths)
     if not _is_inside(paths):
         with contextlib.suppress(OSError):
@@ -159,7 +159,8 @@ def _is_inside(paths: RuntimePaths) -> bool:
 
 
 def clear_memory_home(paths: RuntimePaths) -> None:
-    """Delete all that is in the home but its locks, which others may be looking at. Only with the lock of the home."""
+    """Delete everything in the home but its locks, which others may be checking. Call this only with the lock of the
+    home."""
     for path in paths.home.iterdir():
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path, ignore_errors=True)
@@ -168,13 +169,14 @@ def clear_memory_home(paths: RuntimePaths) -> None:
 
 
 SAME_START_S: Final = 1.0
-"""A process id that is used again belongs to a process that started at another time; clocks are stepped by less."""
+"""A process that started at another time than recorded is a new owner of the pid; clocks are stepped by less."""
 DEATH_WAIT_S: Final = 3.0
 LOOK_S: Final = 0.01
 
 
 class RecordedProcess(NamedTuple):
-    """A child: `created_at` (seconds since the epoch, as the system says) tells it from a later owner of its pid."""
+    """A child: `created_at` (seconds since the epoch, as the system reports it) distinguishes it from a later owner of
+    its pid."""
 
     name: str
     pid: int
@@ -182,14 +184,14 @@ class RecordedProcess(NamedTuple):
 
 
 class Record(NamedTuple):
-    """A launcher and its children."""
+    """The record of a launcher and its children."""
 
     pid: int
     children: tuple[RecordedProcess, ...] = ()
 
 
 def read_record(paths: RuntimePaths) -> Record | None:
-    """The record of the home; None when there is none that can be read."""
+    """Read the record of the home; None if there is no readable one."""
     try:
         content = json.loads(read_file(paths.runtime_record))
         children = tuple(
@@ -202,10 +204,10 @@ def read_record(paths: RuntimePaths) -> Record | None:
 
 
 def write_record(paths: RuntimePaths, record: Record) -> None:
-    """Replace the record, whole or not at all. What is in its place, and no file, is set aside.
+    """Replace the record atomically. Anything else at its path is set aside.
 
     Raises:
-        OSError: it cannot be written. What has none leaves by itself when its launcher dies.
+        OSError: it cannot be written. Processes without a record exit by themselves when their launcher dies.
     """
     content = {"pid": record.pid, "children": [child._asdict() for child in record.children]}
     fresh = paths.runtime_record.with_suffix(".new")
@@ -217,8 +219,8 @@ def write_record(paths: RuntimePaths, record: Record) -> None:
 
 
 def creation_time(pid: int) -> float | None:
-    """The time at which that process started (seconds since the epoch); None when it has gone."""
-    import psutil  # after the first processes were started: it costs 15 ms, which clients would wait for
+    """The start time of a process (seconds since the epoch); None if it has ended."""
+    import psutil  # imported after the first processes were started: it costs 15 ms, which clients would wait for
 
     try:
         return psutil.Process(pid).create_time()
@@ -227,9 +229,10 @@ def creation_time(pid: int) -> float | None:
 
 
 def clear_leftovers(paths: RuntimePaths) -> tuple[RecordedProcess, ...]:
-    """Kill what a crashed launcher left; returns those that were still there. Only with the lock of the home.
+    """Kill the processes that a crashed launcher left. Returns those that still existed. Call this only with the lock
+    of the home.
 
-    SIGKILL, because they may be stopped and would not hear anything else; every process survives it.
+    SIGKILL, because stopped processes would not receive another signal; every process survives it without damage.
     """
     record = read_record(paths)
     if record is None or not record.children:
@@ -251,7 +254,7 @@ def clear_leftovers(paths: RuntimePaths) -> tuple[RecordedProcess, ...]:
         named.append(child)
     give_up_at = time.monotonic() + DEATH_WAIT_S
     while any(_is_alive(process) for process in left) and time.monotonic() < give_up_at:
-        time.sleep(LOOK_S)  # they are not our children: there is nothing to wait on
+        time.sleep(LOOK_S)  # not our children, so there is nothing to wait on
     return tuple(named)
 
 
@@ -259,6 +262,6 @@ def _is_alive(process: psutil.Process) -> bool:
     import psutil
 
     try:
-        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE  # whose locks are free already
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE  # its locks are free already
     except psutil.Error:
         return False

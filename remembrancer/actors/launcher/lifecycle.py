@@ -14,14 +14,14 @@ from remembrancer.protocol.control import FromLauncher, PeerFailed, Ping, Proces
 from remembrancer.protocol.work import ModelChoice
 
 LEAVE_S: Final = 2.0
-"""The time that a process that reported its failure to start may take to exit."""
+"""The time for a process to exit after it has reported that it cannot start."""
 
 
 class Lifecycle:
-    """One process of the runtime, through all of its incarnations. Each method returns what the shell is to do.
+    """One process of the runtime, through all of its incarnations. Each method returns the instructions to carry out.
 
-    `alive` is whether there is a process now; `failure` stands while the role cannot be had; `restarts` counts all
-    starts but the first.
+    `alive`: a process exists now; `failure` is set while the role is not available; `restarts` counts all starts but
+    the first.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class Lifecycle:
 
     @property
     def retiring(self) -> bool:
-        """True if it was asked to end and is not to be started again."""
+        """True if it was asked to end and will not be started again."""
         return self._stop_sequence is not None or self.state == "stopped"
 
     def start(self, now: float) -> list[Instruction]:
@@ -75,11 +75,11 @@ class Lifecycle:
         self._reported = False
         self._kill_at = now + self._start_timeout_s
         if self.failure is None:
-            self.state = "starting"  # else it stays `failed` until it has proved itself
+            self.state = "starting"  # otherwise it stays `failed` until it is ready
         return [Start(self.role, self.name, self.incarnation, self.threads, self.model), *self._changed(now)]
 
     def on_ready(self, now: float) -> list[Instruction]:
-        """The process does its work."""
+        """Note that the process is ready."""
         if not self.alive or self.retiring or self._ready_at is not None or self._cause is not None:
             return []
         self.state, self.error, self.failure = "ready", None, None
@@ -88,7 +88,7 @@ class Lifecycle:
         return self._changed(now)
 
     def on_start_failed(self, code: str, message: str, now: float) -> list[Instruction]:
-        """The process said that it cannot start. It exits when it knows that this was heard, or else is made to."""
+        """Note that the process cannot start. It exits once this is acknowledged, or is killed."""
         if self.retiring:
             return []
         self.failure = PeerFailed(self.role, code, message)
@@ -102,11 +102,12 @@ class Lifecycle:
         return [Tell(self.name, self.incarnation, heard), *self._changed(now)]
 
     def on_pong(self) -> None:
-        """The process answered a ping, from its event loop: it works."""
+        """Note an answered ping: the process's event loop works."""
         self._heartbeat.answered()
 
     def on_exit(self, ending: int | str, now: float) -> list[Instruction]:
-        """The process has ended: its exit status (negative: the signal), or why there never was one."""
+        """Note the end of the process: its exit status (negative: the signal), or the reason why it could not be
+        started."""
         self.alive, self._kill_at = False, None
         if self.retiring:
             return self._end(now)
@@ -129,7 +130,7 @@ class Lifecycle:
         return self._changed(now)
 
     def ask_to_stop(self, reason: str, now: float) -> list[Instruction]:
-        """Begin to stop the process. One that is not running has ended at once."""
+        """Begin to stop the process. If it is not running, it counts as ended at once."""
         if self.retiring:
             return []
         if not self.alive:
@@ -139,7 +140,7 @@ class Lifecycle:
         return [Tell(self.name, self.incarnation, Stop(reason, GRACE_S)), *self._changed(now), *self.tick(now)]
 
     def forgive(self, now: float) -> list[Instruction]:
-        """Someone asks for another try of what has failed."""
+        """Allow another attempt after failures, because somebody asked for it."""
         if self.alive or self.state != "failed":
             return []
         self.failure = self.error = None
@@ -147,12 +148,12 @@ class Lifecycle:
         return self.start(now)
 
     def beat(self, now: float, late_s: float) -> list[Instruction]:
-        """The moment for a ping, and for a look at the answers. The launcher's timer was `late_s` late."""
+        """Send a ping and check the earlier answers. The launcher's timer was `late_s` late."""
         if not self.alive or self.retiring:
             return []
         ping = Tell(self.name, self.incarnation, Ping())
         if self._ready_at is None:
-            return [ping]  # its answer says whether a `Ready` was lost; it is not judged by it
+            return [ping]  # the answer shows whether a `Ready` was lost; silence is not held against it
         self._heartbeat.excuse(late_s)
         fault = self._fault(self._heartbeat.silent_s(now))
         if self._cause is None and fault is not None:
@@ -162,7 +163,7 @@ class Lifecycle:
         return [ping]
 
     def _fault(self, silent_s: float) -> str | None:
-        """The reason to kill a process that has been silent for so long: one that runs may be busy for longer."""
+        """The reason to kill a process after this silence: a running one may be busy for longer than a stopped one."""
         if silent_s > self._stall_timeout_s:
             return f"it was stuck in its work for {self._stall_timeout_s:g} s and was killed"
         if silent_s > self._heartbeat_timeout_s and self._is_stopped(self.name):
@@ -170,7 +171,7 @@ class Lifecycle:
         return None
 
     def tick(self, now: float) -> list[Instruction]:
-        """Do what has come due."""
+        """Do everything that is due."""
         if self._stop_sequence is not None:
             return self._proceed(self._stop_sequence, now)
         if self._restart_at is not None and self._restart_at <= now and not self.alive:
@@ -183,7 +184,7 @@ class Lifecycle:
 
     @property
     def next_at(self) -> float | None:
-        """The time at which `tick` has something to do; None: only when something happens."""
+        """The time at which `tick` next has something to do; None: only after an event."""
         if self._stop_sequence is not None:
             return self._stop_sequence.next_at
         return self._restart_at if self._restart_at is not None and not self.alive else self._kill_at
@@ -212,7 +213,7 @@ class Lifecycle:
 
 
 def describe_ending(name: str, ending: int | str) -> str:
-    """The end of a process, in words for a person."""
+    """The end of a process in words for a person."""
     if isinstance(ending, str):
         return ending
     if ending < 0:
@@ -224,38 +225,39 @@ def describe_ending(name: str, ending: int | str) -> str:
 
 
 class Heartbeat:
-    """The pings and pongs of one process. Times are seconds of any clock that only goes forward.
+    """The pings and pongs of one process. Times are seconds of any monotonic clock.
 
-    Silence counts from the first ping without an answer, and only while the launcher itself was running: time in which
-    the launcher was suspended or starved is excused, since the pongs may be waiting unread.
+    Silence counts from the first unanswered ping, and only while the launcher itself was running: time in which the
+    launcher was suspended or starved is excused, since the pongs may be waiting unread.
     """
 
     def __init__(self) -> None:
         self._unanswered_since: float | None = None
 
     def pinged(self, now: float) -> None:
-        """A ping was sent."""
+        """Note that a ping was sent."""
         if self._unanswered_since is None:
             self._unanswered_since = now
 
     def answered(self) -> None:
-        """A sign of life arrived: whatever was asked before is answered."""
+        """Note a sign of life: all pings so far are answered."""
         self._unanswered_since = None
 
     def excuse(self, late_s: float) -> None:
-        """The launcher's own timer fired `late_s` after its time."""
+        """Excuse `late_s`, by which the launcher's own timer was late."""
         if self._unanswered_since is not None:
             self._unanswered_since += max(0.0, late_s)
 
     def silent_s(self, now: float) -> float:
-        """Seconds of silence that count."""
+        """The seconds of silence that count."""
         if self._unanswered_since is None:
             return 0.0
         return max(0.0, now - self._unanswered_since)
 
 
 class Start(msgspec.Struct, frozen=True):
-    """Start a process. `threads` is what an embedder may use, `model` what it runs (None: what the settings say)."""
+    """Start a process. `threads` is the number of threads for an embedder, `model` its model (None: the model in the
+    settings)."""
 
     role: Role
     name: str
@@ -265,7 +267,7 @@ class Start(msgspec.Struct, frozen=True):
 
 
 class Tell(msgspec.Struct, frozen=True):
-    """Send a message to that incarnation of a process; nothing is lost if it is not connected."""
+    """Send a message to that incarnation of a process; if it is not connected, the message is dropped."""
 
     name: str
     incarnation: str
@@ -273,14 +275,14 @@ class Tell(msgspec.Struct, frozen=True):
 
 
 class Signal(msgspec.Struct, frozen=True):
-    """Send SIGTERM to a process, or SIGKILL to it and all that it started."""
+    """Send SIGTERM to a process, or SIGKILL to it and all processes that it started."""
 
     name: str
     signal: Literal["TERM", "KILL"]
 
 
 class Changed(msgspec.Struct, frozen=True):
-    """A process has come to another state: for the log, and for a person who watches."""
+    """A process has changed its state: for the log, and for a person who watches."""
 
     name: str
     state: ProcessState
@@ -295,23 +297,23 @@ Instruction = Start | Tell | Signal | Changed
 Step = Literal["terminate", "kill", "abandon"]
 
 GRACE_S: Final = 1.2
-"""The time that `Stop` grants a process to finish what it has begun: longer than any commit, hardly felt by a
-person."""
+"""The time that a process has after `Stop` to finish the work in hand: longer than any commit, and hardly
+noticeable."""
 ASK_S: Final = 1.6
-"""From `Stop` to SIGTERM: the grace, and the time to close files and leave."""
+"""From `Stop` to SIGTERM: the grace period, and the time to close files and exit."""
 TERM_S: Final = 0.4
 """From SIGTERM to SIGKILL, which every process survives without harm to its data."""
 KILL_S: Final = 1.0
-"""From SIGKILL until the launcher stops waiting; only a process that the kernel holds (state D) takes so long."""
+"""From SIGKILL until the launcher stops waiting; only a process stuck in the kernel (state D) takes so long."""
 STARTING_S: Final = 0.5
-"""From Stop and SIGTERM together to SIGKILL, for a process that is still starting: it has nothing to finish."""
+"""From `Stop` and SIGTERM together to SIGKILL, for a process that is still starting: it has nothing to finish."""
 
 
 class StopSequence:
-    """The steps of one stop, each due at its time. Begun when the process was asked to stop.
+    """The steps of one stop, each at its time, counted from the request to stop.
 
-    A step that the launcher takes late, because it was suspended or starved, puts off those that follow: the process
-    may have had no processor either.
+    If the launcher takes a step late, because it was suspended or starved, the later steps are postponed: the process
+    may have had no processor time either.
     """
 
     def __init__(self, now: float, *, starting: bool) -> None:
@@ -324,7 +326,7 @@ class StopSequence:
             self._steps = [(now + ASK_S, "terminate"), (kill_at, "kill"), (kill_at + KILL_S, "abandon")]
 
     def due(self, now: float) -> Step | None:
-        """The step that has come due, which is to be taken now."""
+        """The step that is due now."""
         if not self._steps or self._steps[0][0] > now:
             return None
         at, step = self._steps.pop(0)
@@ -338,25 +340,27 @@ class StopSequence:
 
 
 DELAYS_S: Final = (0.0, 0.0, 0.0, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
-"""The pause before each restart of a row; the last one stays. None at first: a crash or two should not be felt."""
+"""The pauses before successive restarts; the last one repeats. The first are 0, so that a crash or two is not
+noticed."""
 BUDGET: Final = 10
-"""Restarts that are allowed within `WINDOW_S`."""
+"""The restarts that are allowed within `WINDOW_S`."""
 WINDOW_S: Final = 60.0
 STABLE_S: Final = 30.0
-"""A process that was ready for so long has had a good life: its earlier deaths are forgiven."""
+"""After being ready for this long, a process's earlier deaths no longer count."""
 SLOW_S: Final = 30.0
-"""The pause when the budget is spent. Never giving up for good lets a full disk that was emptied heal by itself."""
+"""The pause when the budget is spent. Because restarts never end, the runtime recovers by itself when a full disk is
+cleared."""
 
 
 class Retry(msgspec.Struct, frozen=True):
-    """Start again `delay_s` from now. `exhausted` says that the budget is spent and a person should look."""
+    """Start again `delay_s` from now. `exhausted`: the budget is spent and a person should look."""
 
     delay_s: float
     exhausted: bool
 
 
 class Restarts:
-    """The restart policy of one process. Times are seconds of any clock that only goes forward."""
+    """The restart policy of one process. Times are seconds of any monotonic clock."""
 
     def __init__(self) -> None:
         self._recent: list[float] = []
@@ -364,7 +368,8 @@ class Restarts:
         self._exhausted = False
 
     def after_death(self, now: float, lived_s: float) -> Retry:
-        """Decide what follows a death at `now` of a process that had been ready for `lived_s` (0: never ready)."""
+        """Decide how to continue after a death at `now` of a process that had been ready for `lived_s` (0: never
+        ready)."""
         if lived_s >= STABLE_S:
             self.forgive()
         self._recent = [moment for moment in self._recent if now - moment < WINDOW_S]
@@ -376,12 +381,12 @@ class Restarts:
         return Retry(delay_s, exhausted=False)
 
     def exhaust(self) -> Retry:
-        """Spend the whole budget, for a death that more haste would not mend."""
+        """Spend the whole budget, after a death that quick restarts would not fix."""
         self._exhausted = True
         return Retry(SLOW_S, exhausted=True)
 
     def forgive(self) -> None:
-        """Begin anew."""
+        """Forget all earlier deaths."""
         self._recent.clear()
         self._streak = 0
         self._exhausted = False

@@ -1,4 +1,4 @@
-"""The launcher's shell: it carries out what `Supervision` decides, with real processes, sockets and time."""
+"""The launcher's shell: carries out the decisions of `Supervision`, with real processes, sockets and time."""
 
 from __future__ import annotations
 
@@ -50,23 +50,23 @@ from remembrancer.protocol.sockets import Peer, Router, Speaker
 from remembrancer.protocol.wire import Envelope
 
 SOCKETS_LOOK_S: Final = 1.0
-"""The time between two looks for the sockets; at the second look without them, the runtime ends."""
+"""The time between two checks of the sockets; if they are missing twice in a row, the runtime ends."""
 FRESH_ANSWERS_S: Final = 0.5
-"""The time that a command waits for what the processes say of themselves; then what is known must do."""
+"""The time that a command waits for fresh reports of the processes, before the last known ones are used."""
 STOPPED: Final = (psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP)
 QUEUE_CHANGED_S: Final = 2.0
-"""The time that the gateway has to change its queue, whose file another program may have locked for a moment."""
+"""The time for the gateway to change its queue, whose file another program may have locked for a moment."""
 logger = logging.getLogger(__name__)
 
 Event = Callable[[float], list[Instruction]]
-"""Something that happened: applied to the decisions, with the time, it gives what is to be done."""
+"""An event: called with the time, it updates the decisions and returns instructions."""
 
 
 class Supervisor:
     """One runtime, from its first process to its last. Runs once.
 
-    `first` holds processes that were started already, by name, and wait for their launch specification. `secrets` are
-    variables of which each embedder is given those that its engine needs, and nobody else any.
+    `first` has processes that were started already, by name, and wait for their launch specification. `secrets` are
+    variables of which each embedder gets those that its engine needs, and no other process any.
     """
 
     def __init__(
@@ -102,10 +102,10 @@ class Supervisor:
         self._tasks: anyio.abc.TaskGroup | None = None
 
     async def run(self, pending_signals: list[int]) -> str:
-        """Run until told to stop, and stop in order; returns the reason. Signals that came before are in the list."""
+        """Run until told to stop, and stop in order. Returns the reason. `pending_signals` came before."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            if signal.getsignal(number) is not signal.SIG_IGN:  # nohup means it
+            if signal.getsignal(number) is not signal.SIG_IGN:  # keep ignoring it, as nohup asks
                 loop.add_signal_handler(number, self._on_signal, number)
         for noted in pending_signals:
             self._on_signal(noted)
@@ -166,7 +166,7 @@ class Supervisor:
     def _start(self, order: Start) -> None:
         exited = functools.partial(self._core.on_exit, order.name, order.incarnation)
         if order.role in ("embedder", "consolidator", "indexer"):
-            self._health.pop(order.name, None)  # of the store and the gateway, what they last said is better than none
+            self._health.pop(order.name, None)  # for the store and the gateway, the last report is better than none
         settings = self._settings
         if order.model is not None:
             settings = msgspec.structs.replace(settings, engine=order.model.engine, model=order.model.model)
@@ -221,7 +221,7 @@ class Supervisor:
                 children.append(RecordedProcess(child.name, child.pid, child.created_at))
         try:
             write_record(self._paths, Record(os.getpid(), tuple(children)))
-        except OSError as error:  # a full disk must not end the runtime; children leave without a record, too
+        except OSError as error:  # a full disk must not end the runtime; children exit without a record, too
             logger.warning("the record of the runtime was not written", extra={"reason": str(error)})
 
     def _announce(self, change: Changed) -> None:
@@ -276,7 +276,7 @@ class Supervisor:
         return embedders
 
     async def _ping(self, name: str, incarnation: str) -> None:
-        """Ask a process how it is. Its answer is its heartbeat."""
+        """Ping a process. Its answer, its health, is its heartbeat."""
         try:
             health = await self._router.ask(_peer(name, incarnation), Ping(), timeout_s=self._settings.stall_timeout_s)
         except RemembrancerError:
@@ -345,7 +345,7 @@ class Supervisor:
 
 
 def resident_bytes(pid: int) -> int:
-    """The resident memory of a process; 0 when it has gone."""
+    """The resident memory of a process; 0 if it has ended."""
     try:
         return int(psutil.Process(pid).memory_info().rss)
     except psutil.Error:
@@ -353,5 +353,5 @@ def resident_bytes(pid: int) -> int:
 
 
 def _peer(name: str, incarnation: str) -> Peer:
-    """The address of that process: a `Dealer` chooses this routing id."""
+    """The peer of a process: its `Dealer` uses this routing id."""
     return Peer(f"{name}/{incarnation}".encode(), name, incarnation)

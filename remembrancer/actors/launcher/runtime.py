@@ -1,4 +1,4 @@
-"""One runtime of a home, from its lock to its end. What clients wait for comes first."""
+"""One runtime of a home, from its lock to its end. The steps that clients wait for come first."""
 
 from __future__ import annotations
 
@@ -32,23 +32,23 @@ if TYPE_CHECKING:
     from remembrancer.config.settings import Settings
 
 UMASK: Final = 0o077
-"""Nobody else reads what we write; the children inherit it."""
+"""Files are private to this user; the children inherit the mask."""
 FIRST_PROCESSES: Final = ("gateway", "store")
 LOCK_WAIT_S: Final = 0.3
 """The time that a person's `up` waits for the lock."""
 SESSION_LOCK_WAIT_S: Final = 3.0
-"""The time that a session's runtime waits: the one before may be going down at this moment."""
+"""The time that a session's runtime waits for the lock: the previous one may be stopping at this moment."""
 
 
 class Runtime:
     """The runtime of one home.
 
-    `load_configuration` and `observe`, which makes the observer of each process's changes, are called when the first
-    processes have been started: what they import, clients need not wait for. `for_sessions` ends the runtime when
-    there was no session for the settings' `idle_timeout_s`. `secrets` are the variables among which those of
-    embedders are (None: `environ` has them). `command` gives the command line of a role. `in_memory`: what is in the
-    home is deleted after an orderly stop; after a crash the next runtime goes on with it. `no_token`: HTTP is open to
-    every program of this machine. `when_started` is called when nothing is left that would be a failure to start.
+    `load_configuration` and `observe`, which makes the observer of each process's changes, are called after the first
+    processes were started, so that clients do not wait for their imports. `for_sessions` ends the runtime after the
+    settings' `idle_timeout_s` without a session. `secrets` are the variables that may include those for embedders
+    (None: they are in `environ`). `command` gives the command line of a role. `in_memory`: the content of the home is
+    deleted after an orderly stop; after a crash the next runtime continues with it. `no_token`: HTTP is open to every
+    program of this machine. `when_started` is called when no failure to start is possible any more.
     """
 
     def __init__(
@@ -77,10 +77,10 @@ class Runtime:
         self._when_started = when_started
 
     def run(self) -> str:
-        """Run until told to stop; returns the reason. Sets the process's umask.
+        """Run until told to stop. Returns the reason. Sets the process's umask.
 
         Raises:
-            HomeUnusable: the home cannot be made, written or locked, or others can get at it.
+            HomeUnusable: the home cannot be made, written or locked, or is open to others.
             AlreadyRunning: another runtime has the lock.
             ConfigurationError: from `load_configuration`.
         """
@@ -96,18 +96,18 @@ class Runtime:
                 prepare_home(self._paths)
             refuse_half_restored(self._paths)
             remove_sockets(self._paths)
-            with contextlib.suppress(OSError):  # the disk is full, say: nothing is to be cleared away yet
+            with contextlib.suppress(OSError):  # the disk is full, say: nothing needs to be cleared away yet
                 write_record(self._paths, Record(os.getpid()))
             first = self._start_first()
             try:
                 reason = self._supervise(first, signals, [child.name for child in cleared])
             finally:
                 for child in first.values():
-                    child.kill_and_wait()  # no effect after an ordered stop
+                    child.kill_and_wait()  # no effect after an orderly stop
                 with contextlib.suppress(OSError):
                     self._paths.runtime_record.unlink(missing_ok=True)
                 leave_run_directory(self._paths)
-            if self._in_memory:  # after a failure it is kept: what was acknowledged is in there
+            if self._in_memory:  # kept after a failure: it contains acknowledged writes
                 clear_memory_home(self._paths)
             return reason
 
@@ -153,7 +153,7 @@ class Runtime:
             raise
 
     def _take_secrets(self, settings: Settings) -> dict[str, str]:
-        """The variables that embedders may need, which from now on are to be seen in no other environment."""
+        """Take the variables that embedders may need out of every other environment."""
         from remembrancer.config.settings import REMOTE_ENGINES, secret_variables
 
         names = {name for engine in REMOTE_ENGINES for name in secret_variables(settings, engine)}
@@ -164,8 +164,8 @@ class Runtime:
         return taken
 
     def _read_settings(self, logger: logging.Logger) -> Settings:
-        """The settings; from here on there is a log, and what is wrong with them is in it: a session's runtime has
-        nobody who reads its errors."""
+        """Read the settings, and start the log so that their errors are in it: nobody reads the error output of a
+        session's runtime."""
         from remembrancer.actors.shell import configure_logs
         from remembrancer.protocol.errors import RemembrancerError
 
@@ -182,7 +182,7 @@ class Runtime:
 
 
 def _blot_out(name: str, value: str) -> None:
-    """Overwrite a variable where the system shows the environment of this process (`/proc/<pid>/environ`)."""
+    """Overwrite a variable in the environment that the system shows for this process (`/proc/<pid>/environ`)."""
     if name in os.environ:
         import ctypes
 
@@ -196,11 +196,11 @@ def _blot_out(name: str, value: str) -> None:
 
 @contextmanager
 def _noted_signals() -> Iterator[list[int]]:
-    """Signals that come before the event loop can take them are put into the list, for it to find."""
+    """Collect signals that arrive before the event loop handles them."""
     noted: list[int] = []
     previous = {}
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        if signal.getsignal(number) is not signal.SIG_IGN:  # nohup means it
+        if signal.getsignal(number) is not signal.SIG_IGN:  # keep ignoring it, as nohup asks
             previous[number] = signal.signal(number, lambda caught, _: noted.append(caught))
     try:
         yield noted

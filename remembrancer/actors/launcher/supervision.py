@@ -1,7 +1,7 @@
-"""All processes of a runtime: their order at the start and at the end, and what they are told of each other.
+"""All processes of a runtime: the order of their start and stop, and the messages to them about each other.
 
-Pure decisions: events go in, with the time, and instructions come out. Times are seconds of a clock that only goes
-forward; `next_at` says when `tick` has something to do.
+Pure decisions: events go in, with the time, and instructions come out. Times are seconds of a monotonic clock;
+`next_at` says when `tick` has something to do.
 """
 
 from __future__ import annotations
@@ -30,26 +30,26 @@ from remembrancer.protocol.errors import InvalidInput
 from remembrancer.protocol.work import ModelChoice
 
 EMBEDDERS_WAIT_S: Final = 5.0
-"""The time that the embedders, whose models take both cores to load, let the gateway go first."""
+"""The head start of the gateway over the embedders, whose models take both cores to load."""
 FIRST_SESSION_S: Final = 30.0
-"""The least time for the session that started the runtime to come, whatever the idle time is set to."""
+"""The least time for the session that started the runtime to connect, whatever the idle timeout is."""
 RESTS: Final = "it rests until somebody asks"
 CONSOLIDATOR_WAIT_S: Final = 15.0
-"""The time that the consolidator, for which nobody waits at a start, lets all others go first."""
+"""The head start of all other processes over the consolidator, which is not urgent at a start."""
 STOP_ORDER: Final[tuple[Role, ...]] = ("gateway", "consolidator", "indexer", "embedder", "store")
-"""The gateway answers what is open while the store is there; what consolidator and indexer leave is done another time;
-a worker hands back its jobs; the store closes last."""
+"""The gateway answers open requests while the store is there; unfinished work of consolidator and indexer is done
+later; a worker hands back its jobs; the store closes last."""
 
 
 def embedder_name(number: int) -> str:
-    """The name of the embedder with that number, from 1."""
+    """The name of an embedder by its number, from 1."""
     return f"embedder-{number}"
 
 
 class Supervision:
-    """The launcher's decisions. `for_sessions`: the runtime ends by itself when no session has been there for long.
+    """The launcher's decisions. `for_sessions`: the runtime ends by itself after a long time without sessions.
 
-    `is_stopped` looks whether the system has stopped a process, by its name: such a one will not answer.
+    `is_stopped` tells by name whether the system has stopped a process, which then does not answer.
     """
 
     def __init__(
@@ -74,18 +74,18 @@ class Supervision:
         self._idle = IdleWatch(settings.idle_timeout_s) if for_sessions else None
         self._rest = IdleWatch(settings.rest_timeout_s) if for_sessions else None
         self.is_resting = False
-        """True if nobody has been there for a while: gateway and store alone stay, to serve at once who comes."""
+        """True after a while without use: only gateway and store stay, to serve the next request at once."""
         self._busy: set[str] = set()
-        """The incarnations that have said last that they are at work: the store with texts to be embedded, the
-        consolidator with a job."""
+        """The incarnations that last reported work: the store with texts to be embedded, the consolidator with a
+        job."""
         self._asked = 0
-        """The questions and writes that the present store has counted."""
+        """The number of requests and writes that the present store has counted."""
         self._next_beat = now + settings.heartbeat_interval_s
         self._embedders_at: float | None = now + EMBEDDERS_WAIT_S
         self._consolidator_at: float | None = now + CONSOLIDATOR_WAIT_S if settings.consolidator else None
         self._told: dict[str, PeerFailed | None] = {}
         self.stopping: str | None = None
-        """Why the runtime is going down; None while it is not."""
+        """The reason why the runtime is stopping; None while it is not."""
 
     def _new(self, role: Role, name: str = "") -> Lifecycle:
         return Lifecycle(role, name or role, self._settings, self._new_incarnation, self._is_stopped)
@@ -99,12 +99,12 @@ class Supervision:
 
     @property
     def finished(self) -> bool:
-        """True if the runtime has gone down and no process is left."""
+        """True if the runtime has stopped and no process is left."""
         return self.stopping is not None and all(process.state == "stopped" for process in self.processes)
 
     @property
     def next_at(self) -> float:
-        """The earliest moment at which `tick` has something to do."""
+        """The earliest time at which `tick` has something to do."""
         moments = [process.next_at for process in self.processes]
         moments += [self._embedders_at, self._consolidator_at]
         moments += [self._idle.ends_at if self._idle and self.stopping is None else None]
@@ -115,11 +115,11 @@ class Supervision:
         return self._find(name, incarnation) is not None
 
     def begin(self, now: float) -> list[Instruction]:
-        """Start the gateway, for which clients wait, and the store, side by side."""
+        """Start the gateway, which clients wait for, and the store, side by side."""
         return [*self._gateway.start(now), *self._store.start(now)]
 
     def on_ready(self, name: str, incarnation: str, now: float) -> list[Instruction]:
-        """A process said `Ready`."""
+        """Handle `Ready` from a process."""
         process = self._find(name, incarnation)
         if process is None:
             return []
@@ -132,12 +132,12 @@ class Supervision:
         return done + self.tick(now)
 
     def on_start_failed(self, name: str, incarnation: str, code: str, message: str, now: float) -> list[Instruction]:
-        """A process said `StartFailed`."""
+        """Handle `StartFailed` from a process."""
         process = self._find(name, incarnation)
         return [] if process is None else process.on_start_failed(code, message, now) + self.tick(now)
 
     def on_pong(self, name: str, incarnation: str, health: ProcessHealth | None, now: float) -> list[Instruction]:
-        """A process answered a ping. One that has health is ready, also when its `Ready` was lost."""
+        """Handle an answered ping. A process that reports its health is ready, even if its `Ready` was lost."""
         process = self._find(name, incarnation)
         if process is None:
             return []
@@ -168,7 +168,7 @@ class Supervision:
         return [watch for watch in (self._idle, self._rest) if watch is not None]
 
     def _note_use(self, now: float) -> None:
-        """Somebody is there, or has asked for something: what rests comes again."""
+        """Note that the runtime is in use: resting processes are started again."""
         for watch in self._watches:
             watch.note_use(now)
         if self.is_resting and self.stopping is None:
@@ -181,7 +181,9 @@ class Supervision:
     def _may_rest(self, now: float) -> bool:
         if self._rest is None or self.is_resting or self.stopping is not None:
             return False
-        self._busy &= {each.incarnation for each in self.processes if each.state == "ready"}  # the dead do nothing
+        self._busy &= {
+            each.incarnation for each in self.processes if each.state == "ready"
+        }  # dead processes do no work
         return now >= self._rest.ends_at and not self._busy
 
     def _send_to_rest(self, now: float) -> list[Instruction]:
@@ -191,7 +193,7 @@ class Supervision:
         return [instruction for other in others for instruction in other.ask_to_stop(RESTS, now)]
 
     def on_exit(self, name: str, incarnation: str, ending: int | str, now: float) -> list[Instruction]:
-        """A process has ended. The others learn it, whatever the reason."""
+        """Handle the end of a process. The others are told, whatever the reason."""
         process = self._find(name, incarnation)
         if process is None or not process.alive:
             return []
@@ -200,7 +202,7 @@ class Supervision:
         return done + self.tick(now)
 
     def scale(self, embedders: int, now: float) -> list[Instruction]:
-        """Have this many embedders (checked already). Those that had failed get another try."""
+        """Run this many embedders (already checked). Failed ones get another attempt."""
         self._wanted = embedders
         self._note_use(now)
         self._embedders_at = None
@@ -210,12 +212,12 @@ class Supervision:
         return done + self.tick(now)
 
     def stop(self, reason: str, now: float) -> list[Instruction]:
-        """Go down, in order."""
+        """Stop all processes, in order."""
         self._go_down(reason)
         return self.tick(now)
 
     def tick(self, now: float) -> list[Instruction]:
-        """Do what has come due, and what follows from the last event."""
+        """Do everything that is due, and everything that follows from the last event."""
         done = self._beat(now) if now >= self._next_beat else []
         if self._idle is not None and self.stopping is None and now >= self._idle.ends_at:
             self._go_down(f"no session for {self._settings.idle_timeout_s:g} s")
@@ -301,7 +303,7 @@ class Supervision:
     def _spread_failures(self, now: float) -> list[Instruction]:
         done: list[Instruction] = []
         if self._gateway.failure is not None and self._idle is not None:
-            self._idle.ready(now)  # no session will ever be served: it need not wait for one
+            self._idle.ready(now)  # no session will ever be served: there is none to wait for
         for process in self.processes:
             if process.failure != self._told.get(process.name):
                 self._told[process.name] = process.failure
@@ -323,11 +325,11 @@ class Supervision:
 
 
 class IdleWatch:
-    """Counts the time without a session. Times are seconds of any clock that only goes forward.
+    """Measures the time without a session. Times are seconds of any monotonic clock.
 
-    It starts when the gateway is first ready, however long that took, with some more for the first session to find it.
-    While the gateway is away later the number of sessions is unknown, and the time goes on: a gateway that comes back
-    soon reports its sessions soon enough.
+    It starts when the gateway is first ready, however long that took, with extra time for the first session to connect.
+    While the gateway is away later, the number of sessions is unknown and the time continues: a restarted gateway soon
+    reports its sessions.
     """
 
     def __init__(self, timeout_s: float) -> None:
@@ -335,34 +337,34 @@ class IdleWatch:
         self._idle_since = math.inf
 
     def ready(self, now: float) -> None:
-        """The gateway serves sessions, or is known to fail at that. Only the first time counts."""
+        """Note that the gateway serves sessions, or has failed to. Only the first call counts."""
         if self._idle_since == math.inf:
             self._idle_since = now + max(0.0, FIRST_SESSION_S - self._timeout_s)
 
     def note_use(self, now: float) -> None:
-        """A session is there, or somebody has asked for something."""
+        """Note a session or a request."""
         self._idle_since = now
 
     def excuse(self, late_s: float) -> None:
-        """The launcher's own timer fired `late_s` after its time: reports may be waiting unread."""
+        """Excuse `late_s`, by which the launcher's own timer was late: reports may be waiting unread."""
         self._idle_since += max(0.0, late_s)
 
     @property
     def ends_at(self) -> float:
-        """The time at which the runtime goes down, if no session is seen before."""
+        """The time at which the runtime stops, if no session is seen before."""
         return self._idle_since + self._timeout_s
 
 
 class ScalePlan(msgspec.Struct, frozen=True):
-    """Numbers of embedders, in the order in which to act, with the model of each that is to be started."""
+    """The numbers of embedders to start, with their models, and to stop, in order."""
 
     start: tuple[tuple[int, ModelChoice], ...]
     stop: tuple[int, ...]
 
 
 def plan_scale(wanted: int, models: Sequence[ModelChoice], running: Mapping[int, ModelChoice | None]) -> ScalePlan:
-    """From the embedders that are `running` to `wanted` of the first model and one of each other (of none if 0 are
-    wanted). The highest numbers leave first; new ones get the lowest that are free."""
+    """Plan the change from the `running` embedders to `wanted` of the first model and one of each other model (none if
+    0 are wanted). The highest numbers stop first; new embedders get the lowest free numbers."""
     start: list[ModelChoice] = []
     stop = [number for number, model in running.items() if model not in models]
     for place, model in enumerate(models):
@@ -375,7 +377,7 @@ def plan_scale(wanted: int, models: Sequence[ModelChoice], running: Mapping[int,
 
 
 def check_embedders(number: int) -> int:
-    """`number`, if the settings allow so many embedders.
+    """Returns `number` if the settings allow so many embedders.
 
     Raises:
         InvalidInput: they do not; the message says what is allowed.
@@ -389,7 +391,7 @@ def check_embedders(number: int) -> int:
 
 
 def parse_scale(text: str) -> int:
-    """The number in `embedder=N`. Raises `InvalidInput`: the text is none such, or N is not allowed."""
+    """The number in `embedder=N`. Raises `InvalidInput` if the text has another form, or N is not allowed."""
     match = re.fullmatch(r"embedders?=(-?[0-9]{1,9})", text.strip(), re.ASCII)
     if match is None:
         raise InvalidInput(f"write embedder=N with a whole number, such as embedder=2, not {text!r}", field="embedder")
