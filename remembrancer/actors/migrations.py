@@ -1,8 +1,8 @@
-"""The schema of each kind of file in a home, and its way from release to release: the one place where files are brought
-forward, and where those that cannot be read are refused by the name of their release.
+"""The schema of each kind of file in a home, and its migrations from release to release: the only place that upgrades
+files, and that refuses unreadable ones by the name of their release.
 
-`PRAGMA user_version` is the one place in a file that says its schema: the release that brought it, and the number of
-the step in that release, as decimal digits (0.2.0 has 2 00 00; what 0.3.1 adds first would have 3 01 00).
+`PRAGMA user_version` is the only place in a file that names its schema: the release that introduced it, and the number
+of the step in that release, as decimal digits (0.2.0 has 2 00 00; the first step of 0.3.1 would have 3 01 00).
 """
 
 from __future__ import annotations
@@ -28,32 +28,32 @@ from remembrancer.protocol.errors import (
 from remembrancer.protocol.paths import sync_directory
 
 WAIT_S: Final = 2.0
-"""The time that another program's lock is waited for when a version is looked at."""
+"""The time limit for another program's lock when a version is read."""
 STEPS: Final = 100
-"""There are fewer steps in a release, fewer patches of a minor release, and fewer minor releases of a major one."""
+"""An upper bound of steps in a release, of patches of a minor release, and of minor releases of a major one."""
 SPARE_BYTES: Final = 4 * 1024 * 1024
-"""The room that has to be left on a disk beside the copy of a file."""
+"""The free space that must remain on a disk beside the copy of a file."""
 NO_SPACE: Final = (errno.ENOSPC, errno.EDQUOT)
 OLD_FILES: Final = ("user/memory.db", "projects/p_*/memory.db", "lanes/l_*.db")
 """The files of records of release 0.2.0, which stay in a home until a person deletes them."""
 PAGES_AT_ONCE: Final = 256
-"""Copied between two pauses: a megabyte."""
+"""Pages that are copied between two pauses: a megabyte."""
 BACKUPS: Final = "backups"
-"""The directory beside a database with its daily copies."""
+"""The directory for a database's daily copies, beside it."""
 COPY: Final = "release"
-"""The word between the name of a file and the release whose schema a copy of it has: `memory.db.release-0.2.0`."""
+"""The word in the name of a copy between the file's name and the release of its schema: `memory.db.release-0.2.0`."""
 
 
 class Step(NamedTuple):
-    """The statements that make a schema out of the one before it (the first one: out of nothing), and the release that
-    brought them. What was released is never changed: a change is another step."""
+    """The statements that make a schema from the previous one (the first one: from nothing), and the release that
+    introduced them. Released steps never change: each change is a new step."""
 
     release: str
     statements: str
 
 
 class Schema:
-    """The steps of one kind of file, in order. A `derived` file has one step, and is made anew when that changes."""
+    """The steps of one kind of file, in order. A `derived` file has one step, and is rebuilt when that changes."""
 
     def __init__(self, *steps: Step, derived: bool = False) -> None:
         self.steps = steps
@@ -71,11 +71,12 @@ class Schema:
         return self.versions[-1]
 
     def refuse(self, path: Path, version: int) -> None:
-        """Refuse a file of a version that this release does not read. A file without one (0) is made at its opening.
+        """Refuse a file of a version that this release does not read. A file without a version (0) is initialised when
+        it is opened.
 
         Raises:
             SchemaTooNew: a newer release wrote it.
-            SchemaTooOld: it is older than the first release whose files are kept.
+            SchemaTooOld: it is older than the first release whose files are supported.
         """
         if version > self.latest:
             raise SchemaTooNew(
@@ -91,7 +92,7 @@ class Schema:
             )
 
     def check(self, path: Path, wait_s: float = WAIT_S) -> int:
-        """Look at a file before it is opened for writing, which may change it even if nothing is written; its version.
+        """Check a file before it is opened for writing, since opening may change it. Returns its version.
 
         Raises:
             SchemaTooNew, SchemaTooOld: as `refuse`.
@@ -102,30 +103,30 @@ class Schema:
         return version
 
     def is_older(self, path: Path) -> bool:
-        """True if a file is to be brought forward; False also of one that cannot be looked at now."""
+        """True if a file needs migration; False also if it cannot be checked now."""
         with contextlib.suppress(sqlite3.Error, OSError):
             return self.versions[0] <= version_of(path, 0.0) < self.latest
         return False
 
     def migrate(self, connection: sqlite3.Connection, path: Path | None) -> None:
-        """Bring the file behind a connection to the latest version, in one transaction for all steps.
+        """Migrate the file behind a connection to the latest version, in one transaction for all steps.
 
-        A file that has something in it is copied first, beside itself (`path`; None: it is a copy already). A kill, a
-        full disk or a step that fails leaves the file as it was. Of several at once, one does it and the others wait.
+        A file with content is copied first, beside itself (`path`; None: it is already a copy). A kill, a full disk or
+        a failing step leaves the file as it was. Of several processes, one migrates and the others wait.
 
         Raises:
             SchemaTooNew, SchemaTooOld: as `refuse`.
             StorageFull: the disk has no room for the copy.
-            RecordsUnusable: it is damaged, or a step cannot be done.
-            sqlite3.DatabaseError: anything else that SQLite says.
+            RecordsUnusable: it is damaged, or a step fails.
+            sqlite3.DatabaseError: any other error of SQLite.
         """
         if _version(connection) == self.latest:
             return
         ((enforced,),) = connection.execute("PRAGMA foreign_keys").fetchall()
-        connection.execute("PRAGMA foreign_keys = OFF")  # a step may make a table anew that others refer to
+        connection.execute("PRAGMA foreign_keys = OFF")  # a step may rebuild a table that others refer to
         try:
             connection.execute("BEGIN IMMEDIATE")
-            found = _version(connection)  # as it is now that nobody else writes
+            found = _version(connection)  # read again, now that nobody else writes
             if found < self.latest:
                 self.refuse(path or Path(), found or _unnamed(connection))
                 if path is not None and found:
@@ -133,7 +134,7 @@ class Schema:
                 self._take_steps(connection, path or Path(), found)
             connection.execute("COMMIT")
         except BaseException:
-            if connection.in_transaction:  # a full disk ends a transaction by itself
+            if connection.in_transaction:  # a full disk ends the transaction
                 connection.execute("ROLLBACK")
             raise
         finally:
@@ -163,7 +164,7 @@ def version_in(release: str) -> int:
 
 
 def release_of(version: int) -> str:
-    """The release that brought a version; `older than 0.2.0` for one from before versions named releases."""
+    """The release that introduced a version; `older than 0.2.0` for one from before versions named releases."""
     if version < FIRST_KEPT:
         return f"older than {FIRST_RELEASE}"
     numbers = version // STEPS
@@ -175,15 +176,15 @@ FIRST_KEPT: Final = version_in(FIRST_RELEASE)
 
 
 def version_of(path: Path, wait_s: float = WAIT_S) -> int:
-    """The `user_version` of a database, 0 when there is no file. Nothing of the file changes, or beside it.
+    """The `user_version` of a database, 0 if there is no file. Nothing in or beside the file changes.
 
-    But of one whose making was killed before it had a write-ahead log: SQLite first takes back what was begun.
+    The exception is a file whose creation was killed before it had a write-ahead log: SQLite rolls that back first.
     """
-    if not path.is_file():  # a pipe would be waited for
+    if not path.is_file():  # a pipe would block
         return 0
     address = path.absolute().as_uri()
     is_open = any(path.with_name(f"{path.name}-{suffix}").exists() for suffix in ("wal", "journal"))
-    reading = "mode=ro" if is_open else "mode=ro&immutable=1"  # which makes no log that would be left there
+    reading = "mode=ro" if is_open else "mode=ro&immutable=1"  # makes no log that would be left behind
     try:
         with contextlib.closing(sqlite3.connect(f"{address}?{reading}", uri=True, timeout=wait_s)) as connection:
             return _version(connection)
@@ -195,8 +196,7 @@ def version_of(path: Path, wait_s: float = WAIT_S) -> int:
 
 
 def releases_in(home: Path) -> dict[str, str]:
-    """The release of each database of a home that is no index, by its name there; those that cannot be read are left
-    out."""
+    """The release of each database of a home by its name there, without indexes and unreadable files."""
     found = {}
     for pattern in ("*.db", "user/*.db", "projects/*/memory.db", "lanes/*.db"):
         for path in sorted(home.glob(pattern)):
@@ -207,18 +207,18 @@ def releases_in(home: Path) -> dict[str, str]:
 
 
 def copy_of(path: Path, release: str) -> Path:
-    """The place of the copy of a file that has the schema of that release."""
+    """The path of the copy of a file that has the schema of that release."""
     return path.with_name(f"{path.name}.{COPY}-{release}")
 
 
 def keep_copy(path: Path, release: str) -> Path:
-    """Copy a database beside itself, whole and durably, while nobody writes it; the place of the copy.
+    """Copy a database beside itself, completely and durably, while nobody writes it. Returns the path of the copy.
 
     Raises:
         StorageFull: the disk has no room for it.
         RecordsUnusable: the file is damaged.
         FileUnusable: the copy cannot be written for another reason.
-        sqlite3.DatabaseError: anything else that SQLite says.
+        sqlite3.DatabaseError: any other error of SQLite.
     """
     target = copy_of(path, release)
     write_checked_copy(
@@ -228,8 +228,8 @@ def keep_copy(path: Path, release: str) -> Path:
 
 
 def write_checked_copy(path: Path, target: Path, no_room: str, pause: Callable[[], None] | None = None) -> None:
-    """Copy a database as of one moment, whole and durably, and check the copy. With a `pause`, which is called between
-    some pages and the next, whoever writes meanwhile is not held up.
+    """Copy a database as of one moment, completely and durably, and check the copy. With a `pause`, which is called
+    between groups of pages, writers are not blocked meanwhile.
 
     Raises:
         StorageFull: the disk has no room for it (`no_room`).
@@ -257,28 +257,27 @@ def write_checked_copy(path: Path, target: Path, no_room: str, pause: Callable[[
 
 
 def daily_copies(path: Path) -> list[Path]:
-    """The copies of a database that are made every day, the newest first: `backups/memory.db.20260131T120000Z` beside
-    it."""
+    """The daily copies of a database, the newest first: `backups/memory.db.20260131T120000Z` beside it."""
     return sorted((path.parent / BACKUPS).glob(f"{path.name}.*Z"), reverse=True)
 
 
 def was_made(path: Path) -> bool:
-    """True if there was a database once: there is the directory of its copies, or the catalogue of release 0.2.0."""
+    """True if there was a database once: the directory of its copies or the catalogue of release 0.2.0 exists."""
     return (path.parent / BACKUPS).is_dir() or path.with_name("catalog.db").exists()
 
 
 def note_made(path: Path) -> None:
-    """Note that there is a database. Raises `OSError`."""
+    """Mark that there is a database. Raises `OSError`."""
     (path.parent / BACKUPS).mkdir(mode=0o700, exist_ok=True)
 
 
 def drop_copies(path: Path, *words: str) -> None:
-    """Delete the copies of a file that have one of these words in them; all of them if no word is given.
+    """Delete the copies of a file that contain one of these words; all copies if no word is given.
 
     Raises:
         FileUnusable: one cannot be read or deleted.
     """
-    daily = (path.parent / BACKUPS).glob(f"{path.name}.*")  # one that is being made, too
+    daily = (path.parent / BACKUPS).glob(f"{path.name}.*")  # includes unfinished ones
     for copy in (*path.parent.glob(f"{path.name}.{COPY}-*"), *daily):
         try:
             if not words or _has(copy, words):
@@ -291,8 +290,8 @@ def drop_copies(path: Path, *words: str) -> None:
 
 
 def drop_old_files(home: Path, *words: str) -> int:
-    """Delete the files of records that release 0.2.0 had, with their logs and copies: those with one of these words in
-    them, all of them if no word is given. The bytes that they had.
+    """Delete the files of records of release 0.2.0, with their logs and copies: those that contain one of these words,
+    or all if no word is given. Returns their size in bytes.
 
     Raises:
         FileUnusable: one cannot be read or deleted.
@@ -314,35 +313,35 @@ def drop_old_files(home: Path, *words: str) -> int:
 
 
 def _has(path: Path, words: Sequence[str]) -> bool:
-    if not path.stat().st_size:  # which cannot be mapped
+    if not path.stat().st_size:  # an empty file cannot be mapped
         return False
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
         return any(content.find(word.encode()) >= 0 for word in words)
 
 
 def write_copy(source: sqlite3.Connection, target: Path, pause: Callable[[], None] | None = None) -> None:
-    """Copy a database (https://sqlite.org/backup.html) into a file that is made anew, and check the copy: in one step,
-    or with a `pause` between some pages and the next.
+    """Copy a database (https://sqlite.org/backup.html) into a new file, and check the copy: in one step, or with a
+    `pause` between groups of pages.
 
     Raises:
         RecordsUnusable: it is damaged.
         OSError, sqlite3.Error: the copy cannot be written.
     """
-    target.unlink(missing_ok=True)  # of an attempt that ended in the middle
+    target.unlink(missing_ok=True)  # of an interrupted attempt
     os.close(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
     with contextlib.closing(sqlite3.connect(target, isolation_level=None)) as copy:
         if pause is None:
             source.backup(copy)
         else:
             source.backup(copy, pages=PAGES_AT_ONCE, progress=lambda _status, _left, _all: pause())
-        copy.execute("PRAGMA journal_mode = DELETE")  # one file, with no log beside it; its owner sets it again
+        copy.execute("PRAGMA journal_mode = DELETE")  # one file, no log beside it; its owner resets this
         found = copy.execute("PRAGMA quick_check(1)").fetchone()[0]
     if found != "ok":
         raise RecordsUnusable(f"the database that was to be copied to {target} is damaged ({found})")
 
 
 def _unnamed(connection: sqlite3.Connection) -> int:
-    """The version to refuse a database by that has none: of one with something in it, one from before all releases."""
+    """The version number for refusing a database without one: if it has content, it is older than all releases."""
     return -1 if connection.execute("SELECT 1 FROM sqlite_schema LIMIT 1").fetchone() else 0
 
 
@@ -359,7 +358,7 @@ def _version(connection: sqlite3.Connection) -> int:
 
 
 def statements_of(script: str) -> Iterator[str]:
-    """The statements of a script one by one: to run it whole would end the transaction that is open."""
+    """The statements of a script one by one: executing the script as a whole would end the open transaction."""
     statement = ""
     for piece in script.split(";")[:-1]:
         statement += f"{piece};"

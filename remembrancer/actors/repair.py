@@ -1,5 +1,5 @@
-"""Makes a sound database of a damaged one and an earlier copy: the rows that can still be read, and in the gaps between
-them those that the copy has."""
+"""Rebuilds a sound database from a damaged one and an earlier copy: from the rows that can still be read, and in the
+gaps between them the rows of the copy."""
 
 from __future__ import annotations
 
@@ -18,11 +18,12 @@ from remembrancer.protocol.errors import RecordsUnusable
 from remembrancer.protocol.paths import delete_database, sync_directory
 
 NAMES: Final = ("id", "memory_id")
-"""The columns that name a row to a person; where there is neither, its key does."""
+"""The columns that identify a row to a person; if it has neither, its key does."""
 LEFT_OUT: Final = ("sqlite_schema", "sqlite_temp_schema")
 SEQUENCES: Final = "sqlite_sequence"
 MANY_GAPS: Final = 200
-"""Beyond them a condition becomes too long for SQLite, and all between the first and the last is one."""
+"""With more gaps a condition becomes too long for SQLite, so everything between the first and the last counts as
+one."""
 ANY: Final = (int, float, str, bytes, NoneType)
 TYPES: Final = {
     "INT": (int, float, NoneType),
@@ -30,14 +31,14 @@ TYPES: Final = {
     "REAL": (int, float, NoneType),
     "BLOB": (bytes, NoneType),
 }
-"""By a word in the declared type of a column."""
+"""Types by a word in the declared type of a column."""
 _FULL_TEXTS: Final = """SELECT name FROM sqlite_schema
     WHERE sql LIKE 'CREATE VIRTUAL TABLE%USING fts5%' AND sql NOT LIKE '%content = ''''%'"""
-"""Those that can be made anew out of the content that they have, or that they refer to."""
+"""Full-text tables that can be rebuilt from their own content or from the table that they refer to."""
 
 
 class RowName(NamedTuple):
-    """A row as a person hears of it: its table, and its id or key."""
+    """A row as named to a person: its table, and its id or key."""
 
     table: str
     name: str
@@ -45,9 +46,9 @@ class RowName(NamedTuple):
 
 @dataclass
 class Repaired:
-    """The outcome: the number of rows that were read in the damaged file; those that only the copy had, which are as of
-    then; those that are lost, as far as an index of the file still names them; and the tables that may lack rows of
-    which nothing is known."""
+    """The outcome: the number of rows read from the damaged file; those found only in the copy, with the content of
+    that time; the lost ones, as far as an index of the file still names them; and the tables that may lack further,
+    unknown rows."""
 
     read: int = 0
     from_copy: list[RowName] = field(default_factory=list)
@@ -56,8 +57,8 @@ class Repaired:
 
 
 class _Table(NamedTuple):
-    """A table. `columns` are in the order in which they are stored; `rowid` is the column that is the rowid, or a name
-    of it, None where there is none."""
+    """A table. `columns` are in storage order; `rowid` is the column that is the rowid, or a name of it, None if there
+    is none."""
 
     name: str
     columns: tuple[str, ...]
@@ -65,12 +66,12 @@ class _Table(NamedTuple):
     rowid: str | None
     tree: Tree
     indexes: dict[Tree, tuple[tuple[str | None, ...], bool]]
-    """The columns of each index with the key behind them (None for an expression), and True for a partial one."""
+    """The columns of each index followed by the key (None for an expression), and True for a partial one."""
     is_read: bool
 
 
 def is_damaged(path: Path) -> bool:
-    """True if SQLite finds damage in a file, or there are pages without a bit in them: of those it does not see all."""
+    """True if SQLite finds damage in a file, or some pages are all zeros: SQLite does not notice all of these."""
     try:
         with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as connection:
             if connection.execute("PRAGMA quick_check(1)").fetchone()[0] != "ok":
@@ -86,8 +87,8 @@ Work = Callable[[sqlite3.Connection], None]
 def rebuild(damaged: Path, copy: Path | None, target: Path, lay_out: Work, recount: Work) -> Repaired:
     """Write a sound database to `target`, durably. The damaged one and the copy are only read.
 
-    `lay_out` brings a copy, or an empty database, to the schema. `recount` makes anew what is derived from rows: counts
-    and full texts.
+    `lay_out` brings a copy, or an empty database, to the schema. `recount` rebuilds data derived from rows: counts and
+    full texts.
 
     Raises:
         RecordsUnusable: it would not be sound.
@@ -130,7 +131,7 @@ def _rebuild(damaged: Path, copy: Path | None, target: Path, lay_out: Work, reco
 
 
 def _merge(connection: sqlite3.Connection, salvage: Salvage, roots: dict[str, int]) -> Repaired:
-    """Put into a copy the rows of the damaged file. `roots` are the copy's, for where the file does not say its own."""
+    """Put the rows of the damaged file into a copy. `roots` are the copy's, for use if the file's are unreadable."""
     own = {str(name): root for _, name, _, root, _ in salvage.schema() if isinstance(root, int) and root > 0}
     tables = _tables(connection, roots | own)
     salvage.follow(_trees(tables))
@@ -154,11 +155,11 @@ def _merge(connection: sqlite3.Connection, salvage: Salvage, roots: dict[str, in
 class _Merged(NamedTuple):
     read: int
     keys: set[Key]
-    """Of the rows that are the copy's."""
+    """The keys of the rows that come from the copy."""
 
 
 def _merge_table(connection: sqlite3.Connection, table: _Table, salvage: Salvage) -> _Merged:
-    """Have a table hold the rows that were read, and between them those of the copy."""
+    """Replace a table's rows by those that were read, and keep the copy's rows in the gaps."""
     where, values = _within(table.key, salvage.gaps[table.name])
     connection.execute(f"DELETE FROM {table.name} WHERE NOT ({where})", values)  # noqa: S608 - names of a schema of ours
     of_copy = _keys(connection, table)
@@ -178,7 +179,7 @@ def _merge_table(connection: sqlite3.Connection, table: _Table, salvage: Salvage
 
 
 def _within(key: tuple[str, ...], gaps: list[Gap]) -> tuple[str, list[Value]]:
-    """The condition for the keys in one of these gaps, and its values."""
+    """The condition for keys in one of these gaps, and its values."""
     if len(gaps) > MANY_GAPS:
         gaps = [Gap(gaps[0].after, gaps[-1].before)]
     columns, places = f"({', '.join(key)})", f"({', '.join('?' * len(key))})"
@@ -193,7 +194,7 @@ def _within(key: tuple[str, ...], gaps: list[Gap]) -> tuple[str, list[Value]]:
 def _compare_with_indexes(
     connection: sqlite3.Connection, table: _Table, salvage: Salvage, of_copy: set[Key], done: Repaired
 ) -> None:
-    """Find by the indexes of a damaged table which rows were lost, and drop what was deleted after the copy."""
+    """Use the indexes of a damaged table to find lost rows, and drop rows deleted after the copy."""
     if not salvage.gaps[table.name]:
         return
     present = _keys(connection, table)
@@ -232,7 +233,7 @@ def _keys(connection: sqlite3.Connection, table: _Table) -> set[Key]:
 
 
 def drop_dangling(connection: sqlite3.Connection) -> None:
-    """Do with the rows that refer to none as if those had been deleted to which they referred."""
+    """Treat dangling references as if the rows that they refer to had been deleted."""
     tables = connection.execute(
         "SELECT name FROM pragma_table_list WHERE schema = 'main' AND type = 'table'"
     ).fetchall()
@@ -275,13 +276,13 @@ def _roots(connection: sqlite3.Connection) -> dict[str, int]:
 
 
 def _tables(connection: sqlite3.Connection, roots: Mapping[str, int]) -> list[_Table]:
-    """The tables of a database. Of those behind a full text only its content is to be read: the rest is made of it."""
+    """The tables of a database. Of a full-text table only the content is read: the rest is derived from it."""
     found = [
         _table(connection, name, without_rowid, roots, is_read=kind == "table" or name.endswith("_content"))
         for _, name, kind, _, without_rowid, _ in connection.execute("PRAGMA table_list").fetchall()
         if kind in ("table", "shadow") and name not in LEFT_OUT and not name.startswith("sqlite_stat")
     ]
-    return sorted(found, key=lambda table: table.name == SEQUENCES)  # which the others change
+    return sorted(found, key=lambda table: table.name == SEQUENCES)  # triggers maintain the others
 
 
 def _table(
@@ -318,6 +319,6 @@ def _rowid_of(about: Sequence[tuple[Any, ...]]) -> str:
 
 
 def _types_of(declared: str, not_null: int) -> tuple[type, ...]:
-    """The types of the values that a column of a declared type has."""
+    """The types that values of a column with this declared type can have."""
     types = next((types for word, types in TYPES.items() if word in declared.upper()), ANY)
     return tuple(each for each in types if not (not_null and each is NoneType))

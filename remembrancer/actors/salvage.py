@@ -1,4 +1,4 @@
-"""Reads the rows of a damaged SQLite file page by page, without SQLite: a page that is damaged costs its rows alone.
+"""Reads the rows of a damaged SQLite file page by page, without SQLite, so that a damaged page costs only its own rows.
 
 The format: https://sqlite.org/fileformat2.html. The write-ahead log is read with the file, up to its last commit.
 """
@@ -15,19 +15,19 @@ Value = int | float | str | bytes | None
 Key = tuple[Value, ...]
 
 PAGE_BYTES: Final = 4096
-"""The size of a page where the header does not say it."""
+"""The size of a page if the header is unreadable."""
 MAGIC: Final = b"SQLite format 3\0"
 TABLE: Final = (13, 5)
 INDEX: Final = (10, 2)
-"""The types of the pages of a table's tree and of an index's: leaf and interior. A table WITHOUT ROWID is an index."""
+"""The page types of table trees and index trees: leaf and interior. A table WITHOUT ROWID is an index."""
 LOG_MAGIC: Final = (0x377F0682, 0x377F0683)
 DAMAGED: Final = (IndexError, struct.error, ValueError, OverflowError)
-"""The errors of reading a page that is none."""
+"""The errors that reading a damaged page raises."""
 
 
 class Tree(NamedTuple):
-    """A b-tree of a database: its root page, the number of columns of its key (0: the rowid), and its types, by which
-    pages are known that nothing leads to any more: of each column the types that its values have."""
+    """A b-tree of a database: its root page, the number of columns of its key (0: the rowid), and the possible value
+    types of each column, by which orphaned pages are recognised."""
 
     name: str
     root: int
@@ -36,27 +36,26 @@ class Tree(NamedTuple):
 
 
 class Row(NamedTuple):
-    """A row as it is stored: `values` has None in the place of a column that is the rowid."""
+    """A stored row: `values` has None for a column that is the rowid."""
 
     key: Key
     values: tuple[Value, ...]
 
 
 class Gap(NamedTuple):
-    """A place where rows are missing: between two keys, neither of which is missing; None: from the first, to the
-    last."""
+    """A gap between two existing keys in which rows are missing; None: from the first, or to the last."""
 
     after: Key | None
     before: Key | None
 
     def holds(self, key: Key) -> bool:
-        """True if a row with that key would be in it."""
+        """True if a row with that key would be in the gap."""
         is_after = self.after is None or _order(self.after) < _order(key)
         return is_after and (self.before is None or _order(key) < _order(self.before))
 
 
 class Pages:
-    """The pages of a database file, with those of its log in their place. A page that is not there is empty."""
+    """The pages of a database file, with newer versions from its log. A missing page is empty."""
 
     def __init__(self, path: Path) -> None:
         self._content: bytes | mmap.mmap = b""
@@ -104,7 +103,7 @@ class Pages:
                 waiting = {}
 
     def free(self) -> set[int]:
-        """The pages in which nothing lies, as far as the list of them can be read."""
+        """The unused pages, as far as their list can be read."""
         found, trunk = set[int](), int.from_bytes(self[1][32:36]) if self[1].startswith(MAGIC) else 0
         while 0 < trunk <= self.count and trunk not in found:
             found.add(trunk)
@@ -115,9 +114,9 @@ class Pages:
         return found
 
     def zeroed(self) -> list[int]:
-        """The pages without a bit in them that should have some: SQLite leaves none such, but for free ones."""
+        """The all-zero pages that should have content: SQLite leaves only free pages like that."""
         empty = bytes(self.page_bytes)
-        locked = 0x40000000 // self.page_bytes + 1  # which SQLite leaves out
+        locked = 0x40000000 // self.page_bytes + 1  # SQLite skips this page
         pages = [number for number in range(1, self.count + 1) if self[number] == empty and number != locked]
         return sorted(set(pages) - self.free()) if pages else []
 
@@ -125,8 +124,7 @@ class Pages:
 class Salvage:
     """The rows of a database, and the gaps between them.
 
-    `owners` says of pages to which tree they belonged in a copy of before: of two trees that a lost page would fit into
-    it belongs to that one.
+    `owners` maps pages to their trees in an earlier copy: it decides if an orphaned page would fit two trees.
     """
 
     def __init__(self, pages: Pages, owners: dict[int, str] | None = None) -> None:
@@ -137,16 +135,16 @@ class Salvage:
         self._walked = set[int]()
         self._adopted: dict[str, list[int]] = {}
         self.gaps: dict[str, list[Gap]] = {}
-        """By the name of a tree, once it was followed."""
+        """Gaps by the name of a tree, after `follow`."""
         self.pages = frozenset[int]()
-        """Those of the trees that were followed."""
+        """The pages of the trees that were followed."""
 
     def schema(self) -> list[tuple[Value, ...]]:
-        """The rows of `sqlite_schema`, as far as they can be read: type, name, table, root, SQL."""
+        """The readable rows of `sqlite_schema`: type, name, table, root, SQL."""
         return [row.values for row in self._walk(1, TABLE, 0) if row is not None and len(row.values) == 5]
 
     def follow(self, trees: Sequence[Tree]) -> None:
-        """Find which pages belong to each of these trees, and where they have gaps. To be called before `rows`."""
+        """Find the pages and the gaps of each of these trees. Call this before `rows`."""
         for tree in trees:
             for _ in self._rows_of_tree(tree):
                 pass
@@ -163,7 +161,7 @@ class Salvage:
                 self._adopted.setdefault(fitting[0], []).append(number)
 
     def rows(self, tree: Tree) -> Iterator[Row]:
-        """The rows of a tree: first of the pages that nothing leads to, then, in their order, those that it has."""
+        """The rows of a tree: first those of orphaned pages, then the others in order."""
         for number in self._adopted.get(tree.name, ()):
             yield from filter(None, self._own_rows(number, tree.key_columns))
         yield from self._rows_of_tree(tree)
@@ -186,7 +184,7 @@ class Salvage:
         self.gaps[tree.name] = gaps
 
     def _walk(self, number: int, kinds: tuple[int, int], key_columns: int) -> Iterator[Row | None]:
-        """The rows below a page, in their order; None where some are missing."""
+        """The rows below a page, in order; None where some are missing."""
         page, start = self._pages[number], 100 if number == 1 else 0
         kind = page[start] if len(page) == self._pages.page_bytes else 0
         cells = self._cells(page, start) if kind in kinds and number not in self._walked else None
@@ -205,7 +203,7 @@ class Salvage:
         yield from self._walk(int.from_bytes(page[start + 8 : start + 12]), kinds, key_columns)
 
     def _own_rows(self, number: int, key_columns: int) -> Iterator[Row | None]:
-        """The rows that lie in a page itself."""
+        """The rows in a page itself."""
         page, start = self._pages[number], 100 if number == 1 else 0
         cells = self._cells(page, start)
         if cells is None:
@@ -215,7 +213,7 @@ class Salvage:
             yield self._row(page, cell + 4 if page[start] == INDEX[1] else cell, key_columns)
 
     def _cells(self, page: bytes, start: int) -> tuple[int, ...] | None:
-        """The places of a page's cells; None if they cannot be."""
+        """The offsets of a page's cells; None if they are implausible."""
         count = int.from_bytes(page[start + 3 : start + 5])
         first = start + (8 if page[start] in (TABLE[0], INDEX[0]) else 12)
         behind = first + 2 * count
@@ -225,7 +223,7 @@ class Salvage:
         return cells if all(behind <= cell < self._usable for cell in cells) else None
 
     def _row(self, page: bytes, cell: int, key_columns: int) -> Row | None:
-        """A row; None for one that cannot be read."""
+        """Read a row; None if that fails."""
         try:
             size, cell = _varint(page, cell)
             rowid = 0
@@ -260,12 +258,12 @@ class Salvage:
         return b"".join(parts)
 
     def _fits(self, number: int, tree: Tree) -> bool:
-        """True if a page that nothing leads to may be one of a tree's."""
+        """True if an orphaned page may belong to a tree."""
         if (self._pages[number][0] != TABLE[0]) != bool(tree.key_columns):
             return False
         rows = [row for row in self._own_rows(number, tree.key_columns) if row is not None]
         gap = next((gap for gap in self.gaps[tree.name] if rows and gap.holds(rows[0].key)), None)
-        shortest = len(tree.types) if self._owners.get(number) != tree.name else 1  # columns may have come later
+        shortest = len(tree.types) if self._owners.get(number) != tree.name else 1  # columns may have been added later
         return gap is not None and all(
             gap.holds(row.key)
             and shortest <= len(row.values) <= len(tree.types)
@@ -275,7 +273,7 @@ class Salvage:
 
 
 def owners_of(pages: Pages, trees: Sequence[Tree]) -> dict[int, str]:
-    """The tree to which each page of a sound database belongs."""
+    """The tree of each page of a sound database."""
     owners: dict[int, str] = {}
     for tree in trees:
         salvage = Salvage(pages)
@@ -285,7 +283,7 @@ def owners_of(pages: Pages, trees: Sequence[Tree]) -> dict[int, str]:
 
 
 def _order(key: Key) -> list[tuple[int, float | bytes]]:
-    """Sorts keys as SQLite does: numbers, texts by their bytes, blobs."""
+    """A sort key in SQLite's order: numbers, texts by their bytes, blobs."""
     return [
         (1, value)
         if isinstance(value, int | float)
@@ -299,7 +297,7 @@ def _order(key: Key) -> list[tuple[int, float | bytes]]:
 
 
 def _varint(data: bytes, place: int) -> tuple[int, int]:
-    """A number of one to nine bytes, and the place behind it."""
+    """A number of one to nine bytes, and the offset after it."""
     value = 0
     for length in range(8):
         byte = data[place + length]

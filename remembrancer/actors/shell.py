@@ -1,4 +1,4 @@
-"""The shell that every actor of a runtime lives in: its launch, its log, its control socket, its end.
+"""The common shell of all actors in a runtime: launch, log, control socket, and exit.
 
 The launcher holds the other end of the actor's standard input. Its first line is the `LaunchSpec`; its end means that
 the launcher is dead, and an actor never outlives it.
@@ -47,22 +47,22 @@ from remembrancer.protocol.sockets import Dealer, Speaker, let_messages_leave
 
 EXIT_STOPPED: Final = 0
 EXIT_START_FAILED: Final = 2
-"""The actor said why in a `StartFailed`; starting it again would end the same way."""
+"""The actor gave the reason in a `StartFailed`; restarting it would fail in the same way."""
 EXIT_CRASHED: Final = 70
 EXIT_ORPHANED: Final = 71
 """The launcher died first."""
 ORPHANED: Final = "the launcher is gone"
-"""The reason of that stop: no ordered one, so whoever depends on the runtime should have it back."""
+"""The reason of that stop. It is not an orderly one, so clients of the runtime should start it again."""
 ORPHAN_GRACE_S: Final = 1.0
-"""The time that an orphan may finish what it has begun. A new runtime waits for its locks meanwhile."""
+"""The time that an orphan has to finish the work in hand. A new runtime waits for its locks meanwhile."""
 LISTENS_S: Final = 10.0
-"""The time that a process whose start has failed waits for its launcher, to tell it why."""
+"""The time that a process whose start has failed waits for its launcher, to report the reason."""
 HEARD_WAIT_S: Final = 1.0
-"""The time that a process that cannot start waits for the launcher to have heard why."""
+"""The time that a process which cannot start waits for the launcher's acknowledgement of the reason."""
 LOCK_WAIT_S: Final = 10.0
 """The time that a new actor waits for a dying predecessor's lock."""
 NICENESS: Final = 10
-"""Of 19: a client's request goes first, and the work still gets done on a busy machine."""
+"""Of 19: a client's request goes first, and this work still gets done on a busy machine."""
 MAX_LOG_BYTES: Final = 4 * 1024 * 1024
 KEPT_LOGS: Final = 3
 
@@ -70,7 +70,7 @@ logger = logging.getLogger(__name__)
 
 
 class LaunchSpec(msgspec.Struct, frozen=True):
-    """The first line, as JSON: who the process is, where its home is, and how it is set up.
+    """The first line, as JSON: the identity of the process, its home, and its settings.
 
     `name` is unique in the runtime (`embedder-2`).
     """
@@ -82,7 +82,7 @@ class LaunchSpec(msgspec.Struct, frozen=True):
     settings: Settings
     threads: int = 1
     no_token: bool = False
-    """True if HTTP is open to this machine without a token: said at this start of the runtime, and no setting."""
+    """True if HTTP is open to this machine without a token: an option of this start of the runtime, not a setting."""
 
     @property
     def paths(self) -> RuntimePaths:
@@ -98,10 +98,10 @@ class _PrivateRotatingFileHandler(RotatingFileHandler):
 
 
 def configure_logs(directory: Path, actor: str, level: str) -> None:
-    """Send the log of this process to `<directory>/<actor>.log`, a JSON object a line, rotated.
+    """Write the log of this process to `<directory>/<actor>.log`, one JSON object per line, rotated.
 
-    A memory's content is never logged above debug. What is in the place of a log and no file is set aside; where none
-    can be written (a full disk), nothing is logged, and all else goes on.
+    A memory's content is never logged above debug. Anything but a file at the path of a log is set aside; if no log can
+    be written (a full disk), nothing is logged, and the actor continues.
     """
     path = directory / f"{actor}.log"
     if look_at(path).problem is not None:
@@ -130,7 +130,7 @@ def configure_logs(directory: Path, actor: str, level: str) -> None:
 
 
 class Actor(abc.ABC):
-    """One process's work. The shell calls these on the actor's event loop; none of them may block it."""
+    """The work of one process. The shell calls these methods on the actor's event loop; none may block it."""
 
     def __init__(self, spec: LaunchSpec) -> None:
         self.spec = spec
@@ -138,17 +138,17 @@ class Actor(abc.ABC):
 
     @abc.abstractmethod
     async def run(self, *, task_status: anyio.abc.TaskStatus[None]) -> None:
-        """Start, say `task_status.started()` once work can be done, and work until cancelled.
+        """Start, call `task_status.started()` once work can be done, and work until cancelled.
 
         A `RemembrancerError` raised before `started` is reported as a failure to start.
         """
 
     @abc.abstractmethod
     def health(self) -> ProcessHealth:
-        """The actor's state now. Called for each heartbeat: cheap."""
+        """The actor's current health. Called for each heartbeat, so it must be cheap."""
 
     async def drain(self, reason: str) -> None:
-        """Called once before the end, limited by the stop's grace: finish what was begun, refuse the rest."""
+        """Called once before the end, within the stop's grace period: finish the work in hand, refuse the rest."""
 
     def on_peer_gone(self, peer: PeerGone) -> None:
         """Called when another process of the runtime has died."""
@@ -157,7 +157,8 @@ class Actor(abc.ABC):
         """Called when another process of the runtime cannot be started, with the reason."""
 
     async def change_queue(self, change: ChangeQueue) -> int:
-        """Called on the owner of the write queue, when a person wants it changed; the number of writes changed."""
+        """Called on the owner of the write queue, when a person wants to change it. Returns the number of writes
+        changed."""
         raise NotImplementedError
 
 
@@ -165,9 +166,9 @@ _decode_spec: Final = msgspec.json.Decoder(LaunchSpec).decode
 
 
 def run_actor(factory: Callable[[LaunchSpec], Actor]) -> None:
-    """The main function of an actor's process: live as `factory(spec)` until told to stop, then exit."""
+    """The main function of an actor's process: run `factory(spec)` until told to stop, then exit."""
     os.umask(0o077)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interrupt at the terminal is the launcher's to handle
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the launcher handles interrupts at the terminal
     launch_input = sys.stdin.buffer
     spec = _decode_spec(launch_input.readline())
     configure_logs(spec.paths.logs, spec.name, spec.settings.log_level)
@@ -178,11 +179,11 @@ def run_actor(factory: Callable[[LaunchSpec], Actor]) -> None:
         code = EXIT_CRASHED
     let_messages_leave()
     logging.shutdown()
-    os._exit(code)  # native threads of a model or an index must not hold up the end
+    os._exit(code)  # native threads of a model or an index must not delay the exit
 
 
 class _Life:
-    """One run of an actor: why and when it ends."""
+    """One run of an actor, with the time and the reason of its end."""
 
     def __init__(self) -> None:
         self.stop = anyio.Event()
@@ -217,7 +218,7 @@ async def _live(factory: Callable[[LaunchSpec], Actor], spec: LaunchSpec, launch
             case ChangeQueue() if actor is not None:
                 tasks.start_soon(_change_queue, control, actor, message, control.heard.message_id)
             case PeerGone() | PeerFailed() | ChangeQueue():
-                pass  # not yet interested
+                pass  # not ready for it yet
 
     control: Dealer[FromLauncher] = Dealer(
         spec.paths.control_endpoint, Speaker(spec.name, spec.incarnation), from_launcher, on_message=hear
@@ -235,7 +236,7 @@ async def _live(factory: Callable[[LaunchSpec], Actor], spec: LaunchSpec, launch
             if not error.retry_possible:
                 _say(control, StartFailed(error.code, error.message))
                 with anyio.move_on_after(HEARD_WAIT_S):
-                    await life.stop.wait()  # the launcher's answer: what is still in the socket dies with this process
+                    await life.stop.wait()  # acknowledged: unsent messages die with this process
             tasks.cancel_scope.cancel()
             return EXIT_CRASHED if error.retry_possible else EXIT_START_FAILED
         if actor is None or starting.cancelled_caught:
@@ -291,7 +292,7 @@ async def _change_queue(control: Dealer[FromLauncher], actor: Actor, change: Cha
 
 
 async def _say_ready(control: Dealer[FromLauncher]) -> None:
-    """Tell the launcher as soon as it listens: one that is held up does so late."""
+    """Report readiness as soon as the launcher listens, which may be late."""
     await control.wait_connected(math.inf)
     _say(control, Ready(os.getpid()))
 
@@ -322,16 +323,16 @@ def _start_parent_watchdog(launch_input: BinaryIO, life: _Life) -> None:
             pass
         loop.call_soon_threadsafe(life.end, ORPHANED, ORPHAN_GRACE_S, EXIT_ORPHANED)
         time.sleep(ORPHAN_GRACE_S + 0.5)
-        os._exit(EXIT_ORPHANED)  # the event loop hangs: leave all the same
+        os._exit(EXIT_ORPHANED)  # the event loop hangs: exit nevertheless
 
     threading.Thread(target=watch, name="parent-watchdog", daemon=True).start()
 
 
 async def acquire(lock: FileLock, owner: str) -> None:
-    """Take `lock`, waiting for a predecessor that is about to die.
+    """Take `lock`, waiting for a predecessor that is about to exit.
 
     Raises:
-        HomeUnusable: it is still held after `LOCK_WAIT_S`, or is nothing that can be locked.
+        HomeUnusable: it is still held after `LOCK_WAIT_S`, or cannot be locked.
     """
     try:
         with anyio.move_on_after(LOCK_WAIT_S):
@@ -344,8 +345,8 @@ async def acquire(lock: FileLock, owner: str) -> None:
 
 
 def lower_priority() -> None:
-    """Have this process served after all others: by the processor, and by the disk where the system can do that."""
-    import psutil  # which those for whom somebody waits need not import
+    """Give this process the lowest priority: for the processor, and for the disk where the system supports that."""
+    import psutil  # not needed by the urgent processes
 
     process = psutil.Process()
     try:

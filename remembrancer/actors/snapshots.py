@@ -1,6 +1,6 @@
-"""A database read as of one moment, and never changed: by a process that does not own it, whoever writes it meanwhile.
+"""Reads a database as of one moment, without changing it, from a process that does not own it, while others may write.
 
-The moment is a read transaction (https://sqlite.org/wal.html), which nobody who writes waits for.
+The moment is a read transaction (https://sqlite.org/wal.html), which blocks no writer.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ from remembrancer.protocol.paths import look_at
 
 BUSY_S: Final = 2.0
 BUSY_MOMENT_S: Final = 10.0
-"""The time that a database may be busy while it is only looked at, and while a moment is taken of it."""
+"""The time limit for a busy database when it is only checked, or when a snapshot is taken."""
 STEPS_BETWEEN_LOOKS: Final = 100_000
 DAMAGE: Final = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
-"""SQLite's errors for a file that is damaged for certain."""
+"""SQLite's errors that prove damage."""
 PRIMARY_CODE: Final = 0xFF
 
 
 class Snapshot(NamedTuple):
-    """A connection that reads a database as of one moment, and the version of its schema; 0: it is empty yet."""
+    """A connection that reads a database as of one moment, and the version of its schema; 0: it is still empty."""
 
     path: Path
     connection: sqlite3.Connection
@@ -76,15 +76,15 @@ def lane_position(path: Path, lane: str) -> int | None:
 
 @contextmanager
 def opened(path: Path, *, limit_s: float | None = None) -> Iterator[sqlite3.Connection]:
-    """A connection that cannot write. After `limit_s` a statement is interrupted (`sqlite3.OperationalError`).
+    """A read-only connection. After `limit_s` a statement is interrupted (`sqlite3.OperationalError`).
 
-    A file in WAL mode that nobody has open is opened as immutable: SQLite would leave an empty log beside it else.
+    A file in WAL mode that nobody has open is opened as immutable: otherwise SQLite would leave an empty log beside it.
 
     Raises:
-        sqlite3.Error: from here, and from what is done with the connection.
+        sqlite3.Error: from this function and from the use of the connection.
     """
     look = look_at(path, "file", os.R_OK)
-    if look.problem is not None:  # SQLite would wait for who writes into a pipe
+    if look.problem is not None:  # SQLite would wait for a writer of a pipe
         raise sqlite3.OperationalError(look.problem)
     address = _address(path, immutable=_is_at_rest(path))
     with closing(sqlite3.connect(address, uri=True, timeout=BUSY_S)) as connection:
@@ -95,15 +95,16 @@ def opened(path: Path, *, limit_s: float | None = None) -> Iterator[sqlite3.Conn
 
 
 def take_snapshot(path: Path, schema: Schema, *, leaves_no_log: bool = False) -> Snapshot:
-    """A database as of now; its connection is the caller's to close.
+    """A snapshot of a database as of now; the caller closes its connection.
 
-    One that nobody has open gets an empty log beside it, or (`leaves_no_log`) is read as if nobody opened it meanwhile.
-    On a disk that cannot be written SQLite finds no room for the log that it reads by: the file is all there is then.
+    A database that nobody has open gets an empty log beside it, or (`leaves_no_log`) is read on the assumption that
+    nobody opens it meanwhile. On a read-only disk SQLite cannot create the log that it reads by: then the file has
+    everything.
 
     Raises:
         SchemaTooNew, SchemaTooOld: another release wrote it.
         RecordsUnusable: it cannot be read.
-        FileLocked: another program has it locked.
+        FileLocked: another program has locked it.
     """
     look = look_at(path, "file", os.R_OK)
     if look.problem is not None:
@@ -114,7 +115,7 @@ def take_snapshot(path: Path, schema: Schema, *, leaves_no_log: bool = False) ->
         except sqlite3.OperationalError as error:
             if error.sqlite_errorcode == sqlite3.SQLITE_READONLY_ROLLBACK:
                 with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=rw", uri=True)) as killed:
-                    killed.execute("PRAGMA user_version")  # takes back what was begun when its making was killed
+                    killed.execute("PRAGMA user_version")  # rolls back an interrupted creation
                 return _begun(path, schema, immutable=False)
             if error.sqlite_errorcode != sqlite3.SQLITE_CANTOPEN or not _is_at_rest(path):
                 raise
@@ -124,7 +125,7 @@ def take_snapshot(path: Path, schema: Schema, *, leaves_no_log: bool = False) ->
 
 
 def _begun(path: Path, schema: Schema, *, immutable: bool) -> Snapshot:
-    """A database with a transaction in it, whose moment is that of its first read."""
+    """Open a database and begin a transaction, whose moment is that of its first read."""
     address = _address(path, immutable=immutable)
     connection = sqlite3.connect(
         address, uri=True, timeout=BUSY_MOMENT_S, isolation_level=None, check_same_thread=False
@@ -141,7 +142,7 @@ def _begun(path: Path, schema: Schema, *, immutable: bool) -> Snapshot:
 
 
 def _is_at_rest(path: Path) -> bool:
-    """True if all of a database is in the file itself, and nobody has it open: a log says otherwise."""
+    """True if the file itself has the whole content and nobody has it open: otherwise there is a log."""
     log = path.with_name(path.name + "-wal")
     return not log.exists() or (log.stat().st_size == 0 and not log.with_name(path.name + "-shm").exists())
 
@@ -162,7 +163,7 @@ def sqlite_version() -> tuple[str, bool]:
 
 
 class Copied(NamedTuple):
-    """The copy of a database: its digest, its size, and the answers to the questions that count what is in it."""
+    """The copy of a database: its digest, its size, and the results of the counting queries."""
 
     sha256: str
     size_bytes: int
@@ -170,7 +171,7 @@ class Copied(NamedTuple):
 
 
 def copy_snapshot(snapshot: Snapshot, target: Path, counted: Mapping[str, str]) -> Copied:
-    """Copy a database, and check the copy. `counted`: a query a name.
+    """Copy a database, and check the copy. `counted`: counting queries by name.
 
     Raises:
         RecordsUnusable: it is damaged.
@@ -191,7 +192,8 @@ def copy_snapshot(snapshot: Snapshot, target: Path, counted: Mapping[str, str]) 
 
 
 def check_copy(path: Path, version: int) -> str:
-    """Check a database that nobody has open: `ok`, or the reason why it is none of that version of its schema."""
+    """Check a database that nobody has open: `ok`, or the reason why it is not a sound database of that schema
+    version."""
     try:
         with closing(sqlite3.connect(f"{path.as_uri()}?mode=ro&immutable=1", uri=True)) as connection:
             found = str(connection.execute("PRAGMA quick_check(1)").fetchone()[0])
@@ -202,9 +204,9 @@ def check_copy(path: Path, version: int) -> str:
 
 
 def fold_log(path: Path, schema: Schema) -> None:
-    """Move a database's write-ahead log into it, so that the file alone is whole. What is damaged stays as it is.
+    """Move a database's write-ahead log into it, so that the file alone is complete. A damaged one stays as it is.
 
-    For one that nobody has open.
+    Only for a database that nobody has open.
     """
     with suppress(sqlite3.Error), closing(sqlite3.connect(path, isolation_level=None)) as connection:
         if connection.execute("PRAGMA user_version").fetchone()[0] <= schema.latest:

@@ -1,4 +1,4 @@
-"""The embedder's process: `python -P -m remembrancer.actors.embedder`, its `LaunchSpec` on standard input."""
+"""The embedder's process: `python -P -m remembrancer.actors.embedder`, with its `LaunchSpec` on standard input."""
 
 from __future__ import annotations
 
@@ -8,6 +8,6 @@ from remembrancer.actors.embedder.actor import EmbedderActor
 from remembrancer.actors.shell import run_actor
 
 if __name__ == "__main__":
-    # The worker's threads are counted; the tokenizer would start one more for each core.
+    # The number of threads is limited; the tokenizer would start one more for each core.
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     run_actor(EmbedderActor)

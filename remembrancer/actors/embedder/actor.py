@@ -1,6 +1,6 @@
-"""The embedder: takes jobs from the store as far as its credit goes, and answers each with vectors.
+"""The embedder: takes jobs from the store, up to its credit, and answers each with vectors.
 
-It is ready as soon as its socket stands; the model is loaded meanwhile, and again and again until it can be.
+It is ready as soon as its socket is open; the model is loaded meanwhile, with retries until that works.
 """
 
 from __future__ import annotations
@@ -46,13 +46,14 @@ from remembrancer.protocol.work import (
 )
 
 CREDIT: Final = 128
-"""Jobs in hand. Memories are short: about two batches of them or more, so the model does not wait for the store."""
+"""The most jobs in hand. Memories are short: this is about two batches or more, so the model never waits for the
+store."""
 
 logger = logging.getLogger(__name__)
 
 
 class EmbedderActor(Actor):
-    """One worker. A `WorkerReady` from it says also that it holds no job: whatever it was given before is forgotten."""
+    """One worker. Its `WorkerReady` also says that it holds no job: earlier ones have been dropped."""
 
     def __init__(
         self,
@@ -77,7 +78,7 @@ class EmbedderActor(Actor):
         self._embedded_passages = 0
 
     def _dealer(self) -> Dealer[ToWorker]:
-        """The way to the store."""
+        """The connection to the store."""
         return Dealer(
             self.spec.paths.store_endpoint,
             self.speaker,
@@ -99,7 +100,7 @@ class EmbedderActor(Actor):
                 self._finish_threads()
 
     def _say_slow(self) -> None:
-        """Tell why there are no vectors, when the model takes longer to load than it may."""
+        """Report why there are no vectors, if the model takes longer to load than allowed."""
         if self._engine is None and self._error is None:
             limit = f"{self._load_timeout_s:g} s (model_load_timeout_s)"
             self._deal_with(Unusable(f"the model is still being loaded after {limit}: words find memories meanwhile"))
@@ -109,14 +110,14 @@ class EmbedderActor(Actor):
         return EmbedderHealth(model=model, embedded_passages=self._embedded_passages, error=self._error)
 
     async def drain(self, reason: str) -> None:
-        """Take leave of the store, and answer what the batch under way finishes."""
+        """Tell the store that this worker leaves, and answer the jobs that the current batch completes."""
         self._leaving = True
         self._say(WorkerLeaving())
         for thread in self._finish_threads():
             await anyio.to_thread.run_sync(thread.join, abandon_on_cancel=True)
 
     def _finish_threads(self) -> list[PassageThread | QuestionThread]:
-        """Have all threads end. Those that are returned are worth waiting for."""
+        """Tell all threads to end. Returns those worth waiting for."""
         threads = [thread for thread in (self._passages, self._questions) if thread is not None]
         for thread in threads:
             thread.finish()
@@ -125,7 +126,8 @@ class EmbedderActor(Actor):
     def _hear(self, message: ToWorker) -> None:
         match message:
             case EmbedPassages(jobs=jobs):
-                # Without a model or about to leave: the store learns of either, and gives the jobs to another.
+                # Without a model, or before leaving: the store is told either way, and gives the jobs to another
+                # worker.
                 if self._engine is not None and not self._leaving:
                     self._passages.put(jobs)
             case EmbedQuery():
@@ -153,7 +155,7 @@ class EmbedderActor(Actor):
             self._forget()
 
     def _forget(self) -> None:
-        """Drop the jobs in hand: a store that has restarted counts anew, so an old answer could mislead."""
+        """Drop the jobs in hand: a restarted store counts anew, so an old answer could mislead."""
         self._generation += 1
         self._passages.put(self._generation)
 
@@ -166,7 +168,7 @@ class EmbedderActor(Actor):
             self._say(WorkerFailed(self._error, self._choice))
 
     def _post(self, event: WorkEvent) -> None:
-        """From the threads: have the event loop deal with an event."""
+        """From a thread: pass an event to the event loop."""
         try:
             self._loop.call_soon_threadsafe(self._deal_with, event)
         except RuntimeError:
@@ -190,7 +192,7 @@ class EmbedderActor(Actor):
                     self._questions = None
                 self._announce()
             case Answers(generation=generation, messages=messages):
-                for message in messages if generation == self._generation else ():  # or else of a store that is gone
+                for message in messages if generation == self._generation else ():  # or the store is gone
                     self._embedded_passages += len(message.passages) if isinstance(message, PassagesEmbedded) else 0
                     self._say(message)
             case Crashed():
@@ -198,7 +200,7 @@ class EmbedderActor(Actor):
                     self._crashed.set_result(event)
 
     def _say(self, message: WorkerMessage) -> None:
-        """Send a message to the store. One that cannot be sent is dropped: the store that comes back asks again."""
+        """Send a message to the store. If that fails, the message is dropped: the store asks again when it is back."""
         try:
             self._store.send(message)
         except PeerUnavailable as error:

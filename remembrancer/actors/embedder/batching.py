@@ -1,4 +1,4 @@
-"""Which passages go through the model together, and when a job is whole. Pure: no model, no threads, no clock."""
+"""Chooses the passages of each batch, and detects completed jobs. Pure: no model, no threads, no clock."""
 
 from __future__ import annotations
 
@@ -13,21 +13,22 @@ from remembrancer.actors.embedder.passages import MeasuredPassage
 from remembrancer.protocol.work import Passage, PassagesEmbedded
 
 TARGET_S: Final = 0.09
-"""The time that a batch should take: long enough to be worth its fixed cost, short enough not to be waited for."""
+"""The desired time of a batch: long enough to be worth its fixed cost, short enough that others hardly wait for it."""
 SMALLEST_BATCH_TOKENS: Final = 256
 LARGEST_BATCH_TOKENS: Final = 8192
 _SMOOTHING: Final = 0.2
 
 
 class BatchSize:
-    """The limit of padded tokens (rows times longest row) in a batch, learnt from the time that batches took."""
+    """The limit of padded tokens (rows times longest row) in a batch, learnt from the measured times."""
 
     def __init__(self, tokens: int = 2 * SMALLEST_BATCH_TOKENS) -> None:
         self.tokens = tokens
         self._rate = tokens / TARGET_S
 
     def observe(self, padded_tokens: int, duration_s: float) -> None:
-        """A batch of so many padded tokens took so long. Small ones say little about the rate and are passed over."""
+        """Note the time of a batch with this many padded tokens. Small ones say little about the rate and are
+        ignored."""
         if padded_tokens * 2 < self.tokens:
             return
         self._rate += _SMOOTHING * (padded_tokens / max(duration_s, 1e-6) - self._rate)
@@ -35,7 +36,7 @@ class BatchSize:
 
 
 class QueuedPassage(NamedTuple):
-    """One passage on its way to the model: number `place` of its job. Ordered by length, then by their order."""
+    """One passage on its way to the model: number `place` of its job. Ordered by length, then by arrival."""
 
     tokens: int
     order: int
@@ -47,16 +48,17 @@ class QueuedPassage(NamedTuple):
 class _Job(NamedTuple):
     passages: tuple[Passage, ...]
     rows: deque[QueuedPassage]
-    """Those that no batch has taken yet, in the order of the text."""
+    """The passages that no batch has taken yet, in the order of the text."""
     vectors: dict[int, NDArray[np.float32]]
 
 
 class PassageQueue:
-    """The jobs in hand, each open until its last vector has come. A batch holds one job's next passages, so that a long
-    memory is done as a whole, and then those of texts of like length, since the shorter are padded to the longest.
+    """The jobs in hand, each open until its last vector has arrived. A batch takes one job's next passages, so that a
+    long memory is completed as a whole, and then passages of similar length, since the shorter are padded to the
+    longest.
 
-    Batches begin in turn with the job that has the least left and with the oldest: short memories do not wait for a
-    long one that came before them, and none waits for ever.
+    Batches start alternately with the job that has the least left and with the oldest: short memories do not wait for a
+    long one before them, and no job waits for ever.
     """
 
     def __init__(self) -> None:
@@ -65,7 +67,7 @@ class PassageQueue:
         self._oldest_first = False
 
     def __len__(self) -> int:
-        """Passages that no batch has taken yet."""
+        """The number of passages that no batch has taken yet."""
         return sum(len(job.rows) for job in self._jobs.values())
 
     def __contains__(self, job_id: int) -> bool:
@@ -73,7 +75,7 @@ class PassageQueue:
         return job_id in self._jobs
 
     def add(self, job_id: int, text: str, passages: Sequence[MeasuredPassage], marks: int = 0) -> None:
-        """Take a job in hand: the passages of its text, each with `marks` tokens around it."""
+        """Add a job: the passages of its text, each with `marks` tokens around it."""
         rows = [
             QueuedPassage(tokens + marks, self._taken + place, job_id, place, text[start:end])
             for place, (start, end, tokens) in enumerate(passages)
@@ -82,7 +84,7 @@ class PassageQueue:
         self._jobs[job_id] = _Job(tuple(Passage(start, end) for start, end, _ in passages), deque(rows), {})
 
     def take(self, padded_tokens: int, rows: int = 0) -> list[QueuedPassage]:
-        """The next batch, shortest first: at least one row, if there is one, and at most `rows`; 0: as many as fit."""
+        """The next batch, shortest first: at least one row, if there is any, and at most `rows`; 0: as many as fit."""
         left = {job_id: len(job.rows) * job.rows[0].tokens for job_id, job in self._jobs.items() if job.rows}
         if not left:
             return []
@@ -100,7 +102,7 @@ class PassageQueue:
         return sorted(batch)
 
     def put(self, row: QueuedPassage, vector: NDArray[np.float32]) -> PassagesEmbedded | None:
-        """Keep a row's vector; the answer when it was the last of its job. A job that is not open is passed over."""
+        """Store a row's vector. Returns the answer if it was the last of its job. A job that is not open is ignored."""
         job = self._jobs.get(row.job_id)
         if job is None:
             return None
@@ -112,9 +114,9 @@ class PassageQueue:
         return PassagesEmbedded(row.job_id, job.passages, matrix.astype("<f4").tobytes())
 
     def drop(self, job_id: int) -> None:
-        """Forget a job."""
+        """Drop a job."""
         self._jobs.pop(job_id, None)
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Drop all jobs."""
         self._jobs.clear()

@@ -1,4 +1,4 @@
-"""An embedding engine: one small Protocol, and what the engines share of a model's files: tokenizers and checksums."""
+"""The interface of an embedding engine, and the code for model files that engines share: tokenizers and checksums."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ REVISION_DIGITS: Final = 16
 _SPECIAL: Final = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 
 Vector = NDArray[np.float32]
-"""One dimension: a text's numbers."""
+"""One dimension: the vector of one text."""
 Vectors = NDArray[np.float32]
 """Two dimensions: a row for each text."""
 
@@ -31,7 +31,7 @@ class Engine(Protocol):
 
     @property
     def identity(self) -> ModelIdentity:
-        """The identity of the model that makes the vectors."""
+        """The identity of the model."""
 
     @property
     def tokenizer(self) -> TokenCounter:
@@ -39,25 +39,25 @@ class Engine(Protocol):
 
     @property
     def passage_budget(self) -> int:
-        """The most tokens that a passage may have, without the marks (and the prompt) that go around it."""
+        """The most tokens that a passage may have, without the marks (and the prompt) around it."""
 
     @property
     def passage_tokens(self) -> int:
-        """The tokens that a passage is cut to, if the text is longer: the budget, or fewer where more are worse."""
+        """The tokens at which longer texts are split: the budget, or fewer if longer passages give worse results."""
 
     @property
     def batch_tokens(self) -> int | None:
-        """The number of tokens that a batch should have; None: as many as take a moment."""
+        """The desired number of tokens in a batch; None: learn it from the time that batches take."""
 
     def embed_passages(self, texts: Sequence[str]) -> Vectors:
-        """One row of unit length for each text, in the order given. What does not fit the window is left out.
+        """One row of unit length for each text, in the given order. Text beyond the window is ignored.
 
         Raises:
             ModelUnusable: the engine can make no vectors for the time being.
         """
 
     def embed_questions(self, texts: Sequence[str]) -> Vectors:
-        """The same for questions: some models want another prompt before those."""
+        """The same for questions, which have another prompt in some models."""
 
 
 PROBES: Final = (
@@ -78,11 +78,11 @@ PROBES: Final = (
     ("How is the weather measured?", "A sensor on the roof reports temperature and wind each minute."),
     ("What should reviewers look at?", "Check error handling first when you go through a pull request."),
 )
-"""Questions, and texts that answer them. To change them changes the vectors of the multilingual model."""
+"""Questions, and texts that answer them. Changing them changes the vectors of the multilingual model."""
 
 
 def scale_of(engine: Engine) -> CosineScale:
-    """The scale of a model's cosines: those of `PROBES` that belong together, and of those that do not.
+    """The scale of a model's cosines, measured on matching and non-matching pairs of `PROBES`.
 
     Raises:
         ModelUnusable: the engine can make no vectors for the time being.
@@ -103,7 +103,7 @@ def unit_rows(rows: Vectors) -> Vectors:
 
 
 def sha256_of(paths: Iterable[Path]) -> str:
-    """The SHA-256 of the files' bytes one after another, in hexadecimal.
+    """The SHA-256 of the concatenated files, in hexadecimal.
 
     Raises:
         ModelUnusable: a file cannot be read.
@@ -120,10 +120,10 @@ def sha256_of(paths: Iterable[Path]) -> str:
 
 
 def verify_sha256(path: Path, expected: str, remedy: str) -> None:
-    """Hold a file to its pinned checksum. `remedy` says what to do if it is another file.
+    """Compare a file with its pinned checksum. `remedy` says what to do if it differs.
 
     Raises:
-        ModelUnusable: the file is missing, or is not the one that was pinned.
+        ModelUnusable: the file is missing or has another checksum.
     """
     if not path.is_file():
         raise ModelUnusable(f"{path} is missing: {remedy}")
@@ -136,17 +136,17 @@ class ModelTokenizer(TokenCounter, Protocol):
     """A model's tokenizer. Several threads may use it at once."""
 
     marks: int
-    """Tokens that are put around a text."""
+    """The number of tokens that are put around a text."""
     pad_id: int
 
     def token_ids(self, texts: Sequence[str], window: int) -> list[list[int]]:
-        """The ids of each text with its marks, at most `window` of them; the last one stays the closing mark."""
+        """The ids of each text with its marks, at most `window` of them; the last one remains the closing mark."""
 
 
 class TextTokenizer:
-    """A tokenizer of the library that neither pads nor cuts, and that several threads may use at once.
+    """A tokenizer of the library without padding or truncation, for use by several threads at once.
 
-    Everything goes through the batch calls: those release the interpreter's lock while they work.
+    Only the batch calls are used: they release the interpreter's lock while they work.
     """
 
     def __init__(self, tokenizer: Any) -> None:
@@ -186,7 +186,7 @@ def default_tokenizer() -> TextTokenizer:
 
 
 def local_tokenizer(directory: Path) -> TextTokenizer:
-    """The tokenizer of a model in a directory: its `tokenizer.json`, or its `vocab.txt`, read as lower-cased BERT's.
+    """The tokenizer of a model in a directory: its `tokenizer.json`, or its `vocab.txt`, used as lower-cased BERT's.
 
     Raises:
         ModelUnusable: there is neither, or it does not parse.
@@ -203,7 +203,7 @@ def local_tokenizer(directory: Path) -> TextTokenizer:
 
 
 def bert_tokenizer(vocabulary: Path) -> Any:
-    """Lower-cased WordPiece, as BERT has it: accents stripped, Chinese characters apart, [CLS] … [SEP]."""
+    """BERT's lower-cased WordPiece: without accents, with separate Chinese characters, [CLS] … [SEP]."""
     pieces = vocabulary.read_text(encoding="utf-8").split("\n")
     if pieces[-1] == "":
         pieces.pop()

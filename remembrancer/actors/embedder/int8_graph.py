@@ -1,9 +1,9 @@
-"""The graph of a BERT encoder whose products are of integers, made from a model's weights in less than 0.1 s.
+"""The graph of a BERT encoder with integer matrix products, made from a model's weights in less than 0.1 s.
 
-onnxruntime would unfold weights of 4 or 8 bits to float32 when it loads a file that holds them: the products of a text
-with the weights are then most of the work. `DynamicQuantizeMatMul` takes the weights as they are, and quantises the
-activations when it is run. All that goes through a product at once shares one scale: of several texts in a batch, each
-would change the others, so texts go through the graph one by one.
+onnxruntime would expand weights of 4 or 8 bits to float32 when it loads a file with them: the products of a text with
+the weights are then most of the work. `DynamicQuantizeMatMul` takes the weights as they are, and quantises the
+activations at run time. All rows of one product share one scale: several texts in a batch would change each other's
+vectors, so texts go through the graph one by one.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from numpy.typing import NDArray
 from remembrancer.actors.embedder.onnx_file import MICROSOFT, add_constant, add_node, constants_of, declare, new_model
 
 PRECISION: Final = "w7a8"
-"""The precision of the vectors: weights of 7 bits, activations of 8. To be changed with any rule that changes the
-vectors, since vectors of another precision are not compared with these."""
+"""The precision of the vectors: weights of 7 bits, activations of 8. Change it with any rule that changes the vectors,
+since vectors of different precisions are not compared."""
 LARGEST_WEIGHT: Final = 63
-"""Seven bits and no eighth: x86 processors without VNNI add two products of a uint8 and an int8 in 16 bits with
-saturation, and 2 * 255 * 63 fits there. So all of them make the same vectors. (With onnxruntime's
-`session.x64quantprecision` eight bits would do, but it slows down processors with VNNI as well, by a half.)"""
+"""Seven bits instead of eight: x86 processors without VNNI add two products of a uint8 and an int8 in 16 bits with
+saturation, and 2 * 255 * 63 fits there. So all processors make the same vectors. (With onnxruntime's
+`session.x64quantprecision` eight bits would do, but it also slows down processors with VNNI, by a half.)"""
 _OPSET, _IR_VERSION = 17, 8
 
 Floats = NDArray[np.float32]
@@ -37,35 +37,35 @@ class Product(NamedTuple):
 
 
 class EncoderWeights(Protocol):
-    """The weights of a model. Names are `emb.ln`, and with the number of a layer `l0.q`, `k`, `v`, `ao` (after the
-    attention), `aln` (the norm after that), `fi`, `fo` (out of the inner layer) and `oln`."""
+    """The weights of a model. Names are `emb.ln`, and with the number of a layer `l0.q`, `k`, `v`, `ao` (the
+    attention's output), `aln` (the norm after it), `fi`, `fo` (in and out of the inner layer) and `oln`."""
 
     width: int
     layers: int
     heads: int
     epsilon: float
     attends_at_once: bool
-    """True: by onnxruntime's one operator, which is faster by a fifth and rounds in another way."""
+    """True: use onnxruntime's single attention operator, which is faster by a fifth and rounds differently."""
 
     def embeddings(self, ids: NDArray[np.int64]) -> Floats:
-        """The sum of the embeddings of these tokens (one dimension), of their places and of their type."""
+        """The sum of the embeddings of these tokens (one dimension), of their positions and of their type."""
 
     def norm(self, name: str) -> tuple[Floats, Floats]:
-        """The factors and the bias of a layer's normalisation."""
+        """The factors and the bias of a layer norm."""
 
     def product(self, name: str) -> Product:
-        """A product."""
+        """A matrix with its scales and bias."""
 
 
 def narrowed(matrix: Floats) -> tuple[NDArray[np.int8], Floats]:
-    """A matrix as integers of ±LARGEST_WEIGHT, and each column's scale."""
+    """The matrix as integers within ±LARGEST_WEIGHT, and each column's scale."""
     widest = np.abs(matrix).max(axis=0)
     widest[widest == 0.0] = 1.0
     return np.rint(matrix * (LARGEST_WEIGHT / widest)).astype(np.int8), widest / LARGEST_WEIGHT
 
 
 def encoder_graph(model: EncoderWeights) -> bytes:
-    """The encoder as an ONNX file: from a text's `embeddings` to the last layer's state of each token."""
+    """The encoder as an ONNX file: from a text's `embeddings` to each token's state in the last layer."""
     file = new_model(_OPSET, _IR_VERSION)
     graph = file.graph
 
@@ -101,7 +101,7 @@ def _attend_at_once(graph: Any, heads: list[str], name: str, model: EncoderWeigh
 
 
 def _attend_in_steps(graph: Any, heads: list[str], name: str, model: EncoderWeights) -> str:
-    """As the default model's own file has it: half of the root of the heads' width with each factor."""
+    """The attention of the default model's own file: each factor is divided by the fourth root of the heads' width."""
     each = model.width // model.heads
     shape = add_constant(graph, f"{name}.heads", np.array([1, -1, model.heads, each]))
     flat = add_constant(graph, f"{name}.flat", np.array([1, -1, model.width]))
@@ -118,12 +118,12 @@ def _attend_in_steps(graph: Any, heads: list[str], name: str, model: EncoderWeig
 
 
 class MiniLM:
-    """The weights of all-MiniLM-L6-v2 in the file that is packaged: int8, with a scale for each row of the embeddings
-    and each column of a product. A sentence's vector has a cosine of 0.98 to 0.99 to that of the file as it is.
-    What the graph takes is given once, and not kept.
+    """The weights of all-MiniLM-L6-v2 from the packaged file: int8, with a scale for each row of the embeddings and
+    each column of a product. A sentence's vector has a cosine of 0.98 to 0.99 with that of the unchanged file. Each
+    weight is returned once, and not kept.
 
     Raises:
-        google.protobuf.message.DecodeError: the content is no ONNX file.
+        google.protobuf.message.DecodeError: the content is not an ONNX file.
     """
 
     width, layers, heads, epsilon = 384, 6, 12, 1e-12
@@ -141,7 +141,7 @@ class MiniLM:
 
     def __init__(self, content: bytes) -> None:
         self._constants = constants_of(content)
-        # The products have no names of their own in the file. They stand there in their order.
+        # The products are unnamed in the file, and are identified by their order.
         matrices = [name for name in self._constants if name.startswith("val_") and name.endswith("_q")]
         products = [f"l{layer}.{part}" for layer in range(self.layers) for part in ("q", "k", "v", "ao", "fi", "fo")]
         self._matrices = dict(zip(products, matrices, strict=True))

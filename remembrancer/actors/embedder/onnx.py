@@ -1,7 +1,7 @@
 """The default engine: all-MiniLM-L6-v2 by onnxruntime, without torch.
 
-It computes with integers (`int8_graph.py`), and each text goes through it by itself: its vector does not depend on the
-texts beside it. Other models are run as they are, in padded batches.
+It computes with integers (`int8_graph.py`), one text at a time, so a vector does not depend on other texts. Other
+models are run as they are, in padded batches.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ from remembrancer.protocol.work import ModelIdentity
 DEFAULT_MODEL: Final = "all-MiniLM-L6-v2"
 WEIGHTS_SHA256: Final = "8199be6f699a395f99f89df973f9dc5285fbcfcdb2ae1a4e1201dab014f3d2a6"
 DEFAULT_WINDOW: Final = 256
-"""Tokens, marks included: the length that the model was tuned for, less than the 512 that it could read."""
+"""Tokens, marks included: the length that the model was tuned for, below its maximum of 512."""
 _SPIN_US: Final = "200"
 _SLOWER: Final = ["SkipLayerNormFusion"]
-"""onnxruntime's one operator for an addition and the normalisation after it takes five times as long as the two: a
+"""onnxruntime's fused operator for an addition and the normalisation after it takes five times as long as the two: a
 fifth of the whole time of a text."""
 _QUANTISED: Final = (b"QuantizeLinear", b"DequantizeLinear", b"MatMulInteger")
-"""Operators of a quantised graph, as its file names them."""
+"""Operators that identify a quantised graph."""
 
 
 class ModelParts(NamedTuple):
@@ -53,7 +53,7 @@ class ModelParts(NamedTuple):
     engine: str = "onnx"
     passage_prompt: str = ""
     question_prompt: str = ""
-    """The text that the model wants to read before a question."""
+    """The text that the model expects before a question."""
 
 
 class OnnxEngine:
@@ -97,16 +97,16 @@ class OnnxEngine:
             mask[index, : len(row)] = 1
         feed = {"input_ids": ids, "attention_mask": mask, "token_type_ids": np.zeros_like(ids)}
         states = self._session.run(None, {name: feed[name] for name in self._inputs})[0]
-        # Mean over the tokens that are not padding; the division by their number is lost in the scaling to length 1.
+        # Mean over the tokens that are not padding; scaling to length 1 makes the division by their number unnecessary.
         sums: Vectors = np.matmul(mask[:, np.newaxis, :].astype(np.float32), states)[:, 0, :]
         return unit_rows(sums)
 
 
 class Int8Engine(OnnxEngine):
-    """The engine for a graph whose products are of integers: one text at a time, and passages in several threads.
+    """The engine for a graph with integer products: one text at a time, and passages in several threads.
 
-    The session has one thread of its own. To split the products of one text among two costs twice the processor time
-    and is hardly faster.
+    The session has one thread of its own. Splitting the products of one text between two threads doubles the processor
+    time and is hardly faster.
     """
 
     def __init__(self, parts: ModelParts, weights: EncoderWeights, threads: int) -> None:
@@ -122,7 +122,7 @@ class Int8Engine(OnnxEngine):
         return np.vstack(vectors)
 
     def embed_passages(self, texts: Sequence[str]) -> Vectors:
-        """See `Engine`. The threads are started by the first call, and have its priority."""
+        """See `Engine`. The threads are started by the first call, and inherit its priority."""
         alone = super().embed_passages
         return (
             alone(texts)
@@ -153,13 +153,13 @@ def load_onnx(model: str, threads: int) -> OnnxEngine:
         return OnnxEngine(parts, open_session(str(weights), threads))
     except ModelUnusable:
         raise
-    except Exception as error:  # onnxruntime's errors have no common class but this
+    except Exception as error:  # the only common base class of onnxruntime's errors
         raise ModelUnusable(f"onnxruntime cannot run {weights}: {error}") from error
 
 
 def open_session(graph: str | bytes, threads: int) -> Any:
-    """A session of a graph's file or of its bytes: small and quiet when idle, and still fast. Measured on two cores."""
-    # Else it makes an id of this machine in ~/.cache as soon as it is imported, and sends events to its makers.
+    """A session for a graph's file or bytes: small and quiet when idle, but fast. Tuned on two cores."""
+    # Otherwise it creates an id of this machine in ~/.cache at import, and sends events to its makers.
     os.environ["ORT_DISABLE_TELEMETRY"] = "1"
     try:
         import onnxruntime
@@ -177,7 +177,7 @@ def open_session(graph: str | bytes, threads: int) -> Any:
         graph, options, providers=["CPUExecutionProvider"], disabled_optimizers=_SLOWER
     )
     if isinstance(graph, bytes):
-        session._model_bytes = None  # else it keeps 23 MB, for nothing but opening itself anew
+        session._model_bytes = None  # otherwise it keeps 23 MB, only for reopening the model
     return session
 
 
@@ -203,7 +203,7 @@ def _local(directory: Path) -> tuple[Path, ModelParts]:
             f"the model in {directory} does not pool by the mean: use it with REMEMBRANCER_ENGINE=sentence-transformers"
         )
     window = _read_json(directory / "sentence_bert_config.json").get("max_seq_length", DEFAULT_WINDOW)
-    # Large weights lie beside the graph.
+    # Large weights are beside the graph.
     digest = sha256_of([weights, *sorted(directory.glob("model.onnx[._]data*"))])
     graph = weights.read_bytes()
     quantised = "int8" if any(operator in graph for operator in _QUANTISED) else "float32"

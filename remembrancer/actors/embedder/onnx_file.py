@@ -1,4 +1,5 @@
-"""ONNX files as protobuf messages with the fields that are used here: so the package `onnx` is not needed."""
+"""ONNX files as protobuf messages, with only the fields that are used here, so that the package `onnx` is not
+needed."""
 
 from __future__ import annotations
 
@@ -12,13 +13,13 @@ from numpy.typing import NDArray
 
 FLOAT: Final = 1
 _DATA_TYPES: Final = {"<f4": FLOAT, "|i1": 3, "<i8": 7}
-"""Of `TensorProto.DataType`, by numpy's names."""
+"""Values of `TensorProto.DataType` by numpy's names."""
 MICROSOFT: Final = "com.microsoft"
 """The domain of onnxruntime's own operators."""
 _ATTRIBUTE_FLOAT: Final = 1
 _ATTRIBUTE_INT: Final = 2
 _ATTRIBUTE_INTS: Final = 7
-"""Of `AttributeProto.AttributeType`."""
+"""Values of `AttributeProto.AttributeType`."""
 _FIELD = descriptor_pb2.FieldDescriptorProto
 _MESSAGES: Final = """
 message OperatorSet { string domain = 1; int64 version = 2; }
@@ -39,13 +40,13 @@ message Graph {
 }
 message Model { int64 ir_version = 1; Graph graph = 7; repeated OperatorSet opset_import = 8; }
 """
-"""As `onnx.proto` has them, in its notation."""
+"""The definitions of `onnx.proto`, in its notation."""
 _MESSAGE: Final = re.compile(r"message (\w+) \{([^}]*)\}")
 _DECLARED: Final = re.compile(r"(repeated )?(\w+) (\w+) = (\d+);")
 
 
 def new_model(opset: int, ir_version: int) -> Any:
-    """A model without nodes, whose graph may use the operators of that set and onnxruntime's own."""
+    """A model without nodes, whose graph may use the operators of that opset and onnxruntime's own."""
     model = _model_class()(ir_version=ir_version)
     model.graph.name = "model"
     model.opset_import.add(domain="", version=opset)
@@ -54,10 +55,10 @@ def new_model(opset: int, ir_version: int) -> Any:
 
 
 def constants_of(content: bytes) -> dict[str, NDArray[Any]]:
-    """The constants of float32 and of integers in an ONNX file, by name, in the order of the file.
+    """The float32 and integer constants of an ONNX file, by name, in the order of the file.
 
     Raises:
-        google.protobuf.message.DecodeError: it is no such file.
+        google.protobuf.message.DecodeError: it is not an ONNX file.
     """
     kinds = {number: name for name, number in _DATA_TYPES.items()}
     return {
@@ -68,7 +69,7 @@ def constants_of(content: bytes) -> dict[str, NDArray[Any]]:
 
 
 def add_constant(graph: Any, name: str, values: NDArray[Any]) -> str:
-    """Add a constant of float32, int8 or int64; its name."""
+    """Add a constant of float32, int8 or int64. Returns its name."""
     data_type = _DATA_TYPES[values.dtype.str]
     graph.initializer.add(dims=values.shape, data_type=data_type, name=name, raw_data=values.tobytes())
     return name
@@ -77,7 +78,7 @@ def add_constant(graph: Any, name: str, values: NDArray[Any]) -> str:
 def add_node(
     graph: Any, operator: str, inputs: list[str], *outputs: str, domain: str = "", **attributes: int | float | list[int]
 ) -> str:
-    """Add a node; the name of its first output."""
+    """Add a node. Returns the name of its first output."""
     node = graph.node.add(op_type=operator, input=inputs, output=outputs, name=outputs[0], domain=domain)
     for name, value in attributes.items():
         if isinstance(value, list):
@@ -90,7 +91,7 @@ def add_node(
 
 
 def declare(values: Any, name: str, *shape: int | str) -> str:
-    """Add a tensor of float32 to a graph's inputs or outputs; a dimension with a name may have any size."""
+    """Add a float32 tensor to a graph's inputs or outputs; a named dimension may have any size."""
     dims = [{"dim_value": size} if isinstance(size, int) else {"dim_param": size} for size in shape]
     values.add(name=name, type={"tensor_type": {"elem_type": FLOAT, "shape": {"dim": dims}}})
     return name

@@ -1,7 +1,7 @@
-"""Splitting a text into overlapping passages that fit a model's window: nothing is cut off in silence.
+"""Splits a text into overlapping passages that fit a model's window, so that no text is silently lost.
 
-Passages end where sentences end, if there is such a place in the second half of the window; otherwise between words;
-inside a word only when the word itself is long (a text without spaces, base64, a script that writes none).
+Passages end at the end of a sentence, if there is one in the second half of the window; otherwise between words; and
+within a word only if the word itself is long (a text without spaces, base64, a script without spaces).
 """
 
 from __future__ import annotations
@@ -12,27 +12,27 @@ from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple, Protocol
 
 DEFAULT_BUDGET: Final = 254
-"""Subword tokens of a passage: a window of 256 less the two marks around the text."""
+"""Subword tokens of a passage: a window of 256 minus the two marks around the text."""
 PASSAGE_TOKENS: Final = 96
-"""Subword tokens of a passage for small models, whose windows take more: what is said once in a long passage is lost in
-the mean of its tokens."""
+"""Subword tokens of a passage for small models with larger windows: a detail of a long passage is lost in the mean of
+its tokens."""
 OVERLAP: Final = 0.1
-"""The share of a passage that may be said again at the start of the next: most begin with a sentence anyway."""
+"""The share of a passage that may be repeated at the start of the next: most start with a sentence anyway."""
 PIECE_CHARACTERS: Final = 250_000
-"""So much is cut into tokens at once, each of which takes some hundred bytes meanwhile."""
+"""The characters that are tokenized at once; each token takes some hundred bytes meanwhile."""
 LONG_WORD: Final = 1 / 8
-"""A word that fills more of the window than this may be cut."""
+"""A word that fills more of the window than this may be split."""
 
 _SENTENCE_END: Final = re.compile(
     r"""[.!?…؟۔।]["'”’»)\]]{0,3}\s+"""
     r"""|[。！？｡](?![。！？｡])[”’」』）]{0,3}\s*"""
     r"""|\n\s*"""
 )
-"""The end of a sentence, and the space behind it. Each alternative is bounded, so that the search takes linear time."""
+"""The end of a sentence, and the space after it. Each alternative is bounded, so that the search takes linear time."""
 
 
 class TokenSpans(NamedTuple):
-    """The places of a text's tokens (character offsets), and which of them begin a word."""
+    """The character offsets of a text's tokens, and whether each begins a word."""
 
     starts: Sequence[int]
     ends: Sequence[int]
@@ -40,7 +40,7 @@ class TokenSpans(NamedTuple):
 
 
 class TokenCounter(Protocol):
-    """The part of a tokenizer that the splitter needs. The marks around a text do not count."""
+    """The part of a tokenizer that the splitter needs. Marks around the text do not count."""
 
     def spans(self, text: str) -> TokenSpans:
         """The tokens of a text."""
@@ -50,7 +50,7 @@ class TokenCounter(Protocol):
 
 
 class MeasuredPassage(NamedTuple):
-    """Characters `start` to `end` of a text, and how many tokens they are."""
+    """Characters `start` to `end` of a text, and the number of their tokens."""
 
     start: int
     end: int
@@ -58,7 +58,7 @@ class MeasuredPassage(NamedTuple):
 
 
 class _Atoms:
-    """A text as the pieces that are never cut: where each begins, and the sum of the tokens before it."""
+    """A text as pieces that are never split: the start of each, and the cumulative number of tokens before it."""
 
     def __init__(self, text: str, spans: TokenSpans, budget: int) -> None:
         self.starts: list[int] = []
@@ -78,10 +78,10 @@ class _Atoms:
 def split_passages(
     text: str, tokenizer: TokenCounter, budget: int = DEFAULT_BUDGET, overlap: float = OVERLAP
 ) -> list[MeasuredPassage]:
-    """Passages of `text` in order, at least one, none with more than `budget` tokens.
+    """Split `text` into passages in order, at least one, none with more than `budget` tokens.
 
-    Every character that is not white space is in some passage. `overlap` is a share of the budget. The one exception
-    to the budget is a single character that is more tokens than that.
+    Every character that is not white space is in some passage. `overlap` is a share of the budget. Only a single
+    character with more tokens than the budget exceeds it.
     """
     if len(text) > PIECE_CHARACTERS:
         return _of_pieces(text, tokenizer, budget, overlap)
@@ -105,7 +105,7 @@ def split_passages(
 
 
 def _of_pieces(text: str, tokenizer: TokenCounter, budget: int, overlap: float) -> list[MeasuredPassage]:
-    """The passages of a long text, piece by piece: each ends between lines or words, if it has such a place."""
+    """The passages of a long text, piece by piece: each piece ends between lines or words, if possible."""
     found: list[MeasuredPassage] = []
     begin = 0
     while begin < len(text):
@@ -122,7 +122,7 @@ def _of_pieces(text: str, tokenizer: TokenCounter, budget: int, overlap: float) 
 
 
 def _cuts(spans: TokenSpans, budget: int) -> list[int]:
-    """The tokens before which a passage may be cut: the starts of words, and any token of a long word."""
+    """The tokens before which a passage may be split: the starts of words, and any token of a long word."""
     boundaries: list[int] = []
     reach = last_start = -1
     for index, (start, end) in enumerate(zip(spans.starts, spans.ends, strict=True)):
@@ -156,12 +156,12 @@ def _sentence_openings(text: str, starts: Sequence[int]) -> list[int]:
 
 
 def _character_ranges(atoms: _Atoms, budget: int, overlap: int, length: int) -> list[tuple[int, int]]:
-    """Pack the atoms greedily. Each range ends further on than the one before it, so the loop ends."""
+    """Pack the atoms greedily. Each range ends later than the previous one, so the loop ends."""
     before, total = atoms.tokens_before, len(atoms)
     ranges: list[tuple[int, int]] = []
     first = reached = 0
     while True:
-        # The rest of a word counts one or two tokens more when it stands alone.
+        # The rest of a word has one or two tokens more when it stands alone.
         limit = budget if atoms.opens_word[first] else max(1, budget - 2)
         end = max(bisect_right(before, before[first] + limit) - 1, reached + 1)
         begin_character = 0 if first == 0 else atoms.starts[first]
@@ -175,14 +175,14 @@ def _character_ranges(atoms: _Atoms, budget: int, overlap: int, length: int) -> 
 
 
 def _last_sentence(atoms: _Atoms, low: int, high: int) -> int | None:
-    """The last atom in (low, high] that begins a sentence: the passage before it ends with one."""
+    """The last atom in (low, high] that begins a sentence, so that the passage before it ends with one."""
     position = bisect_right(atoms.sentences, high) - 1
     found = atoms.sentences[position]
     return found if found > low else None
 
 
 def _step_back(atoms: _Atoms, first: int, cut: int, overlap: int, limit: int) -> int:
-    """The beginning of the next passage: a sentence, or else a word, no more than `overlap` tokens before the cut."""
+    """The start of the next passage: a sentence, or else a word, at most `overlap` tokens before the cut."""
     before = atoms.tokens_before
     lowest = max(bisect_left(before, before[cut] - overlap), first + 1)
     position = bisect_left(atoms.sentences, lowest)
@@ -194,7 +194,7 @@ def _step_back(atoms: _Atoms, first: int, cut: int, overlap: int, limit: int) ->
 
 
 def _halved(text: str, start: int, end: int, tokenizer: TokenCounter, budget: int) -> list[MeasuredPassage]:
-    """Parts of a passage that counts more tokens on its own than it did within the text: rare, so simple."""
+    """Halves of a passage that has more tokens on its own than within the text: rare, so a simple method will do."""
     if start == end:
         return []
     (tokens,) = tokenizer.count_tokens([text[start:end]])
@@ -210,7 +210,7 @@ def _halved(text: str, start: int, end: int, tokenizer: TokenCounter, budget: in
 
 
 def _without_contained(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    """The ranges without those that lie in a neighbour, now that the white space around them is gone."""
+    """The ranges without those inside a neighbour, after white space has been trimmed."""
     kept: list[tuple[int, int]] = []
     for start, end in ranges:
         if kept and end <= kept[-1][1]:
@@ -222,7 +222,7 @@ def _without_contained(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int
 
 
 def _trimmed(text: str, start: int, end: int) -> tuple[int, int]:
-    """The range without the white space around it; unchanged when there is nothing else in it."""
+    """The range without surrounding white space; unchanged if it has nothing else."""
     content = text[start:end]
     stripped = len(content.strip())
     if not stripped:

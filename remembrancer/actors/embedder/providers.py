@@ -1,7 +1,7 @@
-"""Engines behind HTTP: Voyage AI, and whatever speaks OpenAI's API (Ollama, LM Studio, vLLM, TEI).
+"""Engines behind HTTP: Voyage AI, and any server with OpenAI's API (Ollama, LM Studio, vLLM, TEI).
 
-What is wrong with the provider (key, limits, silence, vectors) makes the engine unusable for a while, and is
-said; what is wrong with one text concerns that text alone. The key is in the headers of requests and nowhere else.
+A failure of the provider (key, limits, silence, wrong vectors) makes the engine unusable for a while, and is reported;
+a failure of one text concerns that text alone. The key is only in the headers of requests.
 """
 
 from __future__ import annotations
@@ -28,16 +28,17 @@ from remembrancer.protocol.errors import InternalError, ModelUnusable
 from remembrancer.protocol.work import ModelChoice, ModelIdentity
 
 ATTEMPTS: Final = 4
-"""Of one request for passages. Questions have one: a fallback, or words, answer sooner than another attempt."""
+"""The attempts for a request with passages. Questions have one: a fallback, or keyword search, answers sooner than a
+retry."""
 LONGEST_WAIT_S: Final = 20.0
-"""A provider that wants to be left alone for longer is given up for the time being."""
+"""A provider that asks for a longer pause is given up for the time being."""
 QUESTION_TIMEOUT_S: Final = 3.0
 CONNECT_TIMEOUT_S: Final = 5.0
 MOST_TEXTS: Final = 128
-"""In one request: any provider takes as many."""
+"""The most texts in one request: every provider accepts this many."""
 WINDOW_TOKENS: Final = 512
-"""Of questions, and of the passages of providers' own models, which read thousands of tokens and were made for such
-paragraphs: in shorter ones the same text costs more vectors, each three times as wide as a small model's."""
+"""For questions, and for passages of providers' own models. They read thousands of tokens and are made for paragraphs
+of this length: shorter ones mean more vectors, each three times as wide as a small model's."""
 PROBE: Final = "."
 FAULTS_OF_TEXTS: Final = frozenset({400, 413, 422})
 PASSING: Final = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 529})
@@ -57,18 +58,18 @@ _decode_answer: Final = msgspec.json.Decoder(_Answer).decode
 
 
 class Provider(NamedTuple):
-    """The differences between one API and the other. `dimensions` are those of its own model, which it is asked for."""
+    """The differences between the APIs. `dimensions` are requested from the provider's own model."""
 
     name: str
     model: str
     dimensions: int
     own_models: str
-    """The beginning of the names of its own models. Others (of Ollama, TEI …) are small ones, for all that we know."""
+    """The prefix of the names of its own models. Others (of Ollama, TEI …) count as small models."""
     kinds: tuple[str, str] | None
-    """The API's names for a passage and a question, where it wants to know."""
+    """The API's names for a passage and a question, if it distinguishes them."""
 
     def body(self, model: str, texts: Sequence[str], *, is_question: bool) -> dict[str, Any]:
-        """The request."""
+        """The body of a request."""
         body: dict[str, Any] = {"model": model, "input": list(texts)}
         if self.kinds is None:
             return {**body, "encoding_format": "float"}
@@ -83,11 +84,11 @@ PROVIDERS: Final = {
 
 
 class _BadAnswer(Exception):
-    """An answer, or a refusal, that may be the fault of a text in the request."""
+    """An answer, or a refusal, that may be caused by a text in the request."""
 
 
 class ProviderEngine:
-    """See `Engine`. Its threads hold no model: they wait for answers, so many at once as the settings allow."""
+    """See `Engine`. Its threads run no model: they wait for answers, as many at once as the settings allow."""
 
     def __init__(self, provider: Provider, model: str, url: str, key: str | None, settings: Settings) -> None:
         self._provider = provider
@@ -116,23 +117,23 @@ class ProviderEngine:
         return ModelIdentity(name, self._model, name, "provider", self._dimensions, WINDOW_TOKENS)
 
     def check(self) -> None:
-        """Ask for a vector. Raises `ModelUnusable`: the provider does not give one now."""
+        """Request a vector. Raises `ModelUnusable` if the provider does not return one."""
         try:
             self._dimensions = self._ask([PROBE], QUESTION_TIMEOUT_S, is_question=True).shape[1]
         except _BadAnswer as error:
             raise ModelUnusable(str(error)) from None
 
     def close(self) -> None:
-        """Let go of the connections. May be called twice."""
+        """Close the connections. May be called twice."""
         self._threads.shutdown(wait=False, cancel_futures=True)
         self._client.close()
 
     def embed_questions(self, texts: Sequence[str]) -> Vectors:
-        """See `Engine`. Once, and not for long."""
+        """See `Engine`. One attempt, with a short timeout."""
         return self._told_apart(texts, lambda: self._ask(texts, QUESTION_TIMEOUT_S, is_question=True))
 
     def embed_passages(self, texts: Sequence[str]) -> Vectors:
-        """See `Engine`. In requests of so many tokens, several at once; what passes by is waited for."""
+        """See `Engine`. Sends requests of limited tokens, several at once, and retries after temporary failures."""
         return np.vstack(list(self._threads.map(self._embed_batch, self._batches(texts))))
 
     def _batches(self, texts: Sequence[str]) -> Iterator[list[str]]:
@@ -156,7 +157,7 @@ class ProviderEngine:
                 wait_s = error.wait_s if error.wait_s is not None else 0.5 * 2**attempt * random.uniform(0.8, 1.2)  # noqa: S311
                 if attempt == ATTEMPTS - 1 or wait_s > LONGEST_WAIT_S:
                     raise
-                with self._limits:  # for all requests: the limit is one of the key
+                with self._limits:  # for all requests: the limit belongs to the key
                     self._not_before = max(self._not_before, time.monotonic() + wait_s)
         raise AssertionError("the last attempt returns or raises")
 
@@ -166,12 +167,12 @@ class ProviderEngine:
                 self._limits.wait(wait_s)
 
     def _told_apart(self, texts: Sequence[str], ask: Any) -> Vectors:
-        """The vectors that `ask` returns. An answer that is no good is a text's fault only if the provider works
-        without it.
+        """The vectors that `ask` returns. A bad answer counts as a text's fault only if the provider works without the
+        text.
 
         Raises:
             InternalError: one of the texts is at fault.
-            ModelUnusable: the provider is.
+            ModelUnusable: the provider is at fault.
         """
         try:
             vectors: Vectors = ask()
@@ -181,10 +182,10 @@ class ProviderEngine:
         return vectors
 
     def _ask(self, texts: Sequence[str], timeout_s: float, *, is_question: bool = False) -> Vectors:
-        """One request.
+        """Send one request.
 
         Raises:
-            _BadAnswer: the provider refuses the texts, or answers with what are no vectors of its model.
+            _BadAnswer: the provider refuses the texts, or its answer has no vectors of its model.
             ModelUnusable: it cannot be reached, or refuses everything now.
         """
         body = self._provider.body(self._model, texts, is_question=is_question)
@@ -219,7 +220,7 @@ class ProviderEngine:
         status = response.status_code
         if status in (401, 403):
             return ModelUnusable(f"{self._where} does not accept the key in {self._variable} ({status})")
-        if status in FAULTS_OF_TEXTS:  # what it says may quote the text
+        if status in FAULTS_OF_TEXTS:  # its message may quote the text
             return _BadAnswer(f"{self._where} refuses a text, or the model {self._model} ({status})")
         reason = f"{self._where} answered {status}: {self._harmless(_reason_in(response))}".rstrip(": ")
         if status not in PASSING:
@@ -235,7 +236,7 @@ class ProviderEngine:
 
 
 class _Passing(ModelUnusable):
-    """A failure that another attempt after `wait_s` (None: soon) may mend."""
+    """A failure after which a retry in `wait_s` (None: soon) may succeed."""
 
     def __init__(self, message: str, wait_s: float | None) -> None:
         super().__init__(message)
@@ -243,7 +244,7 @@ class _Passing(ModelUnusable):
 
 
 def _reason_in(response: httpx.Response) -> str:
-    """The reason that an answer gives: OpenAI's `error.message`, Voyage's `detail`."""
+    """The reason in an answer: OpenAI's `error.message`, Voyage's `detail`."""
     try:
         said = response.json()
         error = said.get("error", said.get("detail", ""))
@@ -253,7 +254,7 @@ def _reason_in(response: httpx.Response) -> str:
 
 
 def _retry_after(response: httpx.Response) -> float | None:
-    """Seconds that the provider wants to be left alone for (RFC 9110, 10.2.3); None: it does not say."""
+    """The pause in seconds that the provider asks for (RFC 9110, 10.2.3); None: it names none."""
     given = response.headers.get("retry-after")
     if given is None:
         return None
@@ -268,10 +269,10 @@ def _retry_after(response: httpx.Response) -> float | None:
 
 
 def load_provider(choice: ModelChoice, settings: Settings) -> ProviderEngine:
-    """The engine of a provider, which answers now. A process has one.
+    """The engine of a provider, after a successful test. A process has one.
 
     Raises:
-        ModelUnusable: its key is missing, or it does not answer as it should.
+        ModelUnusable: its key is missing, or it does not answer properly.
     """
     engine = _engine_of(choice, settings)
     engine.check()

@@ -1,6 +1,6 @@
 """An embedder that works for the store of another host, over TCP with CURVE.
 
-No launcher watches it: it lives until it is told to stop, its store refuses it for good, or wants another model.
+No launcher watches it: it runs until it is told to stop, or until its store refuses it for good or wants another model.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ logger = logging.getLogger(__name__)
 
 
 class RemoteEmbedderActor(EmbedderActor):
-    """Works for the store at `endpoint`, and tells a person by `say` how that goes. `ended` has the reason why it
-    cannot go on, or the model that the store wants."""
+    """Works for the store at `endpoint`, and reports to a person through `say`. `ended` gets the reason of its end, or
+    the model that the store wants."""
 
     def __init__(
         self,
@@ -41,10 +41,10 @@ class RemoteEmbedderActor(EmbedderActor):
         self._is_doubted = False
         super().__init__(spec, load)
         self.ended: asyncio.Future[ModelChoice | None] = self._loop.create_future()
-        """The model that is wanted instead (None: `stop` was called); or `WorkerRefused`, or `InternalError`."""
+        """The model that the store wants instead (None: `stop` was called); or `WorkerRefused`, or `InternalError`."""
 
     def stop(self) -> None:
-        """A person wants it to end."""
+        """End the embedder, on a person's request."""
         if not self.ended.done():
             self.ended.set_result(None)
 
@@ -90,8 +90,8 @@ class RemoteEmbedderActor(EmbedderActor):
         super()._on_connection(up)
 
     def _refused(self, reason: bool | str) -> None:
-        """The store does not let this worker in (True), says why it refuses it, or (False) did not complete the
-        handshake: the next attempt may, unless the key file is of another store."""
+        """Handle a refusal: the store does not admit this worker (True), gives a reason, or (False) did not complete
+        the handshake. Then the next attempt may succeed, unless the key file belongs to another store."""
         if reason is False:
             if not self._is_doubted:
                 self._tell(f"{self._endpoint} does not answer to this key file: is it that of another memory?")

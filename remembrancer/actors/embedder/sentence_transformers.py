@@ -1,4 +1,4 @@
-"""The engine for any model of the sentence-transformers library, from this machine's files alone. An extra."""
+"""The engine for any model of the sentence-transformers library, loaded from this machine's files only. An extra."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ PACKAGED_MODEL: Final = "all-MiniLM-L6-v2"
 PACKAGED_SHA256: Final = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 EXTRA: Final = "pipx install --force '/path/to/clone[sentence-transformers]'"
 LONGEST_WINDOW: Final = 512
-"""Of models that can read thousands of tokens: questions are short, and passages too."""
+"""A limit for models that can read thousands of tokens: questions and passages are short."""
 _WEIGHTS: Final = ("*.safetensors", "pytorch_model*.bin")
 
 
 class SentenceTransformerEngine:
-    """A model of the library, with the prompts that it was trained with, if it names any."""
+    """A model of the library, with its trained prompts, if its files name any."""
 
     batch_tokens = None
 
     def __init__(self, name: str, model: Any, revision: str) -> None:
         self._model = model
-        # One thread at a time, since the library's tokenizers are not safe with two; a question that waits goes first.
+        # One thread at a time, since the library's tokenizers are not thread-safe; a waiting question goes first.
         self._at_work, self._question_waits = threading.Lock(), threading.Lock()
         self.tokenizer = _tokenizer_of(name, model)
         longest = int(model.max_seq_length or LONGEST_WINDOW)
@@ -73,8 +73,7 @@ class SentenceTransformerEngine:
 
 
 def set_offline() -> None:
-    """Set the variables that the libraries read when they are imported: nothing is looked for on a network, and nothing
-    reported."""
+    """Set the variables that the libraries read at import, so that they never use the network and report nothing."""
     for variable in ("HF_HUB_OFFLINE", "HF_HUB_DISABLE_TELEMETRY", "TQDM_DISABLE"):
         os.environ.setdefault(variable, "1")
 
@@ -82,7 +81,7 @@ def set_offline() -> None:
 def load_sentence_transformer(model: str, threads: int) -> SentenceTransformerEngine:
     """The engine for a directory, for a name in the hub's cache, or for the packaged all-MiniLM-L6-v2.
 
-    Nothing is fetched. Takes seconds, most of them for importing torch.
+    Nothing is downloaded. Takes seconds, most of them for importing torch.
 
     Raises:
         ModelUnusable: see `load_engine`.
@@ -105,12 +104,12 @@ def load_sentence_transformer(model: str, threads: int) -> SentenceTransformerEn
         return SentenceTransformerEngine(name, loaded, revision)
     except ModelUnusable:
         raise
-    except Exception as error:  # whatever a model's files can do to the library
+    except Exception as error:  # a model's files can cause any error in the library
         raise ModelUnusable(f"sentence-transformers cannot load {directory}: {error}") from error
 
 
 def _complete(model: Any, known: NamedModel, *, has_pooling: bool) -> None:
-    """Give a model the prompts, and the pooling, that its own files do not name."""
+    """Add the prompts and the pooling to a model whose files do not name them."""
     if not any((model.prompts or {}).values()) and known.passage_prompt:
         model.prompts = {"document": known.passage_prompt, "query": known.question_prompt}
     if not has_pooling:
@@ -153,7 +152,7 @@ def _packaged() -> Path:
 
 
 def _revision_of(directory: Path) -> str:
-    """The start of the SHA-256 of the weights, of whichever kind comes first."""
+    """The start of the SHA-256 of the weights, in the first format that exists."""
     for pattern in _WEIGHTS:
         if found := sorted(directory.rglob(pattern)):
             return sha256_of(found)[:REVISION_DIGITS]
@@ -161,7 +160,7 @@ def _revision_of(directory: Path) -> str:
 
 
 def _tokenizer_of(name: str, model: Any) -> TextTokenizer:
-    """A copy of the model's tokenizer, which counts and gives offsets while the model's own is at work."""
+    """A copy of the model's tokenizer, for counting and offsets while the model's own is in use."""
     backend = getattr(model.tokenizer, "backend_tokenizer", None)
     if backend is None:
         raise ModelUnusable(f"{name} has no fast tokenizer, so its passages cannot be measured: choose another model")

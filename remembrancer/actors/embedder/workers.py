@@ -1,6 +1,7 @@
 """The threads of an embedder: one loads the model and embeds passages, one answers questions at the same time.
 
-They speak to the event loop through one function, `post`, which may be called from any thread."""
+They report to the event loop through one function, `post`, which may be called from any thread.
+"""
 
 from __future__ import annotations
 
@@ -34,23 +35,24 @@ from remembrancer.protocol.work import (
 
 FIRST_RETRY_S: Final = 1.0
 LAST_RETRY_S: Final = 30.0
-"""Between the attempts to load a model: 1, 2, 4 … 30 s."""
+"""The longest pause between attempts to load a model: 1, 2, 4 … 30 s."""
 IDLE_S: Final = 2.0
-"""After so long without work, freed memory is given back."""
+"""Freed memory is returned to the system after being idle for this long."""
 SPLIT_AT_ONCE_CHARACTERS: Final = 65_536
-"""Text that is split between two batches, so that the model does not wait for the splitting of every job in hand."""
+"""The characters that are split between two batches, so that the model does not wait for the splitting of all jobs."""
 
 logger = logging.getLogger(__name__)
 
 
 def load_engine(settings: Settings, threads: int) -> Engine:
-    """The engine that the settings ask for, computing with `threads` threads. Takes a fraction of a second or seconds.
+    """The engine that the settings select, computing with `threads` threads. Takes a fraction of a second, or seconds.
 
     Raises:
-        ModelUnusable: its library, weights or vocabulary are missing or are not what was pinned; the message says
+        ModelUnusable: its library, weights or vocabulary are missing or do not have the pinned checksum; the
+        message says
             what to do.
     """
-    # Imported here: a process pays for the library of the one engine that it runs.
+    # Imported here, so that a process loads only the library of its own engine.
     choice, _ = model_choices(settings)
     match choice.engine:
         case "onnx":
@@ -74,7 +76,7 @@ def load_engine(settings: Settings, threads: int) -> Engine:
 
 
 class Loaded(NamedTuple):
-    """The model is there."""
+    """The model is loaded."""
 
     engine: Engine
     scale: CosineScale
@@ -87,14 +89,15 @@ class Unusable(NamedTuple):
 
 
 class Answers(NamedTuple):
-    """Answers to what was submitted with a generation: when the store is lost another one begins, and they are void."""
+    """Answers to requests of one generation. When the store is lost, a new generation begins and older answers are
+    void."""
 
     generation: int
     messages: list[PassagesEmbedded | JobFailed | QueryEmbedded]
 
 
 class Crashed(NamedTuple):
-    """A thread has ended by a fault of ours: the process cannot do its work any more."""
+    """A thread has ended because of a bug: the process cannot work any more."""
 
     thread: str
 
@@ -105,7 +108,7 @@ Item = TypeVar("Item")
 
 
 class WorkThread(threading.Thread, Generic[Item]):
-    """A thread with an inbox, in which None is the end."""
+    """A thread with an inbox, in which None means the end."""
 
     def __init__(self, name: str, post: Post) -> None:
         super().__init__(name=name, daemon=True)
@@ -114,16 +117,16 @@ class WorkThread(threading.Thread, Generic[Item]):
         self._finished = threading.Event()
 
     def put(self, item: Item) -> None:
-        """Give the thread something to do."""
+        """Give the thread an item of work."""
         self._inbox.put(item)
 
     def finish(self) -> None:
-        """End after what is under way."""
+        """End the thread after its present work."""
         self._finished.set()
         self._inbox.put(None)
 
     def run(self) -> None:
-        """The thread's life."""
+        """The main function of the thread."""
         try:
             self.work()
         except Exception:
@@ -131,15 +134,15 @@ class WorkThread(threading.Thread, Generic[Item]):
             self._post(Crashed(self.name))
 
     def work(self) -> None:
-        """Work until the thread is finished."""
+        """Work until the thread is told to end."""
         raise NotImplementedError
 
 
 class PassageThread(WorkThread["tuple[PassageJob, ...] | int | str"]):
-    """Loads the model, then embeds the jobs that it is given; loads it anew when it has become unusable.
+    """Loads the model and embeds the passages of jobs; reloads the model when it has become unusable.
 
-    It is given jobs (those in hand are not taken twice); the number of a new generation, when the store that gave the
-    jobs in hand is gone; or why a question has found the model unusable: then it drops what is in hand, and loads anew.
+    Its inbox gets jobs (those in hand are ignored); the number of a new generation, when the store of the present jobs
+    is gone; or the reason why a question found the model unusable: then it drops its jobs and reloads.
     """
 
     def __init__(self, load: Callable[[], Engine], post: Post, batch_texts: int = 0) -> None:
@@ -169,7 +172,7 @@ class PassageThread(WorkThread["tuple[PassageJob, ...] | int | str"]):
                 return
 
     def _load_until_possible(self) -> Loaded | None:
-        """The model, which is tried again until it can be loaded; None when the end came first."""
+        """Load the model, with retries until that works; None when the thread was told to end first."""
         delay_s = FIRST_RETRY_S
         while not self._finished.is_set():
             try:
@@ -189,7 +192,7 @@ class PassageThread(WorkThread["tuple[PassageJob, ...] | int | str"]):
         return None
 
     def _drop_old(self) -> None:
-        """Forget what was given before the model was there: the store gives it to others, or anew."""
+        """Drop jobs from before the model was loaded: the store gives them to others, or again."""
         self._unsplit.clear()
         self._jobs.clear()
         while not self._inbox.empty():
@@ -242,7 +245,7 @@ class PassageThread(WorkThread["tuple[PassageJob, ...] | int | str"]):
             return
         began = time.perf_counter()
         under_way = self._beside.submit(embed_each, engine.embed_passages, [row.text for row in batch])
-        self._split_some(engine)  # meanwhile: the model leaves the interpreter to others
+        self._split_some(engine)  # meanwhile, since the model releases the interpreter's lock
         results = under_way.result()
         self._size.observe(len(batch) * batch[-1].tokens, time.perf_counter() - began)
         answers = Answers(self._generation, [])
@@ -250,7 +253,7 @@ class PassageThread(WorkThread["tuple[PassageJob, ...] | int | str"]):
             if not isinstance(result, str):
                 done = self._jobs.put(row, result)
                 answers.messages.extend([] if done is None else [done])
-            elif row.job_id in self._jobs:  # or else another passage of this job failed before
+            elif row.job_id in self._jobs:  # or another passage of this job has failed before
                 self._jobs.drop(row.job_id)
                 answers.messages.append(JobFailed(row.job_id, result))
         if answers.messages:
@@ -258,7 +261,7 @@ class PassageThread(WorkThread["tuple[PassageJob, ...] | int | str"]):
 
 
 def embed_each(embed: Callable[[Sequence[str]], Vectors], texts: Sequence[str]) -> list[Vector | str]:
-    """A vector for each text, or why it has none: one bad text does not hurt those that share its batch.
+    """A vector for each text, or its error: one bad text does not affect the others of its batch.
 
     Raises:
         ModelUnusable: see `Engine.embed_passages`.
@@ -288,7 +291,7 @@ def embed_each(embed: Callable[[Sequence[str]], Vectors], texts: Sequence[str]) 
 
 
 def in_words(error: Exception) -> str:
-    """An error in the words of an answer."""
+    """The error's text for an answer."""
     return error.message if isinstance(error, RemembrancerError) else f"{type(error).__name__}: {error}"[:200]
 
 
@@ -296,9 +299,9 @@ QUESTIONS_AT_ONCE: Final = 16
 
 
 class QuestionThread(WorkThread[tuple[int, EmbedQuery, Trace]]):
-    """Answers questions as they come, at the same time as passages are embedded; those that wait go together.
+    """Answers questions as they arrive, in parallel with passages; waiting questions are embedded together.
 
-    Each comes with the generation that its answer is of, and its trace.
+    Each item has the generation of its answer, and its trace.
     """
 
     def __init__(self, engine: Engine, post: Post, give_up: Callable[[str], None]) -> None:
@@ -329,10 +332,10 @@ class QuestionThread(WorkThread[tuple[int, EmbedQuery, Trace]]):
 
 
 def answer_questions(engine: Engine, questions: Sequence[EmbedQuery]) -> list[QueryEmbedded]:
-    """The vector of each question, or why there is none.
+    """The vector of each question, or the reason for its absence.
 
-    A question longer than the window is the mean of its parts: the first two and the last two, where what is asked
-    usually stands.
+    The vector of a question longer than the window is the mean of its parts: the first two and the last two, which
+    usually contain the actual question.
     """
     texts: list[str] = []
     parts: list[slice | str] = []
@@ -362,13 +365,13 @@ def answer_questions(engine: Engine, questions: Sequence[EmbedQuery]) -> list[Qu
 
 
 NICENESS: Final = 10
-"""For the thread that embeds passages: they can wait, and the store and the gateway should not wait for them."""
+"""For the thread that embeds passages, which are less urgent than the work of the store and the gateway."""
 
 
 def yield_to_others() -> None:
-    """Lower the priority of the calling thread, and of the threads that it starts. On Linux; nothing elsewhere.
+    """Lower the priority of the calling thread, and of the threads that it starts. On Linux; no effect elsewhere.
 
-    Linux knows a niceness for each thread (sched(7)); questions are answered by another thread, which keeps its own.
+    Linux has a niceness for each thread (sched(7)); questions are answered by another thread, which keeps its own.
     """
     if sys.platform == "linux":
         try:
