@@ -1,4 +1,4 @@
-"""The store: the one owner of the records, and the hub that gateway and embedders talk to."""
+"""The store: the sole owner of the records, and the hub that the gateway and the embedders talk to."""
 
 from __future__ import annotations
 
@@ -68,29 +68,30 @@ ASKERS: Final = ("gateway", "command")
 ABOUT_STATE: Final = (NotePresence, DescribeStore, *get_args(HomeRequest))
 HOUSEKEEPING_S: Final = 1.0
 COUNT_S: Final = 0.25
-"""The time between two looks for commits that are to be counted."""
+"""The time between two checks for commits to count."""
 COUNTED_AT_ONCE_BYTES: Final = 4 * 1024 * 1024
-"""A file of no more than that is counted in a millisecond or two: its status is never behind what was acknowledged."""
+"""Files up to this size are counted in a millisecond or two, at once, so that their status includes every acknowledged
+write."""
 
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 
 class StoreActor(Actor):
-    """Serves keyword reads and writes as soon as the records are open; vectors join when the index is."""
+    """Serves keyword reads and writes as soon as the records are open; vectors join once their index is."""
 
     def __init__(self, spec: LaunchSpec) -> None:
         super().__init__(spec)
         self._lock = FileLock(spec.paths.store_lock)
         self._readers = Readers()
         self._job_thread = ThreadPoolExecutor(1, thread_name_prefix="background")
-        """For what no client waits for: it takes no turn of a recall's."""
+        """For work that no client waits for, so that it delays no recall."""
         self._gate = LoadGate()
         self._counts_of: dict[str, tuple[int, Counts]] = {}
-        """By file, after how many commits it was counted and what there was."""
+        """The counts of each file, with the number of commits at that time."""
         self._embedded = 0
         self._asked = 0
-        """The questions and writes of clients and commands, apart from those about the state of things."""
+        """The number of requests by clients and commands, apart from those about the store's state."""
         self._gateway: Peer | None = None
         self._background = anyio.CancelScope()
         self._counting = anyio.Lock()
@@ -109,7 +110,7 @@ class StoreActor(Actor):
         self._home: HomeReader
         self._copies: DailyCopies
         self._remote: RemoteWorkers | None = None
-        """Embedders on other hosts; None: nobody has told the store to listen for them."""
+        """Embedders on other hosts; None if the store is not configured to listen for them."""
 
     async def run(self, *, task_status: anyio.abc.TaskStatus[None]) -> None:
         paths, settings = self.spec.paths, self.spec.settings
@@ -231,7 +232,7 @@ class StoreActor(Actor):
             if settings.embedder_listen is not None:
                 self._tasks.start_soon(self._listen_for_workers, settings.embedder_listen)
             self._tasks.start_soon(self._work_in_background)
-            gc.freeze()  # the modules are for good: a collection need not walk through them in the middle of a call
+            gc.freeze()  # modules stay for good: garbage collections need not traverse them
             await self._files.open_users_lane()
             task_status.started()
             self._tasks.start_soon(self._vectors.run)
@@ -255,7 +256,7 @@ class StoreActor(Actor):
         )
 
     async def _listen_for_workers(self, endpoint: str) -> None:
-        # Imported here: who keeps every text on this host pays for nothing of it.
+        # Imported here, so that a host without remote embedders does not pay for it.
         from remembrancer.actors.store.remote_workers import RemoteWorkers
         from remembrancer.config.worker_keys import WorkerKeys
 
@@ -264,7 +265,7 @@ class StoreActor(Actor):
         await self._remote.run()
 
     async def _keep_counts(self) -> None:
-        """Count each open file anew when something was committed to it, off the event loop: a large one takes long."""
+        """Recount each open file after a commit, off the event loop, since a large one takes long."""
         while True:
             files = {records.name: records for records in self._files}
             for name in self._counts_of.keys() - files.keys():
@@ -280,7 +281,7 @@ class StoreActor(Actor):
     def _count_small_files(self) -> None:
         for records in self._files:
             name, commits = records.name, self._committer.commits_of(records.name)
-            with contextlib.suppress(RemembrancerError, OSError):  # it is tried again, and said, in the background
+            with contextlib.suppress(RemembrancerError, OSError):  # the background task tries again and reports it
                 is_new = self._counts_of.get(name, (-1, Counts()))[0] != commits
                 if is_new and self._files.size_bytes <= COUNTED_AT_ONCE_BYTES:
                     self._counts_of[name] = (commits, records.counts(None))
@@ -300,9 +301,9 @@ class StoreActor(Actor):
             self._scheduler.workers_failed()
 
     async def drain(self, reason: str) -> None:
-        """Refuse what comes, commit what was taken, and leave the index whole."""
+        """Refuse new requests, commit accepted ones, and leave the index complete."""
         if not hasattr(self, "_router"):
-            return  # nothing was taken
+            return  # nothing was accepted
         self._requests.draining = True
         self._jobs.drain()
         self._file_handlers.drain()
@@ -328,7 +329,7 @@ class StoreActor(Actor):
         self._jobs.hear(peer, message)
 
     def _tell_gateway(self, operations: Sequence[Operation]) -> None:
-        """Tell the gateway what other machines have done: it keeps answers."""
+        """Tell the gateway, which caches answers, about the writes of other machines."""
         if self._gateway is not None:
             self._router.send(self._gateway, OthersWrote(tuple(operations)))
 
@@ -357,11 +358,11 @@ class StoreActor(Actor):
         )
 
     def _is_busy(self) -> bool:
-        """True if there is something better to do than to tidy the index."""
+        """True if there is more urgent work than tidying the index."""
         return self._scheduler.is_busy or not self._gate.is_idle(time.monotonic())
 
     def _changed(self, name: str) -> None:
-        """There is something new in a space: perhaps a job for the consolidator, or a text without vectors."""
+        """Follow up new content in a space, which may need the consolidator or an embedder."""
         self._jobs.finder.mark(name)
         self._scheduler.wake()
 
@@ -376,7 +377,7 @@ class StoreActor(Actor):
         self._scheduler.texts_opened()
 
     async def _open_projects(self) -> None:
-        """Open the projects that are known, the last used first: what they left to be done is done now."""
+        """Open all known projects, the most recently used first, so that their pending work gets done."""
         await self._files.opened.wait()
         for project in self._files.catalog.projects():
             if not self._files.is_there(project):
@@ -393,7 +394,7 @@ class StoreActor(Actor):
         await asyncio.to_thread(self._job_thread.shutdown)
 
     async def _work_in_background(self) -> None:
-        """Do the work that nobody has asked for, until the store is about to stop."""
+        """Run the background work until the store is about to stop."""
         with self._background:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(self._keep_house)
@@ -421,7 +422,7 @@ class StoreActor(Actor):
                     pass
 
     async def _count_accesses(self) -> None:
-        """Write down which memories answers have shown. When it returns, nothing is left of what was shown before."""
+        """Store the accesses to memories shown in answers. On return, none from before the call are pending."""
         async with self._counting:
             now = time.time()
             for (name, session_id), (shown, used) in self._reads.take_touched().items():
@@ -430,11 +431,11 @@ class StoreActor(Actor):
                     continue
                 touch = partial(records.touch, list(shown.elements()), now, session_id, sorted(used))
                 await self._tolerantly(name, self._committer.run(name, touch))
-                if not records.is_users:  # a session's memory may be worth its promotion by now
+                if not records.is_users:  # a session's memory may now qualify for promotion
                     self._jobs.finder.mark(name)
 
     async def _tolerantly(self, name: str, work: Awaitable[T]) -> T | None:
-        """Housekeeping in one file: a full disk or a damaged file puts it off, and stops nothing else."""
+        """Run housekeeping on one file: a full disk or a damaged file postpones it and stops nothing else."""
         try:
             return await work
         except RemembrancerError as error:
@@ -450,7 +451,7 @@ class StoreActor(Actor):
 
 
 def _server_of(settings: Settings) -> Server | None:
-    """The Chroma server of the settings."""
+    """Return the Chroma server of the settings."""
     if settings.chroma_url is None:
         return None
     return Server(

@@ -1,4 +1,4 @@
-"""A checked copy of the database a day, which `remembrancer doctor --repair` takes what is missing from."""
+"""Makes a checked copy of the database each day, from which `remembrancer doctor --repair` restores missing data."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ from remembrancer.protocol.errors import MemoryUnavailable, RecordsUnusable, Rem
 
 DAY_S: Final = 86_400.0
 FIRST_S: Final = 5.0
-"""The time after a start until the first look: until then there is more urgent work."""
+"""The delay before the first check, since a starting store has more urgent work."""
 LOOK_S: Final = 600.0
 STAMP: Final = "%Y%m%dT%H%M%SZ"
 GIVE_WAY_S: Final = 0.5
-"""The longest pause for clients between some pages and the next."""
+"""The longest pause for clients between two groups of pages."""
 WAIT_S: Final = 0.01
 STEPS_BETWEEN_PAUSES: Final = 50_000
-"""Of SQLite's virtual machine, while a file is checked."""
+"""Steps of SQLite's virtual machine between two pauses while a file is checked."""
 REPAIR: Final = "'remembrancer down' and then 'remembrancer doctor --repair' mend it"
 
 logger = logging.getLogger(__name__)
 
 
 class DailyCopies:
-    """Copies a database that has changed since its last copy, when that is a day old, on a thread of its own.
+    """Copies a database that has changed since its last copy, once that is a day old, on its own thread.
 
-    `kept` copies stay; 0: none is made. A database with a log at the start is checked: its store has crashed. `report`
-    is told that it is damaged.
+    `kept` is the number of copies to keep; 0 makes none. A database that starts with a log is checked, because its
+    store has crashed. `report` is called if it is damaged.
     """
 
     def __init__(self, path: Path, kept: int, gate: LoadGate, report: Callable[[RemembrancerError], None]) -> None:
@@ -49,7 +49,7 @@ class DailyCopies:
         self._has_crashed = _size(path.with_name(f"{path.name}-wal")) > 0
 
     async def run(self) -> None:
-        """Check what a crash has left, and then look again and again if a copy is due."""
+        """Check the database after a crash, and then check regularly if a copy is due."""
         await anyio.sleep(FIRST_S)
         if self._has_crashed:
             await anyio.to_thread.run_sync(self._tolerantly, self.check, abandon_on_cancel=True)
@@ -58,7 +58,7 @@ class DailyCopies:
             await anyio.sleep(LOOK_S)
 
     def close(self) -> None:
-        """Begin nothing more, and end what is under way soon."""
+        """Start no more copies, and end a running one soon."""
         self._closed = True
 
     def _tolerantly(self, work: Callable[[], object]) -> None:
@@ -72,7 +72,7 @@ class DailyCopies:
                 self._report(error)
 
     def check(self) -> None:
-        """Read the database whole.
+        """Check the whole database.
 
         Raises:
             RecordsUnusable: it is damaged.
@@ -90,11 +90,11 @@ class DailyCopies:
             raise RecordsUnusable(f"{self._path} is damaged ({found}): {REPAIR}")
 
     def copy_if_due(self) -> Path | None:
-        """Copy the database if its last copy is a day old and it has changed since; the copy.
+        """Copy the database if its last copy is a day old and it has changed since. Returns the copy, or None.
 
         Raises:
             StorageFull, FileUnusable: there is no room for it, or it cannot be written.
-            RecordsUnusable: the database is damaged, and the earlier copies stay.
+            RecordsUnusable: the database is damaged; earlier copies are kept.
             MemoryUnavailable: the store is stopping.
         """
         path, now = self._path, time.time()
@@ -119,7 +119,7 @@ class DailyCopies:
         return False
 
     def _pause(self) -> None:
-        """Raises `MemoryUnavailable` once this is closed."""
+        """Pause while clients are being served. Raises `MemoryUnavailable` after `close`."""
         give_up_at = time.monotonic() + GIVE_WAY_S
         while self._gate.is_serving(now := time.monotonic()) and now < give_up_at and not self._closed:
             time.sleep(WAIT_S)
@@ -128,7 +128,8 @@ class DailyCopies:
 
 
 def is_due(path: Path, now: float) -> bool:
-    """True if a database has changed since its last copy, and that is a day old at `now` (seconds since the epoch)."""
+    """True if a database has changed since its last copy, and that copy is a day old at `now` (seconds since the
+    epoch)."""
     changed_at = max(
         (each.stat().st_mtime for each in (path, path.with_name(f"{path.name}-wal")) if _size(each)), default=None
     )
@@ -139,7 +140,7 @@ def is_due(path: Path, now: float) -> bool:
 
 
 def made_at(copy: Path) -> float:
-    """The time (seconds since the epoch) of which a daily copy is, by its name."""
+    """Return the time (seconds since the epoch) of a daily copy, from its name."""
     return datetime.strptime(copy.name.rpartition(".")[2], STAMP).replace(tzinfo=UTC).timestamp()
 
 

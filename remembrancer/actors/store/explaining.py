@@ -1,6 +1,6 @@
-"""Why a memory is where it is, and what would move it, in sentences. Pure; the clock is passed in.
+"""Explains in sentences why a memory is in its scope, and what would move it. Pure; the clock is passed in.
 
-The rules are those by which the consolidator decides, so what is said here is what it does.
+It uses the consolidator's own rules, so the explanation matches the behaviour.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from remembrancer.protocol.writes import MemoryLink, PortableMemory
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """The numbers that decide."""
+    """The rules that decide."""
 
     promotion: PromotionRules = DEFAULT_PROMOTION
     maintenance: MaintenanceRules = DEFAULT_MAINTENANCE
@@ -42,8 +42,7 @@ DEFAULT_RULES: Final = Rules()
 
 @dataclass(frozen=True, slots=True)
 class Circumstances:
-    """The facts beside a memory itself on which its place depends. `session` is the one that stored it (None:
-    unknown)."""
+    """The facts besides the memory itself that decide its place. `session` stored the memory (None: unknown)."""
 
     embedded: bool
     incoming: Sequence[MemoryLink] = ()
@@ -54,7 +53,7 @@ class Circumstances:
 
 
 def explain(memory: PortableMemory, around: Circumstances, now: float, rules: Rules) -> tuple[str, ...]:
-    """Explain in sentences the memory's way to its scope, its standing, and its next step."""
+    """Explain in sentences how the memory came to its scope, its state, and its next step."""
     return (
         *_origin(memory),
         *_standing(memory, around, now, rules.maintenance),
@@ -131,13 +130,13 @@ def _standing(memory: PortableMemory, around: Circumstances, now: float, rules: 
 
 
 def _copied(memory: PortableMemory) -> str:
-    """Which memory stays in its place, if it is a copy."""
+    """Name the memory that a copy was merged into, if this is a copy."""
     reasons = [entry.details.get("reason") for entry in memory.history if entry.change == "deduplicated"]
     return f": {reasons[-1]}" if reasons and reasons[-1] else ""
 
 
 def _outlook(memory: PortableMemory, around: Circumstances, now: float, rules: Rules) -> Iterator[str]:
-    """The sentences on what moves an active memory next."""
+    """Yield the sentences on an active memory's next step."""
     if memory.forgotten_at is not None or memory.status != "active":
         return
     kind = memory.kind or kind_of_type(memory.type)
@@ -218,7 +217,7 @@ def _archiving(memory: PortableMemory, now: float, rules: MaintenanceRules) -> s
 
 
 def _undone(memory: PortableMemory) -> str | None:
-    """The change whose undoing was the last that happened to the memory."""
+    """Return the change that was undone, if that was the memory's last change."""
     if not memory.history or memory.history[-1].change != "undone":
         return None
     told = memory.history[-1].details.get("undid")

@@ -1,7 +1,7 @@
-"""The index of what was read from a project's files: chunks, their words, their vectors. Derived, and deletable.
+"""The index of a project's files: chunks, words and vectors. It is derived, and can be deleted.
 
-A text stands once, in however many chunks of files it is. One that is in none any more goes, and leaves its vectors in
-a cache for some time: what comes back (a file under another name, another branch) is not embedded again.
+A text is stored once, however many chunks have it. When its last chunk goes, it is deleted, and its vectors stay in a
+cache for some time: if it comes back (under another file name, on another branch), it is not embedded again.
 """
 
 from __future__ import annotations
@@ -103,31 +103,31 @@ SCHEMA: Final = Schema(
 )
 _decode_ranges: Final = msgspec.json.Decoder(list[tuple[int, int]]).decode
 PAGE: Final = 2000
-"""Files in one answer about them."""
+"""The number of files in one answer."""
 ROWS: Final = 1500
-"""Texts that are scored gladly; of fewer than these each that has a word of the question is. Of ten thousand chunks the
-best eight are the same then in 99.9 of 100 searches, and the best 32 in 98.7."""
+"""The number of texts worth scoring; below it, every text with a word of the query is scored. In ten thousand chunks
+the best eight are then the same in 99.9 of 100 searches, and the best 32 in 98.7."""
 WIDE_ROWS: Final = 3750
 """As `search.WIDE_ROWS`."""
 BM25: Final = "-bm25(words, 3.0, 1.5)"
-"""The weights of content and parts, as the records have them."""
+"""The BM25 weights of content and parts, the same as for the records."""
 
 logger = logging.getLogger(__name__)
 
 
 class FileFilter(NamedTuple):
-    """Which chunks are looked for: of a workspace's root (empty: of all), of some sources, below a path."""
+    """Selects chunks: of a workspace's root (empty: of all), of some sources, below a path."""
 
     root: str = ""
     sources: tuple[FileSource, ...] = ()
     path: str = ""
     after: float | None = None
     before: float | None = None
-    """Times of files, in seconds since the epoch."""
+    """Bounds on the files' modification times, in seconds since the epoch."""
 
 
 class IndexedChunk(NamedTuple):
-    """A chunk as it is shown. `text` is its number among the texts, `mtime_ns` its file's time."""
+    """A chunk as it is returned. `text` is the number of its text, `mtime_ns` the modification time of its file."""
 
     text: int
     path: str
@@ -141,10 +141,10 @@ class IndexedChunk(NamedTuple):
 
 
 class FileIndex(EmbeddedTexts, SqliteWords):
-    """`EmbeddedTexts` of one project's files; a text is what is called a memory there. Writes: from its thread.
+    """`EmbeddedTexts` of one project's files, where texts take the place of memories. Write only from its thread.
 
-    A file that cannot be read, or of another release, is thrown away and made anew. Of the texts that have gone the
-    vectors of the last `cached` are kept. `cut` says how files are cut into chunks now.
+    An index that cannot be read, or is of another release, is deleted and rebuilt. The vectors of the last `cached`
+    deleted texts are kept. `cut` describes the current chunking settings.
     """
 
     links_duplicates = False
@@ -175,8 +175,8 @@ class FileIndex(EmbeddedTexts, SqliteWords):
     # --- Files.
 
     def _note_cut(self, cut: str) -> None:
-        """Files that were cut by other settings count as changed. Until they are read, they are as they were."""
-        mark = zlib.crc32(cut.encode()) & 0x7FFF_FFFF  # SQLite keeps 32 bits with a sign
+        """Mark files that were cut with other settings as changed. They stay as they are until they are read again."""
+        mark = zlib.crc32(cut.encode()) & 0x7FFF_FFFF  # SQLite stores a signed 32-bit number
         with self._file.transaction() as connection:
             ((before,),) = connection.execute("PRAGMA application_id").fetchall()
             if before != mark:
@@ -184,7 +184,7 @@ class FileIndex(EmbeddedTexts, SqliteWords):
                 connection.execute(f"PRAGMA application_id = {mark}")
 
     def states(self, root: str, after: str = "") -> list[FileState]:
-        """The files of a workspace after that path, `PAGE` at the most, in the order of their paths."""
+        """Return a workspace's files with paths after `after`, in path order, at most `PAGE`."""
         rows = self._file.read(
             """SELECT path, source, mtime_ns, size, digest FROM files WHERE root = ? AND path > ?
                ORDER BY path LIMIT ?""",
@@ -195,7 +195,7 @@ class FileIndex(EmbeddedTexts, SqliteWords):
     def change(
         self, root: str, updates: Sequence[FileUpdate], removed: Sequence[str], model: str | None
     ) -> FilesIndexed:
-        """Take in changed files, and let others go, in one transaction. Vectors of `model` are taken from the cache."""
+        """Index changed files and remove others, in one transaction. Vectors of `model` are taken from the cache."""
         with self._file.transaction() as connection:
             change = _Change(connection, model, self._cached)
             for update in updates:
@@ -205,14 +205,14 @@ class FileIndex(EmbeddedTexts, SqliteWords):
             return change.finish()
 
     def all_states(self, root: str) -> Iterator[FileState]:
-        """All files of a workspace, read page by page."""
+        """Iterate over all files of a workspace, page by page."""
         after = ""
         while page := self.states(root, after):
             yield from page
             after = page[-1].path
 
     def listed(self, root: str, after: str, limit: int) -> list[ListedFile]:
-        """The files of a workspace after that path, in the order of their paths."""
+        """Return a workspace's files with paths after `after`, in path order, at most `limit`."""
         rows = self._file.read(
             """SELECT path, source, (SELECT count(*) FROM chunks WHERE file = f.number), size, mtime_ns FROM files AS f
                WHERE root = ? AND path > ? ORDER BY path LIMIT ?""",
@@ -221,7 +221,7 @@ class FileIndex(EmbeddedTexts, SqliteWords):
         return [ListedFile(*row) for row in rows]
 
     def counts(self, root: str) -> dict[FileSource, SourceCounts]:
-        """The number of files and chunks that each source has in a workspace."""
+        """Return the number of files and chunks of each source in a workspace."""
         rows = self._file.read(
             """SELECT source, count(*), sum((SELECT count(*) FROM chunks WHERE file = number)) FROM files
                WHERE root = ? GROUP BY source""",
@@ -230,7 +230,7 @@ class FileIndex(EmbeddedTexts, SqliteWords):
         return {source: SourceCounts(files, chunks) for source, files, chunks in rows}
 
     def indexed_at(self, root: str) -> float | None:
-        """The time at which a file of the workspace was last taken in."""
+        """Return the time at which a file of the workspace was last indexed."""
         ((at,),) = self._file.read("SELECT max(indexed_at) FROM files WHERE root = ?", (root,))
         return None if at is None else float(at)
 
@@ -243,7 +243,7 @@ class FileIndex(EmbeddedTexts, SqliteWords):
         limit: int,
         counted: Mapping[Phrase, int] | None = None,
     ) -> list[KeywordHit]:
-        """The best texts that have any of the phrases, best first. `counted` is as in `SearchedTexts`."""
+        """Return the best texts that contain any of the phrases, best first. `counted` is as in `SearchedTexts`."""
         if not phrases:
             return []
         condition, arguments = _condition(wanted)
@@ -268,7 +268,7 @@ class FileIndex(EmbeddedTexts, SqliteWords):
         return self._file.read_decoded(read)
 
     def matching(self, wanted: FileFilter, limit: int) -> list[int] | None:
-        """The texts that pass the filter; None when there are more than `limit`."""
+        """Return the texts that pass the filter; None if there are more than `limit`."""
         condition, arguments = _condition(wanted)
         rows = self._file.read(
             f"SELECT DISTINCT c.text FROM {_OF_FILES} WHERE {condition} LIMIT ?",  # noqa: S608 - fixed clauses
@@ -277,7 +277,7 @@ class FileIndex(EmbeddedTexts, SqliteWords):
         return None if len(rows) > limit else [row[0] for row in rows]
 
     def latest(self, wanted: FileFilter, limit: int) -> list[int]:
-        """The texts of the files that changed last, of those that pass the filter."""
+        """Return texts that pass the filter, most recently modified files first."""
         condition, arguments = _condition(wanted)
         rows = self._file.read(
             f"""SELECT c.text FROM {_OF_FILES} WHERE {condition}
@@ -287,7 +287,7 @@ class FileIndex(EmbeddedTexts, SqliteWords):
         return list(dict.fromkeys(row[0] for row in rows))
 
     def passing(self, numbers: Sequence[int], wanted: FileFilter) -> set[int]:
-        """Those of these texts that pass the filter."""
+        """Return those of the given texts that pass the filter."""
         if not numbers:
             return set()
         condition, arguments = _condition(wanted)
@@ -299,7 +299,7 @@ class FileIndex(EmbeddedTexts, SqliteWords):
         return {number for (number,) in rows}
 
     def chunks(self, numbers: Sequence[int], wanted: FileFilter) -> list[IndexedChunk]:
-        """The chunks that pass the filter and have one of these texts, in the order of their paths and lines."""
+        """Return the chunks of the given texts that pass the filter, ordered by path and line."""
         if not numbers:
             return []
         condition, arguments = _condition(wanted)
@@ -313,7 +313,7 @@ class FileIndex(EmbeddedTexts, SqliteWords):
         return [IndexedChunk(*row) for row in rows]
 
     def size(self) -> int:
-        """The number of texts, of all workspaces."""
+        """Return the number of texts in all workspaces."""
         ((count,),) = self._file.read("SELECT count(*) FROM texts")
         return int(count)
 
@@ -327,7 +327,7 @@ class FileIndex(EmbeddedTexts, SqliteWords):
 
     @property
     def is_lost(self) -> bool:
-        """True if the file was deleted, or replaced, under us."""
+        """True if the file was deleted or replaced behind our back."""
         try:
             return self._path.stat().st_ino != self._inode
         except OSError:
@@ -335,14 +335,14 @@ class FileIndex(EmbeddedTexts, SqliteWords):
 
     @property
     def is_damaged(self) -> bool:
-        """True if damage has shown in the file."""
+        """True if the file has turned out to be damaged."""
         return self._file.is_damaged
 
     def discard(self) -> None:
-        """Delete the file: what it had is read again. What is no file is set aside.
+        """Delete the file; its content is read again. If it cannot be deleted, it is set aside.
 
         Raises:
-            RecordsUnusable: neither can be done.
+            RecordsUnusable: neither is possible.
         """
         for path in database_files(self._path):
             try:
@@ -352,7 +352,7 @@ class FileIndex(EmbeddedTexts, SqliteWords):
                     raise unusable(path, error) from error
 
     def size_bytes(self) -> int:
-        """Bytes on disk."""
+        """Return the size on disk in bytes."""
         return self._file.size_bytes()
 
     def checkpoint(self) -> None:
@@ -365,9 +365,9 @@ class FileIndex(EmbeddedTexts, SqliteWords):
 
 
 def _opened(path: Path) -> SqliteFile:
-    file = SqliteFile(path, SCHEMA, synchronous="NORMAL")  # what a crash of the machine takes is read again
-    file.writer.executescript(attempts_of("texts"))  # which an index of release 0.2.0 has not
-    # The vectors in memory are known by their numbers: those of an index that was deleted must not come again.
+    file = SqliteFile(path, SCHEMA, synchronous="NORMAL")  # changes lost in a power failure are read again
+    file.writer.executescript(attempts_of("texts"))  # missing in an index of release 0.2.0
+    # Vectors in memory are keyed by these numbers, so numbers of a deleted index must not be reused.
     try:
         with file.transaction() as connection:
             for table in ("texts", "passages"):
@@ -382,14 +382,14 @@ def _opened(path: Path) -> SqliteFile:
 
 
 class _Change:
-    """One change of files under way."""
+    """A change of files in progress."""
 
     def __init__(self, connection: sqlite3.Connection, model: str | None, cached: int) -> None:
         self._connection = connection
         self._cached = cached
         self._model = model
         self._left: set[int] = set()
-        """Texts that a file has let go."""
+        """Texts that lost a chunk."""
         self._counts: Counter[str] = Counter()
 
     def update(self, root: str, update: FileUpdate, now: float) -> None:
@@ -415,7 +415,7 @@ class _Change:
         ((number,),) = self._connection.execute(
             "SELECT number FROM files WHERE root = ? AND path = ?", (root, state.path)
         )
-        if update.kept:  # of an index that has them not, the file is to be read from its start
+        if update.kept:  # if the index lacks the kept chunks, the file must be read from its start
             have = self._connection.execute("SELECT count(*) FROM chunks WHERE file = ?", (number,)).fetchone()[0]
             if have != update.kept:
                 raise MemoryUnavailable(f"{state.path} has {have} chunks in the index, and not {update.kept}")
@@ -437,7 +437,7 @@ class _Change:
             self._connection.execute("DELETE FROM files WHERE number = ?", (number,))
 
     def finish(self) -> FilesIndexed:
-        """Texts that are in no file any more go; their vectors stay in the cache."""
+        """Delete texts that are in no file any more; their vectors stay in the cache."""
         gone = [
             text
             for text in sorted(self._left)
@@ -462,7 +462,7 @@ class _Change:
         return texts
 
     def _text_of(self, heading: str, text: str) -> int:
-        """The number of the text of a chunk, which is known already or new."""
+        """Return the number of a chunk's text, storing the text if it is new."""
         above = "" if not heading or heading in text else f"{heading}\n"
         content = above + text
         digest = digest_of(content)
@@ -478,7 +478,7 @@ class _Change:
         return number
 
     def _put_aside(self, text: int) -> None:
-        """Put a text's vectors into the cache, model by model."""
+        """Move a text's vectors into the cache, one row for each model."""
         rows = self._connection.execute(
             """SELECT p.model, t.content_digest, p.start, p."end", p.vector FROM passages AS p
                JOIN texts AS t ON t.number = p.memory WHERE p.memory = ? ORDER BY p.model, p.ordinal""",
@@ -494,7 +494,7 @@ class _Change:
             )
 
     def _take_back(self, text: int, digest: bytes) -> None:
-        """Take a text's vectors of the present model from the cache, if it has them."""
+        """Restore a text's vectors of the current model from the cache, if there are any."""
         cached = self._connection.execute(
             "DELETE FROM cached_embeddings WHERE model = ? AND content_digest = ? RETURNING ranges, vectors",
             (self._model, digest),
@@ -505,13 +505,13 @@ class _Change:
             add_passages(self._connection, text, self._model or "", passages, vectors)
 
 
-# SQLite would begin with the files of a root, which are all there are, also where few texts are asked for.
+# Forces the join order: SQLite would start with all files of a root even if only few texts are wanted.
 _OF_FILES: Final = "files AS f CROSS JOIN chunks AS c ON c.file = f.number"
 _OF_TEXTS: Final = "chunks AS c CROSS JOIN files AS f ON f.number = c.file"
 
 
 def _condition(wanted: FileFilter) -> tuple[str, list[object]]:
-    """The WHERE clause of a filter over files, of fixed clauses and places, with its arguments."""
+    """Return a filter's WHERE clause over files, with its arguments. The clauses are fixed strings."""
     clauses: list[str] = ["TRUE"]
     arguments: list[object] = []
     if wanted.root:

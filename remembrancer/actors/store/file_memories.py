@@ -1,4 +1,4 @@
-"""Chunks of a project's files, in the terms in which a recall looks for memories: each chunk is one."""
+"""Presents the chunks of a project's files as memories, so that a recall can search them."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from remembrancer.protocol.reads import Order
 from remembrancer.protocol.writes import SourceRef
 
 NOTES: Final = 0
-"""The notes' place among spaces, which no space has for its number."""
+"""The notes' number among spaces, which no space has."""
 IMPORTANCE: Final = 0.5
-"""The importance of a memory of which nobody said anything else."""
+"""The default importance of a memory."""
 
 
 class FileMemories:
-    """The chunks of one workspace, whose numbers are below nothing. A filter by times goes by those of the files;
-    others are of memories alone."""
+    """The chunks of one workspace. Their numbers are negative. Time filters apply to the files' times; other filters
+    concern only memories."""
 
     is_users = False
     space = NOTES
@@ -34,7 +34,7 @@ class FileMemories:
 
     @cached_property
     def size(self) -> int:
-        """The number of chunks when they were first looked at."""
+        """The number of chunks, counted on first use."""
         return self._index.size()
 
     def keyword_hits(
@@ -65,7 +65,7 @@ class FileMemories:
         return None if found is None else [-number for number in found]
 
     def top(self, filters: Filters, order: Order, limit: int) -> list[int]:
-        """The latest, whichever order is asked for."""
+        """Return the latest chunks, whatever the order."""
         return [] if filters.tags else [-number for number in self._index.latest(self._within(filters), limit)]
 
     def ranking_facts(self, refs: Sequence[int], filters: Filters) -> dict[int, RankingFacts]:
@@ -83,7 +83,7 @@ class FileMemories:
 
 
 def _record(chunk: IndexedChunk) -> MemoryRecord:
-    """A chunk as it is shown among memories. Its id says where it is, and is none of a memory."""
+    """Present a chunk as a memory record. Its id is its location, not a memory's id."""
     at = chunk.mtime_ns / 1e9
     return MemoryRecord(
         number=-chunk.text,

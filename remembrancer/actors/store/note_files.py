@@ -1,22 +1,21 @@
-"""Writing notes: Markdown files in a project's working tree, which people and other programs edit as well.
+"""Writes notes: Markdown files in a project's working tree, which people and other programs edit as well.
 
-A note is changed as it is on the disk at that moment, and replaced as a whole: a temporary file in the same directory,
-`fsync`, rename, `fsync` of the directory. While that goes on the directory is locked (`flock`) against another store.
-Editors take no lock, so a note that somebody saved after it was read is read again. A save in the microseconds between
-the last look and the rename is lost, as it is between any two editors.
+A note is edited from its current content on disk and replaced as a whole: a temporary file in the same directory,
+`fsync`, rename, `fsync` of the directory. Meanwhile the directory is locked (`flock`) against other stores. Editors
+take no lock, so a note that was saved after it was read is read again. A save in the microseconds between the last
+check and the rename is lost, as between any two editors.
 
-Exactly once, also through `kill -9`, although a file and a database share no transaction:
+A write happens exactly once, even through `kill -9`, although a file and a database share no transaction:
 
-1. the temporary file, whose name is made from the operation's id, is complete and durable under that name;
-2. the records note the operation as begun, with its result;
+1. the temporary file, whose name is derived from the operation's id, is complete and durable;
+2. the records mark the operation as begun, with its result;
 3. the temporary file is renamed to the note;
-4. the records note the operation as applied, and forget that it was begun.
+4. the records mark the operation as applied, and delete the record of its beginning.
 
-Between 2 and 4 nothing but the rename takes the temporary file away (a second version of it replaces the first by a
-rename as well). So whoever finds an operation begun, after a crash, knows what happened by looking for the file: where
-it is, the note is as it was, the operation is forgotten, and will be done from the start when it comes again; where it
-is not, the note has been written, and 4 is made up for. Nothing is begun before 2, and a temporary file without a
-beginning is overwritten, or deleted, by the next attempt.
+Between 2 and 4 only the rename removes the temporary file (a second version of it also replaces the first by a rename).
+So after a crash the file tells the outcome of a begun operation: if it exists, the note is unchanged, and the operation
+is dropped and starts over when it is requested again; if not, the note has been written, and step 4 is completed.
+Nothing is begun before 2, and a leftover temporary file is overwritten or deleted by the next attempt.
 """
 
 from __future__ import annotations
@@ -57,11 +56,11 @@ from remembrancer.protocol.writes import NoteWritten, Operation, WriteNote
 from remembrancer.toolsets.files.workspace_files import RealNote, open_directory, open_note, real_note
 
 ATTEMPTS: Final = 20
-"""So often a note is read again because somebody saved it meanwhile."""
+"""The number of times that a note is read again after somebody else saved it."""
 WRITE_S: Final = 5.0
-"""The time that a note is waited for: a disk may hang, or be gone with the network."""
+"""The time that a write may take: the disk may hang, or be unreachable over the network."""
 LOCK_S: Final = 1.0
-"""The time that another store may have the directory."""
+"""The time that another store may hold the directory."""
 NO_SPACE: Final = (errno.ENOSPC, errno.EDQUOT)
 
 T = TypeVar("T")
@@ -71,7 +70,7 @@ logger = logging.getLogger(__name__)
 
 
 class RunInRecords(Protocol):
-    """Runs work on the records where that may be done, and waits for it."""
+    """Runs work on the records' thread and waits for it."""
 
     def __call__(self, work: Callable[[], T], /) -> T: ...
 
@@ -81,7 +80,7 @@ def _at_once(work: Callable[[], T], /) -> T:
 
 
 class NoteFiles:
-    """Writes the notes of one project, on a thread of its own: nothing else waits for the disk that they are on."""
+    """Writes the notes of one project, on its own thread, so that nothing else waits for their disk."""
 
     def __init__(self, records: Records, in_records: RunInRecords = _at_once) -> None:
         self._records = records
@@ -89,12 +88,12 @@ class NoteFiles:
         self._thread = ThreadPoolExecutor(1, "notes")
 
     async def write(self, operations: Sequence[Operation]) -> list[Outcome]:
-        """As `apply`, on the thread. What is not written in time gets an error, and may still be written, once."""
+        """Like `apply`, on the thread. A write that takes too long gets an error, and may still happen, once."""
         work = asyncio.get_running_loop().run_in_executor(self._thread, self.apply, operations)
         done, _ = await asyncio.wait([work], timeout=WRITE_S)
         error: RemembrancerError
         if not done:
-            work.cancel()  # if it has not been begun
+            work.cancel()  # if it has not started
             message = f"the disk with the notes has not answered for {WRITE_S:.0f} s: the note is written when it does"
             error = DiskUnavailable(message)
         elif (failure := work.exception()) is not None:
@@ -105,15 +104,15 @@ class NoteFiles:
         return [Outcome(error)] * len(operations)
 
     def settle_soon(self) -> None:
-        """As `settle`, on the thread."""
+        """Like `settle`, on the thread."""
         self._thread.submit(self.settle)
 
     def close(self) -> None:
-        """Begin nothing more. May be called twice."""
+        """Start no more writes. May be called twice."""
         self._thread.shutdown(wait=False, cancel_futures=True)
 
     def apply(self, operations: Sequence[Operation]) -> list[Outcome]:
-        """Write each in order, durably, and answer each."""
+        """Write the notes durably and in order, and return an outcome for each operation."""
         return [self._apply(operation) for operation in operations]
 
     def _apply(self, operation: Operation) -> Outcome:
@@ -131,13 +130,13 @@ class NoteFiles:
             return Outcome(InvalidInput(f"{change.path} cannot be written: {reason}", field="path"))
 
     def settle(self) -> None:
-        """Find out what became of the notes that were begun when a process died."""
+        """Finish or drop the writes that were under way when a process died."""
         for row in self._in_records(partial(self._records.unfinished, NoteWrite)):
             operation, result = decode_operation(row.operation), _decode_result(row.result)
             try:
                 note = _real_note(_change(operation))
                 directory = open_directory(note)
-            except (RemembrancerError, OSError):  # the workspace is not there now: nobody can know yet
+            except (RemembrancerError, OSError):  # the workspace is not there now, so the outcome is unknown
                 continue
             try:
                 names = os.listdir(directory)  # noqa: PTH208 - a descriptor
@@ -172,7 +171,7 @@ class NoteFiles:
                     ),
                 )
             except BaseException:
-                if note.is_prepared:  # before the file goes, which would say that the note is written
+                if note.is_prepared:  # before the file is deleted, since its absence means that the note is written
                     self._in_records(partial(self._records.prepare, operation, _drop))
                 note.discard()
                 raise
@@ -180,20 +179,20 @@ class NoteFiles:
 
 
 def _begin(planner: Planner, result: NoteWritten) -> Edits[None]:
-    """The note is about to be written: that, and what will have come of it."""
+    """Record that the note is about to be written, with the result."""
     operation = planner.operation
     yield Put(NoteWrite(operation.operation_id, encode_operation(operation), _encode_result(result)))
 
 
 def _end(planner: Planner, result: NoteWritten) -> Edits[NoteWritten]:
-    """The note is written, and so its session is active."""
+    """Record that the note is written, and that its session is active."""
     yield from _drop(planner)
     yield from planner.note_active()
     return result
 
 
 def _drop(planner: Planner) -> Edits[None]:
-    """The note is not being written."""
+    """Record that the note is not being written."""
     yield Remove(NoteWrite, "operation_id", planner.operation.operation_id)
 
 
@@ -203,12 +202,12 @@ def _change(operation: Operation) -> WriteNote:
 
 
 def _temporary(operation: Operation) -> str:
-    """The name of an operation's temporary file: hidden, and no Markdown, so that nobody reads it as a note."""
+    """Return the name of an operation's temporary file: hidden and not Markdown, so that nobody takes it for a note."""
     return f".note-{hashlib.sha256(operation.operation_id.encode()).hexdigest()[:16]}.tmp"
 
 
 def _real_note(change: WriteNote) -> RealNote:
-    """The file of a note. Raises `InvalidInput` when links lead out of the workspace, or to no note."""
+    """Return the file of a note. Raises `InvalidInput` if links lead out of the workspace, or not to a note."""
     if not Path(change.root).is_dir():
         raise InvalidInput(f"the workspace {shown(change.root)} is not there", field="path")
     return real_note(change.path, change.root, change.places)
@@ -216,9 +215,9 @@ def _real_note(change: WriteNote) -> RealNote:
 
 @contextlib.contextmanager
 def _locked(note: RealNote) -> Iterator[int]:
-    """The descriptor of a note's directory, made where it is missing, in which no other store writes meanwhile.
+    """Open and lock a note's directory, making it if needed, and yield its descriptor.
 
-    `flock` ends with the process.
+    The lock ends with the process.
     """
     descriptor = open_directory(note, make=True)
     try:
@@ -239,15 +238,15 @@ def _locked(note: RealNote) -> Iterator[int]:
 
 
 class _Version(NamedTuple):
-    """The content of a file at one moment, and its mode; None where there is no file."""
+    """The content and mode of a file at one moment; the mode is None if there is no file."""
 
     data: bytes
     mode: int | None
 
 
 def _read(directory: int, name: str) -> _Version:
-    """The note as it is now. Raises `InvalidInput` when it is no regular file, or too large to be one."""
-    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # not to wait for a pipe
+    """Read the note's current version. Raises `InvalidInput` if it is not a regular file or is too large."""
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # do not block on a pipe
     try:
         descriptor = os.open(name, flags, dir_fd=directory)
     except FileNotFoundError:
@@ -262,7 +261,7 @@ def _read(directory: int, name: str) -> _Version:
 
 
 class _NoteFile:
-    """A note in an open directory, and the temporary file that it is replaced by."""
+    """A note in an open directory, and the temporary file that replaces it."""
 
     def __init__(self, directory: int, name: str, temporary: str) -> None:
         self._directory = directory
@@ -271,8 +270,8 @@ class _NoteFile:
         self.is_prepared = False
 
     def replace(self, edit: Callable[[str], str], begin: Callable[[], object]) -> None:
-        """Put what `edit` makes of the note in its place. `begin` is called when that is durable in the temporary file;
-        both are called again when the note has changed meanwhile."""
+        """Replace the note with the result of `edit`. `begin` is called once the temporary file is durable. Both are
+        called again if the note has changed meanwhile."""
         for _ in range(ATTEMPTS):
             before = _read(self._directory, self._name)
             self._prepare(_edited_bytes(before.data, edit, self._name), before.mode)
@@ -294,7 +293,7 @@ class _NoteFile:
         os.rename(name, to, src_dir_fd=self._directory, dst_dir_fd=self._directory)
 
     def _prepare(self, data: bytes, mode: int | None) -> None:
-        """Make the temporary file, or put another in its place: it is never gone in between."""
+        """Write or replace the temporary file; an existing one is never missing in between."""
         name = f"{self._temporary}.new"
         try:
             self._put(name, data, mode)
@@ -333,9 +332,10 @@ def _edited_bytes(data: bytes, edit: Callable[[str], str], name: str) -> bytes:
 
 
 def _ignore(root: Path, directories: Sequence[str]) -> tuple[str, ...]:
-    """Have git ignore directories that hold no note yet. Those that were added; a file that cannot be written says no.
+    """Have git ignore directories that hold no note yet. Returns the directories added; none if the file cannot be
+    written.
 
-    What the file says of a directory already stands, also that it is not to be ignored.
+    Directories that the file already mentions are left as they are, even if it excludes them from being ignored.
     """
     if not os.path.lexists(root / ".git"):
         return ()

@@ -1,6 +1,6 @@
-"""Answers what is asked of the store: from whichever files can be read, with a notice for one that cannot.
+"""Answers read requests from the files that can be read, with a notice for each that cannot.
 
-Only a file that is needed alone, or that may hold the one memory that was asked for, makes an answer impossible.
+A request fails only if the file that it needs, or that may hold the requested memory, cannot be read.
 """
 
 from __future__ import annotations
@@ -87,17 +87,17 @@ from remembrancer.protocol.work import AskModels, ChooseModel, ModelProgress
 from remembrancer.protocol.writes import NearMemory, PortableMemory, ProjectRef
 
 QUERY_VECTOR_SHARE: Final = 0.5
-"""Of the time that a read may take: how long it waits for its query's vector before it goes on with words alone."""
+"""The fraction of a read's budget spent waiting for the query's vector before searching by words alone."""
 ANSWER_MARGIN_S: Final = 0.1
-"""The part of a deadline that is kept for the way back, where an answer that says "not yet" is worth more than none."""
+"""The part of a deadline reserved for sending the answer, since an answer "not yet" is better than none."""
 DEFAULT_DEADLINE_S: Final = 5.0
 LOADED_AT_ONCE: Final = 32
-"""Memories of a list that are read together."""
+"""The number of memories of a list that are read together."""
 RECALLED_BYTES: Final = 4 * MAX_ANSWER_BYTES
-"""Of the memories of a recall of which parts are to be shown, as many as a budget of tokens allows."""
+"""The limit on a recall that shows parts of memories: as much as a token budget can use."""
 
 CANDIDATE_WORDS: Final = 8
-"""Words of a memory by which it is told from others whose ids are alike."""
+"""The number of words that tell memories with similar ids apart."""
 WHAT_TO_DO: Final = "'remembrancer doctor' examines it, 'remembrancer backup restore' puts a backup in its place"
 
 T = TypeVar("T")
@@ -106,11 +106,11 @@ logger = logging.getLogger(__name__)
 
 
 DOUBTS: Final = 20
-"""Pairs of memories that the description of a store names."""
+"""The number of doubtful pairs in the description of a store."""
 
 
 class ReadHandlers:
-    """Answers the questions of clients. `embedding` says how the embedding is."""
+    """Answers clients' read requests. `embedding` returns the state of embedding."""
 
     def __init__(
         self,
@@ -149,7 +149,7 @@ class ReadHandlers:
         self._used: defaultdict[tuple[str, str], set[str]] = defaultdict(set)
 
     def handlers(self) -> dict[type, Handler]:
-        """The handlers of reads."""
+        """Return the handlers of reads."""
         readings: dict[type, Callable[[Any, View], Any]] = {
             GetMemory: self._shown,
             ListMemories: list_memories,
@@ -172,7 +172,7 @@ class ReadHandlers:
         }
 
     async def _read(self, work: Callable[[Any, View], Any], request: Any, _context: RequestContext) -> Any:
-        """The answer of `work`, which is done on a thread that reads, with the notices if it has a place for them."""
+        """Run `work` on a reading thread and return its answer, with notices if it has a field for them."""
         scopes = (request.scopes if isinstance(request, Filters) else ()) or SCOPES
         answer, notices = await answered(
             await self._readable(request.project, scopes),
@@ -181,10 +181,8 @@ class ReadHandlers:
         return with_notices(answer, notices) if "notices" in answer.__struct_fields__ else answer
 
     def take_touched(self) -> dict[tuple[str, str], tuple[Counter[int], set[str]]]:
-        """The accesses to be counted: how often answers have shown memories since the last call, by file and session.
-
-        Beside that, the ids of those that were used.
-        """
+        """Return and reset the accesses to be counted, by file and session: how often answers have shown each memory,
+        and the ids of used memories."""
         touched, used = self._touched, self._used
         self._touched, self._used = defaultdict(Counter), defaultdict(set)
         return {key: (touched.get(key, Counter()), used.get(key, set())) for key in {**touched, **used}}
@@ -208,7 +206,7 @@ class ReadHandlers:
             if notes is not None:
                 try:
                     return await search_in(view.beside(notes))
-                except CANNOT_BE_READ as error:  # of the index, or of a file of memories, which is told by itself
+                except CANNOT_BE_READ as error:  # of the index, or of memories, which have a notice of their own
                     answer = await search_in(view)
                     without_notes = _without_notes(error)
                     return answer
@@ -233,16 +231,16 @@ class ReadHandlers:
             return answer
 
     async def _notes_or_why_not(self, request: Recall, model: str | None) -> tuple[Source | None, tuple[Notice, ...]]:
-        """The notes to look into; where their index cannot be read, which is derived, the notice that says so."""
+        """Return the notes to search, or the notice that their index cannot be read."""
         try:
             return await self._notes_of(request, model), ()
         except RemembrancerError as error:
             return None, _without_notes(error)
 
     def embed_within(self, context: RequestContext, model: str | None) -> Callable[[str], Awaitable[Vectors]]:
-        """A function that makes a question's vector by that model in good time for the answer."""
+        """Return a function that embeds a query with that model in time for the answer."""
         timeout_s = min(self._vector_timeout_s, context.remaining_s(DEFAULT_DEADLINE_S) * 0.6)
-        answer_by = time.monotonic() + timeout_s  # however often it is asked for
+        answer_by = time.monotonic() + timeout_s  # shared by all calls
 
         async def embed(text: str) -> Vectors:
             current().mark("vector to be asked for")
@@ -289,7 +287,7 @@ class ReadHandlers:
         return True
 
     def _note_shown(self, shown: Mapping[str, Sequence[int]], session_id: str, used: Collection[str] = ()) -> None:
-        """Count accesses to these memories by their files, and note ids of memories that were used."""
+        """Count accesses to these memories by file, and record the ids of used ones."""
         for name, numbers in shown.items():
             self._touched[name, session_id].update(numbers)
             if used:
@@ -306,7 +304,7 @@ class ReadHandlers:
         embedded, error = await self._scheduler.wait_for(records, number, timeout_s)
         near: tuple[NearMemory, ...] = ()
         if embedded:
-            with anyio.CancelScope(deadline=answer_at):  # the search itself goes on
+            with anyio.CancelScope(deadline=answer_at):  # the search itself continues
                 comparing = asyncio.ensure_future(self._vectors.check_now(records.name, number, threads))
                 await asyncio.shield(comparing)
             near = self._replaced.untold(request.session_id)
@@ -333,7 +331,7 @@ class ReadHandlers:
             for place, (number, each) in enumerate(shown):
                 touched = self._touched[names[number], request.session_id]
                 touched[number] += request.counts_accesses
-                if touched[number]:  # shown, and not written down yet
+                if touched[number]:  # shown, but not stored yet
                     count = each.access_count + touched[number]
                     memories[place] = msgspec.structs.replace(each, access_count=count, last_accessed_at=now)
             return LinksFound(tuple(memories), more=len(found) > len(shown))
@@ -366,8 +364,8 @@ class ReadHandlers:
     async def _readable(
         self, project: ProjectRef, scopes: Collection[Scope] = SCOPES, model: str | None = None
     ) -> Readable:
-        """The project's file if it has one, and the user's, for whom that is, with a model's vectors; where memories
-        of these scopes lie. To ask makes no file."""
+        """Return the view of the project's space, if it has one, and the user's, if the requester may see it, limited
+        to the spaces of these scopes, with a model's vectors. Makes no space."""
         files = self._files
         await files.wait_for_opening()
         found = files.users if "user" in scopes and project.sees_user else []
@@ -379,13 +377,13 @@ class ReadHandlers:
             found[:0] = [own] if shared is own else [own, shared]
         sources = [Source(records, self._vectors.searchable(records.name, model)) for records in found]
         view = View(sources, database=files.database)
-        # Of the project's lane when that is open: it is since its file is.
+        # Includes the project's lane, which is opened with its space.
         notices = (*files.losses, *self._lane_notices(project.id), *of_user)
         return Readable(view, files.note_unusable, notices)
 
 
 def total_counts(all_counts: Sequence[Counts]) -> Counts:
-    """The sum of `all_counts`, sort by sort."""
+    """Add up counts."""
     by_scope: Counter[str] = Counter()
     by_type: Counter[str] = Counter()
     for counts in all_counts:
@@ -402,7 +400,7 @@ def total_counts(all_counts: Sequence[Counts]) -> Counts:
 
 
 def list_memories(request: ListMemories, view: View) -> Listed:
-    """The memories of a list, read as they are taken: a page may end early."""
+    """List memories. They are read page by page, so a list may end early."""
     if request.valid_at is not None and request.as_of is not None:
         asked = request.session_id, request.project.id, request.valid_at, request.as_of
         known: Iterable[ListedMemory] = (
@@ -418,12 +416,12 @@ def list_memories(request: ListMemories, view: View) -> Listed:
 
 
 def describe(request: DescribeSession, view: View) -> SessionDescription:
-    """The work of a session, by what each space knows of it."""
+    """Describe the work of a session, from the records of every space."""
     return describe_session([records.session_story(request.session_id) for records in reversed(view.records)])
 
 
 def find_ids(request: FindIds, view: View) -> IdsFound:
-    """The memories that parts of ids may stand for, and the short forms of whole ids."""
+    """Find the memories whose ids contain the given parts, and the short forms of whole ids."""
     known = set(view.reader.ids_with(keys_of([*request.parts, *(each[-LEAST:] for each in request.ids)])))
     filters = Filters(request.session_id, include_forgotten=True)
     candidates: dict[str, list[tuple[str, str]]] = {}
@@ -445,10 +443,10 @@ def show_memory(
     now: float,
     rules: Rules,
 ) -> MemoryShown:
-    """The memory, forgotten or not.
+    """Return a memory, forgotten or not.
 
     Raises:
-        NotFound: there is none that the session may see.
+        NotFound: there is no such memory that the session may see.
     """
     memory = view.reader.portable(request.memory_id, request.session_id, request.project.id)
     ref = view.find(request.memory_id)
@@ -486,16 +484,16 @@ def show_memory(
 
 
 def near_duplicates(view: View, ref: Ref, session_id: str) -> tuple[str, ...]:
-    """Ids of the nearest near-duplicates of a memory that a session may see, in either direction."""
+    """Return the ids of a memory's nearest near-duplicates that a session may see, in either direction."""
     found = view.load([ref], Filters(session_id, include_forgotten=True)).get(ref)
     return () if found is None else found.near_duplicates
 
 
 def promotions_known(memory: PortableMemory, logged: Sequence[Promotion]) -> tuple[Promotion, ...]:
-    """The log's entries of a memory, and the steps of its chain that another file has logged, the first one first.
+    """Return a memory's logged promotions, and those steps of its chain that another file logged, in order of time.
 
-    A file logs what was promoted into its scope. What a memory of the user went through in its project is known from
-    its chain. Pure.
+    A file logs promotions into its own scope. The promotions of a user's memory within its project are known from its
+    chain. Pure.
     """
     known = {(each.memory_id, each.from_scope, each.merged_into is not None) for each in logged}
     scopes: list[Scope] = [step.scope for step in memory.promotion_chain if step.action == "promoted"]
@@ -523,7 +521,8 @@ def promotions_known(memory: PortableMemory, logged: Sequence[Promotion]) -> tup
 
 
 def _sendable(answer: Recalled, *, in_parts: bool) -> Recalled:
-    """The answer without those at its end that are too many bytes. `in_parts`: not all of each is shown."""
+    """Cut the answer to the size limit, dropping memories at its end. `in_parts`: only parts of the memories will be
+    shown."""
     room = RECALLED_BYTES if in_parts else LISTED_BYTES
     lengths = itertools.accumulate(len(memory.content.encode()) for memory in answer.memories)
     kept = max(1, sum(length <= room for length in lengths))
@@ -538,11 +537,11 @@ def _sendable(answer: Recalled, *, in_parts: bool) -> Recalled:
 
 
 CANNOT_BE_READ: Final = (RecordsUnusable, FileLocked)
-"""Errors of a space that is left out of an answer, which says so."""
+"""Errors for which a space is left out of an answer, with a notice."""
 
 
 class Readable(NamedTuple):
-    """The view for a question. `note_unusable` is told of damage that shows later; `notices` belong into the answer."""
+    """The view for a request. `note_unusable` is called for damage found later; `notices` belong in the answer."""
 
     view: View
     note_unusable: Callable[[RemembrancerError], None]
@@ -550,13 +549,13 @@ class Readable(NamedTuple):
 
 
 async def answered(question: Readable, work: Callable[[View], Awaitable[T]]) -> tuple[T, tuple[Notice, ...]]:
-    """The result of `work` on the spaces that can be read, and notices of those that cannot.
+    """Return the result of `work` on the readable spaces, with notices about the others.
 
-    Damage shows only when a page is read: `work` is done again then, without the space that has it.
+    Damage shows only when a page is read; then `work` runs again without the damaged space.
 
     Raises:
-        RecordsUnusable, FileLocked: no space is left, or what was asked for may be in the missing one.
-        RemembrancerError: what `work` raises.
+        RecordsUnusable, FileLocked: no space is left, or the requested memory may be in the missing one.
+        RemembrancerError: raised by `work`.
     """
     view, note_unusable, notices = question
     try:
@@ -573,7 +572,7 @@ async def answered(question: Readable, work: Callable[[View], Awaitable[T]]) -> 
 
 
 def with_notices(reply: R, missing: tuple[Notice, ...]) -> R:
-    """The reply, which says what is missing from it."""
+    """Add notices about missing content to a reply."""
     return msgspec.structs.replace(reply, notices=(*missing, *reply.notices)) if missing else reply
 
 

@@ -1,7 +1,7 @@
-"""Embedders on other hosts: who of them may come, who is there, and what is not believed of them.
+"""Embedders on other hosts: admission, connections, and checks of what they claim.
 
-No launcher watches them here, so each is pinged: one that is gone, hangs, is revoked or has told an untruth is given
-nothing more, and its jobs go to another. Nothing of this is imported unless the store listens for them.
+No launcher watches them here, so each is pinged. A worker that is gone, hangs, is revoked or has sent false data gets
+no more work, and its jobs go to another. Imported only if the store listens for remote embedders.
 """
 
 from __future__ import annotations
@@ -45,34 +45,34 @@ LISTEN_AGAIN_S: Final = 5.0
 MOST_CREDIT: Final = 256
 MOST_DIMENSIONS: Final = 16_384
 SHOWN_CHARACTERS: Final = 300
-"""The length to which a worker's own words are cut before a person reads them."""
+"""The length to which a worker's own text is cut before it is shown."""
 CHECK_S: Final = 15.0
-"""The time that a worker has for the vector that it is tried with."""
+"""The time that a worker has to return its trial vector."""
 TRIAL: Final = "The API server listens on port 8080, and Marta leads the billing team."
-"""The text that a new worker is tried with. To change it has every host's vector of it made anew."""
+"""The text that a new worker is tested with. Changing it makes every host embed it again."""
 SAME_COSINE: Final = 0.9
-"""The least cosine of one model's vectors of one text on two machines, which round differently. That of two models is
-near 0."""
+"""The least cosine between one model's vectors of a text from two machines, which round differently. Between two models
+it is near 0."""
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass(slots=True, eq=False)
 class _Connection:
-    """One worker as it is connected now."""
+    """A connected worker."""
 
     peer: Peer
     heard_at: float
     model: str = ""
     ready: WorkerReady | None = None
-    """Its word that is being checked, or is believed."""
+    """The worker's announcement that is being checked or has been accepted."""
     admitted: bool = False
     refused: str | None = None
     error: str | None = None
     embedded: int = 0
 
     def state(self, now: float) -> RemoteEmbedder:
-        """The worker as a person is shown it."""
+        """Return the worker's state for display."""
         state: Literal["refused", "ready", "starting"] = (
             "refused" if self.refused else "ready" if self.admitted else "starting"
         )
@@ -81,9 +81,9 @@ class _Connection:
 
 
 class RemoteWorkers:
-    """Listens for embedders on other hosts at `endpoint`, and hands the honest ones to the scheduler.
+    """Listens for embedders on other hosts at `endpoint`, and hands verified ones to the scheduler.
 
-    A worker that does not answer for `silence_s` hangs.
+    A worker without an answer for `silence_s` counts as hung.
     """
 
     def __init__(
@@ -103,14 +103,14 @@ class RemoteWorkers:
         self._clock = clock
         self._connections: dict[bytes, _Connection] = {}
         self._refusals: dict[str, str] = {}
-        """The reason why a worker was refused last, by its public key, until one is let in."""
+        """The reason for a worker's last refusal, by its public key, until it is admitted."""
         self._router: NetworkRouter[RemoteWorkerMessage] | None = None
         self._tasks: anyio.abc.TaskGroup | None = None
         self._error: str | None = None
         scheduler.on_untruth = self._refuse_liar
 
     async def run(self) -> None:
-        """Listen until cancelled; while the address or the keys cannot be had, try again."""
+        """Listen until cancelled. If the address or the keys are unavailable, try again."""
         while True:
             try:
                 router = NetworkRouter(
@@ -134,11 +134,11 @@ class RemoteWorkers:
                 self._router = None
 
     def send(self, worker: Peer, message: ToWorker) -> bool:
-        """Send to a worker; False: it is gone."""
+        """Send a message to a worker; False if it is gone."""
         return self._router is not None and self._router.send(worker, message)
 
     def state(self) -> RemoteEmbedders:
-        """The workers that are connected, and those who were invited and are not."""
+        """Return the connected workers, and the invited ones that are not connected."""
         now = self._clock()
         embedders: list[RemoteEmbedder] = []
         try:
@@ -179,15 +179,15 @@ class RemoteWorkers:
                 self._scheduler.hear(connection.peer, WorkerFailed(connection.error, choice))
             case WorkerLeaving():
                 self._forget(connection)
-            case _ if connection.ready is not None:  # an answer; that to the trial comes before it is let in
+            case _ if connection.ready is not None:  # an answer; the trial's answer arrives before admission
                 connection.embedded += isinstance(message, PassagesEmbedded)
                 self._scheduler.hear(connection.peer, message)
 
     def _consider(self, connection: _Connection, ready: WorkerReady) -> None:
-        """Let a worker in, or find out what would be wrong with that."""
+        """Start a worker's trial, or refuse it or redirect it to another model."""
         connection.model, connection.error = ready.identity.model[:SHOWN_CHARACTERS], None
         if connection.ready is not None and not connection.admitted:
-            return  # it is being tried
+            return  # its trial is in progress
         self._scheduler.lose(connection.peer)
         connection.admitted, connection.ready = False, None
         if ready.choice not in self._scheduler.needed:
@@ -195,7 +195,7 @@ class RemoteWorkers:
             return
         known = self._scheduler.identity_of(ready.choice)
         if known is None and self._scheduler.is_starting:
-            return  # this host's own embedder says what the model is; this one is asked again
+            return  # this host's own embedder determines the model; the worker is asked again
         if not _is_plausible(ready) or (known is not None and known != ready.identity):
             wanted = "" if known is None else f", and this memory's vectors are of {known.key}"
             self._refuse(connection, f"its model is {ready.identity.key[:SHOWN_CHARACTERS]}{wanted}")
@@ -205,7 +205,8 @@ class RemoteWorkers:
         self._tasks.start_soon(self._try, connection, ready)
 
     async def _try(self, connection: _Connection, ready: WorkerReady) -> None:
-        """Compare a worker's vector of a text with that of another of this model: its word alone is not enough."""
+        """Compare a worker's vector of a text with another worker's of the same model, since its claim is not
+        enough."""
         try:
             expected = await self._vector_of_trial(ready.identity)
             answer = await self._scheduler.ask(connection.peer, TRIAL, CHECK_S)
@@ -230,7 +231,7 @@ class RemoteWorkers:
         self._scheduler.hear(connection.peer, msgspec.structs.replace(ready, credit=credit))
 
     async def _vector_of_trial(self, identity: ModelIdentity) -> bytes | None:
-        """The vector that the model makes of the trial's text, as a worker of this host says, or as it was kept."""
+        """Return the model's vector of the trial text, from a worker of this host or as it was stored."""
         for worker in self._scheduler.workers_here(identity):
             try:
                 answer = await self._scheduler.ask(worker, TRIAL, CHECK_S)
@@ -273,7 +274,7 @@ class RemoteWorkers:
             self._refuse(connection, reason)
 
     def _refuse(self, connection: _Connection, reason: str) -> None:
-        """Give a worker nothing more, until it is started anew."""
+        """Give a worker no more work until it is restarted."""
         connection.admitted, connection.refused = False, reason
         self._scheduler.lose(connection.peer)
         self._note_refusal(connection.peer.key, reason)
@@ -289,7 +290,7 @@ class RemoteWorkers:
 
 
 def _is_plausible(ready: WorkerReady) -> bool:
-    """True if nothing that a worker says of its model is absurd."""
+    """True if a worker's claims about its model are plausible."""
     scale = ready.scale.answering, ready.scale.unrelated
     is_scale = all(math.isfinite(cosine) and abs(cosine) <= 1 for cosine in scale) and scale[0] > scale[1]
     named = (ready.identity.engine, ready.identity.model, ready.identity.revision, ready.identity.precision)

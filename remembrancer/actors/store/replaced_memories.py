@@ -1,8 +1,8 @@
-"""The memories that a later one probably replaces: judged when its vectors are there, noted as the link `contradicts`,
-and told to the session that stored the later one with the answer to what it stores next.
+"""Memories that a later one probably replaces. They are judged once the later one has vectors, linked with
+`contradicts`, and reported to the session that stored the later one, in the answer to its next store.
 
-The link's strength is the probability. From `PROBABLE` on a listed memory has the later one's id among
-`possibly_superseded_by`; below it the pair waits in Review alone.
+The link's strength is the probability. From `PROBABLE` up, a listed memory has the later one's id in
+`possibly_superseded_by`; below it, the pair waits in Review.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from remembrancer.protocol.kinds import SESSION_KINDS, SESSION_RECORD
 from remembrancer.protocol.writes import Applied, NearMemory, Operation, StoreMemory, UpdateMemory
 
 STORED: Final = 1024
-"""Memories of which it is known which session has stored them, and sessions that were not told yet."""
+"""The number of memories whose storing session is remembered, and of sessions with pending reports."""
 UNTOLD: Final = 3
-"""Of one session; what comes later waits in Review."""
+"""The number of pending reports for one session. Further pairs wait in Review."""
 
 
 class _Judged(NamedTuple):
@@ -38,20 +38,21 @@ class _Judged(NamedTuple):
 
 
 class ReplacedMemories:
-    """Judges pairs of memories, and keeps the most probable one of each later memory until its session is told.
+    """Judges pairs of memories, and keeps the most probable one for each later memory until its session has been told.
 
-    From any thread.
+    Thread-safe.
     """
 
     def __init__(self) -> None:
         self._stored_by: OrderedDict[tuple[str, int], str] = OrderedDict()
         self._changed_by: OrderedDict[str, str] = OrderedDict()
-        """The session that last changed a memory: it has just read it, and is not told that it is outdated."""
+        """The session that last changed a memory. It has just read the memory, so it is not told that it is
+        outdated."""
         self._untold: OrderedDict[str, list[NearMemory]] = OrderedDict()
         self._lock = threading.Lock()
 
     def judge(self, records: Records, pairs: Sequence[NearDuplicate]) -> list[NearDuplicate]:
-        """The links from memories to the one that each of them may replace, among pairs that are near each other."""
+        """Return links from memories to those that they may replace, out of pairs of similar memories."""
         near = {(each.later, each.earlier): each for each in sorted(pairs, key=lambda each: each.cosine)}
         loaded = _comparable(records.load(list({number for both in near for number in both}), None).values())
         texts = {number: read(memory.content) for number, memory in loaded.items()}
@@ -78,12 +79,12 @@ class ReplacedMemories:
         ]
 
     def untold(self, session_id: str) -> tuple[NearMemory, ...]:
-        """The memories that what a session has stored probably replaces, and that it was not told of; each once."""
+        """Return and remove a session's pending reports: the memories that its own memories probably replace."""
         with self._lock:
             return tuple(self._untold.pop(session_id, ()))
 
     def tell(self, target: Appliable, operations: Sequence[Operation], outcomes: list[Outcome]) -> list[Outcome]:
-        """The outcomes of operations, those of new memories with what their session was not told of yet."""
+        """Return the outcomes, those of new memories with their session's pending reports."""
         told = list(outcomes)
         for place, (operation, outcome) in enumerate(zip(operations, outcomes, strict=True)):
             if isinstance(operation.change, UpdateMemory):
@@ -106,7 +107,7 @@ class ReplacedMemories:
                     continue
                 session_id = self._stored_by.pop((name, each.later.number), None)
                 if session_id is None or session_id == self._changed_by.get(each.earlier.id):
-                    continue  # None: it was told, or nobody is there to be told
+                    continue  # already told, or the session is unknown
                 near = self._untold.setdefault(session_id, [])
                 if len(near) < UNTOLD:
                     near.append(NearMemory(each.earlier.id, each.earlier.content, each.later.id))
@@ -119,7 +120,7 @@ def _keep_last(kept: OrderedDict[Any, Any], count: int) -> None:
 
 
 def _comparable(memories: Iterable[MemoryRecord]) -> dict[int, MemoryRecord]:
-    """Those that something can replace: valid ones, and no records of a session's work."""
+    """Return the memories that can be replaced: valid ones that are not records of a session's work."""
     now = time.time()
     return {
         memory.number: memory
@@ -133,7 +134,7 @@ def _comparable(memories: Iterable[MemoryRecord]) -> dict[int, MemoryRecord]:
 
 
 def _frequencies(records: Records, texts: Sequence[Read]) -> tuple[Mapping[str, int], int]:
-    """In how many memories of the file each word stands, and how many memories there are."""
+    """Count for each word the memories of the file that contain it, and count the memories."""
     written = {word: form for text in texts for word, form in text.written.items()}
     if not written:
         return {}, 0

@@ -1,6 +1,6 @@
-"""Dispatches what the store is told: one table from a request's type to its handler, and one error boundary.
+"""Dispatches the store's messages: one table from request types to handlers, and one error boundary.
 
-The load gate says when background work may run beside that.
+The load gate decides when background work may run alongside.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ logger = logging.getLogger(__name__)
 
 @dataclass(slots=True, eq=False)
 class RequestContext:
-    """One request: who asked, until when, and the way back."""
+    """A request's sender, deadline and reply channel."""
 
     router: Router[Any]
     peer: Peer
     envelope: Envelope
     undelivered: Callable[[], None] | None = None
-    """A handler sets it to be told that its reply could not be sent."""
+    """Set by a handler that wants a call if its reply could not be sent."""
 
     def remaining_s(self, default_s: float, margin_s: float = 0.0) -> float:
-        """Seconds until the deadline less `margin_s`; `default_s` for a request without a deadline."""
+        """Return the seconds until the deadline less `margin_s`; `default_s` if there is no deadline."""
         remaining_s = self.envelope.remaining_s()
         return default_s if remaining_s is None else max(0.0, remaining_s - margin_s)
 
@@ -51,23 +51,23 @@ class RequestContext:
 
 
 Handler = Callable[[Any, RequestContext], Coroutine[Any, Any, Any] | None]
-"""Usually `async def (request, context) -> reply`, run in a task of its own; a reply of None is not sent. A plain
-function may answer through the context itself and return None, which spares the task."""
+"""Usually `async def (request, context) -> reply`, run in its own task; a reply of None is not sent. A plain function
+may answer through the context itself and return None, which saves the task."""
 Listener = Callable[[Peer, Any], None]
-"""Takes a message that wants no answer."""
+"""Takes a message that needs no answer."""
 
 
 class Dispatcher:
-    """The store's table of handlers; handlers run within `async with`. `hear` is shown every message before them."""
+    """The store's table of handlers, which run within `async with`. `hear` is called with every message first."""
 
     def __init__(self, hear: Listener) -> None:
-        self._tasks = asyncio.TaskGroup()  # a third of the time of anyio's, for the most frequent of all tasks
+        self._tasks = asyncio.TaskGroup()  # three times as fast as anyio's, for the most frequent tasks
         self._hear = hear
         self._handlers: dict[type, Handler] = {}
         self._listeners: dict[type, Listener] = {}
         self.router: Router[Any]
         self.draining = False
-        """Set before a stop: requests are refused from then on, and can be queued."""
+        """Set before a stop: from then on requests are refused, and clients may queue them."""
 
     async def __aenter__(self) -> Dispatcher:
         await self._tasks.__aenter__()
@@ -77,21 +77,21 @@ class Dispatcher:
         await self._tasks.__aexit__(*error)
 
     def register(self, handlers: Mapping[type, Handler]) -> None:
-        """Add handlers of requests. Two for one type are a mistake in the program."""
+        """Add request handlers. Two handlers for one type are a programming error."""
         assert self._handlers.keys().isdisjoint(handlers), f"two handlers for one of {list(handlers)}"
         self._handlers.update(handlers)
 
     def listen(self, listeners: Mapping[type, Listener]) -> None:
-        """Add listeners for messages that want no answer."""
+        """Add listeners for messages that need no answer."""
         assert self._listeners.keys().isdisjoint(listeners), f"two listeners for one of {list(listeners)}"
         self._listeners.update(listeners)
 
     def decoder(self) -> msgspec.msgpack.Decoder[Any]:
-        """The decoder of all that there is a handler or a listener for."""
+        """Return a decoder for all types with a handler or a listener."""
         return msgspec.msgpack.Decoder(Union[(*self._handlers, *self._listeners)])
 
     def take(self, peer: Peer, envelope: Envelope, message: Any) -> None:
-        """Dispatch a message, within its trace if it has one."""
+        """Dispatch a message, within its trace if there is one."""
         kind = type(message)
         with working_on(follow(envelope.trace, kind.__name__)) as trace:
             trace.mark("question received")
@@ -123,7 +123,7 @@ async def _answer(work: Coroutine[Any, Any, Any], context: RequestContext, name:
 
 
 def _refuse(context: RequestContext, name: str, error: Exception) -> None:
-    """The one place where an error of a request becomes a message."""
+    """Turn a request's error into a message; the only place that does so."""
     if not isinstance(error, RemembrancerError):
         logger.error("a request failed", exc_info=error, extra={"request": name})
         error = InternalError("the store failed on this request: see store.log")
@@ -132,23 +132,23 @@ def _refuse(context: RequestContext, name: str, error: Exception) -> None:
 
 
 BURST_S: Final = 0.03
-"""After so long without a request, clients are not in the middle of a burst: embedding may go on."""
+"""After this long without a request, no burst of clients is in progress, and embedding may continue."""
 IDLE_S: Final = 0.3
-"""After so long without a request, nobody is at work: the index may be tidied, which takes longer at a time."""
+"""After this long without a request, clients are idle, and the index may be tidied, which takes longer at a time."""
 LONGEST_HOLD_S: Final = 2.0
-"""Embedding that has waited for so long goes on under load too, `JOBS_UNDER_LOAD` at a time."""
+"""Embedding that has waited this long continues under load too, `JOBS_UNDER_LOAD` jobs at a time."""
 JOBS_UNDER_LOAD: Final = 16
 """About 50 ms of a worker's time."""
 READING_S: Final = 0.3
-"""So long after many chunks of files have come, more of them are on their way."""
+"""For this long after many chunks of files arrived, more are expected."""
 ASIDE_S: Final = 0.2
-"""The time that one question of the background's waits at most for clients to be served."""
+"""The longest time that one background request waits for clients to be served."""
 
 
 class LoadGate:
-    """The measure of the clients' load: embedding and indexing step back while they are served.
+    """Measures the clients' load: embedding and indexing pause while clients are served.
 
-    Times are seconds of any clock that only goes forward.
+    Times are in seconds of any monotonic clock.
     """
 
     def __init__(self) -> None:
@@ -157,17 +157,17 @@ class LoadGate:
         self._reading_until = float("-inf")
 
     def begin(self) -> None:
-        """A client's request has come."""
+        """Note that a client's request has arrived."""
         self._being_served += 1
 
     def end(self, now: float) -> None:
-        """A client's request has been answered."""
+        """Note that a client's request has been answered."""
         self._being_served -= 1
         self._last_served_at = now
 
     @contextmanager
     def serving(self) -> Iterator[None]:
-        """While a client's request is being answered."""
+        """Mark a client's request as in progress."""
         self.begin()
         try:
             yield
@@ -175,26 +175,26 @@ class LoadGate:
             self.end(time.monotonic())
 
     def note_reading(self, now: float) -> None:
-        """Many chunks of files have come: embedding leaves the processors to the reading of the others."""
+        """Note that many chunks of files have arrived: embedding leaves the processors to reading the rest."""
         self._reading_until = now + READING_S
 
     def hold_s(self, now: float, waiting_since: float) -> float:
-        """The seconds that embedding which has waited since `waiting_since` should still wait; 0: it may go on."""
+        """Return the seconds that embedding waiting since `waiting_since` should still wait; 0 means go on."""
         until = max(self._burst_ends_at(now), self._reading_until)
         return max(0.0, min(until, waiting_since + LONGEST_HOLD_S) - now)
 
     async def step_aside(self) -> None:
-        """Wait a moment, while clients are being served: for what is asked by those for whom nobody waits."""
+        """Wait a moment while clients are being served. For requests that no client waits for."""
         give_up_at = time.monotonic() + ASIDE_S
         while (now := time.monotonic()) < min(give_up_at, self._burst_ends_at(now)):  # noqa: ASYNC110
             await anyio.sleep(min(give_up_at, self._burst_ends_at(now)) - now)
 
     def is_serving(self, now: float) -> bool:
-        """True if clients are in the middle of a burst."""
+        """True if a burst of client requests is in progress."""
         return now < self._burst_ends_at(now)
 
     def is_idle(self, now: float) -> bool:
-        """True if nobody has been at work for a while."""
+        """True if clients have been idle for a while."""
         return not self._being_served and now >= self._last_served_at + IDLE_S
 
     def _burst_ends_at(self, now: float) -> float:

@@ -1,4 +1,4 @@
-"""The taking in of writes: each goes to its file, is committed with those that wait beside it, and is answered."""
+"""Accepts writes: each goes to its file, is committed with the others that wait there, and is answered."""
 
 from __future__ import annotations
 
@@ -54,9 +54,9 @@ logger = logging.getLogger(__name__)
 
 
 class WriteHandlers:
-    """Carries out writes; what they change is embedded anew, and not found any more by what it was.
+    """Carries out writes. Changed memories are embedded again, and are no longer found by their old text.
 
-    `on_commit` is told the name of each file that something was committed to.
+    `on_commit` is called with the name of each file after a commit.
     """
 
     def __init__(
@@ -75,10 +75,10 @@ class WriteHandlers:
         self._gate = gate
         self._on_commit = on_commit
         self._writing: set[asyncio.Future[list[Outcome]]] = set()
-        """Notes."""
+        """Writes of notes in progress."""
 
     def handlers(self) -> dict[type, Handler]:
-        """The handlers of writes."""
+        """Return the handlers of writes."""
         return {
             Submit: self._take,
             SubmitBatch: lambda request, _: self._submit_batch(request.operations),
@@ -86,13 +86,13 @@ class WriteHandlers:
         }
 
     def _take(self, request: Submit, context: RequestContext) -> Coroutine[Any, Any, Applied] | None:
-        """Answer from the commit's callback if the file is open, as it mostly is; otherwise in a task."""
+        """Answer from the commit's callback if the file is open, as it usually is; otherwise in a task."""
         operation, trace = request.operation, current()
         if isinstance(operation.change, EraseMemory) or not is_ready(self._files, operation):
             return self._take_slowly(request)
         try:
             target = target_of(self._files, operation)
-        except RemembrancerError as error:  # a file that cannot be read
+        except RemembrancerError as error:  # an unreadable file
             target = error
 
         def answer(reply: Answer) -> None:
@@ -113,12 +113,12 @@ class WriteHandlers:
             return await self.submit(request.operation, request.quotes)
 
     async def submit(self, operation: Operation, quotes: Sequence[str] = ()) -> Applied:
-        """Apply one operation. Raises what it is refused with. For `quotes` see `Submit`."""
+        """Apply one operation; raises the error if it is refused. For `quotes` see `Submit`."""
         target = await find_target(self._files, operation)
         replied: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
 
         def answer(reply: Answer) -> None:
-            if not replied.done():  # nobody waits any more for what is committed all the same
+            if not replied.done():  # the caller may be gone; the operation is committed all the same
                 replied.set_result(reply)
 
         self._commit_one(target, operation, answer)
@@ -131,7 +131,7 @@ class WriteHandlers:
         return reply
 
     async def scrub(self, memory_id: str) -> None:
-        """Take out of every space what an erased memory has left."""
+        """Remove the remains of an erased memory from every space."""
         await self._committer.run(USER, partial(self._files.scrub, (memory_id,)))
 
     async def _import_sessions(self, request: ImportSessions) -> int:
@@ -140,7 +140,7 @@ class WriteHandlers:
         return len(request.sessions)
 
     async def _submit_batch(self, operations: Sequence[Operation]) -> BatchApplied:
-        """Apply in order. A refusal for good is named and passed over; anything else ends the batch there."""
+        """Apply operations in order. A permanent refusal is reported and skipped; any other error ends the batch."""
         applied: list[str] = []
         rejected: list[Rejected] = []
         left = list(operations)
@@ -150,14 +150,15 @@ class WriteHandlers:
             for operation, reply in zip(run, await self._commit_run(target, run), strict=True):
                 if isinstance(reply, Applied):
                     applied.append(reply.operation_id)
-                elif reply.retry_possible or reply.code in UNREADABLE:  # the file may come back
+                elif reply.retry_possible or reply.code in UNREADABLE:  # the file may become readable again
                     return BatchApplied(tuple(applied), tuple(rejected))
                 else:
                     rejected.append(Rejected(operation.operation_id, reply.code, reply.message))
         return BatchApplied(tuple(applied), tuple(rejected))
 
     async def _next_run(self, operations: Sequence[Operation]) -> tuple[Target | Answer, list[Operation]]:
-        """The first operations that surely belong together: where a memory is may depend on what comes before."""
+        """Return the first operations that certainly share a target: a memory's place may depend on earlier
+        operations."""
         target = await self._find(operations[0])
         run = [operations[0]]
         if isinstance(target, (Applied, RemembrancerError)):
@@ -176,7 +177,7 @@ class WriteHandlers:
     async def _find(self, operation: Operation) -> Target | Answer:
         try:
             return await find_target(self._files, operation)
-        except RemembrancerError as error:  # a file that cannot be read
+        except RemembrancerError as error:  # an unreadable file
             return error
 
     async def _commit_run(
@@ -207,7 +208,7 @@ class WriteHandlers:
         *,
         is_retry: bool = False,
     ) -> None:
-        """Commit an operation and answer it, at once or when it is committed."""
+        """Commit an operation and answer it, at once or after the commit."""
         if isinstance(target, (Applied, RemembrancerError)):
             self._note_without_file(operation, target)
             answer(target)
@@ -233,14 +234,14 @@ class WriteHandlers:
             answer(error)
 
     def _moved_from(self, target: Target, operation: Operation, reply: Answer, *, is_retry: bool) -> Target | None:
-        """The recipient to try next: the memory was moved between the look for it and the commit, perhaps there and
-        back. None: that is not the reason, or `target` has been tried twice."""
+        """Return the target to try next if the memory was moved between the lookup and the commit, perhaps there and
+        back. None if it was not moved, or `target` has been tried twice."""
         present = moved_to(self._files, operation, target) if isinstance(reply, NotFound) else None
         return None if is_retry and present == target else present
 
     def _completed(self, operation: Operation, reply: Answer) -> Answer:
-        """The reply, with the memories of the same text in another file, and with the reason why its own cannot be
-        embedded at the moment, if there is one."""
+        """Add to a reply the memories of the same text in another file, and the reason if the memory cannot be embedded
+        now."""
         if isinstance(reply, RemembrancerError):
             return reply
         change, result = operation.change, reply.result
@@ -260,12 +261,13 @@ class WriteHandlers:
         for records in broadest_first(self._files.lanes_of(operation.project.id)):
             is_other = records.is_users is not (change.scope == "user")
             if is_other and (operation.project.sees_user or not records.is_users):
-                with contextlib.suppress(RemembrancerError):  # a file that cannot be read now
+                with contextlib.suppress(RemembrancerError):  # an unreadable file
                     found = records.surroundings(memory_id, change.content, operation.session_id)
                     yield from (copy.memory_id for copy in found.copies)
 
     def _has_vectors(self, operation: Operation) -> bool:
-        """True if the memory has its vectors, wherever it is. For a repetition, which is rare: two reads a file."""
+        """True if the memory has its vectors, in any space. Used for repeated operations, which are rare: two reads a
+        file."""
         memory_id = memory_id_of(operation.change) or ""
         for records in broadest_first(self._files.lanes_of(operation.project.id)):
             number = records.number_of(memory_id)
@@ -274,12 +276,12 @@ class WriteHandlers:
         return False
 
     def _note_without_file(self, operation: Operation, answer: Answer) -> None:
-        """Keep in mind the session that begins or ends in a project without a file. Nothing else concerns that."""
+        """Remember a session that begins or ends in a project without a space. Other operations are ignored."""
         if isinstance(answer, Applied) and self._files.open_project(operation.project) is None:
             self._files.pending_sessions.note(operation)
 
     def _follow_up(self, target: Target, operations: Sequence[Operation], outcomes: list[Outcome]) -> list[Answer]:
-        """Have embedded what is new, and the sessions noted that begin: the replies."""
+        """Have new content embedded and new sessions recorded, and return the replies."""
         if isinstance(target, NoteFiles):
             return [outcome.reply for outcome in outcomes]
         gains, loses = (target.destination, target.source) if isinstance(target, Move) else (target, target)
@@ -296,6 +298,5 @@ class WriteHandlers:
 
 
 def _memory_of(operation: Operation) -> tuple[str, str]:
-    """The memory that an operation is about, as the project and the id: the same id in two projects may be two
-    memories, and is never a way from one into the other."""
+    """Return the project and id of an operation's memory: the same id in two projects may be two memories."""
     return operation.project.id, memory_id_of(operation.change) or operation.operation_id
