@@ -88,8 +88,8 @@ class Browser:
             else:
                 await self._sorry(turned.status, turned.said)(scope, receive, sending)
 
-    def _sorry(self, status: int, said: str) -> Response:
-        return HTMLResponse(self._shared.render("sorry.html", said=said), status)
+    def _sorry(self, status: int, message: str) -> Response:
+        return HTMLResponse(self._shared.render("sorry.html", said=message), status)
 
     def _route(self, method: str, path: str, handler: Handler) -> Route:
         async def answer(request: Request) -> Response:
@@ -153,8 +153,8 @@ class Browser:
         link = request.query_params.get("link", "") if request.method == "GET" else ""  # a HEAD request signs nobody in
         if link and self._door.enter(request, welcome, link=link):
             return welcome
-        said = "This link has been used, or is too old: 'remembrancer ui' makes another." if link else ""
-        return HTMLResponse(self._shared.render("enter.html", is_in=False, said=said), 401 if link else 200)
+        message = "This link has been used, or is too old: 'remembrancer ui' makes another." if link else ""
+        return HTMLResponse(self._shared.render("enter.html", is_in=False, said=message), 401 if link else 200)
 
     async def _leave(self, request: Request) -> Response:
         grant = self._door.grant(request)

@@ -79,8 +79,8 @@ class Door:
         """Raises `Turned` unless a request that changes something comes from one of our pages, with the visitor's CSRF
         token."""
         self.check_origin(request)
-        said = dict(form).get("csrf", "")
-        if not hmac.compare_digest(said.encode(), self.csrf(request).encode()):
+        token = dict(form).get("csrf", "")
+        if not hmac.compare_digest(token.encode(), self.csrf(request).encode()):
             raise Turned(403, "This form is out of date: go back, load the page again, and send it once more.")
 
     def check_origin(self, request: Request) -> None:

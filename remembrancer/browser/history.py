@@ -150,12 +150,12 @@ async def today(view: View) -> Response:
     wanted = view.asked("day")
     now = datetime.now().astimezone()
     day = now.date() if not wanted else datetime.fromtimestamp(day_of(wanted) or 0.0).astimezone().date()
-    found, shown, earlier = await _done_on(view, day)
-    if not wanted and earlier and not (found.changes or found.runs or shown):
+    found, log, earlier = await _done_on(view, day)
+    if not wanted and earlier and not (found.changes or found.runs or log):
         day = earlier
-        found, shown, earlier = await _done_on(view, day)
+        found, log, earlier = await _done_on(view, day)
     ends = await view.ask(ListMemories(project=view.project, session_id=view.session, order="due", limit=PAGE))
-    asked = asked_of(shown)
+    asked = asked_of(log)
     return view.page(
         "today.html",
         day=day,
@@ -217,11 +217,11 @@ def lines_of(changes: Sequence[MemoryChanged], *, can_undo: bool) -> list[Line]:
     return lines
 
 
-def asked_of(shown: Iterable[Any]) -> dict[str, list[Asked]]:
+def asked_of(log: Iterable[Any]) -> dict[str, list[Asked]]:
     """The queries of each session with their answers, the latest first."""
     by_session: dict[str, list[Asked]] = {}
     for (at, session_id, tool, question), rows in groupby(
-        shown, key=lambda each: (each.at, each.session_id, each.tool, each.question)
+        log, key=lambda each: (each.at, each.session_id, each.tool, each.question)
     ):
         given = tuple(each.memory_id for each in rows if each.memory_id)
         by_session.setdefault(session_id, []).append(Asked(at, question, tool, given))
@@ -294,8 +294,8 @@ async def session(view: View) -> Response:
     asked = asked_of(await view.shown(session_id=name)).get(name, [])
     opened = [each.change.memory_id for each in lines if each.change.kind == OPEN_END]
     texts = await view.texts([*opened, *(one for each in asked for one in each.memory_ids)])
-    told: list[tuple[float, Any]] = [(each.at, each) for each in turns.turns]
-    told += [(each.at, each) for each in turns.tool_calls]
+    transcript: list[tuple[float, Any]] = [(each.at, each) for each in turns.turns]
+    transcript += [(each.at, each) for each in turns.tool_calls]
     earlier = turns.earlier and view.at(f"/sessions/{name}", before=f"{turns.earlier[0]}-{turns.earlier[1]}")
     sessions = await view.sessions()
     return view.page(
@@ -304,7 +304,7 @@ async def session(view: View) -> Response:
         who=who(name, sessions),
         entry=sessions.get(name),
         about=about,
-        told=[each for _, each in sorted(told, key=lambda each: each[0])],
+        told=[each for _, each in sorted(transcript, key=lambda each: each[0])],
         earlier=earlier,
         lines=lines,
         asked=asked,

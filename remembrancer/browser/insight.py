@@ -87,13 +87,13 @@ async def usage(view: View) -> Response:
     log = view.shared.shown_log
     no_days: Mapping[int, tuple[int, int, int, int]] = {}
     no_tools: Sequence[Any] = ()
-    shown = await view.logged(partial(log.by_day, view.project.id, since), no_days)
+    by_day = await view.logged(partial(log.by_day, view.project.id, since), no_days)
     tools = await view.logged(partial(log.by_tool, view.project.id, since), no_tools)
     rows: list[tuple[str, int, int, int, int, int]] = []
     plot = []
     for day in range(today, today - DAYS, -1):
         name = time.strftime("%Y-%m-%d", time.gmtime(day * DAY_S))
-        stored, given = used.stored.get(name, 0), shown.get(day, (0, 0, 0, 0))
+        stored, given = used.stored.get(name, 0), by_day.get(day, (0, 0, 0, 0))
         plot.append((int((day + 0.5) * DAY_S), stored or None, given[0] or None))
         if stored or any(given):
             rows.append((name, stored, *given))

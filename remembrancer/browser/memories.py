@@ -120,13 +120,13 @@ async def _found(view: View) -> Response:
             filters["before"] = min(float_of(older), math.inf if filters["before"] is None else filters["before"])
         listing = ListMemories(project=view.project, order=order, limit=PAGE + 1, offset=past, **filters)
         listed = await view.ask(listing)
-        values["memories"] = shown = listed.memories[:PAGE]
+        values["memories"] = page = listed.memories[:PAGE]
         if len(listed.memories) > PAGE or listed.cut:
-            go_on: dict[str, Any] = {"past": past + len(shown)}
-            if order == "latest" and shown:
-                last = shown[-1].happened_at
-                alike = sum(each.happened_at == last for each in shown)
-                go_on = {"older": repr(last), "past": alike + (past if alike == len(shown) else 0)}
+            go_on: dict[str, Any] = {"past": past + len(page)}
+            if order == "latest" and page:
+                last = page[-1].happened_at
+                alike = sum(each.happened_at == last for each in page)
+                go_on = {"older": repr(last), "past": alike + (past if alike == len(page) else 0)}
             values["more"] = view.at("/", **{**view.request.query_params, **go_on})
     if view.request.url.path.endswith("/export"):
         lines = b"".join(msgspec.json.encode(each) + b"\n" for each in values["memories"])
@@ -137,13 +137,13 @@ async def _found(view: View) -> Response:
 
 def _narrowed(view: View) -> str:
     """A description of the filters in an address; empty if there are none."""
-    said = {name: view.asked(name) for name in ("kind", "tag", "since", "until")}
+    fields = {name: view.asked(name) for name in ("kind", "tag", "since", "until")}
     words = [
         SCOPE_NAMES.get(view.asked("scope"), ""),
-        said["kind"].replace("_", " "),
-        said["tag"] and f"tag {said['tag']}",
+        fields["kind"].replace("_", " "),
+        fields["tag"] and f"tag {fields['tag']}",
     ]
-    words += [said["since"] and f"from {said['since']}", said["until"] and f"to {said['until']}"]
+    words += [fields["since"] and f"from {fields['since']}", fields["until"] and f"to {fields['until']}"]
     words += [{"memory": "no notes", "notes": "notes alone"}.get(view.asked("source"), "")]
     words += [{"important": "the most important first", "due": "open ends"}.get(view.asked("order"), "")]
     words += ["forgotten too" if view.asked("forgotten") else ""]
@@ -153,10 +153,10 @@ def _narrowed(view: View) -> str:
 async def _why_not_weighed(view: View, about: str, filters: dict[str, Any]) -> str:
     """The reason why this search cannot find a memory at all; empty if there is none."""
     try:
-        shown = await view.ask(GetMemory(view.project, view.session, about))
+        answer = await view.ask(GetMemory(view.project, view.session, about))
     except NotFound:
         return "There is no memory of that id here."
-    memory = shown.memory
+    memory = answer.memory
     if memory.forgotten_at is not None and not filters["include_forgotten"]:
         return "It is forgotten: tick “forgotten too” to find it."
     wanted = Filters(**filters)
@@ -173,17 +173,17 @@ async def _why_not_weighed(view: View, about: str, filters: dict[str, Any]) -> s
 async def memory(view: View) -> Response:
     """One memory in full."""
     memory_id = await view.whole_id(_id_of(view))
-    shown = await view.ask(GetMemory(view.project, view.session, memory_id))
+    answer = await view.ask(GetMemory(view.project, view.session, memory_id))
     versions: list[Version] = []
-    given = await view.shown(memory_id=shown.memory.id)
-    links = [each.target for each in (*shown.memory.links, *shown.incoming)]
-    texts = await view.texts([*links, *shown.near_duplicates, *(each.memory_id for each in shown.copies)])
+    given = await view.shown(memory_id=answer.memory.id)
+    links = [each.target for each in (*answer.memory.links, *answer.incoming)]
+    texts = await view.texts([*links, *answer.near_duplicates, *(each.memory_id for each in answer.copies)])
     sessions = await view.sessions()
-    found = [each.name for each in shown.memory.related_entities] + list(shown.found_entities)
+    found = [each.name for each in answer.memory.related_entities] + list(answer.found_entities)
 
     def render() -> Response:
         before = ""
-        history = shown.memory.history
+        history = answer.memory.history
         for place, entry in enumerate(history):
             text = entry.record.content
             is_compared = place and len(history) - place <= COMPARED
@@ -191,8 +191,8 @@ async def memory(view: View) -> Response:
             before = text
         return view.page(
             "memory.html",
-            shown=shown,
-            memory=shown.memory,
+            shown=answer,
+            memory=answer.memory,
             versions=versions[::-1],
             kinds=KINDS,
             done=done_of(view),
@@ -201,7 +201,7 @@ async def memory(view: View) -> Response:
             names=list(dict.fromkeys(found)),
             who=partial(who, sessions=sessions),
             project_name=next(
-                (name_of(each) for each in view.projects if each.id == shown.memory.source_project), "another"
+                (name_of(each) for each in view.projects if each.id == answer.memory.source_project), "another"
             ),
         )
 

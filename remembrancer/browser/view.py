@@ -176,10 +176,10 @@ class View:
     def at(self, path: str = "", /, **query: Any) -> str:
         """The address of a page of this project, seen through the same session."""
         session = {} if self.session == BROWSER_SESSION else {"session": self.session}
-        said = urlencode(
+        fields = urlencode(
             {name: value for name, value in query.items() if value not in (None, "")} | session, doseq=True
         )
-        return f"{PREFIX}/p/{self.project.id}{path}" + (f"{'&' if '?' in path else '?'}{said}" if said else "")
+        return f"{PREFIX}/p/{self.project.id}{path}" + (f"{'&' if '?' in path else '?'}{fields}" if fields else "")
 
     @property
     def path(self) -> str:
@@ -219,8 +219,8 @@ class View:
 
     def page(self, template: str, status_code: int = 200, **values: Any) -> Response:
         """A page rendered from its template."""
-        shown = list({each.message: each for each in self.notices}.values())
-        common = {"view": self, "at": self.at, "csrf": self.shared.csrf(self.request), "notices": shown}
+        notices = list({each.message: each for each in self.notices}.values())
+        common = {"view": self, "at": self.at, "csrf": self.shared.csrf(self.request), "notices": notices}
         return HTMLResponse(self.shared.render(template, **common, **values), status_code)
 
     def go(self, path: str, /, **query: Any) -> Response:

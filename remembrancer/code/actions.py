@@ -249,8 +249,8 @@ def _rules_in(names: Sequence[tuple[int, str]], ways: Sequence[tuple[int, str]])
         before = [part for at, part in names if at < place]
         kind = "case" if way.endswith("case") else _SAME.get(way, way)
         rules |= dict.fromkeys((part, kind) for part in after or before[-1:])
-    told = {part for part, _ in rules}
-    return [*rules, *((part, "name") for _, part in names if part not in told)]
+    covered = {part for part, _ in rules}
+    return [*rules, *((part, "name") for _, part in names if part not in covered)]
 
 
 def fact_of(memory: RecalledMemory, action: Action) -> str:

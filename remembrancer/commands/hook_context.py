@@ -239,10 +239,10 @@ def ask(
     with link:
         try:
             gateway = GatewayClient(link, places, session, directory, {}, CLIENT)
-            said = gateway.call("get_memory_context", arguments, until)
-            while said.get("degraded") and not said["memory_ids"] and time.monotonic() + AGAIN_S < until:
+            answer = gateway.call("get_memory_context", arguments, until)
+            while answer.get("degraded") and not answer["memory_ids"] and time.monotonic() + AGAIN_S < until:
                 pause(AGAIN_S)  # the gateway is up before the store
-                said = gateway.call("get_memory_context", arguments, until)
+                answer = gateway.call("get_memory_context", arguments, until)
         except OSError:  # it disconnected, or is too slow
             return None
-    return said
+    return answer

@@ -393,11 +393,11 @@ def import_(
                 near = anyio.run(_near_copies, lines, targets, places) if places else []
                 tally = anyio.run(_import, lines, targets, checked.refused, dry_run)
     status = exit_codes.FAILED if tally.rejected or checked.bad else exit_codes.OK
-    told = _told(checked, tally, dry_run=dry_run, undo=undo)
-    told += [f"much like {each.like[-8:]}: {each.content}" for each in near[:NAMED]]
-    told += [f"and {len(near) - NAMED:,} more that are much like another (--json names all)"] if near[NAMED:] else []
+    text = _told(checked, tally, dry_run=dry_run, undo=undo)
+    text += [f"much like {each.like[-8:]}: {each.content}" for each in near[:NAMED]]
+    text += [f"and {len(near) - NAMED:,} more that are much like another (--json names all)"] if near[NAMED:] else []
     facts = _summary(checked, tally, dry_run=dry_run) | {"near": msgspec.to_builtins(near)}
-    return Report(facts, told, status, _refusals(checked, tally))
+    return Report(facts, text, status, _refusals(checked, tally))
 
 
 def choose_targets(projects: Mapping[str, ProjectRef], named: Sequence[str]) -> dict[str, ProjectRef]:

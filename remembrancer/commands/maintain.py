@@ -98,8 +98,8 @@ async def _maintain(
     lanes = lanes_of_projects(paths_here())
     async with connected_store() as ask_store:
         for place in places:
-            said = await ask_store(Maintain(place, dry_run), answer_s=ANSWER_S)
-            reports.append(Visit(place, False, said))
+            report = await ask_store(Maintain(place, dry_run), answer_s=ANSWER_S)
+            reports.append(Visit(place, False, report))
             lane = None if place is None else lanes.get(place.id)
             if place is None or lane is None:
                 continue

@@ -59,8 +59,8 @@ COMMANDS = {
 
 
 def _told(request: AskModels | ChooseModel) -> Report:
-    told = ask_store(request)
-    return Report({"models": told}, [describe(model) for model in told])
+    models = ask_store(request)
+    return Report({"models": models}, [describe(model) for model in models])
 
 
 def _choice(engine: str, model: str | None) -> ModelChoice:

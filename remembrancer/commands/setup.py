@@ -265,8 +265,8 @@ class Setup:
         entry = make_entry(client, self.command, self.environ)
         if (ran := run_own_command(client, place, plan.wanted, name, entry, self.around)) is None:
             return _carry_out(self._plan(client, place))  # read again: a failed command may still have changed it
-        said = f"the entry {name!r} is {DONE[plan.wanted]} by '{ran}'"
-        return Outcome(replace(plan, action=plan.wanted, said=said, paste="", after=None), wrote=True)
+        message = f"the entry {name!r} is {DONE[plan.wanted]} by '{ran}'"
+        return Outcome(replace(plan, action=plan.wanted, said=message, paste="", after=None), wrote=True)
 
     def _plan(self, client: Client, place: ClientFile) -> Plan:
         wanted, name, force = make_entry(client, self.command, self.environ), self.asked.name, self.asked.force
@@ -386,8 +386,8 @@ class Setup:
             plan = outcome.plan
             mark = "[red]!" if outcome.error else "[yellow]!" if outcome.refused else "[green]✓"
             nothing = ", nothing to do" if plan.action == "nothing" else ""
-            said = escape(outcome.error or plan.said + nothing)
-            say(f"{mark}[/] {plan.client.title}: {escape(str(plan.place.path))}: {said}")
+            message = escape(outcome.error or plan.said + nothing)
+            say(f"{mark}[/] {plan.client.title}: {escape(str(plan.place.path))}: {message}")
             if plan.difference:
                 say(escape(plan.difference))
             if plan.paste:

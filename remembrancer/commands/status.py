@@ -215,12 +215,12 @@ def _work(status: RuntimeStatus) -> list[str]:
 
 def describe_remote(remote: RemoteEmbedders) -> str:
     """The embedders on other hosts, and the work of each."""
-    said = []
+    workers = []
     for each in remote.workers:
         done = f", {each.embedded} texts embedded" if each.embedded else ""
         why = f" ({each.error})" if each.error and each.state != "refused" else ""
-        said.append(f"{each.name} {each.state}{done}{why}")
-    return "; ".join(said) or "nobody is invited"
+        workers.append(f"{each.name} {each.state}{done}{why}")
+    return "; ".join(workers) or "nobody is invited"
 
 
 def duration(seconds: float) -> str:

@@ -58,10 +58,10 @@ def locate(environ: Mapping[str, str]) -> Home:
     named_by, named = named_home(environ)
     on_disk = _data_directory() if named is None else Path(named)
     files = tuple(map(Path, config_files(environ, str(on_disk))))
-    said = _said_in(files[0]) if len(files) == 1 else {}
-    if named_by == "default" and "db_path" in said:
-        named_by, on_disk = f"db_path in {files[0]}", _beside(files[0], said["db_path"])
-    mode = first_of(environ, MODE_VARIABLES)[1] or said.get("deployment_mode")
+    settings = _said_in(files[0]) if len(files) == 1 else {}
+    if named_by == "default" and "db_path" in settings:
+        named_by, on_disk = f"db_path in {files[0]}", _beside(files[0], settings["db_path"])
+    mode = first_of(environ, MODE_VARIABLES)[1] or settings.get("deployment_mode")
     return Home(memory_directory(on_disk) if mode == IN_MEMORY else on_disk, on_disk, named_by, files)
 
 
@@ -89,8 +89,8 @@ def _said_in(file: Path) -> dict[str, str]:
         content = read_settings_file(file)
     except ValueError:
         return {}
-    said = {name: content.get(name) for name in ("db_path", "deployment_mode")}
-    return {name: value for name, value in said.items() if isinstance(value, str) and value and "\0" not in value}
+    values = {name: content.get(name) for name in ("db_path", "deployment_mode")}
+    return {name: value for name, value in values.items() if isinstance(value, str) and value and "\0" not in value}
 
 
 def _beside(file: Path, named: str) -> Path:

@@ -475,8 +475,8 @@ class JetStreamJournal:
 
     async def _trimmed(self, lane: str) -> int:
         """The first position of the journal after trimming."""
-        told = await self._last(lane, "trimmed")
-        return 1 if told is None else int(told.data)
+        message = await self._last(lane, "trimmed")
+        return 1 if message is None else int(message.data)
 
     async def _last(self, lane: str, name: str) -> Msg | None:
         found = await self._get(lane, _state(lane), {"last_by_subj": f"rmb.{lane}.s.{name}"})
@@ -692,9 +692,9 @@ def _age_s(message: Msg, now: str) -> float:
     return (_time(now) - _time(_header(message, "Nats-Time-Stamp"))).total_seconds()
 
 
-def _time(said: str) -> datetime:
+def _time(text: str) -> datetime:
     """Parse a time with nanoseconds, to the microsecond."""
-    return datetime.fromisoformat(re.sub(r"(\.\d{6})\d*", r"\1", said))
+    return datetime.fromisoformat(re.sub(r"(\.\d{6})\d*", r"\1", text))
 
 
 def _decoded(answer: Msg) -> dict[str, Any]:
@@ -720,9 +720,9 @@ def _check(answer: Mapping[str, Any]) -> None:
 
 def _error(answer: Mapping[str, Any]) -> RemembrancerError:
     """Our error for one of JetStream's."""
-    code, said = _code(answer), _said(answer)
+    code, message = _code(answer), _said(answer)
     if code == _STREAM_NOT_FOUND:
         return JournalChanged.missing()
-    if code in _FULL or "no space left" in said:
-        return StorageFull(f"the server of the journal has no room: {said}")
-    return JournalAway(f"the journal cannot do this at the moment: {said}")
+    if code in _FULL or "no space left" in message:
+        return StorageFull(f"the server of the journal has no room: {message}")
+    return JournalAway(f"the journal cannot do this at the moment: {message}")

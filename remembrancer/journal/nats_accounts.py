@@ -71,8 +71,8 @@ class KeyPair:
             "sub": subject,
             "nats": {"version": 2, **rights},
         }
-        said = f"{_part({'typ': 'JWT', 'alg': 'ed25519-nkey'})}.{_part(claims)}"
-        return f"{said}.{_url(self._private.sign(said.encode()))}"
+        unsigned = f"{_part({'typ': 'JWT', 'alg': 'ed25519-nkey'})}.{_part(claims)}"
+        return f"{unsigned}.{_url(self._private.sign(unsigned.encode()))}"
 
 
 class Revocation(msgspec.Struct, frozen=True):
@@ -152,8 +152,8 @@ def _encoded(raw: bytes) -> str:
     return base64.b32encode(raw + binascii.crc_hqx(raw, 0).to_bytes(2, "little")).decode().rstrip("=")
 
 
-def _part(said: Mapping[str, object]) -> str:
-    return _url(json.dumps(said, separators=(",", ":")).encode())
+def _part(content: Mapping[str, object]) -> str:
+    return _url(json.dumps(content, separators=(",", ":")).encode())
 
 
 def _url(raw: bytes) -> str:

@@ -72,10 +72,10 @@ def choose(choice: Choice, tokens: int, *, is_part: bool = False) -> Chosen:
             least = AROUND + min(len(memory.content) / CHARACTERS_A_TOKEN, longest if is_part else math.inf)
             if memory.id in given or least > left:  # cheaper than counting tokens
                 continue
-            shown = _cut(memory, longest) if is_part else memory
-            cost = estimate_tokens(shown.content) + AROUND + DATED * (memory.version > 1 or memory.due is not None)
+            shortened = _cut(memory, longest) if is_part else memory
+            cost = estimate_tokens(shortened.content) + AROUND + DATED * (memory.version > 1 or memory.due is not None)
             if cost <= left:
-                given[memory.id] = shown
+                given[memory.id] = shortened
                 left, room = left - cost, room - cost
 
     take(sorted(choice.standing, key=_weight_of(choice.standing), reverse=True), STANDING_SHARE * tokens)

@@ -154,9 +154,9 @@ def _bm25(of: Candidates, _: Asked) -> Column:
 
 
 def _context_meaning(of: Candidates, asked: Asked) -> Column:
-    told = ~np.isnan(of.context_cosine)
+    known = ~np.isnan(of.context_cosine)
     together = scaled(of.context_cosine, COSINE_FLOOR, ANSWERING_COSINE)
-    return np.where(told, together - _meaning(of, asked), 0.0)
+    return np.where(known, together - _meaning(of, asked), 0.0)
 
 
 def _context_words(of: Candidates, _: Asked) -> Column:

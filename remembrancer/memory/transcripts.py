@@ -98,10 +98,10 @@ def read_turns(
         about = record.get("payload") if isinstance(record.get("payload"), dict) else record
         session_id = session_id or _text_of(record, "sessionId") or _session_meta(record)
         directory = directory or _text_of(about, "cwd") or _hashed(_text_of(record, "projectHash"))
-        said = _said(record)
-        if said is None:
+        spoken = _said(record)
+        if spoken is None:
             continue
-        role, text = said
+        role, text = spoken
         uuid = _text_of(record, "uuid") or _text_of(record, "id") or hashlib.sha256(line).hexdigest()[:32]
         if text and uuid not in known and uuid not in seen:
             known.add(uuid)
@@ -251,8 +251,8 @@ def _spoken(text: str) -> str:
 def _call(name: str, given: Any) -> str:
     """A tool call as one line."""
     values = given.values() if isinstance(given, dict) else [given]
-    told = " ".join(" ".join(value.split()) for value in values if isinstance(value, str))
-    return f"[{name or 'tool'}: {_shortened(told, CALL_CHARACTERS)}]"
+    text = " ".join(" ".join(value.split()) for value in values if isinstance(value, str))
+    return f"[{name or 'tool'}: {_shortened(text, CALL_CHARACTERS)}]"
 
 
 def _result(text: str) -> str:

@@ -174,14 +174,14 @@ class Tool(Generic[T]):
         except RemembrancerError as error:
             self._name_own(error)
             raise
-        shown: Answer = neutralised_value(answer if self.shows_whole_ids else await _with_short_ids(call, answer))
+        cleaned: Answer = neutralised_value(answer if self.shows_whole_ids else await _with_short_ids(call, answer))
         if self.marks_data:
-            shown = {"note": DATA, **shown}
-        if shown.get("note") == DATA and not call.service.is_first_data_for(call.caller):
-            del shown["note"]  # once per conversation is enough
+            cleaned = {"note": DATA, **cleaned}
+        if cleaned.get("note") == DATA and not call.service.is_first_data_for(call.caller):
+            del cleaned["note"]  # once per conversation is enough
         if self.read_only:
-            call.service.answered(call.caller, self.name, shown, call.received_at)
-        return shown
+            call.service.answered(call.caller, self.name, cleaned, call.received_at)
+        return cleaned
 
     def _name_own(self, error: RemembrancerError) -> None:
         """Make an error about a memory's id name the argument that this tool has for it."""
@@ -259,8 +259,8 @@ async def _with_short_ids(call: Call, answer: Answer) -> Answer:
     replaced_in_answer(answer, lambda memory_id: ids.setdefault(memory_id) or memory_id)
     is_slow = any(warning["code"] in ABSENT for warning in answer.get("warnings", ()))
     short = await short_forms_of(call, ids, only_known=is_slow)
-    shown: Answer = replaced_in_answer(answer, lambda memory_id: short.get(memory_id, memory_id))
-    return shown
+    shortened: Answer = replaced_in_answer(answer, lambda memory_id: short.get(memory_id, memory_id))
+    return shortened
 
 
 async def short_forms_of(call: Call, memory_ids: Iterable[str], *, only_known: bool = False) -> dict[str, str]:
@@ -505,8 +505,8 @@ def error_result(error: RemembrancerError, *, degraded: bool, as_text: bool = Fa
     }
     if error.field is not None:
         envelope["field"] = error.field
-    shown = neutralised_value(envelope)
-    return Result(shown, answer_text(shown), is_error=True)
+    cleaned = neutralised_value(envelope)
+    return Result(cleaned, answer_text(cleaned), is_error=True)
 
 
 def unknown_tool(name: str, known: list[str]) -> str:

@@ -33,9 +33,9 @@ def _table(text: str) -> Words:
     """Parses lines of "kind: word=English, …", or of "kind: word …" in the order of the English words."""
     words: dict[str, dict[str, str]] = {}
     for line in text.strip().splitlines():
-        kind, _, said = line.strip().partition(": ")
-        pairs = (each.split("=") for each in said.split(", "))
-        known = zip(said.split(), _IN_ORDER[kind], strict=True) if "=" not in said else pairs
+        kind, _, entries = line.strip().partition(": ")
+        pairs = (each.split("=") for each in entries.split(", "))
+        known = zip(entries.split(), _IN_ORDER[kind], strict=True) if "=" not in entries else pairs
         words.setdefault(kind, {}).update((word, english) for word, english in known)
     return words
 
@@ -207,9 +207,9 @@ def in_english(text: str) -> str:
 
 def _put(match: re.Match[str], english: str, words: Mapping[str, Mapping[str, str]]) -> str:
     def word(place: re.Match[str]) -> str:
-        said = match[_group(place)] or ""
-        plain = " ".join(said.lower().split())
-        known = next((words[kind][plain] for kind in place[1].split("|") if plain in words.get(kind, ())), said)
+        text = match[_group(place)] or ""
+        plain = " ".join(text.lower().split())
+        known = next((words[kind][plain] for kind in place[1].split("|") if plain in words.get(kind, ())), text)
         return known.capitalize() if known in MONTHS else known
 
     return _PLACE.sub(word, english).rstrip()
@@ -231,11 +231,11 @@ def _rewritings(place: int) -> tuple[tuple[re.Pattern[str], str], ...]:
         if name[1] == "of_year":
             return rf"(?: (?:del? )?(?P<year>{year}))?"
         words = [word for kind in name[1].split("|") for word in language.words.get(kind, ())]
-        said = numbers.get(name[1]) or "|".join(sorted(words, key=len, reverse=True))
+        alternatives = numbers.get(name[1]) or "|".join(sorted(words, key=len, reverse=True))
         number = r"\d{1,3}|" if name[1] == "count" else ""
-        return rf"(?P<{_group(name)}>{number}{said})"
+        return rf"(?P<{_group(name)}>{number}{alternatives})"
 
     return tuple(
-        (re.compile(rf"(?<![\w-]){_PLACE.sub(part, said)}(?![\w-])".replace(" ", r"\s+"), re.IGNORECASE), english)
-        for said, english in (*language.rules, *_OF_ALL)
+        (re.compile(rf"(?<![\w-]){_PLACE.sub(part, phrase)}(?![\w-])".replace(" ", r"\s+"), re.IGNORECASE), english)
+        for phrase, english in (*language.rules, *_OF_ALL)
     )

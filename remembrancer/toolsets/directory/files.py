@@ -153,13 +153,13 @@ def listing(files: Mapping[Place, File], place: Place, path: str) -> str:
             folders[parts[:depth]] = folders.get(parts[:depth], 0) + size
         sizes[parts] = size
     entries = sorted([*sizes.items(), *folders.items()])
-    shown = [
+    rows = [
         f"{_size(size)}\t{path}" + "".join(f"/{part}" for part in parts) + ("/" if parts and parts in folders else "")
         for parts, size in entries
         if len(parts) <= _LEVELS and not any(part.startswith(".") for part in parts)
     ]
     header = f"Here're the files and directories up to 2 levels deep in {path}, excluding hidden items:"
-    return "\n".join((header, *shown))
+    return "\n".join((header, *rows))
 
 
 def numbered(path: str, text: str, view_range: Sequence[int] | None) -> str:
@@ -167,8 +167,8 @@ def numbered(path: str, text: str, view_range: Sequence[int] | None) -> str:
     lines = text.split("\n")
     first, last = view_range if view_range and len(view_range) == 2 else (1, -1)
     start = max(1, first) - 1
-    shown = lines[start : len(lines) if last == -1 else last]
-    return f"Here's the content of {path} with line numbers:\n" + _with_numbers(shown, start)
+    selected = lines[start : len(lines) if last == -1 else last]
+    return f"Here's the content of {path} with line numbers:\n" + _with_numbers(selected, start)
 
 
 def replaced(path: str, text: str, old: str, new: str) -> tuple[str, str]:

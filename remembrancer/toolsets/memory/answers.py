@@ -93,7 +93,7 @@ def memory_of(memory: RecalledMemory, *, detail: bool = False, is_judged: bool =
         scored = {"scores": _signals(memory)} if detail else {}
         return {**_place_of(memory), **fields_of(memory, "content"), **relevance, **scored}
     if detail:
-        shown: Answer = {
+        answer: Answer = {
             **fields_of(memory, "id", "content", "type", "scope", "importance"),
             **relevance,
             "scores": _signals(memory),
@@ -101,22 +101,22 @@ def memory_of(memory: RecalledMemory, *, detail: bool = False, is_judged: bool =
             **said_by(memory, "tags", "occurred_at", "kind", "summary", "found_in", "derived_from", "near_duplicates"),
         }
         if source := source_of(memory.source):
-            shown["source"] = source
+            answer["source"] = source
         if memory.strength is not None:
-            shown["strength"] = round(memory.strength, 3)
+            answer["strength"] = round(memory.strength, 3)
     else:
-        shown = {
+        answer = {
             **fields_of(memory, "id", "content", "scope"),
             **relevance,
             "created_at" if memory.occurred_at is None else "occurred_at": iso(memory.happened_at)[:10],
             **updated(memory),
         }
-    return shown | _unusual(memory) | saying(code=memory.code)
+    return answer | _unusual(memory) | saying(code=memory.code)
 
 
 def _unusual(memory: RecalledMemory) -> Answer:
-    told = ("valid_until", "invalid_reason", "stands_for", "superseded_by", "possibly_superseded_by")
-    return standing_of(memory) | saying(expired=memory.expired) | said_by(memory, *told)
+    names = ("valid_until", "invalid_reason", "stands_for", "superseded_by", "possibly_superseded_by")
+    return standing_of(memory) | saying(expired=memory.expired) | said_by(memory, *names)
 
 
 def updated(memory: ListedMemory) -> Answer:
@@ -127,8 +127,8 @@ def updated(memory: ListedMemory) -> Answer:
 
 def standing_of(memory: ListedMemory) -> Answer:
     """Anything unusual about a memory's status: forgotten, archived and so on."""
-    shown = {"forgotten": True, **said_by(memory, "forgotten_at", "forgotten_reason")} if memory.forgotten else {}
-    return shown | saying(status=None if memory.status == "active" else memory.status) | state_of(memory)
+    answer = {"forgotten": True, **said_by(memory, "forgotten_at", "forgotten_reason")} if memory.forgotten else {}
+    return answer | saying(status=None if memory.status == "active" else memory.status) | state_of(memory)
 
 
 def state_of(memory: PortableMemory | MemoryVersion | ListedMemory) -> Answer:
@@ -170,11 +170,11 @@ def changed(written: Written, answer: Answer) -> Answer:
 def near_of(*found: Sequence[NearMemory]) -> Answer:
     """The memories that later ones of the session probably replace, in full, and the call that settles it."""
     near = {each.memory_id: each for several in found for each in several}
-    shown = [
+    replaced = [
         {"id": each.memory_id, "content": cut_at_word(each.content, OLD_CHARACTERS), "replaced_by": each.replaced_by}
         for each in near.values()
     ]
-    return {"note": DATA, "near": shown, "if_replaced": SETTLED} if shown else {}
+    return {"note": DATA, "near": replaced, "if_replaced": SETTLED} if replaced else {}
 
 
 def not_embedded(error: str | None) -> Notice:

@@ -89,23 +89,23 @@ def build_block(
     `is_whole_memory` is False, this holds for the requested sections only. `away`: the block holds only what is known
     without the store, and says so.
     """
-    shown = list(memories)
-    while shown:
-        is_whole = is_all and len(shown) == len(memories)
+    included = list(memories)
+    while included:
+        is_whole = is_all and len(included) == len(memories)
         whole = [
             ALL if is_whole_memory else ALL_OF_THIS,
             *([f"{replaced} more are probably replaced."] if replaced else []),
         ]
         closing = [] if away else whole if is_whole else [PART, *_index_of(subjects)]
-        text = "\n\n".join([MARKED, *([AWAY] if away else []), *_groups_of(shown, ids), " ".join(closing)]).rstrip()
+        text = "\n\n".join([MARKED, *([AWAY] if away else []), *_groups_of(included, ids), " ".join(closing)]).rstrip()
         tokens = count(text)
         if tokens <= max_tokens:
-            shown_ids = tuple(each.id for each in shown)
+            shown_ids = tuple(each.id for each in included)
             return ContextBlock(text, shown_ids, tokens, truncated=not is_whole)
-        if len(shown) == 1:
+        if len(included) == 1:
             break
-        del shown[-max(1, len(shown) * (tokens - max_tokens) // (2 * tokens)) :]
-    if shown and (block := _cut_block(shown[0], max_tokens, count, truncate, ids)):
+        del included[-max(1, len(included) * (tokens - max_tokens) // (2 * tokens)) :]
+    if included and (block := _cut_block(included[0], max_tokens, count, truncate, ids)):
         return block
     unknown = NOTHING if is_whole_memory else NOTHING_OF_THIS
     nothing = unknown if away is None else STARTING if away == "starting" else NOTHING_KNOWN

@@ -47,12 +47,12 @@ def within_budget(
     for dropped in range(len(DISPENSABLE) + 1):  # drop notes before memories
         kept = {name: value for name, value in answer.items() if name not in DISPENSABLE[:dropped]}
         frame = {**kept, "memories": [], "omitted": len(memories)} | ({} if dropped else {"hint": HINT})
-        shown = _chosen(memories, passages, words, max_tokens - count_sent(answer_text(frame)))
-        while shown:
-            fitted = _with(kept, shown, len(memories) - len(shown), with_hint=not dropped)
+        chosen = _chosen(memories, passages, words, max_tokens - count_sent(answer_text(frame)))
+        while chosen:
+            fitted = _with(kept, chosen, len(memories) - len(chosen), with_hint=not dropped)
             if _fits(fitted, max_tokens):
                 return fitted
-            shown.pop()  # a joined text may have more tokens than its parts
+            chosen.pop()  # a joined text may have more tokens than its parts
     bare = {**answer, "memories": []}
     if memories:
         bare |= {"omitted": len(memories), "hint": NO_ROOM}
@@ -77,11 +77,11 @@ def _fits(answer: Answer, max_tokens: int) -> bool:
     )
 
 
-def _with(answer: Answer, shown: Sequence[dict[str, Any]], omitted: int, *, with_hint: bool) -> Answer:
-    fitted = {**answer, "memories": list(shown)}
+def _with(answer: Answer, chosen: Sequence[dict[str, Any]], omitted: int, *, with_hint: bool) -> Answer:
+    fitted = {**answer, "memories": list(chosen)}
     if omitted:
         fitted["omitted"] = omitted
-    if with_hint and any("excerpt" in memory for memory in shown):
+    if with_hint and any("excerpt" in memory for memory in chosen):
         fitted["hint"] = HINT
     return fitted
 
@@ -93,7 +93,7 @@ def _chosen(
     room: int,
 ) -> list[dict[str, Any]]:
     """The memories that fit into `room` tokens, whole or as excerpts, in their order."""
-    shown: dict[int, dict[str, Any]] = {}
+    chosen: dict[int, dict[str, Any]] = {}
 
     def tokens_of(memory: dict[str, Any]) -> int:
         return count_sent(answer_text(memory)) + JOIN_TOKENS
@@ -106,14 +106,14 @@ def _chosen(
         # A short excerpt of this memory is better than a worse memory.
         best = memory if is_short and tokens_of(memory) <= room else excerpt(place, room // 2) or excerpt(place, room)
         if best is not None:
-            shown[place] = best
+            chosen[place] = best
             room -= tokens_of(best)
-    for place, memory in shown.items():
+    for place, memory in chosen.items():
         if "excerpt" in memory:
             room += tokens_of(memory)
-            shown[place] = max(memory, excerpt(place, room) or memory, key=tokens_of)
-            room -= tokens_of(shown[place])
-    return list(shown.values())
+            chosen[place] = max(memory, excerpt(place, room) or memory, key=tokens_of)
+            room -= tokens_of(chosen[place])
+    return list(chosen.values())
 
 
 def _excerpt(

@@ -228,9 +228,9 @@ def list_item(content: str, source: SourceRef, details: Sequence[str]) -> str:
 def _earlier(session: EarlierSession) -> str:
     promoted = f", {session.memories_promoted} promoted" if session.memories_promoted else ""
     left = [one_line(text) for text in session.left]
-    said = "; ".join(text if len(text) <= LEFT_SHOWN else f"{text[: LEFT_SHOWN - 1].rstrip()}…" for text in left)
+    texts = "; ".join(text if len(text) <= LEFT_SHOWN else f"{text[: LEFT_SHOWN - 1].rstrip()}…" for text in left)
     when = f"{_minute(session.started_at)} to {_minute(session.last_active_at)}"
-    return f"- {when}, {session.status}{promoted}: {said or 'left nothing to the project'}"
+    return f"- {when}, {session.status}{promoted}: {texts or 'left nothing to the project'}"
 
 
 def _preference(memory: RecalledMemory) -> str:
@@ -239,15 +239,15 @@ def _preference(memory: RecalledMemory) -> str:
 
 
 def _entity(entity: GraphEntity) -> str:
-    shown = [
+    edges_shown = [
         f"{one_line(edge.type)} {'→' if edge.direction == 'outgoing' else '←'} {one_line(edge.target)}"
         + (" (stale)" if edge.stale else "")
         for edge in entity.relationships[:RELATIONSHIPS_SHOWN]
     ]
-    more = len(entity.relationships) - len(shown)
+    more = len(entity.relationships) - len(edges_shown)
     if more > 0:
-        shown.append(f"{more} more")
-    edges = f": {', '.join(shown)}" if shown else ""
+        edges_shown.append(f"{more} more")
+    edges = f": {', '.join(edges_shown)}" if edges_shown else ""
     memories = counted(entity.memory_count, "memory", "memories")
     return f"- {one_line(entity.name)} ({one_line(entity.type)}, {memories}){edges}"
 
@@ -274,8 +274,8 @@ def _density(entities: int, relationships: int) -> str:
 def _counted(counts: Mapping[str, int], order: Sequence[str] = (), total: int | None = None) -> str:
     """`12 (7 episodic, 4 semantic, 1 procedural)`: in the given order, or else the most frequent first."""
     whole = sum(counts.values()) if total is None else total
-    shown = _listed({name: counts[name] for name in order if counts.get(name)} if order else counts, sort=not order)
-    return f"{whole} ({shown})" if shown else str(whole)
+    listed = _listed({name: counts[name] for name in order if counts.get(name)} if order else counts, sort=not order)
+    return f"{whole} ({listed})" if listed else str(whole)
 
 
 def _listed(counts: Mapping[str, int], *, sort: bool = True) -> str:
@@ -375,5 +375,5 @@ class Resources:
 
 
 def _markdown(uri: str, text: str, asked: Asked[Any]) -> Content:
-    said = " ".join(notice.message for notice in asked.notices)
-    return Content(uri, MARKDOWN, neutralised(noted(text, said, degraded=asked.is_old)))
+    notices = " ".join(notice.message for notice in asked.notices)
+    return Content(uri, MARKDOWN, neutralised(noted(text, notices, degraded=asked.is_old)))

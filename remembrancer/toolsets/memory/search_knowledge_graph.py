@@ -82,8 +82,8 @@ def _entity(entity: GraphEntity) -> Answer:
         | (said_by(edge.facts[0], "valid_from", "valid_until") if edge.facts else {})
         for edge in entity.relationships
     ]
-    shown: Answer = {"name": entity.name, "type": entity.type, "relationships": edges}
+    fields: Answer = {"name": entity.name, "type": entity.type, "relationships": edges}
     place = entity.description if not entity.described_in else None  # code that no memory describes
-    return shown | saying(
+    return fields | saying(
         memory_count=entity.memory_count, distance=entity.distance or None, stale=entity.stale, place=place
     )

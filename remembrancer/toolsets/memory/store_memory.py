@@ -100,10 +100,10 @@ async def store_memory(call: Call, arguments: StoreMemoryArguments) -> Answer:
         return answers[0]
     notices = [warning for answer in answers for warning in answer.get("warnings", ())]
     each_once = list({warning["message"]: warning for warning in notices}.values())
-    told: Answer = {name: answers[0][name] for name in ("scope", "type", "kind", "status") if name in answers[0]}
+    fields: Answer = {name: answers[0][name] for name in ("scope", "type", "kind", "status") if name in answers[0]}
     ids = [answer["memory_id"] for answer in answers]
     degraded = any(answer.get("degraded", False) for answer in answers)
-    return {"memory_id": ids[0], "ids": ids, **told, **saying(warnings=each_once, degraded=degraded)}
+    return {"memory_id": ids[0], "ids": ids, **fields, **saying(warnings=each_once, degraded=degraded)}
 
 
 async def _store(call: Call, arguments: StoreMemoryArguments, change: StoreMemory, part: str) -> Answer:
