@@ -425,6 +425,9 @@ class _Reader:
             self._refuse("index_file", "it must be the name of a file alone, such as memory.sqlite")
         if not (self._value("workspace") or "/").startswith(("/", "~")):
             self._refuse("workspace", "it must be the absolute path of a directory")
+        is_absolute = (self._value("markdown_index") or "").startswith(("/", "~/"))
+        if is_absolute and self._origins["markdown_index"].file is None:  # a project may set variables
+            self._refuse("markdown_index", "an absolute path must stand in the configuration file")
 
     def _refuse(self, name: str, why: str, *, beside: str = "") -> None:
         origin = self._origins.get(name) or self._origins[beside]

@@ -148,9 +148,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     says never makes the client ask its user instead."""
     action_wait_s: Seconds = 0.15
     """The time that a hook waits for that, counted from its own start, before it stays silent."""
-    markdown_index: Annotated[str, Meta(pattern=r"^(?!/)(?!(?:.*/)?\.\./)[^\0]+\.md$")] | None = None
+    markdown_index: (
+        Annotated[str, Meta(pattern=r"^(?:(?!~?/)(?!(?:.*/)?\.\./)|(?=~?/.*\{project\}))[^\0]+\.md$")] | None
+    ) = None
     """The Markdown file in each session's working tree, such as `MEMORY.md`, that gets a block of its project's
-    memories."""
+    memories. An absolute path holds `{project}`, stands in the configuration file, and names a file that does not exist
+    yet or has such a block."""
     http_port: Annotated[int, Meta(ge=0, le=65_535)] = 0
     """The port of MCP over HTTP; 0: off."""
     http_host: Text = "127.0.0.1"
@@ -395,6 +398,7 @@ def _in_words(schema: dict[str, Any]) -> str:
         pattern = schema.get("pattern", "")
         patterns = {"^https?": "a URL without a user", "^\\$": "the name of a variable, as ${OPENAI_API_KEY}"}
         patterns["^tcp"] = "an address as tcp://0.0.0.0:7411"
+        patterns["^(?:(?!~?/)"] = "a path of a .md file in the working tree, or an absolute one with {project}"
         text = next((words for begin, words in patterns.items() if pattern.startswith(begin)), "a text")
         return {"boolean": "true or false", "null": "none"}.get(kind, text)
     noun = "a whole number" if kind == "integer" else "a number"

@@ -1,47 +1,52 @@
 """The generated block with a project's memories in a Markdown file of the working tree, and people's edits of it. Pure.
 
-The first mark has the time of writing and the digest of the text, which shows whether a person has edited it since. The
-edit of an item counts if its memory has not changed since then.
+The first mark holds the time of writing, the digest of the text and one of each item, which show what a person has
+changed since: his words hold if the memory has not changed meanwhile, and otherwise stay in the file, behind the block.
 """
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import re
-from collections.abc import Iterator
+from collections.abc import Container
 from datetime import UTC, datetime
-from itertools import pairwise
 from typing import Final, NamedTuple
 
-_BEGIN: Final = "<!-- remembrancer: kept from memory, written {at} {digest} -->"
+_BEGIN: Final = "<!-- remembrancer: kept from memory, items {items}, written {at} {digest} -->"
 _END: Final = "<!-- /remembrancer -->"
 _BLOCK: Final = re.compile(
-    r"<!-- remembrancer: [^\n]*?written (?P<at>\S+) (?P<digest>[0-9a-f]{12}) -->\n(?P<text>.*?)"
-    r"<!-- /remembrancer -->\n?",
+    r"<!-- remembrancer: kept from memory, (?:items (?P<items>[\w-]*), )?written (?P<at>\S+) (?P<digest>[0-9a-f]{12})"
+    r" -->\n(?P<text>.*?)<!-- /remembrancer -->\n?",
     re.DOTALL,
 )
-_ITEM: Final = re.compile(r"- (?P<id>[0-9A-Z]{4,26}) (?P<text>.+)")
+_ITEM: Final = re.compile(r"- (?P<id>[0-9A-HJKMNP-TV-Z]{4,26}) (?P<text>.+)")
+_ITEM_DIGEST: Final = 4
+"""The characters of an item's digest."""
+ASIDE: Final = " (edited in the block above, and not taken over)"
 MOST_BYTES: Final = 25_000
 MOST_LINES: Final = 200
 """Assistants read no more lines of such a file."""
 _RESERVED: Final = 5
 """The lines of the marks, and the blank lines around them."""
-_OWN_ITEM: Final = re.compile(r"[-*] .*\S.*")
+_LIST_ITEM: Final = re.compile(r"[-*] .*\S")
 
 
 class Kept(NamedTuple):
-    """The block in a file. `is_edited`: its text differs from the one written at `at` (seconds)."""
+    """A block as it stands in a file: its text, the time when it was written (seconds), and the items that a person has
+    changed or added since."""
 
     text: str
     at: float
-    is_edited: bool
+    edits: tuple[str, ...] = ()
 
 
 def size_of(text: str, around: str = "") -> int:
     """The size of a file with this block and the text around it, in bytes. Each line counts at least as much as makes
     `MOST_LINES` fill `MOST_BYTES`."""
     lines = len(text.splitlines()) + len(around.splitlines()) + _RESERVED
-    return max(len(text.encode()) + len(around.encode()), lines * MOST_BYTES // MOST_LINES)
+    in_mark = _ITEM_DIGEST * len(items_in(text))
+    return max(len(text.encode()) + len(around.encode()) + in_mark, lines * MOST_BYTES // MOST_LINES)
 
 
 def kept_in(content: str) -> Kept | None:
@@ -53,22 +58,32 @@ def kept_in(content: str) -> Kept | None:
         at = datetime.fromisoformat(found["at"]).timestamp()
     except ValueError:
         at = 0.0
-    return Kept(found["text"], at, found["digest"] != _digest(found["text"]))
+    if found["digest"] == _digest(found["text"]):
+        return Kept(found["text"], at)
+    items, written = items_in(found["text"]), found["items"]
+    if written is None:  # it was written before items had digests, so that any may be changed
+        return Kept(found["text"], at, tuple(item for item in items if _LIST_ITEM.match(item)))
+    digests = {written[place : place + _ITEM_DIGEST] for place in range(0, len(written), _ITEM_DIGEST)}
+    return Kept(found["text"], at, tuple(item for item in items if _item_digest(item) not in digests))
 
 
-def with_block(content: str, text: str, at: float) -> str:
-    """A file's content with this block in place of the existing one, or at its end; unchanged if the block is the same.
-    List items without an id, which a person has added to the block, are moved after it."""
+def with_block(content: str, text: str, at: float, taken: Container[str] = ()) -> str:
+    """A file's content with this block in the place of the one it has, or at its end; unchanged if the text is the
+    same. A person's edits of the former block come behind it, except those that were `taken` over by their memories."""
     text = f"{text.strip()}\n".replace("<!--", "<\\!--")  # no memory can end the block
     kept = kept_in(content)
     if kept is not None and kept.text == text:
         return content
+    items = items_in(text)
     written = datetime.fromtimestamp(int(at), UTC).isoformat().replace("+00:00", "Z")
-    block = f"{_BEGIN.format(at=written, digest=_digest(text))}\n{text}{_END}\n"
-    if kept is not None:
-        own = [line for line in kept.text.splitlines() if _OWN_ITEM.fullmatch(line) and not _ITEM.fullmatch(line)]
-        return _BLOCK.sub(lambda _: "\n".join([block, *own, ""]) if own else block, content, count=1)
-    return f"{content.rstrip()}\n\n{block}" if content.strip() else block
+    begin = _BEGIN.format(items="".join(map(_item_digest, items)), at=written, digest=_digest(text))
+    block = f"{begin}\n{text}{_END}\n"
+    if kept is None:
+        return f"{content.rstrip()}\n\n{block}" if content.strip() else block
+    own = [
+        f"{edit}{ASIDE if _ITEM.match(edit) else ''}" for edit in kept.edits if edit not in taken and edit not in items
+    ]
+    return _BLOCK.sub(lambda _: "\n".join([block, *own, ""]) if own else block, content, count=1)
 
 
 def without_block(content: str) -> str:
@@ -81,13 +96,21 @@ def outside(content: str) -> str:
     return _BLOCK.sub("", content).strip()
 
 
-def items_in(text: str) -> Iterator[tuple[str, str]]:
-    """The one-line items in a block: the short id of a memory, and the text of the line."""
-    lines = [*text.splitlines(), ""]
-    for line, following in pairwise(lines):
-        found = _ITEM.fullmatch(line)
-        if found is not None and not following.startswith("  "):
-            yield found["id"], found["text"]
+def items_in(text: str) -> list[str]:
+    """The lines of a text, each with the indented lines that follow it, without empty ones."""
+    items: list[str] = []
+    for line in filter(str.strip, text.splitlines()):
+        if line.startswith("  ") and items:
+            items[-1] += f"\n{line}"
+        else:
+            items.append(line)
+    return items
+
+
+def named_in(item: str) -> tuple[str, str] | None:
+    """The short id of a memory and the words of its item; None for items of several lines or without an id."""
+    found = _ITEM.fullmatch(item)
+    return None if found is None else (found["id"], found["text"])
 
 
 def changed_words(edited: str, rendered: str, content: str) -> str | None:
@@ -103,3 +126,8 @@ def changed_words(edited: str, rendered: str, content: str) -> str | None:
 
 def _digest(text: str) -> str:
     return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:12]
+
+
+def _item_digest(item: str) -> str:
+    digest = hashlib.sha256(item.encode("utf-8", "replace")).digest()
+    return base64.urlsafe_b64encode(digest[:3]).decode()

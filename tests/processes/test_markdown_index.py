@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
 
+from remembrancer.config.project import project_of
 from tests.processes.bridge_rig import bridge
 from tests.processes.portable_rig import start
 from tests.processes.runtimes import until
@@ -40,3 +42,54 @@ def test_the_block_follows_the_memories_and_takes_a_persons_words(
         until(lambda: "Deploys" not in file.read_text())
         client.end_input()
     assert [each.name for each in tree.iterdir()] == ["MEMORY.md"]
+
+
+def test_an_edit_of_a_memory_that_has_changed_meanwhile_is_kept_behind_the_block(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("REMEMBRANCER_MARKDOWN_INDEX", "MEMORY.md")
+    tree = tmp_path / "app"
+    tree.mkdir()
+    file = tree / "MEMORY.md"
+    start(home)
+    with bridge(REMEMBRANCER_PROJECT=str(tree)) as client:
+        client.initialize()
+        stored = client.store("Deploys are on Fridays.", kind="convention")
+        until(lambda: file.exists() and "Fridays" in file.read_text())
+        before = file.read_text()
+        arguments = {"memory_id": stored["memory_id"], "content": "Deploys are on Thursdays."}
+        client.request("tools/call", name="update_memory", arguments=arguments)
+        until(lambda: "Thursdays" in file.read_text())
+        time.sleep(2.0)  # times of memories and of blocks are compared to the second
+        file.write_text(before.replace("Fridays", "Mondays"))
+        client.store("Revisions are rebased, never merged.", kind="convention")
+        until(lambda: "rebased" in file.read_text())
+        block, _, behind = file.read_text().partition("<!-- /remembrancer -->")
+        assert "Deploys are on Thursdays." in block
+        assert "Deploys are on Mondays." in behind
+        client.end_input()
+
+
+def test_a_file_outside_of_all_trees_is_kept_if_it_is_ours(home: Path, tmp_path: Path) -> None:
+    tree, outside = tmp_path / "app", tmp_path / "memories_extensions"
+    tree.mkdir()
+    outside.mkdir()
+    file = outside / f"app-{project_of(tree).id}.md"
+    file.write_text("# Mine\n")
+    (home / "config.toml").write_text(f'markdown_index = "{outside}/{{project}}.md"\n')
+    start(home)
+    with bridge(REMEMBRANCER_PROJECT=str(tree)) as client:
+        client.initialize()
+        client.store("Deploys are on Fridays.", kind="convention")
+        time.sleep(3.0)  # nobody tells that a file is not written
+        assert file.read_text() == "# Mine\n"
+        file.unlink()
+        client.store("Revisions are rebased, never merged.", kind="convention")
+        until(lambda: file.exists() and "Deploys are on Fridays." in file.read_text())
+        file.write_text(f"# Mine\n{file.read_text().replace('Fridays', 'Mondays')}")
+        client.store("Boil water first.", kind="convention")
+        until(lambda: "Deploys are on Mondays." in file.read_text() and "Boil" in file.read_text())
+        client.end_input()
+    assert file.read_text().startswith("# Mine\n")
+    assert list(outside.iterdir()) == [file]
+    assert list(tree.iterdir()) == []

@@ -552,3 +552,12 @@ def test_a_session_is_told_where_its_configuration_differs_from_the_runtimes(tmp
     file.write_text("embeders = 3\n")
     [notice] = setting_warnings({"REMEMBRANCER_CONFIG": str(file)}, Settings())
     assert "did you mean embedders?" in notice.message
+
+
+def test_a_file_of_memories_outside_of_the_tree_is_named_by_the_file_of_settings_alone(tmp_path: Path) -> None:
+    path = "~/.codex/memories_extensions/remembrancer/{project}.md"
+    assert read(tmp_path, "c.toml", f'markdown_index = "{path}"').settings.markdown_index == path
+    [problem] = read_configuration({"REMEMBRANCER_MARKDOWN_INDEX": path}).problems
+    assert "must stand in the configuration file" in problem
+    [problem] = read(tmp_path, "c.toml", 'markdown_index = "/srv/MEMORY.md"').problems
+    assert "an absolute one with {project}" in problem

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from remembrancer.memory.markdown_index import (
+    ASIDE,
     MOST_BYTES,
     MOST_LINES,
     changed_words,
     items_in,
     kept_in,
+    named_in,
     size_of,
     with_block,
     without_block,
@@ -28,7 +32,7 @@ def test_what_stands_around_the_block_stays_and_nothing_is_written_twice(
     once = with_block(f"{before}\n", first, AT)
     kept = kept_in(once)
     assert kept is not None
-    assert (kept.at, kept.is_edited) == (AT, False)
+    assert (kept.at, kept.edits) == (AT, ())
     assert once.startswith(before.rstrip())
     whole = f"{once}{after}"
     assert with_block(whole, first, AT + 60) == whole
@@ -49,12 +53,49 @@ def test_a_persons_change_in_the_block_is_seen() -> None:
     content = with_block("", "- AB12 Deploys are on Fridays.", AT)
     kept = kept_in(content.replace("Fridays", "Mondays"))
     assert kept is not None
-    assert kept.is_edited
-    assert list(items_in(kept.text)) == [("AB12", "Deploys are on Mondays.")]
+    assert [named_in(edit) for edit in kept.edits] == [("AB12", "Deploys are on Mondays.")]
 
 
 def test_an_item_of_several_lines_is_left_to_the_memory() -> None:
-    assert list(items_in("- AB12 first\n  second\n- CD34 one line\n### Group\n")) == [("CD34", "one line")]
+    items = items_in("- AB12 first\n\n  second\n- CD34 one line\n### Group\n")
+    assert list(map(named_in, items)) == [None, ("CD34", "one line"), None]
+
+
+BLOCK = "## Memory\n\n- AB12 Deploys are on Fridays.\n- CD34 First:\n  one, two\n\n  three\n- EF56 Boil water."
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "kept"),
+    [
+        ("on Fridays.", "on Mondays.", f"- AB12 Deploys are on Mondays.{ASIDE}"),
+        ("AB12 Deploys are", "AB12", f"- AB12 on Fridays.{ASIDE}"),
+        ("one, two", "one", f"- CD34 First:\n  one\n  three{ASIDE}"),
+        ("  one, two\n\n  three\n", "", f"- CD34 First:{ASIDE}"),
+        ("Boil water.", "Boil water.\nAnd never restart the boiler.", "And never restart the boiler."),
+        ("Boil water.", "Boil water.\n- TODO boil more", "- TODO boil more"),
+    ],
+)
+def test_an_edit_that_is_not_taken_over_stays_behind_the_block_alone(old: str, new: str, kept: str) -> None:
+    edited = with_block("# Mine\n", BLOCK, AT).replace(old, new)
+    again = with_block(edited, BLOCK.replace("Boil", "Heat"), AT + 60)
+    assert again.endswith(f"<!-- /remembrancer -->\n\n{kept}\n")
+    assert with_block(again, BLOCK, AT + 90).count(kept) == 1
+
+
+def test_an_edit_that_a_memory_has_taken_over_does_not_stay() -> None:
+    edited = with_block("", BLOCK, AT).replace("Fridays", "Mondays")
+    kept = kept_in(edited)
+    assert kept is not None
+    assert "Mondays" not in with_block(edited, BLOCK.replace("Boil", "Heat"), AT + 60, kept.edits)
+    assert with_block(edited, edited.partition("-->\n")[2].partition("<!--")[0] + "- new", AT).count("Mondays") == 1
+
+
+def test_edits_of_a_block_without_digests_of_its_items_are_found_by_their_difference() -> None:
+    content = re.sub(r"items \S+, ", "", with_block("", BLOCK, AT))
+    kept = kept_in(content)
+    assert kept == (f"{BLOCK}\n", AT, ())
+    again = with_block(content.replace("Fridays", "Mondays"), f"{BLOCK}\n- later", AT + 60)
+    assert again.endswith(f"<!-- /remembrancer -->\n\n- AB12 Deploys are on Mondays.{ASIDE}\n")
 
 
 @pytest.mark.parametrize(

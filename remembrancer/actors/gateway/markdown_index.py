@@ -20,13 +20,13 @@ from remembrancer.memory.decay import DAY_S
 from remembrancer.memory.markdown_index import (
     MOST_BYTES,
     changed_words,
-    items_in,
     kept_in,
+    named_in,
     outside,
     size_of,
     with_block,
 )
-from remembrancer.protocol.errors import RemembrancerError
+from remembrancer.protocol.errors import InvalidInput, RemembrancerError
 from remembrancer.protocol.ids import derive_operation_id
 from remembrancer.protocol.reads import FindIds, GatherContext, RecalledMemory
 from remembrancer.protocol.writes import Operation, UpdateMemory
@@ -50,6 +50,8 @@ class MarkdownIndex:
     def __init__(self, access: StoreAccess) -> None:
         self._access = access
         self._callers: dict[str, Caller] = {}
+        self._taken: dict[Path, set[str]] = {}
+        """The edits of each file that its memories have taken over, until its block is written."""
 
     async def attend(self, caller: Caller) -> None:
         """Include a session's working tree from now on."""
@@ -78,8 +80,8 @@ class MarkdownIndex:
             logger.warning("the file of memories is not written", extra={"tree": caller.directory, "why": str(error)})
 
     async def _write(self, caller: Caller) -> None:
-        path = Path(caller.directory) / str(self._access.settings.markdown_index)
-        content = await anyio.to_thread.run_sync(_read, path, Path(caller.directory))
+        path, tree = _place(caller, str(self._access.settings.markdown_index))
+        content = await anyio.to_thread.run_sync(_read, path, tree)
         question = GatherContext(caller.project, caller.session_id, tokens=TOKENS, part_tokens=TOKENS)
         asked = await self._access.ask(question, time.time())
         if content is None or asked.is_old:
@@ -88,26 +90,30 @@ class MarkdownIndex:
         memories = sorted((each for each in gathered if each.scope == "project"), key=_weight, reverse=True)
         named = FindIds(caller.project, caller.session_id, ids=tuple(each.id for each in memories))
         ids = (await self._access.ask(named, time.time())).reply.short
-        if await self._take_in(caller, content, memories, ids):
+        if await self._take_in(caller, path, content, memories, ids):
             return  # the writes trigger another round
         if not memories and kept_in(content) is None:
             return
         is_all = asked.reply.is_all and len(memories) == len(gathered)
         size = partial(size_of, around=outside(content))
         block = build_block(memories, MOST_BYTES, size, _cut, ids=ids, is_all=is_all, replaced=asked.reply.replaced)
-        fresh = with_block(content, block.text, time.time())
+        fresh = with_block(content, block.text, time.time(), self._taken.get(path, ()))
         if fresh != content:
             await anyio.to_thread.run_sync(_replace, path, content, fresh)
+        self._taken.pop(path, None)
 
-    async def _take_in(self, caller: Caller, content: str, memories: list[RecalledMemory], ids: dict[str, str]) -> bool:
+    async def _take_in(
+        self, caller: Caller, path: Path, content: str, memories: list[RecalledMemory], ids: dict[str, str]
+    ) -> bool:
         """Update the memories whose items a person has edited, if they have not changed since. Returns True if there
-        are any. Items that a person has added are kept behind the next written block, which undoes other edits."""
+        are any. Other edits are kept behind the next written block."""
         kept = kept_in(content)
-        if kept is None or not kept.is_edited:
+        if kept is None:
             return False
         shown = {ids[each.id]: each for each in memories if each.id in ids and each.updated_at <= kept.at + 1.0}
         taken = False
-        for short, words in items_in(kept.text):
+        for edit in kept.edits:
+            short, words = named_in(edit) or ("", "")
             memory = shown.get(short)
             if memory is None:
                 continue
@@ -118,9 +124,23 @@ class MarkdownIndex:
             change = UpdateMemory(memory.id, content=new)
             operation_id = derive_operation_id(caller.directory, int(kept.at), "markdown_index", [memory.id, new])
             operation = Operation(operation_id, caller.project, caller.session_id, time.time(), change)
-            await self._access.apply(operation, time.time())
+            try:
+                await self._access.apply(operation, time.time())
+            except InvalidInput as error:
+                logger.warning("an edit of a memory's item is refused", extra={"why": str(error)})
+                continue
+            self._taken.setdefault(path, set()).add(edit)
             taken = True
         return taken
+
+
+def _place(caller: Caller, named: str) -> tuple[Path, Path | None]:
+    """The file of a caller's project, and the tree that it must lie in; None for a file outside of all trees."""
+    if not named.startswith(("/", "~/")):
+        return Path(caller.directory) / named, Path(caller.directory)
+    project = caller.project
+    name = f"{Path(project.path.removesuffix('/.git')).name}-{project.id}"
+    return Path(named.replace("{project}", name)).expanduser(), None
 
 
 def _weight(memory: RecalledMemory) -> float:
@@ -131,17 +151,18 @@ def _cut(text: str, size: int) -> str:
     return text.encode()[:size].decode("utf-8", "ignore")
 
 
-def _read(path: Path, tree: Path) -> str | None:
+def _read(path: Path, tree: Path | None) -> str | None:
     """The file's text, empty if it does not exist; None if it must not be written: it is outside the tree (also by a
-    link), not plain text, or too large."""
-    if not path.resolve().is_relative_to(tree.resolve()) or not path.parent.is_dir():
+    link), or where there is no tree has no block; it is not plain text, or too large."""
+    if not path.parent.is_dir() or (tree is not None and not path.resolve().is_relative_to(tree.resolve())):
         return None
     try:
         data = path.read_bytes()
     except FileNotFoundError:
         return ""
     with suppress(UnicodeDecodeError):
-        return data.decode() if len(data) <= LARGEST and b"\r" not in data else None
+        content = data.decode() if len(data) <= LARGEST and b"\r" not in data else None
+        return content if tree is not None or (content and kept_in(content)) else None
     return None
 
 
