@@ -1,1 +1,1 @@
-"""Records, the truth: spaces of one SQLite database."""
+"""The records, which are the source of truth: spaces of one SQLite database."""

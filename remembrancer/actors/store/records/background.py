@@ -1,4 +1,4 @@
-"""The reads of a space that the work in the background needs, and the pruning of it."""
+"""The reads of a space for the background work, and its pruning."""
 
 from __future__ import annotations
 
@@ -45,21 +45,21 @@ from remembrancer.protocol.writes import MemoryLink
 
 _decode_projects: Final = msgspec.json.Decoder(tuple[str, ...]).decode
 MAINTENANCE: Final = "maintenance"
-"""The one sort of maintenance that there is."""
+"""The only kind of maintenance."""
 MOST_EDGES: Final = 20_000
-"""Edges in an answer: some hundred kilobytes, and more than there is to be seen in communities."""
+"""The limit on edges in an answer: a few hundred kilobytes, and more than finding communities needs."""
 EDGES_OF: Final = 5000
-"""Memories whose entities one answer connects: a tenth of a second."""
+"""The number of memories whose entities one answer connects: a tenth of a second of work."""
 NAMED_TOGETHER: Final = 16
-"""Of a memory that names more entities than this, the others are connected with the first one alone."""
+"""If a memory names more entities than this, the rest are connected only with its first."""
 _OVER_AT: Final = "coalesce(s.ended_at, s.last_active_at)"
-"""The end of a session that is not active."""
+"""The end of an inactive session."""
 INCOMING: Final = 50
-"""Links that are shown of those that lead to one memory."""
+"""The limit on the incoming links shown for a memory."""
 
 
 class SqliteBackground:
-    """The part of `Records` that the work in the background needs, and what explains what it did."""
+    """The part of `Records` that serves the background work and explains its results."""
 
     _file: Space
 
@@ -74,9 +74,9 @@ class SqliteBackground:
     @overload
     def materials(self, request: ReadSession, model: str | None = None) -> SessionRead: ...
     def materials(self, request: Any, model: str | None = None) -> Any:
-        """The material that the consolidator works on: a page of memories (with vectors of `model`), the memories of
-        these numbers (without), a page of pairs of entities that the memories of the project or the user name together,
-        the best supported first, and so on. `request.project` is not looked at."""
+        """Return material for the consolidator: a page of memories (with vectors of `model`), the memories of given
+        numbers (without vectors), a page of pairs of entities that memories of the project or the user name together,
+        best supported first, and so on. `request.project` is ignored."""
 
         def read(query: Query) -> MemoriesRead | EntityEdges | Upkeep | SessionRead:
             match request:
@@ -100,21 +100,21 @@ class SqliteBackground:
         return self._file.read_together(read)
 
     def session_story(self, session_id: str) -> SessionStory:
-        """The memories that a session has stored and changed here, forgotten memories included (but not in its
+        """Return the memories that a session has stored and changed here, forgotten ones included (but not in its
         topics)."""
         return self._file.read_together(lambda query: read_session_story(query, session_id))
 
     def session_start(self, session_id: str) -> SessionStart:
-        """The beginning of that story."""
+        """Return the beginning of a session's story."""
         return self._file.read_together(lambda query: read_session_start(query, session_id))
 
     def proposals(self) -> tuple[Proposal, ...]:
-        """The first memories that are proposed to go to the user and wait for an answer, the surest first."""
+        """Return the first memories that are proposed to the user and await an answer, most certain first."""
         return self._file.read_together(_read_proposals)
 
     def waiting_work(self, threshold: int, score: float, limit: int) -> WaitingWork:
-        """The work to be done in the background. `threshold` is that of `request_consolidation`; `score` and `limit`
-        say which of running sessions' memories are looked at for promotion, and how many."""
+        """Return the pending background work. `threshold` is as in `request_consolidation`; `score` and `limit` bound
+        the memories of running sessions that are considered for promotion."""
 
         def read(query: Query) -> WaitingWork:
             promotable = query(
@@ -151,20 +151,20 @@ class SqliteBackground:
         return self._file.read_together(read)
 
     def request_consolidation(self, threshold: int, now: float) -> bool:
-        """Ask for consolidation when more than `threshold` active memories have come since it was asked for last.
+        """Request a consolidation if more than `threshold` active memories have been added since the last request.
 
-        False, and nothing is written, when it is not so or a request waits already. Writes: from its thread.
+        Returns False, and writes nothing, if not, or if a request is already waiting. Writes: from its thread.
         """
         with self._file.transaction() as connection:
             return bool(add_request(connection.query, threshold, now))
 
     def note_maintenance(self, at: float) -> None:
-        """Maintenance has been done. Writes: from the thread of the records."""
+        """Record that maintenance has been done. Writes: from the records' thread."""
         with self._file.transaction() as connection:
             note_maintained(connection.query, at)
 
     def summaries_of(self, numbers: Sequence[int]) -> dict[int, list[int]]:
-        """By number the summaries that say what some of these memories say, and which of them."""
+        """Return the summaries that cover some of these memories, by number, each with the memories that it covers."""
         rows = self._file.read(
             f"""SELECT o.number, m.number FROM memories AS m JOIN memory_links AS l ON l.target = m.number
                 JOIN memories AS o ON o.number = l.source
@@ -178,8 +178,8 @@ class SqliteBackground:
         return found
 
     def surroundings(self, memory_id: str, content: str, session_id: str | None) -> Surroundings:
-        """The surroundings of a memory, so far as the session (None: anybody) may see it. Of a memory of another space
-        its copies here alone."""
+        """Return a memory's surroundings, as far as the session (None: anybody) may see them. For a memory of another
+        space only its copies here are returned."""
 
         def read(query: Query) -> Surroundings:
             incoming = query(
@@ -218,7 +218,7 @@ class SqliteBackground:
 
 
 def _promotions_of(query: Query, memory_id: str) -> tuple[Promotion, ...]:
-    """The log's entries of a memory and of those that were merged into it, the first one first."""
+    """Return the log entries of a memory and of those merged into it, oldest first."""
     rows = query(
         """SELECT memory_id, from_scope, to_scope, promoted_at, reason, source_session, score, merged_into
            FROM promotion_log WHERE space = @SPACE AND (memory_id = ? OR merged_into = ?) ORDER BY sequence""",
@@ -228,7 +228,8 @@ def _promotions_of(query: Query, memory_id: str) -> tuple[Promotion, ...]:
 
 
 def _observed_in(query: Query, memory_id: str) -> tuple[str, ...]:
-    """The project that a memory came from, and those in which it was observed. Raises `ValueError` for bad rows."""
+    """Return the project that a memory came from, and those in which it was observed. Raises `ValueError` for bad
+    rows."""
     came_from = "SELECT source_project FROM memories WHERE space = @SPACE AND id = ? AND source_project IS NOT NULL"
     rows = query(came_from, (memory_id,))
     return tuple(dict.fromkeys((*(row[0] for row in rows), *_projects(query, memory_id))))
@@ -241,11 +242,11 @@ def _projects(query: Query, memory_id: str) -> tuple[str, ...]:
 
 
 MOST_PROPOSALS: Final = 50
-"""Proposals that are told at once."""
+"""The number of proposals in one answer."""
 
 
 def _read_proposals(query: Query, memory_id: str | None = None) -> tuple[Proposal, ...]:
-    """The proposals of a space that wait for an answer, the surest first; or that of one memory, answered or not."""
+    """Return a space's open proposals, most certain first; or the proposal of one memory, answered or not."""
     which = (
         "p.refused_at IS NULL AND m.forgotten_at IS NULL AND m.valid_until IS NULL" if memory_id is None else "m.id = ?"
     )
@@ -276,7 +277,7 @@ def _maintenance(query: Query) -> MaintenanceState:
 
 
 def note_maintained(query: Query, at: float) -> None:
-    """Note in a transaction that maintenance has been done."""
+    """Record in a transaction that maintenance has been done."""
     query(
         """INSERT INTO maintenance VALUES (@SPACE, ?, ?, 0)
            ON CONFLICT DO UPDATE SET done_at = excluded.done_at""",
@@ -285,7 +286,8 @@ def note_maintained(query: Query, at: float) -> None:
 
 
 def add_request(query: Query, threshold: int, now: float) -> int:
-    """Ask for consolidation in a transaction, if more than `threshold` memories have come: the number of requests."""
+    """Request a consolidation in a transaction if more than `threshold` memories were added. Returns the number of
+    requests."""
     up_to = _last_of_many(query, threshold)
     if up_to is None:
         return 0
@@ -297,9 +299,9 @@ def add_request(query: Query, threshold: int, now: float) -> int:
 
 
 def _last_of_many(query: Query, threshold: int) -> int | None:
-    """The number of the last memory, if more than `threshold` have come since the last request; else None.
+    """Return the number of the last memory if more than `threshold` were added since the last request, else None.
 
-    The active ones of the project or the user count. None as well while a request waits.
+    Active memories of the project or the user count. Also None while a request is waiting.
     """
     if _requests(query):
         return None
@@ -314,10 +316,10 @@ def _last_of_many(query: Query, threshold: int) -> int | None:
 
 
 def _entity_edges(query: Query, after: int) -> EntityEdges:
-    """Pairs of entities with how many memories of a page name both: the page after that memory's number.
+    """Return pairs of entities with the number of memories that name both, for the page after a memory's number.
 
-    A session's memories do not count, nor do forgotten ones. Names that mean the same are one, called as the first of
-    them. The subject of a memory is among those it names.
+    Session memories and forgotten ones do not count. Names with the same key are one entity, with the first spelling. A
+    memory's subject counts as named.
     """
     page = query(
         """SELECT number FROM memories AS m
@@ -347,7 +349,7 @@ def _entity_edges(query: Query, after: int) -> EntityEdges:
 
 
 def _session_read(query: Query, session_id: str) -> SessionRead:
-    """A session's entry, and how much of it was promoted."""
+    """Return a session's entry, and the number of its promoted memories."""
     ((promoted,),) = query(
         "SELECT count(*) FROM promotion_log WHERE space = @SPACE AND source_session = ? AND from_scope = 'session'",
         (session_id,),
@@ -356,13 +358,13 @@ def _session_read(query: Query, session_id: str) -> SessionRead:
 
 
 KEPT_VERSIONS: Final = 100
-"""The newest versions of a memory, which stay however old they are; so does the first one."""
+"""The number of a memory's newest versions that are kept regardless of age, besides the first one."""
 _CLOSED: Final = f"s.status != 'active' AND {_OVER_AT} < ?"
 
 
 @dataclass(frozen=True, slots=True)
 class _Stale:
-    """Rows of a table by their key: those that a query names for a time."""
+    """The rows of a table, by key, that a query selects for a point in time."""
 
     table: str
     key: str
@@ -370,7 +372,7 @@ class _Stale:
 
 
 def _stale(edit: Prune) -> tuple[tuple[_Stale, float], ...]:
-    """The rows that go, in this order: tool calls name turns, and a run goes with the last of its changes."""
+    """Return the rows to delete, in order: tool calls refer to turns, and a run is deleted after its last change."""
     calls, turns = (
         _Stale(
             table,
@@ -441,7 +443,7 @@ def _stale(edit: Prune) -> tuple[tuple[_Stale, float], ...]:
 
 
 def prune(execute: Callable[[str, Sequence[object]], sqlite3.Cursor], edit: Prune) -> int:
-    """Remove up to `edit.limit` rows; how many were removed. Fewer than that: there are no more."""
+    """Delete up to `edit.limit` rows and return their number. If it is lower, none are left."""
     removed = 0
     for stale, before in _stale(edit):
         left = edit.limit - removed
@@ -455,10 +457,10 @@ def prune(execute: Callable[[str, Sequence[object]], sqlite3.Cursor], edit: Prun
 
 
 def _prunable(query: Query, edit: Prune) -> int:
-    """The number of rows that `prune` would remove, called until there are no more."""
+    """Return the number of rows that `prune` would delete in total."""
     count = 0
     for stale, before in _stale(edit):
-        if stale.table == "runs":  # also those that would go with the last of their changes
+        if stale.table == "runs":  # also those whose last change would be pruned before
             ((rows,),) = query("SELECT count(*) FROM runs WHERE space = @SPACE AND began_at < ?", (before,))
         else:
             ((rows,),) = query(f"SELECT count(*) FROM ({stale.query})", (before,))  # noqa: S608 - our names

@@ -1,5 +1,5 @@
-"""The answers to the memory browser: what was done when, which sessions there were, what may contradict what, and what
-is used, so far as a session sees it. Every query reads along an index, or a bounded number of rows."""
+"""Answers the memory browser as far as the session may see: the timeline, sessions, possible contradictions, usage.
+Every query reads along an index, or a bounded number of rows."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ DAY_S: Final = 86_400
 USAGE_DAYS: Final = 90
 NEVER_DAYS: Final = 7
 LINKS: Final = 2
-"""Relations for each entity that is asked for, on average."""
+"""The number of relations for each requested entity, on average."""
 UNSEEN: Final = f"""SELECT a.number FROM {APART}
    WHERE a.space = @SPACE AND (a.forgotten_at IS NOT NULL OR a.scope = 'session')
     AND (a.forgotten_at IS NOT NULL OR NOT {shown_to("a", "?1")})"""  # noqa: S608 - fixed
@@ -55,8 +55,7 @@ _decode_json: Final = msgspec.json.Decoder(dict[str, Any]).decode
 
 
 def browse(records: SqliteSearch, users: Collection[int], request: BrowserRequest, now: float) -> BrowserAnswer:
-    """The answer to a question, as the viewer of these records has it. `users` are the spaces with the memories of the
-    user."""
+    """Answer a request for the viewer of these records. `users` are the spaces with the user's memories."""
     spaces = records.spaces
     match request:
         case ReadActivity():
@@ -137,7 +136,7 @@ def _sessions(spaces: Spaces, users: Collection[int], request: ListSessions) -> 
     stored = Counter[str]()
     for _, session_id, *others in rows:
         stored[session_id] += others[names.index("memories") - 1]
-    # The user's space has sessions of other projects, too: those that stored something of the user.
+    # The user's space also has sessions of other projects, which stored memories of the user.
     entries = [dict(zip(names, row, strict=True)) for space, *row in rows if space not in users]
     sessions = {
         entry["session_id"]: ListedSession(**entry | {"memories": stored[entry["session_id"]]})
@@ -150,7 +149,7 @@ def _sessions(spaces: Spaces, users: Collection[int], request: ListSessions) -> 
 def _turns(query: Query, spaces: Spaces, request: ReadTurns) -> TurnsRead:
     turn, call = request.before or (LAST_NUMBER, LAST_NUMBER)
     turns = query(
-        spaces.for_each(  # a session is in one space
+        spaces.for_each(  # a session is in only one space
             """SELECT * FROM (SELECT turn_number, role, content, created_at, token_count, metadata FROM turns
                WHERE space = @SPACE AND session_id = ?1 AND turn_number < ?2 ORDER BY turn_number DESC LIMIT ?3)"""
         ),
@@ -164,7 +163,7 @@ def _turns(query: Query, spaces: Spaces, request: ReadTurns) -> TurnsRead:
         ),
         (request.session_id, call, request.limit + 1),
     )
-    said = done = 0  # the later of the next two, until there are enough: each table goes on where it was left
+    said = done = 0  # merges both tables by time, latest first; each continues where the previous page ended
     while said + done < request.limit and (said < len(turns) or done < len(calls)):
         if done == len(calls) or (said < len(turns) and turns[said][3] >= calls[done][2]):
             said += 1
@@ -253,7 +252,7 @@ def _usage(records: SqliteSearch, request: ReadUsage, now: float) -> UsageRead:
 
 
 def _graph(query: Query, request: ReadGraph) -> GraphRead:
-    # Who is not seen is looked up once, and not for each row of an index that is read to its end.
+    # Hidden memories are looked up once, not for each row of a full index scan.
     nodes = query(
         f"""SELECT o.key, o.name, o.type, count(*) AS memories, min(o.number) FROM entities AS o
             CROSS JOIN memory_entities AS s ON s.entity = o.number

@@ -1,5 +1,5 @@
-"""The catalogue of a home: which projects it has, which share a lane, and what was decided about the models. These are
-tables of the database; release 0.2.0 had files for them, which are taken in."""
+"""The catalogue of a home: its projects, their shared lanes, and the decisions about models. These are tables of the
+database; the corresponding files of release 0.2.0 are imported."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from remembrancer.protocol.paths import RuntimePaths, database_files, sync_direc
 from remembrancer.protocol.writes import ProjectRef
 
 SCHEMA: Final = Schema(Step("0.2.0", ""))
-"""The version of the file that release 0.2.0 had."""
+"""The version of the file of release 0.2.0."""
 _PROJECTS: Final = """INSERT INTO projects (id, path, created_at, last_used_at, directory, first_commit)
     VALUES (?, ?, ?, ?, ?, ?)
     ON CONFLICT DO UPDATE SET path = excluded.path, last_used_at = max(last_used_at, excluded.last_used_at),
     directory = coalesce(excluded.directory, directory), first_commit = coalesce(excluded.first_commit, first_commit)"""
 decode_shares: Final = msgspec.json.Decoder(dict[str, str]).decode
-"""Decodes `lanes/projects.json` of release 0.2.0: the lane of each project that shares one, and of the user under
-`user`. Raises `msgspec.DecodeError`."""
+"""Decodes `lanes/projects.json` of release 0.2.0: the lane of each sharing project, and the user's under `user`. Raises
+`msgspec.DecodeError`."""
 logger = logging.getLogger(__name__)
 
 
@@ -40,13 +40,13 @@ class _Known(NamedTuple):
 
 
 class Catalog:
-    """The projects of a home as its database and memory have them. Nothing is known until there is a database.
+    """The projects of a home, cached from its database. Empty until there is a database.
 
-    A project's `path` is what its id was made from: its git common directory, or else its directory. `directory` is the
-    root of the working tree that a session worked in last; several worktrees share one project. `first_commit` is that
-    of its repository. `last_used_at` (seconds since the epoch) is when a session last began in it.
+    A project's `path` is the source of its id: its git common directory, or else its directory. `directory` is the root
+    of the working tree last used by a session; several worktrees share one project. `first_commit` is that of its
+    repository. `last_used_at` (seconds since the epoch) is the start of its latest session.
 
-    Methods that note something are for the thread of the records, and raise what a transaction of the database does.
+    Methods that write run on the records' thread, and raise the errors of a database transaction.
     """
 
     def __init__(self, clock: Callable[[], float]) -> None:
@@ -54,37 +54,38 @@ class Catalog:
         self._database: SqliteFile | None = None
         self._projects: dict[str, _Known] = {}
         self._first_commits: dict[str, str] = {}
-        """Of projects that are not registered yet."""
+        """First commits of projects that are not registered yet."""
         self.lanes: Mapping[str, str] = {}
-        """The lane of each project that shares one, and under `user` that of the user."""
+        """The lane of each sharing project, and the user's under `user`."""
 
     def attach(self, database: SqliteFile) -> None:
-        """Know what a database says."""
+        """Load the catalogue from a database."""
         known = "SELECT id, path, created_at, last_used_at, directory, first_commit FROM projects"
         self._projects = {row[0]: _Known(*row[1:]) for row in database.read(known)}
         self.lanes = dict(database.read("SELECT name, lane FROM shares"))
         self._database = database
 
     def register(self, project: ProjectRef) -> None:
-        """Note that there is a project. One that is known is not used by that."""
+        """Register a project. Registering a known project does not count as use."""
         now = self._clock()
         known = self._projects.get(project.id, _Known(project.path, now, now))
         commit = self._first_commits.pop(project.id, known.first_commit)
         self._put(project.id, known._replace(path=project.path, first_commit=commit))
 
     def note_session(self, project: ProjectRef, directory: str | None) -> None:
-        """Note that a session has begun in a registered project, and (if it is known) in which working tree."""
+        """Record the start of a session in a registered project and, if known, its working tree."""
         known = self._projects.get(project.id)
         if known is not None:
             self._put(project.id, known._replace(last_used_at=self._clock(), directory=directory or known.directory))
 
     def first_commit_of(self, project_id: str) -> str:
-        """The first commit of a project's repository; empty where nobody has said which."""
+        """Return the first commit of a project's repository; empty if unknown."""
         known = self._projects.get(project_id)
         return (known and known.first_commit) or self._first_commits.get(project_id, "")
 
     def note_first_commit(self, project_id: str, commit: str) -> None:
-        """Keep the first commit of a project's repository: of one that is not registered yet, until it is."""
+        """Record the first commit of a project's repository. For an unregistered project it is kept until
+        registration."""
         known = self._projects.get(project_id)
         if known is None:
             self._first_commits[project_id] = commit
@@ -92,7 +93,7 @@ class Catalog:
             self._put(project_id, known._replace(first_commit=commit))
 
     def alike(self, project_id: str, commit: str) -> list[ProjectRef]:
-        """The other projects whose repository has that first commit, the last used first."""
+        """Return the other projects with that first commit, most recently used first."""
         return [
             project
             for project in self.projects()
@@ -100,12 +101,12 @@ class Catalog:
         ]
 
     def age_s(self, project_id: str) -> float:
-        """For how many seconds a project has been known."""
+        """Return the seconds since a project was first seen."""
         known = self._projects.get(project_id)
         return 0.0 if known is None else self._clock() - known.created_at
 
     def move(self, connection: sqlite3.Connection, old: str, new: ProjectRef, directory: str) -> None:
-        """Have a project lie elsewhere: what was known of it is known of its new place. Inside a transaction."""
+        """Move a project's entry to a new place, merging the two. Inside a transaction."""
         now = self._clock()
         known = self._projects.pop(old, _Known(new.path, now, now))
         there = self._projects.get(new.id, known)
@@ -120,24 +121,24 @@ class Catalog:
         connection.execute(_PROJECTS, (new.id, *moved))
 
     def projects(self) -> list[ProjectRef]:
-        """All projects, the last used first."""
+        """Return all projects, most recently used first."""
         by_use = sorted(self._projects.items(), key=lambda item: item[1].last_used_at, reverse=True)
         return [ProjectRef(project_id, known.path) for project_id, known in by_use]
 
     def note_lanes(self, lanes: Mapping[str, str]) -> None:
-        """From now on these share lanes, and no others."""
+        """Replace the shared lanes."""
         with self._open.transaction() as connection:
             connection.execute("DELETE FROM shares")
             connection.executemany("INSERT INTO shares VALUES (?, ?)", lanes.items())
         self.lanes = dict(lanes)
 
     def note_models(self, state: bytes) -> None:
-        """Keep what was decided about the models."""
+        """Store the decisions about the models."""
         with self._open.transaction() as connection:
             connection.execute("INSERT OR REPLACE INTO models VALUES (1, ?)", (state,))
 
     def models(self) -> bytes | None:
-        """The decisions about the models; None: nothing yet, or it cannot be read."""
+        """Return the decisions about the models; None if there are none or they cannot be read."""
         rows = [] if self._database is None else self._database.read("SELECT state FROM models")
         return bytes(rows[0][0]) if rows else None
 
@@ -154,18 +155,18 @@ class Catalog:
 
 
 def former_files(paths: RuntimePaths) -> list[Path]:
-    """The files of a home in which release 0.2.0 kept its catalogue, as far as they are there."""
+    """Return the existing catalogue files of release 0.2.0."""
     return [path for path in (paths.catalog, paths.shares) if os.path.lexists(path)]
 
 
 def take_in_former(connection: sqlite3.Connection, paths: RuntimePaths) -> None:
-    """Take the catalogue of release 0.2.0 into a database. What is known there already stays. Inside a transaction.
+    """Import the catalogue of release 0.2.0 into a database; known entries stay. Inside a transaction.
 
-    Of a catalogue that is damaged nothing is taken: each project comes again with its next session.
+    A damaged catalogue is skipped, since each project registers again with its next session.
 
     Raises:
-        FileUnusable: it cannot be read which projects share a lane. Without that, what is shared would be a project's
-            own again.
+        FileUnusable: the list of sharing projects cannot be read. Without it, shared projects would become
+        unshared.
     """
     if os.path.lexists(paths.catalog):
         try:
@@ -182,7 +183,7 @@ def take_in_former(connection: sqlite3.Connection, paths: RuntimePaths) -> None:
 
 
 def former_shares(paths: RuntimePaths) -> dict[str, str]:
-    """The lanes that are shared, by the file that release 0.2.0 has left. Raises `FileUnusable` for a damaged one."""
+    """Return the shared lanes from the file of release 0.2.0. Raises `FileUnusable` if it is damaged."""
     try:
         return decode_shares(paths.shares.read_bytes()) if os.path.lexists(paths.shares) else {}
     except (OSError, msgspec.DecodeError) as error:
@@ -190,10 +191,10 @@ def former_shares(paths: RuntimePaths) -> dict[str, str]:
 
 
 def put_former_aside(paths: RuntimePaths) -> None:
-    """Keep the files that were taken in under the names that copies for a return to release 0.2.0 have."""
+    """Rename the imported files to the names of the copies kept for a return to release 0.2.0."""
     for path in former_files(paths):
         files = zip(database_files(path), database_files(copy_of(path, FIRST_RELEASE)), strict=True)
-        for old, new in reversed(list(files)):  # the log first: what is in it was taken in
+        for old, new in reversed(list(files)):  # the log first: its content was imported
             if os.path.lexists(old):
                 old.replace(new)
         sync_directory(path.parent)

@@ -1,4 +1,4 @@
-"""The values that are given to the records (`Records` of `sqlite_records.py`) and returned by them."""
+"""The arguments and results of the records (`Records` in `sqlite_records.py`)."""
 
 from __future__ import annotations
 
@@ -33,49 +33,49 @@ from remembrancer.protocol.writes import (
 )
 
 EVERY: Final = 2**31
-"""More memories than any file has."""
+"""Exceeds the number of memories in any file."""
 USER: Final = "user"
+"""The name of the user's space."""
 RECORDS: Final = "records"
 """The name of all memories of a database together, and of the thread that writes them."""
-"""The name of the user's file."""
 
 
 @dataclass(frozen=True, slots=True)
 class ConsolidationRequest:
-    """A file has more memories than it should. `requested_at` is seconds since the epoch."""
+    """A file has more memories than it should. `requested_at` is in seconds since the epoch."""
 
     number: int
     requested_at: float
     reason: str
     up_to: int
-    """The number of the last memory that there was then."""
+    """The number of the last memory at that time."""
 
 
 @dataclass(frozen=True, slots=True)
 class MaintenanceState:
-    """The time of the last maintenance (None: never), and the number of sessions that have been closed since."""
+    """The time of the last maintenance (None: never), and the number of sessions closed since."""
 
     done_at: float | None
     sessions_since: int
 
 
 class Promotable(NamedTuple):
-    """A running session's memory as it is looked at for promotion. Its score is another one when any of these is."""
+    """A running session's memory that is considered for promotion. Its score depends on these values."""
 
     memory_id: str
     version: int
     uses: int
-    """As far as they count in the score."""
+    """Uses, up to the number that counts for the score."""
 
 
 @dataclass(frozen=True, slots=True)
 class WaitingWork:
-    """The work for the consolidator in one space.
+    """The consolidator's work in one space.
 
-    `sessions` are active, or have ended and wait for that to be dealt with; `requests` have not been dealt with;
-    `promotable` are memories of running sessions whose importance and confidence alone do not rule out that they have
-    the score: the consolidator decides. The first ones come first. `is_crowded`: a request would be written now.
-    `oldest_at` is when the first memory was made, None where there is none.
+    `sessions` are active, or have ended and await processing; `requests` await processing; `promotable` are memories of
+    running sessions whose importance and confidence do not rule out the required score, on which the consolidator
+    decides. All are oldest first. `is_crowded`: a request would be written now. `oldest_at` is the time of the first
+    memory, None if there is none.
     """
 
     sessions: tuple[SessionEntry, ...] = ()
@@ -88,13 +88,12 @@ class WaitingWork:
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """The knowledge of a memory that is not in it.
+    """The facts about a memory that are stored elsewhere.
 
-    `incoming` are links of other memories that are not forgotten, each with the other memory as its `target`, the
-    strongest first; `promotions` is what the promotion log says of it and of those that were merged into it, the first
-    one first; `observed_in` are the projects in which a memory of the user was observed, the one it came from first;
-    `summed_up_in` are summaries that say what it says; `proposal` is that it goes to the user; `found_entities` are
-    names that were found in it.
+    `incoming` are links from memories that are not forgotten, each with the other memory as its `target`, strongest
+    first; `promotions` are the log entries of the memory and of those merged into it, oldest first; `observed_in` are
+    the projects in which a user's memory was observed, its origin first; `summed_up_in` are summaries that cover it;
+    `proposal` proposes it to the user; `found_entities` are names that were found in it.
     """
 
     incoming: tuple[MemoryLink, ...] = ()
@@ -110,16 +109,16 @@ Vectors = NDArray[np.float32]
 
 
 class MemoryRecord(ListedMemory, frozen=True, kw_only=True):
-    """A memory as it stands in the records. `number` identifies it inside its file."""
+    """A memory as stored. `number` identifies it within its file."""
 
     number: int
     last_accessed_at: float | None = None
 
 
 class Phrase(NamedTuple):
-    """Words that are looked for one after the other, in small letters with spaces between them.
+    """Words to be found in sequence, in lower case and separated by spaces.
 
-    With `begins` the last of them may be the beginning of a word.
+    With `begins` the last one may be the beginning of a word.
     """
 
     words: str
@@ -127,9 +126,10 @@ class Phrase(NamedTuple):
 
 
 class KeywordHit(msgspec.Struct, frozen=True, gc=False):
-    """A memory that contains words of the query; `bm25` is larger for a better match.
+    """A memory that contains words of the query; a larger `bm25` is a better match.
 
-    This and what else a recall makes by the hundred are structs: each is made in a thirtieth of a dataclass's time.
+    This and the other classes that a recall creates by the hundred are structs, which takes a thirtieth of a
+    dataclass's time.
     """
 
     number: int
@@ -151,8 +151,8 @@ class EmbeddedMemory:
 
 @dataclass(frozen=True, slots=True)
 class PassageVectors:
-    """Passages: their numbers, the memories they belong to, ordinals, vectors (n, dimensions), and which characters of
-    its memory each one is. Vectors and ranges are there if they were asked for."""
+    """Passages: numbers, memories, ordinals, vectors (n, dimensions), and character ranges in their memories. Vectors
+    and ranges are present if they were requested."""
 
     numbers: list[int]
     memories: list[int]
@@ -163,9 +163,9 @@ class PassageVectors:
 
 @dataclass(frozen=True, slots=True)
 class PassageFilter:
-    """Which passages are wanted: those with these `numbers`, or those of a `model` (and of these `memories`, or with
-    higher numbers than `after`). With `heads` the first passages of those memories that have several. `ranges`,
-    `vectors`: whether these are read."""
+    """Selects passages: those with these `numbers`, or those of a `model` (limited to these `memories`, or to numbers
+    above `after`). `heads` selects the first passages of memories that have several. `ranges` and `vectors` say whether
+    these are read."""
 
     model: str | None = None
     memories: Sequence[int] | None = None
@@ -179,9 +179,9 @@ class PassageFilter:
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """Spaces at the beginning of a recall, by their numbers: how many memories of each scope they have, whosever these
-    are, forgotten ones not counted; in how many of them each group of phrases is; and the session's own memories (None:
-    they are many)."""
+    """Statistics of spaces at the start of a recall, by space number: the number of unforgotten memories of each scope,
+    visible or not; the number of memories with each group of phrases; and the session's own memories (None: too many).
+    """
 
     sizes: dict[int, dict[Scope, int]]
     frequencies: dict[int, list[int]]
@@ -190,10 +190,10 @@ class Survey:
 
 @dataclass(frozen=True, slots=True)
 class SavedEmbeddings:
-    """The outcome of keeping vectors that came: the numbers of the passages that were `kept`.
+    """The result of storing vectors. `kept` are the numbers of the stored passages.
 
-    `outdated` are the memories whose content has been changed since it was embedded: nothing was kept of theirs.
-    `spaces` are those that have got vectors, with how many memories they have got some of at the most.
+    `outdated` are memories whose content has changed since it was embedded: their vectors were not stored. `spaces` are
+    the spaces that got vectors, each with an upper bound on the number of memories.
     """
 
     kept: list[int]
@@ -202,9 +202,9 @@ class SavedEmbeddings:
 
 
 class NearDuplicate(NamedTuple):
-    """Two memories that are near each other, and the link between them that is to be noted, with `cosine` (of
-    `contradicts`: the probability) as its strength. `seen` are the passages whose vectors were compared, and
-    `begins_alike` says that these are the first ones of both."""
+    """A pair of similar memories, and the link to be stored between them, with `cosine` as its strength (for
+    `contradicts`, the probability). `seen` are the compared passages, and `begins_alike` says that these are the first
+    of both memories."""
 
     later: int
     earlier: int
@@ -216,7 +216,7 @@ class NearDuplicate(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The outcome of one operation, and the first memory that needs vectors because of it."""
+    """The outcome of an operation, and the first memory that needs vectors because of it."""
 
     reply: Applied | RemembrancerError
     to_embed: int | None = None
@@ -235,13 +235,13 @@ class RankingFacts(msgspec.Struct, frozen=True, gc=False):
     by_assistant: bool = False
     kind: Kind | None = None
     space: int = 0
-    """The number of the space that it lies in."""
+    """The number of the memory's space."""
 
 
 @dataclass(frozen=True, slots=True)
 class Neighbours:
-    """The memories that were stored around some others: for each its neighbours by how many steps they are away (from
-    1), and what ranks these."""
+    """The memories that were stored around some others: for each its neighbours with their distance in steps (from 1),
+    and the neighbours' ranking facts."""
 
     steps: dict[int, dict[int, int]]
     facts: dict[int, RankingFacts]
@@ -249,12 +249,12 @@ class Neighbours:
 
 @dataclass(frozen=True, slots=True)
 class SessionStory:
-    """The knowledge of one file about a session. `topics` counts those of its last thousand memories that name an
-    entity or carry a tag.
+    """One file's data about a session. `topics` counts the topics of its last thousand memories that name an entity or
+    have a tag.
 
-    `changes` counts what the session did to memories apart from storing them, by the names that the history has.
-    `communities` are the file's, whoever made them, and `earlier` are others of its sessions. Of the memories that are
-    not forgotten, `consolidated` stand behind another, and `importance` is that of all together.
+    `changes` counts the session's changes to memories other than storing, by their names in the history. `communities`
+    are the file's, whoever made them, and `earlier` are its other sessions. Of the unforgotten memories, `consolidated`
+    counts those replaced by another, and `importance` is the sum over all.
     """
 
     started_at: float | None
@@ -273,7 +273,7 @@ class SessionStory:
 
 
 class SessionStart(NamedTuple):
-    """The time at which a session began (None: it is unknown here), and how many memories it stored, forgotten or
+    """The time at which a session began (None: unknown here), and the number of memories it stored, forgotten or
     not."""
 
     started_at: float | None
@@ -281,7 +281,7 @@ class SessionStart(NamedTuple):
 
 
 class TextToEmbed(msgspec.Struct, frozen=True, gc=False):
-    """A memory's text that has no vectors, and its SHA-256. `is_alone`: workers have died that had it in hand."""
+    """A memory's text without vectors, and its SHA-256. `is_alone`: workers have died while processing it."""
 
     number: int
     content: str
@@ -294,12 +294,12 @@ class TextToEmbed(msgspec.Struct, frozen=True, gc=False):
 
 
 MAX_ATTEMPTS: Final = 3
-"""After so many attempts, or workers that died with it in hand, a text is a dead letter."""
+"""The number of failed attempts, or dead workers, after which a text is a dead letter."""
 
 
 class Belongings(NamedTuple):
-    """The contents that a file gives to another that takes its place: memories, sessions that are over, and turns and
-    tool calls of those that go on (the others' have been counted)."""
+    """The contents to be merged into the file that takes this one's place: memories, closed sessions, and the turns and
+    tool calls of open ones (those of closed sessions have been counted)."""
 
     memories: tuple[PortableMemory, ...]
     sessions: tuple[SessionEntry, ...]
@@ -307,7 +307,7 @@ class Belongings(NamedTuple):
 
 
 class EntityRow(NamedTuple):
-    """An entity as one file has it. `number` identifies it in there, `key` is its `name_key`."""
+    """An entity in one file. `number` identifies it there, `key` is its `name_key`."""
 
     number: int
     name: str
@@ -317,9 +317,9 @@ class EntityRow(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class EntityFilter:
-    """Which entities are wanted, of those that a session may see: with exactly this `name`, of every type; with one of
-    these `keys`; with keys that are `beginning` so; whose names have any (or `every` one) of the `phrases`, best first;
-    or with these `numbers`, which the session has been shown. One of the five is given."""
+    """Selects entities that a session may see: with exactly this `name`, of any type; with one of these `keys`; with
+    keys that start with `beginning`; whose names have any (or `every` one) of the `phrases`, best first; or with these
+    `numbers`, which the session has been shown. Exactly one of the five is given."""
 
     session_id: str
     name: str | None = None
@@ -332,9 +332,10 @@ class EntityFilter:
 
 
 class EdgeRow(NamedTuple):
-    """An edge between two entities of a file, in one spelling of its relationship, and how many memories say it.
+    """An edge between two entities of a file, with one spelling of its relationship, and the number of memories that
+    state it.
 
-    What is not valid any more counts as `forgotten`.
+    Memories that are no longer valid count as `forgotten`.
     """
 
     subject: int
@@ -345,7 +346,7 @@ class EdgeRow(NamedTuple):
 
 
 class SaidRow(NamedTuple):
-    """An edge between two entities of a file, in one spelling of its relationship, and a memory that says it."""
+    """An edge between two entities of a file, with one spelling of its relationship, and a memory that states it."""
 
     subject: int
     relationship: str
@@ -355,14 +356,14 @@ class SaidRow(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Edges:
-    """Edges of some entities. `cut`: not all memories that name them were looked at, or not all edges are here."""
+    """Edges of some entities. `cut`: some memories that name them were not read, or some edges are missing."""
 
     rows: list[EdgeRow]
     cut: bool
 
 
 class Link(NamedTuple):
-    """A memory names an entity."""
+    """A memory that names an entity."""
 
     memory: int
     entity: int
@@ -370,8 +371,8 @@ class Link(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class GraphSummary:
-    """The graph of a file at a glance. `connected` has the numbers of edges of the best connected entities, and
-    `topics` are the communities of entities that were found last."""
+    """An overview of a file's graph. `connected` has the edge counts of the best connected entities, and `topics` are
+    the latest communities of entities."""
 
     entities: int = 0
     relationships: int = 0

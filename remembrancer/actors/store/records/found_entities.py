@@ -1,8 +1,8 @@
-"""Names that are found in memories, as entities that nobody had to give: off the way of a write, while nobody asks.
+"""Finds names in memories and makes them entities. This runs outside of writes, while no client waits.
 
-A trigger notes each memory that is new or says something else. What is found stands in `found_names`; an entity, with
-edges that are marked as found, comes of a name that is certain, or that enough memories have, unless so many have it
-that it tells none of them from the others.
+A trigger queues each memory that is new or has changed. Names are stored in `found_names`. A name becomes an entity,
+with edges marked as found, if it is certain or occurs in enough memories, unless it occurs in so many that it does not
+distinguish them.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from remembrancer.protocol.kinds import SESSION_RECORD
 from remembrancer.protocol.writes import MENTIONED_WITH, EntityRef
 
 AT_ONCE: Final = 20
-"""Memories of one transaction: some milliseconds."""
+"""The number of memories in one transaction: a few milliseconds."""
 ENOUGH: Final = 3
-"""Memories that make a name of a word with a capital letter."""
+"""The number of memories that make a capitalised word a name."""
 FEW: Final = 10
 COMMON: Final = 1 / 3
-"""A name that more memories have than this share of all, and than `FEW`, is no entity."""
+"""A name in more than this fraction of all memories, and in more than `FEW`, is not an entity."""
 MENTIONS: Final = "mentions"
 """The relation of a memory to an entity that was found in it."""
 FOUND_ORDINAL: Final = -1
-"""The place of such an edge among those of its memory: never that of one that was given."""
+"""The ordinal of such an edge among those of its memory. Given edges never have it."""
 
 
 def find_entities(edits: SqliteEdits, now: float) -> bool:
-    """Look for names in some of the memories that were noted. Whether more are left. Inside a transaction."""
+    """Look for names in some of the queued memories. Returns whether more may be queued. Inside a transaction."""
     noted = edits.execute(
         """SELECT n.memory, m.content, m.kind FROM names_to_find AS n CROSS JOIN memories AS m ON m.number = n.memory
            WHERE m.space = @SPACE ORDER BY n.memory LIMIT ?""",
@@ -52,7 +52,7 @@ def find_entities(edits: SqliteEdits, now: float) -> bool:
 
 
 def _link(edits: SqliteEdits, key: str, now: float) -> None:
-    """Link the memories that have a name to its entity, as far as it is one."""
+    """Link the memories with a name to its entity, if the name is one."""
     if not _is_entity(edits, key):
         unlinked = edits.execute(
             """DELETE FROM memory_entities WHERE found AND entity IN (SELECT number FROM entities
@@ -81,7 +81,7 @@ def _link(edits: SqliteEdits, key: str, now: float) -> None:
 
 
 def _is_entity(edits: SqliteEdits, key: str) -> bool:
-    """True if a name is certain or in enough memories, those of one session alone not counted; and not in too many."""
+    """True if a name is certain or in enough memories, those of single sessions aside, and not in too many."""
     (having, is_certain, known) = edits.execute(
         """SELECT count(*), max(f.is_certain), sum(m.scope != 'session') FROM found_names AS f
            CROSS JOIN memories AS m ON m.number = f.memory WHERE f.key = ? AND m.space = @SPACE""",
@@ -92,7 +92,7 @@ def _is_entity(edits: SqliteEdits, key: str) -> bool:
 
 
 def _entity_of(edits: SqliteEdits, key: str, name: FoundName, now: float) -> int:
-    """The number of the entity that has the key, whoever named it, or of a new one."""
+    """Return the number of the entity with that key, whatever its source, making it if needed."""
     known = "SELECT number FROM entities WHERE space = @SPACE AND key = ? ORDER BY number LIMIT 1"
     found = edits.execute(known, (key,)).fetchone()
     return edits.number_of_entity(EntityRef(name.name, name.type, MENTIONS), now) if found is None else int(found[0])

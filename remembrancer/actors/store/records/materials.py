@@ -1,4 +1,4 @@
-"""Memories as the consolidator reads them: page by page, with their vectors where it wants them."""
+"""Memories as the consolidator reads them: page by page, with vectors on request."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from remembrancer.protocol.consolidation import Material, MemoriesRead, ReadMemo
 from remembrancer.protocol.writes import EntityRef
 
 MOST_AT_ONCE: Final = 1000
-"""Memories in a page, whatever was asked for: a page with vectors is then some megabytes."""
+"""The limit on memories in a page, whatever the request: a page with vectors is then a few megabytes."""
 _COLUMNS: Final = """m.number, m.id, m.kind, m.type, m.scope, m.session_id, m.version, m.created_at,
     coalesce(m.occurred_at, m.created_at), m.updated_at, max(coalesce(m.last_accessed_at, 0), m.created_at),
     m.importance, m.confidence, m.access_count,
@@ -29,10 +29,10 @@ _decode_tags: Final = msgspec.json.Decoder(tuple[str, ...]).decode
 
 
 def read_materials(query: Query, request: ReadMemories, model: str | None) -> MemoriesRead:
-    """A page of memories that are not forgotten. Without content there are no summaries and entities either.
+    """Return a page of memories that are not forgotten. Without content there are no summaries and entities either.
 
     Raises:
-        ValueError: a row that cannot be decoded.
+        ValueError: a row cannot be decoded.
     """
     limit = max(1, min(request.limit, MOST_AT_ONCE))
     clauses, arguments = _wanted(request, model)
@@ -62,7 +62,7 @@ def read_materials(query: Query, request: ReadMemories, model: str | None) -> Me
 
 
 def _wanted(request: ReadMemories, model: str | None) -> tuple[list[str], list[object]]:
-    """The clauses that a page's memories fulfil, and their arguments."""
+    """Return the clauses that select a page's memories, and their arguments."""
     clauses = ["m.space = @SPACE AND m.forgotten_at IS NULL"]
     arguments: list[object] = []
 
@@ -82,7 +82,7 @@ def _wanted(request: ReadMemories, model: str | None) -> tuple[list[str], list[o
         want("m.session_id = ?", request.session_id)
     if request.min_importance > 0:
         want("m.importance >= ?", request.min_importance)
-    if request.min_sessions > 0:  # of each memory that passes the rest: not of all, for every page anew
+    if request.min_sessions > 0:  # counted only for memories that pass the other clauses
         want("(SELECT count(*) FROM memory_sessions WHERE memory = m.number) >= ?", request.min_sessions)
     if request.made_by is not None:
         made = """SELECT memory_id FROM run_changes
@@ -103,7 +103,7 @@ def _wanted(request: ReadMemories, model: str | None) -> tuple[list[str], list[o
 
 
 def read_materials_of(query: Query, numbers: Sequence[int]) -> MemoriesRead:
-    """Memories by number, whole but for their vectors. Raises `ValueError` for a row that cannot be decoded."""
+    """Return memories by number, complete apart from vectors. Raises `ValueError` if a row cannot be decoded."""
     rows = query(
         f"""SELECT {_COLUMNS} {_TEXTS} FROM memories AS m
             WHERE m.number IN (SELECT value FROM json_each(?)) AND m.forgotten_at IS NULL""",  # noqa: S608
@@ -116,13 +116,13 @@ def read_materials_of(query: Query, numbers: Sequence[int]) -> MemoriesRead:
 
 
 def mean_vectors(passages: PassageVectors) -> tuple[list[int], Vectors]:
-    """The memories that the passages belong to, ascending, and for each the normalised mean of its vectors.
+    """Return the memories of the passages, ascending, and the normalised mean of each one's vectors.
 
     (len(memories), dimensions), float32. Pure.
     """
     if not passages.numbers:
         return [], np.zeros((0, 0), dtype=np.float32)
-    if len(set(passages.memories)) == len(passages.memories):  # of one passage each
+    if len(set(passages.memories)) == len(passages.memories):  # one passage each
         order = np.argsort(passages.memories)
         return [passages.memories[place] for place in order.tolist()], passages.vectors[order]
     owners = np.asarray(passages.memories)
@@ -207,7 +207,8 @@ def _read_sources(query: Query, numbers: Sequence[int]) -> dict[int, list[str]]:
 
 
 def _read_undone(query: Query, numbers: Sequence[int]) -> dict[int, str]:
-    """Of memories whose last change was the undoing of another one: what that was. Mostly no run was ever undone."""
+    """Return, for memories whose last change was an undo, the change that was undone. Usually no run was ever
+    undone."""
     if not query("SELECT 1 FROM runs WHERE space = @SPACE AND undone_at IS NOT NULL LIMIT 1", ()):
         return {}
     rows = query(
@@ -222,7 +223,7 @@ def _read_undone(query: Query, numbers: Sequence[int]) -> dict[int, str]:
 
 
 def passage_vectors(rows: Sequence[Any], *, vectors: bool = True) -> PassageVectors:
-    """Rows of passages (number, memory, ordinal, the vector if there is one, the range if there is one)."""
+    """Decode rows of passages (number, memory, ordinal, optional vector, optional range)."""
     return PassageVectors(
         [row[0] for row in rows],
         [row[1] for row in rows],

@@ -1,4 +1,4 @@
-"""A memory as rows, with its history and its entities: how each is read, and which columns hold a memory."""
+"""Memories as rows, with their history and entities: how to read them, and the columns of their fields."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ from remembrancer.protocol.writes import (
 )
 
 FULL_TEXT: Final = ("content", "tags", "summary")
-"""The fields that have a column in full text. Words of others that are searched are in the column `parts`."""
+"""The fields with a full-text column of their own. The words of other searched fields are in the column `parts`."""
 BEGINNING: Final = 300
-"""Characters of a memory by which its language is known."""
+"""The number of characters from which a memory's language is detected."""
 STORED_FIELDS: Final = tuple(name for name in RecordedFields.__struct_fields__ if name != "related_entities")
-"""The fields of a memory that have columns of their own."""
+"""The fields of a memory that have their own columns."""
 
 _TYPES: Final = get_type_hints(PortableMemory)
 DECODERS: Final[dict[str, Callable[[Any], Any]]] = {
@@ -44,18 +44,18 @@ DECODERS: Final[dict[str, Callable[[Any], Any]]] = {
     for each in FIELDS
     if each.name in STORED_FIELDS and each.sort in ("tags", "object", "source", "flag")
 } | {"promotion_chain": msgspec.json.Decoder(tuple[ChainLink, ...]).decode}
-"""Of the columns that are JSON, and of those that are true or false."""
+"""Decoders of the columns that are JSON or boolean."""
 _KEPT: Final = (
     *("number", "id", "version", "created_at", "updated_at", "access_count", "last_accessed_at", "forgotten_at"),
     *("source_project", "promotion_chain"),
 )
-"""The columns that are no field of a version."""
+"""The columns that are not fields of a version."""
 _COLUMNS: Final = (*_KEPT, *STORED_FIELDS)
 SAYS_IT: Final = """o.forgotten_at IS NULL AND (m.scope = 'session' OR o.scope != 'session') AND (
     instr(o.content, m.content) OR EXISTS (
         SELECT 1 FROM memory_links AS e JOIN memories AS k ON k.number = e.target
         WHERE e.source = m.number AND e.relation = 'supports' AND instr(o.content, k.content)))"""
-"""SQL: the memory `o`, which was derived from `m`, has the words of `m`, or of another memory that `m` supports."""
+"""SQL: the memory `o`, derived from `m`, contains the text of `m`, or of another memory that `m` supports."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,12 +66,12 @@ class MemoryRow(Memory):
 
 
 def digest_of(content: str) -> bytes:
-    """A digest that tells two contents apart: the SHA-256 of the UTF-8."""
+    """Return the SHA-256 of a content's UTF-8 bytes."""
     return hashlib.sha256(content.encode()).digest()
 
 
 def read_memory(query: Query, memory_id: str) -> MemoryRow | None:
-    """A memory by its id. Raises `ValueError` for what cannot be decoded."""
+    """Return a memory by its id. Raises `ValueError` if it cannot be decoded."""
     rows = query(f"SELECT {', '.join(_COLUMNS)} FROM memories WHERE space = @SPACE AND id = ?", (memory_id,))  # noqa: S608 - our names
     if not rows:
         known = query(
@@ -90,12 +90,13 @@ def read_memory(query: Query, memory_id: str) -> MemoryRow | None:
 
 
 def decoded(columns: dict[str, Any]) -> dict[str, Any]:
-    """Columns of `memories` by name, with what those say that need decoding. Raises `ValueError` for what is not."""
+    """Decode the columns of `memories` that need it. Raises `ValueError` for invalid values."""
     return columns | {name: decode(columns[name]) for name, decode in DECODERS.items() if name in columns}
 
 
 def columns_of(memory: RecordedFields, fields: tuple[str, ...]) -> dict[str, object]:
-    """The columns that hold some fields of a memory; `related_entities` has none, nor has whether it is forgotten."""
+    """Return the column values of some fields of a memory. `related_entities` and the forgotten state have no
+    columns."""
     columns: dict[str, object] = {}
     for field in fields:
         if field in STORED_FIELDS:
@@ -118,7 +119,8 @@ def columns_of(memory: RecordedFields, fields: tuple[str, ...]) -> dict[str, obj
 
 
 def memories_that_say(query: Query, memory_id: str, session_id: str | None = None) -> tuple[str, ...]:
-    """The memories that were derived from one and say what it says, so far as the session (None: anybody) sees them."""
+    """Return the memories derived from one that contain its text, as far as the session (None: anybody) may see
+    them."""
     rows = query(
         f"""SELECT o.id FROM memories AS m JOIN memory_links AS l ON l.target = m.number
             JOIN memories AS o ON o.number = l.source
@@ -141,7 +143,7 @@ def _read_entities(query: Query, number: int) -> tuple[EntityRef, ...]:
 
 
 def archived_since(memory: PortableMemory) -> float | None:
-    """The time at which an archived memory was archived, by its history; None for one that is not archived. Pure."""
+    """Return the time since which a memory has been archived, from its history; None if it is not archived. Pure."""
     if memory.status != "archived":
         return None
     since = memory.updated_at
@@ -158,7 +160,7 @@ _HISTORY: Final = "version, change, changed_at, session_id, operation_id, record
 
 
 def read_history(query: Query, memory_id: str) -> tuple[HistoryEntry, ...]:
-    """All versions of a memory, the first one first. Raises `ValueError` for what cannot be decoded."""
+    """Return all versions of a memory, oldest first. Raises `ValueError` if a row cannot be decoded."""
     rows = query(
         f"SELECT {_HISTORY} FROM history WHERE space = @SPACE AND memory_id = ? ORDER BY version, changed_at",  # noqa: S608 - fixed names
         (memory_id,),
@@ -187,11 +189,11 @@ def known_as_of(
     limit: int,
     offset: int = 0,
 ) -> list[tuple[float, ListedMemory]]:
-    """The memories that were valid at a time, and a session of a project may see, by what the records said at another:
-    the version of each memory that was current then, with the time that orders it.
+    """Return the memories that were valid at one time according to the records of another, and that a session of a
+    project may see, each in its version at that time and with the time by which it is ordered.
 
-    What became valid last comes first; if `as_of` is earlier than `valid_at`, what was recorded last. So the index is
-    never read through what came between the two.
+    The order is by start of validity, latest first; if `as_of` is earlier than `valid_at`, by time of recording. So the
+    index scan never passes the entries between the two times.
     """
     index, order = ("validity", "begins") if valid_at <= as_of else ("recording", "changed_at")
     known = f"""
@@ -216,9 +218,10 @@ def known_as_of(
 
 
 def read_related(query: Query, numbers: Sequence[int], session_id: str) -> list[tuple[float, int, int, str]]:
-    """The relations of each of these memories to others: the time, the other's number, its own, and the other's id.
+    """Return the relations of these memories to others: the time, the other's number, the memory's own, and the other's
+    id.
 
-    The first linked come first.
+    Oldest links come first.
     """
     rows = query(
         f"""SELECT l.created_at, l.other, l.memory, o.id FROM (
@@ -230,4 +233,4 @@ def read_related(query: Query, numbers: Sequence[int], session_id: str) -> list[
            WHERE o.forgotten_at IS NULL AND {shown_to("o", "?3")}""",  # noqa: S608 - fixed
         (encode_json(list(numbers)).decode(), RELATED, session_id),
     )
-    return sorted(rows)  # in a fifth of the time that SQLite takes for it
+    return sorted(rows)  # takes a fifth of the time of SQLite's sort

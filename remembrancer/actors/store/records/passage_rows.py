@@ -1,4 +1,4 @@
-"""Embeddings in a SQLite file: the memories that have no vectors of a model, passages with theirs, near-duplicates."""
+"""Embeddings in a SQLite file: memories without vectors of a model, passages with their vectors, near-duplicates."""
 
 from __future__ import annotations
 
@@ -25,24 +25,24 @@ from remembrancer.protocol.work import Passage
 
 
 class EmbeddedTexts:
-    """Texts that have vectors: rows of a table `_table` with `number`, `content` and `content_digest`, which are the
-    memories of a space, or what was read from a project's files. Here either is called a memory.
+    """Texts that have vectors: rows of a table `_table` with `number`, `content` and `content_digest`. They are the
+    memories of a space, or the texts of a project's files; both are called memories here.
 
-    `_own` is the clause of those of its rows, and of passages, that are meant. Errors are as in `Records`.
+    `_own` is the clause that selects the relevant rows and passages. Errors are as in `Records`.
     """
 
     name: str
-    """The name that nothing else has: `user`, a project's id, that and `.files`, or `records` for all memories."""
+    """A unique name: `user`, a project's id, the latter with `.files`, or `records` for all memories."""
     links_duplicates = True
-    """True if near-duplicates are worth looking for: it keeps links between them."""
+    """True if near-duplicates are linked, so that looking for them is useful."""
     _table = "memories"
     _own = "space = @SPACE"
     _count = "SELECT coalesce(sum(count), 0) FROM tallies WHERE space = @SPACE"
-    """The number of all rows, which costs no scan."""
+    """Counts all rows without a scan."""
     _counted_in = "p.space = e.space"
     """The condition under which a row of `embedded` counts a passage of its model."""
     _file: Any
-    """The space, or the file, of the table."""
+    """The space or file of the table."""
     _clock: Callable[[], float]
 
     @property
@@ -50,7 +50,7 @@ class EmbeddedTexts:
         return f"EXISTS (SELECT 1 FROM {self._table} WHERE number = memory AND {self._own})"  # noqa: S608 - our names
 
     def texts(self, numbers: Sequence[int]) -> dict[int, str]:
-        """The text to be embedded of each of the memories that are there."""
+        """Return the text to embed for each of the memories that exist."""
         asked = padded(numbers)
         rows = self._file.read(
             f"SELECT number, content FROM {self._table} WHERE number IN {places_for(asked)}",  # noqa: S608 - our name
@@ -59,8 +59,8 @@ class EmbeddedTexts:
         return dict(rows)
 
     def missing(self, model: str | None) -> int:
-        """The number of memories that have no vectors of `model` and are no dead letters of it (None: that the model
-        with the most vectors has none of)."""
+        """Return the number of memories that have no vectors of `model` and are not its dead letters (None: without
+        vectors of the model with the most vectors)."""
         if model is None:
             ((missing,),) = self._file.read(
                 f"""SELECT ({self._count}) - coalesce(max(memories), 0) FROM (
@@ -77,8 +77,8 @@ class EmbeddedTexts:
         return int(missing)
 
     def next_texts(self, model: str, limit: int, hand_bytes: int, without: Sequence[int] = ()) -> list[TextToEmbed]:
-        """The newest texts that have no vectors of `model`, but dead letters and those `without`: `limit` at the most,
-        and none after those that together have more than `hand_bytes`."""
+        """Return the newest texts that have no vectors of `model`, except dead letters and those in `without`: at most
+        `limit`, and no more once their total size exceeds `hand_bytes`."""
         rows = self._file.read(
             f"""SELECT t.number, t.content, t.content_digest, coalesce(a.died, 0)
                 FROM {self._table} AS t LEFT JOIN embedding_attempts AS a ON a.memory = t.number AND a.model = ?1
@@ -97,8 +97,8 @@ class EmbeddedTexts:
         return found
 
     def note_attempts(self, model: str, numbers: Sequence[int], reason: str, until: float, *, died: bool) -> list[int]:
-        """An attempt to embed each of these has failed, or (`died`) its worker has died. Those that are dead letters
-        now, until somebody asks `try_again` at that time (seconds since the epoch) or later."""
+        """Record a failed attempt to embed each of these, or (`died`) the death of their worker. Returns those that are
+        now dead letters, until `try_again` is called at `until` (seconds since the epoch) or later."""
         with self._file.transaction(durable=False) as connection:
             for number in numbers:
                 connection.execute(
@@ -113,7 +113,7 @@ class EmbeddedTexts:
         return [number for number in numbers if number in dead]
 
     def try_again(self, model: str, now: float) -> None:
-        """Give dead letters another chance: one each to those of which workers have died."""
+        """Give dead letters another chance; those that killed workers get one attempt."""
         if not self.dead_letters(model):
             return
         with self._file.transaction(durable=False) as connection:
@@ -126,7 +126,7 @@ class EmbeddedTexts:
             )
 
     def dead_letters(self, model: str) -> dict[int, str]:
-        """By number the reasons for which memories have no vectors of `model`."""
+        """Return the reasons why memories have no vectors of `model`, by number."""
         rows = self._file.read(
             f"""SELECT memory, reason FROM embedding_attempts
                 WHERE model = ? AND attempts >= ? AND {self._of_own}""",  # noqa: S608 - our clause
@@ -135,10 +135,10 @@ class EmbeddedTexts:
         return dict(rows)
 
     def pending(self, model: str | None = None) -> list[int]:
-        """Numbers of the memories that have no vectors of `model` (None: of any), oldest first."""
+        """Return the numbers of the memories without vectors of `model` (None: of any), oldest first."""
         if model is None:
             return self._numbers("NOT EXISTS (SELECT 1 FROM passages WHERE memory = t.number)", ())
-        ((missing,),) = self._file.read(  # which two counts tell at once
+        ((missing,),) = self._file.read(  # two counts tell quickly if any are missing
             f"""SELECT (SELECT count(*) FROM {self._table} WHERE {self._own})
                        - coalesce((SELECT memories FROM embedded WHERE {self._own} AND model = ?), 0)""",  # noqa: S608
             (model,),
@@ -155,16 +155,16 @@ class EmbeddedTexts:
         return [row[0] for row in rows]
 
     def save_embeddings(self, model: str, embedded: Sequence[EmbeddedMemory]) -> SavedEmbeddings:
-        """Keep passages and vectors of `model`.
+        """Store passages and vectors of `model`.
 
-        A memory that is gone, or that has vectors of that model, is passed over, and so is one whose content is not
-        what was embedded any more.
+        Memories that are gone, already have vectors of that model, or have changed since they were embedded are
+        skipped.
         """
         with self._file.transaction(durable=False) as connection:
             return _save_embeddings(connection, f"{self._table} AS t WHERE {self._own}", model, embedded)
 
     def prune_models(self, kept: Sequence[str], limit: int) -> int:
-        """Delete passages of all models but these, `limit` at the most. How many they were."""
+        """Delete passages of all other models, at most `limit`. Returns the number deleted."""
         with self._file.transaction(durable=False) as connection:
             pruned = connection.execute(
                 f"""DELETE FROM passages WHERE number IN (SELECT p.number FROM
@@ -176,32 +176,34 @@ class EmbeddedTexts:
         return int(pruned)
 
     def link_similar(self, links: Sequence[NearDuplicate]) -> None:
-        """Note near-duplicates and contradictions. Where a memory or a passage is gone, nothing is noted, and no
-        contradiction where another link between the two says how they stand to each other."""
+        """Store near-duplicates and contradictions. Pairs whose memory or passage is gone are skipped, and so are
+        contradictions between memories with another link that settles their relation."""
         now = self._clock()
         with self._file.transaction(durable=False) as connection:
             _link_similar(connection, links, now)
 
     def compared(self, model: str) -> int:
-        """Near-duplicates have been looked for, and noted, of every passage of `model` up to this number."""
+        """Return the passage number up to which near-duplicates of `model` have been looked for and linked."""
         rows = self._file.read(f"SELECT compared FROM embedded WHERE {self._own} AND model = ?", (model,))  # noqa: S608
         return rows[0][0] if rows else 0
 
     def note_compared(self, model: str, number: int) -> None:
-        """Keep that number."""
+        """Store the number that `compared` returns."""
         with self._file.transaction(durable=False) as connection:
             noted = f"UPDATE embedded SET compared = ? WHERE {self._own} AND model = ?"  # noqa: S608 - our clause
             connection.execute(noted, (number, model))
 
     @property
     def commits(self) -> int:
-        """The number of times that anything here was written since it was opened."""
+        """The number of writes since the file was opened."""
         return int(self._file.commits)
 
     def extent(self, model: str) -> tuple[int, int]:
-        """The number of memories that have vectors of a model, and the number of its last passage (0: there is none).
+        """Return the number of memories with vectors of a model, and the number of its last passage (0: none).
 
-        It tells whether anything came or went: a memory has a first passage, and no number comes again."""
+        The two change whenever passages are added or deleted, since every memory has a first passage and numbers are
+        never reused.
+        """
         ((memories, last),) = self._file.read(
             f"""SELECT (SELECT memories FROM embedded WHERE {self._own} AND model = ?1),
                        (SELECT max(number) FROM passages WHERE {self._own} AND model = ?1)""",  # noqa: S608 - our clause
@@ -210,7 +212,7 @@ class EmbeddedTexts:
         return memories or 0, last or 0
 
     def passage_numbers(self, model: str) -> list[int]:
-        """The numbers of all passages of a model."""
+        """Return the numbers of all passages of a model."""
         rows = self._file.read(
             f"SELECT number FROM passages WHERE {self._own} AND model = ? ORDER BY number",  # noqa: S608 - our clause
             (model,),
@@ -222,7 +224,8 @@ class EmbeddedTexts:
         return bool(self.passages(PassageFilter(model, [number], vectors=False, limit=1)).numbers)
 
     def passages(self, wanted: PassageFilter) -> PassageVectors:
-        """The passages that pass the filter, the oldest first unless memories are named; what is gone is left out."""
+        """Return the passages that pass the filter, oldest first unless memories are given; missing ones are left
+        out."""
         clauses: list[str] = []
         arguments: list[object] = []
         for column, numbers in (("number", wanted.numbers), ("memory", wanted.memories)):
@@ -243,7 +246,7 @@ class EmbeddedTexts:
             )
         read = ["number", "memory", "ordinal", *(["vector"] if wanted.vectors else [])]
         read += ["start", '"end"'] if wanted.ranges else []
-        # Rows of passages are long: where neither vectors nor models matter, a short index has all that is asked for.
+        # Passage rows are long, so a short index is used where neither vectors nor models are needed.
         index = "INDEXED BY passages_owned" if len(read) == 3 and wanted.numbers is not None else ""
         order = "ORDER BY number" if wanted.memories is None else ""
         rows = self._file.read(
@@ -254,7 +257,7 @@ class EmbeddedTexts:
 
 
 class HomeTexts(EmbeddedTexts):
-    """The memories of all spaces of a database together: it is here that they are given out and their vectors kept."""
+    """The memories of all spaces of a database together, for handing out texts and storing vectors."""
 
     name = RECORDS
     _own = "TRUE"
@@ -265,8 +268,8 @@ class HomeTexts(EmbeddedTexts):
         self._clock = clock
 
     def next_texts(self, model: str, limit: int, hand_bytes: int, without: Sequence[int] = ()) -> list[TextToEmbed]:
-        """As in `EmbeddedTexts`, space by space, that which got a memory last first: of a large home only those are
-        looked through in which there is something to be found."""
+        """As in `EmbeddedTexts`, space by space, most recently extended first. Only spaces with missing vectors are
+        read, which matters in a large home."""
         spaces = self._file.read(
             """SELECT space FROM (
                    SELECT space, sum(count) AS count, (SELECT max(number) FROM memories WHERE space = t.space) AS last
@@ -288,7 +291,7 @@ class HomeTexts(EmbeddedTexts):
         return texts
 
     def save_embeddings(self, model: str, embedded: Sequence[EmbeddedMemory]) -> SavedEmbeddings:
-        """As in `EmbeddedTexts`: whatever space a memory lies in by now."""
+        """As in `EmbeddedTexts`, whatever space a memory is in by now."""
         numbers = encode_json([memory.number for memory in embedded]).decode()
         saved = SavedEmbeddings([])
         with self._file.transaction() as connection:
@@ -312,7 +315,7 @@ class HomeTexts(EmbeddedTexts):
 def _save_embeddings(
     connection: sqlite3.Connection | SpaceConnection, own_rows: str, model: str, embedded: Sequence[EmbeddedMemory]
 ) -> SavedEmbeddings:
-    """Keep what is of rows that are still there: a memory that has moved since is embedded in its new space."""
+    """Store the vectors of rows that still exist: a memory that has moved since is embedded in its new space."""
     saved = SavedEmbeddings([])
     for memory in embedded:
         found = connection.execute(
@@ -337,7 +340,7 @@ def add_passages(
     passages: Sequence[Passage],
     vectors: Vectors,
 ) -> list[int]:
-    """Write the passages of a memory; the number of each."""
+    """Write the passages of a memory, and return their numbers."""
     numbers: list[int] = []
     columns, values = 'memory, model, ordinal, start, "end", vector', "?, ?, ?, ?, ?, ?"
     if isinstance(connection, SpaceConnection):

@@ -1,8 +1,8 @@
 """The schema of `memory.db`.
 
-A space (a project, a shared lane, the user) is a row of `spaces`. Rows that stand by themselves say whose they are in
-their column `space`; those that belong to a memory, an entity or a turn hang on its number, which is unique in the
-home. Links and edges are between rows of one space. `actors/migrations.py` has the way from release to release.
+A space (a project, a shared lane, the user) is a row of `spaces`. Independent rows name their space in the column
+`space`; rows that belong to a memory, an entity or a turn refer to its number, which is unique in the home. Links and
+edges connect rows of one space. `actors/migrations.py` has the migrations between releases.
 """
 
 from __future__ import annotations
@@ -60,17 +60,17 @@ _ATTEMPTS: Final = """
 
 
 def attempts_of(table: str) -> str:
-    """The table of the texts in a table that could not be embedded."""
+    """Return the table of embedding failures for the texts of a table."""
     return _ATTEMPTS.replace("TEXTS", table)
 
 
 def passages_of(table: str) -> str:
-    """The tables of passages with their vectors, of the texts in a table."""
+    """Return the tables of passages and vectors for the texts of a table."""
     return _PASSAGES.replace("TEXTS", table)
 
 
 FORMER: Final = Schema(*[Step("0.2.0", "")] * 8)
-"""The versions of the files of records of release 0.2.0, one for each space: they are read, and never written."""
+"""The versions of the record files of release 0.2.0, one file for each space. They are read, and never written."""
 
 
 MEMORY: Final = Schema(
@@ -571,7 +571,7 @@ OWNED: Final = (
     *("consolidation_log", "consolidation_requests", "cross_project_patterns", "topics", "maintenance"),
     *("lane", "lane_entries", "lane_erasures", "lane_refusals"),
 )
-"""The tables whose rows say in which space they are. All others hang on their rows."""
+"""The tables with a `space` column. The rows of all others depend on theirs."""
 
 FULL_TEXTS: Final = """
     -- The words of the memories of a space, and those of entities' names, cut as `name_words` cuts them.
@@ -582,11 +582,11 @@ FULL_TEXTS: Final = """
     CREATE VIRTUAL TABLE names_@SPACE USING fts5 (words, tokenize = 'porter unicode61');
     INSERT INTO names_@SPACE (names_@SPACE, rank) VALUES ('usermerge', 2);
 """
-"""The full texts of a space, whose number stands in the place of `@SPACE`. They are written where rows are written."""
+"""The full-text tables of a space, whose number replaces `@SPACE`. They are written along with the rows."""
 
 
 def make_space(connection: sqlite3.Connection, name: str) -> int:
-    """The number of a space, which is made, with its full texts, when it is new. Inside a transaction."""
+    """Return the number of a space, creating it and its full-text tables if needed. Inside a transaction."""
     found = connection.execute("SELECT number FROM spaces WHERE name = ?", (name,)).fetchone()
     if found is not None:
         return int(found[0])
@@ -598,7 +598,7 @@ def make_space(connection: sqlite3.Connection, name: str) -> int:
 
 
 def fill_full_texts(connection: sqlite3.Connection, space: int) -> None:
-    """Put all memories and entities of a space into its full texts, which are empty."""
+    """Fill a space's empty full-text tables with its memories and entities."""
     connection.execute(
         f"""INSERT INTO words_{space} (rowid, content, tags, summary, parts)
             SELECT number, content, tags, summary, parts FROM memories WHERE space = ?""",  # noqa: S608 - a number
@@ -610,7 +610,7 @@ def fill_full_texts(connection: sqlite3.Connection, space: int) -> None:
 
 
 def recount(connection: sqlite3.Connection) -> None:
-    """Make anew what is derived from the rows of a database: counts, and the full texts of each space."""
+    """Rebuild the data derived from a database's rows: counts, and the full-text tables of each space."""
     sort = "space, scope, type, forgotten_at IS NOT NULL"
     connection.execute("DELETE FROM tallies")
     connection.execute(f"INSERT INTO tallies SELECT {sort}, count(*) FROM memories GROUP BY {sort}")  # noqa: S608

@@ -1,4 +1,4 @@
-"""Searching a SQLite file of records: BM25 over its full text, lists in an order, neighbours in a session, counts."""
+"""Searches a SQLite file of records: BM25 over full text, ordered lists, neighbours in a session, counts."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ from remembrancer.protocol.kinds import MEMORY_TYPES, SCOPES
 from remembrancer.protocol.reads import Counts, LinkedMemory, ListedMemory, Order
 
 NAMED: Final = {"near_duplicates": 5, "derived_from": 20, "possibly_superseded_by": 5, "superseded_by": 5}
-"""Ids that an answer names; more would only cost tokens."""
+"""The number of ids in an answer; more would only cost tokens."""
 NO_COLUMNS: Final = frozenset({*NAMED, "number", "forgotten", "origin", "lines"})
-"""Fields of a memory in a list that are found elsewhere, or are those of files."""
+"""Fields of a listed memory that are read elsewhere, or belong to files."""
 LISTED_COLUMNS: Final = ("number", *(name for name in MemoryRecord.__struct_fields__ if name not in NO_COLUMNS))
 LISTED_DECODERS: Final = tuple((name, decode) for name, decode in DECODERS.items() if name in LISTED_COLUMNS)
 _LISTED: Final = ", ".join(f"m.{name}" for name in LISTED_COLUMNS)
@@ -41,25 +41,25 @@ RANKING: Final = (
 )
 """The columns of `RankingFacts`."""
 SCOPE_COLUMN: Final = 3
-"""The place of the scope among them."""
+"""The position of the scope among them."""
 
 
 _CHANGES: Final = "SELECT total_changes()"
 
 
 MOST_COUNTS: Final = 400
-"""Counts of words in one statement: SQLite takes 500 SELECTs in one (SQLITE_MAX_COMPOUND_SELECT)."""
+"""The number of word counts in one statement; SQLite allows 500 SELECTs (SQLITE_MAX_COMPOUND_SELECT)."""
 
 
 class SqliteWords:
-    """The words of texts in a file whose table `_words` is their full text, the first of its `_full_texts`."""
+    """The words of a file's texts. Their full-text table is `_words`, the first of `_full_texts`."""
 
     _words = "words_@SPACE"
     _full_texts: tuple[str, ...] = ("words_@SPACE", "names_@SPACE")
     _file: Any
-    """The space, or the file, of the full texts."""
+    """The space or file of the full-text tables."""
     _merged_at = -1
-    """The number of commits that there had been when there was nothing left to merge."""
+    """The number of commits when nothing was left to merge."""
 
     def frequencies(self, groups: Sequence[Sequence[Phrase]]) -> list[int]:
         if not groups:
@@ -71,13 +71,14 @@ class SqliteWords:
     def words_in(
         self, groups: Sequence[Sequence[Phrase]], frequencies: Sequence[int], numbers: Sequence[int]
     ) -> dict[int, set[int]]:
-        """The places of the groups of which each of these memories has a phrase. They are in so many memories."""
+        """Return, for each of these memories, the positions of the groups of which it has a phrase. `frequencies` are
+        the numbers of memories with each group."""
         asked = json_list(numbers)
         found: defaultdict[int, set[int]] = defaultdict(set)
         parts: list[str] = []
         arguments: list[object] = []
         for place, (phrases, frequency) in enumerate(zip(groups, frequencies, strict=True)):
-            if frequency:  # the rows of a word are read, unless it is quicker to look the memories up one by one
+            if frequency:  # scans the rows of a word unless looking up the memories one by one is faster
                 rowid = "rowid" if frequency > READ_MEANWHILE * len(numbers) else "+rowid"
                 among = f"{rowid} IN {AMONG}"
                 parts.append(f"SELECT {place}, rowid FROM {self._words} WHERE {self._words} MATCH ? AND {among}")  # noqa: S608
@@ -87,7 +88,7 @@ class SqliteWords:
         return found
 
     def tidy(self) -> bool:
-        """Merge some of what the index of words has taken in. True: more is left. From the thread of the file."""
+        """Merge some segments of the full-text index. Returns True if more is left. Runs on the file's thread."""
         if self._file.commits == self._merged_at:
             return False
         with self._file.transaction(durable=False) as connection:
@@ -95,20 +96,20 @@ class SqliteWords:
             for table in self._full_texts:
                 connection.execute(f"INSERT INTO {table} ({table}, rank) VALUES ('merge', ?)", (MERGED_PAGES,))  # noqa: S608
             ((after,),) = connection.execute(_CHANGES).fetchall()
-            is_done = after == before + len(self._full_texts)  # FTS5 counts the command as one
+            is_done = after == before + len(self._full_texts)  # FTS5 counts the command as one change
         if is_done:
             self._merged_at = self._file.commits
         return not is_done
 
 
 class SqliteSearch(SqliteWords):
-    """The part of `Records` that finds memories and shows lists of them."""
+    """The part of `Records` that searches and lists memories."""
 
     _file: Space
 
     @property
     def spaces(self) -> Spaces:
-        """The spaces that it is about."""
+        """The spaces that are searched."""
         return self._file
 
     def keyword_hits(
@@ -120,11 +121,9 @@ class SqliteSearch(SqliteWords):
         apart: bool = False,
         counted: Mapping[Phrase, int] | None = None,
     ) -> list[list[KeywordHit]]:
-        """The best `limit` memories that have any of the phrases (at least one), best first; in two lists, if the
-        session's own are wanted `apart` from all others. A phrase that is there several times counts as often.
-        `counted`: in how many memories some of the phrases are, where these are so many that not each of them is gladly
-        scored. Of one space.
-        """
+        """Return the best `limit` memories with any of the phrases (at least one), best first; in two lists if the
+        session's own are wanted `apart`. A phrase given several times counts as often. `counted` has the number of
+        memories with some of the phrases, if these are so many that scoring all would be slow. For one space only."""
         passing, match, read = _passing(filters), expression_of(phrases), self._file.read
         narrow = None if counted is None else narrowed_for(self, Counter(phrases), counted)
         if not apart:
@@ -133,8 +132,8 @@ class SqliteSearch(SqliteWords):
         return [own, _among_few(read, match, narrow, _Among(passing, f"NOT ({passing.is_own})"), limit)]
 
     def survey(self, groups: Sequence[Sequence[Phrase]], session_id: str, limit: int) -> Survey:
-        """The sizes of the spaces, in how many memories of each a group of phrases is, and up to `limit` memories of
-        the session's own."""
+        """Return the sizes of the spaces, the number of memories in each with a group of phrases, and up to `limit` of
+        the session's own memories."""
         step = MOST_COUNTS // max(1, len(self._file.numbers))
         if len(groups) > step:
             whole, rest = self.survey(groups[:step], session_id, limit), self.survey(groups[step:], session_id, 0)
@@ -167,7 +166,7 @@ class SqliteSearch(SqliteWords):
         return replace(found, own=own if sum(map(len, own.values())) <= limit else None)
 
     def matching(self, filters: Filters, limit: int) -> list[int] | None:
-        """Numbers of all memories that pass the filters; None when there are more than `limit`."""
+        """Return the numbers of all memories that pass the filters; None if there are more than `limit`."""
 
         def read(query: Query) -> list[int] | None:
             timed = filters.after is not None or filters.before is not None
@@ -182,9 +181,9 @@ class SqliteSearch(SqliteWords):
         return self._file.read_decoded(read)
 
     def top(self, filters: Filters, order: Order, limit: int, files: Sequence[str] | None = None) -> list[int]:
-        """The first `limit` of the memories that pass the filters: the most important, the latest, or what has become
-        valid last (what happened later goes first among the equally important, what was stored later among the
-        simultaneous). With `files`, the latest of those in whose source a file's path holds one of them."""
+        """Return the first `limit` memories that pass the filters: the most important, the latest, the most recently
+        valid, or the next due. Ties go to later events, and then to later storage. With `files`, return the latest
+        memories whose source path contains one of them."""
         if files is not None:
             return self._from_files(files, filters, limit)
         index, keys = _ORDERS[order]
@@ -216,7 +215,7 @@ class SqliteSearch(SqliteWords):
         return [number for (number,) in rows]
 
     def ranking_facts(self, numbers: Sequence[int], filters: Filters) -> dict[int, RankingFacts]:
-        """The facts that rank those of the memories that pass the filters."""
+        """Return the ranking facts of those memories that pass the filters."""
         condition, arguments = condition_of(filters)
         rows = self._file.read(
             f"SELECT m.number, {RANKING} FROM memories AS m WHERE m.number IN {AMONG} AND {condition}",  # noqa: S608
@@ -225,8 +224,9 @@ class SqliteSearch(SqliteWords):
         return {row[0]: RankingFacts(*row[1:]) for row in rows}
 
     def neighbours(self, numbers: Sequence[int], filters: Filters, *, and_theirs: bool = False) -> Neighbours:
-        """The memories that pass the filters and were told just before or after these, in their session and scope; and
-        those that were told next to them in turn. Of episodic memories alone, which pass the filters themselves."""
+        """Return the memories that pass the filters and were told just before or after these, in the same session and
+        scope; with `and_theirs` also the neighbours' neighbours. Only episodic memories are considered, and they must
+        pass the filters themselves."""
         (condition, arguments), times = condition_of(filters), 2 if and_theirs else 1
         rows = self._file.read(
             f"""SELECT DISTINCT m.session_id, m.number, {RANKING}
@@ -243,12 +243,12 @@ class SqliteSearch(SqliteWords):
         return neighbours_in(told.values(), set(numbers), and_theirs=and_theirs)
 
     def load(self, numbers: Sequence[int], filters: Filters | None) -> dict[int, MemoryRecord]:
-        """Those of the memories that pass the filters; with None all, whosever they are."""
+        """Return those of the memories that pass the filters; with None all of them, whoever may see them."""
         return self._file.read_decoded(lambda query: _load(query, numbers, filters))
 
     def follow(self, memory_ids: Sequence[str], session_id: str, depth: int, limit: int) -> dict[int, LinkedMemory]:
-        """By number the memories of these ids and those related to them, up to `depth` links away and `limit` of them:
-        the nearest first. Only what the session sees, and is not forgotten."""
+        """Return the memories of these ids and those related to them, by number, up to `depth` links away and at most
+        `limit`, nearest first. Only memories that the session may see and that are not forgotten."""
 
         def read(query: Query) -> dict[int, LinkedMemory]:
             known = [memory for each in memory_ids if (memory := read_memory(query, each)) is not None]
@@ -260,7 +260,7 @@ class SqliteSearch(SqliteWords):
             distances = dict.fromkeys(start[:limit], 0)
             related: defaultdict[int, dict[str, None]] = defaultdict(dict)
             reached = list(distances)
-            for distance in range(1, depth + 2):  # the last round: what the farthest are related to
+            for distance in range(1, depth + 2):  # the last round reads the relations of the farthest memories
                 found: dict[int, None] = {}
                 for _, other, number, other_id in read_related(query, reached, session_id):
                     related[number][other_id] = None
@@ -285,17 +285,17 @@ class SqliteSearch(SqliteWords):
     def known_as_of(
         self, session_id: str, project_id: str, valid_at: float, as_of: float, limit: int, offset: int = 0
     ) -> list[tuple[float, ListedMemory]]:
-        """The memories that were valid at a time, by what the records said at another, each with the time that orders
-        it: the last to become valid first, or, if `as_of` is the earlier, the last to be recorded.
+        """Return the memories that were valid at one time according to the records of another, each with the time by
+        which it is ordered: most recently valid first, or, if `as_of` is the earlier, most recently recorded first.
 
-        Each memory in the version that was current then, if the session may see it: without what was recorded later,
-        with what was forgotten later.
+        Each memory comes in its version at that time, if the session may see it: later records are left out, and
+        memories forgotten later are included.
         """
         asked = session_id, project_id, valid_at, as_of, limit, offset
         return self._file.read_decoded(lambda query: known_as_of(query, self._file, *asked))
 
     def merged_into(self, memory_ids: Sequence[str]) -> dict[str, str]:
-        """For those of the memories that were merged into another one that one's id, in this file or another."""
+        """Return, for those of the memories that were merged into another, the other's id, in this file or another."""
         rows = self._file.read(
             f"""SELECT memory_id, merged_into FROM promotion_log
                 WHERE space = @SPACE AND memory_id IN {AMONG} AND merged_into IS NOT NULL
@@ -305,12 +305,12 @@ class SqliteSearch(SqliteWords):
         return dict(rows)
 
     def number_of(self, memory_id: str) -> int | None:
-        """The memory of an id, or of another id that it has had; of several spaces in the broadest."""
+        """Return the memory of an id or a former id; if several spaces have it, the one in the broadest."""
         found = self.numbers_of([memory_id])
         return max(found, key=lambda number: self._file.numbers.index(found[number][0])) if found else None
 
     def numbers_of(self, memory_ids: Collection[str]) -> dict[int, tuple[int, str]]:
-        """By number the memories of these ids, each with its space and the id that was given."""
+        """Return the memories of these ids by number, each with its space and the given id."""
         rows = self._file.read(
             """SELECT m.number, m.space, j.value FROM json_each(?1) AS j CROSS JOIN memories AS m
                ON m.space = @SPACE AND m.id = j.value
@@ -326,7 +326,7 @@ class SqliteSearch(SqliteWords):
         return [memory_id for (memory_id,) in rows]
 
     def counts(self, session_id: str | None) -> Counts:
-        """The counts of everything; of session memories only those of `session_id` (None: all of them)."""
+        """Count everything; of session memories only those of `session_id` (None: all)."""
         return self._file.read_together(lambda query: _counts(query, session_id))
 
 
@@ -358,7 +358,7 @@ def _load(query: Query, numbers: Sequence[int], filters: Filters | None) -> dict
 
 
 def _decoded_fields(row: Sequence[Any]) -> dict[str, Any]:
-    """The fields of a memory that is listed, but for its links."""
+    """Decode the fields of a listed memory, without its links."""
     fields = dict(zip(LISTED_COLUMNS, row, strict=True))
     for name, decode in LISTED_DECODERS:
         fields[name] = decode(fields[name])
@@ -369,7 +369,7 @@ def _decoded_fields(row: Sequence[Any]) -> dict[str, Any]:
 def _fields_of(
     query: Query, numbers: Sequence[int], condition: str, arguments: Sequence[object]
 ) -> Iterator[dict[str, Any]]:
-    """The fields of memories that are listed, but for their links."""
+    """Yield the fields of listed memories, without their links."""
     for row in query(
         f"SELECT {_LISTED} FROM memories AS m WHERE m.number IN {AMONG} AND {condition}",  # noqa: S608
         (json_list(numbers), *arguments),
@@ -388,13 +388,13 @@ _LINKS: Final = f"""SELECT json_group_array(json_array(field, id)) FROM (
     JOIN memories AS o ON o.number = l.other
     WHERE o.forgotten_at IS NULL AND {shown_to("o")}
     ORDER BY l.strength DESC, o.number)"""  # noqa: S608 - a number of ours
-"""The memories that `m` is linked to, with the field that names them: of what the session may see and is not
-forgotten, the strongest links first."""
+"""The memories that `m` is linked to, with the field that lists them: those that the session may see and that are not
+forgotten, strongest links first."""
 _decode_links: Final = msgspec.json.Decoder(list[tuple[str, str]]).decode
 
 
 def condition_of(filters: Filters) -> tuple[str, list[object]]:
-    """The WHERE clause of filters over `memories AS m`, of fixed clauses and places, with its arguments."""
+    """Return the WHERE clause of filters over `memories AS m`, with its arguments. The clauses are fixed strings."""
     clauses = [visible()]
     arguments: list[object] = [filters.session_id]
     if filters.scopes:
@@ -408,7 +408,7 @@ def condition_of(filters: Filters) -> tuple[str, list[object]]:
 
 
 def narrowing_of(filters: Filters) -> tuple[str, list[object]]:
-    """As `condition_of`, of what filters say besides the session, the scopes and the types."""
+    """Like `condition_of`, for the filters other than session, scopes and types."""
     clauses = ["m.forgotten_at IS NULL" if not filters.include_forgotten else "TRUE"]
     arguments: list[object] = []
     if filters.kinds:
@@ -437,32 +437,32 @@ def narrowing_of(filters: Filters) -> tuple[str, list[object]]:
 
 
 READ_MEANWHILE: Final = 200
-"""Rows of a word that are read while one memory is looked up, as long as the words are not all merged."""
+"""The number of a word's rows that can be scanned in the time of one lookup, while segments are not fully merged."""
 MERGED_PAGES: Final = 64
-"""Pages of a full text that are merged at once: some milliseconds."""
+"""The number of full-text pages merged at once: a few milliseconds."""
 ROWS: Final = 4_000
-"""Rows that are scored gladly: words are taken, the rarest first, as long as all of them are in no more rows."""
+"""The number of rows worth scoring: words are taken, rarest first, as long as their rows do not exceed it."""
 WIDE_ROWS: Final = 10_000
-"""Rows that are scored for the sake of a second word, beside the rarest."""
+"""The number of rows worth scoring for a second word besides the rarest."""
 ENOUGH: Final = 20
-"""Hits of a narrowed search that make a second one, for all, needless."""
+"""The number of hits from which a narrowed search is not repeated in full."""
 TIMES: Final = 2
-"""A narrowed expression gives a memory so many times the score that the expression itself gives it."""
+"""The factor by which a narrowed expression's scores exceed the full expression's."""
 
 
 def expression_of(phrases: Iterable[Phrase], operator: str = "OR") -> str:
-    """The FTS5 expression that finds any of the phrases, or (`AND`) all of them."""
+    """Return the FTS5 expression that matches any of the phrases, or (`AND`) all of them."""
     return f" {operator} ".join(f'"{phrase.words}"{"*" if phrase.begins else ""}' for phrase in phrases)
 
 
 def narrowed(
     phrases: Mapping[Phrase, int], rows: Mapping[Phrase, int], most: int = ROWS, wide: int = WIDE_ROWS
 ) -> str | None:
-    """An expression that scores fewer rows; None where there is nothing to gain. `rows`: how many have each phrase;
-    `most` and `wide` are as `ROWS` and `WIDE_ROWS`.
+    """Return an expression that scores fewer rows; None if nothing is gained. `rows` is the number of rows with each
+    phrase; `most` and `wide` are as `ROWS` and `WIDE_ROWS`.
 
-    FTS5 scores a row by every phrase in the expression that it has, as often as the phrase is there. With the rare ones
-    required (`rare AND all`) these would count once more: so all others are there twice, and so is the whole score.
+    FTS5 scores each occurrence of a phrase in the expression. Since `rare AND all` counts the rare phrases once more,
+    all others are doubled, which doubles the whole score.
     """
     known = sorted((phrase for phrase in phrases if rows[phrase]), key=lambda phrase: rows[phrase])
     if sum(rows[phrase] for phrase in known) <= most:
@@ -484,9 +484,9 @@ def narrowed(
 BM25: Final = "-bm25(words_@SPACE, 3.0, 1.5, 0.9, 1.5)"
 """The weights of content, tags, summary and parts.
 
-FTS5 multiplies the number of times a word occurs by the weight before that saturates, so three times the weight is a k1
-of 0.4 in place of 1.2: that a word occurs counts, less how often, and less how long the memory is. Of 495 questions of
-LoCoMo 61.6 in 100 have evidence among the first five then by words alone, and 59.4 before.
+FTS5 multiplies a term's frequency by the weight before saturation, so a triple weight equals a k1 of 0.4 instead of
+1.2: the presence of a word counts more, its frequency and the memory's length less. By words alone, 61.6 % of 495
+LoCoMo questions then have evidence among the first five hits, and 59.4 % before.
 """
 APART: Final = """LEFT JOIN memories AS a INDEXED BY memories_apart
     ON a.number = words_@SPACE.rowid AND (a.forgotten_at IS NOT NULL OR a.scope = 'session')"""
@@ -494,7 +494,7 @@ APART: Final = """LEFT JOIN memories AS a INDEXED BY memories_apart
 
 @dataclass(frozen=True, slots=True)
 class _Among:
-    """The rows that are searched: what passes filters, on one side, and within a range of numbers (first, last)."""
+    """The rows to search: those that pass the filters, on one side, within a range of numbers (first, last)."""
 
     passing: _Passing
     side: str = "TRUE"
@@ -502,7 +502,7 @@ class _Among:
 
 
 def _among_few(read: Query, match: str, narrow: str | None, among: _Among, limit: int) -> list[KeywordHit]:
-    """The best hits, from a narrower expression if there is one and the filters leave enough of what it finds."""
+    """Return the best hits, from a narrower expression if there is one and it finds enough within the filters."""
     if narrow is not None:
         hits = _hits(read, narrow, among, limit)
         if len(hits) >= min(limit, ENOUGH):
@@ -529,14 +529,14 @@ def narrowed_for(
     most: int = ROWS,
     wide: int = WIDE_ROWS,
 ) -> str | None:
-    """A narrower expression for one that would be scored in many texts. `counted`: in how many some phrases are."""
+    """Return a narrower expression for one that matches many texts. `counted` has the counts of some phrases."""
     others = [phrase for phrase in phrases if phrase not in counted]
     counts = words.frequencies([[phrase] for phrase in others])
     return narrowed(phrases, {**counted, **dict(zip(others, counts, strict=True))}, most, wide)
 
 
 def _numbers_of(read: Query, session_id: str) -> tuple[int, int]:
-    """The first and the last of a session's own memories, which usually are close together."""
+    """Return the first and last number of a session's own memories, which are usually close together."""
     ((first, last),) = read(
         """SELECT min(number), max(number) FROM memories
            WHERE space = @SPACE AND session_id = ? AND scope = 'session'""",
@@ -546,8 +546,7 @@ def _numbers_of(read: Query, session_id: str) -> tuple[int, int]:
 
 
 class _Passing(NamedTuple):
-    """The clauses that hold the rows of `words_@SPACE` against filters. `is_own` tells the session's own from all
-    others."""
+    """The clauses that apply filters to the rows of `words_@SPACE`. `is_own` selects the session's own memories."""
 
     join: str
     condition: str
@@ -556,10 +555,10 @@ class _Passing(NamedTuple):
 
 
 def _passing(filters: Filters) -> _Passing:
-    """The clauses of these filters. Where only forgetting and sessions count, a short index of what they concern
-    answers, and no memory is read.
+    """Return the clauses of these filters. If only forgetting and sessions matter, a short index decides, and no memory
+    is read.
 
-    A word may be in thousands of memories: for a question in 10,000 of them this saves a quarter of the time.
+    A word may be in thousands of memories: for a query that matches 10,000, this saves a quarter of the time.
     """
     if filters == Filters(filters.session_id, filters.scopes) and not {"project", "user"}.difference(
         filters.scopes or SCOPES
@@ -573,9 +572,9 @@ def _passing(filters: Filters) -> _Passing:
 
 
 TAGGED: Final = 2000
-"""Memories with a tag that are looked at one by one: ten milliseconds at the most."""
+"""The number of tagged memories that are checked one by one: ten milliseconds at most."""
 SOURCE_FILE: Final = "CASE WHEN json_valid(m.source) THEN json_extract(m.source, '$.file') END"
-"""As the index `memories_from_files` has it."""
+"""The expression of the index `memories_from_files`."""
 _HAPPENED: Final = "coalesce(m.occurred_at, m.created_at)"
 _BEGINS: Final = f"coalesce(m.valid_from, min(m.created_at, {_HAPPENED}))"
 _ORDERS: Final[dict[Order, tuple[str, tuple[str, ...]]]] = {
@@ -584,11 +583,11 @@ _ORDERS: Final[dict[Order, tuple[str, tuple[str, ...]]]] = {
     "valid": ("memories_by_validity", (_BEGINS, "m.number")),
     "due": ("memories_open", ("ifnull(-m.due, -1e999)", _HAPPENED, "m.number")),
 }
-"""The index that is read backwards, and what is in it."""
+"""For each order, the index to scan backwards, and its columns."""
 
 
 class _Part(NamedTuple):
-    """Some of the memories that pass filters: a FROM and a WHERE, of fixed clauses and places, with the arguments."""
+    """A part of the memories that pass filters: a FROM and a WHERE of fixed strings, with their arguments."""
 
     table: str
     condition: str
@@ -596,8 +595,8 @@ class _Part(NamedTuple):
 
 
 def _parts(filters: Filters, index: str, spaces: Sequence[int]) -> Iterator[_Part]:
-    """All that passes the filters: the session's own memories, and each sort of the others of each space in the order
-    of an index."""
+    """Yield all parts that pass the filters: the session's own memories, and each type of the others in each space in
+    the order of an index."""
     scopes = filters.scopes or SCOPES
     if "session" in scopes:
         condition, arguments = condition_of(msgspec.structs.replace(filters, scopes=()))
@@ -617,7 +616,7 @@ def _tagged(filters: Filters) -> _Part:
 
 
 def _are_few(query: Query, tags: Sequence[str]) -> bool:
-    """True if the tags are on so few memories that these are looked at one by one."""
+    """True if so few memories have the tags that they can be checked one by one."""
     ((count,),) = query(
         f"SELECT count(*) FROM (SELECT 1 FROM memory_tags WHERE tag IN {places_for(tags)} LIMIT ?)",  # noqa: S608
         (*tags, TAGGED + 1),
@@ -626,17 +625,17 @@ def _are_few(query: Query, tags: Sequence[str]) -> bool:
 
 
 TOGETHER_S: Final = 600.0
-"""Memories of one session belong to one conversation when what they tell happened within ten minutes."""
+"""Events within ten minutes of each other in one session belong to one conversation."""
 REACH: Final = 2
-"""The number of memories before and behind one that count."""
+"""The number of neighbours on each side that count."""
 INTERLEAVED: Final = 4
-"""Numbers looked at on each side: other sessions may have stored theirs in between."""
+"""The number of rows checked on each side, since other sessions may have stored theirs in between."""
 
 
 def neighbours_in(
     conversations: Iterable[Sequence[tuple[int, RankingFacts]]], wanted: Collection[int], *, and_theirs: bool
 ) -> Neighbours:
-    """The neighbours of the wanted memories in the turns of several conversations, each in order. Pure."""
+    """Return the neighbours of the wanted memories in the turns of several conversations, each in order. Pure."""
     found = Neighbours({}, {})
     for turns in conversations:
         near = {number: _told_around(turns, place) for place, (number, _) in enumerate(turns) if number in wanted}
@@ -650,7 +649,7 @@ def neighbours_in(
 
 
 def _told_around(turns: Sequence[tuple[int, RankingFacts]], place: int) -> dict[int, int]:
-    """The neighbours of one of a session's turns, which are in order, by how many steps they are away."""
+    """Return the neighbours of a turn, with their distance in steps. The turns are in order."""
     number, facts = turns[place]
     before = turns[max(0, place - INTERLEAVED) : place][::-1]
     sides = (before, turns[place + 1 : place + 1 + INTERLEAVED])
@@ -693,7 +692,7 @@ def _counts(query: Query, session_id: str | None) -> Counts:
 
 
 def _count_graph(query: Query, session_id: str | None) -> tuple[int, int]:
-    """Entities and what memories say of them: all, less what only hidden memories say."""
+    """Count entities, and the statements of memories about them: all, less those of hidden memories only."""
     ((entities, relationships),) = query(
         """SELECT (SELECT count(*) FROM entities WHERE space = @SPACE), (SELECT count(*) FROM entities AS e
                CROSS JOIN memory_entities AS s ON s.entity = e.number WHERE e.space = @SPACE)""",

@@ -1,4 +1,4 @@
-"""Sessions as rows: the registry, their turns and tool calls, and what one space knows of a session."""
+"""Sessions as rows: the registry, turns and tool calls, and a space's data about a session."""
 
 from __future__ import annotations
 
@@ -25,22 +25,22 @@ _COLUMNS: Final = f"""{_REGISTERED}, (
     WHERE m.space = @SPACE AND m.session_id = sessions.session_id AND m.scope = 'project'
     AND m.kind = '{SESSION_RECORD}' AND m.forgotten_at IS NULL
     ORDER BY m.number DESC LIMIT 1), client"""  # noqa: S608 - our names
-"""The columns of a `SessionEntry`. Its summary is what its record says."""
+"""The columns of a `SessionEntry`. Its summary is the text of its record."""
 FILE_ARGUMENTS: Final = ("file_path", "notebook_path", "path")
-"""The arguments of a client's own tools that name a file."""
+"""The arguments that name a file in a client's own tools."""
 MOST_FILES: Final = 50
 _decode_names: Final = msgspec.json.Decoder(tuple[str, ...]).decode
 
 
 def session_record_of(query: Query, session_id: str) -> MemoryRow | None:
-    """The memory that is the record of a session, forgotten or not."""
+    """Return the memory that is a session's record, forgotten or not."""
     record_of = "SELECT id FROM memories WHERE space = @SPACE AND session_id = ? AND kind = ?"
     known = query(record_of, (session_id, SESSION_RECORD))
     return read_memory(query, known[0][0]) if known else None
 
 
 def read_deeds(query: Query, session_id: str, root: str) -> SessionDeeds | None:
-    """The work of a session that has ended; None for one that goes on. `root` is the project's path."""
+    """Return the work of a session that has ended; None if it is still open. `root` is the project's path."""
     its = "WHERE space = @SPACE AND session_id = ?"
     ended = query(f"SELECT ended_at FROM sessions {its} AND ended_at IS NOT NULL", (session_id,))  # noqa: S608 - fixed
     if not ended:
@@ -60,13 +60,13 @@ def read_deeds(query: Query, session_id: str, root: str) -> SessionDeeds | None:
 
 
 def read_sessions(query: Query) -> list[SessionEntry]:
-    """All sessions of a space, the first one first."""
+    """Return all sessions of a space, oldest first."""
     rows = query(f"SELECT {_COLUMNS} FROM sessions WHERE space = @SPACE ORDER BY started_at, session_id", ())  # noqa: S608 - our names
     return [SessionEntry(*row) for row in rows]
 
 
 def read_events(query: Query, session_id: str) -> RecordEvents:
-    """The turns and tool calls of a session, as they were recorded."""
+    """Return the turns and tool calls of a session, as recorded."""
     turns = query(
         """SELECT role, content, created_at, token_count, metadata FROM turns WHERE space = @SPACE AND session_id = ?
            ORDER BY turn_number""",
@@ -88,14 +88,14 @@ def read_events(query: Query, session_id: str) -> RecordEvents:
 
 
 def read_session(query: Query, session_id: str) -> SessionEntry | None:
-    """A session's entry; None for one that is unknown."""
+    """Return a session's entry; None if it is unknown."""
     its = "WHERE space = @SPACE AND session_id = ?"
     rows = query(f"SELECT {_COLUMNS} FROM sessions {its}", (session_id,))  # noqa: S608 - our names
     return SessionEntry(*rows[0]) if rows else None
 
 
 def open_sessions(query: Query) -> list[SessionEntry]:
-    """The sessions that are active, or have ended and wait for that to be dealt with, the first one first."""
+    """Return the sessions that are active, or have ended and await processing, oldest first."""
     rows = query(
         f"""SELECT {_COLUMNS} FROM sessions WHERE space = @SPACE AND status = 'active'
             ORDER BY started_at, session_id""",  # noqa: S608 - our names
@@ -105,7 +105,7 @@ def open_sessions(query: Query) -> list[SessionEntry]:
 
 
 def import_sessions(connection: SpaceConnection, sessions: Sequence[SessionEntry]) -> None:
-    """Register sessions. One that is known here has been active from the earlier beginning to the later end."""
+    """Register sessions. A known session keeps the earlier start and the later end."""
     connection.executemany(
         f"""INSERT INTO sessions (space, {_REGISTERED}, client) VALUES (@SPACE, ?, ?, ?, ?, ?, ?, ?, ?)
            ON CONFLICT DO UPDATE SET
@@ -116,7 +116,7 @@ def import_sessions(connection: SpaceConnection, sessions: Sequence[SessionEntry
 
 
 def _imported(entry: SessionEntry) -> tuple[Any, ...]:
-    """A session that was active where it comes from is over here."""
+    """Return the row of an imported session. One that was active at its origin counts as abandoned here."""
     is_open = entry.status == "active"
     return (
         entry.session_id,
@@ -131,24 +131,24 @@ def _imported(entry: SessionEntry) -> tuple[Any, ...]:
 
 
 def count_turns(query: Query, session_id: str) -> int:
-    """The number of turns of a session."""
+    """Return the number of turns of a session."""
     ((count,),) = query("SELECT count(*) FROM turns WHERE space = @SPACE AND session_id = ?", (session_id,))
     return int(count)
 
 
 TOPICS: Final = 10
 TOPICS_OF: Final = 1000
-"""The last memories of a session that its topics are taken from."""
+"""The number of a session's last memories from which its topics are taken."""
 CANDIDATES: Final = 50
-"""Topics that one space contributes, before those that mean the same are put together."""
+"""The number of topics from one space before topics of the same name are merged."""
 EARLIER: Final = 3
-"""Other sessions that are told of."""
+"""The number of earlier sessions that are described."""
 LEFT: Final = 3
-"""Memories that are named of each of these."""
+"""The number of memories named for each of them."""
 BEGINNING: Final = 400
-"""Characters of a memory without a summary."""
+"""The number of characters shown of a memory without a summary."""
 LEAST_OF_A_COMMUNITY: Final = 2
-"""Entities of a community that a session has to name for the community to be its topic."""
+"""The number of a community's entities that a session must name for the community to be its topic."""
 
 
 _OF_EACH_TYPE: Final = ", ".join(f"total(type = '{kind}')" for kind in MEMORY_TYPES)
@@ -158,12 +158,12 @@ _LATEST: Final = " UNION ALL ".join(
         ORDER BY number DESC LIMIT ?2)"""  # noqa: S608 - our names
     for scope in SCOPES
 )
-"""The last memories of a session in each scope, along the index that has them in their order."""
+"""The last memories of a session in each scope, read along an index in that order."""
 
 
 def read_session_story(read: Query, session_id: str) -> SessionStory:
-    """The story as one space knows it. Its memories are counted along an index; of the last of them the topics
-    are read."""
+    """Return one space's story of a session. Its memories are counted along an index; topics come from the last of
+    them."""
     entry = read_session(read, session_id)
     scopes = read(
         f"""SELECT scope, {_OF_EACH_TYPE}, count(*) - count(forgotten_at),
@@ -214,7 +214,7 @@ def read_session_story(read: Query, session_id: str) -> SessionStory:
 
 
 def read_session_start(read: Query, session_id: str) -> SessionStart:
-    """The beginning of a session, and the number of memories that it stored."""
+    """Return the beginning of a session, and the number of memories that it stored."""
     ((began,),) = read("SELECT min(started_at) FROM sessions WHERE space = @SPACE AND session_id = ?", (session_id,))
     ((stored,),) = read(
         "SELECT count(*) FROM memories WHERE space = @SPACE AND session_id = ? AND kind != ?",
@@ -224,7 +224,7 @@ def read_session_start(read: Query, session_id: str) -> SessionStart:
 
 
 def _earlier(read: Query, session_id: str) -> tuple[EarlierSession, ...]:
-    """The last sessions that are over, the latest first, with what they left to their project."""
+    """Return the last closed sessions, latest first, with the memories that they left to their project."""
     rows = read(
         """SELECT session_id, started_at, last_active_at, status, memories_promoted FROM sessions
            WHERE space = @SPACE AND session_id != ? AND status != 'active'
@@ -249,11 +249,11 @@ def _left(read: Query, session_id: str) -> tuple[str, ...]:
 
 
 def describe_session(stories: Sequence[SessionStory]) -> SessionDescription:
-    """The stories of several spaces as one: of the user's, and then of the project's, which has the registry.
+    """Combine the stories of several spaces: the user's, and then the project's, which has the registry.
 
-    Topics that mean the same count together, under their most used name; so do those of one community of the graph,
-    under its label, where the session names two or more of its entities. The sessions before it are the project's: the
-    user's space has those of all projects.
+    Topics of the same name count together, under the most used spelling; so do entities of one community of the graph,
+    under its label, if the session names two or more. Earlier sessions are the project's only, since the user's space
+    has those of all projects.
     """
     by_type: Counter[str] = Counter()
     changes: Counter[str] = Counter()
@@ -292,6 +292,6 @@ def describe_session(stories: Sequence[SessionStory]) -> SessionDescription:
 
 
 def read_topics(query: Query) -> tuple[Topic, ...]:
-    """The communities that were found last. Raises `ValueError` for a row that cannot be decoded."""
+    """Return the latest communities. Raises `ValueError` if a row cannot be decoded."""
     rows = query("SELECT label, entities FROM topics WHERE space = @SPACE ORDER BY number", ())
     return tuple(Topic(label, _decode_names(entities)) for label, entities in rows)

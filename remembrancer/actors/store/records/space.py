@@ -1,8 +1,8 @@
-"""Spaces of a database: their rows alone are read through them, and written through one of them.
+"""Spaces of a database: each reads only its own rows, and writes go through one of them.
 
-A statement says `space = @SPACE` where a space is meant, which becomes `IN` where several are read together. The number
-is a part of the statement, as it is of the names of a space's full texts (`words_@SPACE`), which cannot be arguments; a
-statement in which it stays is refused by SQLite: full texts are asked one after the other, or by `for_each`.
+A statement says `space = @SPACE` for its space, which becomes `IN` if several are read together. The number is inserted
+into the statement, as it is into the names of a space's full-text tables (`words_@SPACE`), which cannot be arguments.
+SQLite refuses a statement with a leftover `@SPACE`: full-text tables are queried one at a time, or by `for_each`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Arguments = Sequence[object] | Mapping[str, object]
 
 
 class SpaceConnection:
-    """A connection whose statements are about one space."""
+    """A connection whose statements apply to one space."""
 
     def __init__(self, connection: sqlite3.Connection, number: int) -> None:
         self.connection = connection
@@ -34,25 +34,25 @@ class SpaceConnection:
         return self.connection.execute(statement.replace("@SPACE", self._name), arguments)
 
     def executemany(self, statement: str, rows: Sequence[Sequence[object]]) -> sqlite3.Cursor:
-        """Execute one statement for each of the rows."""
+        """Execute one statement for each row."""
         return self.connection.executemany(statement.replace("@SPACE", self._name), rows)
 
     def query(self, statement: str, arguments: Arguments = ()) -> list[Any]:
-        """All rows of a query: a `Query`."""
+        """Return all rows of a query; usable as a `Query`."""
         return self.execute(statement, arguments).fetchall()
 
 
 def visible(alias: str = "m", session: str = "?") -> str:
-    """The condition under which a viewer sees a memory: it lies in one of the spaces that are read, and is no other
-    session's own. This alone keeps memories apart: every question of reading has it.
+    """Return the condition for a viewer to see a memory: it is in one of the spaces read, and does not belong to
+    another session. This alone isolates memories, so every read has it.
 
-    `session` is the place of the session's id in the statement.
+    `session` is the placeholder of the session's id.
     """
     return f"+{alias}.space = @SPACE AND {shown_to(alias, session)}"
 
 
 def shown_to(alias: str = "m", session: str = "?") -> str:
-    """As `visible`, of a memory that is known to lie in one of the spaces: another one there leads to it."""
+    """Like `visible`, for a memory known to be in one of the spaces because another one there refers to it."""
     return f"({alias}.scope != 'session' OR {alias}.session_id = {session})"
 
 
@@ -61,15 +61,15 @@ NO_SPACE: Final = 0
 
 
 class Spaces:
-    """Several spaces of a database, or none, which are read together."""
+    """Several spaces of a database, or none, that are read together."""
 
     def __init__(self, file: SqliteFile, numbers: Sequence[int]) -> None:
         self.file = file
         self.numbers = tuple(numbers)
 
     def for_each(self, statement: str) -> str:
-        """One statement for all spaces of the same one about each of them, in their order: for full texts, and for rows
-        that an index of the space has in the order in which they are wanted. Its arguments are numbered."""
+        """Repeat a statement for each space, in order: for full-text tables, and for rows wanted in the order of a
+        space's index. Its arguments must be numbered."""
         return " UNION ALL ".join(statement.replace("@SPACE", str(number)) for number in self.numbers or (NO_SPACE,))
 
     def _of_spaces(self, statement: str) -> str:
@@ -94,8 +94,8 @@ class Spaces:
 
 
 class Space(Spaces):
-    """The space `name` of a database, which is made if it is not there. `commits` counts what was written through it
-    since it was opened."""
+    """The space `name` of a database, created if missing. `commits` counts the writes through it since it was
+    opened."""
 
     def __init__(self, file: SqliteFile, name: str) -> None:
         self.file = file
@@ -115,10 +115,10 @@ class Space(Spaces):
 
     @contextlib.contextmanager
     def transaction(self, *, durable: bool = True) -> Iterator[SpaceConnection]:
-        """As `SqliteFile.transaction`.
+        """Like `SqliteFile.transaction`.
 
         Raises:
-            FileLocked: another thread holds this space, too.
+            FileLocked: also if another thread holds this space.
         """
         with self._alone():
             with self.file.transaction(durable=durable) as connection:
@@ -127,7 +127,7 @@ class Space(Spaces):
 
     @contextlib.contextmanager
     def transaction_with(self, other: Space) -> Iterator[tuple[SpaceConnection, SpaceConnection]]:
-        """One transaction of this space and another one of the database."""
+        """Open one transaction on this space and another one of the database."""
         first, second = sorted((self, other), key=lambda space: space.number)
         with first._alone(), second._alone():
             with self.file.transaction() as connection:
@@ -137,8 +137,8 @@ class Space(Spaces):
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
-        """Inside it no other thread writes this space: what it wants to write is refused, and never waits. What is
-        written to other spaces goes on."""
+        """Keep other threads from writing to this space: their writes are refused, and never wait. Other spaces are not
+        affected."""
         with self._holding:
             with self._writing:
                 self._holder = threading.get_ident()
@@ -156,10 +156,10 @@ class Space(Spaces):
 
 
 def empty_space(connection: SpaceConnection) -> None:
-    """Delete all rows of a space, and the words of its full texts. Inside a transaction."""
+    """Delete all rows of a space, and its full text. Inside a transaction."""
     connection.execute("INSERT INTO words_@SPACE (words_@SPACE) VALUES ('delete-all')")
     connection.execute("DELETE FROM names_@SPACE")
-    for table in OWNED:  # what hangs on their rows goes with these
+    for table in OWNED:  # dependent rows are deleted with these
         connection.execute(f"DELETE FROM {table} WHERE space = @SPACE")  # noqa: S608 - our names
 
 

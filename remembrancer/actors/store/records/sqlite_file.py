@@ -1,4 +1,4 @@
-"""One SQLite file: its one writing connection, a reading one for each thread, and its errors as ours.
+"""One SQLite file: its single writing connection, a reading connection for each thread, and its errors as ours.
 
 WAL and `synchronous=FULL`: readers see the last commit and never wait for the writer (https://sqlite.org/wal.html).
 """
@@ -36,55 +36,54 @@ from remembrancer.protocol.errors import (
 from remembrancer.protocol.paths import look_at_database
 
 LOG_LIMIT_BYTES: Final = 4 * 1024 * 1024
-"""The size that the write-ahead log is cut back to once it has been moved into the database."""
+"""The size to which the write-ahead log is truncated after a checkpoint."""
 BUSY_TIMEOUT_S: Final = 0.5
-"""The time that a write waits for another program's lock (ours has one writer): less than a client's write may take. A
-file that was locked is tried without waiting, until it is not."""
+"""The time that a write waits for another program's lock (we have one writer): less than a client's write may take.
+After a timeout, attempts do not wait until the file is free again."""
 READ_TIMEOUT_S: Final = 0.1
-"""And a read: it waits for no writer, so that only a program that has the whole file to itself is in its way. The event
+"""The same for a read. It waits for no writer, so only a program that locks the whole file is in its way. The event
 loop does not wait at all."""
 CACHE_KIB: Final = 32_768
-"""Pages that a connection keeps. Ten thousand memories with their graph fit: a walk of one hop takes 4.0 ms instead of
+"""The page cache of a connection. It fits ten thousand memories with their graph: a walk of one hop takes 4.0 ms, and
 5.5 with a quarter of it."""
 HEAP_LIMIT_BYTES: Final = 192 * 1024 * 1024
-"""The bytes that the caches of all connections of the process may take together: beyond them, SQLite gives pages
-back."""
+"""The limit for the caches of all connections in the process; above it, SQLite releases pages."""
 STATEMENTS: Final = 256
-"""Prepared statements that a connection keeps: lists of values make one for each of their lengths."""
+"""The number of prepared statements that a connection keeps; each length of a value list makes one."""
 PRIMARY_CODE: Final = 0xFF
-"""The part of SQLite's extended result codes that names the sort of error."""
+"""Masks the primary code in SQLite's extended result codes."""
 NO_SPACE: Final = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_WRITE, sqlite3.SQLITE_IOERR_SHMSIZE)
 
 DAMAGED: Final = (sqlite3.DatabaseError, UnicodeDecodeError)
-"""The errors that opening a damaged file may raise: SQLite quotes the damage, which need not be UTF-8."""
+"""The errors that opening a damaged file may raise: SQLite quotes the damage, which may not be UTF-8."""
 
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 
 Query = Callable[[str, Sequence[object]], list[Any]]
-"""All rows of a query with its arguments."""
+"""Returns all rows of a query with its arguments."""
 encode_json: Final = msgspec.json.Encoder().encode
 
 
 def places_for(values: Sequence[object]) -> str:
-    """`(?,?,…)`, one for each value."""
+    """Return `(?,?,…)`, one placeholder for each value."""
     return f"({','.join('?' * len(values))})"
 
 
 AMONG: Final = "(SELECT value FROM json_each(?))"
-"""The values of a list, for an `IN`: the argument is `json_list` of them."""
+"""The values of a list for an `IN`; the argument is `json_list` of them."""
 
 
 def json_list(values: Iterable[object]) -> str:
-    """The values as an argument for `json_each`: one statement is prepared, whatever their number."""
+    """Return the values as an argument for `json_each`, so that one prepared statement serves any number of them."""
     return encode_json(list(values)).decode()
 
 
 def padded(values: Sequence[T], filler: T | None = None) -> list[T]:
-    """The values for an `IN`, of which the last (or `filler`) is repeated until there are a power of two.
+    """Pad the values for an `IN` to a power of two, repeating the last (or `filler`).
 
-    Statements of few different lengths stay prepared: to prepare one takes longer than to run it.
+    With few different lengths, statements stay prepared; preparing one takes longer than running it.
     """
     if not values:
         return []
@@ -93,13 +92,13 @@ def padded(values: Sequence[T], filler: T | None = None) -> list[T]:
 
 
 def query_of(connection: sqlite3.Connection) -> Query:
-    """A function that reads inside a transaction of that connection."""
+    """Return a function that runs queries inside the connection's transaction."""
     return lambda query, values: connection.execute(query, values).fetchall()
 
 
 @dataclass(frozen=True, slots=True)
 class _Reader:
-    """A thread's reading connection, used under its lock: SQLite does not survive a close in the middle of a query."""
+    """A thread's reading connection, used under its lock, since SQLite crashes if it is closed during a query."""
 
     connection: sqlite3.Connection
     lock: threading.RLock = field(default_factory=threading.RLock)
@@ -107,15 +106,15 @@ class _Reader:
 
 
 class SqliteFile:
-    """Opens the file, and brings it to the present version of its schema.
+    """Opens the file, and migrates it to the current version of its schema.
 
     Raises:
-        SchemaTooNew, SchemaTooOld: another release wrote it; it is left as it is.
-        StorageFull: the disk has no room to bring it to the present schema; it is left as it is.
+        SchemaTooNew, SchemaTooOld: another release wrote it; it is unchanged.
+        StorageFull: the disk has no room for the migration; it is unchanged.
         FileLocked: another program has it locked.
-        RecordsUnusable: it is damaged, no file, or its directory cannot be made.
+        RecordsUnusable: it is damaged or not a file, or its directory cannot be made.
 
-    `wait_s` is how long another program's lock is waited for while it is opened (None: `BUSY_TIMEOUT_S`).
+    `wait_s` is the time that opening waits for another program's lock (None: `BUSY_TIMEOUT_S`).
     """
 
     def __init__(
@@ -139,13 +138,13 @@ class SqliteFile:
         self._readers_lock = threading.Lock()
         self._closed = False
         self._writing = threading.RLock()
-        """Held in a transaction: shared lanes are written by threads of their own."""
+        """Held during a transaction: shared lanes are written by their own threads."""
         self._was_locked = False
         self._synchronous = synchronous
         self.commits = 0
-        """The number of transactions since it was opened."""
+        """The number of transactions since the file was opened."""
         self.is_damaged = False
-        """True if damage has shown in it since it was opened."""
+        """True if damage has been noticed since the file was opened."""
         wait_s = BUSY_TIMEOUT_S if wait_s is None else wait_s
         try:
             schema.check(path, wait_s)
@@ -166,11 +165,11 @@ class SqliteFile:
 
     @property
     def is_replaced(self) -> bool:
-        """True if the file was deleted, cut to nothing, or replaced by another: what is written here would be lost."""
+        """True if the file was deleted, emptied or replaced by another: writes to it would be lost."""
         return _identity_of(self.path) != self._identity
 
     def size_bytes(self) -> int:
-        """Bytes on disk, with the write-ahead log."""
+        """Return the size on disk in bytes, with the write-ahead log."""
         return size_on_disk(self.path)
 
     def checkpoint(self) -> None:
@@ -178,20 +177,20 @@ class SqliteFile:
         self.read("PRAGMA wal_checkpoint(PASSIVE)")
 
     def empty_log(self) -> bool:
-        """Move all of the write-ahead log into the database and cut it to nothing. False: a reader that began before
-        the last commit is in the way, also after `BUSY_TIMEOUT_S`, and the log is as it was, or partly moved."""
+        """Move all of the write-ahead log into the database and truncate it. Returns False if an older reader is still
+        in the way after `BUSY_TIMEOUT_S`; the log is then unchanged, or partly moved."""
         with self._writing:
             ((is_busy, _, _),) = self.writer.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
         return not is_busy
 
     def leave_nothing(self, ids: Sequence[str] = (), texts: Sequence[str] = ()) -> None:
-        """Take what was deleted out of the log, and out of the copies of former releases: those go as a whole, and of
-        the files of release 0.2.0 those that have one of these ids or texts in them. The database is written anew if
-        one of the texts is still to be read in it: where SQLite moves rows from page to page, it leaves their bytes
-        between those that count, which `secure_delete` does not reach.
+        """Remove deleted content from the log, and delete the copies of former releases: all copies of the database,
+        and those files of release 0.2.0 that contain one of these ids or texts. The database is rewritten if it still
+        contains one of the texts: when SQLite moves rows between pages, it leaves their bytes in unused space, which
+        `secure_delete` does not reach.
 
         Raises:
-            FileLocked: the log cannot be emptied now. It can be done again.
+            FileLocked: the log cannot be emptied now. The call can be repeated.
             FileUnusable: a copy cannot be deleted.
         """
         self._empty_whole_log()
@@ -215,7 +214,7 @@ class SqliteFile:
             return any(content.find(text.encode()) >= 0 for text in texts)
 
     def close(self) -> None:
-        """Close every connection, each when its thread has finished the query that it is at. May be called twice."""
+        """Close all connections, each once its thread's running query has finished. May be called twice."""
         with self._readers_lock:
             self._closed = True
             readers, self._readers = self._readers, []
@@ -226,17 +225,18 @@ class SqliteFile:
             self.writer.close()
 
     def read(self, query: str, arguments: Sequence[object] | Mapping[str, object] = ()) -> list[Any]:
-        """All rows of a query, as of the last commit. From any thread."""
+        """Return all rows of a query, as of the last commit. From any thread."""
         with self._reading() as connection:
             return connection.execute(query, arguments).fetchall()
 
     def read_decoded(self, work: Callable[[Query], T]) -> T:
-        """The result of `work` with one query: what it cannot decode is a damaged file. From any thread."""
+        """Return the result of `work` with one query; values that cannot be decoded mean a damaged file. From any
+        thread."""
         with self._reading() as connection:
             return work(query_of(connection))
 
     def read_together(self, work: Callable[[Query], T]) -> T:
-        """The result of `work`, whose queries all see one commit. From any thread."""
+        """Return the result of `work`, whose queries all see one commit. From any thread."""
         with self._reading() as connection:
             connection.execute("BEGIN")
             try:
@@ -246,10 +246,10 @@ class SqliteFile:
 
     @contextlib.contextmanager
     def _reading(self) -> Iterator[sqlite3.Connection]:
-        """This thread's connection. What cannot be decoded is a damaged file.
+        """Provide this thread's connection. Values that cannot be decoded mean a damaged file.
 
         Raises:
-            FileLocked: the file has been taken away, and this thread has none of it open.
+            FileLocked: the file was removed, and this thread does not have it open.
         """
         try:
             reader = self._reader
@@ -271,7 +271,7 @@ class SqliteFile:
         if reader is None:
             with self._readers_lock:
                 self._refuse_if_closed()
-                if self.is_replaced:  # else a new connection would make an empty file, in which there are no tables
+                if self.is_replaced:  # otherwise a new connection would create an empty file without tables
                     raise self._replaced()
                 self._close_left()
                 reader = _Reader(_connect(self.path, 0.0 if _is_event_loop() else READ_TIMEOUT_S))
@@ -280,7 +280,7 @@ class SqliteFile:
         return reader
 
     def _close_left(self) -> None:
-        """Close the connections of threads that have ended: those that write and read come and go."""
+        """Close the connections of threads that have ended, since reading and writing threads come and go."""
         left = [reader for reader in self._readers if not reader.thread.is_alive()]
         self._readers = [reader for reader in self._readers if reader.thread.is_alive()]
         for reader in left:
@@ -288,13 +288,13 @@ class SqliteFile:
 
     @contextlib.contextmanager
     def transaction(self, *, durable: bool = True) -> Iterator[sqlite3.Connection]:
-        """One transaction of the writing connection. What SQLite raises in it becomes one of our errors.
+        """Open a transaction on the writing connection. Errors from SQLite are raised as ours.
 
-        One that is not `durable` survives a kill, but perhaps not a power failure: for what can be made again, so that
-        writes of clients do not wait for the disk twice.
+        Unless it is `durable`, the commit survives a kill, but maybe not a power failure: for data that can be rebuilt,
+        so that clients' writes do not wait for the disk twice.
 
         Raises:
-            FileLocked: another program has it locked, or has taken it away: it is opened anew.
+            FileLocked: another program has the file locked, or has removed it, in which case it is reopened.
         """
         with self._writing:
             self._refuse_if_closed()
@@ -309,7 +309,7 @@ class SqliteFile:
                     self.writer.execute("COMMIT")
                     self.commits += 1
                 except BaseException:
-                    if self.writer.in_transaction:  # a full disk ends a transaction by itself
+                    if self.writer.in_transaction:  # a full disk ends the transaction on its own
                         self.writer.execute("ROLLBACK")
                     raise
             except sqlite3.Error as error:
@@ -352,7 +352,8 @@ def _is_event_loop() -> bool:
 
 
 def _identity_of(path: Path) -> tuple[int, int] | None:
-    """The identity of a file, which tells it from another one of its name; None for none, or one without a byte."""
+    """Return a file's identity, which distinguishes it from another of the same name; None if it is missing or
+    empty."""
     try:
         about = os.stat(path)  # noqa: PTH116 - before each write: a Path takes three times as long
     except OSError:
@@ -367,8 +368,8 @@ def _connect(path: Path, wait_s: float) -> sqlite3.Connection:
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute("PRAGMA synchronous = FULL")
     connection.execute("PRAGMA foreign_keys = ON")
-    connection.execute("PRAGMA secure_delete = ON")  # what was erased is not to be read from the file
-    connection.execute("PRAGMA wal_autocheckpoint = 0")  # checkpoints have a thread of their own
+    connection.execute("PRAGMA secure_delete = ON")  # erased content must not remain readable in the file
+    connection.execute("PRAGMA wal_autocheckpoint = 0")  # checkpoints run on their own thread
     connection.execute(f"PRAGMA journal_size_limit = {LOG_LIMIT_BYTES}")
     connection.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
     connection.execute(f"PRAGMA soft_heap_limit = {HEAP_LIMIT_BYTES}")
@@ -376,7 +377,7 @@ def _connect(path: Path, wait_s: float) -> sqlite3.Connection:
 
 
 def not_opened(path: Path, error: sqlite3.DatabaseError | UnicodeDecodeError) -> RemembrancerError:
-    """The error for a file that cannot be opened: it is damaged, unless it is locked, the disk is full, or too many
+    """Return the error for a file that cannot be opened: damaged, unless it is locked, the disk is full, or too many
     files are open."""
     if isinstance(error, sqlite3.Error) and (
         is_locked(error) or _is_for_want_of_room(path, error) or _is_for_want_of_files(error)
@@ -386,31 +387,31 @@ def not_opened(path: Path, error: sqlite3.DatabaseError | UnicodeDecodeError) ->
 
 
 def is_locked(error: sqlite3.Error) -> bool:
-    """True if another connection's lock is the reason."""
+    """True if another connection's lock is the cause."""
     code = getattr(error, "sqlite_errorcode", 0) & PRIMARY_CODE
     return code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 
 
 def _is_for_want_of_room(path: Path, error: sqlite3.Error) -> bool:
-    """True if a full disk is the reason. SQLite says so of writing; a log that cannot be made is any trouble to it."""
+    """True if a full disk is the cause. SQLite reports it for writes, but not for a log that it cannot create."""
     code = getattr(error, "sqlite_errorcode", 0)
     unclear = (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_IOERR)
     return code in NO_SPACE or (code & PRIMARY_CODE in unclear and is_disk_full(path))
 
 
 def _is_for_want_of_files(error: sqlite3.Error) -> bool:
-    """True if too many open files are the reason."""
+    """True if too many open files are the cause."""
     code = getattr(error, "sqlite_errorcode", 0) & PRIMARY_CODE
     return code in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_IOERR) and are_files_used_up()
 
 
 def unusable(path: Path, error: Exception) -> RecordsUnusable:
-    """The error for a file that is damaged, or that cannot be opened."""
+    """Return the error for a file that is damaged or cannot be opened."""
     return RecordsUnusable(f"{path} cannot be read ({error}): put back a backup of it, or move it away to begin anew")
 
 
 def as_error(path: Path, error: sqlite3.Error) -> RemembrancerError:
-    """An error of SQLite, as one of ours."""
+    """Convert an SQLite error into one of ours."""
     code = getattr(error, "sqlite_errorcode", 0)
     if code & PRIMARY_CODE in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
         return unusable(path, error)

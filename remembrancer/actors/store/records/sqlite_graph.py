@@ -1,6 +1,6 @@
-"""`GraphRecords` in one SQLite file: each question is a few index scans, bounded where a hub would make them long.
+"""`GraphRecords` in one SQLite file: each query is a few index scans, bounded so that hubs do not make them long.
 
-The edges are rows of `memory_entities`: `subject` --`edge`--> `entity`, said by `memory`.
+The edges are rows of `memory_entities`: `subject` --`edge`--> `entity`, stated by `memory`.
 """
 
 from __future__ import annotations
@@ -28,28 +28,29 @@ from remembrancer.protocol.reads import Fact
 from remembrancer.protocol.writes import DESCRIBED_AS, MENTIONED_WITH
 
 MOST_ROWS: Final = 1000
-"""Rows of `memory_entities` that one question looks at: those of hubs are then not all seen."""
+"""The number of rows of `memory_entities` that one query reads; those of hubs are then read only in part."""
 MOST_EDGES: Final = 200
-"""Edges that one question for edges is answered with, the best supported."""
+"""The number of edges in one answer, best supported first."""
 AFTER_ALL: Final = "\U0010ffff"
-"""Sorts after every letter: `beginning` + this is the end of what begins so."""
+"""Sorts after every letter: keys with a given beginning end before `beginning` + this."""
 APART: Final = "memories AS a INDEXED BY memories_apart"
 IS_APART: Final = "a.number = {}.memory AND (a.forgotten_at IS NOT NULL OR a.scope = 'session')"
-"""A memory that is not here is remembered, and everybody's who has the file: a short look says so of most."""
+"""A memory that is not in this index is unforgotten and visible to all users of the file, so a short lookup suffices
+for most."""
 IS_VISIBLE: Final = f"""EXISTS (SELECT 1 FROM memory_entities AS s WHERE s.entity = e.number AND NOT EXISTS (
                         SELECT 1 FROM {APART} WHERE {IS_APART.format("s")}
                         AND NOT {shown_to("a")}))"""  # noqa: S608 - fixed clauses
 IS_OVER: Final = (
     "a.number = {}.memory AND (a.forgotten_at IS NOT NULL OR a.scope = 'session' OR a.valid_until IS NOT NULL)"
 )
-"""As `IS_APART`, and what is not valid for ever."""
+"""Like `IS_APART`, but also includes memories with an end of validity."""
 MOST_FACTS: Final = 1000
-"""Memories that one question for what says some edges is answered with."""
+"""The number of memories in one answer about the sources of edges."""
 IS_SEEN: Final = f"""NOT EXISTS (SELECT 1 FROM {APART} WHERE {IS_APART}
                    AND (a.forgotten_at IS NOT NULL OR NOT {shown_to("a")}))"""  # noqa: S608 - fixed clauses
 COLUMNS: Final = "subject, edge, entity, memory"
 ALIKE: Final = "('similar_to', 'derived_from', 'supersedes', 'contradicts')"
-"""Links between memories of one and the same thing, which a question finds by their words: they are not walked."""
+"""Links between memories about the same thing. Queries find those by their words, so the links are not followed."""
 
 
 def _counted(*edges: str) -> str:
@@ -57,7 +58,7 @@ def _counted(*edges: str) -> str:
 
 
 def _around() -> str:
-    """The statement of `around`."""
+    """Build the statement of `around`."""
     links = [f"memory_links WHERE {end} = m.number AND relation NOT IN {ALIKE}" for end in ("source", "target")]
     ends = "memory_entities WHERE entity = e.number", "memory_entities WHERE subject = e.number"
     seen = IS_SEEN.replace("?", ":session")
@@ -99,14 +100,14 @@ _AROUND: Final = _around()
 
 
 class SqliteGraph:
-    """The graph of the file. It keeps nothing in memory."""
+    """The graph of the file. Keeps nothing in memory."""
 
     def __init__(self, file: Spaces, clock: Callable[[], float]) -> None:
         self._file = file
         self._clock = clock
 
     def entities(self, wanted: EntityFilter) -> list[EntityRow]:
-        """The entities that pass the filter."""
+        """Return the entities that pass the filter."""
         found = "e.number, e.name, e.key, e.type FROM entities AS e WHERE e.space = @SPACE AND"
         seen, order = f"AND {IS_VISIBLE}", "ORDER BY e.key, e.number LIMIT ?"
         asked: list[tuple[str, Sequence[object]]] = []
@@ -133,15 +134,17 @@ class SqliteGraph:
     def edges(
         self, numbers: Sequence[int], session_id: str, *, outgoing: bool, relationships: Collection[str] | None
     ) -> Edges:
-        """The edges that begin (`outgoing`) or end at these entities; of relationships with these keys, or of all.
+        """Return the edges that begin (`outgoing`) or end at these entities; of relationships with these keys, or of
+        all.
 
-        The best supported first, and not all of them where there are very many.
+        Best supported first, and incomplete if there are very many.
         """
         found = [self._edges(each, session_id, relationships, outgoing=outgoing) for each in self._by_space(numbers)]
         return Edges([row for each in found for row in each.rows], any(each.cut for each in found))
 
     def _by_space(self, numbers: Sequence[int]) -> Iterable[Sequence[int]]:
-        """Entities by their spaces: what is looked at of a hub is bounded in each, so that a small one has its say."""
+        """Group entities by space: rows of a hub are bounded within each space, so that small spaces are not crowded
+        out."""
         if len(self._file.numbers) == 1:
             return [numbers]
         asked = f"SELECT number, space FROM entities WHERE number IN {AMONG}"  # noqa: S608 - fixed
@@ -177,8 +180,8 @@ class SqliteGraph:
         return Edges(edges[:MOST_EDGES], cut or len(edges) > MOST_EDGES)
 
     def said_by(self, pairs: Sequence[tuple[int, int]], session_id: str) -> list[SaidRow]:
-        """Which unforgotten memories say more of these pairs (subject, target) than that both are mentioned: what is
-        valid first, then the newest. Not all of them where there are very many."""
+        """Return the unforgotten memories that state more about these pairs (subject, target) than that both are
+        mentioned: valid ones first, then newest first. Incomplete if there are very many."""
         weight = "CASE WHEN json_valid(m.metadata) THEN json_extract(m.metadata, '$.weight') END"
         rows = self._file.read(
             f"""SELECT s.subject, s.edge, s.entity, m.id, m.valid_from, m.valid_until, m.invalid_reason, {weight}
@@ -196,7 +199,7 @@ class SqliteGraph:
         return found
 
     def descriptions(self, numbers: Sequence[int], session_id: str) -> dict[int, tuple[str, str]]:
-        """Of those of the entities that an unforgotten memory describes, the id and the content of the newest such."""
+        """Return, for each entity described by an unforgotten memory, the id and content of the newest one."""
         rows = self._file.read(
             f"""SELECT s.entity, m.id, m.content
                 FROM memory_entities AS s CROSS JOIN memories AS m ON m.number = s.memory
@@ -209,10 +212,10 @@ class SqliteGraph:
     def _bounded(
         self, here: str, numbers: Sequence[int], condition: str, wanted: Sequence[object], order: str
     ) -> tuple[str, list[object], bool]:
-        """A query for the rows of some entities, `MOST_ROWS` at the most; its arguments; whether there are more.
+        """Return a query for the rows of some entities, at most `MOST_ROWS`, its arguments, and whether there are more.
 
-        Of an entity that has more than its fair share the first in `order` are taken. How many each has is told by an
-        index, without a look at what they say. No query, when there are no rows.
+        If an entity has more than its fair share, the first rows in `order` are taken. The number of rows comes from an
+        index alone. The query is empty if there are no rows.
         """
         sizes: dict[int, int] = dict(
             self._file.read(
@@ -242,7 +245,7 @@ class SqliteGraph:
         return [spelling for (spelling,) in rows if name_key(spelling) in relationships]
 
     def memory_counts(self, groups: Sequence[Sequence[int]], session_id: str) -> list[int]:
-        """For each group of entities how many unforgotten memories name at least one of them."""
+        """Return, for each group of entities, the number of unforgotten memories that name at least one of them."""
         counting = f"""SELECT s.entity, count(DISTINCT s.memory) FROM memory_entities AS s
             WHERE {IS_SEEN.format("s")} AND s.entity IN {AMONG}"""  # noqa: S608 - fixed clauses
         counts: dict[int, int] = {}
@@ -258,10 +261,9 @@ class SqliteGraph:
     def memories(
         self, numbers: Sequence[int], filters: Filters, limit: int, relationships: Collection[str] | None = None
     ) -> dict[int, RankingFacts]:
-        """Of the memories that pass the filters and name these entities the `limit` most important and the `limit`
-        latest, with what ranks them; with `relationships` (their `name_key`s) those that name them so. Of a hub's very
-        many the newest are looked at.
-        """
+        """Return, of the memories that pass the filters and name these entities, the `limit` most important and the
+        `limit` latest, with their ranking facts; with `relationships` (as `name_key`s) only those that name them so. Of
+        a hub's memories only the newest are read."""
         return {
             number: facts
             for each in self._by_space(numbers)
@@ -290,7 +292,7 @@ class SqliteGraph:
         return {row[0]: RankingFacts(*row[1:]) for row in rows}
 
     def links_of(self, memories: Sequence[int]) -> list[Link]:
-        """The entities that these memories name. Only for memories that the session has been shown."""
+        """Return the entities that these memories name. Only for memories that the session has been shown."""
         rows = self._file.read(
             f"SELECT DISTINCT memory, entity FROM memory_entities WHERE memory IN {AMONG}",  # noqa: S608 - fixed
             (json_list(memories),),
@@ -300,21 +302,21 @@ class SqliteGraph:
     def around(
         self, memories: Mapping[int, int], keys: Mapping[str, int], session_id: str
     ) -> list[tuple[int | str, int | str | None, int]]:
-        """The surroundings of these memories, and of the entities with these keys: for each a row that says how many
-        edges it has; and where these are no more than is said of it, a row for each node that it is joined to.
+        """Return the surroundings of these memories, and of the entities with these keys. Each gets a row with its
+        number of edges; if that does not exceed the number given for it, it also gets a row for each adjacent node.
 
-        A memory (its number) is joined to the entities that it names (their `name_key`s) and to the memories that it is
-        linked with, an entity also to those that a memory says to be related. Only what the session sees, and is not
-        forgotten, and no links between memories of one and the same thing (`similar_to`, `derived_from`, `supersedes`,
-        `contradicts`); but the edges of all others are counted as well. Of more edges of a sort than is said of any of
-        these, one more is counted.
+        A memory (its number) is adjacent to the entities that it names (their `name_key`s) and to linked memories; an
+        entity also to those that a memory relates it to. Only what the session may see and is not forgotten is
+        returned, without links between memories about the same thing (`similar_to`, `derived_from`, `supersedes`,
+        `contradicts`); but hidden edges count. Each kind of edge is counted up to the largest number given, plus one.
         """
         most = max((*memories.values(), *keys.values()), default=0) + 1
         asked = [encode_json(list(each.items())).decode() for each in (memories, keys)]
         return self._file.read(_AROUND, {"most": most, "session": session_id, "memories": asked[0], "keys": asked[1]})
 
     def summary(self, session_id: str, relationships: Collection[str] | None, limit: int) -> GraphSummary:
-        """The whole graph (of relationships with these keys, or of all) with its `limit` best connected entities."""
+        """Summarise the whole graph (of relationships with these keys, or of all), with its `limit` best connected
+        entities."""
         condition = "s.subject IS NOT NULL"
         alone = " UNION ALL SELECT DISTINCT entity, 0 FROM seen" if relationships is None else ""
         wanted: tuple[str, ...] = ()
@@ -352,8 +354,8 @@ class SqliteGraph:
         )
 
     def uses(self, of: Literal["entity", "tag"], beginning: str, session_id: str) -> list[tuple[str, int]]:
-        """Names of entities that begin so, as `name_key` compares them, or tags, in either case; and how many
-        unforgotten memories have each (at least one)."""
+        """Return entity names that start with `beginning`, compared by `name_key`, or tags, ignoring case, each with
+        its number of unforgotten memories (at least one)."""
         if of == "entity":
             key = name_key(beginning) if beginning else ""
             return self._file.read(
@@ -364,7 +366,7 @@ class SqliteGraph:
                     GROUP BY e.number""",  # noqa: S608 - fixed clauses
                 (key, key + AFTER_ALL, session_id),
             )
-        # From tag to tag through the index: there are far fewer tags than memories that have them.
+        # Skips from tag to tag through the index: there are far fewer tags than tagged memories.
         known = self._file.read(
             """WITH RECURSIVE known (tag) AS (SELECT min(tag) FROM memory_tags UNION ALL
                SELECT (SELECT min(tag) FROM memory_tags WHERE tag > known.tag) FROM known WHERE known.tag IS NOT NULL)
@@ -379,7 +381,7 @@ class SqliteGraph:
 
 
 def fair_share(sizes: Sequence[int], budget: int) -> int:
-    """The largest share that each may take, so that all together take no more than `budget`; at least 1."""
+    """Return the largest share for each such that the total stays within `budget`; at least 1."""
     left = budget
     for place, size in enumerate(sorted(sizes)):
         share = left // (len(sizes) - place)

@@ -1,4 +1,4 @@
-"""The records of one space of the database: what writes operations to it, and the parts that read it joined."""
+"""The records of one space of the database: the writing of operations, joined with the parts that read."""
 
 from __future__ import annotations
 
@@ -42,10 +42,10 @@ UNACCEPTABLE: Final = (
     sqlite3.DataError,
     sqlite3.InterfaceError,
     sqlite3.ProgrammingError,
-    ValueError,  # text that is no UTF-8
+    ValueError,  # text that is not UTF-8
     OverflowError,
 )
-"""The errors that are the fault of an operation itself, and not of the file."""
+"""The errors caused by an operation itself, not by the file."""
 
 T = TypeVar("T")
 R = TypeVar("R", bound=Row)
@@ -53,8 +53,8 @@ logger = logging.getLogger(__name__)
 
 
 class Reader(SqliteSearch, SqliteBackground):
-    """The memories of several spaces of a database, which one viewer may see: what can be asked of them together, which
-    is all but the words of full texts. A number names a memory of the database."""
+    """The memories of several spaces of a database that one viewer may see. It has all reads that work on several
+    spaces at once, that is, all but full text. A number identifies a memory within the database."""
 
     def __init__(self, spaces: Spaces, clock: Callable[[], float], users: frozenset[int] = frozenset()) -> None:
         self._file = cast(Space, spaces)
@@ -64,35 +64,35 @@ class Reader(SqliteSearch, SqliteBackground):
 
     @staticmethod
     def of(spaces: Sequence[Records], database: SqliteFile | None = None) -> Reader:
-        """A reader of these spaces, the narrowest first. `database` is theirs, where there may be none."""
+        """Return a reader of these spaces, narrowest first. `database` is theirs; it is required if there are none."""
         clock = spaces[0]._clock if spaces else time.time
         users = frozenset(each.space for each in spaces if each.is_users)
         return Reader(Spaces(database or spaces[0]._file.file, [each.space for each in spaces]), clock, users)
 
     @property
     def users(self) -> frozenset[int]:
-        """Those of the spaces that have the user's memories."""
+        """The numbers of those spaces that have the user's memories."""
         return self._users
 
     def browse(self, request: BrowserRequest) -> BrowserAnswer:
-        """The answer to the memory browser."""
+        """Answer a request of the memory browser."""
         return browse(self, self.users, request, self._clock())
 
     def portable(self, memory_id: str, session_id: str | None, project_id: str | None = None) -> PortableMemory | None:
-        """A memory whole, forgotten or not; None when there is none that the session (None: anybody) may see.
+        """Return a complete memory, forgotten or not; None if there is none that the session (None: anybody) may see.
 
-        Its links are those that begin at it, and whose other end the session may see; its versions those that a session
-        of this project may.
+        It includes outgoing links whose other end the session may see, and the versions that a session of this project
+        may see.
         """
         return self._file.read_together(lambda query: read_portable(query, memory_id, session_id, project_id))
 
     def spaces_of(self, numbers: Sequence[int]) -> dict[int, int]:
-        """By number the spaces that these memories lie in."""
+        """Return the spaces of these memories, by number."""
         asked = f"SELECT number, space FROM memories WHERE number IN {AMONG}"  # noqa: S608 - fixed
         return dict(self._file.read(asked, (json_list(numbers),)))
 
     def number_beside(self, memory_id: str, number: int) -> int | None:
-        """The memory of an id in the space of another memory."""
+        """Return the number of the memory with that id in the same space as another memory."""
         rows = self._file.read(
             "SELECT o.number FROM memories AS m JOIN memories AS o USING (space) WHERE o.id = ? AND m.number = ?",
             (memory_id, number),
@@ -101,19 +101,19 @@ class Reader(SqliteSearch, SqliteBackground):
 
 
 class Records(Reader, EmbeddedTexts):
-    """The records of one space: a project's (with its sessions' memories), the user's, or those of a shared lane.
+    """The records of one space: a project's (with its sessions' memories), the user's, or a shared lane's.
 
-    `clock`: seconds since the epoch. At `limit_bytes` of the database it takes no write but to forget. A session that
-    has stored `session_limit` memories in it stores no more.
+    `clock` returns seconds since the epoch. Once the database has `limit_bytes`, only forgetting is accepted. A session
+    that has stored `session_limit` memories in the space can store no more.
 
-    Methods block, and may be called from any thread; the store calls those that write from one thread alone.
+    Methods block, and may be called from any thread; the store calls the writing ones from one thread only.
 
     Raises, from every method:
         RecordsUnusable: the file is damaged.
         StorageFull: the disk has no room for a write.
         FileLocked: another program has the file locked.
-        InternalError: anything else that the database says.
-    `apply` answers with them.
+        InternalError: any other error of the database.
+    `apply` returns them as outcomes.
     """
 
     is_shared = False
@@ -136,24 +136,25 @@ class Records(Reader, EmbeddedTexts):
 
     @property
     def commits(self) -> int:
-        return self._file.file.commits  # vectors are kept for all spaces together
+        return self._file.file.commits  # vectors are stored for all spaces together
 
     @property
     def space(self) -> int:
-        """The number of its space."""
+        """The number of the space."""
         return self._file.number
 
     @property
     def users(self) -> frozenset[int]:
-        """Its space, if that has the user's memories."""
+        """The number of the space, if it has the user's memories."""
         return frozenset({self.space}) if self.is_users else frozenset()
 
-    # Writing: from the thread of the file.
+    # Writing: on the file's thread.
 
     def apply(self, operations: Sequence[Operation]) -> list[Outcome]:
-        """Apply each in order, all in one durable transaction, and answer each. An id seen before answers as before.
+        """Apply the operations in order, in one durable transaction, and return an outcome for each. A repeated id gets
+        its earlier answer.
 
-        An operation that cannot be applied changes nothing and does not hurt the others.
+        An operation that cannot be applied changes nothing and does not affect the others.
         """
         full = self._full()
         if full is not None:
@@ -173,7 +174,7 @@ class Records(Reader, EmbeddedTexts):
             with self._file.transaction() as connection:
                 try:
                     return [SqliteEdits(connection, now).apply_operation(each, limit) for each in operations]
-                except UNACCEPTABLE:  # rare: from the start, with a savepoint for each, to tell which one it is
+                except UNACCEPTABLE:  # rare: start over with a savepoint for each, to find the failing one
                     connection.execute("ROLLBACK")
                     connection.execute("BEGIN IMMEDIATE")
                     return [_apply_alone(connection, each, limit, now) for each in operations]
@@ -182,28 +183,29 @@ class Records(Reader, EmbeddedTexts):
 
     @contextlib.contextmanager
     def _edits(self, *, durable: bool = True) -> Iterator[SqliteEdits]:
-        """A transaction of edits."""
+        """Open a transaction of edits."""
         with self._file.transaction(durable=durable) as connection:
             yield SqliteEdits(connection, self._clock())
 
     def rename_project(self, old: str, new: str) -> None:
-        """In the user's file: what came from the project `old` came from `new`, which is the same one elsewhere."""
+        """Rename a project, in the user's space, where memories came from it."""
         with self._edits() as edits:
             edits.rename_project(old, new)
 
     def belongings(self) -> Belongings:
-        """All that has to come along when this file is joined with another: a few memories, that is to say."""
+        """Return all content to merge when another file takes this one's place. Meant for a few memories."""
         return self._file.read_together(read_belongings)
 
     def held(self) -> contextlib.AbstractContextManager[object]:
-        """Inside it no other thread writes here: what a move has read is what it takes away. Nobody
-        waits for the journal, which may be slow: what others want to write is refused with `FileLocked`."""
+        """Keep other threads from writing here, so that a move removes exactly what it has read. Other writers are
+        refused with `FileLocked` and do not wait for the journal, which may be slow."""
         return self._file.held()
 
     def prepare(self, operation: Operation, step: Callable[[Planner], Edits[T]]) -> T | Outcome:
-        """Carry out a step of an operation that others follow, in one durable transaction; its result.
+        """Carry out one step of an operation, to be followed by others, in one durable transaction, and return its
+        result.
 
-        What came of the operation when it is refused, or was completed before.
+        Returns an outcome if the operation is refused, or was completed before.
         """
         with self._edits() as edits:
             earlier = edits.outcome_of(operation.operation_id)
@@ -215,27 +217,28 @@ class Records(Reader, EmbeddedTexts):
                 return Outcome(refusal)
 
     def complete(self, operation: Operation, step: Callable[[Planner], Edits[Result]]) -> Outcome:
-        """Carry out the last step of an operation here, and note what came of it, in one durable transaction.
+        """Carry out the last step of an operation here, and record its outcome, in one durable transaction.
 
-        One that was completed before is answered as then.
+        If it was completed before, the earlier outcome is returned.
         """
         with self._edits() as edits:
             earlier = edits.outcome_of(operation.operation_id)
             return edits.carry_out(operation, step(Planner(operation, edits))) if earlier is None else Outcome(earlier)
 
     def note_commit(self) -> None:
-        """Something was written to this space in a transaction of another one."""
+        """Count a write to this space that was made in a transaction of another one."""
         self._file.commits += 1
 
     def take_outcomes(self, applied: Sequence[AppliedOperation]) -> None:
-        """Answer these operations, which the lane has applied whose memories came here, as it did."""
+        """Record the outcomes of operations that a lane applied before its memories came here, so that repetitions get
+        them."""
         with self._edits() as edits:
             for each in applied:
                 edits.apply(Put(each))
 
     def promote(self, operations: Sequence[Operation], destination: Records) -> list[Outcome]:
-        """Move the memory of each promotion to another space of the database, or back, all in one transaction, and
-        answer each. One that was moved by the same operation before is answered as then."""
+        """Move the memory of each promotion to another space of the database, or back, in one transaction, and return
+        an outcome for each. A repeated operation gets its earlier outcome."""
         full, now = destination._full(), self._clock()
         outcomes: list[Outcome] = []
         try:
@@ -255,12 +258,11 @@ class Records(Reader, EmbeddedTexts):
         return outcomes
 
     def move(self, operation: Operation, local: Records) -> Outcome:
-        """Bring a memory of a space of this host in, or take one back there. Of shared lanes alone."""
+        """Bring in a memory from a space of this host, or return one to it. Only for shared lanes."""
         raise NotImplementedError
 
     def unfinished(self, kind: type[R]) -> list[R]:
-        """The rows that say which operations were prepared and not completed, the oldest first: `Move`s or
-        `NoteWrite`s."""
+        """Return the rows of operations that were prepared but not completed, oldest first: `Move`s or `NoteWrite`s."""
         return self._file.read_together(lambda query: read_rows(query, kind))
 
     def is_erased(self, memory_id: str) -> bool:
@@ -268,11 +270,11 @@ class Records(Reader, EmbeddedTexts):
         return bool(self._file.read("SELECT 1 FROM erased WHERE space = @SPACE AND memory_id = ?", (memory_id,)))
 
     def touch(self, numbers: Sequence[int], at: float, session_id: str = "", used: Sequence[str] = ()) -> None:
-        """Count an access to each memory (twice in the list counts twice), and of those that were used the session.
+        """Count an access to each memory (twice in the list counts twice), and record the session of each used one.
 
-        `used` are ids: one that is not here, or that the session may not see, is passed over.
+        `used` are ids; those that are not here, or that the session may not see, are skipped.
 
-        What is archived becomes active by it: a version of its own, which belongs to no operation.
+        An archived memory becomes active by an access: a version of its own, which belongs to no operation.
         """
         with self._edits(durable=False) as edits:
             edits.note_use(used, session_id)
@@ -284,9 +286,8 @@ class Records(Reader, EmbeddedTexts):
             import_sessions(connection, sessions)
 
     def tidy(self) -> bool:
-        """Do some of the work that nobody waits for: look for names in memories that are new or say something else,
-        which become entities that are marked as found; then merge what the index of words has taken in. Whether more is
-        left. From the thread of the file."""
+        """Do some deferred work: find names in new or changed memories, which become entities marked as found; then
+        merge segments of the full-text index. Returns whether more is left. Runs on the file's thread."""
         if self._file.commits == self._merged_at:
             return False
         if self._file.read(
@@ -301,17 +302,17 @@ class Records(Reader, EmbeddedTexts):
     # Reading.
 
     def outcome_of(self, operation_id: str) -> Applied | None:
-        """The outcome of an operation when it was applied here; None when it was not."""
+        """Return the answer to an operation that was applied here, else None."""
         return self._file.read_together(lambda query: read_applied(query, operation_id))
 
-    # Upkeep.
+    # Maintenance.
 
     def close(self) -> None:
         """Close. May be called twice."""
         self._file.file.close()
 
     def _full(self) -> StorageFull | None:
-        """The error for a file that has reached its limit."""
+        """Return the error for a database that has reached its limit, else None."""
         database = self._file.file
         if self._limit_bytes is None or (size_bytes := database.size_bytes()) < self._limit_bytes:
             return None
@@ -320,7 +321,7 @@ class Records(Reader, EmbeddedTexts):
 
 
 def _promoted(operation: Operation, source: SqliteEdits, destination: SqliteEdits, full: StorageFull | None) -> Outcome:
-    """The outcome of a promotion, or of its return: the steps of a move between lanes, in one transaction."""
+    """Carry out a promotion, or its return: the steps of a move between lanes, in one transaction."""
     earlier = destination.outcome_of(operation.operation_id) or source.outcome_of(operation.operation_id)
     if earlier is not None:
         return Outcome(earlier)
@@ -338,7 +339,7 @@ def _promoted(operation: Operation, source: SqliteEdits, destination: SqliteEdit
 
 
 def _apply_alone(connection: SpaceConnection, operation: Operation, session_limit: int | None, now: float) -> Outcome:
-    """Apply inside a savepoint: an operation that fails takes nothing with it."""
+    """Apply an operation inside a savepoint, so that its failure does not affect others."""
     connection.execute("SAVEPOINT operation")
     try:
         outcome = SqliteEdits(connection, now).apply_operation(operation, session_limit)
@@ -346,5 +347,5 @@ def _apply_alone(connection: SpaceConnection, operation: Operation, session_limi
         connection.execute("ROLLBACK TO operation")
         logger.error("an operation was refused", extra={"operation": operation.operation_id, "reason": str(error)})
         outcome = Outcome(InvalidInput(f"the records refuse this operation: {error}"))
-    connection.execute("RELEASE operation")  # not after any other error: that has ended the transaction, or will
+    connection.execute("RELEASE operation")  # not after other errors, which end the transaction
     return outcome

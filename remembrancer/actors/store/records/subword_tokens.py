@@ -1,14 +1,14 @@
-"""The words in a text that full text does not see by itself: they are indexed, and looked for, besides it. Pure.
+"""Words in a text that the full-text tokenizer does not recognise. They are indexed and searched in addition. Pure.
 
-The tokenizer (`unicode61`) parts words at whatever is neither a letter nor a digit. So it has one word for
-`connectionPoolSize`, three for `connection-pool-size`, one for a whole Chinese sentence, and a splinter for each letter
-of Hebrew with points. Of a text that is stored and of a question the same spellings are made:
+The tokenizer (`unicode61`) splits words at everything that is neither a letter nor a digit. So it sees one word in
+`connectionPoolSize`, three in `connection-pool-size`, one in a whole Chinese sentence, and a fragment for each letter
+of pointed Hebrew. The same extra spellings are made of a stored text and of a query:
 
 - the parts of camelCase (`connection pool size`), and of a name with a number (`sha 256`, `python 3 11`);
-- a name of several parts as one word (`connectionpoolsize`, `econnreset104`), so that each way to write it finds it;
-- pairs of neighbouring letters in scripts that put no space between words, or hang particles on them (Han, kana,
+- a name of several parts as one word (`connectionpoolsize`, `econnreset104`), so that each spelling finds it;
+- pairs of neighbouring letters in scripts that put no space between words, or attach particles to them (Han, kana,
   Hangul, Thai, Lao, Tibetan, Burmese, Khmer): the pairs of a word are a phrase in the pairs of a sentence;
-- words without their marks, where the tokenizer would part them at these (Hebrew, Arabic, the scripts of India);
+- words without their marks, where the tokenizer would split them (Hebrew, Arabic, the scripts of India);
 - a word for each pictograph.
 """
 
@@ -21,9 +21,9 @@ from functools import lru_cache
 from typing import Final
 
 LONGEST: Final = 100
-"""Characters of a name of which spellings are made. Longer ones are data: a key, or text in base64."""
+"""The length in characters above which a name gets no spellings, since it is data: a key, or base64."""
 MOST_PARTS: Final = 16
-"""Parts of a name of which spellings are made."""
+"""The number of parts above which a name gets no spellings."""
 
 _RUN: Final = re.compile(
     "[\u0e01-\u0fff\u1000-\u109f\u1780-\u17dd\u3005-\u3007\u3041-\u309f\u30a1-\u30ff\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff"
@@ -34,7 +34,7 @@ _WORD: Final = re.compile(r"[^\W_]+")
 _CAMEL: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 _NUMBERED: Final = re.compile(r"([A-Za-z]+)([0-9]+)")
 _PICTOGRAPH: Final = re.compile("[\u2600-\u27bf\U0001f300-\U0001faff]")
-# Those of the present scripts: all that are below the punctuation of U+2000, and what came later for the same scripts.
+# The marks of current scripts: all below the punctuation at U+2000, and later additions for the same scripts.
 _MARKS: Final = {
     code: None
     for codes in (range(0x300, 0x2000), range(0xA66F, 0xAC00), range(0xFB00, 0xFE30))
@@ -44,7 +44,7 @@ _MARKS: Final = {
 
 
 def subword_tokens(*texts: str) -> str:
-    """The spellings of some texts, to be indexed besides them. Of plain English next to nothing."""
+    """Return the extra spellings of some texts, to be indexed with them. Plain English has almost none."""
     found: list[str] = []
     for text in texts:
         plain = bare(text)
@@ -57,43 +57,43 @@ def subword_tokens(*texts: str) -> str:
 
 
 def bare(text: str) -> str:
-    """A text composed, in its plain forms, and without the marks on its letters but those that are part of them."""
+    """Return a text in normal form, without marks on its letters, apart from those that are part of a letter."""
     return text if text.isascii() else unicodedata.normalize("NFKC", text).translate(_MARKS)
 
 
 def words_of(text: str) -> list[str]:
-    """The words of a bare text as the tokenizer parts them, apart from what `runs_of` tells."""
+    """Return the words of a bare text as the tokenizer splits them, without the runs of `runs_of`."""
     return [word for piece in _RUN.split(text) for word in _WORD.findall(piece)]
 
 
 def runs_of(text: str) -> list[str]:
-    """The runs of a bare text in scripts without spaces."""
+    """Return the runs of a bare text in scripts without spaces."""
     return [run for word in _WORD.findall(text) for run in _RUN.findall(word)]
 
 
 def pairs_of(run: str) -> list[str]:
-    """The neighbouring letters of a run of letters, which are its words: of one letter that letter."""
+    """Return the pairs of neighbouring letters in a run, which serve as its words; a single letter stays as it is."""
     return [run[at : at + 2] for at in range(max(1, len(run) - 1))]
 
 
 def name_parts(words: Iterable[str]) -> list[str]:
-    """Words taken apart at their capitals and numbers, in their order; words that have no parts stay as they are."""
+    """Split words at their capitals and numbers, in order; words without parts stay as they are."""
     return [part for word in words for part in _split(word)]
 
 
 def joined_names(piece: str) -> list[str]:
-    """Each name of several parts in a bare piece of text, as one word. A path has several names."""
+    """Return each name of several parts in a piece of bare text as one word. A path has several names."""
     return [
         joined for name in _NAME.findall(piece) if len(name) <= LONGEST and (joined := _joined(_WORD.findall(name)))
     ]
 
 
 def pictographs(text: str) -> list[str]:
-    """A word for each pictograph of a text."""
+    """Return a word for each pictograph of a text."""
     return [f"u{ord(character):x}" for character in _PICTOGRAPH.findall(text)]
 
 
-@lru_cache(maxsize=4096)  # a text has the same names again and again
+@lru_cache(maxsize=4096)  # a text repeats its names
 def _of_name(name: str) -> tuple[str, ...]:
     if len(name) > LONGEST or (name.isalpha() and name[1:].islower()):
         return ()
@@ -104,7 +104,7 @@ def _of_name(name: str) -> tuple[str, ...]:
 
 
 def _joined(words: list[str]) -> str:
-    """Empty for a name of one part, and for a number with points in it, which is not the number without them."""
+    """Join words. Empty for a single word, and for a number with dots, which differs from the number without them."""
     joined = "".join(words) if 1 < len(words) <= MOST_PARTS else ""
     return "" if joined.isdigit() else joined
 
@@ -113,7 +113,7 @@ def _of_scripts(text: str, plain: str) -> Iterator[str]:
     for run in runs_of(plain):
         yield from pairs_of(run)
         if len(run) > 1:
-            yield run[-1]  # so that each letter begins a word
+            yield run[-1]  # so that every letter starts a word
     seen = set(_WORD.findall(text))
     yield from (word for word in words_of(plain) if word not in seen)
     yield from pictographs(plain)

@@ -1,4 +1,4 @@
-"""Files with one space taken into the database: those of records of release 0.2.0, and snapshots of shared lanes."""
+"""Imports files with one space into the database: record files of release 0.2.0, and snapshots of shared lanes."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ NUMBERED: Final[dict[str, dict[str, str]]] = {
     "consolidation_log": _IN_ORDER,
     "topics": {"number": ""},
 }
-"""The columns that are numbers, and the table whose rows these number; empty: the row has a new one."""
+"""The columns that are row numbers, with the table they refer to; empty: the row gets a new number."""
 _NAMED: Final = frozenset(named for columns in NUMBERED.values() for named in columns.values() if named)
 _TAKEN: Final = (
     *("memories", "entities", "aliases", "memory_tags", "memory_entities", "names_to_find", "found_names"),
@@ -41,16 +41,16 @@ _TAKEN: Final = (
     *("runs", "run_changes", "consolidation_log", "consolidation_requests", "cross_project_patterns", "topics"),
     *("maintenance", "lane_entries", "lane_erasures", "lane_refusals", "passages"),
 )
-"""The tables whose rows are taken, in an order in which each finds those that it refers to."""
+"""The tables to copy, ordered so that rows come after those that they refer to."""
 AT_ONCE: Final = 2000
 
 
 def take_in(connection: sqlite3.Connection, source: Path, name: str) -> int:
-    """Copy all rows of a file with one space into a space, which is made if it is not there; its number. What the file
-    does not know is as it is by default. Inside a transaction.
+    """Copy all rows of a file with one space into a space, created if missing, and return its number. Columns missing
+    in the file get their defaults. Inside a transaction.
 
     Raises:
-        sqlite3.Error: the file cannot be read, or the database written.
+        sqlite3.Error: the file cannot be read, or the database cannot be written.
     """
     space = make_space(connection, name)
     with closing(sqlite3.connect(f"{source.absolute().as_uri()}?mode=ro", uri=True)) as old:
@@ -80,7 +80,7 @@ def _copy(old: sqlite3.Connection, new: sqlite3.Connection, table: str, space: i
     ]
     if not names:
         return
-    if table == "names_to_find":  # the triggers have noted all of them
+    if table == "names_to_find":  # triggers have queued all of them
         new.execute("DELETE FROM names_to_find WHERE memory > ?", (offsets["memories"],))
     shifts = [offsets.get(numbered.get(name, ""), 0) for name in names]
     columns, owner = ", ".join(f'"{name}"' for name in names), [space] if table in OWNED else []

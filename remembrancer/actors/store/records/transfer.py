@@ -1,4 +1,4 @@
-"""Whole memories out of a space, and the whole of one."""
+"""Reads complete memories, and the complete contents of a space."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from remembrancer.protocol.writes import HistoryEntry, MemoryLink, PortableMemor
 def read_portable(
     query: Query, memory_id: str, session_id: str | None, project_id: str | None = None
 ) -> PortableMemory | None:
-    """A memory with its history and its links, forgotten or not; None when there is none that the session may see.
+    """Return a memory with its history and links, forgotten or not; None if there is none that the session may see.
 
-    For a session only versions and links to memories that it may see; for None all, also links whose other end is not
+    For a session, only versions and links to memories that it may see; for None all, also links whose other end is not
     here yet.
     """
     found = read_memory(query, memory_id)
@@ -54,7 +54,7 @@ def read_portable(
 
 
 def read_belongings(query: Query) -> Belongings:
-    """Read all that a file has to give to the one that takes its place."""
+    """Read all content to be merged into the file that takes this one's place."""
     ids = [row[0] for row in query("SELECT id FROM memories WHERE space = @SPACE ORDER BY number", ())]
     found = (read_portable(query, memory_id, None) for memory_id in ids)
     sessions = read_sessions(query)
@@ -67,7 +67,7 @@ def read_belongings(query: Query) -> Belongings:
 
 
 def _told(query: Query, entry: HistoryEntry, session_id: str | None) -> HistoryEntry:
-    """An entry of the history without the id of what superseded the memory, if the session may not see that."""
+    """Return a history entry without the id of the superseding memory, if the session may not see that memory."""
     by = entry.details.get("by")
     newer = read_memory(query, by) if session_id is not None and isinstance(by, str) else None
     if newer is None or is_visible(newer.now.scope, newer.now.session_id, session_id):
@@ -103,12 +103,12 @@ _WRITTEN: Final = {
     **dict.fromkeys(("memory_links", "awaited_links"), f"source IN ({_IN_SPACE})"),
     "memory_entities": f"NOT found AND memory IN ({_IN_SPACE})",
 }
-"""The tables of a snapshot, and which rows of a space go there."""
+"""The tables of a snapshot, with the condition that selects a space's rows."""
 
 
 def write_space(query: Query, target: sqlite3.Connection, name: str) -> None:
-    """Write a space into an empty database, as its only one, without what is derived from its memories: vectors, full
-    texts, and names that were found in them."""
+    """Write a space into an empty database, as its only one, without data derived from memories: vectors, full text,
+    and names found in them."""
     MEMORY.migrate(target, None)
     target.execute("PRAGMA foreign_keys = OFF")
     target.execute("BEGIN")
