@@ -22,7 +22,14 @@ import click
 from remembrancer.commands import exit_codes
 from remembrancer.commands.report import Report, Rows, argument, command, confirm, count, flag, option
 from remembrancer.memory.short_ids import has_part, id_or_part
-from remembrancer.protocol.errors import Failure, InvalidInput, MemoryUnavailable, NotFound, from_failure
+from remembrancer.protocol.errors import (
+    Failure,
+    InvalidInput,
+    MemoryUnavailable,
+    NotFound,
+    RemembrancerError,
+    from_failure,
+)
 from remembrancer.protocol.ids import MEMORY_PREFIX
 from remembrancer.protocol.kinds import KINDS, MEMORY_TYPES, OPEN_END, SESSION_RECORD
 from remembrancer.protocol.session_life import SHELL_SESSION
@@ -32,7 +39,7 @@ if TYPE_CHECKING:
     from remembrancer.memory.times.windows import TimeWindow
     from remembrancer.protocol.home import ProjectsDescribed
 
-TOOLSETS: Final = {"REMEMBRANCER_TOOLSETS": "memory,admin"}
+TOOLSETS: Final = {"REMEMBRANCER_TOOLSETS": "memory,files,admin"}
 START_S: Final = 60.0
 """The time to wait for the runtime to start; a slow machine takes many seconds."""
 ANSWER_S: Final = 60.0
@@ -264,11 +271,14 @@ def search(
     given["kind"] = (OPEN_END,) if is_open else given["kind"]
     arguments = {"query": " ".join(query), "limit": given["number"], "detail": True, "strategy": strategy}
     times = _without_none({"after": given["since"], "before": given["until"]}) or None
+    has_notes, unread = (False, {}) if where.user or where.all_projects else _read_notes(where)
     memories, warnings = _gather(where, "recall_memories", {**arguments, **_filters(where, given), "time_range": times})
+    warnings |= unread
     memories = [memory for memory in memories if not (is_open and memory.get("done"))]
     memories = sorted(memories, key=lambda memory: memory.get("relevance_score", 0.0), reverse=True)[: given["number"]]
     if not memories:
-        return _listing(memories, warnings, nothing=_nothing(where, "Nothing was found."), status=exit_codes.FAILED)
+        nothing = "Nothing was found." if has_notes else _nothing(where, "Nothing was found.")
+        return _listing(memories, warnings, nothing=nothing, status=exit_codes.FAILED)
     if not warnings and not any(_answers(memory) for memory in memories) and sys.stdout.isatty():
         print("Nothing here seems to answer that. The nearest:", file=sys.stderr)
     return _listing(memories, warnings, most=len(memories) if shows_all else BEST)
@@ -313,6 +323,23 @@ def _nothing(where: Where, otherwise: str) -> str:
         return otherwise
     elsewhere = "" if where.all_projects else "; --all-projects looks in all projects"
     return f"Nothing is remembered here yet: 'remembrancer add TEXT' adds a memory{elsewhere}."
+
+
+def _read_notes(where: Where) -> tuple[bool, dict[str, str]]:
+    """Bring the index of the project's notes up to date. Returns True if there are any, and warnings."""
+    from remembrancer.commands.terminal import said_when_slow
+
+    [place] = where.places()
+    with where.connected(place) as client:
+        try:
+            status = client.call("memory_status")
+            if not (status["totalFiles"] or status["staleFiles"]):
+                return False, {}
+            with said_when_slow("Reading the notes"):
+                client.call("memory_sync")
+        except RemembrancerError as error:
+            return True, {error.message: error.code}
+        return True, {}
 
 
 def _filters(where: Where, given: Answer) -> Answer:

@@ -128,6 +128,15 @@ def test_an_empty_memory_says_how_to_add_to_it_and_a_full_one_that_nothing_fits(
     assert "'a new text' is no memory's id: 'list'" in shell("edit", "a new text", status=exit_codes.USAGE)
 
 
+def test_a_search_reads_notes_that_no_session_has_read(shell: Shell) -> None:
+    notes = shell.directory / "MEMORY.md"
+    notes.write_text("# Deploy\n\nDeploys are on Fridays.\n")
+    assert "Deploys are on Fridays." in shell("search", "deploys")
+    notes.write_text("# Deploy\n\nDeploys are on Mondays, when the boiler is hot.\n")
+    assert "when the boiler is hot" in shell("search", "deploys")
+    assert "Nothing was found" in shell("search", "zebra", "--strategy", "keyword", status=exit_codes.FAILED)
+
+
 def test_a_list_says_what_is_forgotten_and_a_search_how_surely_each_answers(shell: Shell) -> None:
     memory_id = shell.json("add", "We deploy on Tuesdays")["memory_id"]
     asyncio.run(until(Runtime(shell.home).is_drained))  # words alone do not make it as likely
