@@ -120,13 +120,13 @@ class Browser:
             Turned: the visitor may not see it, or it does not exist.
         """
         directories = [Path(each) for each in grant.projects] if grant is not None else []
-        found = await anyio.to_thread.run_sync(lambda: [project_of(each) for each in directories])
+        projects = await anyio.to_thread.run_sync(lambda: [project_of(each) for each in directories])
         if grant is None or grant.every_project:
             everywhere = ReadProjects(ProjectRef("", ""))
             with suppress(*AWAY):
-                found += (await self._service.ask(everywhere, time.time())).reply
+                projects += (await self._service.ask(everywhere, time.time())).reply
         by_id: dict[str, ProjectRef] = {}
-        for each in found:
+        for each in projects:
             by_id.setdefault(each.id, each)
         places = tuple(by_id.values())
         project = by_id.get(wanted) if wanted else next(iter(places), None)

@@ -69,13 +69,13 @@ async def live(view: View) -> Response:
 async def review(view: View) -> Response:
     """The items that wait for a person's decision."""
     store = await view.ask(DescribeStore(view.project, view.session))
-    found = await view.ask(FindPairs(view.project, view.session))
+    answer = await view.ask(FindPairs(view.project, view.session))
     stale = await view.ask(ListStale(view.project, anew=False))
     waiting = [each for each in store.proposals if each.refused_at is None]
     about_code = stale[:PAGE]
 
     def render() -> Response:
-        pairs = [(each, word_diff(each.older.content, each.newer.content, least=0.5)) for each in found.pairs]
+        pairs = [(each, word_diff(each.older.content, each.newer.content, least=0.5)) for each in answer.pairs]
         return view.page(
             "review.html",
             proposals=waiting,
@@ -150,26 +150,26 @@ async def today(view: View) -> Response:
     wanted = view.asked("day")
     now = datetime.now().astimezone()
     day = now.date() if not wanted else datetime.fromtimestamp(day_of(wanted) or 0.0).astimezone().date()
-    found, log, earlier = await _done_on(view, day)
-    if not wanted and earlier and not (found.changes or found.runs or log):
+    activity, log, earlier = await _done_on(view, day)
+    if not wanted and earlier and not (activity.changes or activity.runs or log):
         day = earlier
-        found, log, earlier = await _done_on(view, day)
+        activity, log, earlier = await _done_on(view, day)
     ends = await view.ask(ListMemories(project=view.project, session_id=view.session, order="due", limit=PAGE))
-    asked = asked_of(log)
+    queries = asked_of(log)
     return view.page(
         "today.html",
         day=day,
         is_today=day == now.date(),
         now=now.timestamp(),
-        parts=parts_of(found, asked, await view.sessions(), can_undo=day == now.date()),
-        totals=_totals(found.changes),
+        parts=parts_of(activity, queries, await view.sessions(), can_undo=day == now.date()),
+        totals=_totals(activity.changes),
         texts=await view.texts(
-            memory_id for several in asked.values() for each in several[:FEW] for memory_id in each.memory_ids[:FEW]
+            memory_id for several in queries.values() for each in several[:FEW] for memory_id in each.memory_ids[:FEW]
         ),
         ends=[each for each in ends.memories if each.is_open],
         earlier=earlier and view.at("/today", day=earlier.isoformat()),
         later=day < now.date() and view.at("/today", day=(day + timedelta(1)).isoformat()),
-        more=found.more,
+        more=activity.more,
         done=done_of(view),
     )
 
@@ -181,10 +181,10 @@ def _start(day: date) -> float:
 async def _done_on(view: View, day: date) -> tuple[ActivityRead, Sequence[Any], date | None]:
     """The changes of a day, the memories shown on it, and the previous day with changes."""
     begins, ends = _start(day), _start(day + timedelta(1))
-    found = await view.ask(ReadActivity(view.project, view.session, ends, MOST, begins))
+    activity = await view.ask(ReadActivity(view.project, view.session, ends, MOST, begins))
     before = await view.ask(ReadActivity(view.project, view.session, begins, 1))
     earlier = max((datetime.fromtimestamp(each.at).astimezone().date() for each in before.changes), default=None)
-    return found, await view.shown(since=begins, until=ends), earlier
+    return activity, await view.shown(since=begins, until=ends), earlier
 
 
 def _totals(changes: Iterable[MemoryChanged]) -> dict[str, int]:
@@ -229,22 +229,24 @@ def asked_of(log: Iterable[Any]) -> dict[str, list[Asked]]:
 
 
 def parts_of(
-    found: ActivityRead,
-    asked: Mapping[str, list[Asked]],
+    activity: ActivityRead,
+    queries: Mapping[str, list[Asked]],
     sessions: Mapping[str, ListedSession],
     *,
     can_undo: bool,
 ) -> list[Part]:
     """A day by session, the most recently active first. A memory belongs to the session that changed it last; memories
     of the user that sessions of other projects changed form one part, which comes last."""
-    last_in = {each.memory_id: each.session_id for each in reversed(found.changes)}
-    elsewhere = {each for each in last_in.values() if each not in sessions and each not in PEOPLE and each not in asked}
+    last_in = {each.memory_id: each.session_id for each in reversed(activity.changes)}
+    elsewhere = {
+        each for each in last_in.values() if each not in sessions and each not in PEOPLE and each not in queries
+    }
     last_in = {memory: OTHERS if each in elsewhere else each for memory, each in last_in.items()}
     parts = []
-    for session_id in {*last_in.values(), *asked, *(each.session_id for each in found.runs if each.changes)}:
-        changes = [each for each in found.changes if last_in[each.memory_id] == session_id]
-        runs = [each for each in found.runs if each.session_id == session_id and each.changes]
-        questions = asked.get(session_id, [])
+    for session_id in {*last_in.values(), *queries, *(each.session_id for each in activity.runs if each.changes)}:
+        changes = [each for each in activity.changes if last_in[each.memory_id] == session_id]
+        runs = [each for each in activity.runs if each.session_id == session_id and each.changes]
+        questions = queries.get(session_id, [])
         times = [*(each.at for each in changes), *(each.at for each in runs), *(each.at for each in questions)]
         lines = lines_of(changes, can_undo=can_undo)
         name = "In other projects" if session_id == OTHERS else who(session_id, sessions)
@@ -263,16 +265,16 @@ async def undo_run(view: View) -> Response:
 async def sessions(view: View) -> Response:
     """The project's sessions, each with the memory that it changed last."""
     before = view.asked("before")
-    asked = ListSessions(view.project, view.session, float_of(before) if before else None, PAGE)
-    found = (await view.ask(asked)).sessions
-    more = view.at("/sessions", before=found[-1].last_active_at) if len(found) == PAGE else ""
-    since = min((each.started_at or each.last_active_at for each in found), default=0.0)
+    request = ListSessions(view.project, view.session, float_of(before) if before else None, PAGE)
+    listed = (await view.ask(request)).sessions
+    more = view.at("/sessions", before=listed[-1].last_active_at) if len(listed) == PAGE else ""
+    since = min((each.started_at or each.last_active_at for each in listed), default=0.0)
     done = await view.ask(ReadActivity(view.project, view.session, limit=MOST, after=since))
     return view.page(
         "sessions.html",
-        sessions=found,
+        sessions=listed,
         more=more,
-        has_turns=any(each.turns for each in found),
+        has_turns=any(each.turns for each in listed),
         last={each.session_id: each for each in reversed(done.changes) if each.begins},
         who=lambda each: who(each.session_id, {each.session_id: each}),
     )
@@ -291,9 +293,9 @@ async def session(view: View) -> Response:
     since = about.started_at or 0.0
     done = await view.ask(ReadActivity(view.project, seen_as, limit=MOST, after=since))
     lines = lines_of([each for each in done.changes if each.session_id == name], can_undo=False)
-    asked = asked_of(await view.shown(session_id=name)).get(name, [])
+    queries = asked_of(await view.shown(session_id=name)).get(name, [])
     opened = [each.change.memory_id for each in lines if each.change.kind == OPEN_END]
-    texts = await view.texts([*opened, *(one for each in asked for one in each.memory_ids)])
+    texts = await view.texts([*opened, *(one for each in queries for one in each.memory_ids)])
     transcript: list[tuple[float, Any]] = [(each.at, each) for each in turns.turns]
     transcript += [(each.at, each) for each in turns.tool_calls]
     earlier = turns.earlier and view.at(f"/sessions/{name}", before=f"{turns.earlier[0]}-{turns.earlier[1]}")
@@ -307,7 +309,7 @@ async def session(view: View) -> Response:
         told=[each for _, each in sorted(transcript, key=lambda each: each[0])],
         earlier=earlier,
         lines=lines,
-        asked=asked,
+        asked=queries,
         texts=texts,
         open=[texts[each] for each in opened if each in texts and texts[each].is_open],
     )

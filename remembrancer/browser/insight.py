@@ -193,8 +193,10 @@ async def graph(view: View) -> Response:
     """The entities and their relations; as a list without scripts."""
     entity = view.asked("entity")
     if entity:
-        found = await _around(view, entity, LISTED)
-        return view.page("graph.html", entity=entity, entities=found.entities, suggestions=found.suggestions, hidden=0)
+        answer = await _around(view, entity, LISTED)
+        return view.page(
+            "graph.html", entity=entity, entities=answer.entities, suggestions=answer.suggestions, hidden=0
+        )
     graph, hidden = await _overview(view)
     related: dict[int, dict[str, str]] = {}
     for link in graph.links:
@@ -234,16 +236,16 @@ async def graph_data(view: View) -> Response:
             [{"id": each.name, "type": each.type, "memories": each.memories} for each in graph.nodes],
             [{"source": names[each.source], "target": names[each.target], "type": each.type} for each in graph.links],
         )
-    found = await _around(view, entity, DRAWN)
-    known = {each.name for each in found.entities}
+    answer = await _around(view, entity, DRAWN)
+    known = {each.name for each in answer.entities}
     links: dict[tuple[str, str, str], None] = {}
-    for each in found.entities:
+    for each in answer.entities:
         for edge in each.relationships:
             if edge.target in known and not edge.stale:
                 ends = (each.name, edge.target) if edge.direction == "outgoing" else (edge.target, each.name)
                 links[(*ends, "" if edge.type == MENTIONED_WITH else edge.type)] = None
     nodes: list[dict[str, Any]] = [
-        {"id": each.name, "type": each.type, "memories": each.memory_count} for each in found.entities
+        {"id": each.name, "type": each.type, "memories": each.memory_count} for each in answer.entities
     ]
     return _json(nodes, [{"source": a, "target": b, "type": kind} for a, b, kind in links])
 

@@ -104,12 +104,12 @@ async def _found(view: View) -> Response:
             about=about,
             **filters,
         )
-        found = await view.ask(request)
-        answer = [each.id for each in found.memories]
-        values |= {"found": found, "memories": found.memories, "about": about}
+        recalled = await view.ask(request)
+        answer = [each.id for each in recalled.memories]
+        values |= {"found": recalled, "memories": recalled.memories, "about": about}
         if about:
             values["about_place"] = answer.index(about) + 1 if about in answer else 0
-            values["about_found"] = next((each for each in found.left_out if each.id == about), None)
+            values["about_found"] = next((each for each in recalled.left_out if each.id == about), None)
             values["about_hint"] = await _why_not_weighed(view, about, filters)
     else:
         order: Order = next((each for each in ORDERS if each == view.asked("order")), "latest")
@@ -179,7 +179,7 @@ async def memory(view: View) -> Response:
     links = [each.target for each in (*answer.memory.links, *answer.incoming)]
     texts = await view.texts([*links, *answer.near_duplicates, *(each.memory_id for each in answer.copies)])
     sessions = await view.sessions()
-    found = [each.name for each in answer.memory.related_entities] + list(answer.found_entities)
+    entities = [each.name for each in answer.memory.related_entities] + list(answer.found_entities)
 
     def render() -> Response:
         before = ""
@@ -198,7 +198,7 @@ async def memory(view: View) -> Response:
             done=done_of(view),
             given=given,
             texts=texts,
-            names=list(dict.fromkeys(found)),
+            names=list(dict.fromkeys(entities)),
             who=partial(who, sessions=sessions),
             project_name=next(
                 (name_of(each) for each in view.projects if each.id == answer.memory.source_project), "another"

@@ -252,8 +252,8 @@ def tags_text(tags: Sequence[str]) -> str:
 
 def tags_in(text: str) -> tuple[str, ...]:
     """Parse tags in the form of `tags_text`."""
-    found = (tag.strip() for row in csv.reader([" ".join(text.split())], skipinitialspace=True) for tag in row)
-    return tuple(tag for tag in found if tag)
+    cells = (tag.strip() for row in csv.reader([" ".join(text.split())], skipinitialspace=True) for tag in row)
+    return tuple(tag for tag in cells if tag)
 
 
 def _finalized(value: Any) -> Any:

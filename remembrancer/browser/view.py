@@ -129,12 +129,12 @@ class View:
         project."""
         project = "" if self.is_owner and memory_id else self.project.id
         read = self.shared.shown_log.read
-        asked = partial(
+        query = partial(
             read, project=project, memory_id=memory_id, session_id=session_id, since=since, limit=MOST_SHOWN
         )
         nothing: Sequence[Any] = ()
-        found = await self.logged(asked, nothing)
-        return [each for each in found if each.at < until]
+        rows = await self.logged(query, nothing)
+        return [each for each in rows if each.at < until]
 
     async def sessions(self) -> dict[str, ListedSession]:
         """The project's last sessions by their ids."""
@@ -146,8 +146,8 @@ class View:
         name = text.rstrip("/").rpartition("/")[2].partition("?")[0]
         if (part := part_of_id(name)) is None:
             return f"{MEMORY_PREFIX}{name}" if name and ":" not in name else name
-        found = (await self.ask(FindIds(self.project, self.session, (part,)))).candidates.get(part, [])
-        return found[0][0] if len(found) == 1 else name
+        candidates = (await self.ask(FindIds(self.project, self.session, (part,)))).candidates.get(part, [])
+        return candidates[0][0] if len(candidates) == 1 else name
 
     async def texts(self, memory_ids: Iterable[str]) -> dict[str, LinkedMemory]:
         """These memories by id, without deleted and forgotten ones."""
@@ -206,9 +206,9 @@ class View:
 
     async def ask(self, question: wire.Request[T]) -> T:
         """The store's answer. Sources that it reports as missing are named on the page."""
-        asked = await self.shared.service.ask(question, time.time())
-        self.notices += asked.notices
-        return asked.reply
+        response = await self.shared.service.ask(question, time.time())
+        self.notices += response.notices
+        return response.reply
 
     async def call(self, tool: str, **arguments: Any) -> Answer:
         """Make a change through a tool, as a session does."""

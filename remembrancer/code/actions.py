@@ -155,23 +155,23 @@ def _terms(text: str) -> frozenset[str]:
 
 
 def bearing_on(
-    action: Action, found: Sequence[RecalledMemory], past: PastActions, given: Iterable[str], now: float
+    action: Action, candidates: Sequence[RecalledMemory], past: PastActions, given: Iterable[str], now: float
 ) -> list[RecalledMemory]:
     """The memories to show before an action, the most probable first, among those that a search for it found.
 
     Memories in `given` (whole ids or their ends) are not shown again, and memories that are replaced, even probably,
     never are. Of two rules about the form of the same names, the later one applies.
     """
-    terms = {each.id: _terms(each.content) for each in found}
+    terms = {each.id: _terms(each.content) for each in candidates}
     having = Counter(term for each in terms.values() for term in each)
-    scale = RAREST / math.log(len(found) + 2)
-    rarity = {term: scale * math.log(1 + (len(found) + 1) / having[term]) for term in action.terms if having[term]}
+    scale = RAREST / math.log(len(candidates) + 2)
+    rarity = {term: scale * math.log(1 + (len(candidates) + 1) / having[term]) for term in action.terms if having[term]}
     had = tuple(given)
     latest: dict[tuple[str, str], RecalledMemory] = {}
     chances: dict[str, float] = {}
-    may_bear = [each for each in found if _may_bear(each, now)]
-    forms = {each.id: forms_of(each.content) for each in found if each.kind in BEARING}
-    for each in sorted(found, key=lambda each: each.happened_at):
+    may_bear = [each for each in candidates if _may_bear(each, now)]
+    forms = {each.id: forms_of(each.content) for each in candidates if each.kind in BEARING}
+    for each in sorted(candidates, key=lambda each: each.happened_at):
         latest |= dict.fromkeys(forms.get(each.id, ()), each)
     for each in may_bear:
         is_of_form = any(part in action.constructs for part, _ in forms[each.id])

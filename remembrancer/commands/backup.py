@@ -413,9 +413,9 @@ def _check_file(path: Path, file: CopiedFile, archive: Path) -> None:
         except msgspec.DecodeError as error:
             raise FileUnusable(f"{archive} is damaged: {file.name} cannot be read ({error})") from error
         return
-    found = check_copy(path, file.schema_version)
-    if found != "ok":
-        raise FileUnusable(f"{archive} is damaged: {file.name} is no sound database ({found})")
+    state = check_copy(path, file.schema_version)
+    if state != "ok":
+        raise FileUnusable(f"{archive} is damaged: {file.name} is no sound database ({state})")
 
 
 def _put_in_place(paths: RuntimePaths, archive: Path, manifest: Manifest, aside: Path) -> Path | None:
@@ -483,10 +483,10 @@ def _made_room(path: Path) -> Path:
 
 def _unused(directory: Path) -> Path:
     """The path, with a number appended if it is taken."""
-    found, number = directory, 2
-    while os.path.lexists(found):
-        found, number = directory.with_name(f"{directory.name}-{number}"), number + 1
-    return found
+    path, number = directory, 2
+    while os.path.lexists(path):
+        path, number = directory.with_name(f"{directory.name}-{number}"), number + 1
+    return path
 
 
 COMMANDS = {

@@ -568,12 +568,12 @@ def _written_toml(before: str, whole: Json, key: str) -> str:
 
 def _parse_yaml(text: str) -> Json:
     try:
-        found = yaml.safe_load(text) if text.strip() else {}
+        content = yaml.safe_load(text) if text.strip() else {}
     except (yaml.YAMLError, RecursionError) as error:
         raise FileRefused(f"it is not valid YAML: {error}") from error
-    if not isinstance(found, dict):
+    if not isinstance(content, dict):
         raise FileRefused("it does not hold a mapping")
-    return found
+    return content
 
 
 def _written_yaml(before: str, whole: Json) -> str:
@@ -596,25 +596,25 @@ def _parse(text: str) -> Json:
     if not text.strip():
         return {}
     try:
-        found = json.loads(text, object_pairs_hook=_no_key_twice)
+        content = json.loads(text, object_pairs_hook=_no_key_twice)
     except RecursionError as error:
         raise FileRefused("it is nested too deeply") from error
     except ValueError as error:
         raise FileRefused(f"it is not valid JSON: {error}") from error
-    if not isinstance(found, dict):
+    if not isinstance(content, dict):
         raise FileRefused("it does not hold a JSON object")
-    return found
+    return content
 
 
 def _no_key_twice(pairs: list[tuple[str, Any]]) -> Json:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    members = dict(pairs)
+    if len(members) < len(pairs):
         raise FileRefused("it names a key twice")
-    return found
+    return members
 
 
-def _kept_if_string(found: re.Match[str]) -> str:
-    return found.group() if found.group().startswith('"') else ""
+def _kept_if_string(match: re.Match[str]) -> str:
+    return match.group() if match.group().startswith('"') else ""
 
 
 def _written_json(before: str, whole: Json) -> str:

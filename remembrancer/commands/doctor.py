@@ -185,16 +185,16 @@ class Examination:
 
     def run(self) -> dict[str, Finding]:
         """Run all checks. A check that fails itself is reported, and the others continue."""
-        found = {}
+        findings = {}
         for name, check in CHECKS.items():
             try:
                 with said_when_slow(f"Checking the {name}"):
-                    found[name] = check(self)
+                    findings[name] = check(self)
             except Exception as error:
                 logger.warning("the check of %s failed", name, exc_info=True)
                 reason = f"this could not be checked: {error}"
-                found[name] = Finding("problem", reason, "see the message, fix that, and run doctor again")
-        return found
+                findings[name] = Finding("problem", reason, "see the message, fix that, and run doctor again")
+        return findings
 
 
 @command(
@@ -229,11 +229,11 @@ def doctor(project: str, shows_all: bool, fix: bool, repair: bool, delete_old_fi
     if delete_old_files and paths.database.exists():
         drop_old_files(paths.home)
         (paths.home / REPORT).unlink(missing_ok=True)
-    found = Examination(paths, Surroundings.here(os.environ, Path(project)), fix=fix).run()
-    status = worst(finding.status for finding in found.values())
-    checks = [{"name": name, **msgspec.to_builtins(finding)} for name, finding in found.items()]
+    findings = Examination(paths, Surroundings.here(os.environ, Path(project)), fix=fix).run()
+    status = worst(finding.status for finding in findings.values())
+    checks = [{"name": name, **msgspec.to_builtins(finding)} for name, finding in findings.items()]
     outcome = exit_codes.DEGRADED if status == "problem" else exit_codes.OK
-    lines += lines_of(paths.home, found, shows_all=shows_all or fix)
+    lines += lines_of(paths.home, findings, shows_all=shows_all or fix)
     return Report(facts | {"status": status, "checks": checks}, lines, outcome)
 
 
@@ -245,28 +245,28 @@ def worst(statuses: Iterator[CheckStatus] | Sequence[CheckStatus]) -> CheckStatu
     return max(statuses, key=list(MARKS).index, default="ok")
 
 
-def lines_of(home: Path, found: Mapping[str, Finding], *, shows_all: bool) -> list[Line]:
+def lines_of(home: Path, findings: Mapping[str, Finding], *, shows_all: bool) -> list[Line]:
     """The findings that need attention, each with its advice, and a last line with all counts."""
     lines: list[Line] = [f"Remembrancer, home {home}"]
     listed = table("", "", "")
     listed.show_header = False
     selected = {
-        name: finding for name, finding in found.items() if shows_all or finding.advice or finding.status != "ok"
+        name: finding for name, finding in findings.items() if shows_all or finding.advice or finding.status != "ok"
     }
     for name, finding in selected.items():
         advice = [f"[bold]→[/bold] {escape(finding.advice)}"] if finding.advice else []
         details = [f"[dim]{escape(line)}[/dim]" for line in finding.details]
         listed.add_row(MARKS[finding.status], name, "\n".join([escape(finding.found), *details, *advice]))
-    statuses = [finding.status for finding in found.values()]
+    statuses = [finding.status for finding in findings.values()]
     problems, warnings = statuses.count("problem"), statuses.count("warning")
     totals = [f"[red]{problems} problem{'s' * (problems > 1)} to mend[/red]"] if problems else []
     totals += [f"[yellow]{warnings} warning{'s' * (warnings > 1)} to look at[/yellow]"] if warnings else []
-    hidden = f": {count(len(found) - len(selected), 'check')} found nothing wrong (--all shows them)"
+    hidden = f": {count(len(findings) - len(selected), 'check')} found nothing wrong (--all shows them)"
     last = "; ".join(totals) or "[green]All is well[/green]"
     return [
         *lines,
         *([listed] if selected else []),
-        styled(last + (hidden if len(selected) < len(found) else "")),
+        styled(last + (hidden if len(selected) < len(findings) else "")),
     ]
 
 
@@ -277,10 +277,10 @@ def check_versions(_: Examination) -> Finding:
     """Check that this SQLite has the features we need."""
     sqlite, has_fts5 = sqlite_version()
     python = ".".join(map(str, sys.version_info[:3]))
-    found = f"Python {python}, SQLite {sqlite} with{'' if has_fts5 else 'out'} FTS5"
+    text = f"Python {python}, SQLite {sqlite} with{'' if has_fts5 else 'out'} FTS5"
     if not has_fts5:
-        return Finding("problem", found, "use a Python whose SQLite has FTS5: memories cannot be stored without")
-    return Finding("ok", found)
+        return Finding("problem", text, "use a Python whose SQLite has FTS5: memories cannot be stored without")
+    return Finding("ok", text)
 
 
 def check_start(_: Examination) -> Finding:
@@ -300,8 +300,8 @@ def check_configuration(at: Examination) -> Finding:
     except ConfigurationError as error:
         return Finding("problem", error.message, "fix that setting: no runtime starts with it")
     if configuration.warnings:
-        found = f"{count(len(configuration.warnings), 'setting')} without effect or to look at"
-        return Finding("warning", found, "'remembrancer config' shows all settings", few(configuration.warnings))
+        text = f"{count(len(configuration.warnings), 'setting')} without effect or to look at"
+        return Finding("warning", text, "'remembrancer config' shows all settings", few(configuration.warnings))
     return Finding("ok", "all settings are valid")
 
 
@@ -324,10 +324,10 @@ def check_model(at: Examination) -> Finding:
         model = load_engine(msgspec.structs.replace(at.settings, engine=choice.engine, model=choice.model), 1).identity
     except ModelUnusable as error:
         return Finding("problem", error.message, "until it is fixed, search is by keyword only")
-    found = f"{model.model} by {model.engine}, {model.dimensions} dimensions, can be loaded"
+    text = f"{model.model} by {model.engine}, {model.dimensions} dimensions, can be loaded"
     if last_key not in (None, model.key):
         advice = "nothing to do: everything is embedded again in the background"
-        return Finding("warning", f"{found}; the present vectors are of {last_key}", advice)
+        return Finding("warning", f"{text}; the present vectors are of {last_key}", advice)
     languages = Counter[str]()
     for file in at.records.files if model.is_default else ():
         languages.update(file.languages)
@@ -338,7 +338,7 @@ def check_model(at: Examination) -> Finding:
         extra = "" if find_spec(MULTILINGUAL_PACKAGE) else f"{MULTILINGUAL_EXTRA}, then "
         why = f"{others} of {known} memories seem to be in another language than English, which is all that it knows"
         return Finding("warning", f"{model.model}: {why}", f"{extra}{use}")
-    return Finding("ok", found)
+    return Finding("ok", text)
 
 
 def check_other_hosts(at: Examination) -> Finding:
@@ -355,18 +355,18 @@ def check_other_hosts(at: Examination) -> Finding:
         return Finding(
             "warning", f"{names} were invited to make vectors, but nothing listens for their connections", advice
         )
-    found = f"{remote.address}: {describe_remote(remote)}"
+    text = f"{remote.address}: {describe_remote(remote)}"
     if remote.error is not None:
         return Finding("problem", remote.error, "change embedder_listen, or stop the program that uses the port")
     refused = [f"{each.name}: {each.error}" for each in remote.workers if each.state == "refused"]
     if refused:
-        return Finding("warning", found, "fix that on those hosts, and restart their embedders", few(refused))
+        return Finding("warning", text, "fix that on those hosts, and restart their embedders", few(refused))
     if any(each.state == "ready" for each in remote.workers):
-        return Finding("ok", found)
+        return Finding("ok", text)
     if at.settings is not None and not at.settings.embedders:
         advice = "start 'remembrancer admin embedder --connect' there, or set REMEMBRANCER_EMBEDDERS=1 here"
-        return Finding("problem", f"{found}: none is there, and this host has no embedder of its own", advice)
-    return Finding("ok", f"{found}; this host's own embedders do the work")
+        return Finding("problem", f"{text}: none is there, and this host has no embedder of its own", advice)
+    return Finding("ok", f"{text}; this host's own embedders do the work")
 
 
 def _check_provider(at: Examination, choice: ModelChoice) -> Finding:
@@ -391,8 +391,8 @@ def check_home(at: Examination) -> Finding:
         nearest = nearest_directory(home)
         about = home.stat() if os.path.lexists(home) else nearest.stat()
     except OSError as error:
-        found = f"{home} cannot be looked at: {error.strerror}"
-        return Finding("problem", found, f"mend the owner and mode of its parents, or {MOVE}")
+        text = f"{home} cannot be looked at: {error.strerror}"
+        return Finding("problem", text, f"mend the owner and mode of its parents, or {MOVE}")
     if not stat.S_ISDIR(about.st_mode):
         return Finding("problem", f"{home} is not a directory", f"move it away, or {MOVE}")
     if home.exists() and about.st_uid != os.getuid():
@@ -402,15 +402,15 @@ def check_home(at: Examination) -> Finding:
     if os.statvfs(nearest).f_flag & os.ST_RDONLY or not os.access(nearest, os.R_OK | os.W_OK | os.X_OK):
         return Finding("problem", f"{home} cannot be written", f"mend its owner and mode (0700), or {MOVE}")
     if at.paths.restore_mark.exists():
-        found = f"a restore of {home} was interrupted while it replaced files"
-        return Finding("problem", found, "run 'remembrancer backup restore' with the same backup again")
+        text = f"a restore of {home} was interrupted while it replaced files"
+        return Finding("problem", text, "run 'remembrancer backup restore' with the same backup again")
     system = file_system(nearest)
     if system in REMOTE_FILE_SYSTEMS:
-        found = f"{home} is on a file system of a network or another machine ({system})"
-        return Finding("warning", found, f"SQLite's locks may fail there: {MOVE} on a local disk")
+        text = f"{home} is on a file system of a network or another machine ({system})"
+        return Finding("warning", text, f"SQLite's locks may fail there: {MOVE} on a local disk")
     if system in PASSING_FILE_SYSTEMS and not home.name.startswith(IN_MEMORY):
-        found = f"{home} is in {PASSING_FILE_SYSTEMS[system]} ({system})"
-        return Finding("warning", found, f"to keep what is remembered, {MOVE} on a lasting disk or volume")
+        text = f"{home} is in {PASSING_FILE_SYSTEMS[system]} ({system})"
+        return Finding("warning", text, f"to keep what is remembered, {MOVE} on a lasting disk or volume")
     run = at.paths.run
     details = () if run.parent == home else (f"its path is too long for sockets, which lie in {run}",)
     missing = "" if home.exists() else " is not there yet: the first session makes it"
@@ -461,13 +461,13 @@ def check_permissions(at: Examination) -> Finding:
         if _is_wide(about) and about.st_uid == os.getuid()
     ]
     if not foreign and not wide:
-        found = f"only you can open the {len(places)} files and directories"
-        found += f"; {len(narrowed)} were narrowed" if narrowed else ""
-        return Finding("ok", found, details=few(narrowed))
+        text = f"only you can open the {len(places)} files and directories"
+        text += f"; {len(narrowed)} were narrowed" if narrowed else ""
+        return Finding("ok", text, details=few(narrowed))
     advice = ["change the owner to your user (chown)"] if foreign else []
     advice += ["'remembrancer doctor --fix' narrows the modes"] if wide else []
-    found = f"{len(foreign) + len(wide)} of {len(places)} are open to others"
-    return Finding("problem" if foreign else "warning", found, "; ".join(advice), few([*foreign, *wide, *narrowed]))
+    text = f"{len(foreign) + len(wide)} of {len(places)} are open to others"
+    return Finding("problem" if foreign else "warning", text, "; ".join(advice), few([*foreign, *wide, *narrowed]))
 
 
 def _is_wide(about: os.stat_result) -> bool:
@@ -533,12 +533,12 @@ def check_disk(at: Examination) -> Finding:
     """Check the free space: at least 1 GiB, and twice the size of the data."""
     used = sum(about.st_size for _, about in everything(at.paths) if stat.S_ISREG(about.st_mode))
     free = shutil.disk_usage(nearest_directory(at.paths.home)).free
-    found = f"{size_in_words(free)} free, {size_in_words(used)} used by this memory"
+    text = f"{size_in_words(free)} free, {size_in_words(used)} used by this memory"
     if free < NEARLY_FULL_BYTES:
-        return Finding("problem", found, "free disk space now: the next writes will fail")
+        return Finding("problem", text, "free disk space now: the next writes will fail")
     if free < max(GIB, 2 * used):
-        return Finding("warning", found, "free disk space: backups and a new index need about as much as is used")
-    return Finding("ok", found)
+        return Finding("warning", text, "free disk space: backups and a new index need about as much as is used")
+    return Finding("ok", text)
 
 
 # --- the processes ---
@@ -549,16 +549,16 @@ def check_lock(at: Examination) -> Finding:
     try:
         at.held = FileLock(at.paths.runtime_lock).is_held_elsewhere()
     except OSError as error:
-        found = f"the lock cannot be looked at: {error.strerror or error}"
-        return Finding("problem", found, "fix its owner and mode (0600)")
+        text = f"the lock cannot be looked at: {error.strerror or error}"
+        return Finding("problem", text, "fix its owner and mode (0600)")
     record = read_record(at.paths)
     if record is None:
         if at.held:
             return Finding("ok", "a runtime is starting, or going down")
         return Finding("ok", "free: nothing runs, and the first session starts everything")
     if not at.held:
-        found = f"free; runtime.json is left of process {record.pid}, which was killed"
-        return Finding("ok", found, details=("the next start clears that away",))
+        text = f"free; runtime.json is left of process {record.pid}, which was killed"
+        return Finding("ok", text, details=("the next start clears that away",))
     if not psutil.pid_exists(record.pid):
         advice = "look for a process that holds runtime.lock (fuser, lsof) and end it"
         return Finding("warning", f"held, and process {record.pid} of runtime.json is dead", advice)
@@ -611,7 +611,7 @@ def check_orphans(at: Examination) -> Finding:
 
 def _actors(paths: RuntimePaths, record: Record | None) -> dict[int, str]:
     """The processes of this home, by their environment or the record."""
-    found = {}
+    actors = {}
     started = {child.pid: child for child in record.children} if record is not None else {}
     for process in psutil.process_iter(["pid", "cmdline", "environ", "status", "create_time"]):
         about = process.info
@@ -620,10 +620,10 @@ def _actors(paths: RuntimePaths, record: Record | None) -> dict[int, str]:
         module = next((word for word in about["cmdline"] or () if word.startswith(ACTORS)), None)
         child = started.get(process.pid)
         if module and (about["environ"] or {}).get("REMEMBRANCER_HOME") == str(paths.home):
-            found[process.pid] = module.removeprefix(ACTORS)
+            actors[process.pid] = module.removeprefix(ACTORS)
         elif child is not None and abs((about["create_time"] or 0.0) - child.created_at) <= SAME_START_S:
-            found[process.pid] = child.name
-    return found
+            actors[process.pid] = child.name
+    return actors
 
 
 # --- the data ---
@@ -654,12 +654,12 @@ def check_records(at: Examination) -> Finding:
     if not files:
         return Finding("ok", "nothing is stored yet")
     copies = sorted(at.paths.home.rglob(f"*.{COPY}-*"))
-    found = {file.path: finding_of(file) for file in files}
-    whole = sum(finding.status == "ok" for finding in found.values())
+    findings = {file.path: finding_of(file) for file in files}
+    whole = sum(finding.status == "ok" for finding in findings.values())
     total = size_in_words(sum(file.size_bytes for file in files))
-    details = [f"{path}: {finding.found}" for path, finding in found.items() if finding.found]
+    details = [f"{path}: {finding.found}" for path, finding in findings.items() if finding.found]
     details += [f"kept for a return to an older release, delete it when that is not wanted: {each}" for each in copies]
-    advice = dict.fromkeys(finding.advice for finding in found.values() if finding.advice)
+    advice = dict.fromkeys(finding.advice for finding in findings.values() if finding.advice)
     old, left_out = old_files(at.paths) if at.paths.database.exists() else {}, problems(at.paths)
     details += [f"not taken over whole from release 0.2.0: {problem}" for problem in left_out.values()]
     if is_old(at.paths):
@@ -668,7 +668,7 @@ def check_records(at: Examination) -> Finding:
     if old:
         size = size_in_words(sum(path.stat().st_size for path in old.values()))
         advice[f"'doctor --delete-old-files' deletes {len(old)} files that were kept from release 0.2.0, {size}"] = None
-    status = worst([*(finding.status for finding in found.values()), "warning" if left_out else "ok"])
+    status = worst([*(finding.status for finding in findings.values()), "warning" if left_out else "ok"])
     return Finding(
         status,
         f"{whole} of {count(len(files), 'file')} whole, {total}",
@@ -691,17 +691,17 @@ def check_copies(at: Examination) -> Finding:
             late.append(f"{path}: {f'the last one is {ages[-1] / DAY_S:.0f} days old' if copies else 'none yet'}")
     if not ages:
         return Finding("ok", "none yet: a running memory makes one of each file a day")
-    found = f"every file was copied in the last {duration(max(ages))}; the copies take {size_in_words(size)}"
+    text = f"every file was copied in the last {duration(max(ages))}; the copies take {size_in_words(size)}"
     if late:
-        found = f"{count(len(late), 'file')} without a copy of the last two days"
-        return Finding("warning", found, "free disk space, or see store.log for the reason", few(late))
-    return Finding("ok", found)
+        text = f"{count(len(late), 'file')} without a copy of the last two days"
+        return Finding("warning", text, "free disk space, or see store.log for the reason", few(late))
+    return Finding("ok", text)
 
 
 def finding_of(file: ExaminedFile) -> Finding:
     """The finding about one file of records."""
-    status, found, advice = OF_STATES[file.state]
-    return Finding(status, found.format(file.reason), advice)
+    status, text, advice = OF_STATES[file.state]
+    return Finding(status, text.format(file.reason), advice)
 
 
 def check_index(at: Examination) -> Finding:
@@ -713,11 +713,11 @@ def check_index(at: Examination) -> Finding:
         return Finding("ok", "vectors are stored with the memories, and read at the first search")
     embedding = store.embedding
     if embedding.pending:
-        found = f"{embedding.pending} memories wait for their vectors"
-        return Finding("ok", found, "nothing to do: words are searched meanwhile")
+        text = f"{embedding.pending} memories wait for their vectors"
+        return Finding("ok", text, "nothing to do: words are searched meanwhile")
     if embedding.dead_letters:
-        found = f"memories that cannot be embedded: {embedding.dead_letters} ({embedding.dead_letter_error})"
-        return Finding("warning", found, "they are found by their words; store.log names them")
+        text = f"memories that cannot be embedded: {embedding.dead_letters} ({embedding.dead_letter_error})"
+        return Finding("warning", text, "they are found by their words; store.log names them")
     if not embedding.vectors_ready:
         return Finding("ok", "large files are being brought into Chroma", "nothing to do: words are searched meanwhile")
     return Finding("ok", "every memory has its vectors")
@@ -772,8 +772,8 @@ def check_queue(at: Examination) -> Finding:
         queued, refused = read_queue(path)
     except RemembrancerError as error:
         keep = "keep that file: it may hold writes that the store has not; the next start begins a new one beside it"
-        found = f"{path} cannot be read: {error.__cause__}" if error.__cause__ else error.message
-        return Finding("problem", found, keep)
+        text = f"{path} cannot be read: {error.__cause__}" if error.__cause__ else error.message
+        return Finding("problem", text, keep)
     depth = len(queued)
     rejected = Counter((write.code, write.message or "") for write in refused)
     damaged = sorted(at.paths.home.glob("queue.damaged-*"))
@@ -837,8 +837,8 @@ def check_clients(at: Examination) -> Finding:
         return Finding("warning", f"{count(len(doubtful), 'entry')} to look at", advice, details)
     if not good:
         names = sorted(client.title for client in clients() if client.is_found(at.around))
-        found = f"no assistant uses this memory yet; installed here: {', '.join(names) or 'none that setup knows'}"
-        return Finding("warning", found, "'remembrancer setup CLIENT' connects one")
+        text = f"no assistant uses this memory yet; installed here: {', '.join(names) or 'none that setup knows'}"
+        return Finding("warning", text, "'remembrancer setup CLIENT' connects one")
     return Finding("ok", f"{count(len(good), 'entry')} that can start it", details=details)
 
 

@@ -188,8 +188,8 @@ def _turn(text: object, otherwise: str) -> str:
 
 
 def _metadata(given: Given, *names: str) -> dict[str, Any]:
-    found = {name: cut(given[name], MAX_NAME) for name in names if isinstance(given.get(name), str) and given[name]}
-    return {"metadata": found} if found else {}
+    metadata = {name: cut(given[name], MAX_NAME) for name in names if isinstance(given.get(name), str) and given[name]}
+    return {"metadata": metadata} if metadata else {}
 
 
 def _said(event: str, given: Given, read_tail: Callable[[str], bytes]) -> dict[str, Any]:
@@ -289,8 +289,8 @@ def shortened(arguments: dict[str, Any]) -> dict[str, Any]:
     for longest in STRING_LIMITS:
         short = _short(arguments, longest, DEEPEST)
         if len(json.dumps(short, ensure_ascii=False).encode()) <= MAX_TOOL_BYTES:
-            found: dict[str, Any] = short
-            return found
+            cut_arguments: dict[str, Any] = short
+            return cut_arguments
     return {"cut": cut(json.dumps(_short(arguments, STRING_LIMITS[-1], DEEPEST), ensure_ascii=False), MAX_TOOL_BYTES)}
 
 

@@ -304,11 +304,11 @@ class Importer:
         for project, memory in batch:
             for place in {None, _place(project)}:
                 wanted.setdefault(place, {})[memory.id] = None
-        found = {place: await self._found(place, tuple(ids)) for place, ids in wanted.items()}
-        present = {place: set(answer.words) for place, answer in found.items()}
+        answers = {place: await self._found(place, tuple(ids)) for place, ids in wanted.items()}
+        present = {place: set(answer.words) for place, answer in answers.items()}
         changes: list[tuple[str, Operation]] = []
         for project, memory in batch:
-            there, reasons = present[_place(project)], found[_place(project)].forgotten | found[None].forgotten
+            there, reasons = present[_place(project)], answers[_place(project)].forgotten | answers[None].forgotten
             if memory.id not in there | present[None]:
                 changes.append((memory.id, import_operation(project, memory, self._now)))
                 there.add(memory.id)
@@ -644,8 +644,8 @@ async def _undo(
                 taken[each.id] = here, SHELL_SESSION
         for project, memory in placed_lines(file, targets):
             if isinstance(memory, PortableMemory):
-                found = await ask_store(FindMemories(_place(project), (memory.id,)))
-                taken |= dict.fromkeys(found.words.keys() - found.forgotten, (project, memory.session_id))
+                answer = await ask_store(FindMemories(_place(project), (memory.id,)))
+                taken |= dict.fromkeys(answer.words.keys() - answer.forgotten, (project, memory.session_id))
         for memory_id, (project, session_id) in taken.items():
             report.imported += 1
             if not dry_run:

@@ -116,7 +116,7 @@ async def _undo(places: list[Place], run_id: str) -> list[tuple[Place, UndoneRes
     Raises:
         InvalidInput: there is no such run.
     """
-    found: list[tuple[Place, UndoneResult]] = []
+    undone: list[tuple[Place, UndoneResult]] = []
     async with connected_store() as ask_store:
         for place in places:
             parts: tuple[RunPlace, ...] = ("user",) if place is None else ("project", "user")
@@ -126,12 +126,12 @@ async def _undo(places: list[Place], run_id: str) -> list[tuple[Place, UndoneRes
                 reply = await ask_store(Submit(Operation(new_ulid(), where, "", time.time(), change)))
                 assert isinstance(reply.result, UndoneResult)
                 if reply.result.found:
-                    found.append((place if part == "project" else None, reply.result))
-    if not found:
+                    undone.append((place if part == "project" else None, reply.result))
+    if not undone:
         raise InvalidInput(
             f"there is no run {run_id} here, or it is too old to be undone; --project, --user and --all say where it is"
         )
-    return found
+    return undone
 
 
 def undo_run(places: list[Place], run_id: str) -> Report:
@@ -179,9 +179,9 @@ def _named(place: Place, report: Maintained) -> Iterator[str]:
     """The memories concerned, each with its fate and its first words."""
     named = [(sort.removesuffix("s"), each) for sort in SORTS for each in report.of(sort).ids]
     request = FindMemories(None if place is None else place.id, tuple(memory_id for _, memory_id in named))
-    found = ask_home(paths_here(), request).words if named else {}
+    words = ask_home(paths_here(), request).words if named else {}
     for what, memory_id in named:
-        yield f"{what}: {found.get(memory_id, 'not here any more')}  {memory_id}"
+        yield f"{what}: {words.get(memory_id, 'not here any more')}  {memory_id}"
 
 
 def _name(place: Place) -> str:

@@ -68,16 +68,16 @@ def _old_place(named: str, described: ProjectsDescribed, new: ProjectRef) -> Pro
     place = Path(named).expanduser().absolute()
     wanted = {str(each) for path in (place, Path(os.path.realpath(place))) for each in (path, path / GIT_DIRECTORY)}
     known = described.projects
-    found = [each for each in known if named == each.id or each.path in wanted]
-    if not found:
-        found = [each for each in known if each.directory in wanted]
-    if not found or found[0].path is None:
+    matching = [each for each in known if named == each.id or each.path in wanted]
+    if not matching:
+        matching = [each for each in known if each.directory in wanted]
+    if not matching or matching[0].path is None:
         for failure in described.unreadable:
             raise from_failure(failure)
         raise InvalidInput(f"nothing is remembered of {named}: 'remembrancer admin projects' lists what there is")
-    if found[0].id == new.id:
+    if matching[0].id == new.id:
         raise InvalidInput(f"{named} and {new.path} are one project already")
-    return ProjectRef(found[0].id, found[0].path)
+    return ProjectRef(matching[0].id, matching[0].path)
 
 
 def _refuse_queued(paths: RuntimePaths, project: ProjectRef) -> None:

@@ -137,10 +137,10 @@ def setup(plugin_path: bool, **given: Any) -> Report:
     but its command does not work; 8: a file was not changed, with the reason."""
     if plugin_path:
         return Report({"path": str(PLUGIN)}, str(PLUGIN))
-    asked = Asked(**given)
-    if asked.client is None and asked.project in NAMES and not Path(asked.project).is_dir():
-        asked = replace(asked, client=asked.project, project=".")  # `setup --project codex`
-    return Setup(asked).run()
+    request = Asked(**given)
+    if request.client is None and request.project in NAMES and not Path(request.project).is_dir():
+        request = replace(request, client=request.project, project=".")  # `setup --project codex`
+    return Setup(request).run()
 
 
 COMMANDS = {"setup": setup}
@@ -174,15 +174,15 @@ class Probed(msgspec.Struct, frozen=True):
 class Setup:
     """The request, and the content for the files."""
 
-    def __init__(self, asked: Asked) -> None:
-        project = Path(asked.project or ".")
+    def __init__(self, request: Asked) -> None:
+        project = Path(request.project or ".")
         if not project.is_dir():
             raise InvalidInput(f"{project} is not a directory")
-        self.asked = asked
-        self.scope: ClientScope = "user" if asked.project is None else "project"
+        self.asked = request
+        self.scope: ClientScope = "user" if request.project is None else "project"
         self.around = Surroundings.here(os.environ, project)
-        self.command = _command(asked)
-        self.environ = _environ(asked)
+        self.command = _command(request)
+        self.environ = _environ(request)
         self.lines: list[Line] = []
         self.notes: list[str] = []
 
@@ -192,23 +192,23 @@ class Setup:
 
     def run(self) -> Report:
         """Set the clients up, and report it."""
-        asked = self.asked
-        if asked.client is None:
+        request = self.asked
+        if request.client is None:
             return self._overview()
         targets = self._targets()
-        if asked.prints:
+        if request.prints:
             return self._documents(targets)
         outcomes: list[Outcome] = []
         for client, place in targets:
             outcomes.append(self._write_entry(client, place))
             # Without the entry, hooks and rules would be useless.
-            hooks = client.hooks_place(self.around, self.scope) if asked.hooks or asked.remove else None
-            rules = client.rules_place(self.around, self.scope) if asked.rules or asked.remove else None
+            hooks = client.hooks_place(self.around, self.scope) if request.hooks or request.remove else None
+            rules = client.rules_place(self.around, self.scope) if request.rules or request.remove else None
             more = [_carry_out(self._plan_hooks(client, hooks))] if hooks else []
             more += [_carry_out(self._plan_rules(client, rules))] if rules else []
-            outcomes += [outcome for outcome in more if outcome.plan.action != "nothing" or not asked.remove]
-        works = not asked.remove and not all(outcome.refused for outcome in outcomes)
-        probed = probe(self.command, self.environ) if works and not asked.no_check else None
+            outcomes += [outcome for outcome in more if outcome.plan.action != "nothing" or not request.remove]
+        works = not request.remove and not all(outcome.refused for outcome in outcomes)
+        probed = probe(self.command, self.environ) if works and not request.no_check else None
         self._tell(outcomes, probed)
         if works:
             self._offer_native_memories()
@@ -221,10 +221,10 @@ class Setup:
     def _offer_native_memories(self) -> None:
         """Let searches read the assistants' own memories if a person says yes; where nobody can be asked, say how."""
         home = locate(os.environ)
-        found = native_files()
-        if not found or read_configuration(os.environ, home.files).settings.native_memories:
+        folders = native_files()
+        if not folders or read_configuration(os.environ, home.files).settings.native_memories:
             return
-        files = ", ".join(f"{client} {number}" for client, number in found.items())
+        files = ", ".join(f"{client} {number}" for client, number in folders.items())
         question = f"Your assistants keep memory files of their own ({files}). Let searches read them, where they are?"
         if not sys.stdin.isatty():
             self.say(f"{question} 'remembrancer config --set native_memories=true'")
@@ -237,19 +237,19 @@ class Setup:
         Raises:
             InvalidInput: the client has no file of that scope, or no client was found.
         """
-        asked = self.asked
-        if asked.client == ALL:
+        request = self.asked
+        if request.client == ALL:
             chosen = [client for client in clients() if client.is_found(self.around)]
         else:
-            chosen = [client_named(asked.client or ALL)]
-            if asked.hooks and self.scope not in chosen[0].hooks:
-                self._note(f"{asked.client} has no hooks that setup knows: none are written")
-            if asked.rules and self.scope not in chosen[0].rules:
-                self._note(f"{asked.client} has no file of instructions for {self._all_or_one()}: none is written")
-        found = [(client, place) for client in chosen if (place := client.place(self.around, self.scope)) is not None]
-        if found:
-            return found
-        if asked.client == ALL:
+            chosen = [client_named(request.client or ALL)]
+            if request.hooks and self.scope not in chosen[0].hooks:
+                self._note(f"{request.client} has no hooks that setup knows: none are written")
+            if request.rules and self.scope not in chosen[0].rules:
+                self._note(f"{request.client} has no file of instructions for {self._all_or_one()}: none is written")
+        targets = [(client, place) for client in chosen if (place := client.place(self.around, self.scope)) is not None]
+        if targets:
+            return targets
+        if request.client == ALL:
             raise InvalidInput("no client was found on this machine: name one (see 'remembrancer setup --help')")
         raise InvalidInput(f"{chosen[0].title} has no configuration for a project: leave out --project")
 
@@ -420,20 +420,20 @@ class Setup:
         say("  then tell the assistant: remember that I prefer short answers")
 
 
-def _command(asked: Asked) -> tuple[str, ...]:
-    if not SERVER_NAME.fullmatch(asked.name):
-        raise InvalidInput(f"a name may have up to 64 letters, digits, - and _: {asked.name[:80]!r} is not valid")
-    if asked.project is not None:
-        if asked.command is not None:
+def _command(request: Asked) -> tuple[str, ...]:
+    if not SERVER_NAME.fullmatch(request.name):
+        raise InvalidInput(f"a name may have up to 64 letters, digits, - and _: {request.name[:80]!r} is not valid")
+    if request.project is not None:
+        if request.command is not None:
             raise InvalidInput("a project's file names the command alone, since others share it: leave out --command")
         return (COMMAND, "mcp")
-    if asked.command is not None:
-        named = Path(asked.command).expanduser()
+    if request.command is not None:
+        named = Path(request.command).expanduser()
         if not named.is_absolute() or not os.access(named, os.X_OK) or named.is_dir():
             raise InvalidInput(f"--command needs the absolute path of an executable: {named} is not one")
         return (str(named), "mcp")
     command = own_command(sys.argv[0], sys.executable, os.environ)
-    if is_temporary(Path(command[0])) and asked.client is not None and not asked.remove and not asked.prints:
+    if is_temporary(Path(command[0])) and request.client is not None and not request.remove and not request.prints:
         raise InvalidInput(
             f"this command lies in {Path(command[0]).parent}, which will not last: install it for good (pipx install "
             "or uv tool install), or name a lasting command with --command PATH"
@@ -441,12 +441,12 @@ def _command(asked: Asked) -> tuple[str, ...]:
     return command
 
 
-def _environ(asked: Asked) -> dict[str, str]:
+def _environ(request: Asked) -> dict[str, str]:
     """The entry's variables: the requested ones, and this command's home if it is not the default. A project's file
     gets no path of this machine."""
-    home = os.environ.get("REMEMBRANCER_HOME") if asked.project is None else None
+    home = os.environ.get("REMEMBRANCER_HOME") if request.project is None else None
     environ = {"REMEMBRANCER_HOME": str(Path(home).expanduser().absolute())} if home else {}
-    for each in asked.env:
+    for each in request.env:
         name, separator, value = each.partition("=")
         if not separator or not VARIABLE.fullmatch(name):
             raise InvalidInput(f"--env needs KEY=VALUE: {name[:60]!r} is not of that form")

@@ -443,10 +443,10 @@ def _stale(where: Where) -> Report:
     from remembrancer.protocol.code import ListStale
 
     project = project_of(Path(where.places()[0].directory))
-    found = ask_store(ListStale(project))
-    lines = [f"{_one_line(each.content)[:160]}\n    {each.code}  {_bare(each.memory_id)}" for each in found]
-    notes = () if found else ("No memory here is about code that has changed since.",)
-    return Report({"memories": found}, lines, notes=notes)
+    memories = ask_store(ListStale(project))
+    lines = [f"{_one_line(each.content)[:160]}\n    {each.code}  {_bare(each.memory_id)}" for each in memories]
+    notes = () if memories else ("No memory here is about code that has changed since.",)
+    return Report({"memories": memories}, lines, notes=notes)
 
 
 def _waiting(where: Where) -> Report:
@@ -576,13 +576,13 @@ def _shown(where: Where, ids: Sequence[str], number: int) -> Report:
     from remembrancer.commands.runtime_client import paths_here
 
     log = ShownLog(paths_here().home, kept_s=0.0)
-    found = [
+    entries = [
         row for each in ids or ("",) for row in log.read(memory_id=each, session_id=where.session or "", limit=number)
     ]
-    words = words_of({each.project for each in found}, [each.memory_id for each in found if each.memory_id])
+    words = words_of({each.project for each in entries}, [each.memory_id for each in entries if each.memory_id])
     lines = []
     for (at, session, tool, question), rows in groupby(
-        found, key=lambda each: (each.at, each.session_id, each.tool, each.question)
+        entries, key=lambda each: (each.at, each.session_id, each.tool, each.question)
     ):
         when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at))
         lines.append(f"{when}  {session}, {tool}: {_one_line(question)}")
@@ -590,7 +590,7 @@ def _shown(where: Where, ids: Sequence[str], number: int) -> Report:
             text = words.get(row.memory_id, "not here")
             lines.append(f"  {row.place}  {text}  {_bare(row.memory_id)}" if row.memory_id else "  nothing was found")
     nothing = "None of these has been shown to a session yet." if ids else "No memory has been shown to a session yet."
-    return Report({"shown": [each._asdict() for each in found]}, lines or nothing)
+    return Report({"shown": [each._asdict() for each in entries]}, lines or nothing)
 
 
 def _graph(where: Where, entity: str, relation: str | None, depth: int | None, number: int) -> Report:
@@ -874,15 +874,15 @@ def undo(where: Where, change: str | None, yes: bool) -> Report:
         from remembrancer.commands.maintain import places_of, undo_run
 
         return undo_run(places_of(where.project, user=where.user, everywhere=where.all_projects), change)
-    found = where.ask("get_memory", memory_id=memory, detail=True)
-    text, version, bare = _one_line(found["content"]), found.get("version", 1), _bare(memory)
-    if found["status"] == "forgotten":
+    current = where.ask("get_memory", memory_id=memory, detail=True)
+    text, version, bare = _one_line(current["content"]), current.get("version", 1), _bare(memory)
+    if current["status"] == "forgotten":
         return _done(where.ask("restore_memory", memory_id=memory), f"Brought back: {text}  {bare}")
     if version == 1:
         answer = where.ask("forget_memory", memory_id=memory, reason="its storing was undone")
         return _done(answer, f"Forgotten ('remembrancer undo {bare}' brings it back): {text}")
-    if found["history"][-1]["change"] == "promoted":
-        back = found["history"][-1].get("from_scope", "project")
+    if current["history"][-1]["change"] == "promoted":
+        back = current["history"][-1].get("from_scope", "project")
         return _done(
             where.ask("promote_memory", memory_id=memory, target_scope=back), f"Moved back to the {back}: {text}"
         )

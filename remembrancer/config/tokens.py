@@ -70,8 +70,8 @@ class Tokens:
     def find(self, token: str, now: float) -> Grant | None:
         """The rights of a token's holder; None if the token is unknown, revoked or expired."""
         digest = _digest(token)
-        found = [each for each in self.all() if hmac.compare_digest(each.sha256, digest) and not each.once]
-        return found[0] if found and self.holds(found[0], now) else None
+        matching = [each for each in self.all() if hmac.compare_digest(each.sha256, digest) and not each.once]
+        return matching[0] if matching and self.holds(matching[0], now) else None
 
     def holds(self, grant: Grant, now: float) -> bool:
         """True if the grant is still valid."""
@@ -114,18 +114,18 @@ class Tokens:
         token, digest = _new(), _digest(link)
         with self._list.writing():
             known = self._without_old_links(now)
-            found = next((each for each in known if each.once and hmac.compare_digest(each.sha256, digest)), None)
-            if found is None:
+            grant = next((each for each in known if each.once and hmac.compare_digest(each.sha256, digest)), None)
+            if grant is None:
                 return None
             own = msgspec.structs.replace(
-                found,
+                grant,
                 name=f"browser {token[-6:]}",
                 sha256=_digest(token),
                 created_at=now,
                 expires_at=now + BROWSER_S,
                 once=False,
             )
-            self._list.write((*(each for each in known if each is not found), own))
+            self._list.write((*(each for each in known if each is not grant), own))
         return token
 
     def _without_old_links(self, now: float) -> tuple[Grant, ...]:

@@ -51,14 +51,14 @@ class Invitation(msgspec.Struct, frozen=True):
     def read(cls, path: Path) -> Invitation:
         """The invitation in a file. Raises `FileUnusable`."""
         try:
-            found = _decode_invitation(read_file(path))
+            invitation = _decode_invitation(read_file(path))
         except (OSError, msgspec.DecodeError) as error:
             raise FileUnusable(
                 f"{path} is no key file ({error}): make one with remembrancer admin embedder --invite"
             ) from error
-        if any(len(key) != KEY_CHARACTERS for key in found.keys if key is not None):
+        if any(len(key) != KEY_CHARACTERS for key in invitation.keys if key is not None):
             raise FileUnusable(f"{path} holds no keys of CURVE: make one with remembrancer admin embedder --invite")
-        return found
+        return invitation
 
 
 class _Pair(msgspec.Struct, frozen=True):

@@ -243,22 +243,22 @@ class JetStreamJournal:
     async def read(self, lane: str, *, after: LaneMark, limit: int = 1000) -> EntryPage:
         """See `Journal`."""
         await self._verify(lane, after)
-        asked = {"seq": max(1, after.position), "batch": limit + 1, "max_bytes": PAGE_BYTES}
-        found = await self._get(lane, entries_stream(lane), asked)
-        is_there = bool(found) and _sequence(found[0]) <= after.position
-        if is_there and after.entry_id not in ("", _header(found[0], _ID)):
+        request = {"seq": max(1, after.position), "batch": limit + 1, "max_bytes": PAGE_BYTES}
+        messages = await self._get(lane, entries_stream(lane), request)
+        is_there = bool(messages) and _sequence(messages[0]) <= after.position
+        if is_there and after.entry_id not in ("", _header(messages[0], _ID)):
             self._known.pop(lane, None)
             raise JournalChanged.other()
-        found = found[1:] if is_there else found[:limit]
-        if not is_there and (not found or _sequence(found[0]) != after.position + 1):
+        messages = messages[1:] if is_there else messages[:limit]
+        if not is_there and (not messages or _sequence(messages[0]) != after.position + 1):
             trimmed = await self._trimmed(lane)
             if trimmed > after.position + 1:
                 raise Trimmed(trimmed)
-        if not found:
+        if not messages:
             return await self._nothing_behind(lane, after)
-        ours = tuple(itertools.takewhile(lambda each: _header(each, _ID), found))
+        ours = tuple(itertools.takewhile(lambda each: _header(each, _ID), messages))
         if not ours:
-            raise EntryDamaged(f"no member wrote the entry at position {_sequence(found[0])}: it has no id")
+            raise EntryDamaged(f"no member wrote the entry at position {_sequence(messages[0])}: it has no id")
         entries = tuple(
             Entry(_sequence(each), _header(each, _ID), each.data, _time(_header(each, "Nats-Time-Stamp")).timestamp())
             for each in ours
@@ -351,9 +351,9 @@ class JetStreamJournal:
 
     async def snapshots(self, lane: str) -> tuple[LaneSnapshot, ...]:
         """See `Journal`."""
-        found = await self._get(lane, _state(lane), {"multi_last": [f"rmb.{lane}.s.snapshot.*"]})
+        messages = await self._get(lane, _state(lane), {"multi_last": [f"rmb.{lane}.s.snapshot.*"]})
         try:
-            decoded = [_decode_snapshot(each.data) for each in found]
+            decoded = [_decode_snapshot(each.data) for each in messages]
         except msgspec.DecodeError as error:
             raise EntryDamaged("the list of the lane's snapshots is damaged") from error
         return tuple(sorted(decoded, key=lambda each: each.mark.position, reverse=True))
@@ -362,21 +362,21 @@ class JetStreamJournal:
         """See `Journal`."""
         if snapshot.name not in {each.name for each in await self.snapshots(lane)}:
             raise InvalidInput("there is no such snapshot any more")
-        wanted, asked = (
+        wanted, request = (
             0,
             {"seq": 1, "batch": PIECES, "next_by_subj": f"rmb.{lane}.s.piece.{check_name(snapshot.name)}.*"},
         )
         size_bytes = 0
         try:
             with await asyncio.to_thread(path.open, "xb") as file:
-                while found := await self._get(lane, state_stream(lane), asked):
-                    for piece in found:
+                while messages := await self._get(lane, state_stream(lane), request):
+                    for piece in messages:
                         if _subject(piece).rpartition(".")[2] != str(wanted):
                             raise EntryDamaged("a piece of the snapshot is missing")
                         wanted += 1
                         size_bytes += len(piece.data)
                         await asyncio.to_thread(file.write, piece.data)
-                    asked["seq"] = _sequence(found[-1]) + 1
+                    request["seq"] = _sequence(messages[-1]) + 1
             if size_bytes != snapshot.size_bytes:
                 raise EntryDamaged("the end of the snapshot is missing")
         except BaseException:
@@ -420,9 +420,11 @@ class JetStreamJournal:
 
     async def notices(self, lane: str) -> Mapping[str, LaneNotice]:
         """See `Journal`."""
-        found = await self._get(lane, _state(lane), {"multi_last": [f"rmb.{lane}.s.host.*"]})
+        messages = await self._get(lane, _state(lane), {"multi_last": [f"rmb.{lane}.s.host.*"]})
         now = (await self._info(lane))["ts"]
-        return {_subject(each).rpartition(".")[2]: LaneNotice(each.data, max(0.0, _age_s(each, now))) for each in found}
+        return {
+            _subject(each).rpartition(".")[2]: LaneNotice(each.data, max(0.0, _age_s(each, now))) for each in messages
+        }
 
     async def aclose(self) -> None:
         """See `Journal`."""
@@ -444,8 +446,8 @@ class JetStreamJournal:
             if mark.position > info["state"]["last_seq"]:
                 raise JournalChanged.shorter(mark.position, info["state"]["last_seq"])
             if mark.position and mark.entry_id:
-                found = await self._get(lane, entries_stream(lane), {"seq": mark.position, "batch": 1})
-                at_mark = [each for each in found if _sequence(each) == mark.position]
+                messages = await self._get(lane, entries_stream(lane), {"seq": mark.position, "batch": 1})
+                at_mark = [each for each in messages if _sequence(each) == mark.position]
                 if at_mark and _header(at_mark[0], _ID) != mark.entry_id:
                     raise JournalChanged.other()
             if mark.journal:
@@ -467,9 +469,9 @@ class JetStreamJournal:
 
     async def _info(self, lane: str, *, deleted: bool = False, subjects: str = "") -> dict[str, Any]:
         stream = state_stream(lane) if subjects else entries_stream(lane)
-        asked = {"deleted_details": deleted, **({"subjects_filter": subjects} if subjects else {})}
+        request = {"deleted_details": deleted, **({"subjects_filter": subjects} if subjects else {})}
         check_name(lane)
-        answer = await self._call(f"STREAM.INFO.{stream}", asked)
+        answer = await self._call(f"STREAM.INFO.{stream}", request)
         _check(answer)
         return answer
 
@@ -479,8 +481,8 @@ class JetStreamJournal:
         return 1 if message is None else int(message.data)
 
     async def _last(self, lane: str, name: str) -> Msg | None:
-        found = await self._get(lane, _state(lane), {"last_by_subj": f"rmb.{lane}.s.{name}"})
-        return found[0] if found else None
+        messages = await self._get(lane, _state(lane), {"last_by_subj": f"rmb.{lane}.s.{name}"})
+        return messages[0] if messages else None
 
     async def _tell(self, lane: str, name: str, body: bytes) -> None:
         _state(lane)
@@ -586,9 +588,9 @@ class JetStreamJournal:
             finally:
                 del questions[token]
 
-    async def _call(self, name: str, asked: Mapping[str, object]) -> dict[str, Any]:
+    async def _call(self, name: str, request: Mapping[str, object]) -> dict[str, Any]:
         """The answer to a request of JetStream's API."""
-        async with aclosing(self._answers(f"$JS.API.{name}", json.dumps(asked).encode(), {})) as answers:
+        async with aclosing(self._answers(f"$JS.API.{name}", json.dumps(request).encode(), {})) as answers:
             answer = await anext(answers)
         if _header(answer, "Status") == "503":
             raise JournalAway("the server is there, and its JetStream is not (yet): is it switched on?")
@@ -604,22 +606,22 @@ class JetStreamJournal:
             raise JournalAway("the journal has no leader at the moment")
         return _decoded(answer)
 
-    async def _get(self, lane: str, stream: str, asked: Mapping[str, object]) -> list[Msg]:
+    async def _get(self, lane: str, stream: str, request: Mapping[str, object]) -> list[Msg]:
         """The requested messages, as far as a replica has them."""
-        found: list[Msg] = []
-        question = self._answers(f"$JS.API.DIRECT.GET.{stream}", json.dumps(asked).encode(), {})
+        messages: list[Msg] = []
+        question = self._answers(f"$JS.API.DIRECT.GET.{stream}", json.dumps(request).encode(), {})
         async with aclosing(question) as answers:
             async for answer in answers:
                 status = _header(answer, "Status")
                 if status == "503":
                     break
                 if status in ("204", "404"):
-                    return found
+                    return messages
                 if status:
                     raise JournalAway(f"the journal cannot be read: {_header(answer, 'Description') or status}")
-                found.append(answer)
-                if "last_by_subj" in asked:
-                    return found
+                messages.append(answer)
+                if "last_by_subj" in request:
+                    return messages
         await self._info(lane)  # raises if there is none
         raise JournalAway("the journal has no replica to read from at the moment")
 

@@ -249,8 +249,8 @@ def _blocks_of(text: str, starts: Sequence[int]) -> list[_Block]:
     front = _FRONT_MATTER.match(text)
     first = bisect_right(starts, front.end() - 1) if front else 0
     body = text[starts[first] :] if first < len(starts) else ""
-    found = [_Block(0, first, 0, "", [])] if first else []
-    open_blocks = [found]
+    blocks = [_Block(0, first, 0, "", [])] if first else []
+    open_blocks = [blocks]
     title: list[_Block] = []
     for token in _BLOCKS.parse(body):
         if token.type == "inline":
@@ -269,18 +269,18 @@ def _blocks_of(text: str, starts: Sequence[int]) -> list[_Block]:
             open_blocks[-1].append(block)
             if token.nesting > 0:
                 open_blocks.append(block.inner)
-    return found
+    return blocks
 
 
 def _filled(blocks: Iterable[_Block], first: int, end: int) -> Sequence[_Block]:
     """Blocks that cover all lines from `first` to `end`: the gaps between the given ones are filled."""
-    found: list[_Block] = []
+    filled: list[_Block] = []
     for block in blocks:
         if block.first > first:
-            found.append(_Block(first, block.first, 0, "", []))
+            filled.append(_Block(first, block.first, 0, "", []))
         if block.end > first:
-            found.append(block._replace(first=max(first, block.first)))
+            filled.append(block._replace(first=max(first, block.first)))
             first = block.end
     if first < end:
-        found.append(_Block(first, end, 0, "", []))
-    return found
+        filled.append(_Block(first, end, 0, "", []))
+    return filled

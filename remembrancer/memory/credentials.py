@@ -130,18 +130,18 @@ def _rules() -> tuple[list[Rule], Any]:
 def _by_keyword() -> tuple[Callable[[str], list[int]], list[list[Rule]], list[Rule]]:
     """A function that finds the keywords in a text, the rules for each keyword, and the rules that apply to every
     text."""
-    found: dict[str, list[Rule]] = {"": []}
+    by_keyword: dict[str, list[Rule]] = {"": []}
     for rule in _rules()[0]:
         for keyword in rule.keywords or ("",):
-            found.setdefault(keyword, []).append(rule)
-    always = found.pop("")
-    return finder_of(map(re2.escape, found)), list(found.values()), always
+            by_keyword.setdefault(keyword, []).append(rule)
+    always = by_keyword.pop("")
+    return finder_of(map(re2.escape, by_keyword)), list(by_keyword.values()), always
 
 
 def find_credential(text: str) -> str | None:
     """The type of the first apparent credential in a text, or None."""
-    found = next(credentials_in(text), None)
-    return None if found is None else found.sort
+    first = next(credentials_in(text), None)
+    return None if first is None else first.sort
 
 
 def credentials_in(text: str) -> Iterator[Credential]:
@@ -154,8 +154,8 @@ def credentials_in(text: str) -> Iterator[Credential]:
         return
     text = text if text.isascii() else text.encode("utf-8", "replace").decode()  # lone surrogates, which RE2 rejects
     keywords_in, by_keyword, always = _by_keyword()
-    found = (each for place in keywords_in(text.lower()) for each in by_keyword[place])
-    for rule in dict.fromkeys((*found, *always)):
+    keyed = (each for place in keywords_in(text.lower()) for each in by_keyword[place])
+    for rule in dict.fromkeys((*keyed, *always)):
         yield from rule.find(text)
 
 
@@ -392,12 +392,12 @@ def masked(text: str) -> str:
     """The text with every credential replaced by its type; the number of lines stays. A key block is masked up to its
     end line, or to the end of the text."""
     spans = []
-    for found in credentials_in(text):
-        end = found.end
-        if found.sort == _KEY_BLOCK:
+    for credential in credentials_in(text):
+        end = credential.end
+        if credential.sort == _KEY_BLOCK:
             last = _END_OF_KEY.search(text, end)
             end = last.end() if last else len(text)
-        spans.append((found.start, end, found.sort))
+        spans.append((credential.start, end, credential.sort))
     pieces, done = [], 0
     for start, end, sort in sorted(spans):
         if start >= done:
@@ -439,8 +439,8 @@ def refuse_credentials(change: Change, texts: Sequence[tuple[str, str]]) -> None
         return
     allowed = MAY_BE_ALLOWED.get(type(change))
     advice = f", or {allowed} if it is none or must be kept" if allowed else ""
-    found = ((field, find_credential(text)) for field, text in texts)
-    for field, sort in (*found, *([split] if split is not None else [])):
+    sorts = ((field, find_credential(text)) for field, text in texts)
+    for field, sort in (*sorts, *([split] if split is not None else [])):
         if sort is not None:
             raise InvalidInput(
                 f"{field} looks like it holds a credential ({sort}), which everybody who recalls it would see: store "

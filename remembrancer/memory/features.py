@@ -153,10 +153,10 @@ def _bm25(of: Candidates, _: Asked) -> Column:
     return scaled(of.bm25, 0.0) * float(of.coverage.max(initial=0.0))
 
 
-def _context_meaning(of: Candidates, asked: Asked) -> Column:
+def _context_meaning(of: Candidates, query: Asked) -> Column:
     known = ~np.isnan(of.context_cosine)
     together = scaled(of.context_cosine, COSINE_FLOOR, ANSWERING_COSINE)
-    return np.where(known, together - _meaning(of, asked), 0.0)
+    return np.where(known, together - _meaning(of, query), 0.0)
 
 
 def _context_words(of: Candidates, _: Asked) -> Column:
@@ -168,22 +168,22 @@ def _time(of: Candidates, _: Asked) -> Column:
     return of.nearness * (1.0 - float(of.nearness.mean())) if len(of) else of.nearness
 
 
-def _decayed(of: Candidates, asked: Asked, half_life_s: float) -> Column:
-    return np.asarray(0.5 ** (np.maximum(asked.asked_at - of.happened_at, 0.0) / half_life_s))
+def _decayed(of: Candidates, query: Asked, half_life_s: float) -> Column:
+    return np.asarray(0.5 ** (np.maximum(query.asked_at - of.happened_at, 0.0) / half_life_s))
 
 
-def _recency(of: Candidates, asked: Asked) -> Column:
-    return _decayed(of, asked, RECENCY_HALF_LIFE_S)
+def _recency(of: Candidates, query: Asked) -> Column:
+    return _decayed(of, query, RECENCY_HALF_LIFE_S)
 
 
-def _continues(of: Candidates, asked: Asked) -> Column:
-    if not asked.is_message:
+def _continues(of: Candidates, query: Asked) -> Column:
+    if not query.is_message:
         return np.zeros(len(of))
-    return _decayed(of, asked, LAST_S)
+    return _decayed(of, query, LAST_S)
 
 
-def _assistant(of: Candidates, asked: Asked) -> Column:
-    return of.by_assistant if asked.of_the_user else np.zeros(len(of))
+def _assistant(of: Candidates, query: Asked) -> Column:
+    return of.by_assistant if query.of_the_user else np.zeros(len(of))
 
 
 def _outdated(of: Candidates, _: Asked) -> Column:
@@ -192,14 +192,14 @@ def _outdated(of: Candidates, _: Asked) -> Column:
     facts = np.flatnonzero(of.is_fact > 0.0)
     happened = of.happened_at[facts]
     like = np.where(happened[None, :] > happened[:, None], of.likeness[np.ix_(facts, facts)], 0.0)
-    found = np.zeros(len(of))
-    found[facts] = np.maximum(like.max(axis=1, initial=0.0) - SAME_SUBJECT_COSINE, 0.0) / (1.0 - SAME_SUBJECT_COSINE)
-    return found
+    outdated = np.zeros(len(of))
+    outdated[facts] = np.maximum(like.max(axis=1, initial=0.0) - SAME_SUBJECT_COSINE, 0.0) / (1.0 - SAME_SUBJECT_COSINE)
+    return outdated
 
 
-def _joined(of: Candidates, asked: Asked) -> Column:
+def _joined(of: Candidates, query: Asked) -> Column:
     """PageRank around the best candidates, reduced for memories that match the query themselves."""
-    own = of.coverage + _meaning(of, asked) / 2
+    own = of.coverage + _meaning(of, query) / 2
     return np.asarray(of.graph * np.clip(1.0 - own, 0.0, 1.0))
 
 
@@ -228,6 +228,6 @@ FEATURES: Final = (
 NAMES: Final = tuple(each.name for each in FEATURES)
 
 
-def table(of: Candidates, asked: Asked) -> Column:
+def table(of: Candidates, query: Asked) -> Column:
     """All features of all candidates: (candidates, features)."""
-    return np.stack([each.column(of, asked) for each in FEATURES], axis=1) if len(of) else np.zeros((0, len(FEATURES)))
+    return np.stack([each.column(of, query) for each in FEATURES], axis=1) if len(of) else np.zeros((0, len(FEATURES)))

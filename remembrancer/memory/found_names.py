@@ -88,14 +88,14 @@ def found_names(text: str, *, is_entity: bool = False) -> tuple[FoundName, ...]:
     """The names in a text, one for each key, certain ones first. `is_entity`: the text describes an entity, and begins
     with its name."""
     read = _ENDLESS.sub(" ", _URL.sub(" ", text[:READ]))
-    found: dict[str, FoundName] = {}
+    names: dict[str, FoundName] = {}
     for name, kind, is_certain in (*_described(read, is_entity), *_by_form(read), *_by_capitals(read)):
         key = name_key(name)
         if len(key) >= SHORTEST and len(name) <= LONGEST and not key.isdigit() and key not in NO_NAMES:
-            found.setdefault(key, FoundName(name, kind, is_certain))
-        if len(found) == MOST:
+            names.setdefault(key, FoundName(name, kind, is_certain))
+        if len(names) == MOST:
             break
-    return tuple(found.values())
+    return tuple(names.values())
 
 
 def _described(text: str, is_entity: bool) -> Iterator[FoundName]:

@@ -55,15 +55,15 @@ def line_of(text: str, details: Mapping[str, Mapping[str, Any]]) -> MemoryLine |
     Raises:
         InvalidInput: its front matter is no longer valid.
     """
-    found = _FRONT.fullmatch(text)
-    if found is None or f'id: "{MEMORY_PREFIX}' not in found[1]:
+    match = _FRONT.fullmatch(text)
+    if match is None or f'id: "{MEMORY_PREFIX}' not in match[1]:
         return None
     try:
         fields = {
-            name: _value(value) for name, _, value in (line.partition(": ") for line in found[1].split("\n")[:-1])
+            name: _value(value) for name, _, value in (line.partition(": ") for line in match[1].split("\n")[:-1])
         }
         project = fields.pop("project", None)
-        content = found[2].removesuffix("\n")
+        content = match[2].removesuffix("\n")
         memory = msgspec.convert({**fields, **details.get(fields["id"], {}), "content": content}, PortableMemory)
     except (msgspec.ValidationError, KeyError, TypeError) as error:
         raise InvalidInput(f"its front matter cannot be read: {error}") from error

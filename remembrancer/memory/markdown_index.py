@@ -51,20 +51,20 @@ def size_of(text: str, around: str = "") -> int:
 
 def kept_in(content: str) -> Kept | None:
     """The block in a file; None if there is none."""
-    found = _BLOCK.search(content)
-    if found is None:
+    match = _BLOCK.search(content)
+    if match is None:
         return None
     try:
-        at = datetime.fromisoformat(found["at"]).timestamp()
+        at = datetime.fromisoformat(match["at"]).timestamp()
     except ValueError:
         at = 0.0
-    if found["digest"] == _digest(found["text"]):
-        return Kept(found["text"], at)
-    items, written = items_in(found["text"]), found["items"]
+    if match["digest"] == _digest(match["text"]):
+        return Kept(match["text"], at)
+    items, written = items_in(match["text"]), match["items"]
     if written is None:  # it was written before items had digests, so that any may be changed
-        return Kept(found["text"], at, tuple(item for item in items if _LIST_ITEM.match(item)))
+        return Kept(match["text"], at, tuple(item for item in items if _LIST_ITEM.match(item)))
     digests = {written[place : place + _ITEM_DIGEST] for place in range(0, len(written), _ITEM_DIGEST)}
-    return Kept(found["text"], at, tuple(item for item in items if _item_digest(item) not in digests))
+    return Kept(match["text"], at, tuple(item for item in items if _item_digest(item) not in digests))
 
 
 def with_block(content: str, text: str, at: float, taken: Container[str] = ()) -> str:
@@ -109,8 +109,8 @@ def items_in(text: str) -> list[str]:
 
 def named_in(item: str) -> tuple[str, str] | None:
     """The short id of a memory and the words of its item; None for items of several lines or without an id."""
-    found = _ITEM.fullmatch(item)
-    return None if found is None else (found["id"], found["text"])
+    match = _ITEM.fullmatch(item)
+    return None if match is None else (match["id"], match["text"])
 
 
 def changed_words(edited: str, rendered: str, content: str) -> str | None:

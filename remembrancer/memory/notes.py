@@ -103,8 +103,8 @@ def edited(text: str, content: str, mode: Literal["append", "replace"], heading:
             return Edited(_joined(text, block, "", newline), "", lines)
         return Edited(f"{block}{newline}", _taken(text), lines)
     headings = headings_of(text)
-    found = _find(headings, heading)
-    if found is None:
+    index = _find(headings, heading)
+    if index is None:
         if mode == "replace":
             raise NotFound(_unknown(heading, headings), field="heading")
         level, title = _asked(heading)
@@ -112,8 +112,8 @@ def edited(text: str, content: str, mode: Literal["append", "replace"], heading:
             _joined(text, f"{'#' * (level or 2)} {title}{newline}{newline}{block}", "", newline), "", lines + 2
         )
     starts = line_starts(text)
-    own = headings[found]
-    following = [each for each in headings[found + 1 :] if mode == "append" or each.level <= own.level]
+    own = headings[index]
+    following = [each for each in headings[index + 1 :] if mode == "append" or each.level <= own.level]
     begin = starts[own.end]
     end = starts[following[0].first] if following else len(text)
     if mode == "append":
@@ -162,17 +162,17 @@ def _find(headings: Sequence[Heading], heading: str) -> int | None:
     if not wanted or "\n" in title or "\r" in title:
         raise InvalidInput("heading must be one line with the text of a heading", field="heading")
     for names in ([each.path for each in headings], [each.title for each in headings]):
-        found = [
+        matching = [
             place
             for place, name in enumerate(names)
             if name.casefold() == wanted and level in (0, headings[place].level)
         ]
-        if len(found) > 1:
-            paths = ", ".join(headings[place].path for place in found)
-            message = f"{len(found)} headings are {shown(title)}: name one with those above it, of {paths}"
+        if len(matching) > 1:
+            paths = ", ".join(headings[place].path for place in matching)
+            message = f"{len(matching)} headings are {shown(title)}: name one with those above it, of {paths}"
             raise InvalidInput(message, field="heading")
-        if found:
-            return found[0]
+        if matching:
+            return matching[0]
     return None
 
 

@@ -381,7 +381,7 @@ def _targets(planner: Planner, source_id: str, links: Iterable[LinkRef], field: 
     Raises:
         InvalidInput: a target is the memory itself, or not a memory in the same space that the session can see.
     """
-    found: Targets = []
+    targets: Targets = []
     for link in dict.fromkeys(links):
         try:
             target = planner.memory(link.target)
@@ -393,8 +393,8 @@ def _targets(planner: Planner, source_id: str, links: Iterable[LinkRef], field: 
             ) from error
         if target.id == source_id:
             raise InvalidInput("a memory cannot be linked to itself", field=field)
-        found.append((link, target))
-    return found
+        targets.append((link, target))
+    return targets
 
 
 def _check_may_supersede(source_id: str, scope: Scope, links: Targets, field: str) -> None:
@@ -489,8 +489,8 @@ def _relate(
     new: Targets = [(LinkRef(RELATED, target), wanted[target]) for target in wanted if target not in others.values()]
     changed = yield from _add_links(planner, memory, new)
     for link, other in others.items() if alone else ():
-        found = planner.known.memory(other)
-        if other not in wanted and found is not None and planner.sees(found) and not found.now.forgotten:
+        related = planner.known.memory(other)
+        if other not in wanted and related is not None and planner.sees(related) and not related.now.forgotten:
             yield Unlink(link.source, link.target, RELATED)
             changed = True
     return changed, tuple(missing)

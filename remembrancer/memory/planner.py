@@ -79,10 +79,10 @@ class Planner:
 
     def memory(self, memory_id: str) -> Memory:
         """The memory that the operation changes. Raises `NotFound` if its session cannot see it."""
-        found = self.known.memory(memory_id)
-        if found is None or not self.sees(found):
+        memory = self.known.memory(memory_id)
+        if memory is None or not self.sees(memory):
             raise unknown_memory(memory_id)
-        return found
+        return memory
 
     def known_as(self, change: StoreMemory, same: Sequence[tuple[str, str, str]] | None = None) -> Memory | None:
         """The memory with the same text and scope as a store, if there is one. `same` are the memories with that text,
@@ -91,9 +91,9 @@ class Planner:
             same = self.known.same_content(change.content, self.operation.session_id)
         for memory_id, scope, owner in same:
             if scope == change.scope and (scope != "session" or owner == change.session_id):
-                found = self.known.memory(memory_id)
-                if found is not None and says_the_same(found.now, found.created_at, change, self.at):
-                    return found
+                memory = self.known.memory(memory_id)
+                if memory is not None and says_the_same(memory.now, memory.created_at, change, self.at):
+                    return memory
         return None
 
     def sees(self, memory: Memory) -> bool:
@@ -184,8 +184,8 @@ class Planner:
     def derived_from(self, memory_id: str, links: Sequence[PutLink]) -> list[Memory]:
         """The memories derived from one, by its links."""
         sources = [link.source for link in links if link.target == memory_id and link.relation == DERIVED]
-        found = map(self.known.memory, sources)
-        return [memory for memory in found if memory is not None]
+        memories = map(self.known.memory, sources)
+        return [memory for memory in memories if memory is not None]
 
     def _release(self, memory_id: str, links: Sequence[PutLink]) -> Edits[None]:
         """Reactivate the memories that this one stood for until its text changed, unless another one stands for them.
@@ -209,8 +209,8 @@ class Planner:
 
     def link(self, source: str, target: str, relation: str) -> PutLink | None:
         """The link from one memory to another."""
-        found = (link for link in self.known.links(source) if link.source == source and link.target == target)
-        return next((link for link in found if link.relation == relation), None)
+        links = (link for link in self.known.links(source) if link.source == source and link.target == target)
+        return next((link for link in links if link.relation == relation), None)
 
     def row(self, kind: type[R], key: str | int) -> R | None:
         """The row of a kind with the key."""

@@ -100,22 +100,22 @@ def _names_project(text: str, project_name: str) -> bool:
 
 
 def _ticket(content: str) -> str | None:
-    for found in _TICKET.finditer(content):
-        if found[1].casefold() not in STANDARDS:
-            return found[0]
+    for match in _TICKET.finditer(content):
+        if match[1].casefold() not in STANDARDS:
+            return match[0]
     numbered = _NUMBERED.search(content)
     return None if numbered is None else numbered[0]
 
 
 def _file(content: str) -> str | None:
     """The first path or file name in a text, except those that every project has."""
-    for found in _WITH_DIRECTORIES.finditer(content):
-        path = found[0].rstrip(".")
+    for match in _WITH_DIRECTORIES.finditer(content):
+        path = match[0].rstrip(".")
         if _is_path(path):
             return path
-    for found in _FILE_NAME.finditer(content):
-        if found[0].casefold() not in _COMMON:
-            return found[0]
+    for match in _FILE_NAME.finditer(content):
+        if match[0].casefold() not in _COMMON:
+            return match[0]
     return None
 
 

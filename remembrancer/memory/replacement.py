@@ -109,8 +109,8 @@ def read(text: str) -> Read:
     sequence: list[str] = []
     denials = 0
     adds = False
-    for found in _WORD.finditer(text):
-        written = found[0]
+    for match in _WORD.finditer(text):
+        written = match[0]
         word = written.casefold().removesuffix("'s").removesuffix("’s")
         stemmed = stem(word)
         if word not in _THIN:
@@ -127,7 +127,7 @@ def read(text: str) -> Read:
             literals.add(word)
         elif word not in _IGNORED and stemmed not in _ASKING:
             order.append(stemmed)
-            begins = found.start() == 0 or _SENTENCE_END.search(text, max(0, found.start() - 3), found.start())
+            begins = match.start() == 0 or _SENTENCE_END.search(text, max(0, match.start() - 3), match.start())
             if written[0].isupper() and not begins:
                 names.add(stemmed)
         else:

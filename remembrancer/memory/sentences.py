@@ -83,8 +83,8 @@ LEAST_QUOTED: Final = 16
 def quotable(texts: Iterable[str]) -> tuple[str, ...]:
     """The texts that prove that another text quotes one of these: each whole text, and its sentences unless they are so
     short that they may match by chance."""
-    found: dict[str, None] = {}
+    quotations: dict[str, None] = {}
     for text in texts:
         for each in (text.strip(), *split_sentences(text)):
-            found |= dict.fromkeys((each, " ".join(each.split())))
-    return tuple(each for each in found if len(each) >= LEAST_QUOTED)
+            quotations |= dict.fromkeys((each, " ".join(each.split())))
+    return tuple(each for each in quotations if len(each) >= LEAST_QUOTED)

@@ -30,8 +30,8 @@ _WHOLE: Final = re.compile(rf"{MEMORY_PREFIX}[0-7][0-9A-HJKMNP-TV-Z]{{25}}")
 
 def part_of_id(text: str) -> str | None:
     """The beginning or ending of an id in upper case; None if the text is a whole id or cannot be a part of one."""
-    found = _PART.fullmatch(text.strip())
-    return found and found[1].upper()
+    match = _PART.fullmatch(text.strip())
+    return match and match[1].upper()
 
 
 def id_or_part(text: str, *, field: str = "memory_id") -> str:

@@ -70,11 +70,11 @@ def finder_of(patterns: Iterable[str]) -> Callable[[str], list[int]]:
     """
     import re2  # few processes need it
 
-    found = re2.Set.SearchSet()
+    matcher = re2.Set.SearchSet()
     for pattern in patterns:
-        found.Add(pattern)
-    found.Compile()
-    return lambda text: sorted(found.Match(text) or ())
+        matcher.Add(pattern)
+    matcher.Compile()
+    return lambda text: sorted(matcher.Match(text) or ())
 
 
 def _is_refused(character: str) -> bool:
@@ -182,9 +182,9 @@ _SELECTABLE: Final = re.compile(
 """A character followed by a variation selector."""
 
 
-def _harmless(found: re.Match[str]) -> str:
+def _harmless(match: re.Match[str]) -> str:
     """The replacement of an invisible character: the character itself if its script or an emoji needs it."""
-    sign, text, place = found[0], found.string, found.start()
+    sign, text, place = match[0], match.string, match.start()
     before, behind = text[place - 1 : place], text[place + 1 : place + 2]
     if sign in _BREAKS:
         return "\n"

@@ -218,8 +218,8 @@ def _read(text: str) -> _Text:
 
 def _tokens(text: str) -> Iterator[tuple[str, bool]]:
     """The significant words of a text (stems, prepositions and negations), and whether each names something."""
-    for found in _WORD.finditer(text):
-        written, folded = found[0], found[0].casefold()
+    for match in _WORD.finditer(text):
+        written, folded = match[0], match[0].casefold()
         if folded in PREPOSITIONS or folded in RESTRICTING:
             yield folded, False
         elif folded in DENIALS or folded.endswith(("n't", "n’t")):

@@ -243,12 +243,12 @@ async def _with_whole_ids(call: Call, arguments: T) -> T:
     if unknown := [part for part in parts if part not in whole_ids]:
         question = FindIds(project, session_id, tuple(unknown))
         try:
-            found = (await call.service.ask(question, call.received_at)).reply
+            reply = (await call.service.ask(question, call.received_at)).reply
         except AWAY as error:
             message = f"the store is away, and only it knows {unknown[0]}: give the whole id"
             raise MemoryUnavailable(message, field=parts[unknown[0]]) from error
         for part in unknown:
-            whole_ids[part] = only_one(part, found.candidates[part], parts[part])
+            whole_ids[part] = only_one(part, reply.candidates[part], parts[part])
     resolved: T = replaced_in_arguments(arguments, lambda text, _: whole_ids.get(part_of_id(text) or "", text))
     return resolved
 
@@ -271,10 +271,10 @@ async def short_forms_of(call: Call, memory_ids: Iterable[str], *, only_known: b
     if unknown and not only_known and call.service.store_health.usable:
         with suppress(RemembrancerError):  # whole ids are correct, too
             question = FindIds(project, session_id, ids=tuple(unknown))
-            found = (await call.service.ask(question, call.received_at)).reply
+            reply = (await call.service.ask(question, call.received_at)).reply
             if len(known) > MOST_SHORT_IDS:
                 known.clear()
-            known.update({(project.id, session_id, each): short for each, short in found.short.items()})
+            known.update({(project.id, session_id, each): short for each, short in reply.short.items()})
     return {each: short for each in ids if (short := known.get((project.id, session_id, each))) is not None}
 
 
@@ -352,8 +352,8 @@ def derived_tool(
 
 def _arguments_of(handler: Handler[T]) -> type[T]:
     _, arguments, *_ = typing.get_type_hints(handler).values()
-    found: type[T] = arguments
-    return found
+    arguments_type: type[T] = arguments
+    return arguments_type
 
 
 def _register(made: Tool[Any], module: str) -> None:
@@ -392,12 +392,12 @@ def choose_tools(tools: Iterable[Tool[Any]], wanted: str | None) -> tuple[dict[s
         if name not in families
     ]
     chosen = [name for name in names if name in families] or DEFAULT_TOOLSETS
-    found: dict[str, Tool[Any]] = {}
+    selected: dict[str, Tool[Any]] = {}
     for family in reversed(chosen):
         for name, each in families[family].items():
-            if name not in found or found[name].is_short_form or not each.is_short_form:
-                found[name] = each
-    return found, notices
+            if name not in selected or selected[name].is_short_form or not each.is_short_form:
+                selected[name] = each
+    return selected, notices
 
 
 def families_of(tools: Mapping[str, Tool[Any]]) -> dict[str, ModuleType]:

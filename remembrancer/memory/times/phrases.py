@@ -228,9 +228,9 @@ def _day_of_month(match: Match) -> Meaning:
     def resolve(now: datetime) -> Span:
         for back in range(3):  # the 31st is at most two months away
             month = spans.period(now, "month", back)
-            found = spans.day(month.start + (number - 1) * DAY)
-            if month.start <= found.start < month.end and found.start <= now:
-                return found
+            span = spans.day(month.start + (number - 1) * DAY)
+            if month.start <= span.start < month.end and span.start <= now:
+                return span
         raise ValueError(f"no month has a day {number}")
 
     return Meaning(resolve, "day")
@@ -239,11 +239,11 @@ def _day_of_month(match: Match) -> Meaning:
 def _latest_day(now: datetime, month: int, number: int) -> Span:
     for back in range(9):  # 29 February is at most eight years away
         try:
-            found = spans.day(datetime(now.year - back, month, number))
+            span = spans.day(datetime(now.year - back, month, number))
         except ValueError:
             continue
-        if found.start <= now:
-            return found
+        if span.start <= now:
+            return span
     raise ValueError(f"no day {number} in month {month}")
 
 
@@ -377,19 +377,19 @@ _Rule = tuple[re.Pattern[str], Callable[[Match], Meaning | None]]
 
 def phrases(text: str) -> list[Phrase]:
     """The phrases of a text in order, without overlaps: earlier rules take precedence."""
-    found: list[Phrase] = []
+    accepted: list[Phrase] = []
     for pattern, meaning_of in _rules():
         for match in pattern.finditer(text):
             begin, end = match.span()
-            if any(begin < each.end and each.begin < end for each in found):
+            if any(begin < each.end and each.begin < end for each in accepted):
                 continue
             before = text[max(0, begin - LOOK_BACK) : begin]
             meaning = None if _NOT_PAST.search(before) else meaning_of(match)
             if meaning is None:
                 continue
             weak = meaning.kind is not None and not _LEAD_PATTERNS[meaning.kind].search(before)
-            found.append(Phrase(begin, end, meaning.resolve, weak, meaning.present))
-    return sorted(found, key=lambda each: each.begin)
+            accepted.append(Phrase(begin, end, meaning.resolve, weak, meaning.present))
+    return sorted(accepted, key=lambda each: each.begin)
 
 
 @cache

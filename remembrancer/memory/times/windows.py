@@ -78,11 +78,11 @@ def time_windows(query: str, reference: float, zone: tzinfo | None = UTC) -> tup
         now = datetime.fromtimestamp(reference, zone).replace(tzinfo=None)
     except (ValueError, OverflowError, OSError):
         return ()
-    found = phrases(text)
+    named = phrases(text)
     if _AHEAD.search(text):
-        found = [each for each in found if not each.present]
+        named = [each for each in named if not each.present]
     windows: dict[TimeWindow, None] = {}
-    for span in _spans(text, found, now):
+    for span in _spans(text, named, now):
         window = _window(span, zone)
         if window is not None:
             windows[window] = None
@@ -124,12 +124,12 @@ def read_query(query: str) -> str:
     return in_english(text)
 
 
-def _spans(text: str, found: Sequence[Phrase], now: datetime) -> Iterable[Span]:
+def _spans(text: str, named: Sequence[Phrase], now: datetime) -> Iterable[Span]:
     """The spans that the phrases name together with the words before and between them."""
     place = 0
-    while place < len(found):
-        first = found[place]
-        second = found[place + 1] if place + 1 < len(found) else None
+    while place < len(named):
+        first = named[place]
+        second = named[place + 1] if place + 1 < len(named) else None
         place += 1
         try:
             before = text[max(0, first.begin - LOOK_BACK) : first.begin]

@@ -76,21 +76,21 @@ class _Directory:
         """Read all files of these scopes. Raises `MemoryUnavailable` and `DeadlineExceeded` if the store does not
         answer."""
         caller = self._call.caller
-        found: list[ListedMemory] = []
+        memories: list[ListedMemory] = []
         while True:
             request = ListMemories(
                 project=caller.project,
                 session_id=caller.session_id,
                 scopes=scopes,
                 limit=PAGE,
-                offset=len(found),
+                offset=len(memories),
                 valid_at=self._call.received_at,
             )
             service = self._call.service
             reply = await service.require(request, service.settings.call_budget_s)
-            found += reply.memories
+            memories += reply.memories
             if not reply.cut and len(reply.memories) < PAGE:
-                return files_of(found)
+                return files_of(memories)
 
     async def file(self, place: Place) -> File:
         return file_at(await self.read(place.scope), place)

@@ -37,9 +37,9 @@ async def action_block(call: Call, action: Action, given: Sequence[str]) -> Answ
         is_task=True,
         counts_accesses=False,
     )
-    asked = await service.ask(request, call.received_at)
-    found = () if asked.is_old else asked.reply.memories
-    chosen = bearing_on(action, found, past, given, time.time())
+    response = await service.ask(request, call.received_at)
+    candidates = () if response.is_old else response.reply.memories
+    chosen = bearing_on(action, candidates, past, given, time.time())
     past.add(action.terms)
     if not chosen:
         return nothing

@@ -149,9 +149,9 @@ def _signals(memory: RecalledMemory) -> dict[str, float]:
     return {"final": round(memory.scores.final, _ROUNDED), **dict(shares)}
 
 
-def copies_of(found: MemoryShown) -> list[dict[str, Any]]:
+def copies_of(memory: MemoryShown) -> list[dict[str, Any]]:
     """The other memories with exactly the same text."""
-    return [{"id": copy.memory_id, "scope": copy.scope} for copy in found.copies]
+    return [{"id": copy.memory_id, "scope": copy.scope} for copy in memory.copies]
 
 
 def changed(written: Written, answer: Answer) -> Answer:

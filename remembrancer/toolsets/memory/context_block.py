@@ -145,10 +145,10 @@ def _groups_of(memories: Sequence[RecalledMemory], ids: Mapping[str, str]) -> It
 
 def group_of(memory: RecalledMemory) -> str:
     """The group under which a memory is shown."""
-    found = _GROUP_OF.get(memory.kind) if memory.kind is not None else None
-    if found == "Open ends" and not memory.is_open:
-        found = None
-    return found or ("How to" if memory.type == "procedural" else FACTS)
+    group = _GROUP_OF.get(memory.kind) if memory.kind is not None else None
+    if group == "Open ends" and not memory.is_open:
+        group = None
+    return group or ("How to" if memory.type == "procedural" else FACTS)
 
 
 def _index_of(subjects: Sequence[tuple[str, int]]) -> list[str]:

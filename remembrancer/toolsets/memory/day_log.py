@@ -56,16 +56,16 @@ async def read_day(call: Call, text: str) -> tuple[TimeWindow, Sequence[MemoryCh
     """
     day = day_of(text, call.received_at)
     request = ReadActivity(call.caller.project, call.caller.session_id, day.end, MOST, day.start, WHOLE)
-    asked = await call.service.ask(request, call.received_at)
+    response = await call.service.ask(request, call.received_at)
     changes = [
         msgspec.structs.replace(each, begins="") if each.is_forgotten else each
-        for each in reversed(asked.reply.changes)
+        for each in reversed(response.reply.changes)
         if each.change == FORGOTTEN or (each.session_id and not each.is_forgotten)
     ]
-    if asked.reply.more:
+    if response.reply.more:
         cut = Notice("answer_cut", f"Only the last {MOST} changes are shown.")
-        asked = replace(asked, notices=(*asked.notices, cut))
-    return day, changes, asked
+        response = replace(response, notices=(*response.notices, cut))
+    return day, changes, response
 
 
 def verb_of(change: MemoryChanged) -> str:
@@ -87,8 +87,8 @@ def clock_of(at: float, *, with_day: bool) -> str:
 async def day_block(call: Call, text: str, max_tokens: int) -> Answer:
     """The log of a day as one block of Markdown within a budget of tokens. Texts are whole if they fit, in the last
     state that they had on that day; entries that do not fit are cut from the end."""
-    day, changes, asked = await read_day(call, text)
-    notices = asked.notices
+    day, changes, response = await read_day(call, text)
+    notices = response.notices
     ids = await short_forms_of(call, dict.fromkeys(each.memory_id for each in changes))
     is_long = day.end - day.start > 90_000
     lines = [f"## {datetime.fromtimestamp(day.start).astimezone():%A %Y-%m-%d}", DATA, ""]
@@ -110,7 +110,7 @@ async def day_block(call: Call, text: str, max_tokens: int) -> Answer:
         lines.append(line)
     else:
         lines += [] if changes else ["Nothing was stored or changed."]
-    return with_caveats({"context_block": "\n".join(lines)}, notices, degraded=asked.is_old)
+    return with_caveats({"context_block": "\n".join(lines)}, notices, degraded=response.is_old)
 
 
 def _entry(change: MemoryChanged, ids: Mapping[str, str], longest: int, *, with_day: bool) -> str:

@@ -75,15 +75,15 @@ def clean_entities(entities: Sequence[RelatedEntity], *, field: str) -> tuple[En
         InvalidInput: there are too many, or one of the names is invalid.
     """
     check_count(entities, field=field, most=MAX_ENTITIES)
-    found: dict[EntityRef, None] = {}
+    cleaned_entities: dict[EntityRef, None] = {}
     for place, entity in enumerate(entities):
         at = f"{field}[{place}]"
         name = clean_name(entity.name, field=f"{at}.name", longest=MAX_NAME)
         kind = clean_name(entity.type, field=f"{at}.type", longest=MAX_NAME)
         relationship = clean_name(entity.relationship, field=f"{at}.relationship", longest=MAX_NAME)
         subject = "" if entity.subject is UNSET else clean_name(entity.subject, field=f"{at}.subject", longest=MAX_NAME)
-        found[EntityRef(name, kind, relationship, subject)] = None
-    return tuple(found)
+        cleaned_entities[EntityRef(name, kind, relationship, subject)] = None
+    return tuple(cleaned_entities)
 
 
 def clean_kind(kind: str, *, field: str = "kind") -> Kind:
@@ -165,17 +165,17 @@ def cleaned(arguments: msgspec.Struct, rules: Mapping[str, Rule] = MappingProxyT
     Raises:
         InvalidInput: a value is not allowed, or `valid_until` is not after `valid_from`.
     """
-    found: dict[str, Any] = {}
+    fields: dict[str, Any] = {}
     for name, rule in {**_RULES, **rules}.items():
         value = getattr(arguments, name, UNSET)
         if value is UNSET or name in but:
             continue
         kept = rule(value, field=name)
         if kept is not None:
-            found[name] = kept
-    if "valid_until" in found and found.get("valid_from", -math.inf) >= found["valid_until"]:
+            fields[name] = kept
+    if "valid_until" in fields and fields.get("valid_from", -math.inf) >= fields["valid_until"]:
         raise InvalidInput("valid_until must be later than valid_from", field="valid_until")
-    return found
+    return fields
 
 
 def _rule_of(row: Field) -> Rule | None:

@@ -39,13 +39,13 @@ async def forget_memory(call: Call, arguments: ForgetMemoryArguments) -> Answer:
     answer = changed(written, answer | saying(already_forgotten=result.already))
     question = GetMemory(call.caller.project, call.caller.session_id, change.memory_id)
     try:
-        found = await call.service.require(question, call.service.settings.read_budget_s)
+        known = await call.service.require(question, call.service.settings.read_budget_s)
     except AWAY as error:
         return with_caveats(answer, [Notice(error.code, UNKNOWN)])
-    if found.copies and arguments.copies is not True:
-        answer["copies"] = copies_of(found)
-    elif found.copies:
-        for copy in found.copies:
+    if known.copies and arguments.copies is not True:
+        answer["copies"] = copies_of(known)
+    elif known.copies:
+        for copy in known.copies:
             await call.submit(ForgetMemory(copy.memory_id, change.reason), part=copy.memory_id)
-        answer["copies_forgotten"] = [copy.memory_id for copy in found.copies]
+        answer["copies_forgotten"] = [copy.memory_id for copy in known.copies]
     return answer

@@ -51,13 +51,13 @@ async def get_memory(call: Call, arguments: GetMemoryArguments) -> Answer:
     """
     service, version = call.service, clean_version(arguments.version)
     request = GetMemory(call.caller.project, call.caller.session_id, parse_memory_id(arguments.memory_id))
-    asked = await service.ask(request, call.received_at)
-    if not asked.is_old:
-        service.shown(call.caller, (), used=(asked.reply.memory.id,))
-    answer = shown(asked.reply, version)
+    response = await service.ask(request, call.received_at)
+    if not response.is_old:
+        service.shown(call.caller, (), used=(response.reply.memory.id,))
+    answer = shown(response.reply, version)
     if arguments.detail is not True:
         answer = short(answer)
-    return with_caveats(answer, asked.notices, degraded=asked.is_old)
+    return with_caveats(answer, response.notices, degraded=response.is_old)
 
 
 def short(whole: Answer) -> Answer:
@@ -79,18 +79,18 @@ def short(whole: Answer) -> Answer:
     return answer
 
 
-def shown(found: MemoryShown, version: int | None = None) -> Answer:
+def shown(reply: MemoryShown, version: int | None = None) -> Answer:
     """One memory in full; with `version`, the content and fields that it had in that version.
 
     Raises:
         InvalidInput: the memory has no such version; the message names the existing ones.
     """
-    memory = found.memory
+    memory = reply.memory
     if version is None:
-        answer = _whole(memory) | {"embedded": found.embedded}
-        if found.strength is not None:
-            answer |= {"strength": round(found.strength, 3), "is_stale": found.is_stale}
-        answer |= saying(why=list(found.reasons))
+        answer = _whole(memory) | {"embedded": reply.embedded}
+        if reply.strength is not None:
+            answer |= {"strength": round(reply.strength, 3), "is_stale": reply.is_stale}
+        answer |= saying(why=list(reply.reasons))
     else:
         answer = _as_of(memory, version)
     listed = memory.history[-MAX_HISTORY:]
@@ -98,18 +98,18 @@ def shown(found: MemoryShown, version: int | None = None) -> Answer:
         answer
         | saying(
             links=[_link(link, "target") for link in memory.links],
-            incoming_links=[_link(link, "source") for link in found.incoming],
-            near_duplicates=list(found.near_duplicates),
-            copies=copies_of(found),
+            incoming_links=[_link(link, "source") for link in reply.incoming],
+            near_duplicates=list(reply.near_duplicates),
+            copies=copies_of(reply),
             access_count=memory.access_count,
             last_accessed=None if memory.last_accessed_at is None else iso(memory.last_accessed_at),
             # How the memory came to its scope, and where else it has been useful.
             promotion_chain=[_promotion(each) for each in memory.promotion_chain],
-            promotions=[_promotion(promotion) for promotion in found.promotions],
+            promotions=[_promotion(promotion) for promotion in reply.promotions],
             source_project=memory.source_project,
             sessions_used=len(memory.accessed_in) or None,
-            observed_in_projects=list(found.observed_in),
-            found_entities=list(found.found_entities),
+            observed_in_projects=list(reply.observed_in),
+            found_entities=list(reply.found_entities),
             history_omitted=len(memory.history) - len(listed) or None,
         )
         | {"history": [_history(each) for each in listed]}

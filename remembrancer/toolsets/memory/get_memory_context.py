@@ -54,10 +54,10 @@ async def get_memory_context(call: Call, arguments: GetMemoryContextArguments) -
     if arguments.day is not UNSET or "day" in given(arguments.sections, ()):
         return await day_block(call, given(arguments.day, "today"), given(arguments.max_tokens, PART_TOKENS))
     request = to_gather(arguments, caller.project, caller.session_id)
-    asked = await service.ask(request, call.received_at)
-    reply = asked.reply
+    response = await service.ask(request, call.received_at)
+    reply = response.reply
     away: Away | None = None
-    if asked.is_old:
+    if response.is_old:
         away = "starting" if service.store_health.is_starting else "unavailable"
     memories = [memory for section in reply.sections for memory in section.memories]
     is_all, is_new = reply.is_all, not memories
@@ -70,7 +70,7 @@ async def get_memory_context(call: Call, arguments: GetMemoryContextArguments) -
     says_nothing = arguments.unseen is True and not memories and not (is_all and arguments.sections is UNSET and is_new)
     budget = request.tokens if is_all else request.part_tokens
     frame: Answer = {"context_block": "", "memories_used": 100, "tokens_used": 8000, "truncated": False}
-    frame = with_caveats(frame, [*asked.notices, *call.take_notices()], degraded=asked.is_degraded)
+    frame = with_caveats(frame, [*response.notices, *call.take_notices()], degraded=response.is_degraded)
     around = estimate_tokens(answer_text(frame))
     ids = await short_forms_of(call, [each.id for each in memories], only_known=away is not None)
     build = partial(
@@ -88,7 +88,7 @@ async def get_memory_context(call: Call, arguments: GetMemoryContextArguments) -
     )
     # In a thread, because counting the tokens of long memories takes a while.
     block = await anyio.to_thread.run_sync(build)
-    service.shown(caller, block.memory_ids, count=not asked.is_old, tool=call.tool, question=request.task)
+    service.shown(caller, block.memory_ids, count=not response.is_old, tool=call.tool, question=request.task)
     answer = frame | {
         "context_block": "" if says_nothing else block.text,
         "memories_used": len(block.memory_ids),

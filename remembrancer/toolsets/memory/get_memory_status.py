@@ -42,17 +42,17 @@ async def get_memory_status(call: Call, _: GetMemoryStatusArguments) -> Answer:
     """Report the state of the memory as this session sees it. Without the store, the last known figures are used, if
     any."""
     caller, service = call.caller, call.service
-    found, is_fresh, notices = None, False, list[Notice]()
+    store, is_fresh, notices = None, False, list[Notice]()
     with suppress(*AWAY):
-        asked = await service.ask(DescribeStore(caller.project, caller.session_id), call.received_at)
-        found, is_fresh, notices = asked.reply, not asked.is_old, list(asked.reply.notices)
+        response = await service.ask(DescribeStore(caller.project, caller.session_id), call.received_at)
+        store, is_fresh, notices = response.reply, not response.is_old, list(response.reply.notices)
     health, queue = service.store_health, service.queue_health()
     answer: Answer = {
         "connection": {
             "status": "connected",
             "mode": MODES[service.settings.deployment_mode],
-            "path": found.database_path if found else service.home,
-            "uptime_seconds": int(found.uptime_s) if found and is_fresh else 0,
+            "path": store.database_path if store else service.home,
+            "uptime_seconds": int(store.uptime_s) if store and is_fresh else 0,
             "version": __version__,
         }
     }
@@ -63,24 +63,24 @@ async def get_memory_status(call: Call, _: GetMemoryStatusArguments) -> Answer:
             "attempts": health.attempts,
             "next_attempt_seconds": round(health.next_attempt_s or 0.0, 1),
         }
-    if found is not None:
-        answer |= _figures(found)
+    if store is not None:
+        answer |= _figures(store)
     answer["current_session"] = {
         "session_id": caller.session_id,
-        "memories_this_session": found.memories_this_session if found else 0,
-        "started_at": iso((found.session_started_at if found else None) or caller.started_at),
+        "memories_this_session": store.memories_this_session if store else 0,
+        "started_at": iso((store.session_started_at if store else None) or caller.started_at),
     }
-    if found is not None and found.proposals:
+    if store is not None and store.proposals:
         answer["proposals"] = [
             {
                 "memory_id": proposal.memory_id,
                 "content": cut_at_word(proposal.content, PROPOSED),
                 "reason": proposal.reason,
             }
-            for proposal in found.proposals
+            for proposal in store.proposals
         ]
         answer["review"] = REVIEW
-    if found is not None and found.doubts:
+    if store is not None and store.doubts:
         answer["contradictions"] = [
             {
                 "newer_id": doubt.newer_id,
@@ -88,12 +88,12 @@ async def get_memory_status(call: Call, _: GetMemoryStatusArguments) -> Answer:
                 "older_id": doubt.older_id,
                 "older": cut_at_word(doubt.older, PROPOSED),
             }
-            for doubt in found.doubts
+            for doubt in store.doubts
         ]
         answer["if_replaced"] = DECIDED
     answer["write_queue"] = {"depth": queue.depth, "rejected": queue.rejected}
     if not is_fresh:
-        last = "the figures are the last known" if found else "there are no figures yet"
+        last = "the figures are the last known" if store else "there are no figures yet"
         notices.append(Notice("memory_unavailable", f"{health.explain_away()}: {last}"))
     stuck = {lane: why for lane, why in queue.stuck.items() if lane in (caller.project.id, "user")}
     state = GatewayHealth(0, 0, queue.rejected, "connected", queue_stuck=stuck, queue_damage=queue.damage)
@@ -103,8 +103,8 @@ async def get_memory_status(call: Call, _: GetMemoryStatusArguments) -> Answer:
     return with_caveats(answer, notices)
 
 
-def _figures(found: StoreDescription) -> Answer:
-    counts, embedding = found.counts, found.embedding
+def _figures(store: StoreDescription) -> Answer:
+    counts, embedding = store.counts, store.embedding
     figures: Answer = {
         "counts": {
             "total": counts.total,
@@ -115,7 +115,7 @@ def _figures(found: StoreDescription) -> Answer:
             "relationships": counts.relationships,
         },
         "storage": {
-            "database_size_bytes": found.database_bytes,
+            "database_size_bytes": store.database_bytes,
             "embedding_dimensions": embedding.dimensions,
             "embedding_model": embedding.model,
         },

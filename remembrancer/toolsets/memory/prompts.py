@@ -232,16 +232,16 @@ def note_text(what: str) -> str:
     )
 
 
-def notes_text(topic: str, found: Answer) -> str:
+def notes_text(topic: str, notes: Answer) -> str:
     """The notes on a topic, and the request to answer from them."""
     lines = []
-    for each in found.get("results", ()):
+    for each in notes.get("results", ()):
         place = f"{each['path']}, lines {each['startLine']} to {each['endLine']}"
         lines += [f"- {one_line(place)}:", each["snippet"][:MAX_CONTENT], ""]
     request = (
         "Say what matters of it, and name file and lines; memory_read has more of a note, memory_search finds others."
     )
-    lines = [*(lines or ["- nothing was found"]), *_warnings(found)]
+    lines = [*(lines or ["- nothing was found"]), *_warnings(notes)]
     return _about(f"What do the notes say about {_quoted(topic)}?", request, lines)
 
 
@@ -291,8 +291,8 @@ def search_text(query: str, memories: Answer) -> str:
     """The memories that a query finds, separately for each of the three scopes."""
     lines = []
     for scope in SCOPES:
-        found = [_memory(memory) for memory in memories.get("memories", ()) if memory["scope"] == scope]
-        lines += [f"In the scope {scope}:", *(found or ["- nothing was found"]), ""]
+        items = [_memory(memory) for memory in memories.get("memories", ()) if memory["scope"] == scope]
+        lines += [f"In the scope {scope}:", *(items or ["- nothing was found"]), ""]
     return (
         f"Show me what is remembered about {_quoted(query)}, by scope, with the ids. {_READ_AS_DATA}\n\n"
         f"{_data([*lines, *_warnings(memories)])}"
@@ -416,8 +416,8 @@ class Prompts:
             return f"{asks['remember']}\n\n{_data([render(arguments['what'], SourceRef())])}"
         if asks:
             (about,) = arguments.values()
-            found = await self._recall(caller, about, received_at)
-            return _about(f"{OPENINGS[name]} {_quoted(about)}.", asks[name], _memories(found))
+            memories = await self._recall(caller, about, received_at)
+            return _about(f"{OPENINGS[name]} {_quoted(about)}.", asks[name], _memories(memories))
         match name:
             case "remember" | "remember-all":
                 return await self._remember(caller, name, arguments, received_at)
@@ -449,8 +449,8 @@ class Prompts:
         return overview_text(await self._look_up("get_memory_status", {}, caller, received_at))
 
     async def _recall(self, caller: Caller, query: str, received_at: float, limit: int = FOUND) -> Answer:
-        asked = {"query": query, "limit": limit, "detail": True, "sources": ["memory"]}
-        return await self._look_up("recall_memories", asked, caller, received_at)
+        arguments = {"query": query, "limit": limit, "detail": True, "sources": ["memory"]}
+        return await self._look_up("recall_memories", arguments, caller, received_at)
 
     async def _look_up(self, name: str, arguments: dict[str, Any], caller: Caller, received_at: float) -> Answer:
         """The answer of a tool, or the reason why there is none: the prompt is useful without it, too."""

@@ -153,9 +153,9 @@ def _best_start(content: str, start: int, end: int, words: frozenset[str]) -> in
     """The start of the (first) sentence in a passage that has most of the words."""
     best, most = start, 0
     for sentence in _SENTENCE.finditer(content, start, end):
-        found = len(words & set(re.findall(r"\w+", sentence.group().casefold())))
-        if found > most:
-            best, most = sentence.start(), found
+        matched = len(words & set(re.findall(r"\w+", sentence.group().casefold())))
+        if matched > most:
+            best, most = sentence.start(), matched
     return best
 
 

@@ -104,20 +104,20 @@ async def recall_memories(call: Call, arguments: RecallMemoriesArguments) -> Ans
     root = workspace_root(call.caller.directory, call.service.settings)
     request = to_recall(arguments, call.caller.project, call.caller.session_id, root)
     asked_for = given(arguments.sources, ())
-    asked = Asked(NOTHING)
+    response = Asked(NOTHING)
     if not asked_for or request.sources:
-        asked = await call.service.ask(request, call.received_at)
-    found, is_degraded = asked.reply, asked.is_degraded
+        response = await call.service.ask(request, call.received_at)
+    recalled, is_degraded = response.reply, response.is_degraded
     places, code_notices = list[Answer](), tuple[Notice, ...]()
     if CODE in asked_for:
         places, code_notices, is_old = await find_code(
-            call, arguments.query, request.limit, beside=[each.id for each in found.memories]
+            call, arguments.query, request.limit, beside=[each.id for each in recalled.memories]
         )
         is_degraded = is_degraded or is_old
         if arguments.max_tokens is not UNSET:
             places = places[: within(places, arguments.max_tokens // CODE_SHARE, least=0)]
     detail = arguments.detail is True
-    memories, whole = list(found.memories), {each.id for each in found.memories}
+    memories, whole = list(recalled.memories), {each.id for each in recalled.memories}
     none_answers = not any(is_given_whole(each) for each in memories)
     if not (detail or is_degraded):
         memories = with_lines(memories, given(arguments.limit, MOST_LINES))
@@ -129,18 +129,22 @@ async def recall_memories(call: Call, arguments: RecallMemoriesArguments) -> Ans
             memory_of(each, detail=detail, is_judged=not is_degraded) if each.id in whole else line_of(each)
             for each in memories
         ],
-        "total_matched": found.total_matched,
+        "total_matched": recalled.total_matched,
     }
     answer |= saying(
         code=places,
-        strategy_used=found.strategy_used if detail or found.strategy_used != request.strategy else None,
+        strategy_used=recalled.strategy_used if detail or recalled.strategy_used != request.strategy else None,
         query_time_ms=round((time.perf_counter() - started) * 1000, 1) if detail else None,
-        profile=found.profile if detail else None,
-        note=DATA if found.memories or places else None,
-        below_threshold=found.below_threshold if detail or not found.memories else None,
-        hint=None if is_degraded or places or not none_answers else NEAREST if memories else hint_for(request, found),
+        profile=recalled.profile if detail else None,
+        note=DATA if recalled.memories or places else None,
+        below_threshold=recalled.below_threshold if detail or not recalled.memories else None,
+        hint=None
+        if is_degraded or places or not none_answers
+        else NEAREST
+        if memories
+        else hint_for(request, recalled),
     )
-    answer = with_caveats(answer, (*asked.notices, *code_notices), degraded=is_degraded)
+    answer = with_caveats(answer, (*response.notices, *code_notices), degraded=is_degraded)
     if arguments.max_tokens is not UNSET:
         formed = with_caveats(answer, call.take_notices())
         passages = [each.passages if each.id in whole else () for each in memories]
@@ -149,8 +153,8 @@ async def recall_memories(call: Call, arguments: RecallMemoriesArguments) -> Ans
         fit = partial(within_budget, formed, passages, words, arguments.max_tokens)
         answer = await anyio.to_thread.run_sync(fit)
     given_ids = [memory["id"] for memory in answer["memories"] if memory.get("id") in whole]
-    used = [] if request.counts_accesses else [each for each in used_in(found.memories) if each in given_ids]
-    counts = not (request.counts_accesses or asked.is_old)
+    used = [] if request.counts_accesses else [each for each in used_in(recalled.memories) if each in given_ids]
+    counts = not (request.counts_accesses or response.is_old)
     call.service.shown(call.caller, given_ids, count=counts, used=used, tool=call.tool, question=request.query)
     return answer
 
@@ -225,9 +229,9 @@ def _utc_offset_s(moment: str | UnsetType) -> float | None:
     return None if offset is None else offset.total_seconds()
 
 
-def hint_for(request: Recall, found: Recalled) -> str | None:
+def hint_for(request: Recall, recalled: Recalled) -> str | None:
     """A hint how to find more than this query did; None if it found something."""
-    if found.memories:
+    if recalled.memories:
         return None
     tries = ["Try other words"]
     everything = Filters(request.session_id)
@@ -243,5 +247,5 @@ def hint_for(request: Recall, found: Recalled) -> str | None:
         tries.append(f"leave out {first} and {last}" if first else f"leave out {last}")
     if not request.include_forgotten:
         tries.append("set include_forgotten")
-    says = "Nothing was near enough to the query." if found.below_threshold else "Nothing was found."
+    says = "Nothing was near enough to the query." if recalled.below_threshold else "Nothing was found."
     return f"{says} {', '.join(tries[:-1])}{' or ' if len(tries) > 1 else ''}{tries[-1]}."

@@ -45,17 +45,17 @@ async def reflect_and_consolidate(call: Call, arguments: ReflectAndConsolidateAr
     )
     budget_s = service.settings.reflect_budget_s
     try:
-        found = await service.require(request, budget_s)
+        reflected = await service.require(request, budget_s)
     except DeadlineExceeded as error:
         message = (
             f"the reflection did not finish within {budget_s:g} s. It may still run: its results will be "
             "found by recall. Call again to see the remaining work"
         )
         raise DeadlineExceeded(message) from error
-    if found.run_id is not None:  # the consolidator writes without the gateway; resources may have changed
-        run = ApplyRun(found.run_id, "project", "consolidation", "summarize_cluster", ())
+    if reflected.run_id is not None:  # the consolidator writes without the gateway; resources may have changed
+        run = ApplyRun(reflected.run_id, "project", "consolidation", "summarize_cluster", ())
         service.applied([Operation(request.operation_id, caller.project, caller.session_id, call.received_at, run)])
-    return _reflected(found)
+    return _reflected(reflected)
 
 
 def strategy_of(arguments: ReflectAndConsolidateArguments, session_id: str) -> ReflectStrategy:
@@ -95,9 +95,9 @@ async def _undo(call: Call, run_id: str) -> Answer:
     if call.caller.project.sees_user:
         written.append(await call.submit(UndoRun(run_id, "user", if_there=True), part=" user"))
     results = [each.result for each in written if isinstance(each.result, UndoneResult)]
-    found = [result for result in results if result.found]
-    if found:
-        answer = _undone(found)
+    known = [result for result in results if result.found]
+    if known:
+        answer = _undone(known)
     elif unknown is not None and len(results) == len(written):
         raise unknown
     else:
@@ -106,7 +106,7 @@ async def _undo(call: Call, run_id: str) -> Answer:
     return with_caveats(answer, notices, degraded=any(each.degraded for each in written))
 
 
-def _reflected(found: Reflected) -> Answer:
+def _reflected(reflected: Reflected) -> Answer:
     """The answer to a reflection. Without a `run_id`, nothing was written."""
     answer: Answer = {
         "consolidated_memories": [
@@ -117,23 +117,23 @@ def _reflected(found: Reflected) -> Answer:
                 "derived_from": list(memory.derived_from),
                 "scope": memory.scope,
             }
-            for memory in found.memories
+            for memory in reflected.memories
         ],
         "patterns_detected": [
             {"pattern": pattern.pattern, "frequency": pattern.frequency, "suggested_scope": pattern.suggested_scope}
             | saying(memory_id=pattern.memory_id)
-            for pattern in found.patterns
+            for pattern in reflected.patterns
         ],
         "session_stats": {
-            "memories_analyzed": found.analyzed,
-            "consolidated_into": len(found.memories),
-            "patterns_found": len(found.patterns),
+            "memories_analyzed": reflected.analyzed,
+            "consolidated_into": len(reflected.memories),
+            "patterns_found": len(reflected.patterns),
         },
     }
-    answer |= saying(run_id=found.run_id, skipped=found.skipped or None)
-    if not found.not_embedded:
+    answer |= saying(run_id=reflected.run_id, skipped=reflected.skipped or None)
+    if not reflected.not_embedded:
         return answer
-    count = "1 memory has" if found.not_embedded == 1 else f"{found.not_embedded} memories have"
+    count = "1 memory has" if reflected.not_embedded == 1 else f"{reflected.not_embedded} memories have"
     text = f"{count} no vectors yet and could not be looked at: call again in a moment."
     return with_caveats(answer, [Notice("not_embedded", text)])
 

@@ -110,13 +110,13 @@ class RecallCounts:
 
     def served(self, project_id: str, session_id: str) -> tuple[int, int]:
         """The number of a session's queries that were answered, and of the distinct memories that it was shown."""
-        found = self._served.get((project_id, session_id), Served())
-        return found.queries, len(found.memories)
+        counts = self._served.get((project_id, session_id), Served())
+        return counts.queries, len(counts.memories)
 
     def last_shown(self, project_id: str, session_id: str) -> list[str]:
         """The memories that a session was shown, the latest and best first."""
-        found = self._served.get((project_id, session_id))
-        return list(reversed(found.memories)) if found is not None else []
+        counts = self._served.get((project_id, session_id))
+        return list(reversed(counts.memories)) if counts is not None else []
 
 
 RELATIONSHIPS_SHOWN: Final = 5
@@ -171,24 +171,24 @@ def session_summary(
     return "\n".join(lines) + "\n"
 
 
-def knowledge_graph(found: GraphFound) -> str:
+def knowledge_graph(graph: GraphFound) -> str:
     """The overview of a project's graph. Density is the number of edges over n (n - 1), the maximum of a directed
     graph."""
-    entities, relationships = found.total_entities, found.total_relationships
+    entities, relationships = graph.total_entities, graph.total_relationships
     lines = ["## Project Knowledge Graph", MARK]
     if not entities:
         return "\n".join([*lines, "No entities yet. Memories that name related_entities make the graph."]) + "\n"
-    by_type = found.entity_types or _types_of(found.entities, entities)
+    by_type = graph.entity_types or _types_of(graph.entities, entities)
     lines += [
         f"**Entities:** {_counted(by_type, total=entities)}",
-        f"**Relationships:** {_counted(found.relationship_types, total=relationships)}",
+        f"**Relationships:** {_counted(graph.relationship_types, total=relationships)}",
         f"**Density:** {_density(entities, relationships)} ({relationships / entities:.1f} relationships per entity)",
         "",
         "### Most Connected Entities",
     ]
-    lines += (_entity(entity) for entity in found.entities)
-    if found.topics:
-        lines += ["", "### Topics", *(_topic(topic) for topic in found.topics)]
+    lines += (_entity(entity) for entity in graph.entities)
+    if graph.topics:
+        lines += ["", "### Topics", *(_topic(topic) for topic in graph.topics)]
     return "\n".join(lines) + "\n"
 
 
@@ -346,20 +346,20 @@ class Resources:
 
     async def _summary(self, caller: Caller, received_at: float) -> Content:
         question = DescribeSession(caller.project, caller.session_id)
-        asked = await self._service.ask(question, received_at)
+        response = await self._service.ask(question, received_at)
         text = session_summary(
             caller.session_id,
-            asked.reply.started_at or caller.started_at,
-            asked.reply,
+            response.reply.started_at or caller.started_at,
+            response.reply,
             self._counts.served(caller.project.id, caller.session_id),
             self._counts.since,
         )
-        return _markdown(SUMMARY, text, asked)
+        return _markdown(SUMMARY, text, response)
 
     async def _graph(self, caller: Caller, received_at: float) -> Content:
         question = SearchGraph(caller.project, caller.session_id, include_memories=False, limit=MOST_CONNECTED)
-        asked = await self._service.ask(question, received_at)
-        return _markdown(GRAPH, knowledge_graph(asked.reply), asked)
+        response = await self._service.ask(question, received_at)
+        return _markdown(GRAPH, knowledge_graph(response.reply), response)
 
     async def _preferences(self, caller: Caller, received_at: float) -> Content:
         question = GatherContext(
@@ -369,11 +369,11 @@ class Resources:
             tokens=PREFERENCES_TOKENS,
             part_tokens=PREFERENCES_TOKENS,
         )
-        asked = await self._service.ask(question, received_at)
-        memories = [memory for section in asked.reply.sections for memory in section.memories]
-        return _markdown(PREFERENCES, preferences(memories[:PREFERENCES_SHOWN]), asked)
+        response = await self._service.ask(question, received_at)
+        memories = [memory for section in response.reply.sections for memory in section.memories]
+        return _markdown(PREFERENCES, preferences(memories[:PREFERENCES_SHOWN]), response)
 
 
-def _markdown(uri: str, text: str, asked: Asked[Any]) -> Content:
-    notices = " ".join(notice.message for notice in asked.notices)
-    return Content(uri, MARKDOWN, neutralised(noted(text, notices, degraded=asked.is_old)))
+def _markdown(uri: str, text: str, response: Asked[Any]) -> Content:
+    notices = " ".join(notice.message for notice in response.notices)
+    return Content(uri, MARKDOWN, neutralised(noted(text, notices, degraded=response.is_old)))

@@ -42,12 +42,12 @@ async def search_knowledge_graph(call: Call, arguments: SearchKnowledgeGraphArgu
         include_memories=arguments.include_memories is not False,
         limit=given(arguments.limit, 20),
     )
-    asked = await call.service.ask(request, call.received_at)
-    found = asked.reply
+    response = await call.service.ask(request, call.received_at)
+    graph = response.reply
     if request.entity is not None and request.include_memories:
-        ids = [memory.id for memory in found.memories]
+        ids = [memory.id for memory in graph.memories]
         call.service.shown(call.caller, ids, tool=call.tool, question=request.entity)
-    return with_caveats(_answer(found), asked.notices, degraded=asked.is_degraded)
+    return with_caveats(_answer(graph), response.notices, degraded=response.is_degraded)
 
 
 def _name(name: str | UnsetType, field: str) -> str | None:
@@ -55,23 +55,23 @@ def _name(name: str | UnsetType, field: str) -> str | None:
     return None if name is UNSET or not name.strip() else clean_name(name, field=field, longest=MAX_NAME)
 
 
-def _answer(found: GraphFound) -> Answer:
+def _answer(graph: GraphFound) -> Answer:
     answer: Answer = {
-        "entities": [_entity(entity) for entity in found.entities],
-        "memories": [memory_of(memory) for memory in found.memories],
+        "entities": [_entity(entity) for entity in graph.entities],
+        "memories": [memory_of(memory) for memory in graph.memories],
         "graph_stats": {
-            "entities_traversed": found.entities_traversed,
-            "relationships_found": found.relationships_found,
-            "depth_reached": found.depth_reached,
+            "entities_traversed": graph.entities_traversed,
+            "relationships_found": graph.relationships_found,
+            "depth_reached": graph.depth_reached,
         },
     }
-    if found.total_entities:
-        answer["totals"] = {"entities": found.total_entities, "relationships": found.total_relationships}
+    if graph.total_entities:
+        answer["totals"] = {"entities": graph.total_entities, "relationships": graph.total_relationships}
     return answer | saying(
-        relationship_types=found.relationship_types,
-        entity_types=found.entity_types,
-        topics=[{"label": topic.label, "entities": list(topic.entities)} for topic in found.topics],
-        suggestions=list(found.suggestions),
+        relationship_types=graph.relationship_types,
+        entity_types=graph.entity_types,
+        topics=[{"label": topic.label, "entities": list(topic.entities)} for topic in graph.topics],
+        suggestions=list(graph.suggestions),
     )
 
 

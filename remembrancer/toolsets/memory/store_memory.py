@@ -187,8 +187,8 @@ def kind_of(content: str) -> Kind:
     """The kind that a memory's wording suggests, else `fact`."""
     if is_list_of_open_ends(content):
         return OPEN_END
-    found = _kinds_in(content)
-    return tuple(_KIND_WORDS)[found[0]] if found else "fact"
+    kinds = _kinds_in(content)
+    return tuple(_KIND_WORDS)[kinds[0]] if kinds else "fact"
 
 
 def _clean_source(source: Source, *, field: str) -> SourceRef:

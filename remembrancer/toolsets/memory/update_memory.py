@@ -136,7 +136,7 @@ def to_update(arguments: UpdateMemoryArguments, content_limit_bytes: int) -> Upd
 
 def _clean_links(links: Sequence[LinkArgument | RemovedLink], memory_id: str, field: str) -> tuple[LinkRef, ...]:
     check_count(links, field=field, most=MAX_LINKS)
-    found: dict[LinkRef, None] = {}
+    cleaned_links: dict[LinkRef, None] = {}
     for place, link in enumerate(links):
         at = f"{field}[{place}]"
         relation = next((each for each in RELATIONS if each == link.relation), None)
@@ -152,5 +152,5 @@ def _clean_links(links: Sequence[LinkArgument | RemovedLink], memory_id: str, fi
         if not 0 < strength <= 1:
             message = f"{at}.strength must be more than 0 and at most 1, not {shown(strength)}"
             raise InvalidInput(message, field=f"{at}.strength")
-        found[LinkRef(relation, target, strength)] = None
-    return tuple(found)
+        cleaned_links[LinkRef(relation, target, strength)] = None
+    return tuple(cleaned_links)
