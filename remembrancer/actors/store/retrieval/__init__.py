@@ -1,1 +1,1 @@
-"""The finding and ranking of memories, and walks along the edges of their entities."""
+"""Finds and ranks memories, and walks along the edges of their entities."""

@@ -1,8 +1,8 @@
-"""The candidates of a recall: the memories nearest to the question by meaning and by words, what was told next to them,
-and everything that ranks them.
+"""The candidates of a recall: the memories nearest to the question by meaning and by words, their neighbours, and all
+data for ranking them.
 
-A project's space holds its sessions' memories too. Each scope has candidates of its own, so that the few of a session
-are not crowded out by the many of its project.
+A project's space also holds its sessions' memories. Each scope has its own candidates, so that the few memories of a
+session are not crowded out by those of the project.
 """
 
 from __future__ import annotations
@@ -38,52 +38,52 @@ from remembrancer.protocol.kinds import SCOPES, Scope
 from remembrancer.protocol.work import CALIBRATED, CosineScale
 
 CANDIDATES: Final = 50
-"""Memories that each search brings, from each scope."""
+"""The number of memories from each search, in each scope."""
 TOLD_NEXT_TO: Final = 10
-"""So many of the nearest by meaning, and so many by words, bring what was told next to them."""
+"""The number of best hits by meaning, and of best hits by words, whose neighbours become candidates too."""
 FIRST_SEARCH: Final = 2 * CANDIDATES
-"""Memories looked at first: some may not pass the filters."""
+"""The number of memories in the first search, as some may not pass the filters."""
 MOST_AT_FIRST: Final = 400
-"""Memories looked at at once where many of them are known to be of other scopes."""
+"""The limit on the first search if many of the memories are known to be of other scopes."""
 GLADLY_SCORED: Final = 4000
-"""Memories of a space of which each that has a word of the question is scored."""
+"""The size of a space up to which every memory with a word of the question is scored."""
 FEW: Final = 1000
-"""Memories of a session's own that are compared one by one."""
+"""The number of a session's own memories up to which they are compared one by one."""
 TRUSTED_SIZE: Final = 10
-"""Memories with which a space's BM25 is measured half by the best of all spaces, and half by the best of its own."""
+"""The size at which a space's BM25 is scaled half by the best of all spaces, and half by the space's own best."""
 
 logger = logging.getLogger(__name__)
 
 
 class Row(msgspec.Struct, frozen=True, gc=False):
-    """One candidate: what ranks it. None: not known, or there is none."""
+    """A candidate's ranking data. None: unknown or missing."""
 
     facts: RankingFacts
     bm25: float | None = None
     cosine: float | None = None
-    """Of the best passage with the question."""
+    """The cosine of the best passage with the question."""
     opening: float | None = None
-    """Of the first passage, where there are several."""
+    """The cosine of the first passage, if there are several."""
     words: frozenset[int] = frozenset()
-    """The question's units that it has, by their places."""
+    """The positions of the question's units that it contains."""
     context_cosine: float | None = None
-    """The mean cosine of a turn and those told just before and after it."""
+    """The mean cosine of a turn and its neighbours."""
     context_words: frozenset[int] | None = None
-    """The question's units that a turn and those around it have together."""
+    """The question's units that a turn and its neighbours contain together."""
     vector: Vectors | None = None
     """The mean of its passages, of unit length."""
 
 
 Rows = dict[Ref, Row]
-"""Candidates."""
+"""Candidates by memory."""
 
 
 @dataclass(frozen=True, slots=True)
 class WordsFound:
-    """The knowledge of a space before the question's vector is there.
+    """The findings in a space before the question's vector is available.
 
-    `sides` are the searches into which the filters were divided, and `hits` what each of them found by words; None: the
-    words are to be searched only if the vectors cannot be. `own` are the session's own memories; None: they are many.
+    The filters are split into `sides`, and `hits` are the results by words of each; None: words are searched only if
+    the vectors cannot be. `own` are the session's own memories; None: too many.
     """
 
     sizes: Mapping[Scope, int]
@@ -94,12 +94,12 @@ class WordsFound:
 
     @property
     def size(self) -> int:
-        """The number of memories, whosever they are."""
+        """The number of memories, visible or not."""
         return sum(self.sizes.values())
 
 
 Words = Mapping[int, WordsFound]
-"""By the numbers of the spaces."""
+"""Findings by space number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,10 +112,10 @@ class Candidates:
 
 
 def find_words(view: View, question: Question) -> Words:
-    """All of a recall that can be done without the question's vector.
+    """Do all of a recall that does not need the question's vector.
 
-    The filters are divided into two searches where the session has memories of its own: for these, and for all others.
-    An empty space is not searched.
+    If the session has memories of its own, the filters are split into two searches: for these, and for all others. An
+    empty space is not searched.
     """
     filters = question.filters
     survey = view.reader.survey(question.units, filters.session_id, FEW)
@@ -145,7 +145,7 @@ def _sides(filters: Filters, own: Sequence[int] | None) -> list[Filters]:
 
 
 def _by_words(source: Source, question: Question, words: WordsFound, sides: int) -> Sequence[list[KeywordHit]]:
-    """The memories that have words of the question, for each side."""
+    """Return the memories with words of the question, for each side."""
     if not question.phrases:
         return [[] for _ in range(sides)]
     counted = None
@@ -156,8 +156,8 @@ def _by_words(source: Source, question: Question, words: WordsFound, sides: int)
 
 
 class _Search:
-    """The search of one space under way. `near` are the cosines of the nearest memories, of whichever scope; None: its
-    vectors cannot be searched."""
+    """A running search of one space. `near` are the cosines of the nearest memories, of any scope; None: its vectors
+    cannot be searched."""
 
     def __init__(self, source: Source, question: Question, words: WordsFound) -> None:
         self.space = source.space
@@ -178,15 +178,14 @@ class _Search:
         self.hits = hits
 
     def numbers(self) -> list[Ref]:
-        """The memories whose facts decide what is a candidate."""
+        """Return the memories whose facts decide which become candidates."""
         by_words = [hit.number for its in self.hits for hit in its]
         if self.near is None:
             return by_words
         return [*self.near, *((self._words.own or ()) if self.is_own else ()), *by_words]
 
     def nearest(self, view: View, facts: dict[Ref, RankingFacts]) -> list[Nearest]:
-        """For each side the cosines of the `CANDIDATES` nearest memories. The facts of those that were not known are
-        added."""
+        """Return for each side the cosines of the `CANDIDATES` nearest memories. Adds missing facts to `facts`."""
         if self.near is None or self._vector is None:
             return []
         sides: list[Nearest] = []
@@ -196,7 +195,7 @@ class _Search:
                 sides.append(self._source.nearest(self._vector, CANDIDATES, own))
                 continue
             cosines = _passing(self.near, facts, side)
-            if len(cosines) < CANDIDATES and len(self.near) == self._limit:  # the filters have turned too many away
+            if len(cosines) < CANDIDATES and len(self.near) == self._limit:  # the filters removed too many
                 cosines = self._source.nearest(self._vector, CANDIDATES, self._source.texts.matching(side, EVERY))
                 facts |= view.ranking_facts([ref for ref in cosines if ref not in facts], self._question.filters)
             sides.append(cosines)
@@ -204,10 +203,10 @@ class _Search:
 
 
 def find_candidates(view: View, question: Question, words: Words) -> Candidates:
-    """The candidates of each side of each space that pass the filters, each with all that ranks it.
+    """Return the candidates of each side of each space that pass the filters, with all ranking data.
 
-    `words` is what `find_words` has found. Where vectors alone were asked for, the words are searched only if the
-    vectors cannot be.
+    `words` is the result of `find_words`. If only vectors were requested, words are searched only if the vectors cannot
+    be.
     """
     try:
         searches = [
@@ -218,7 +217,7 @@ def find_candidates(view: View, question: Question, words: Words) -> Candidates:
         near = [each.nearest(view, facts) for each in searches]
     except IndexLost:
         logger.warning("an index cannot be searched", exc_info=True)
-        return find_candidates(view, question, words)  # by its words: it has no vectors any more
+        return find_candidates(view, question, words)  # by words, since it no longer has vectors
     bm25 = {hit.number: hit.bm25 for each in searches for its in each.hits for hit in its}
     wanted: dict[Ref, RankingFacts] = {}
     first: list[Ref] = []
@@ -233,7 +232,7 @@ def find_candidates(view: View, question: Question, words: Words) -> Candidates:
 
 
 def _first_depth(side: Filters, sizes: Mapping[Scope, int]) -> int:
-    """The number of memories that are looked at first, where some of them are known to be of other scopes."""
+    """Return the number of memories to search first, if some are known to be of other scopes."""
     total = sum(sizes.values())
     wanted = sum(sizes.get(scope, 0) for scope in side.scopes or ("project", "user"))
     first = math.ceil(FIRST_SEARCH * total / wanted) if 0 < wanted < total else FIRST_SEARCH
@@ -241,7 +240,7 @@ def _first_depth(side: Filters, sizes: Mapping[Scope, int]) -> int:
 
 
 def _passing(near: Nearest, facts: Mapping[Ref, RankingFacts], side: Filters) -> Nearest:
-    """The cosines of the nearest `CANDIDATES` of these memories that pass the filters of a side."""
+    """Return the cosines of the `CANDIDATES` nearest of these memories that pass a side's filters."""
     passing = (
         (number, cosine)
         for number, cosine in near.items()
@@ -258,9 +257,9 @@ def describe(
     bm25: Mapping[Ref, float] = MappingProxyType({}),
     first: Collection[Ref] = (),
 ) -> Rows:
-    """These memories as candidates, and those that were told next to the `first` of them.
+    """Return these memories, and the neighbours of those in `first`, as candidates.
 
-    Their passages and the words of the question in them are read once.
+    Their passages, and the question's words in them, are read only once.
     """
     known = dict(facts)
     around: dict[Ref, dict[Ref, int]] = {}
@@ -299,15 +298,15 @@ def describe(
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """Memories that have vectors, by their numbers: the cosine of the best passage, that of the first one where there
-    are several, and the mean vector."""
+    """Vector comparisons of memories: the cosine of the best passage, that of the first one if there are several, and
+    the mean vector."""
 
     cosines: dict[Ref, float] = field(default_factory=dict)
     openings: dict[Ref, float] = field(default_factory=dict)
     means: dict[Ref, Vectors] = field(default_factory=dict)
 
     def add(self, passages: PassageVectors, query: Vectors, scale: CosineScale = CALIBRATED) -> None:
-        """Hold the memories of these passages against the query's vector (dimensions,). The cosines are on the default
+        """Compare the memories of these passages with the query's vector (dimensions,). The cosines are on the default
         model's scale."""
         if not passages.numbers:
             return
@@ -327,12 +326,11 @@ class Compared:
 
 
 def comparable(rows: Rows, sizes: Mapping[int, int]) -> Column:
-    """The candidates' BM25 on one scale. `sizes`: how many memories each space has.
+    """Scale the candidates' BM25 for comparison across spaces. `sizes` are the numbers of memories in the spaces.
 
-    It weighs a word by its rarity in its own space, which grows with the logarithm of the space's size, and in a space
-    of three no word is rare. So it is divided by that logarithm and by what this makes of the best of all spaces; the
-    smaller a space, the more also by the best of its own alone, by which every space has a perfect match, however bad
-    it is.
+    BM25 weighs a word by its rarity in its space, which grows with the logarithm of the space's size; in a space of
+    three no word is rare. So scores are divided by that logarithm, and by the best of the results. The smaller a space,
+    the more it is scaled by its own best score instead, which gives every space a perfect match, however bad.
     """
     bm25 = np.array([row.bm25 or 0.0 for row in rows.values()])
     if not bm25.any():

@@ -1,8 +1,8 @@
-"""The memories that a session should know for its task: all that hold here where they fit, or else what matters most.
+"""The memories that a session should know for its task: all that are valid if they fit, or else the most important.
 
-What holds for every task (conventions, decisions, preferences) comes whole with every task, whatever it looks like:
-similarity chooses among the rest. Archived, over and replaced memories have no place in a context, nor open ends that
-were closed long ago, nor a memory that was merged or summed up into another that the session may see.
+Memories that apply to every task (conventions, decisions, preferences) are given with every task; similarity selects
+among the rest. A context leaves out archived, expired and replaced memories, open ends that were closed long ago, and
+memories that were merged or summarised into another that the session may see.
 """
 
 from __future__ import annotations
@@ -40,22 +40,22 @@ from remembrancer.protocol.reads import (
 )
 
 MOST: Final = 600
-"""Memories that are looked at: more never fit."""
+"""The number of memories considered; more never fit."""
 FOUND: Final = 40
-"""Memories that a search for the task contributes at most."""
+"""The limit on memories from a search for the task."""
 LOADED_AT_ONCE: Final = 64
 SUBJECTS: Final = 24
 LEAST_OF_SUBJECT: Final = 2
-"""Memories of a subject that is named."""
+"""The number of memories that a subject needs to be named."""
 CLOSED_SHOWN_S: Final = 14 * 86_400.0
-"""An open end has its outcome in it, and is given for so long after it was closed."""
+"""The time after closing for which an open end is still given, with its outcome."""
 T = TypeVar("T")
 
 
 class Gathering:
-    """One request under way.
+    """A running request for a context.
 
-    `embed` makes the task's vector; where it raises `EmbeddingUnavailable`, words are searched alone.
+    `embed` returns the task's vector; if it raises `EmbeddingUnavailable`, only words are searched.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class Gathering:
         self._notices: list[Notice] = []
 
     async def gathered(self) -> ContextGathered:
-        """The memories in their sections, and what the search lacked."""
+        """Return the memories in their sections, and notices about the search."""
         every, is_all = await self._in_thread(lambda: self._first("important"))
         choice = choose(Choice(rest=every), self._request.tokens) if is_all else None
         subjects: tuple[tuple[str, int], ...] = ()
@@ -107,9 +107,9 @@ class Gathering:
         )
 
     def _first(self, order: Order, kinds: tuple[Kind, ...] = ()) -> tuple[list[RecalledMemory], bool]:
-        """The first memories in an order that have a place here, and whether these are all."""
+        """Return the first memories in an order that belong here, and whether these are all."""
         filters = Filters(self._request.session_id, kinds=kinds)
-        room = self._request.tokens * CHARACTERS_A_TOKEN  # what is longer is not read
+        room = self._request.tokens * CHARACTERS_A_TOKEN  # more than this is not read
         found: list[RecalledMemory] = []
         refs = self._view.reader.top(filters, order, MOST + 1)
         for start in range(0, len(refs), LOADED_AT_ONCE):
@@ -122,14 +122,14 @@ class Gathering:
         return self._once(found), len(refs) <= MOST
 
     def _from_files(self) -> list[RecalledMemory]:
-        """The project's memories whose source is one of the open files."""
+        """Return the project's memories whose source is one of the open files."""
         filters = Filters(self._request.session_id, ("project",))
         refs = self._view.reader.top(filters, "latest", FOUND, self._files.names())
         found = [self._shown(each) for each in self._view.load(refs, filters).values()]
         return self._once(each for each in found if self._is_wanted(each) and self._files.is_source(each.source.file))
 
     async def _found(self) -> list[RecalledMemory]:
-        """The memories that a search for the task and the open files finds, the best first."""
+        """Return the memories found by a search for the task and the open files, best first."""
         words = self._files.query(self._request.task)
         if not words or not self._view:
             return []
@@ -149,7 +149,7 @@ class Gathering:
         return await self._embed(self._request.task)
 
     def _subjects(self) -> tuple[tuple[str, int], ...]:
-        """The subjects of which most memories are, by their tags and entities, each with its number."""
+        """Return the subjects with most memories, from tags and entities, each with its count."""
         graph = self._view.graph(self._request.session_id)
         uses: Counter[str] = Counter()
         names: dict[str, str] = {}
@@ -160,7 +160,7 @@ class Gathering:
         return tuple((names[key], count) for key, count in uses.most_common(SUBJECTS) if count >= LEAST_OF_SUBJECT)
 
     def _is_wanted(self, memory: ListedMemory) -> bool:
-        """True if a memory has a place in this context."""
+        """True if a memory belongs in this context."""
         was_closed = memory.done and self._now - memory.updated_at > CLOSED_SHOWN_S
         is_over = was_closed or memory.kind == SESSION_RECORD or has_ended(memory.valid_until, self._now)
         is_replaced = bool(memory.superseded_by) or memory.status == "archived"
@@ -170,8 +170,8 @@ class Gathering:
         return section_of(memory, self._request.sections) is not None
 
     def _once(self, memories: Iterable[RecalledMemory]) -> list[RecalledMemory]:
-        """The memories without repetitions: of an id, of words (of what did not happen), and of one that was merged
-        into another which the session may see."""
+        """Remove repetitions: of an id, of a text (unless it is an event), and memories merged into another that the
+        session may see."""
         found = list({each.id: each for each in memories}.values())
         promoted = [each.id for each in found if each.status == "promoted"]
         if promoted:
@@ -194,7 +194,7 @@ class Gathering:
 
     def _shown(self, record: MemoryRecord) -> RecalledMemory:
         recent = recency(record.happened_at, self._now)
-        final = self._weights.final(0.0, record.importance, recent)  # nothing was asked: no relevance
+        final = self._weights.final(0.0, record.importance, recent)  # no query, so no relevance
         scores = Scores(final, relevance=0.0, importance=record.importance, recency=recent)
         return as_recalled(record, scores, self._now)
 
@@ -203,18 +203,18 @@ class Gathering:
 
 
 MAX_FILES: Final = 20
-"""Files that are looked for; the first ones given."""
+"""The number of files considered, in the given order."""
 SEARCHED_FILES: Final = 8
-"""Files whose names are searched for."""
+"""The number of files whose names are searched for."""
 NEAREST_DIRECTORIES: Final = 2
-"""Directories above a file whose names say something of what the file is about."""
+"""The number of directories above a file whose names hint at its subject."""
 COMMON_DIRECTORIES: Final = frozenset(
     {"app", "bin", "dist", "docs", "home", "lib", "node_modules", "packages", "pkg", "src", "test", "tests", "users"}
 )
-"""Names that every project has: to search for them finds everything."""
+"""Names that every project has: searching for them would match everything."""
 
 MENTIONS: Final = 20
-"""Places in a text that are looked at for one name."""
+"""The number of places in a text that are checked for one name."""
 LONGEST_PREFIX: Final = 200
 
 _SEPARATORS: Final = re.compile(r"[/\\]+")
@@ -223,24 +223,24 @@ _IN_PATH: Final = re.compile(r"[\w./\\-]")
 
 @dataclass(frozen=True, slots=True)
 class OpenFiles:
-    """Files by their paths' parts, the file's own name last."""
+    """Files by the parts of their paths, with the file name last."""
 
     parts: tuple[tuple[str, ...], ...]
 
     @classmethod
     def at(cls, paths: Sequence[str]) -> OpenFiles:
-        """The files of these paths, whose separators may be of any system."""
+        """Return the files of these paths, which may use any system's separators."""
         parts = dict.fromkeys(path_parts(path) for path in paths[:MAX_FILES])
         return cls(tuple(each for each in parts if each))
 
     def names(self) -> tuple[str, ...]:
-        """The files' own names."""
+        """Return the files' names."""
         return tuple(dict.fromkeys(path[-1] for path in self.parts))
 
     def query(self, task: str) -> str:
-        """The query of a context: the names of the first files without their suffixes, the task, and the directories.
+        """Return the query of a context: the names of the first files without suffixes, the task, and the directories.
 
-        A search looks at the first words alone: neither many files nor a long task may take all of them.
+        A search reads only the first words, so neither many files nor a long task may use up all of them.
         """
         stems = [name.partition(".")[0] or name for name in self.names()[:SEARCHED_FILES]]
         directories = [
@@ -256,7 +256,7 @@ class OpenFiles:
         return file is not None and self._has(path_parts(file))
 
     def are_named_in(self, content: str) -> bool:
-        """True if a text names one of the files, by its name alone or with directories that agree."""
+        """True if a text names one of the files, by its name alone or with matching directories."""
         return any(self._has(path_parts(mention)) for name in self.names() for mention in _mentions(content, name))
 
     def _has(self, parts: tuple[str, ...]) -> bool:
@@ -265,7 +265,7 @@ class OpenFiles:
 
 
 def _mentions(content: str, name: str) -> Iterator[str]:
-    """The first paths in a text that end in a file's name, each with the directories before it."""
+    """Yield the first paths in a text that end in a file's name, each with the directories before it."""
     end = 0
     for _ in range(MENTIONS):
         start = content.find(name, end)
@@ -281,5 +281,5 @@ def _mentions(content: str, name: str) -> Iterator[str]:
 
 
 def path_parts(path: str) -> tuple[str, ...]:
-    """The names in a path, without `.` and blanks at its ends."""
+    """Return the names in a path, without `.` and surrounding blanks."""
     return tuple(part for part in _SEPARATORS.split(path.strip()) if part not in ("", "."))

@@ -1,4 +1,4 @@
-"""Which entities a text or a name means: sequences of words that are the key of a name, the longest first."""
+"""Finds the entities that a text or a name refers to: word sequences that are the key of a name, longest first."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from remembrancer.memory.names import name_key, name_words
 from remembrancer.memory.stop_words import ENGLISH_STOP_WORDS
 
 MOST_WORDS: Final = 4
-"""Words between blanks that one name may have in a text."""
+"""The number of words, separated by blanks, that a name in a text may have."""
 MOST_PARTS: Final = 8
-"""Runs of letters and digits that one name may have: `src/app/main.py` is one word of four."""
+"""The number of runs of letters and digits that a name may have: `src/app/main.py` is one word with four."""
 LONGEST_TEXT: Final = 100
-"""Parts of a text that are looked at: names beyond are left to the other searches."""
+"""The number of parts of a text that are read; names after them are left to the other searches."""
 LEAST_STEM: Final = 4
 STEM_SHARE: Final = 2 / 3
-"""Two words are forms of one when they begin alike for so many letters, and for this share of the longer."""
+"""Two words count as forms of one if they share a prefix of this length and this fraction of the longer word."""
 
 _WORD: Final = re.compile(r"\S+")
 _PART: Final = re.compile(r"[^\W_]+")
@@ -41,16 +41,17 @@ class Mention:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """A text as it is searched for names: its parts in lower case, and every sequence of them that may be a name."""
+    """A text prepared for the search of names: its parts in lower case, and every sequence that may be a name."""
 
     parts: tuple[str, ...]
     mentions: tuple[Mention, ...]
 
 
 def read(text: str) -> Reading:
-    """Every sequence of one to four words (between blanks) in a text, or of parts of them. No stop word on its own."""
+    """Read every sequence of one to four words (between blanks), or of their parts, in a text. Single stop words are
+    left out."""
     normal = _POSSESSIVE.sub(" ", unicodedata.normalize("NFKC", text))
-    parts: list[tuple[str, int]] = []  # with the place of the word that each is a part of
+    parts: list[tuple[str, int]] = []  # with the index of the word that each belongs to
     for place, word in enumerate(_WORD.finditer(normal)):
         parts.extend((part.group().casefold(), place) for part in _PART.finditer(word.group()))
         if len(parts) >= LONGEST_TEXT:
@@ -68,7 +69,7 @@ def read(text: str) -> Reading:
 
 
 def longest(mentions: Iterable[Mention], known: Container[str]) -> list[Mention]:
-    """Those of the mentions that are known keys, in the order of the text. Of two that overlap the longer counts."""
+    """Return those mentions that are known keys, in text order. If two overlap, the longer one counts."""
     taken: set[int] = set()
     chosen: list[Mention] = []
     for mention in sorted(mentions, key=lambda each: (each.begin - each.end, each.begin)):
@@ -80,7 +81,7 @@ def longest(mentions: Iterable[Mention], known: Container[str]) -> list[Mention]
 
 
 def is_paraphrased(name: str, words: Sequence[str]) -> bool:
-    """True if all words of a name have a form among `words` (in lower case)."""
+    """True if every word of a name has a form among `words` (in lower case)."""
     split = name_words(name).removeprefix(name).strip() or name
     parts = [part.casefold() for part in _PART.findall(split)]
     return bool(parts) and all(any(alike(part, word) for word in words) for part in parts)
@@ -96,17 +97,17 @@ def alike(one: str, other: str) -> bool:
 
 
 ALIASES: Final = frozenset(name_key(each) for each in ("alias_of", "also_known_as", "aka", "alias"))
-"""Keys of the relationships by which two names mean one thing."""
+"""Keys of the relationships that make two names mean the same."""
 MOST_STARTS: Final = 20
-"""Nodes that a walk begins at."""
+"""The number of nodes at which a walk begins."""
 SUGGESTIONS: Final = 5
 WORDED: Final = 30
-"""Candidates that full text brings."""
+"""The number of candidates from full text."""
 ALPHABETIC: Final = 200
-"""Candidates that begin like an unknown name."""
+"""The number of candidates that begin like an unknown name."""
 COMMON_BEGINNING: Final = 2
 LIKENESS: Final = 0.6
-"""`difflib`'s ratio at which an unknown name is taken for a misspelt one."""
+"""The ratio of `difflib` from which an unknown name counts as a misspelling."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,8 +120,8 @@ class Found:
 
 
 def find(graph: JoinedGraph, name: str) -> Found:
-    """Exactly this name and those that differ in case alone (another type, perhaps), else the same in another spelling,
-    else the one name that has all its words."""
+    """Find exactly this name, with those that differ only in case (perhaps of another type); else the same name in
+    another spelling; else the only name with all its words."""
     exact, spelled = graph.named(name), graph.keyed([name_key(name)])
     alike = [node for node in spelled if graph.name(node).casefold() == name.casefold()] if exact else spelled
     nodes = list(dict.fromkeys([*exact, *alike]))
@@ -134,7 +135,7 @@ def find(graph: JoinedGraph, name: str) -> Found:
 
 
 def suggest(graph: JoinedGraph, name: str, likely: Sequence[Node]) -> list[str]:
-    """Known names like this one, the likeliest first."""
+    """Return known names similar to this one, most similar first."""
     key = name_key(name)
     worded = dict.fromkeys([*likely, *graph.matching(phrases_of(name_words(name)), WORDED)])
     beginning = graph.beginning(key[:COMMON_BEGINNING], ALPHABETIC)
@@ -145,7 +146,7 @@ def suggest(graph: JoinedGraph, name: str, likely: Sequence[Node]) -> list[str]:
 
 
 def with_aliases(graph: JoinedGraph, nodes: Sequence[Node]) -> list[Node]:
-    """These nodes, and those that a memory says to be others' names for them, over any number of steps."""
+    """Return these nodes, and those that memories declare to be their aliases, over any number of steps."""
     known = dict.fromkeys(nodes)
     frontier = list(known)
     while frontier and len(known) < MOST_STARTS:
@@ -159,7 +160,7 @@ def with_aliases(graph: JoinedGraph, nodes: Sequence[Node]) -> list[Node]:
 
 
 def named_in(graph: JoinedGraph, text: str) -> list[Node]:
-    """The nodes that a text names: by sequences of its words, and by names all of whose words are in the rest."""
+    """Return the nodes that a text names: by sequences of its words, and by names whose words all occur in the rest."""
     reading = read(text)
     if not reading.mentions:
         return []

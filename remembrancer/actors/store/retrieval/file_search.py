@@ -1,6 +1,6 @@
-"""A search in files: the nearest chunks by words and by meaning, ranked by one of two named rankings.
+"""Searches files: the nearest chunks by words and by meaning, ranked by one of two rankings.
 
-`ranks` weighs the cosine and the place among those found by words; `fitted` is the ranking of memories, and its score
+`ranks` combines the cosine with the rank among the hits by words; `fitted` is the ranking of memories, whose score is
 the probability that a chunk answers.
 """
 
@@ -25,19 +25,19 @@ from remembrancer.memory.ranking import fitted_for, weigh
 from remembrancer.protocol.files import FoundChunk, SearchFiles, SearchMode
 
 SCALE: Final = 0.4
-"""The power of a probability that is a chunk's score: of the right chunks one in sixty has less than 0.3, of the others
-half have."""
+"""The exponent that turns a probability into a chunk's score: one in sixty right chunks scores below 0.3, and half of
+the others do."""
 LOOKED_AT: Final = 4
-"""Times as many chunks as are wanted are looked at first, where some are of other workspaces."""
+"""The factor by which the first search exceeds the limit, if some chunks are of other workspaces."""
 SNIPPET: Final = 700
-"""Characters that are shown of a chunk."""
+"""The number of characters shown of a chunk."""
 
 logger = logging.getLogger(__name__)
 _SENTENCE: Final = re.compile(r"[^\s].*?(?:[.!?](?=\s)|(?=\n)|\Z)", re.DOTALL)
 
 
 def by_words(index: FileIndex, request: SearchFiles, settings: Settings) -> dict[int, float]:
-    """The BM25 of the texts that have most of the question's words. Blocks."""
+    """Return the BM25 of the texts with most of the query's words. Blocks."""
     counted: dict[Phrase, int] | None = {} if index.size() > ROWS else None
     hits = index.keyword_hits(phrases_of(request.query), *_wanted(request, settings), counted)
     return {hit.number: hit.bm25 for hit in hits}
@@ -46,7 +46,7 @@ def by_words(index: FileIndex, request: SearchFiles, settings: Settings) -> dict
 def by_meaning(
     index: FileIndex, passages: SpaceVectors, vector: Vectors, request: SearchFiles, settings: Settings
 ) -> dict[int, float] | None:
-    """The cosines of the texts nearest to the question; None where the vectors cannot be searched. Blocks."""
+    """Return the cosines of the texts nearest to the query; None if the vectors cannot be searched. Blocks."""
     try:
         return _nearest(index, passages, vector, *_wanted(request, settings))
     except IndexLost:
@@ -68,9 +68,9 @@ def search_files(
     request: SearchFiles,
     settings: Settings,
 ) -> tuple[list[FoundChunk], SearchMode]:
-    """The chunks from `request.min_score` on, best first, and what was searched. Blocks.
+    """Return the chunks that score at least `request.min_score`, best first, and the searches made. Blocks.
 
-    `words` and `near` are what `by_words` and `by_meaning` have found.
+    `words` and `near` are the results of `by_words` and `by_meaning`.
     """
     wanted, _ = _wanted(request, settings)
     if near is not None and not settings.search_hybrid:
@@ -92,7 +92,7 @@ def search_files(
     chunks: dict[int, list[IndexedChunk]] = {}
     for chunk in index.chunks(best[: request.limit], wanted):
         same = chunks.setdefault(chunk.text, [])
-        if not (same and chunk.source == "sessions"):  # a session that was resumed may have all of the one before
+        if not (same and chunk.source == "sessions"):  # a resumed session may repeat all of an earlier one
             same.append(chunk)
     ordered = [chunk for number in best for chunk in chunks.get(number, ())]
     return [_shown(chunk, scores[chunk.text], request.query) for chunk in ordered[: request.limit]], mode
@@ -101,7 +101,7 @@ def search_files(
 def weighted_ranks(
     cosines: Mapping[int, float], words: Mapping[int, float], vector_weight: float = 0.7, keyword_weight: float = 0.3
 ) -> dict[int, float]:
-    """The cosine, and 1 / (1 + the place among those that have words of the query), weighed: in [0, 1]. Pure."""
+    """Return a weighted sum of the cosine and 1 / (1 + rank by words), in [0, 1]. Pure."""
     by_words = sorted((number for number in words if words[number]), key=lambda number: -words[number])
     ranks = {number: 1.0 / (1 + place) for place, number in enumerate(by_words)}
     return {
@@ -113,7 +113,7 @@ def weighted_ranks(
 def _scores(
     index: FileIndex, cosines: Mapping[int, float], words: Mapping[int, float], query: str, model: str | None
 ) -> dict[int, float]:
-    """The probability that each chunk answers, on the scale of the designs. `model` None: by words alone."""
+    """Return the probability that each chunk answers, on the scale of the designs. `model` None: by words alone."""
     numbers = list(dict.fromkeys((*cosines, *words)))
     if not numbers:
         return {}
@@ -137,7 +137,7 @@ def _scores(
 def _nearest(
     index: FileIndex, passages: SpaceVectors, vector: Vectors, wanted: FileFilter, count: int
 ) -> dict[int, float]:
-    """The cosines of the nearest texts that pass the filter. Raises `IndexLost`."""
+    """Return the cosines of the nearest texts that pass the filter. Raises `IndexLost`."""
     allowed: Sequence[int] | None = None
     if wanted != FileFilter(wanted.root):
         allowed = index.matching(wanted, EVERY)
@@ -158,7 +158,7 @@ def _shown(chunk: IndexedChunk, score: float, query: str) -> FoundChunk:
 
 
 def snippet_of(text: str, query: str) -> str:
-    """A text as it is shown: a long one from the sentence that has most words of the query, or a little before."""
+    """Return the text to show: a long one begins at or a little before the sentence with most words of the query."""
     text = text.strip()
     if len(text) <= SNIPPET:
         return text

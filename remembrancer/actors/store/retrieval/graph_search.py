@@ -1,5 +1,5 @@
-"""Answers questions about the graph: a walk from an entity, an overview, the completion of names, and for
-`strategy: graph` the memories that are connected with what a query names."""
+"""Answers graph requests: a walk from an entity, an overview, the completion of names, and for `strategy: graph` the
+memories connected with the entities in a query."""
 
 from __future__ import annotations
 
@@ -40,19 +40,18 @@ from remembrancer.protocol.reads import (
 
 HOPS: Final = 2
 WIDEST: Final = 50
-"""Entities of one level that a walk goes on from, the best connected."""
+"""The number of entities of one level, best connected first, from which a walk goes on."""
 CONNECTED: Final = 100
-"""Connected memories that are looked at more closely, the most important and the latest of the nearest."""
+"""The number of connected memories that are examined: the most important and the latest of the nearest."""
 
 
 def connections(
     graph: JoinedGraph, query: str, filters: Filters, matching: Mapping[Ref, RankingFacts]
 ) -> dict[Ref, tuple[RankingFacts, float]] | None:
-    """The memories that pass the filters and are connected with what the query names: with what ranks them, and their
-    nearness in (0, 1].
+    """Return the memories that pass the filters and are connected with the entities in the query, with their ranking
+    facts and their nearness in (0, 1]. None: the query names no entity.
 
-    `matching` are memories that pass the filters and that another search has found: of these, too, the connected ones
-    are named. None: the query names no entity.
+    `matching` are memories from another search that pass the filters; the connected ones among them are included.
     """
     starts = with_aliases(graph, named_in(graph, query))
     if not starts:
@@ -73,9 +72,9 @@ def near_memories(
     enough: int,
     relationships: Collection[str] | None = None,
 ) -> dict[Ref, RankingFacts]:
-    """Memories that name entities that were reached: of the nearest, the most important and the latest of each lane.
+    """Return memories that name the reached entities: of the nearest, the most important and the latest of each lane.
 
-    Level by level, until there are `enough` memories in all.
+    Goes on level by level, until there are `enough` memories in total.
     """
     found: dict[Ref, RankingFacts] = {}
     nodes = list(reached)[: WIDEST * HOPS]
@@ -88,15 +87,15 @@ def near_memories(
 
 
 RELATIONSHIPS: Final = 50
-"""Relationships that an answer shows of one entity, the best supported first."""
+"""The number of relationships shown for an entity, best supported first."""
 FACTS: Final = 10
-"""Memories that an answer names for one relationship."""
+"""The number of memories named for a relationship."""
 COUNTED: Final = 20
-"""Entities beyond the limit whose memories are counted, too, to choose those that are shown."""
+"""The number of entities beyond the limit whose memories are counted to choose the entities shown."""
 TYPES: Final = 50
-"""Types of relationships (and of entities) that an answer counts, the most frequent first."""
+"""The number of types of relationships (and of entities) that an answer counts, most frequent first."""
 TOPICS: Final = 10
-"""Communities that an overview names."""
+"""The number of communities in an overview."""
 
 
 def search_graph(
@@ -107,9 +106,9 @@ def search_graph(
     code: Iterable[CodeIndex] = (),
     about: Callable[[Iterable[str]], Iterable[str]] = lambda names: (),
 ) -> tuple[GraphFound, list[Ref]]:
-    """The answer, and the memories in it. An entity that nobody knows is no error: names like it are suggested.
+    """Return the answer, and the memories in it. An unknown entity is not an error: similar names are suggested.
 
-    The walk goes through `code` as well; `about` are the ids of the memories about code of some names.
+    The walk also follows `code`; `about` returns the ids of the memories about code of given names.
     """
     graph = view.graph(request.session_id, code=() if request.entity is None else code)
     wanted = None if request.relationship_type is None else frozenset([name_key(request.relationship_type)])
@@ -128,7 +127,7 @@ def search_graph(
         names = ", ".join(dict.fromkeys(graph.name(node) for node in found.nodes))
         notices.append(Notice("similar_name", f"Nothing has exactly this name; this is what is known of {names}."))
     starts = with_aliases(graph, found.nodes)
-    # Entities beyond the limit are in no answer, nor is what is farther than they are.
+    # Entities beyond the limit, and anything farther, are left out of the answer.
     walked = walk(starts, expand, request.depth, max(WIDEST, request.limit))
     if walked.cut:
         text = "The graph is too dense here to be walked whole: the best connected entities were followed."
@@ -136,7 +135,7 @@ def search_graph(
     counts = graph.memory_counts(list(walked.reached)[: request.limit + COUNTED])
 
     def rank(node: Node) -> tuple[int, bool, int, int, Node]:
-        reached = walked.reached[node]  # the nearest first, then what is not stale, then what most memories name
+        reached = walked.reached[node]  # nearest first, then current ones, then those named by most memories
         return reached.distance, reached.stale, -counts[node], -reached.weight, node
 
     chosen = {node: walked.reached[node] for node in sorted(counts, key=rank)[: request.limit]}
@@ -168,9 +167,9 @@ def search_graph(
 
 
 def _overview(request: SearchGraph, graph: JoinedGraph, wanted: frozenset[str] | None) -> GraphFound:
-    """The project's best connected entities with their relationships, and what there is in all. It has no memories.
+    """Return the project's best connected entities with their relationships, and total counts. No memories.
 
-    What the user's memories say of these entities is shown with them; what else the user knows is none of it.
+    Statements of the user's memories about these entities are included; the user's other entities are not.
     """
     found = graph.overview(wanted, max(WIDEST, request.limit))
     if found is None:
@@ -202,7 +201,7 @@ def _overview(request: SearchGraph, graph: JoinedGraph, wanted: frozenset[str] |
 def _entities(
     graph: JoinedGraph, walked: Walk, chosen: Mapping[Node, Reached], counts: Mapping[Node, int]
 ) -> tuple[GraphEntity, ...]:
-    """The chosen entities, each with the edges of the walk that begin or end at it."""
+    """Return the chosen entities, each with the walk's edges that begin or end at it."""
     relationships: dict[Node, list[GraphRelationship]] = {node: [] for node in chosen}
     shown = [edge for edge in walked.edges if edge.subject in chosen or edge.target in chosen]
     facts = graph.facts(dict.fromkeys(shown[: RELATIONSHIPS * len(chosen)]))
@@ -233,7 +232,7 @@ def _entities(
             relationships=tuple(relationships[node]),
             memory_count=counts[node],
             distance=reached.distance,
-            # A memory names it, if only a forgotten one, unless it is code, which is described by its place.
+            # Named by a memory, at least by a forgotten one, unless it is code, which is described by its location.
             stale=counts[node] == 0 and node not in descriptions,
             described_in=descriptions.get(node, nowhere)[0],
             description=descriptions.get(node, nowhere)[1],
@@ -251,9 +250,9 @@ def _memories(
     weights: Weights,
     wanted: Collection[str] | None,
 ) -> tuple[tuple[RecalledMemory, ...], list[Ref]]:
-    """The memories that name the chosen entities: of the nearest first, then by importance, recency and standing.
+    """Return the memories that name the chosen entities: nearest first, then by importance, recency and standing.
 
-    `wanted`: those alone whose relationship to the entity is one of these.
+    `wanted`: only memories with one of these relationships to the entity.
     """
     filters = Filters(request.session_id)
     ranked: list[tuple[int, float, Ref]] = []
@@ -282,7 +281,7 @@ def _memories(
 
 
 def suggest(request: Suggest, view: View) -> Suggestions:
-    """The names that begin so: those that most memories have first."""
+    """Return the names with that beginning, those with most memories first."""
     uses: Counter[str] = Counter()
     names: dict[str, str] = {}
     for name, count in view.graph(request.session_id).uses(request.kind, request.prefix):

@@ -1,7 +1,7 @@
-"""The graph of memories and that of code as one, and a walk through it.
+"""Joins the graphs of memories and of code, and walks through the result.
 
-A node is what several spaces and spellings call the same: the key of a name, and a type. An edge is said by memories;
-it is stale when all that say it are forgotten. Stale edges are walked like others, and come last.
+A node is an entity in all spaces and spellings: the key of a name, and a type. An edge is stated by memories; it is
+stale if all of them are forgotten. Stale edges are followed like others, and ranked last.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ from remembrancer.memory.pagerank import Around
 from remembrancer.protocol.reads import Direction, Fact
 
 Ref = int
-"""A memory of a view: its number in the database. A piece of notes has one below nothing."""
+"""A memory of a view: its number in the database. Chunks of notes have negative numbers."""
 STALE_WORTH: Final = 0.5
-"""The share of an entity's nearness that is left when only forgotten memories connect it."""
+"""The fraction of an entity's nearness that remains if only forgotten memories connect it."""
 LONE_WORTH: Final = 0.8
-"""A memory with one entity so near has this part of what it would be worth with any number of them."""
+"""The worth of a memory with a single nearest entity, as a fraction of the worth with any number of them."""
 
 
 class Node(NamedTuple):
-    """An entity in all its spellings. `key` is its `name_key`, `type` is in small letters."""
+    """An entity in all its spellings. `key` is its `name_key`, `type` is in lower case."""
 
     key: str
     type: str
@@ -51,7 +51,7 @@ class Edge(NamedTuple):
 
 
 class Sighting(NamedTuple):
-    """That one row of one graph says an edge, by so many memories. The same row may be seen from both of its ends."""
+    """A row of a graph that states an edge, with the number of memories. The same row may be seen from both ends."""
 
     row: Hashable
     edge: Edge
@@ -61,14 +61,14 @@ class Sighting(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Expansion:
-    """The edges of some nodes. `cut`: there are more than were looked at."""
+    """The edges of some nodes. `cut`: not all of them were read."""
 
     sightings: Sequence[Sighting]
     cut: bool = False
 
 
 class Reached(NamedTuple):
-    """A node that a walk reached: its hops, the memories that connect it to nearer ones, and whether all are
+    """A node reached by a walk: its hops, the memories that connect it to nearer nodes, and whether all are
     forgotten."""
 
     distance: int
@@ -77,7 +77,7 @@ class Reached(NamedTuple):
 
 
 class Support(NamedTuple):
-    """The number of memories that say an edge."""
+    """The number of memories that state an edge."""
 
     live: int
     forgotten: int
@@ -89,9 +89,9 @@ class Support(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Walk:
-    """The findings of a walk. `reached` has the nearest first; of these the fresh, then the well connected first.
+    """The result of a walk. `reached` is ordered by distance, then current before stale, then by connections.
 
-    `edges` are those of every node that is nearer than the walk's depth. `cut`: not all that is there was walked.
+    `edges` are those of every node nearer than the walk's depth. `cut`: the walk was incomplete.
     """
 
     reached: dict[Node, Reached]
@@ -101,7 +101,7 @@ class Walk:
 
 
 def walk(starts: Iterable[Node], expand: Callable[[Sequence[Node]], Expansion], depth: int, widest: int) -> Walk:
-    """Breadth first from `starts` for `depth` hops; of each level the `widest` best connected nodes lead on."""
+    """Walk breadth first from `starts` for `depth` hops; the `widest` best connected nodes of each level lead on."""
     reached = {start: Reached(0) for start in starts}
     rows: dict[Hashable, Sighting] = {}
     frontier = list(reached)
@@ -127,7 +127,7 @@ def walk(starts: Iterable[Node], expand: Callable[[Sequence[Node]], Expansion], 
 def _next_level(
     sightings: Iterable[Sighting], leading: set[Node], reached: dict[Node, Reached], distance: int
 ) -> dict[Node, Reached]:
-    """The nodes that edges from `leading` reach for the first time, the best connected first."""
+    """Return the nodes that edges from `leading` reach for the first time, best connected first."""
     weights: dict[Node, int] = {}
     fresh: set[Node] = set()
     for sighting in sightings:
@@ -143,7 +143,7 @@ def _next_level(
 
 
 def _supports(sightings: Iterable[Sighting]) -> dict[Edge, Support]:
-    """The edges that rows say, the best supported first. Two spellings of one name have none between them."""
+    """Return the edges that the rows state, best supported first. Edges between spellings of one name are dropped."""
     live: dict[Edge, int] = {}
     forgotten: dict[Edge, int] = {}
     for sighting in sightings:
@@ -156,10 +156,11 @@ def _supports(sightings: Iterable[Sighting]) -> dict[Edge, Support]:
 
 
 def connection(entities: Iterable[Reached]) -> float:
-    """The worth of a memory by its entities, in [0, 1]: its nearest counts, and how many there are as near as that.
+    """Return the worth of a memory by its entities, in [0, 1]: the nearest one counts, and the number of equally near
+    ones.
 
-    One that was asked for is worth 1, and the others less with each hop. Up to three hops a memory with a nearer entity
-    is never worth less than one whose entities are farther.
+    A requested entity is worth 1, and others less with each hop. Up to three hops, a memory with a nearer entity is
+    never worth less than one with farther ones.
     """
     worths = [(STALE_WORTH if each.stale else 1.0) / (1 + each.distance) for each in entities]
     if not worths:
@@ -169,8 +170,8 @@ def connection(entities: Iterable[Reached]) -> float:
 
 
 class CodeGraph:
-    """The entities of one tree and their edges, which no memory says. What memories name as well is of the type that it
-    has in the graph `beside`, so that both are one node."""
+    """The entities of a code tree and their edges, which no memory states. An entity that memories also name gets its
+    type from the graph `beside`, so that both are one node."""
 
     def __init__(self, index: CodeIndex, beside: SqliteGraph) -> None:
         self._index = index
@@ -204,14 +205,14 @@ class CodeGraph:
         return Edges(rows[:MOST_RELATED], cut=len(rows) > MOST_RELATED)
 
     def descriptions(self, numbers: Sequence[int], session_id: str) -> dict[int, tuple[str, str]]:
-        """The place of each, which is in no memory."""
+        """Return the location of each entity; no memory describes it."""
         met = (self._met[number] for number in numbers if number in self._met)
         return {each.number: ("", f"{each.name} ({each.kind}): {each.path}:{each.line}") for each in met}
 
 
 class JoinedGraph:
-    """The graph of `memories` as one session sees it, and those of code beside it. It remembers, for one question,
-    which entities make which node. `own` is the graph of the project's own space."""
+    """The graph of `memories` as one session sees it, and the graphs of code. It caches, for one request, which
+    entities form which node. `own` is the graph of the project's own space."""
 
     def __init__(
         self, memories: SqliteGraph, session_id: str, own: SqliteGraph | None = None, code: Iterable[CodeIndex] = ()
@@ -224,41 +225,41 @@ class JoinedGraph:
         self._numbers: list[dict[Node, list[int]]] = [{} for _ in self._graphs]
         self._complete: set[Node] = set()
         self._absent: set[str] = set()
-        """The keys that memories were asked for and do not have."""
+        """The keys that were looked up and that memories do not have."""
         self._names: dict[Node, str] = {}
         self._relationships: dict[str, str] = {}
         self._relationship_keys: dict[str, str] = {}
 
     def name(self, node: Node) -> str:
-        """A node's name, as it was first met."""
+        """Return a node's name, in the first spelling seen."""
         return self._names[node]
 
     def relationship(self, key: str) -> str:
-        """A relationship in a spelling that its edges have."""
+        """Return a relationship in a spelling of its edges."""
         return self._relationships[key]
 
     def named(self, name: str) -> list[Node]:
-        """The nodes that have exactly this name, of every type."""
+        """Return the nodes with exactly this name, of any type."""
         return self._found(EntityFilter(self._session_id, name=name))
 
     def keyed(self, keys: Sequence[str]) -> list[Node]:
-        """The nodes with these keys."""
+        """Return the nodes with these keys."""
         return self._found(EntityFilter(self._session_id, keys=keys))
 
     def matching(self, phrases: Sequence[Phrase], limit: int, *, every: bool = False) -> list[Node]:
-        """The best `limit` nodes of each space whose names have any of the phrases (or `every` one)."""
+        """Return the best `limit` nodes of each space whose names have any (or `every` one) of the phrases."""
         if not phrases:
             return []
         return self._found(EntityFilter(self._session_id, phrases=phrases, every=every, limit=limit))
 
     def beginning(self, key: str, limit: int) -> list[Node]:
-        """At most `limit` nodes of each graph whose keys begin so."""
+        """Return at most `limit` nodes of each graph whose keys have that beginning."""
         return self._found(EntityFilter(self._session_id, beginning=key, limit=limit))
 
     def edges(
         self, nodes: Sequence[Node], *, direction: Direction = "both", relationships: Collection[str] | None = None
     ) -> Expansion:
-        """The edges of these nodes in all graphs; of relationships with these keys, or of all."""
+        """Return the edges of these nodes in all graphs; of relationships with these keys, or of all."""
         self._find_spellings(nodes)
         sightings: list[Sighting] = []
         cut = False
@@ -277,7 +278,7 @@ class JoinedGraph:
         return Expansion(sightings, cut)
 
     def facts(self, edges: Collection[Edge]) -> dict[Edge, list[Fact]]:
-        """The memories that say each of these edges, what is valid first."""
+        """Return the memories that state each of these edges, valid ones first."""
         found: dict[Edge, list[Fact]] = {}
         numbers, known = self._numbers[0], self._nodes[0]
         pairs = {
@@ -295,7 +296,7 @@ class JoinedGraph:
         return found
 
     def descriptions(self, nodes: Sequence[Node]) -> dict[Node, tuple[str, str]]:
-        """The id and the content of the memory that describes each of these nodes, if one does."""
+        """Return the id and content of the memory that describes each of these nodes, if there is one."""
         found: dict[Node, tuple[str, str]] = {}
         for place, graph in enumerate(self._graphs):
             numbers = self._numbers_of(place, nodes)
@@ -305,7 +306,7 @@ class JoinedGraph:
         return found
 
     def memory_counts(self, nodes: Sequence[Node]) -> dict[Node, int]:
-        """The number of unforgotten memories that name each node."""
+        """Return the number of unforgotten memories that name each node."""
         self._find_spellings(nodes)
         counts = dict.fromkeys(nodes, 0)
         there = [node for node in nodes if node in self._numbers[0]]
@@ -317,13 +318,13 @@ class JoinedGraph:
     def memories(
         self, nodes: Sequence[Node], filters: Filters, limit: int, relationships: Collection[str] | None = None
     ) -> dict[Ref, RankingFacts]:
-        """The `limit` most important and latest memories that pass the filters and name these nodes."""
+        """Return the `limit` most important and latest memories that pass the filters and name these nodes."""
         self._find_spellings(nodes)
         numbers = self._numbers_of(0, nodes)
         return self._memories.memories(numbers, filters, limit, relationships) if numbers else {}
 
     def nodes_named_by(self, memories: Iterable[Ref], among: Collection[Node] | None = None) -> dict[Ref, set[Node]]:
-        """The nodes (of some, or of all) that memories name. Only for memories that the session was shown."""
+        """Return the nodes (of some, or of all) that memories name. Only for memories that the session was shown."""
         named: dict[Ref, set[Node]] = {}
         asked = [memory for memory in memories if memory > 0]
         links = self._memories.links_of(asked) if asked else ()
@@ -340,8 +341,8 @@ class JoinedGraph:
     def overview(
         self, relationships: Collection[str] | None, limit: int
     ) -> tuple[GraphSummary, dict[Node, int]] | None:
-        """The project's graph at a glance, and its best connected nodes with the numbers of their edges. None: it has
-        none."""
+        """Return an overview of the project's graph, and its best connected nodes with their edge counts. None: it is
+        empty."""
         if self._own is None:
             return None
         summary = self._own.summary(self._session_id, relationships, limit)
@@ -353,12 +354,12 @@ class JoinedGraph:
         return summary, degrees
 
     def uses(self, of: Literal["entity", "tag"], beginning: str) -> Iterable[tuple[str, int]]:
-        """Names of entities, or tags, that begin so, with the numbers of unforgotten memories that have them."""
+        """Return entity names, or tags, with that beginning, each with its number of unforgotten memories."""
         return self._memories.uses(of, beginning, self._session_id)
 
     def look(self, nodes: Mapping[Ref | str, int]) -> Around[Ref | str]:
-        """The neighbourhood of memories and of entities by their keys, for `personal_pagerank`: of each the number of
-        its edges, and where these are no more than is said of it its neighbours."""
+        """Return the neighbourhood of memories, and of entities by key, for `personal_pagerank`: for each the number of
+        its edges, and its neighbours if the number does not exceed the limit given for it."""
         degrees: dict[Ref | str, int] = {}
         near: defaultdict[Ref | str, dict[Ref | str, None]] = defaultdict(dict)
         keys = {node: most for node, most in nodes.items() if isinstance(node, str) and node not in self._absent}
@@ -374,7 +375,7 @@ class JoinedGraph:
         return Around(degrees, whole)
 
     def _find_spellings(self, nodes: Iterable[Node]) -> None:
-        """Find all spellings of these nodes in all graphs, of which only some were met."""
+        """Look up all spellings of these nodes in all graphs; so far only some may be known."""
         missing = [node for node in nodes if node not in self._complete]
         if missing:
             self.keyed(sorted({node.key for node in missing}))
@@ -385,7 +386,7 @@ class JoinedGraph:
         return list(dict.fromkeys(node for place, its in enumerate(rows) for node in self._adopt(place, its)))
 
     def _meet(self, place: int, numbers: Sequence[int]) -> None:
-        """Know the nodes of a graph's entities."""
+        """Load the nodes of a graph's entities."""
         new = [number for number in numbers if number not in self._nodes[place]]
         if new:
             self._adopt(place, self._graphs[place].entities(EntityFilter(self._session_id, numbers=new)))

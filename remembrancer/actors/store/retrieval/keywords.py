@@ -1,4 +1,4 @@
-"""From a person's question to the phrases that are looked for. Pure."""
+"""Turns a person's question into search phrases. Pure."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from remembrancer.memory.stop_words import ENGLISH, language_of, stop_words_of
 
 MAX_TERMS: Final = 40
 READ: Final = 16_384
-"""Characters of a question that are read: what is longer is a document."""
+"""The number of characters of a question that are read; anything longer is a document."""
 SHORTEST_STEM: Final = 4
 MAX_PHRASE_WORDS: Final = 16
 QUOTED_WEIGHT: Final = 3
-"""The weight of what stands in quotation marks: enough for the memories that have it to come before all others."""
+"""The weight of quoted phrases: enough to rank memories that contain them above all others."""
 MAX_QUOTED: Final = 5
 WORDS_OF_A_PHRASE: Final = range(3, 9)
-"""Words of a question that is looked for as a whole, too: it may be copied from the memory that is meant."""
+"""The lengths in words of questions that are also searched as a whole, since they may be copied from the memory."""
 
 _HASH: Final = re.compile(r"(?=.*[0-9])(?=.*[a-f])[0-9a-f]{7,39}")
-"""A commit or the like, which may be shortened."""
+"""A commit hash or similar, which may be abbreviated."""
 _HIRAGANA: Final = re.compile("[\u3041-\u309f]")
 _PIECE = re.compile(r"\S+")
 _CONTRACTION = re.compile(r"(?<=\w)'(?:s|t|d|m|re|ve|ll)\b", re.IGNORECASE)
@@ -41,12 +41,12 @@ _QUOTED = re.compile(
 
 
 def phrases_of(query: str) -> tuple[Phrase, ...]:
-    """The phrases that find any of the query's words; none when there is no word in it.
+    """Return the phrases that match any of the query's words; none if it has no words.
 
-    A phrase that counts for more is there several times. A piece with punctuation inside (`src/app.py`,
-    `ECONNRESET-104`) or with parts (`poolSize`) counts as a phrase, by its parts and in its other spellings; so does
-    what is quoted. Stop words are left out unless there is nothing else. Of a long question it has `MAX_TERMS`: what is
-    quoted first, then names, then other words, the longest of them.
+    A phrase with a higher weight is repeated. A piece with punctuation inside (`src/app.py`, `ECONNRESET-104`) or with
+    parts (`poolSize`) becomes a phrase, and also yields its parts and other spellings; quoted text becomes a phrase.
+    Stop words are left out unless there is nothing else. A long question yields `MAX_TERMS`: quoted phrases first, then
+    names, then other words, longest first.
     """
     return _phrases(*_groups(query))
 
@@ -58,15 +58,14 @@ def _phrases(groups: Sequence[Sequence[Phrase]], quoted: Sequence[Phrase]) -> tu
 
 
 def units_of(query: str) -> list[tuple[Phrase, ...]]:
-    """The units that a question asks for: a word in any of its forms, a name as a whole in any of its spellings, a pair
-    of letters where a script has no spaces (of Japanese those without kana that are small words). The index knows the
-    endings of English alone: of another language's words the last two letters may differ, or more may follow.
-    """
+    """Return the units of a question: a word in any of its forms, a whole name in any of its spellings, or a pair of
+    letters in scripts without spaces (in Japanese without kana pairs that are function words). The index only knows
+    English endings, so in other languages the last two letters of a word may differ, or more may follow."""
     return _units(query, _groups(query)[0])
 
 
 def phrases_and_units(query: str) -> tuple[tuple[Phrase, ...], list[tuple[Phrase, ...]]]:
-    """As `phrases_of` and `units_of`, from one look at the question; a short one is also looked for as one phrase."""
+    """Return `phrases_of` and `units_of` from one pass; a short question is also searched as one phrase."""
     groups, quoted = _groups(query)
     words = [] if quoted else [word.lower() for word in words_of(bare(query[:READ].replace("\x00", " ")))]
     whole = (_phrase(words),) if len(words) in WORDS_OF_A_PHRASE else ()
@@ -90,14 +89,14 @@ def _units(query: str, groups: Sequence[Sequence[Phrase]]) -> list[tuple[Phrase,
 
 
 def numbered_of(units: Sequence[Sequence[Phrase]]) -> list[int]:
-    """The places of the units that are names with a number in them."""
+    """Return the positions of the units that are names with a number."""
     return [place for place, each in enumerate(units) if any(map(str.isdigit, each[0].words))]
 
 
 class _Piece(NamedTuple):
-    """A piece of a question between two spaces: the terms that find it, how long it is, and whether it is a name.
+    """A part of a question between spaces: its search terms, its length, and whether it is a name.
 
-    That is one with parts, digits or punctuation inside.
+    A name has parts, digits or punctuation inside.
     """
 
     terms: tuple[Phrase, ...]
@@ -106,9 +105,9 @@ class _Piece(NamedTuple):
 
 
 def _groups(query: str) -> tuple[list[tuple[Phrase, ...]], list[Phrase]]:
-    """The terms of a question, those of a piece of it together, and the phrases in it that are quoted.
+    """Return a question's terms, grouped by piece, and its quoted phrases.
 
-    In the order of the text where all of them fit, else in the order in which they are worth having.
+    They are in text order if all fit, else ordered by value.
     """
     text = bare(query[:READ].replace("\x00", " ").replace("\u2019", "'"))
     quoted = list(dict.fromkeys(_quoted(text)))[:MAX_QUOTED]
@@ -127,10 +126,10 @@ def _groups(query: str) -> tuple[list[tuple[Phrase, ...]], list[Phrase]]:
 
 
 def _piece(written: str, ignored: frozenset[str]) -> tuple[_Piece | None, list[str]]:
-    """A piece of a question, None if it has but words to be ignored; and which of these."""
+    """Return a piece of a question, None if it has only ignored words, and its ignored words."""
     bare_word = written.strip("'\"?!.,;:()[]{}")
     lowered = bare_word.lower()
-    if bare_word.isascii() and bare_word.isalpha() and bare_word[1:].islower():  # most words are that, and need no more
+    if bare_word.isascii() and bare_word.isalpha() and bare_word[1:].islower():  # fast path for most words
         if lowered in ignored:
             return None, [lowered]
         return _Piece((Phrase(lowered),), len(lowered), is_name=False), []
@@ -151,11 +150,11 @@ def _piece(written: str, ignored: frozenset[str]) -> tuple[_Piece | None, list[s
 
 
 def _worthiest(quoted: Sequence[Phrase], pieces: Sequence[_Piece]) -> list[tuple[Phrase, ...]]:
-    """The groups of a long question that fit into `MAX_TERMS`, the most telling first.
+    """Return the groups of a long question that fit into `MAX_TERMS`, most valuable first.
 
-    After what is quoted come the names, those at either end of the text first, since what is asked stands before or
-    after what was pasted. Where they are many each has fewer spellings, so that other words have up to half of the
-    places: the long ones, which are the rare ones.
+    Quoted phrases come first, then names, starting from both ends of the text, since a question stands before or after
+    pasted text. If there are many names, each gets fewer spellings, so that other words get up to half of the places,
+    longest first, since these are rare.
     """
     names = [piece for piece in pieces if piece.is_name]
     words = sorted((piece for piece in pieces if not piece.is_name), key=lambda piece: -piece.length)
@@ -175,21 +174,21 @@ def _worthiest(quoted: Sequence[Phrase], pieces: Sequence[_Piece]) -> list[tuple
 
 
 def _from_both_ends(pieces: Sequence[_Piece]) -> list[_Piece]:
-    """The last, the first, the last but one, the second …"""
+    """Return the last, the first, the last but one, the second …"""
     middle = len(pieces) // 2
     ends = zip_longest(reversed(pieces[middle:]), pieces[:middle])
     return [piece for pair in ends for piece in pair if piece is not None]
 
 
 def _shortened(terms: tuple[Phrase, ...], most: int) -> tuple[Phrase, ...]:
-    """The whole name first, then its longest spellings."""
+    """Return the whole name, and then its longest spellings."""
     if len(terms) <= most:
         return terms
     return (terms[0], *sorted(terms[1:], key=lambda term: -len(term.words))[: most - 1])
 
 
 def _spellings(piece: str, ignored: frozenset[str]) -> Iterator[Phrase]:
-    """The other terms for a piece of a question, as `subword_tokens` has them for what is stored."""
+    """Yield the other terms for a piece of a question, matching the `subword_tokens` of stored texts."""
     words = words_of(piece)
     parts = [part.lower() for part in name_parts(words)]
     if len(parts) > len(words):
@@ -199,7 +198,7 @@ def _spellings(piece: str, ignored: frozenset[str]) -> Iterator[Phrase]:
     for run in runs_of(piece):
         pairs = pairs_of(run)
         if len(run) == 1:
-            yield Phrase(pairs[0], begins=True)  # all pairs that it begins
+            yield Phrase(pairs[0], begins=True)  # matches all pairs that begin with it
             continue
         yield _phrase(pairs)
         yield from (_phrase([pair]) for pair in pairs)

@@ -1,4 +1,4 @@
-"""From ranked candidates to the memories of an answer: each thing is said once, and what was replaced comes later."""
+"""Selects the memories of an answer from ranked candidates: removes duplicates, and moves replaced memories back."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ from remembrancer.protocol.kinds import SCOPES, Scope
 from remembrancer.protocol.reads import RecalledMemory, Scores
 
 SPARE: Final = 10
-"""Memories loaded beyond the limit: some are left out because another one says the same."""
+"""The number of memories loaded beyond the limit, since some are removed as duplicates."""
 SAME_COSINE: Final = 0.90
-"""Two memories of different scopes that are nearer to each other than this say the same, if their words do."""
+"""The cosine above which memories of different scopes are duplicates, if their words agree."""
 NEAR_COSINE: Final = 0.95
-"""Two memories of one scope that are not nearer than this are not compared word by word."""
+"""The cosine above which memories of one scope are compared word by word."""
 STRONGER: Final = 2.0
-"""A narrower scope's memory stands for both when it is more than so many times as strong."""
+"""The factor by which a narrower scope's memory must be stronger to represent both."""
 NAMED: Final = 5
-"""Ids that an answer names; more would only cost tokens."""
+"""The number of ids in an answer; more would only cost tokens."""
 COMPARED_CHARACTERS: Final = 2000
-"""A longer text says more than one thing: it is the same as another one when they are equal, and not otherwise."""
+"""A longer text says more than one thing, so it only duplicates an equal text."""
 SAME_EVENT_S: Final = DAY_S
-"""The time within which an event can be the same: on another day it is another, in whatever words it is told."""
+"""The time within which two events can be the same; on another day it is another event, whatever its wording."""
 
 Ranked = Sequence[tuple[Ref, Scores]]
 """Candidates, best first."""
@@ -40,9 +40,9 @@ Ranked = Sequence[tuple[Ref, Scores]]
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A memory of an answer. `vector` is the mean of its passages, of unit length; None where there is none.
+    """A memory of an answer. `vector` is the mean of its passages, of unit length; None if there are none.
 
-    `tags` are its own and those of what it stands for; see `RecalledMemory` for `found_in` and `stands_for`.
+    `tags` include those of the memories that it represents; see `RecalledMemory` for `found_in` and `stands_for`.
     """
 
     ref: Ref
@@ -54,7 +54,7 @@ class Entry:
     found_in: tuple[Scope, ...] = ()
     stands_for: tuple[str, ...] = ()
     is_current: bool = True
-    """Neither forgotten nor over."""
+    """True if the memory is neither forgotten nor expired."""
 
 
 def shortlist(
@@ -67,10 +67,10 @@ def shortlist(
     *,
     of_a_time: bool = False,
 ) -> tuple[list[Entry], int]:
-    """The first `limit` memories of an answer, and how many of the candidates were left out on the way to them.
+    """Return the first `limit` memories of an answer, and the number of candidates left out on the way.
 
-    `vectors` are the candidates' means, as far as they are known.
-    `of_a_time`: the question names a time, and what held then is not put behind what replaced it.
+    `vectors` are the candidates' means, if known. `of_a_time`: the question names a time, so memories valid then are
+    not ranked behind their replacements.
     """
     loaded: list[Entry] = []
     taken = 0
@@ -87,7 +87,7 @@ def shortlist(
 
 
 def replaced_last(entries: Sequence[Entry]) -> list[Entry]:
-    """The entries in their order, but each that others supersede, as a link says, right behind these."""
+    """Move each entry that others supersede, according to a link, right behind these."""
     known = {entry.record.id: entry for entry in entries}
     ordered: dict[str, Entry] = {}
     waiting: set[str] = set()
@@ -107,9 +107,9 @@ def replaced_last(entries: Sequence[Entry]) -> list[Entry]:
 
 
 def _replacing(view: View, loaded: Sequence[Entry], ranked: Ranked) -> Ranked:
-    """The memories that links put in the place of these and that are not among them, each with its own scores; one that
-    was no candidate with those of what it replaces. Also the summaries of two or more of them, with the best scores of
-    these."""
+    """Return the missing memories that replace these according to links, each with its own scores, or with those of the
+    replaced memory if it was no candidate. Also return summaries of two or more of them, with the best of their scores.
+    """
     known = {entry.ref: entry for entry in loaded}
     behind = [ref for ref, entry in known.items() if entry.record.status == "consolidated" and entry.is_current]
     found: dict[Ref, Scores] = {}
@@ -129,7 +129,7 @@ def _replacing(view: View, loaded: Sequence[Entry], ranked: Ranked) -> Ranked:
 
 
 def _loaded(view: View, page: Ranked, filters: Filters, now: float, vectors: Mapping[Ref, Vectors]) -> list[Entry]:
-    """The memories of ranked candidates, but those that are gone."""
+    """Load the memories of ranked candidates, without those that are gone."""
     records = view.load([ref for ref, _ in page], filters) if page else {}
     return [
         Entry(
@@ -139,7 +139,7 @@ def _loaded(view: View, page: Ranked, filters: Filters, now: float, vectors: Map
             strength_of(record, now),
             vectors.get(ref),
             record.tags,
-            # What is forgotten or over must not stand for what is not: it is known by its id alone.
+            # A forgotten or expired memory must not represent a current one, so it only matches by id.
             is_current=not record.forgotten and not has_ended(record.valid_until, now),
         )
         for ref, scores in page
@@ -148,24 +148,24 @@ def _loaded(view: View, page: Ranked, filters: Filters, now: float, vectors: Map
 
 
 def strength_of(record: MemoryRecord, now: float) -> float:
-    """See `memory_strength`."""
+    """Return the memory's strength; see `memory_strength`."""
     accessed_at = record.created_at if record.last_accessed_at is None else record.last_accessed_at
     known = record.importance, record.confidence, record.access_count, accessed_at, record.scope
     return memory_strength(*known, now, is_open=record.is_open)
 
 
 def each_once(entries: Sequence[Entry]) -> list[Entry]:
-    """The entries by their final scores, each thing said once. Pure.
+    """Sort the entries by final score, without duplicates. Pure.
 
-    Of memories that say the same one stands for all, with the scores of the first of them; of equal scores the one that
-    was updated last is the first. Of one scope that is the first of them; of several see `_is_kept`. Where two or more
-    are found that a summary stands for, it is shown in their place. Else a memory that was derived from others is left
-    out where one of these comes before it: that says better what is asked for (unless it stands for something else).
+    One of several duplicates represents all, with the scores of the first; of equal scores, the most recently updated
+    is first. Within one scope the first is kept; for several scopes see `_is_kept`. A summary replaces its sources if
+    two or more are found. Otherwise a derived memory is left out if one of its sources comes before it, since the
+    source fits the question better (unless the memory represents others).
     """
     ordered = _summed_up(sorted(entries, key=lambda entry: (-entry.scores.final, -entry.record.updated_at)))
     alike = _alike(ordered)
     groups: dict[int, list[int]] = {}
-    """For the place of each that is kept those of all that it stands for, the first of which is their rank."""
+    """The kept positions, each with those of all entries that it represents; the lowest is their rank."""
     for place, entry in enumerate(ordered):
         rivals = sorted((each for each in alike.get(place, ()) if each in groups), key=lambda each: min(groups[each]))
         better = next((each for each in rivals if _is_kept(ordered[each], entry)), None)
@@ -185,7 +185,7 @@ def each_once(entries: Sequence[Entry]) -> list[Entry]:
 
 
 def _summed_up(ordered: Sequence[Entry]) -> list[Entry]:
-    """Entries, best first, with a summary of several of them in the place of the first of these."""
+    """Replace several sources of a summary by the summary, at the rank of the first one."""
     hidden = {each.record.id: each for each in ordered if each.record.status == "consolidated" and each.is_current}
     left: set[str] = set()
     best: dict[str, Scores] = {}
@@ -202,7 +202,7 @@ def _summed_up(ordered: Sequence[Entry]) -> list[Entry]:
 
 
 def _standing_for(ordered: Sequence[Entry], place: int, members: Sequence[int]) -> Entry:
-    """The entry that is kept of a group, with what the others of it had."""
+    """Return the kept entry of a group, with the data of the others merged in."""
     entry = ordered[place]
     group = [entry, *(ordered[each] for each in sorted(members) if each != place)]
     scopes = {each.record.scope for each in group}
@@ -216,10 +216,10 @@ def _standing_for(ordered: Sequence[Entry], place: int, members: Sequence[int]) 
 
 
 def _is_kept(earlier: Entry, later: Entry) -> bool:
-    """True if the earlier of two that say the same is kept, and not the later.
+    """True if the earlier of two duplicates is kept.
 
-    Of one scope it is. Of two scopes the broader's is, unless the other is more than twice as strong; if both are
-    records of one memory, unless the other was updated later.
+    Within one scope it is. Of two scopes the broader one's is kept, unless the other is more than twice as strong; if
+    both are records of one memory, unless the other was updated later.
     """
     one, other = earlier.record, later.record
     if one.scope == other.scope and one.id != other.id:
@@ -234,10 +234,11 @@ def _is_kept(earlier: Entry, later: Entry) -> bool:
 
 
 def _alike(entries: Sequence[Entry]) -> dict[int, set[int]]:
-    """For each place those before it that say the same: records of one memory, and what is told in the same words.
+    """Return, for each position, the earlier positions of duplicates: records of one memory, and texts with the same
+    words.
 
-    Vectors alone do not tell "the threshold is 5" from "the threshold is 7": they say which texts are worth comparing,
-    and the words decide. Entries that are not current are known by their ids alone.
+    Vectors alone do not distinguish "the threshold is 5" from "the threshold is 7": they select the texts to compare,
+    and the words decide. Entries that are not current only match by id.
     """
     alike: dict[int, set[int]] = {}
     before: dict[tuple[str, ...], list[int]] = {}
@@ -274,8 +275,8 @@ def _same_when_near(one: str, other: str, cosine: float) -> bool:
 
 
 def _are_of_one_thing(one: MemoryRecord, other: MemoryRecord) -> bool:
-    """True if two memories of one scope are not two events, nor one of them made of the other (which of these is shown
-    is decided elsewhere)."""
+    """True if two memories of one scope are neither different events nor derived from each other (that case is decided
+    elsewhere)."""
     if one.id in other.derived_from or other.id in one.derived_from:
         return False
     happened = [each.created_at if each.occurred_at is None else each.occurred_at for each in (one, other)]
@@ -283,16 +284,16 @@ def _are_of_one_thing(one: MemoryRecord, other: MemoryRecord) -> bool:
 
 
 def as_recalled(record: MemoryRecord, scores: Scores, now: float | None = None) -> RecalledMemory:
-    """A record as an answer shows it; with how strong it is `now`, if that is given."""
+    """Return a record as an answer shows it, with its strength at `now`, if given."""
     return RecalledMemory(**record.listed(), scores=scores, strength=None if now is None else strength_of(record, now))
 
 
 SHORT_CHARACTERS: Final = 400
-"""A memory that is no longer than this has no parts."""
+"""The length in characters up to which a memory has no parts."""
 MOST_PASSAGES: Final = 200
-"""Of one memory: more than an answer of 20,000 tokens has room for."""
+"""The number of passages of one memory: more than fit into an answer of 20,000 tokens."""
 STRETCH_CHARACTERS: Final = 400
-"""The length that stretches of a text have where it has no passages yet, to the next place where it can be cut."""
+"""The length of a text's pieces if it has no passages yet, extended to the next possible cut."""
 
 _WORD: Final = re.compile(r"[^\W_]+")
 _CUT: Final = re.compile(r"\n\s*|[.!?…؟۔।]\s+|[。！？｡]|\s+")
@@ -302,17 +303,16 @@ _LONGEST_STRETCH: Final = 2 * STRETCH_CHARACTERS
 def passages_of(
     query: str, vector: Vectors | None, view: View, records: Mapping[Ref, MemoryRecord]
 ) -> dict[Ref, tuple[Range, ...]]:
-    """The passages of the long ones among these memories, the best for the query first: for whoever has no room for the
-    whole of them.
+    """Return the passages of the long memories, best for the query first, for answers without room for the whole texts.
 
-    By their cosine with the query's vector and by its words, half and half as memories are; by words alone where there
-    is no such vector, or none of the memory.
+    They are scored half by their cosine with the query's vector and half by words, as memories are; only by words if
+    the query or the memory has no vectors.
     """
     long = {ref: each.content for ref, each in records.items() if len(each.content) > SHORT_CHARACTERS}
     found = {} if vector is None else view.passages_of(long, vector)
     best: dict[Ref, tuple[Range, ...]] = {}
     for ref, content in long.items():
-        # A memory may have been changed since it was read.
+        # The memory may have changed since it was read.
         known = [each for each in found.get(ref, ()) if each[0][1] <= len(content)]
         ranges = [within for within, _ in known] or stretches(content)
         best[ref] = best_first(query, content, ranges, [cosine for _, cosine in known])
@@ -320,9 +320,9 @@ def passages_of(
 
 
 def best_first(query: str, content: str, ranges: Sequence[Range], cosines: Sequence[float] = ()) -> tuple[Range, ...]:
-    """The ranges that answer the query best first; those that answer it alike as they stand.
+    """Order the ranges by how well they answer the query; ties keep their order.
 
-    `cosines` are those of the ranges with the query, or empty where they are not known.
+    `cosines` are those of the ranges with the query; empty if unknown.
     """
     by_words = _scaled(word_scores(query, [content[start:end] for start, end in ranges]))
     by_meaning = _scaled(cosines) or [0.0] * len(ranges)
@@ -332,7 +332,7 @@ def best_first(query: str, content: str, ranges: Sequence[Range], cosines: Seque
 
 
 def word_scores(query: str, texts: Sequence[str]) -> list[float]:
-    """The share of the query's words that each text has, a rare word counting for more."""
+    """Return the weighted share of the query's words in each text. Rare words weigh more."""
     ignored = stop_words_of(query)
     words = [word for word in dict.fromkeys(_WORD.findall(query.casefold())) if word not in ignored]
     folded = [text.casefold() for text in texts]
@@ -343,13 +343,13 @@ def word_scores(query: str, texts: Sequence[str]) -> list[float]:
 
 
 def _scaled(scores: Sequence[float]) -> list[float]:
-    """Scores as shares of the best one; what is below nothing is nothing."""
+    """Scale scores by the best one; negative scores become 0."""
     best = max(scores, default=0.0)
     return [max(score, 0.0) / best if best > 0.0 else 0.0 for score in scores]
 
 
 def stretches(content: str) -> list[Range]:
-    """A text in pieces of about `STRETCH_CHARACTERS`, cut where a line, a sentence or at least a word ends."""
+    """Split a text into pieces of about `STRETCH_CHARACTERS`, at the end of a line, a sentence or at least a word."""
     found: list[Range] = []
     start = 0
     while start < len(content):

@@ -1,4 +1,4 @@
-"""A question, read once: its words, the times and names in it, and what it is about."""
+"""A parsed question: its words, its times and names, and its subject."""
 
 from __future__ import annotations
 
@@ -18,28 +18,27 @@ from remembrancer.protocol.reads import Recall, Strategy
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A question: what is looked for, and among what. `vector` (dimensions,) is of unit length; None: it is not to be
-    had."""
+    """A question, and the memories to search. `vector` (dimensions,) is of unit length; None if it is unavailable."""
 
     text: str
     strategy: Strategy
     filters: Filters
     phrases: Sequence[Phrase]
-    """The phrases that find any of its words."""
+    """The phrases that match any of its words."""
     units: Sequence[Sequence[Phrase]]
     """Its words and names, each in all of its spellings."""
     numbered: frozenset[int]
-    """The places of the units that are names with a number in them."""
+    """The positions of the units that are names with a number."""
     windows: Sequence[TimeWindow]
     """The times that it names."""
     asked: Asked
     period: PeriodQuestion | None
-    """It asks for everything of those times."""
+    """Set if it asks for everything from those times."""
     vector: Vectors | None = None
 
 
 def read_question(request: Recall, now: float) -> Question:
-    """The question of a request. Pure."""
+    """Parse the question of a request. Pure."""
     asked_at = now if request.reference_time is None else request.reference_time
     filters: Filters = request
     if request.valid_only:

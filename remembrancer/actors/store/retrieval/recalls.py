@@ -1,4 +1,4 @@
-"""The answer to a recall: read the question, find candidates, weigh them, say each thing once."""
+"""Answers a recall: parses the question, finds candidates, ranks them, and removes duplicates."""
 
 from __future__ import annotations
 
@@ -50,19 +50,19 @@ from remembrancer.protocol.reads import Notice, Recall, Recalled, RecalledMemory
 from remembrancer.protocol.tracing import current
 
 MOST_OF_A_TIME: Final = 200
-"""Memories that are weighed for a question that asks for all of a time: the most important."""
+"""The number of memories that are ranked for a question about everything of a time, most important first."""
 ANSWERS_BY_TIME: Final = 0.9
-"""The probability that a memory of the kind and the time that a question names answers it: of those of three invented
-weeks that were 24 of 27."""
+"""The probability that a memory of the requested kind and time answers: in three invented weeks, 24 of 27 did."""
 BROUGHT: Final = 10
-"""Memories that PageRank brings beside the candidates."""
+"""The number of memories that PageRank adds to the candidates."""
 PAGERANK_SEEDS: Final = 20
 MOST_COUNTED: Final = 1000
-"""Edges of each sort that are counted of a memory at which a walk starts."""
+"""The limit on counting each kind of edge at a memory where a walk starts."""
 LEAST_SHARE: Final = 0.03
-"""Of all that is walked: what receives less hangs on names that many memories have, such as those of who speaks."""
+"""The least share of the walk that counts. Memories with less depend on names that many memories have, such as the
+speakers' names."""
 LEAST_RECEIVED: Final = 1e-9
-"""Less is an error of rounding."""
+"""Anything less is rounding error."""
 
 
 async def recall(
@@ -73,22 +73,21 @@ async def recall(
     now: float,
     weights: Weights = DEFAULT_WEIGHTS,
 ) -> tuple[Recalled, list[Ref]]:
-    """The answer, and the memories in it (their accesses are to be counted).
+    """Answer a recall. Also returns the memories in the answer, whose accesses the caller counts.
 
-    `embed` makes the query's vector, and raises `EmbeddingUnavailable` when it cannot.
-    Where the vectors cannot be searched the words are, also when vectors alone were asked for.
-    `weights` are those of the ranking `composite`.
+    `embed` returns the query's vector, or raises `EmbeddingUnavailable`. If the vectors cannot be searched, words are,
+    even if only vectors were requested. `weights` are those of the ranking `composite`.
     """
     started = time.perf_counter()
     loop = asyncio.get_running_loop()
     running = RunningRecall(request, view, now, weights)
     vector = None if request.strategy == "keyword" else asyncio.create_task(running.make_vector(embed))
     try:
-        await asyncio.sleep(0)  # the worker is asked first: it makes the vector while the words are searched
+        await asyncio.sleep(0)  # the embedding request goes first, so that it runs while the words are searched
         await loop.run_in_executor(threads, running.find_words)
         if vector is not None:
             await vector
-    finally:  # nobody waits for the vector where a file cannot be read
+    finally:  # the vector is not needed if a file cannot be read
         if vector is not None:
             vector.cancel()
     answer, seen = await loop.run_in_executor(threads, lambda: running.answer(running.rank()))
@@ -97,9 +96,9 @@ async def recall(
 
 
 class RunningRecall:
-    """One recall in progress: its question, the view that it searches, and its findings so far.
+    """A recall in progress: its question, the view that it searches, and its findings so far.
 
-    Its methods run on worker threads, one after the other; `make_vector` alone runs on the event loop.
+    Its methods run on worker threads, one after the other; only `make_vector` runs on the event loop.
     """
 
     def __init__(self, request: Recall, view: View, now: float, weights: Weights) -> None:
@@ -113,33 +112,33 @@ class RunningRecall:
         self._strategy = request.strategy
         self._words: Words = {}
         self._values: dict[Ref, tuple[float | None, ...]] = {}
-        """The numbers of the candidates, as the features read them, without their PageRank."""
+        """The candidates' feature values, without PageRank."""
         self._graph: Mapping[Ref, float] = {}
         self._vectors: Mapping[Ref, Vectors] = {}
         self._below = 0
         self._cut_off: list[tuple[Ref, Scores]] = []
-        """The candidates below the threshold, if they are asked for."""
+        """The candidates below the threshold, if requested."""
 
     @cached_property
     def question(self) -> Question:
-        """The question of the request. The thread that searches words reads it, while its vector is made."""
+        """The parsed question. It is parsed on the thread that searches words, while the vector is made."""
         return read_question(self._request, self._now)
 
     async def make_vector(self, embed: Callable[[str], Awaitable[Vectors]]) -> None:
-        """Have the query's vector made, or say why there is none."""
+        """Get the query's vector, or add a notice if there is none."""
         try:
             self._vector = await embed(self._request.query)
         except EmbeddingUnavailable as error:
             self.notices.append(Notice(error.code, error.effect))
 
     def find_words(self) -> None:
-        """Find what is there by words: all that can be done without the question's vector."""
+        """Search by words, and do everything else that does not need the question's vector."""
         began = time.monotonic()
         self._words = find_words(self._view, self.question)
         self.trace.part("words searched", began)
 
     def rank(self) -> Ranked:
-        """The candidates that may answer, best first."""
+        """Return the candidates that may answer, best first."""
         question = self.question = replace(self.question, vector=self._vector)
         if question.windows and self._request.strategy == "hybrid" and question.period is not None:
             happened = self._of_period()
@@ -154,7 +153,7 @@ class RunningRecall:
         return ranked
 
     def candidates(self) -> tuple[Rows, bool]:
-        """The candidates with what the graph adds to them, and whether meaning was searched."""
+        """Return the candidates, with those that the graph adds, and whether meaning was searched."""
         request, question = self._request, self.question
         self.trace.mark("thread began")
         found = find_candidates(self._view, question, self._words)
@@ -183,7 +182,7 @@ class RunningRecall:
         return rows, by_meaning
 
     def weighed(self, rows: Rows, *, by_meaning: bool) -> Weighed:
-        """The scores and probabilities of candidates, in their order."""
+        """Return the scores and probabilities of candidates, in their order."""
         request = self._request
         formula: Mapping[str, float] | None = None
         if self._strategy == "graph":
@@ -203,7 +202,7 @@ class RunningRecall:
         return weigh(of, self.question.asked, fitted, formula, factors)
 
     def columns(self, rows: Rows) -> Candidates:
-        """The candidates as the features read them."""
+        """Return the feature columns of the candidates."""
         question, words = self.question, self._words
         numbered, windows, asked_at = question.numbered, question.windows, question.asked.asked_at
         frequencies = [sum(counts) for counts in zip(*(each.frequencies for each in words.values()), strict=True)]
@@ -236,7 +235,7 @@ class RunningRecall:
         return replace(of, bm25=comparable(rows, sizes), likeness=likeness)
 
     def _likeness(self, rows: Sequence[Row]) -> Column:
-        """The cosines of the facts with each other, as far as one may have been replaced by another."""
+        """Return the cosines between facts, where one may have been replaced by another."""
         found: Column = np.zeros((0, 0))
         vectors = {
             place: row.vector
@@ -244,11 +243,11 @@ class RunningRecall:
             if _may_be_replaced(row.facts) and row.vector is not None
         }
         facts = list(vectors)
-        if facts and not self.question.windows:  # what held at a time is not outdated
+        if facts and not self.question.windows:  # facts from a named time are not outdated
             matrix = np.stack(list(vectors.values()))
             like = matrix @ matrix.T
             if numbered := self.question.numbered:
-                # What lacks a name that is asked for, and that another one has, is not about the same.
+                # A fact without a requested name that another one has is about something else.
                 names = [rows[place].words.intersection(numbered) for place in facts]
                 like = like * np.array([[own <= other for other in names] for own in names])
             found = np.zeros((len(rows), len(rows)))
@@ -256,7 +255,7 @@ class RunningRecall:
         return found
 
     def answer(self, ranked: Ranked) -> tuple[Recalled, list[Ref]]:
-        """The answer with a ranking, and the memories in it."""
+        """Return the answer for a ranking, and the memories in it."""
         request, question = self._request, self.question
         is_of_a_time = bool(question.windows)
         entries, left_out = shortlist(
@@ -291,9 +290,9 @@ class RunningRecall:
         return answer, [entry.ref for entry in entries]
 
     def _cut(self, rows: Rows, weighed: Weighed) -> Ranked:
-        """The candidates that may answer, best first, with what speaks for them.
+        """Return the candidates that may answer, best first, with their scores.
 
-        What has to do with a task need not answer it, and is not cut.
+        Memories for a task need not answer it, so none are cut.
         """
         request, asked_at = self._request, self.question.asked.asked_at
         by_formula = self._strategy == "graph" or request.ranking != "fitted"
@@ -319,13 +318,13 @@ class RunningRecall:
         return ranked
 
     def _asked_about(self, rows: Rows) -> Rows:
-        """The memory that is to be weighed whether it was found or not, if the filters let it pass."""
+        """Return the memory that the request asks about as a candidate, found or not, if it passes the filters."""
         ref = self._view.find(self._request.about)
         facts = {} if ref is None or ref in rows else self._view.ranking_facts([ref], self.question.filters)
         return describe(self._view, self.question, self._words, facts) if facts else {}
 
     def _left_out(self, ranked: Ranked, shown: Collection[Ref]) -> tuple[RecalledMemory, ...]:
-        """The best of what was found and is not shown, with the one that was asked about."""
+        """Return the best candidates that are not shown, and the memory that the request asks about."""
         others = [each for each in (*ranked, *self._cut_off) if each[0] not in shown]
         others.sort(key=lambda item: (-item[1].final, item[0]))
         about = self._view.find(self._request.about) if self._request.about else None
@@ -334,7 +333,7 @@ class RunningRecall:
         return tuple(as_recalled(records[ref], scores) for ref, scores in best if ref in records)
 
     def _connected(self, rows: Rows) -> Rows | None:
-        """The memories that are connected with an entity that the query names. None: it names none."""
+        """Return the memories connected with an entity that the query names. None: it names none."""
         graph = self._view.graph(self._request.session_id)
         facts = {ref: row.facts for ref, row in rows.items()}
         links = connections(graph, self._request.query, self.question.filters, facts)
@@ -346,13 +345,13 @@ class RunningRecall:
         return {ref: described.get(ref) or rows[ref] for ref in links}
 
     def _walked(self, rows: Rows, *, by_meaning: bool) -> Rows:
-        """The candidates, and what PageRank around them brings beside them: of that the `BROUGHT` best."""
+        """Return the candidates, and the `BROUGHT` best memories that PageRank adds to them."""
         graph = self._view.graph(self._request.session_id)
         if not rows:
             return rows
         probabilities = self.weighed(rows, by_meaning=by_meaning).probabilities.tolist()
         ranks = page_ranks(dict(zip(rows, probabilities, strict=True)), graph)
-        # The ranking by that name gives the most of them its whole share.
+        # The ranking `pagerank` scales the largest value to 1.
         most = max(ranks.values(), default=1.0) if self._request.ranking == "pagerank" else 1.0
         self._graph = {ref: rank / most for ref, rank in ranks.items()}
         others = sorted((ref for ref in self._graph if ref not in rows), key=lambda ref: (-self._graph[ref], ref))
@@ -360,8 +359,8 @@ class RunningRecall:
         return rows | describe(self._view, self.question, self._words, brought)
 
     def _of_period(self) -> Ranked:
-        """The memories of the times that a question asks for, by their scores: first those of the kinds that it names,
-        or all where it names none, which answer because they are of that time."""
+        """Return the memories of the requested times, by their scores. Those of the requested kinds (all, if none are
+        named) come first, since they answer by their time."""
         question, period = self.question, self.question.period
         kinds = frozenset() if period is None else period.kinds
         within = dict.fromkeys(
@@ -389,17 +388,16 @@ class RunningRecall:
 
 
 def page_ranks(relevance: Mapping[Ref, float], graph: JoinedGraph) -> dict[Ref, float]:
-    """The PageRank of the memories around the best candidates, in [0, 1]; empty where none of these has an edge.
+    """Return the PageRank of the memories around the best candidates, in [0, 1]; empty if none of these has an edge.
 
-    It starts at those of the most relevant that have edges, the more relevant the more. What counts is what a memory
-    receives from others, over the most that any but the first of these does: its own start says nothing that its
-    relevance does not, and what goes to and fro between the first one and its entities is no news of it. And all of it
-    counts the less, the less relevant the first of these is than the best without edges, and the more memories the
-    entities between them join.
+    The walk starts at the most relevant memories with edges, weighted by relevance. A memory's rank is the share that
+    it receives from others, divided by the largest share of any but the best seed: its own seed repeats its relevance,
+    and the flow between the best seed and its entities says nothing new. All ranks are lower the less relevant the best
+    seed is than the best candidate, and the more memories share the connecting entities.
     """
     first = sorted((key for key in relevance if key > 0), key=lambda key: (-relevance[key], key))[:PAGERANK_SEEDS]
     around = graph.look(dict.fromkeys(first, MOST_COUNTED))
-    # A memory that names everything says little of each.
+    # A memory that names everything says little about each.
     seeds: dict[Ref | str, float] = {
         key: relevance[key] ** 2 / math.sqrt(degree)
         for key in first
@@ -421,5 +419,5 @@ def page_ranks(relevance: Mapping[Ref, float], graph: JoinedGraph) -> dict[Ref, 
 
 
 def _may_be_replaced(facts: RankingFacts) -> bool:
-    """True for what holds until a later one replaces it: what happened stays as it was."""
+    """True for a memory that is valid until a later one replaces it. Events stay as they were."""
     return facts.type != "episodic" or facts.kind == "decision"

@@ -1,7 +1,8 @@
-"""The memory that one session sees: the project's space with the session's own, its shared lane, the user's, and notes.
+"""The memory that one session sees: the project's space with the session's own memories, its shared lane, the user's
+memories, and notes.
 
-A memory is named by its number, in whichever space it lies, and a piece of notes by one below nothing. Rows of all
-spaces are asked for together; words and vectors, of which each space has its own, one space after the other.
+A memory is identified by its number in any space, and a chunk of notes by a negative number. Rows of all spaces are
+queried together; words and vectors, which each space keeps separately, one space after the other.
 """
 
 from __future__ import annotations
@@ -31,15 +32,15 @@ from remembrancer.memory.times.windows import TimeWindow
 from remembrancer.protocol.kinds import Scope
 
 Range = tuple[int, int]
-"""Characters of a content: the first, and the one after the last."""
+"""A range of characters in a content: the first, and the one after the last."""
 HAPPENED: Final = 50
-"""Memories of a time, the most important of each space."""
+"""The number of memories of a time, most important first, in each space."""
 USERS: Final[frozenset[Scope]] = frozenset({"user"})
 PROJECTS: Final[frozenset[Scope]] = frozenset({"session", "project"})
 
 
 class Source:
-    """A space, or a project's notes: what has full text of its own, and vectors where these can be searched."""
+    """A space, or a project's notes: a source with its own full text, and vectors if they can be searched."""
 
     def __init__(self, texts: Records | FileMemories, vectors: SpaceVectors | None = None) -> None:
         self.texts = texts
@@ -48,11 +49,11 @@ class Source:
 
     @property
     def scopes(self) -> frozenset[Scope]:
-        """The scopes of the memories in it."""
+        """The scopes of its memories."""
         return USERS if self.texts.is_users else PROJECTS
 
     def nearest(self, vector: Vectors, limit: int, allowed: Sequence[Ref] | None = None) -> Nearest:
-        """As `SpaceVectors.nearest`, which there are. Raises `IndexLost`, and has no vectors from then on."""
+        """Like `SpaceVectors.nearest`; requires vectors. Raises `IndexLost`, after which the source has no vectors."""
         assert self.vectors is not None
         try:
             if self.space != NOTES:
@@ -64,7 +65,7 @@ class Source:
             raise
 
     def passages_of(self, refs: Sequence[Ref]) -> PassageVectors:
-        """The passages of some of its memories, with their vectors, which there are."""
+        """Return the passages of some of its memories, with their vectors. Requires vectors."""
         assert self.vectors is not None
         if self.space != NOTES:
             return self.vectors.of_memories(refs)
@@ -73,11 +74,11 @@ class Source:
 
 
 class View:
-    """Spaces that may be read together, from the narrowest to the broadest, and perhaps notes. Its methods block, from
-    any thread.
+    """Spaces that may be read together, from the narrowest to the broadest, and perhaps notes. Its methods block, and
+    may be called from any thread.
 
-    A memory that is in two spaces is on its way to the broader one, which counts. Errors are as in `Records`.
-    `database` is theirs, if there may be no spaces.
+    A memory in two spaces is moving to the broader one, which counts. Errors are as in `Records`. `database` is theirs;
+    it is required if there are no spaces.
     """
 
     def __init__(
@@ -86,16 +87,16 @@ class View:
         self._spaces = {space.space: space for space in spaces}
         self._notes = notes
         self.sources = self._spaces if notes is None else {**self._spaces, NOTES: notes}
-        """By the numbers of the spaces."""
+        """Sources by space number."""
         self.records = [space.texts for space in self._spaces.values() if isinstance(space.texts, Records)]
-        """Those of the spaces."""
+        """The records of the spaces."""
         self.reader = Reader.of(self.records, database)
-        """Asks the spaces whatever they can be asked together."""
+        """Runs the queries that cover all spaces at once."""
         self.model = next((each.vectors.model for each in self.sources.values() if each.vectors is not None), None)
-        """The model by whose vectors it is searched; None: by none."""
+        """The model whose vectors are searched; None: none."""
 
     def __bool__(self) -> bool:
-        """True if there is anything to be read."""
+        """True if there is anything to read."""
         return bool(self.sources)
 
     @property
@@ -108,29 +109,29 @@ class View:
         return any(records.is_users for records in self.records if records.name == name)
 
     def without(self, name: str) -> View:
-        """The view without one space."""
+        """Return the view without one space."""
         notes = self._notes if self._notes is not None and self._notes.texts.name != name else None
         spaces = [space for space in self._spaces.values() if space.texts.name != name]
         return View(spaces, notes, self.reader.spaces.file)
 
     def beside(self, notes: Source) -> View:
-        """The view with notes."""
+        """Return the view with notes."""
         return View(self._spaces.values(), notes, self.reader.spaces.file)
 
     def ranking_facts(self, refs: Iterable[Ref], filters: Filters) -> dict[Ref, RankingFacts]:
-        """The facts that rank those of the memories that pass the filters."""
+        """Return the ranking facts of those memories that pass the filters."""
         memories, notes = _parted(refs)
         found = self.reader.ranking_facts(memories, filters) if memories else {}
         return found | (self._notes.texts.ranking_facts(notes, filters) if notes and self._notes else {})
 
     def load(self, refs: Iterable[Ref], filters: Filters | None) -> dict[Ref, MemoryRecord]:
-        """Those of the memories that pass the filters; with None all, whosever they are."""
+        """Return those memories that pass the filters; with None all of them, whoever may see them."""
         memories, notes = _parted(refs)
         found = self.reader.load(memories, filters) if memories else {}
         return found | (self._notes.texts.load(notes, filters) if notes and self._notes else {})
 
     def happened_in(self, window: TimeWindow, filters: Filters) -> list[Ref]:
-        """The memories that happened in a window; where these are many in a space, the most important of them."""
+        """Return the memories that happened in a time window; if a space has many, the most important of them."""
         after = max(window.start, -math.inf if filters.after is None else filters.after)
         before = min(math.nextafter(window.end, -math.inf), math.inf if filters.before is None else filters.before)
         within = msgspec.structs.replace(
@@ -143,7 +144,7 @@ class View:
         return found
 
     def passages_of(self, refs: Iterable[Ref], vector: Vectors) -> dict[Ref, list[tuple[Range, float]]]:
-        """The passages of the memories that have some, as they stand, each with its cosine with the vector."""
+        """Return the passages of the memories that have some, in order, each with its cosine to the vector."""
         found: dict[Ref, list[tuple[Range, float]]] = {}
         memories, notes = _parted(refs)
         for sign, numbers, source in (
@@ -161,28 +162,28 @@ class View:
         return found
 
     def graph(self, session_id: str, code: Iterable[CodeIndex] = ()) -> JoinedGraph:
-        """The graph that a session sees, and beside it that of `code`."""
+        """Return the graph that a session sees, joined with that of `code`."""
         own = (records.graph for records in self.records if not records.is_users)
         return JoinedGraph(self.reader.graph, session_id, next(own, None), code)
 
     def find(self, memory_id: str, beside: Ref | None = None) -> Ref | None:
-        """The memory of an id; in the space of another memory, if one is given."""
+        """Return the memory of an id; in the space of another memory, if one is given."""
         return self.reader.number_of(memory_id) if beside is None else self.reader.number_beside(memory_id, beside)
 
     def visible(self, memory_ids: Iterable[str], filters: Filters) -> dict[Ref, tuple[str, RankingFacts]]:
-        """Those of the memories that are here and pass the filters, with their ids. One that is in two lanes is there
+        """Return those memories that exist here and pass the filters, with their ids. One in two lanes appears
         twice."""
         known = self.reader.numbers_of(set(memory_ids))
         facts = self.reader.ranking_facts(list(known), filters) if known else {}
         return {ref: (known[ref][1], each) for ref, each in facts.items()}
 
     def records_of(self, ref: Ref) -> Records:
-        """The records that a memory lies in: for what is kept by space, such as its vectors."""
+        """Return the records that contain a memory, for data kept by space, such as vectors."""
         space = self.reader.spaces_of([ref])[ref]
         return next(records for records in self.records if records.space == space)
 
     def by_file(self, refs: Iterable[Ref]) -> dict[str, list[int]]:
-        """The numbers of memories by the names of their spaces."""
+        """Group numbers of memories by the names of their spaces."""
         found = dict[str, list[int]]()
         for number, space in (self.reader.spaces_of(memories) if (memories := _parted(refs)[0]) else {}).items():
             found.setdefault(self._spaces[space].texts.name, []).append(number)
@@ -190,6 +191,6 @@ class View:
 
 
 def _parted(refs: Iterable[Ref]) -> tuple[list[Ref], list[Ref]]:
-    """The memories among references, and the pieces of notes."""
+    """Split references into memories and chunks of notes."""
     asked = list(refs)
     return [ref for ref in asked if ref > 0], [ref for ref in asked if ref < 0]
