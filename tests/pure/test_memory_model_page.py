@@ -140,8 +140,8 @@ def test_the_numbers_of_maintenance_are_those_in_force() -> None:
     )
     settings = Settings()
     assert f"go {settings.session_details_kept_s / DAY_S:g} days after" in table["notes of sessions"][0]
-    assert table["what undoing needs"][0] == f"runs go after {settings.runs_kept_s / DAY_S:g} days"
-    assert table["entities that nothing names"][0] == f"removed after {rules.orphan_after_s / DAY_S:g} days"
+    assert table["undo data"][0] == f"runs go after {settings.runs_kept_s / DAY_S:g} days"
+    assert table["entities that no memory names"][0] == f"removed after {rules.orphan_after_s / DAY_S:g} days"
     assert (MAINTENANCE_SESSIONS, MAINTENANCE_S) == (10, 7 * DAY_S)
     assert "after every tenth session and at least once a week" in words()
 
