@@ -236,7 +236,7 @@ class Material(msgspec.Struct, frozen=True, omit_defaults=True):
     """True if a later memory probably replaces it."""
     vector: bytes = b""
     undone: str = ""
-    """The type of run (as the history names it) whose work on it was undone, if that was its last change."""
+    """The change by a run (as the history names it) that was undone, if the undo was its last change."""
 
 
 class ReadProjects(Request[tuple[ProjectRef, ...]], frozen=True):

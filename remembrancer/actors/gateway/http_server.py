@@ -81,7 +81,7 @@ PROJECT: Final = "x-remembrancer-project"
 TOOLSETS: Final = "x-remembrancer-toolsets"
 RETRY: Final = "idempotency-key"
 BRIDGE: Final = "x-remembrancer-bridge"
-"""The id of a bridge: its requests are its own in whatever session they come, so a retry is recognised by its id."""
+"""The id of a bridge. It identifies the bridge's requests across sessions, so retries are recognised."""
 TAKEN_HEADERS: Final = (
     *("Content-Type", "Authorization", "Accept", "Last-Event-ID"),
     *(SESSION, VERSION, PROJECT, TOOLSETS, RETRY),

@@ -41,7 +41,7 @@ LARGEST: Final = 1024 * 1024
 """The largest file in bytes that is updated."""
 USED_S: Final = 7 * DAY_S
 MOST_USED: Final = 8
-"""The uses of a memory that count at most: each makes it count as newer by a fixed time."""
+"""The most uses that count. Each makes a memory count as newer by `USED_S`."""
 
 
 class MarkdownIndex:

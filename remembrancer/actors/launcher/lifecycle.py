@@ -153,7 +153,7 @@ class Lifecycle:
             return []
         ping = Tell(self.name, self.incarnation, Ping())
         if self._ready_at is None:
-            return [ping]  # the answer shows whether a `Ready` was lost; silence is not held against it
+            return [ping]  # the answer shows whether a `Ready` was lost; silence does not count yet
         self._heartbeat.excuse(late_s)
         fault = self._fault(self._heartbeat.silent_s(now))
         if self._cause is None and fault is not None:
@@ -163,7 +163,7 @@ class Lifecycle:
         return [ping]
 
     def _fault(self, silent_s: float) -> str | None:
-        """The reason to kill a process after this silence: a running one may be busy for longer than a stopped one."""
+        """The reason to kill a process after this silence. A suspended process gets less time than a busy one."""
         if silent_s > self._stall_timeout_s:
             return f"it was stuck in its work for {self._stall_timeout_s:g} s and was killed"
         if silent_s > self._heartbeat_timeout_s and self._is_stopped(self.name):
