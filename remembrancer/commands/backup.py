@@ -195,7 +195,7 @@ def _opened(path: Path) -> Iterator[tarfile.TarFile]:
         with tarfile.open(path, mode="r:*") as archive:
             yield archive
     except _UNREADABLE as error:
-        reason = str(error).partition("\n")[0].rstrip(":")  # below it each way to read an archive says what it missed
+        reason = str(error).partition("\n")[0].rstrip(":")  # later lines hold a message for each format
         raise FileUnusable(f"{path} is damaged, or no backup: {reason}") from error
     except OSError as error:
         raise cannot("read", path, error) from error

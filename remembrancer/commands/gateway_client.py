@@ -72,7 +72,7 @@ class GatewayClient:
         self._send("tools/call", {"name": tool, "arguments": arguments}, self._number)
         while True:
             if until is not None:
-                self._link.settimeout(_left(until))
+                self._link.settimeout(_remaining_s(until))
             line = self._lines.readline(4 * MAX_LINE_BYTES)
             if not line:
                 raise ConnectionError("the memory service went away: try again in a moment")
@@ -84,7 +84,7 @@ class GatewayClient:
                     raise ConnectionError(message["error"]["message"])
                 answer: Message = message["result"]["structuredContent"]
                 if until is not None:
-                    _left(until)  # it may have arrived while this process had no processor
+                    _remaining_s(until)  # it may have arrived while this process had no processor
                 return answer
 
     def close(self) -> None:
@@ -97,7 +97,7 @@ class GatewayClient:
         self._link.sendall(stamped(json.dumps(message, separators=(",", ":")).encode(), int(time.time() * 1000)))
 
 
-def _left(until: float) -> float:
+def _remaining_s(until: float) -> float:
     """The seconds until then. Raises `TimeoutError` if there are none left."""
     left = until - time.monotonic()
     if left <= 0:

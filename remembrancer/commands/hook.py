@@ -161,7 +161,7 @@ def to_event(
         case link.PROMPT:
             about = {"text": _turn(given.get("prompt"), "the input has no prompt")}
         case link.STOP | link.SUBAGENT_STOP:
-            about = _said(event, given, read_tail)
+            about = _last_message(event, given, read_tail)
         case link.COMPACTED:
             about = {"text": _turn(given.get("compact_summary"), "the input has no summary")}
             about |= _metadata(given, "trigger")
@@ -192,7 +192,7 @@ def _metadata(given: Given, *names: str) -> dict[str, Any]:
     return {"metadata": metadata} if metadata else {}
 
 
-def _said(event: str, given: Given, read_tail: Callable[[str], bytes]) -> dict[str, Any]:
+def _last_message(event: str, given: Given, read_tail: Callable[[str], bytes]) -> dict[str, Any]:
     """The assistant's last message, from the client or else from its transcript."""
     text = given.get("last_assistant_message")
     if not isinstance(text, str) or not text.strip():
@@ -497,7 +497,7 @@ def _hear(argv: list[str | None], environ: Mapping[str, str], began: float) -> C
         if event == SESSION_START or (event == PROMPT and kept is not None):
             text = str(kept["text"]) if kept is not None and event == PROMPT else ""
             is_due = event == PROMPT or begins_anew(client, given)
-            context = _told(event, text, is_due, session, directory, places, environ, began)
+            context = _context_for(event, text, is_due, session, directory, places, environ, began)
             if context is not None:
                 _write(1, json.dumps(_as_output(client, str(name), context)) + "\n")
         if event == TOOL_BEGINS and isinstance(given.get("tool_input"), dict):
@@ -544,7 +544,7 @@ def _record(
     return kept
 
 
-def _told(
+def _context_for(
     event: str,
     text: str,
     is_due: bool,
@@ -580,7 +580,7 @@ def _told(
     new = [name for name in answer["memory_ids"] if name not in had]
     if new or (is_first and not answer.get("degraded")):
         note(spool, key, " ".join([*had, *new]).encode())
-    if not new:  # that the memory is empty is said once
+    if not new:  # report an empty memory only once
         return answer["context_block"] or None if is_first and not answer.get("degraded") else None
     now_ns = time.time_ns()
     about = {"text": f"{len(new)} from memory with {event}", "metadata": {"memories": new}}

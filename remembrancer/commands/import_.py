@@ -304,7 +304,7 @@ class Importer:
         for project, memory in batch:
             for place in {None, _place(project)}:
                 wanted.setdefault(place, {})[memory.id] = None
-        answers = {place: await self._found(place, tuple(ids)) for place, ids in wanted.items()}
+        answers = {place: await self._find(place, tuple(ids)) for place, ids in wanted.items()}
         present = {place: set(answer.words) for place, answer in answers.items()}
         changes: list[tuple[str, Operation]] = []
         for project, memory in batch:
@@ -317,7 +317,7 @@ class Importer:
                 changes.append((memory.id, _operation(project, memory.session_id, self._now, again)))
         return changes
 
-    async def _found(self, project_id: str | None, ids: tuple[str, ...]) -> MemoriesFound:
+    async def _find(self, project_id: str | None, ids: tuple[str, ...]) -> MemoriesFound:
         request = FindMemories(project_id, ids)
         if self._ask_store is not None:
             return await self._ask_store(request)
@@ -393,7 +393,7 @@ def import_(
                 near = anyio.run(_near_copies, lines, targets, places) if places else []
                 tally = anyio.run(_import, lines, targets, checked.refused, dry_run)
     status = exit_codes.FAILED if tally.rejected or checked.bad else exit_codes.OK
-    text = _told(checked, tally, dry_run=dry_run, undo=undo)
+    text = _summary_lines(checked, tally, dry_run=dry_run, undo=undo)
     text += [f"much like {each.like[-8:]}: {each.content}" for each in near[:NAMED]]
     text += [f"and {len(near) - NAMED:,} more that are much like another (--json names all)"] if near[NAMED:] else []
     facts = _summary(checked, tally, dry_run=dry_run) | {"near": msgspec.to_builtins(near)}
@@ -695,7 +695,7 @@ def _refusals(checked: Checked, tally: Tally) -> list[str]:
     ]
 
 
-def _told(checked: Checked, tally: Tally, *, dry_run: bool, undo: bool) -> list[str]:
+def _summary_lines(checked: Checked, tally: Tally, *, dry_run: bool, undo: bool) -> list[str]:
     if undo:
         return [
             f"{count(tally.imported, 'memory')} forgotten again{': that is what would be done' if dry_run else ''}."

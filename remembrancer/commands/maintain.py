@@ -165,7 +165,7 @@ def _lines(visits: list[Visit], *, dry_run: bool, is_whole: bool) -> list[str]:
         counts += [f"{report.of(sort).count:,} {sort}" for sort in SORTS if sort in report.done]
         what = ", what is shared" if is_shared else ""
         lines.append(f"{_name(place)}{what}: {', '.join(counts)}")
-        lines += [f"  {line}" for line in _named(place, report)]
+        lines += [f"  {line}" for line in _memory_lines(place, report)]
         where = "--user" if place is None else f"--project {place.id}"
         lines += [f"  to undo: remembrancer undo {run_id} {where}" for run_id in report.run_ids]
     if dry_run:
@@ -175,7 +175,7 @@ def _lines(visits: list[Visit], *, dry_run: bool, is_whole: bool) -> list[str]:
     return lines
 
 
-def _named(place: Place, report: Maintained) -> Iterator[str]:
+def _memory_lines(place: Place, report: Maintained) -> Iterator[str]:
     """The memories concerned, each with its fate and its first words."""
     named = [(sort.removesuffix("s"), each) for sort in SORTS for each in report.of(sort).ids]
     request = FindMemories(None if place is None else place.id, tuple(memory_id for _, memory_id in named))

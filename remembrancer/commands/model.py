@@ -28,7 +28,7 @@ ENGINES = tuple(get_args(next(field.type for field in msgspec.structs.fields(Set
 @command(name="list")
 def list_models() -> Report:
     """List the models and the progress of each."""
-    return _told(AskModels())
+    return _progress_report(AskModels())
 
 
 @command(
@@ -36,15 +36,15 @@ def list_models() -> Report:
     argument("model", required=False, help="Its name, or a directory (default: the engine's own)."),
 )
 def use(engine: str, model: str | None) -> Report:
-    """Embed everything by another model, and then answer by it. 'use multilingual' brings in one that finds in one
-    language what is stored in another."""
-    return _told(ChooseModel(_choice(engine, model)))
+    """Embed all memories with another model, and then answer with it. 'use multilingual' selects one that finds
+    memories in other languages than the question's."""
+    return _progress_report(ChooseModel(_choice(engine, model)))
 
 
 @command()
 def cancel() -> Report:
     """Cancel a change of model and keep the present one."""
-    return _told(ChooseModel(None))
+    return _progress_report(ChooseModel(None))
 
 
 COMMANDS = {
@@ -58,7 +58,7 @@ COMMANDS = {
 }
 
 
-def _told(request: AskModels | ChooseModel) -> Report:
+def _progress_report(request: AskModels | ChooseModel) -> Report:
     models = ask_store(request)
     return Report({"models": models}, [describe(model) for model in models])
 

@@ -1,4 +1,4 @@
-"""`remembrancer doctor --repair`: repairs damaged files of memories, and names what is lost."""
+"""`remembrancer doctor --repair`: repairs damaged files of memories, and lists the losses."""
 
 from __future__ import annotations
 

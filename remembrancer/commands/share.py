@@ -358,7 +358,7 @@ async def _head(sharing: Sharing, membership: Membership) -> int:
 async def _status(sharing: Sharing) -> Report:
     lanes = await look_at_lanes(sharing, await lanes_here())
     is_well = not any("problem" in about or "stopped" in about for about in lanes)
-    lines = list(map(_told, lanes)) or "Nothing is shared here."
+    lines = list(map(_lane_line, lanes)) or "Nothing is shared here."
     return Report({"lanes": lanes}, lines, exit_codes.OK if is_well else exit_codes.DEGRADED)
 
 
@@ -417,7 +417,7 @@ async def lanes_here() -> tuple[LaneState, ...]:
         return await ask_store(DescribeLanes())
 
 
-def _told(about: dict[str, object]) -> str:
+def _lane_line(about: dict[str, object]) -> str:
     lines = [f"{about['title']} ({about['lane']}), here as {about['member']}: " + str(about.get("problem") or "")]
     if "project" in about:
         whose = "your scope user, on your machines alone" if about.get("user") else about["project"]

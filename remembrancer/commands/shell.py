@@ -499,17 +499,17 @@ def show(where: Where, named: Sequence[str], version: int | None, view: str | No
         return _graph(where, " ".join(named), **given)
     ids = [memory_id(each) for each in named]
     if view == "shown":
-        return _shown(where, ids, given["number"])
+        return _showings(where, ids, given["number"])
     if not ids:
         raise InvalidInput("name a memory by its id, as a list shows it")
     answers = [where.ask("get_memory", memory_id=each, version=version, detail=True) for each in ids]
-    reports = [_changes(each) if view == "history" else (each, _whole(where, each)) for each in answers]
+    reports = [_changes(each) if view == "history" else (each, _details(where, each)) for each in answers]
     facts = reports[0][0] if len(reports) == 1 else {"memories": [each for each, _ in reports]}
     notes = [note for answer in answers for note in _noted(_warnings(answer))]
     return Report(facts, [line for _, lines in reports for line in lines], notes=notes)
 
 
-def _whole(where: Where, answer: Answer) -> list[Line]:
+def _details(where: Where, answer: Answer) -> list[Line]:
     """A memory for a person: its text, kind and dates, and the texts of linked memories."""
     from remembrancer.config.project import project_of
     from remembrancer.memory.fields import DETAILS
@@ -570,7 +570,7 @@ def _changes(answer: Answer) -> tuple[Answer, list[Line]]:
     return facts, [_one_line(answer["content"]), Rows(("version", "when", "change", "by", "what"), rows)]
 
 
-def _shown(where: Where, ids: Sequence[str], number: int) -> Report:
+def _showings(where: Where, ids: Sequence[str], number: int) -> Report:
     """The answers in which memories were shown to sessions, according to the log."""
     from remembrancer.actors.gateway.shown_log import ShownLog
     from remembrancer.commands.runtime_client import paths_here

@@ -58,7 +58,7 @@ def locate(environ: Mapping[str, str]) -> Home:
     named_by, named = named_home(environ)
     on_disk = _data_directory() if named is None else Path(named)
     files = tuple(map(Path, config_files(environ, str(on_disk))))
-    settings = _said_in(files[0]) if len(files) == 1 else {}
+    settings = _location_settings(files[0]) if len(files) == 1 else {}
     if named_by == "default" and "db_path" in settings:
         named_by, on_disk = f"db_path in {files[0]}", _beside(files[0], settings["db_path"])
     mode = first_of(environ, MODE_VARIABLES)[1] or settings.get("deployment_mode")
@@ -83,7 +83,7 @@ def _data_directory() -> Path:
     return Path(platformdirs.user_data_dir("remembrancer", appauthor=False)).resolve()
 
 
-def _said_in(file: Path) -> dict[str, str]:
+def _location_settings(file: Path) -> dict[str, str]:
     """The values in a file that determine the home, as far as it can be read."""
     try:
         content = read_settings_file(file)

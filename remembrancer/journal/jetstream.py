@@ -221,7 +221,7 @@ class JetStreamJournal:
                 if len(entries) > 1:
                     headers["Nats-Batch-Commit"] = "1"
                 answer = await self._say(lane, subject, entry.body, headers)
-        if _code(answer) and "duplicate" in _said(answer):  # for a single entry the answer has its position
+        if _code(answer) and "duplicate" in _description(answer):  # for a single entry the answer has its position
             return await self._standing(lane, entries[-1].id, behind)
         _check(answer)
         if answer["seq"] <= behind.position:
@@ -711,7 +711,7 @@ def _code(answer: Mapping[str, Any]) -> int:
     return int(answer["error"].get("err_code", -1)) if "error" in answer else 0
 
 
-def _said(answer: Mapping[str, Any]) -> str:
+def _description(answer: Mapping[str, Any]) -> str:
     return str(answer.get("error", {}).get("description", ""))
 
 
@@ -722,7 +722,7 @@ def _check(answer: Mapping[str, Any]) -> None:
 
 def _error(answer: Mapping[str, Any]) -> RemembrancerError:
     """Our error for one of JetStream's."""
-    code, message = _code(answer), _said(answer)
+    code, message = _code(answer), _description(answer)
     if code == _STREAM_NOT_FOUND:
         return JournalChanged.missing()
     if code in _FULL or "no space left" in message:

@@ -107,7 +107,7 @@ def edited(text: str, content: str, mode: Literal["append", "replace"], heading:
     if index is None:
         if mode == "replace":
             raise NotFound(_unknown(heading, headings), field="heading")
-        level, title = _asked(heading)
+        level, title = _parse_heading(heading)
         return Edited(
             _joined(text, f"{'#' * (level or 2)} {title}{newline}{newline}{block}", "", newline), "", lines + 2
         )
@@ -119,7 +119,7 @@ def edited(text: str, content: str, mode: Literal["append", "replace"], heading:
     if mode == "append":
         return Edited(_joined(text[:end], block, text[end:], newline), "", lines)
     first, _, rest = block.partition(newline)
-    if _asked(first) == (own.level, own.title):
+    if _parse_heading(first) == (own.level, own.title):
         block = rest.strip("\r\n")
         lines = len(line_starts(block)) - 1 if block else 0
     return Edited(_joined(text[:begin], block, text[end:], newline), _taken(text[begin:end]), lines)
@@ -149,7 +149,7 @@ def _joined(before: str, block: str, after: str, newline: str) -> str:
     return f"{before}{block}{newline}{newline if after.strip() else ''}{after}"
 
 
-def _asked(heading: str) -> tuple[int, str]:
+def _parse_heading(heading: str) -> tuple[int, str]:
     """The level (0: unspecified) and the title in a requested heading."""
     marked = _HEADING.match(heading.strip())
     return (len(marked[1]), marked[2]) if marked else (0, heading.strip())
@@ -157,7 +157,7 @@ def _asked(heading: str) -> tuple[int, str]:
 
 def _find(headings: Sequence[Heading], heading: str) -> int | None:
     """The index of a heading by its path or title, ignoring case."""
-    level, title = _asked(heading)
+    level, title = _parse_heading(heading)
     wanted = " ".join(title.split()).casefold()
     if not wanted or "\n" in title or "\r" in title:
         raise InvalidInput("heading must be one line with the text of a heading", field="heading")

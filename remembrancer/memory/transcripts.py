@@ -98,7 +98,7 @@ def read_turns(
         about = record.get("payload") if isinstance(record.get("payload"), dict) else record
         session_id = session_id or _text_of(record, "sessionId") or _session_meta(record)
         directory = directory or _text_of(about, "cwd") or _hashed(_text_of(record, "projectHash"))
-        spoken = _said(record)
+        spoken = _message_in(record)
         if spoken is None:
             continue
         role, text = spoken
@@ -183,11 +183,11 @@ def _time_of(record: dict[str, Any]) -> float | None:
     return (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp()
 
 
-def _said(record: dict[str, Any]) -> tuple[TranscriptRole, str] | None:
+def _message_in(record: dict[str, Any]) -> tuple[TranscriptRole, str] | None:
     """The speaker and the text of a line; None if it is not part of this conversation."""
     payload = record.get("payload")
     if record.get("type") == "response_item" and isinstance(payload, dict):
-        return _said_in_codex(payload)
+        return _codex_message(payload)
     if record.get("type") in ("user", "gemini") and "content" in record:
         calls = record.get("toolCalls")
         made = [call for call in calls if isinstance(call, dict)] if isinstance(calls, list) else []
@@ -220,7 +220,7 @@ def _said(record: dict[str, Any]) -> tuple[TranscriptRole, str] | None:
     return speaker, _cleaned(parts)
 
 
-def _said_in_codex(payload: dict[str, Any]) -> tuple[TranscriptRole, str] | None:
+def _codex_message(payload: dict[str, Any]) -> tuple[TranscriptRole, str] | None:
     match payload.get("type"):
         case "message" if payload.get("role") in ("user", "assistant"):
             return payload["role"], _cleaned([_spoken(_joined(payload.get("content")))])

@@ -47,15 +47,15 @@ def source_of(source: SourceRef) -> dict[str, Any]:
 
 def fields_of(memory: PortableMemory | MemoryVersion | ListedMemory, *names: str) -> Answer:
     """These fields of a memory, as answers have them."""
-    return {name: _shown(name, getattr(memory, name)) for name in names}
+    return {name: _value(name, getattr(memory, name)) for name in names}
 
 
 def said_by(memory: PortableMemory | MemoryVersion | ListedMemory | Fact, *names: str) -> Answer:
     """The fields among these that are not empty."""
-    return {name: _shown(name, value) for name in names if (value := getattr(memory, name)) not in (None, (), {})}
+    return {name: _value(name, value) for name in names if (value := getattr(memory, name)) not in (None, (), {})}
 
 
-def _shown(name: str, value: Any) -> Any:
+def _value(name: str, value: Any) -> Any:
     if name == "due":
         return iso(value).removesuffix("T00:00:00Z")  # usually a whole day
     if name in _TIMES:

@@ -87,7 +87,7 @@ def shown(reply: MemoryShown, version: int | None = None) -> Answer:
     """
     memory = reply.memory
     if version is None:
-        answer = _whole(memory) | {"embedded": reply.embedded}
+        answer = _all_fields(memory) | {"embedded": reply.embedded}
         if reply.strength is not None:
             answer |= {"strength": round(reply.strength, 3), "is_stale": reply.is_stale}
         answer |= saying(why=list(reply.reasons))
@@ -116,7 +116,7 @@ def shown(reply: MemoryShown, version: int | None = None) -> Answer:
     )
 
 
-def _whole(memory: PortableMemory) -> Answer:
+def _all_fields(memory: PortableMemory) -> Answer:
     is_forgotten = memory.forgotten_at is not None
     answer = {"id": memory.id, **_recorded(memory, forgotten=is_forgotten)}
     answer |= fields_of(memory, "created_at", "updated_at", "version")
