@@ -73,8 +73,7 @@ class StoreHealth(msgspec.Struct, frozen=True, tag=True):
     remote: RemoteEmbedders | None = None
     """None: no embedder on another host is allowed."""
     asked: int = 0
-    """The number of requests and writes by clients and commands so far. When it grows, resting processes are needed
-    again."""
+    """The number of requests and writes by clients and commands so far. A growing number wakes resting processes."""
 
 
 class GatewayHealth(msgspec.Struct, frozen=True, tag=True):

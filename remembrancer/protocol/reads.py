@@ -382,8 +382,8 @@ class MemoryCopy(msgspec.Struct, frozen=True):
 class MemoryShown(msgspec.Struct, frozen=True, tag=True):
     """A complete memory, with the state of its vectors, and its near duplicates (cosine >= 0.95).
 
-    `strength` and `is_stale` follow the formulas of `dynamics`. `incoming` are links from other memories, with these as
-    their targets. `reasons` say, in sentences, why the memory is in its scope and what would move it.
+    `strength` and `is_stale` follow the formulas of `memory/decay.py`. `incoming` are links from other memories, with
+    these as their targets. `reasons` say, in sentences, why the memory is in its scope and what would move it.
     """
 
     memory: PortableMemory
