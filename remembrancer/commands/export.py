@@ -43,7 +43,10 @@ from remembrancer.protocol.writes import Scope
         help="Only this scope (several times).",
     ),
     option("--include-forgotten/--no-include-forgotten", default=True, help="Forgotten ones, too (default: yes)."),
-    flag("--markdown", help="FILE is a new directory: a Markdown file a memory, to read and to keep."),
+    flag(
+        "--markdown",
+        help="FILE is a new directory: for each project a Markdown file a kind of memory, to read and to keep.",
+    ),
     flag("--force", help="Replace the file."),
     slow="Exporting",
 )
@@ -102,7 +105,8 @@ def _write_markdown(export: Path, directory: Path) -> None:
                         name, text = file_of(line, folders[line.project])
                         path = directory / name
                         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-                        path.write_text(text, encoding="utf-8", newline="")
+                        with path.open("a", encoding="utf-8", newline="") as file:
+                            file.write(text)
                         details.write(msgspec.json.encode(details_of(line.memory)) + b"\n")
                     case _:
                         if isinstance(line, ProjectLine):

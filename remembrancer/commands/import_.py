@@ -54,7 +54,7 @@ from remembrancer.memory.export_format import (
 )
 from remembrancer.memory.fields import check_memory
 from remembrancer.memory.limits import MAX_SESSION_ID, check_time
-from remembrancer.memory.markdown_files import DETAILS, line_of, sections_of
+from remembrancer.memory.markdown_files import DETAILS, read_file, sections_of
 from remembrancer.memory.sentences import cut_at_word
 from remembrancer.memory.text import clean_name
 from remembrancer.protocol.errors import FileUnusable, InvalidInput, RemembrancerError
@@ -538,14 +538,11 @@ def lines_of_notes(places: Sequence[Path], project: ProjectRef, scope: Scope) ->
     for path in (path for place in places for path in markdown_below(place)):
         text = path.read_bytes().decode("utf-8-sig", "replace")
         try:
-            whole = line_of(text, details)
+            notes, written = read_file(text, details)
         except InvalidInput as error:
             raise FileUnusable(f"{path}: {error.message}") from error
-        if whole is not None:
-            lines.append(whole)
-        else:
-            made = sections_of(str(path), text, path.stat().st_mtime, scope, kind_of)
-            lines += [MemoryLine(memory, None if scope == "user" else project.id) for memory in made]
+        made = sections_of(str(path), notes, path.stat().st_mtime, scope, kind_of)
+        lines += [*written, *(MemoryLine(memory, None if scope == "user" else project.id) for memory in made)]
     if project.id in {line.project for line in lines}:
         projects.setdefault(project.id, ProjectLine(project.id, project.path))
     yield encode_header(time.time())

@@ -1,13 +1,12 @@
-"""Memories as Markdown files: an export for people, and the import of notes as memories. Pure.
+"""Memories as Markdown files: an export that people can read, and notes that become memories. Pure.
 
-Each memory is a file: its fields as front matter (in JSON, which is also YAML), then its text. Data for programs only
-(histories, sessions) is beside them in `details.jsonl`, so that an import loses nothing.
+The memories of a project that are of one kind are in one file. A comment before each text has its other fields as JSON.
+The fields that only programs read (histories, sessions) are in `details.jsonl`, so that an import loses nothing.
 """
 
 from __future__ import annotations
 
 import re
-import unicodedata
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
@@ -15,7 +14,6 @@ import msgspec
 
 from remembrancer.memory.chunks import headings_of
 from remembrancer.memory.export_format import MemoryLine
-from remembrancer.memory.limits import moment
 from remembrancer.protocol.errors import InvalidInput
 from remembrancer.protocol.ids import MEMORY_PREFIX, derive_memory_id
 from remembrancer.protocol.kinds import Kind, kind_of_type, type_of_kind
@@ -25,22 +23,23 @@ from remembrancer.protocol.writes import PortableMemory, Scope, SourceRef
 DETAILS: Final = "details.jsonl"
 _UNREAD: Final = ("history", "promotion_chain", "accessed_in")
 """The fields that are stored in `DETAILS`."""
+_MARK: Final = re.compile(r"^<!-- memory (\{.*) -->\n", re.MULTILINE)
+_LIKE_MARK: Final = re.compile(r"^<(\\*!-- memory \{)", re.MULTILINE)
+_ESCAPED: Final = re.compile(r"^<\\(\\*!-- memory \{)", re.MULTILINE)
+"""Lines of a content that look like a mark have a backslash more in the file."""
 _FRONT: Final = re.compile(r"---\n(.*?\n)---\n(.*)", re.DOTALL)
-_LONGEST_NAME: Final = 60
 _json: Final = msgspec.json.Encoder()
 
 
 def file_of(line: MemoryLine, folder: str) -> tuple[str, str]:
-    """The path and the text of a memory's file in its project's folder."""
+    """The path of the file for a memory, in the folder of its project, and the text to append to it."""
     memory = line.memory
     fields = {name: value for name, value in msgspec.to_builtins(memory).items() if name not in ("content", *_UNREAD)}
     if line.project is not None:
         fields["project"] = line.project
-    front = "".join(f"{name}: {_json.encode(value).decode()}\n" for name, value in fields.items())
-    day = moment(memory.created_at).date().isoformat()
-    kind = memory.kind or kind_of_type(memory.type)
-    name = f"{day} {_slug(memory.content)} {memory.id[-6:]}.md"
-    return f"{folder}/{kind}/{name}", f"---\n{front}---\n{memory.content}\n"
+    mark = _json.encode(fields).decode().replace("-->", "--\\u003e")
+    content = _LIKE_MARK.sub(r"<\\\1", memory.content)
+    return f"{folder}/{memory.kind or kind_of_type(memory.type)}.md", f"<!-- memory {mark} -->\n{content}\n\n"
 
 
 def details_of(memory: PortableMemory) -> dict[str, Any]:
@@ -49,25 +48,32 @@ def details_of(memory: PortableMemory) -> dict[str, Any]:
     return {"id": memory.id} | {name: whole[name] for name in _UNREAD if name in whole}
 
 
-def line_of(text: str, details: Mapping[str, Mapping[str, Any]]) -> MemoryLine | None:
-    """The memory in a file that an export wrote; None for any other file. `details` has `details_of` by id.
+def read_file(text: str, details: Mapping[str, Mapping[str, Any]]) -> tuple[str, list[MemoryLine]]:
+    """The text of a file before the memories that an export has written, and these. `details` has `details_of` by id.
 
     Raises:
-        InvalidInput: its front matter is no longer valid.
+        InvalidInput: the fields of a memory cannot be read.
     """
-    match = _FRONT.fullmatch(text)
-    if match is None or f'id: "{MEMORY_PREFIX}' not in match[1]:
-        return None
-    try:
-        fields = {
-            name: _value(value) for name, _, value in (line.partition(": ") for line in match[1].split("\n")[:-1])
-        }
-        project = fields.pop("project", None)
-        content = match[2].removesuffix("\n")
-        memory = msgspec.convert({**fields, **details.get(fields["id"], {}), "content": content}, PortableMemory)
-    except (msgspec.ValidationError, KeyError, TypeError) as error:
-        raise InvalidInput(f"its front matter cannot be read: {error}") from error
-    return MemoryLine(memory, project)
+    notes, *parts = _MARK.split(text)
+    marked = [
+        (fields, _ESCAPED.sub(r"<\1", content.removesuffix("\n").removesuffix("\n")))
+        for fields, content in zip(parts[::2], parts[1::2], strict=True)
+    ]
+    front = _FRONT.fullmatch(text)
+    if front is not None and f'id: "{MEMORY_PREFIX}' in front[1]:  # formerly each memory had a file
+        notes, pairs = "", (line.partition(": ") for line in front[1].split("\n")[:-1])
+        fields = ",".join(f'"{name}":{value}' for name, _, value in pairs)
+        marked = [(f"{{{fields}}}", front[2].removesuffix("\n"))]
+    lines = []
+    for mark, content in marked:
+        try:
+            whole = msgspec.json.decode(mark, type=dict[str, Any])
+            project = whole.pop("project", None)
+            whole |= {**details.get(whole["id"], {}), "content": content}
+            lines.append(MemoryLine(msgspec.convert(whole, PortableMemory), project))
+        except (msgspec.MsgspecError, KeyError, TypeError) as error:
+            raise InvalidInput(f"the fields of a memory cannot be read ({error}): {mark[:200]}") from error
+    return notes, lines
 
 
 def sections_of(path: str, text: str, at: float, scope: Scope, kind_of: Callable[[str], Kind]) -> list[PortableMemory]:
@@ -101,17 +107,3 @@ def sections_of(path: str, text: str, at: float, scope: Scope, kind_of: Callable
             updated_at=at,
         )
     return list(made.values())
-
-
-def _value(text: str) -> Any:
-    """A JSON value; quotation marks around a text are optional."""
-    try:
-        return msgspec.json.decode(text)
-    except msgspec.DecodeError:
-        return text.strip()
-
-
-def _slug(text: str) -> str:
-    """The first words of a text, in a form that every file system accepts."""
-    words = re.sub(r"[^\w]+", "-", unicodedata.normalize("NFC", text[: 4 * _LONGEST_NAME]).lower()).strip("-_")
-    return words[:_LONGEST_NAME].strip("-_") or "memory"

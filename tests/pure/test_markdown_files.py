@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from remembrancer.memory.export_format import MemoryLine
-from remembrancer.memory.markdown_files import details_of, file_of, line_of, sections_of
+from remembrancer.memory.markdown_files import details_of, file_of, read_file, sections_of
 from remembrancer.protocol.errors import InvalidInput
 from tests.operations import PROJECT
 from tests.pure.test_export_format import memory
@@ -17,22 +19,46 @@ from tests.pure.test_export_format import memory
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), min_size=1).filter(str.strip)
 
 
-@given(content=TEXTS, tags=st.lists(TEXTS, max_size=3), metadata=st.dictionaries(TEXTS, TEXTS | st.floats(0, 1)))
-def test_a_memory_comes_back_from_its_file_as_it_was(content: str, tags: list[str], metadata: dict[str, Any]) -> None:
-    line = MemoryLine(memory("a", content=content, tags=tuple(tags), metadata=metadata), PROJECT.id)
-    details = details_of(line.memory)
-    name, text = file_of(line, "folder")
-    assert name.count("/") == 2
-    assert name.isprintable()
-    assert line_of(text, {details.pop("id"): details}) == line
+LIKE_MARKS = st.sampled_from(
+    ("<!-- memory {", "<\\!-- memory {", "\n", "} -->", '{"id":"memory:x"}', "---", "\r\n", "-->")
+)
 
 
-def test_front_matter_that_cannot_be_read_is_an_error_and_that_of_others_is_none() -> None:
+@given(
+    contents=st.lists(TEXTS | st.lists(LIKE_MARKS, min_size=1).map("".join).filter(str.strip), min_size=1, max_size=3),
+    tags=st.lists(TEXTS | LIKE_MARKS, max_size=3),
+    metadata=st.dictionaries(TEXTS, TEXTS | st.floats(0, 1)),
+)
+def test_the_memories_of_a_file_come_back_as_they_were(
+    contents: list[str], tags: list[str], metadata: dict[str, Any]
+) -> None:
+    lines = [
+        MemoryLine(memory(str(place), content=content, tags=tuple(tags), metadata=metadata), PROJECT.id)
+        for place, content in enumerate(contents)
+    ]
+    details = {about.pop("id"): about for line in lines for about in [details_of(line.memory)]}
+    names, texts = zip(*(file_of(line, "folder") for line in lines), strict=True)
+    assert set(names) == {"folder/fact.md"}
+    assert read_file("".join(texts), details) == ("", lines)
+    notes, back = read_file(f"# My own\n\n{''.join(texts)}".rstrip("\n"), details)
+    assert notes == "# My own\n\n"
+    assert [each.memory.content.rstrip("\n") for each in back] == [each.rstrip("\n") for each in contents]
+
+
+def test_the_file_that_a_memory_had_formerly_is_read() -> None:
+    line = MemoryLine(memory("a", content="---\nA text.\n", tags=("x: y",)), PROJECT.id)
+    fields = msgspec.to_builtins(line.memory) | {"project": PROJECT.id}
+    content = fields.pop("content")
+    front = "".join(f"{name}: {json.dumps(value)}\n" for name, value in fields.items())
+    assert read_file(f"---\n{front}---\n{content}\n", {}) == ("", [line])
+
+
+def test_fields_that_cannot_be_read_are_an_error_and_files_of_others_are_notes() -> None:
     _, text = file_of(MemoryLine(memory("a"), PROJECT.id), "folder")
-    with pytest.raises(InvalidInput, match="front matter"):
-        line_of(text.replace('type: "semantic"', "type: strange"), {})
-    assert line_of("---\nname: a note\n---\ntext\n", {}) is None
-    assert line_of("# A note", {}) is None
+    with pytest.raises(InvalidInput, match="fields of a memory"):
+        read_file(text.replace('"type":"semantic"', '"type":"strange"'), {})
+    for note in ("---\nname: a note\n---\ntext\n", "# A note", ""):
+        assert read_file(note, {}) == (note, [])
 
 
 NOTE = """---
