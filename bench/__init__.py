@@ -1,1 +1,1 @@
-"""The sources of the figures in docs/benchmarks.md."""
+"""The programs behind the figures in docs/benchmarks.md."""

@@ -1,6 +1,6 @@
-"""Recall with and without an answer: queries about nothing, and short questions about short notes.
+"""Queries with and without an answer: queries about nothing, and short questions about short notes.
 
-Always the same.
+They are the same in every run.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Final
 from bench.data_forms import UNDATED, Haystack, Item
 
 EACH: Final = 20
-"""Queries of each sort."""
+"""The number of queries of each kind."""
 _SEED: Final = 20
 _ONSETS: Final = ("bl", "dr", "fr", "gl", "k", "m", "n", "pl", "qu", "sk", "sn", "str", "t", "v", "vr", "w", "z", "zh")
 _NUCLEI: Final = ("a", "aa", "e", "eo", "i", "o", "oo", "u", "y")
@@ -75,12 +75,12 @@ _NOTES: Final = (
     ("Meeting notes 12 May: decided to drop IE11.", ("browser support", "which browsers do we support?")),
     ("Hiked Mount Rainier with Sam.", ("outdoor trips", "vacation")),
 )
-"""Notes of a line as people keep them, and what they ask to find them again: other words, slips of the pen, scripts."""
+"""One-line notes as people write them, with their queries for them: paraphrases, typos, other scripts."""
 # fmt: on
 
 
 def queries() -> dict[str, tuple[str, ...]]:
-    """The queries by sort: words that nobody has, rare words that stand together by chance, questions of elsewhere."""
+    """Return the queries by kind: invented words, random combinations of rare words, off-topic questions."""
     chance = random.Random(_SEED)
     return {
         "made-up words": tuple(" ".join(_made_up(chance) for _ in range(chance.randint(3, 8))) for _ in range(EACH)),
@@ -97,7 +97,7 @@ def _made_up(chance: random.Random) -> str:
 
 
 def short_haystack() -> tuple[Haystack, list[tuple[str, int]]]:
-    """The notes, and each short question with the place of the note that answers it."""
+    """Return the notes, and each short question with the index of the note that answers it."""
     items = tuple(Item(f"note {place}", note, UNDATED) for place, (note, _) in enumerate(_NOTES))
     questions = [(text, place) for place, (_, asked) in enumerate(_NOTES) for text in asked]
     return Haystack("short notes", items, ()), questions

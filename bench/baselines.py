@@ -1,4 +1,4 @@
-"""The baselines of recall: words alone, vectors alone, and the two fused, each as plain as it can be."""
+"""Simple baselines for recall: words only, vectors only, and the two fused."""
 
 from __future__ import annotations
 
@@ -13,28 +13,28 @@ import numpy as np
 from numpy.typing import NDArray
 
 DEPTH: Final = 50
-"""The results of each of the two rankings that are fused."""
+"""The number of results of each ranking that are fused."""
 RRF_K: Final = 60
-"""Of reciprocal rank fusion (Cormack, Clarke and Büttcher, 2009)."""
+"""The constant of reciprocal rank fusion (Cormack, Clarke and Büttcher, 2009)."""
 _WORD: Final = re.compile(r"\w+")
 
 Vectors = NDArray[np.float32]
 
 
 class WordIndex:
-    """BM25 of SQLite's FTS5 over texts, a document each, known by their places."""
+    """BM25 by SQLite's FTS5 over texts, one document each, identified by index."""
 
     def __init__(self, texts: Sequence[str]) -> None:
-        self._connection = sqlite3.connect(":memory:", check_same_thread=False)  # made beside the loop
+        self._connection = sqlite3.connect(":memory:", check_same_thread=False)  # created outside the event loop
         self._connection.execute("CREATE VIRTUAL TABLE texts USING fts5 (text, tokenize = 'porter unicode61')")
         self._connection.executemany("INSERT INTO texts (rowid, text) VALUES (?, ?)", enumerate(texts))
 
     def rank(self, question: str, depth: int = DEPTH) -> list[int]:
-        """The places of the texts that have any word of the question, best first."""
+        """Return the indexes of the texts with any word of the question, best first."""
         return list(self.scores(question, depth))
 
     def scores(self, question: str, depth: int = DEPTH, *, without: Collection[str] = ()) -> dict[int, float]:
-        """BM25 of those texts by their places, the greatest first. Words `without` are not looked for."""
+        """Return the BM25 scores of those texts by index, best first. Words in `without` are ignored."""
         words = [word for word in dict.fromkeys(_WORD.findall(question.lower())) if word not in without]
         if not words:
             return {}
@@ -45,12 +45,12 @@ class WordIndex:
         return dict(rows.fetchall())
 
     def close(self) -> None:
-        """Let go of the index."""
+        """Close the index."""
         self._connection.close()
 
 
 class PassageVectors:
-    """The vectors of passages, a row each of unit length, and the place of the text that each is of."""
+    """The vectors of passages, one row of unit length each, and the index of each one's text."""
 
     def __init__(self, rows: Vectors, owners: NDArray[np.int64], texts: int) -> None:
         self.rows = rows
@@ -63,20 +63,20 @@ class PassageVectors:
         return self._texts - len(np.unique(self._owners))
 
     def rank(self, question: Vectors, depth: int = DEPTH) -> list[int]:
-        """The places of the texts whose best passage is nearest to the question's vector, best first."""
+        """Return the indexes of the texts by their nearest passage to the question's vector, best first."""
         best = self.cosines(question)
         order = np.argsort(-best, kind="stable")[:depth]
         return [int(place) for place in order if np.isfinite(best[place])]
 
     def cosines(self, question: Vectors) -> Vectors:
-        """Of each text that of its best passage, -inf where it has none."""
+        """Return the cosine of each text's best passage; -inf if it has none."""
         best = np.full(self._texts, -np.inf, dtype=np.float32)
         np.maximum.at(best, self._owners, self.rows @ question)
         return best
 
 
 def read_passages(database: Path, model: str, dimensions: int, places: Mapping[str, int], texts: int) -> PassageVectors:
-    """The vectors that a project's records file has of a model. `places` tells a memory's place by its id."""
+    """Read the vectors of a model from a project's records. `places` maps memory ids to indexes."""
     connection = sqlite3.connect(f"{database.as_uri()}?mode=ro", uri=True)
     try:
         rows = connection.execute(
@@ -92,8 +92,8 @@ def read_passages(database: Path, model: str, dimensions: int, places: Mapping[s
 
 
 def mean_ranking(cosines: Vectors, bm25: Mapping[int, float]) -> list[int]:
-    """The places of all texts by the mean of both, each scaled by its minimum and maximum, best first. A text without
-    a passage, or without a word, has the least."""
+    """Rank all texts by the mean of both scores, each scaled by its minimum and maximum. A text without a passage, or
+    without a word, gets the minimum."""
     words = np.array([bm25.get(place, 0.0) for place in range(len(cosines))])
     known = np.where(np.isfinite(cosines), cosines, cosines[np.isfinite(cosines)].min(initial=1.0))
     return [int(place) for place in np.argsort(-(_scaled(known) + _scaled(words)), kind="stable")]
@@ -105,7 +105,7 @@ def _scaled(scores: NDArray[Any]) -> NDArray[Any]:
 
 
 def fused(rankings: Sequence[Sequence[int]], depth: int = DEPTH) -> list[int]:
-    """Reciprocal rank fusion: the sum of 1 / (60 + rank). Of equals the one that is named first comes first."""
+    """Fuse rankings by reciprocal rank: the sum of 1 / (60 + rank). Ties keep the order of first appearance."""
     scores: dict[int, float] = defaultdict(float)
     for ranking in rankings:
         for rank, place in enumerate(ranking, 1):

@@ -1,8 +1,8 @@
-"""The time of the memory browser's pages: `python -m bench.browser [--sizes N …] [--home DIR] [--json]`.
+"""Measures the memory browser's pages: `python -m bench.browser [--sizes N …] [--home DIR] [--json]`.
 
-A home of each size (`bench.varied_text`), with sessions, tags, entities and recalls; every page is asked for as a
-browser does, one after the other, and questions are typed letter by letter. Memories have no vectors, unless the homes
-in `--home` bring them (`bench.scale` fills such): words alone are searched else.
+Each size is a home (`bench.varied_text`) with sessions, tags, entities and recalls. The pages are requested one after
+the other, as a browser does, and questions are typed letter by letter. Memories only have vectors if homes in `--home`
+bring them (as filled by `bench.scale`); otherwise only words are searched.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ RECALLS: Final = 200
 SETTLED_WITHIN_S: Final = 900.0
 REST_S: Final = 3.0
 AT_REST: Final = 0.03
-"""The share of one processor that gateway and store may take between them while nobody asks."""
+"""The share of one processor that gateway and store together may use while idle."""
 
 
 async def measure(sizes: list[int], folder: Path, rounds: int) -> list[Figure]:
-    """The median and the 95th percentile of every page, at each size."""
+    """Return the median and the 95th percentile of every page, at each size."""
     figures: list[Figure] = []
     project = folder / "project"
     project.mkdir(parents=True, exist_ok=True)
@@ -74,14 +74,14 @@ async def _filled(home: Path, project: Path, size: int) -> AsyncIterator[KeptRun
 
 
 def _begun(home: Path) -> tuple[bool, bool]:
-    """True if a home is new, and if it has vectors."""
+    """Return whether a home is new, and whether it has vectors."""
     is_new = not home.exists()
     home.mkdir(exist_ok=True)
     return is_new, (home / "vectors").exists()
 
 
 async def _rest(workers: list[psutil.Process]) -> None:
-    """Wait until names have been looked for in all memories: that work would be counted as that of the pages."""
+    """Wait until names have been searched in all memories, so that this work does not count towards the pages."""
     worked_s = _work_s(workers)
 
     async def is_at_rest() -> bool:
@@ -94,7 +94,7 @@ async def _rest(workers: list[psutil.Process]) -> None:
 
 
 async def _fill(client: StdioClient, memories: Iterator[dict[str, Any]]) -> None:
-    """Store all; what is queued meanwhile is waited for."""
+    """Store everything, and wait for queued writes."""
 
     async def work() -> None:
         for each in memories:
@@ -118,7 +118,7 @@ def _memories(texts: list[str]) -> Iterator[dict[str, Any]]:
 
 @asynccontextmanager
 async def _visit(running: KeptRuntime, project: Path) -> AsyncIterator[httpx.AsyncClient]:
-    """A visitor with a cookie."""
+    """Open a visitor's session, with a cookie."""
     _, out = await running.command("ui", "--print", "--project", str(project))
     address = out.strip()
     base = f"{address.partition('/enter')[0]}/p/{project_of(project).id}"
@@ -178,7 +178,7 @@ async def _figures(
 async def _asked(
     visit: httpx.AsyncClient, workers: list[psutil.Process], name: str, paths: list[str], reach: float
 ) -> AsyncIterator[Figure]:
-    """The times of these addresses, and the work of the gateway and the store on each: that is the same on a busy
+    """Measure the times of these addresses, and the processor time of gateway and store, which is the same on a busy
     machine."""
     times = []
     await visit.get(paths[0])

@@ -1,4 +1,4 @@
-"""Small MCP clients over stdio and HTTP, with requests in flight, that count for little in what they measure."""
+"""Small MCP clients over stdio and HTTP with concurrent requests and little overhead of their own."""
 
 from __future__ import annotations
 
@@ -32,54 +32,54 @@ class ClientError(Exception):
         self.error = error
 
     def as_envelope(self) -> Json:
-        """The error in the form of a tool's own."""
+        """Return the error in the form of a tool's own."""
         data = self.error.get("data") or {}
         retry_possible = bool(data.get("retry_possible"))
         return {"error": self.error["code"], "message": self.error["message"], "retry_possible": retry_possible}
 
 
 ANSWER_S: Final = 30.0
-"""A request over HTTP that has no answer by then is sent again."""
+"""A request over HTTP without an answer by then is sent again."""
 AGAIN_S: Final = 0.1
 GIVEN_UP_S: Final = 120.0
 TOLD: Final = 500
-"""Characters of an answer that is none."""
+"""The length to which an invalid answer is cut."""
 
 
 class Client:
-    """A client of a server, however that is reached: `request` sends a request and returns its result, or raises
+    """A client of a server over any transport: `request` sends a request and returns its result, or raises
     `ClientError`."""
 
     async def request(self, method: str, params: Json | None = None) -> Json:
         raise NotImplementedError
 
     async def call(self, tool: str, /, **arguments: Any) -> Json:
-        """Call a tool and return its structured content; an error of the tool's is in there under `error`."""
+        """Call a tool and return its structured content; a tool's error is in it under `error`."""
         result = await self.request("tools/call", {"name": tool, "arguments": arguments})
         content: Json = result["structuredContent"]
         return content
 
     async def call_or_error(self, tool: str, /, **arguments: Any) -> Json:
-        """As `call`; a JSON-RPC error comes as `{"error", "message", "retry_possible"}`, like a tool's own."""
+        """Like `call`; a JSON-RPC error is returned as `{"error", "message", "retry_possible"}`, like a tool's own."""
         try:
             return await self.call(tool, **arguments)
         except ClientError as error:
             return error.as_envelope()
 
     async def request_or_error(self, method: str, params: Json | None = None) -> Json:
-        """As `request`; a JSON-RPC error comes as `{"error", "message", "retry_possible"}`."""
+        """Like `request`; a JSON-RPC error is returned as `{"error", "message", "retry_possible"}`."""
         try:
             return await self.request(method, params)
         except ClientError as error:
             return error.as_envelope()
 
     async def store(self, content: str, **more: Any) -> Json:
-        """`store_memory`, semantic and for the project unless said otherwise."""
+        """Call `store_memory`, by default with a semantic memory for the project."""
         return await self.call("store_memory", **{"content": content, "type": "semantic", "scope": "project", **more})
 
 
 class StdioClient(Client):
-    """One session: `remembrancer mcp` as a child process. `environ` is laid over this process's environment."""
+    """One session: `remembrancer mcp` as a child process. `environ` is merged into this process's environment."""
 
     def __init__(
         self,
@@ -105,7 +105,7 @@ class StdioClient(Client):
         await self.start()
         try:
             await self.initialize()
-        except BaseException:  # a bridge that is left behind would start the runtime again
+        except BaseException:  # an orphaned bridge would restart the runtime
             await self.aclose()
             raise
         return self
@@ -129,7 +129,7 @@ class StdioClient(Client):
         self._reader = asyncio.create_task(self._read())
 
     async def initialize(self) -> Json:
-        """The handshake."""
+        """Do the MCP handshake."""
         answer = await self.request(
             "initialize",
             {"protocolVersion": PROTOCOL, "capabilities": {}, "clientInfo": {"name": "bench", "version": "1"}},
@@ -138,7 +138,7 @@ class StdioClient(Client):
         return answer
 
     async def aclose(self) -> float:
-        """End the input and wait for the bridge to leave. Returns how long it took, in seconds."""
+        """Close the input and wait for the bridge to exit. Returns the time in seconds."""
         began = time.perf_counter()
         if self.process.returncode is None and self.process.stdin is not None:
             self.process.stdin.close()
@@ -153,13 +153,13 @@ class StdioClient(Client):
         await self.send_raw(json.dumps(message, separators=(",", ":")).encode() + b"\n")
 
     async def send_raw(self, data: bytes) -> None:
-        """Send bytes as they are."""
+        """Send raw bytes."""
         assert self.process.stdin is not None
         self.process.stdin.write(data)
         await self.process.stdin.drain()
 
     async def request(self, method: str, params: Json | None = None) -> Json:
-        """Send a request and return its result. Raises `ClientError` for a JSON-RPC error or when the server left."""
+        """Send a request and return its result. Raises `ClientError` for a JSON-RPC error or if the server is gone."""
         if self._reader is None or self._reader.done():
             raise ClientError(CLOSED)
         request_id = next(self._ids)
@@ -168,7 +168,7 @@ class StdioClient(Client):
         message: Json = {"jsonrpc": "2.0", "id": request_id, "method": method}
         if params is not None:
             message["params"] = params
-        with suppress(OSError):  # its output ends, too
+        with suppress(OSError):  # its output ends as well
             await self.send(message)
         answer = await future
         if "error" in answer:
@@ -200,8 +200,8 @@ class StdioClient(Client):
 
 
 class HttpClient(Client):
-    """One session over HTTP, of a client that sends a request again, as it was, until it is answered, and begins
-    another session where its own has gone with the gateway."""
+    """One session over HTTP. The client repeats a request unchanged until it is answered, and starts a new session if
+    its own was lost with the gateway."""
 
     def __init__(self, url: str, token: str, *, toolsets: str = "memory") -> None:
         self._url = url
@@ -209,19 +209,19 @@ class HttpClient(Client):
         self._headers = {
             "Authorization": f"Bearer {token}",
             "X-Remembrancer-Toolsets": toolsets,
-            "X-Remembrancer-Bridge": uuid.uuid4().hex,  # by which the next session is this one, as for `mcp --url`
+            "X-Remembrancer-Bridge": uuid.uuid4().hex,  # makes the next session continue this one, as for `mcp --url`
         }
         self._ids = itertools.count(1)
 
     async def initialize(self) -> Json:
-        """The handshake."""
+        """Do the MCP handshake."""
         return await self.request(
             "initialize",
             {"protocolVersion": PROTOCOL, "capabilities": {}, "clientInfo": {"name": "bench", "version": "1"}},
         )
 
     async def aclose(self) -> None:
-        """Let go of the connections; the session stays."""
+        """Close the connections; the session stays."""
         await self._client.aclose()
 
     async def request(self, method: str, params: Json | None = None) -> Json:
@@ -257,5 +257,5 @@ class HttpClient(Client):
 
 
 def command_line() -> list[str]:
-    """The command by which a client's configuration starts a session: the installed one beside this Python."""
+    """Return the command by which a client's configuration starts a session: the one installed beside this Python."""
     return [str(Path(sys.executable).with_name("remembrancer")), "mcp"]

@@ -1,8 +1,8 @@
-"""Measure how well code is found: `python -m bench.code QUESTIONS PACKAGES [--words] [--json]`.
+"""Measures code search: `python -m bench.code QUESTIONS PACKAGES [--words] [--json]`.
 
-NDCG@10 over files, each found with its best chunk; beside it BM25 of SQLite, the default model's vectors, and the two
-fused, over the same chunks. PACKAGES is a folder in which the packages of the questions lie unpacked, each under its
-name (`aiohttp/` or `aiohttp-3.13.3/`). `--words` leaves the vectors out, which take minutes.
+It reports NDCG@10 over files, each ranked by its best chunk, and for comparison BM25 of SQLite, the default model's
+vectors, and the two fused, over the same chunks. PACKAGES is a folder with the unpacked packages of the questions, each
+under its name (`aiohttp/` or `aiohttp-3.13.3/`). `--words` leaves out vectors, which take minutes.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ from remembrancer.config.settings import Settings
 
 DEPTH: Final = 10
 CANDIDATES: Final = 200
-"""Chunks of a baseline, of which each file counts with its best."""
+"""The number of chunks from a baseline; each file counts with its best one."""
 THREADS: Final = 2
 
 
 class Question(msgspec.Struct, frozen=True):
-    """A question, and the files that answer it: below the package's directory."""
+    """A question, and the files that answer it, relative to the package's directory."""
 
     query: str
     relevant: list[str]
@@ -47,7 +47,7 @@ class Question(msgspec.Struct, frozen=True):
 
 
 class Package(msgspec.Struct, frozen=True):
-    """A package, and where in it is what is asked about."""
+    """A package, and the directory in it that the questions are about."""
 
     name: str
     questions: list[Question]
@@ -62,7 +62,7 @@ class Data(msgspec.Struct, frozen=True):
 
 
 class Figures:
-    """The figures of some systems, question by question, and how long ours took."""
+    """The figures of several systems, question by question, and our times."""
 
     def __init__(self) -> None:
         self.ndcg: dict[str, list[float]] = defaultdict(list)
@@ -72,13 +72,13 @@ class Figures:
         self.indexed_s = 0.0
 
     def note(self, system: str, ranked: Sequence[str], question: Question) -> None:
-        """Take in the answer of a system."""
+        """Add the answer of a system."""
         measured = measure(ranked, {*question.relevant, *question.secondary})
         self.ndcg[system].append(measured["NDCG@10"])
         self.first[system].append(measured["any@1"])
 
     def as_json(self) -> dict[str, Any]:
-        """The figures as they are printed."""
+        """Return the figures as they are printed."""
         return {
             "questions": len(self.query_s),
             "systems": {
@@ -95,10 +95,10 @@ class Figures:
 
 
 def find_package(folder: Path, package: Package) -> Path:
-    """The place of a package in a folder: the directory that has the file of its first question.
+    """Return the directory of a package in a folder: the one with the file of its first question.
 
     Raises:
-        FileNotFoundError: it is not there.
+        FileNotFoundError: there is none.
     """
     wanted = package.questions[0].relevant[0]
     name = package.name.rpartition("/")[2]
@@ -110,7 +110,7 @@ def find_package(folder: Path, package: Package) -> Path:
 
 
 def ask_all(package: Package, base: Path, database: Path, engine: Engine | None, figures: Figures) -> None:
-    """Index a package, and note the answers of every system to its questions."""
+    """Index a package, and record the answers of every system to its questions."""
     began = time.perf_counter()
     tree = Tree(str(base / package.root))
     segment = read_segment(tree.root, list(tree.files()), frozenset())
@@ -145,7 +145,7 @@ def _texts_of(segment: Segment) -> Iterator[tuple[str, str]]:
 
 
 def _embedded(texts: Sequence[str], files: Sequence[str], engine: Engine) -> PassageVectors:
-    """The vectors of chunks, each with its path above it; the model reads as much of one as fits its window."""
+    """Embed chunks, each preceded by its path; the model reads as much as fits its window."""
     shown = [f"{file}\n{text[:2000]}" for file, text in zip(files, texts, strict=True)]
     by_length = sorted(range(len(shown)), key=lambda place: len(shown[place]))
     rows = np.zeros((len(shown), engine.identity.dimensions), np.float32)

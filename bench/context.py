@@ -1,6 +1,7 @@
-"""The cost of `get_memory_context`: `python -m bench.context [--size N] [--samples N] [--json]`, through a real client.
+"""Measures the cost of `get_memory_context`: `python -m bench.context [--size N] [--samples N] [--json]`, through a
+real client.
 
-By what is asked: with a task (which is embedded and searched for), with a task and open files, with neither.
+It asks with a task (which is embedded and searched), with a task and open files, and with neither.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ SIZE: Final = 10_000
 SAMPLES: Final = 300
 REACH_MS: Final = 40.0
 SETTLE_S: Final = 6.0
-"""Time for the index to be tidied, which happens when nobody asks anything."""
+"""The time for tidying the index, which happens while no client asks."""
 KINDS: Final = (
     ("semantic", "project"),
     ("semantic", "project"),
@@ -28,11 +29,11 @@ KINDS: Final = (
     ("semantic", "user"),
     ("episodic", "session"),
 )
-"""Type and scope of every memory, in turn: every section has more than fits."""
+"""Type and scope of the memories, in turn; every section gets more than fits."""
 
 
 def in_all_sections(texts: list[str]) -> Iterator[dict[str, Any]]:
-    """The arguments of `store_memory` for texts that begin with the name of a module."""
+    """Yield the arguments of `store_memory` for texts that begin with the name of a module."""
     for number, (text, (kind, scope)) in enumerate(zip(texts, itertools.cycle(KINDS), strict=False)):
         module = text.partition(": ")[0]
         source = {"file": f"lib/{module.replace('.', '/')}.py"}
@@ -40,7 +41,7 @@ def in_all_sections(texts: list[str]) -> Iterator[dict[str, Any]]:
 
 
 async def context_figures(client: StdioClient, texts: list[str], samples: int) -> list[Figure]:
-    """Latencies on a memory that holds these texts, one call after the other."""
+    """Measure latencies on a memory with these texts, one call after the other."""
     asked = [texts[number * len(texts) // samples] for number in range(samples)]
     tasks = [f"understand how {text.partition(': ')[2][:60].lower()}" for text in asked]
     files = [[f"/home/ana/lib/{text.partition(': ')[0].replace('.', '/')}.py"] for text in asked]
@@ -50,11 +51,11 @@ async def context_figures(client: StdioClient, texts: list[str], samples: int) -
         if answer.get("warnings") or not answer["memories_used"]:
             raise RuntimeError(f"not answered as it should be: {answer}")
 
-    await ask()  # the tokenizer is loaded at the first use
+    await ask()  # the tokenizer is loaded on first use
     figures = []
     for name, reach, arguments in (
         ("with a task", REACH_MS, [{"task_description": task} for task in tasks]),
-        # Other words than before: the vector of a question that was asked before is remembered.
+        # New wording, since vectors of earlier questions are cached.
         (
             "with a task and a file",
             REACH_MS,
@@ -73,7 +74,7 @@ async def context_figures(client: StdioClient, texts: list[str], samples: int) -
 
 
 async def measure_context(size: int = SIZE, samples: int = SAMPLES) -> list[Figure]:
-    """Fill a runtime of its own, wait for its vectors, and measure."""
+    """Fill a new runtime, wait for its vectors, and measure."""
     texts = memories(size)
     async with runtime() as running, running.client() as client:
         await fill(client, in_all_sections(texts))

@@ -1,10 +1,10 @@
-"""The pairs that Review shows of memories whose sessions did not know that they contradict each other.
+"""Checks the pairs in Review: memories that contradict each other without their sessions knowing.
 
 `python -m bench.contradictions [FILE …] [--json] [--show]`
 
-FILE is a week (`bench/data_forms.py`), as `bench.replaced` reads it; `contradictions.txt`, whose pairs nothing was
-fitted on, is always among them. The memories of a project are stored by a session a day, without a word of what they
-replace; when they have their vectors, the pairs of `remembrancer list --review` are compared with those that do.
+FILE is a week (`bench/data_forms.py`), as read by `bench.replaced`; `contradictions.txt`, whose pairs were not used for
+fitting, is always included. A project's memories are stored by one session a day, without saying what they replace;
+once they have vectors, the pairs of `remembrancer list --review` are compared with the true ones.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ OLD_DAYS, NEW_DAYS = (0, 1), (2, 3, 4)
 
 
 def read_pairs(path: Path) -> Iterator[Haystack]:
-    """The projects of `contradictions.txt`: first the earlier ones and half of the lines that contradict nothing, on
-    later days the others."""
+    """Read the projects of `contradictions.txt`: first the earlier lines and half of the unrelated ones, and on later
+    days the others."""
     for section in path.read_text(encoding="utf-8").split("\n## ")[1:]:
         lines = [line for line in section.splitlines()[1:] if line]
         pairs = [line.split(" => ") for line in lines if " => " in line]
@@ -47,7 +47,7 @@ def read_pairs(path: Path) -> Iterator[Haystack]:
 
 
 async def play(running: Runtime, directory: Path, haystack: Haystack) -> set[tuple[str, str]]:
-    """The pairs of texts that wait in Review in the end, the earlier one first."""
+    """Return the pairs of texts that wait in Review in the end, the earlier one first."""
     for _, day in groupby(haystack.items, key=lambda item: item.at // DAY_S):
         async with session_in(running, directory) as client:
             for item in day:
@@ -59,11 +59,11 @@ async def play(running: Runtime, directory: Path, haystack: Haystack) -> set[tup
 
 
 def figures_of(haystacks: Sequence[Haystack], shown: Sequence[set[tuple[str, str]]], *, show: bool) -> list[Figure]:
-    """By author, and of all: the pairs that are to be found, those found, and those shown that are none."""
+    """Return, by author and for all, the numbers of true pairs, of those found, and of wrong pairs shown."""
     rows: dict[str, list[int]] = {}
     for haystack, pairs in zip(haystacks, shown, strict=True):
         texts = {item.key: item.text for item in haystack.items}
-        # what is about the user replaces nothing of a project
+        # the user's memories replace none of a project's
         ways, undecided = (
             {frozenset((texts[old], texts[new])) for old, new in pairs if old in texts and new in texts}
             for pairs in (haystack.replaced, haystack.undecided)
@@ -86,7 +86,7 @@ def figures_of(haystacks: Sequence[Haystack], shown: Sequence[set[tuple[str, str
 
 
 def main() -> None:
-    """Print the share of contradictions that is found, and that of pairs that are none."""
+    """Print the share of contradictions that is found, and the share of wrong pairs."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("files", nargs="*", type=Path)
     parser.add_argument("--json", action="store_true")

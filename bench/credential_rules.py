@@ -1,7 +1,7 @@
-"""Writes gitleaks' rules into `remembrancer/memory/credential_rules.txt`: `python -m bench.credential_rules FILE`.
+"""Converts gitleaks' rules to `remembrancer/memory/credential_rules.txt`: `python -m bench.credential_rules FILE`.
 
-The file is gitleaks' `config/gitleaks.toml` (MIT licence), as its releases have it. What is about files and not about
-text is left out, and so is its generic rule: `memory/credentials.py` has one of its own for labels with a value.
+FILE is `config/gitleaks.toml` (MIT licence) from a gitleaks release. Rules about files are left out, and so is the
+generic rule: `memory/credentials.py` has its own for labels with a value.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any, Final
 
 TARGET: Final = Path(__file__).parent.parent / "remembrancer" / "memory" / "credential_rules.txt"
 MARK: Final = "# --- gitleaks"
-"""The beginning of the line behind which its rules stand."""
+"""The beginning of the line after which the rules stand."""
 LEFT_OUT: Final = frozenset({"generic-api-key", "curl-auth-header", "kubernetes-secret-yaml", "hashicorp-tf-password"})
 NOTICE: Final = (
     "From gitleaks (https://github.com/gitleaks/gitleaks), Copyright (c) 2019 Zachary Rice, MIT licence: permission "
@@ -25,7 +25,7 @@ NOTICE: Final = (
 
 
 def converted(config: dict[str, Any]) -> Iterator[str]:
-    """The lines of the rules about text, with what each must have in it, its least entropy and its exceptions."""
+    """Return the lines of the rules about text, with each one's required keywords, least entropy and exceptions."""
     yield from (f"# {line}" for line in wrap(NOTICE, 116))
     yield from (f"! {regex}" for regex in config["allowlist"]["regexes"])
     for rule in config["rules"]:

@@ -1,7 +1,7 @@
-"""Credentials in the forms that their issuers and file formats document, with values made at random, for
-`bench.credentials`. Written before the rules that find them, for which every other one was not looked at.
+"""Random credentials in the forms that issuers and file formats document, for `bench.credentials`. Written before the
+rules that find them; half of them were not looked at for the rules.
 
-`SPLIT` are memories whose label stands in another field than the value.
+`SPLIT` has memories with the label in another field than the value.
 """
 
 from __future__ import annotations
@@ -21,26 +21,26 @@ PASSWORD_WORDS: Final = (
     *("frosch", "Sommer", "dragon", "hunter", "Blaubeere"),
     *("kestrel", "Maiglocke", "thunder", "cobalt", "Mistral"),
 )
-"""The parts that people make passwords of."""
+"""The words from which people make passwords."""
 
 
 def some(length: int, alphabet: str = WORD) -> str:
-    """A random text."""
+    """Return a random text."""
     return "".join(chance.choices(alphabet, k=length))
 
 
 def coded(text: str) -> str:
-    """In Base64."""
+    """Return a random text in Base64."""
     return base64.b64encode(text.encode()).decode()
 
 
 def uuid() -> str:
-    """A UUID."""
+    """Return a random UUID."""
     return "-".join(some(length, HEX) for length in (8, 4, 4, 4, 12))
 
 
 def chosen() -> str:
-    """A password as people choose them."""
+    """Return a password as people choose them."""
     return chance.choice(PASSWORD_WORDS) + chance.choice(("", "-", "_", "!")) + some(chance.randint(1, 4), DIGITS)
 
 
@@ -312,11 +312,11 @@ NAMED: Final = (
     '$cred = New-Object PSCredential("admin", (ConvertTo-SecureString -AsPlainText "{password}" -Force))',
     "wallet private key: 0x{digits}",
 )
-"""Sentences, commands and settings, to be filled in by `named`."""
+"""Sentences, commands and settings for `named` to fill in."""
 
 
 def named(template: str) -> str:
-    """One of `NAMED` with a secret in it."""
+    """Return one of `NAMED` with a secret in it."""
     secrets = {"uuid": uuid(), "digits": some(64, HEX), "token": f"{some(6)}7{some(6)}aB3", "password": chosen()}
     for name, secret in secrets.items():
         template = template.replace(f"{{{name}}}", secret)

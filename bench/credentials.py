@@ -1,11 +1,11 @@
-"""The credentials that are refused, and lines that should not be: `python -m bench.credentials [--json] [--show]`.
+"""Tests which credentials are refused, and that harmless lines are not: `python -m bench.credentials [--json]
+[--show]`.
 
-Secrets are made at random in the forms that their issuers document, passwords with labels as people write them; none
-stands in this file. The innocent lines have the same words. Every other one of each was looked at while the rules were
-first written (`tuned`), the rest when they were read again (`held out`). The second set (`shapes`) was written before
-its rules: vendors' bare tokens, structured files, sentences, and memories with the label in one field and the value in
-another.
-`--show` prints what went wrong in a part.
+Secrets are random, in the forms that their issuers document, and passwords have labels as people write them; none
+stands in this file. The harmless lines use the same words. Half of each were looked at while the rules were first
+written (`tuned`), the others when they were revised (`held out`). The second set (`shapes`) was written before its
+rules: vendors' bare tokens, structured files, sentences, and memories with the label in one field and the value in
+another. `--show` prints the failures of a part.
 """
 
 from __future__ import annotations
@@ -43,19 +43,19 @@ SHAPED_LINES: Final = Path(__file__).parent / "innocent_shapes.txt"
 
 
 def password() -> str:
-    """A password as people choose them: a word or two with digits and signs."""
+    """Return a password as people choose them: a word or two with digits and symbols."""
     made = chance.choice(PASSWORD_WORDS) + chance.choice(("", "-", "_", "!")) + some(chance.randint(2, 4), DIGITS)
     return made + chance.choice(("", "!", "?x", "$", chance.choice(PASSWORD_WORDS)))
 
 
 def jwt() -> str:
-    """A JSON Web Token."""
+    """Return a JSON Web Token."""
     parts = (b'{"alg":"HS256","typ":"JWT"}', json.dumps({"sub": some(8)}).encode(), some(32).encode())
     return ".".join(base64.urlsafe_b64encode(part).decode().rstrip("=") for part in parts)
 
 
 SECRETS: Final[tuple[Callable[[], str], ...]] = (
-    # the shapes of keys
+    # key formats
     lambda: f"-----BEGIN OPENSSH PRIVATE KEY-----\n{some(70, BASE64)}",
     lambda: f"-----BEGIN RSA PRIVATE KEY-----\n{some(64, BASE64)}",
     lambda: f"-----BEGIN EC PRIVATE KEY-----\n{some(64, BASE64)}",
@@ -185,7 +185,7 @@ SECRETS: Final[tuple[Callable[[], str], ...]] = (
 
 
 def is_refused(fields: dict[str, str]) -> bool:
-    """True if a memory with these fields would be."""
+    """True if a memory with these fields would be refused."""
     try:
         refuse_credentials(TagMemory("", (), ()), list(fields.items()))
     except InvalidInput:

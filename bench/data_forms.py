@@ -1,19 +1,19 @@
-"""The forms of data, read with patience: one field that is amiss costs its own item at the most. Pure.
+"""Lenient readers of the data formats: an invalid field affects at most its own item. Pure.
 
 - LongMemEval: `{"questions": [{question_id, question_type, question, question_date, answer_session_ids, haystack:
-  [{session_id, date}]}], "sessions": {session_id: [{role, content}]}}`. Each question has memories of its own, one for
-  a session. A session id followed by `#…` is another text of the same id: only what is before it is compared. A
+  [{session_id, date}]}], "sessions": {session_id: [{role, content}]}}`. Each question has its own memories, one for
+  each session. A session id followed by `#…` is another text of the same id: only the part before it is compared. A
   question whose id ends with `_abs` has no answer.
-- LoCoMo: `[{sample_id, conversation, qa: [{question, evidence, category}]}]`. Each conversation has memories of its
-  own, one for a turn.
+- LoCoMo: `[{sample_id, conversation, qa: [{question, evidence, category}]}]`. Each conversation has its own memories,
+  one for each turn.
 - Named sets: `{name: {haystacks: [{name, type, items: [{label, text, at}], questions: [{id, text, kind, at, wanted}]}],
-  before}}`. `at` is in seconds; with `before` only what had happened by then is asked for.
+  before}}`. `at` is in seconds; with `before` only earlier events are asked for.
 - Invented weeks: `{"projects": [name], "memories": [{id, project, day, session, text, kind, supersedes, about_user}],
   "questions": [{text, project, day, wanted: [id], stale: [id], sort}], "unanswerable": [{text, project}]}`. Day 1
-  begins on Monday, 2026-11-16, at 09:00 UTC, and a memory happens seven minutes after the one before it.
+  begins on Monday, 2026-11-16, at 09:00 UTC, and memories are seven minutes apart.
 
-Whatever else is in there is passed over. Dates say no zone, and are taken for UTC. What has no date happened right
-after what is told before it; a question without one is asked when the last of its memories happened.
+Other content is ignored. Dates have no zone and are read as UTC. An item without a date happened right after the one
+before it; a question without one is asked at the time of its last memory.
 """
 
 from __future__ import annotations
@@ -31,20 +31,20 @@ import msgspec
 from remembrancer.protocol.kinds import KINDS, GivenKind, Kind, MemoryType
 
 TURN_S: Final = 10.0
-"""LoCoMo dates its sessions alone: from one turn of a session to the next."""
+"""The time between turns, since LoCoMo only dates sessions."""
 UNDATED: Final = datetime(2023, 1, 1, tzinfo=UTC).timestamp()
-"""The beginning of a haystack without any date."""
+"""The start time of a haystack without dates."""
 WEEK_BEGAN: Final = datetime(2026, 11, 16, 9, tzinfo=UTC).timestamp()
 """The first morning of an invented week, a Monday."""
 DAY_S: Final = 86_400.0
 BETWEEN_S: Final = 420.0
-"""From one memory of a day of an invented week to the next."""
+"""The time between memories on a day of an invented week."""
 AFTERWARDS: Final = 8
 """The day of a question that names none: the Monday after the week."""
 CATEGORIES: Final = {1: "multi-hop", 2: "temporal", 3: "open-domain", 4: "single-hop", 5: "adversarial"}
 """LoCoMo's numbers of question categories."""
 YEARS: Final = (1900, 2200)
-"""A date beyond them is none."""
+"""Dates outside these years are invalid."""
 UNTYPED: Final = "without a type"
 UNANSWERABLE: Final = "_abs"
 _WEEKDAY: Final = re.compile(r"\s*\(\w+\)\s*")
@@ -56,9 +56,9 @@ _DATE_FORMATS: Final = ("%Y/%m/%d %H:%M", "%Y/%m/%d", "%I:%M %p on %d %B, %Y")
 
 
 class Item(msgspec.Struct, frozen=True):
-    """One memory: what it is called where the answers are named, its text, and when it happened (seconds, epoch).
+    """One memory: its label in the answers, its text, and its time (seconds since the epoch).
 
-    With a `kind` it has the type of that kind, without one that of its haystack.
+    With a `kind` it has that kind's type, otherwise its haystack's.
     """
 
     label: str
@@ -68,8 +68,8 @@ class Item(msgspec.Struct, frozen=True):
 
 
 class Question(msgspec.Struct, frozen=True):
-    """A question that was asked at `asked_at`. `wanted` are the labels of the memories that hold the answer, `stale`
-    those of memories that held it once."""
+    """A question asked at `asked_at`. `wanted` are the labels of the memories with the answer, `stale` those with an
+    outdated answer."""
 
     id: str
     text: str
@@ -80,10 +80,10 @@ class Question(msgspec.Struct, frozen=True):
 
 
 class Haystack(msgspec.Struct, frozen=True):
-    """Memories of a type that belong together, in the order in which they happened, and what is asked about them.
+    """Memories of one type that belong together, in order of time, and the questions about them.
 
-    With `before` a question asks only for what happened before it. `entities` are those that an item names, by its
-    label; `supersedes` are the labels of items that another one replaces, by the label of that one.
+    With `before` a question only asks for earlier events. `entities` are those named by an item, by its label;
+    `supersedes` maps an item's label to the label of the item that it replaces.
     """
 
     name: str
@@ -109,12 +109,12 @@ class Memory(msgspec.Struct, frozen=True):
 
     @property
     def known_kind(self) -> GivenKind | None:
-        """Its kind, if it is one of those that can be said."""
+        """Return its kind, if a caller may set that kind."""
         return next((kind for kind in KINDS if kind == self.kind), None)
 
 
 class Asked(msgspec.Struct, frozen=True):
-    """A question of a week; nothing answers one without `wanted`. `stale` are states that are past."""
+    """A question of a week; without `wanted` it has no answer. `stale` are outdated states."""
 
     text: str
     project: str
@@ -125,7 +125,7 @@ class Asked(msgspec.Struct, frozen=True):
 
 
 class Week(msgspec.Struct, frozen=True):
-    """An invented week of use, as a file has it."""
+    """An invented week of use, as in its file."""
 
     projects: tuple[str, ...]
     memories: tuple[Memory, ...]
@@ -134,19 +134,19 @@ class Week(msgspec.Struct, frozen=True):
 
     @property
     def asked(self) -> tuple[Asked, ...]:
-        """All that is asked."""
+        """Return all questions."""
         return self.questions + self.unanswerable
 
     def asked_in(self, project: str) -> list[Asked]:
-        """All that is asked in a project."""
+        """Return the questions of a project."""
         return [each for each in self.asked if each.project == project]
 
     def seen_in(self, project: str) -> list[Memory]:
-        """The memories that a session of a project may be given."""
+        """Return the memories that a session of a project may see."""
         return [each for each in self.memories if each.project == project or each.about_user]
 
     def happened(self) -> dict[str, float]:
-        """The time of each memory, by its id: seconds since the epoch."""
+        """Return the time of each memory by its id, in seconds since the epoch."""
         places: dict[int, Iterator[int]] = {}
         return {
             each.id: moment(each.day) + BETWEEN_S * next(places.setdefault(each.day, itertools.count()))
@@ -154,7 +154,7 @@ class Week(msgspec.Struct, frozen=True):
         }
 
     def haystacks(self, name: str) -> Iterator[Haystack]:
-        """One for each project: the memories that its sessions see, and what is asked in it."""
+        """Return a haystack for each project: the memories that its sessions see, and its questions."""
         happened = self.happened()
         for project in self.projects:
             seen = self.seen_in(project)
@@ -171,20 +171,20 @@ class Week(msgspec.Struct, frozen=True):
 
 
 def moment(day: int) -> float:
-    """The beginning of a day of an invented week, in seconds since the epoch."""
+    """Return the beginning of a day of an invented week, in seconds since the epoch."""
     return WEEK_BEGAN + (day - 1) * DAY_S
 
 
 @dataclass(slots=True)
 class Left:
-    """The questions and other things left out while reading, counted by the reason."""
+    """The questions and other items left out while reading, counted by reason."""
 
     questions: Counter[str]
     others: Counter[str]
 
 
 def longmemeval(questions: Sequence[Any], sessions: Mapping[str, Any], left: Left) -> list[Haystack]:
-    """A haystack for each question that can be asked."""
+    """Return a haystack for each usable question."""
     texts = {text_of(session_id): session_text(turns) for session_id, turns in sessions.items()}
     haystacks = []
     for number, said in enumerate(questions):
@@ -210,7 +210,7 @@ def longmemeval(questions: Sequence[Any], sessions: Mapping[str, Any], left: Lef
 
 
 def _sessions(haystack: Any, texts: Mapping[str, str], asked_at: float | None, left: Left) -> list[Item]:
-    """The memories of a question, each session once, in the order in which they happened."""
+    """Return the memories of a question, each session once, in order of time."""
     named: list[tuple[str, float | None]] = []
     seen: set[str] = set()
     for each in haystack if isinstance(haystack, list) else ():
@@ -225,7 +225,7 @@ def _sessions(haystack: Any, texts: Mapping[str, str], asked_at: float | None, l
             named.append((session_id, _seconds_or_none(each.get("date"))))
         seen.add(session_id)
     left.others["sessions without a date"] += sum(date is None for _, date in named)
-    left.others += Counter()  # drops what counts nothing
+    left.others += Counter()  # drops counts of zero
     happened = next((date for _, date in named if date is not None), UNDATED if asked_at is None else asked_at)
     items = []
     for session_id, date in named:
@@ -243,7 +243,7 @@ def _unaskable(text: str, wanted: frozenset[str], items: Sequence[Item]) -> str 
 
 
 def session_text(turns: Any) -> str:
-    """A session as one memory: what both said, a paragraph each. Empty where nobody said anything."""
+    """Return a session as one memory: the text of both speakers, one paragraph a turn. Empty if it has no text."""
     said = []
     for turn in turns if isinstance(turns, list) else ():
         content = text_of(turn.get("content")) if isinstance(turn, dict) else ""
@@ -254,12 +254,12 @@ def session_text(turns: Any) -> str:
 
 
 def base_id(session_id: str) -> str:
-    """A session's id without the mark of another text of it."""
+    """Return a session's id without the suffix of an alternative text."""
     return session_id.partition("#")[0]
 
 
 def locomo(samples: Sequence[Any], left: Left) -> list[Haystack]:
-    """A haystack for each conversation about which something can be asked."""
+    """Return a haystack for each conversation with usable questions."""
     haystacks = []
     for place, sample in enumerate(samples):
         if not isinstance(sample, dict):
@@ -288,7 +288,7 @@ def locomo(samples: Sequence[Any], left: Left) -> list[Haystack]:
 
 
 def named_sets(read: Mapping[str, Any]) -> dict[str, tuple[Haystack, ...]]:
-    """The haystacks of each set, as they are written. Raises `KeyError` or `TypeError` where they are not."""
+    """Return the haystacks of each set, without checks. Raises `KeyError` or `TypeError` for invalid data."""
     return {
         name: tuple(
             Haystack(
@@ -308,13 +308,13 @@ def named_sets(read: Mapping[str, Any]) -> dict[str, tuple[Haystack, ...]]:
 
 
 def week(name: str, read: Mapping[str, Any]) -> list[Haystack]:
-    """The haystacks of an invented week. Raises `msgspec.ValidationError` where the form is another one."""
+    """Return the haystacks of an invented week. Raises `msgspec.ValidationError` for another format."""
     return list(msgspec.convert(read, Week).haystacks(name))
 
 
 def advice(name: str, read: Mapping[str, Any]) -> Haystack:
-    """Short facts about a person, and tasks on which one of them bears: `{"facts": [{id, text}], "tasks": [{text,
-    wanted}]}`."""
+    """Read short facts about a person, and tasks for each of which one is relevant: `{"facts": [{id, text}], "tasks":
+    [{text, wanted}]}`."""
     items = tuple(Item(said["id"], said["text"], UNDATED) for said in read["facts"])
     asked = enumerate(read["tasks"])
     questions = (Question(f"{n}", said["text"], "", UNDATED, frozenset(said["wanted"])) for n, said in asked)
@@ -322,7 +322,7 @@ def advice(name: str, read: Mapping[str, Any]) -> Haystack:
 
 
 def _turns(conversation: Any, left: Left) -> Iterator[Item]:
-    """The turns in order. A conversation may have dates of sessions that it does not have, and much else."""
+    """Return the turns in order. A conversation may have dates of missing sessions, and other fields."""
     if not isinstance(conversation, dict):
         return
     sessions = sorted((int(found[1]), key) for key in conversation if (found := _SESSION.fullmatch(key)))
@@ -348,7 +348,7 @@ def _turns(conversation: Any, left: Left) -> Iterator[Item]:
 
 
 def _turn_text(turn: Any) -> str | None:
-    """The words of a turn, and the caption of the image that is shown with it."""
+    """Return the text of a turn, with the caption of its image."""
     if not isinstance(turn, dict):
         return None
     text, caption = text_of(turn.get("text")), text_of(turn.get("blip_caption"))
@@ -358,24 +358,24 @@ def _turn_text(turn: Any) -> str | None:
 
 
 def kind_of(category: Any) -> str:
-    """The name of a question's type or category."""
+    """Return the name of a question's type or category."""
     known = CATEGORIES.get(category) if isinstance(category, int) else None
     return known or text_of(category).strip() or UNTYPED
 
 
 def turn_ids(evidence: str) -> list[str]:
-    """The turns that a string of evidence names: there may be several, and ids like `D:11:26` and `D30:05`.
+    """Return the turns named in a string of evidence, which may have several, and ids like `D:11:26` and `D30:05`.
 
-    What has no number in it names nothing.
+    Text without a number names none.
     """
     found = [f"D{int(session)}:{int(turn)}" for session, turn in _TURN_ID.findall(evidence)]
     return found or [part for part in _SEPARATOR.split(evidence) if any(map(str.isdigit, part))]
 
 
 def text_of(value: Any) -> str:
-    """A value as text that a memory can hold: a number as it is written, nothing for what is no text.
+    """Return a value as text that a memory can hold: numbers as written, nothing for values that are not text.
 
-    Half a character becomes U+FFFD, and NUL a space.
+    Lone surrogates become U+FFFD, and NUL a space.
     """
     if isinstance(value, str):
         value = value.replace("\0", " ")
@@ -384,16 +384,17 @@ def text_of(value: Any) -> str:
 
 
 def texts_of(value: Any) -> list[str]:
-    """The texts of a list, or of what may stand for a list of one; without those that are empty."""
+    """Return the texts of a list, or of a single value in its place, without empty ones."""
     values = value if isinstance(value, list) else [value]
     return [text for each in values if (text := text_of(each))]
 
 
 def seconds(date: str) -> float:
-    """Seconds since the epoch of `2023/05/20 (Sat) 00:31`, `1:56 pm on 8 May, 2023`, or an ISO 8601 date or time.
+    """Return the seconds since the epoch of `2023/05/20 (Sat) 00:31`, `1:56 pm on 8 May, 2023`, or an ISO 8601 date or
+    time.
 
     Raises:
-        ValueError: it is none of them, or of a year beyond `YEARS`.
+        ValueError: it has none of these forms, or its year is outside `YEARS`.
     """
     text = _WEEKDAY.sub(" ", date).strip()
     moment: datetime | None = None

@@ -1,6 +1,6 @@
-"""The data sets of the retrieval benchmarks: a file of any form, as memories and questions.
+"""Reads the data sets of the retrieval benchmarks: a file of any format, as memories and questions.
 
-The forms are told in `bench/data_forms.py`. A file may be packed with xz or gzip.
+The formats are described in `bench/data_forms.py`. A file may be compressed with xz or gzip.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ _GZIP: Final = b"\x1f\x8b"
 
 
 class DataUnusable(Exception):
-    """A file is none of the forms, or holds nothing to ask; the message says what and where."""
+    """A file has no known format, or no questions; the message says what is wrong and where."""
 
 
 class Dataset(msgspec.Struct, frozen=True):
-    """The contents of a file. `left_out` counts by their reason the questions that are not asked, `passed_over` what
-    else of the file was no use, and what it lacks."""
+    """The contents of a file. `left_out` counts the questions left out, by reason, and `passed_over` other unusable or
+    missing content."""
 
     form: Literal["LongMemEval", "LoCoMo"]
     haystacks: tuple[Haystack, ...]
@@ -35,7 +35,7 @@ class Dataset(msgspec.Struct, frozen=True):
     passed_over: dict[str, int] = {}
 
     def first(self, count: int | None) -> Dataset:
-        """The same with its first `count` questions alone; None: all."""
+        """Return the data set with only its first `count` questions; None: all."""
         if count is None:
             return self
         left, kept = count, []
@@ -48,15 +48,15 @@ class Dataset(msgspec.Struct, frozen=True):
 
     @property
     def longest_bytes(self) -> int:
-        """The size of the longest memory in UTF-8."""
+        """The size of the longest memory in UTF-8 bytes."""
         return max((len(item.text.encode()) for each in self.haystacks for item in each.items), default=0)
 
 
 def load(path: Path) -> Dataset:
-    """Read a file of either form.
+    """Read a file of either format.
 
     Raises:
-        DataUnusable: it cannot be read, is neither form, or holds nothing to ask.
+        DataUnusable: it cannot be read, has neither format, or has no questions.
     """
     try:
         read = _decoded(path)
@@ -71,7 +71,7 @@ def load(path: Path) -> Dataset:
 
 
 def load_sets(path: Path) -> dict[str, tuple[Haystack, ...]]:
-    """The sets of a file of any form by their names; LongMemEval, LoCoMo and an invented week are one set each.
+    """Read the sets of a file of any format by name; LongMemEval, LoCoMo and an invented week are one set each.
 
     Raises:
         DataUnusable: see `load`.
@@ -91,11 +91,11 @@ def load_sets(path: Path) -> dict[str, tuple[Haystack, ...]]:
 
 
 def _decoded(path: Path) -> Any:
-    """The JSON of a file, whatever its characters. What is packed is let go of before the values are looked at."""
+    """Decode the JSON of a file in any encoding. Compressed data is freed before the values are read."""
     data = _unpacked(path.read_bytes())
     try:
         return msgspec.json.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError):  # half characters, a byte order mark, NaN
+    except (msgspec.DecodeError, UnicodeDecodeError):  # lone surrogates, a byte order mark, NaN
         return json.loads(data.decode("utf-8-sig", "replace"))
 
 
@@ -106,7 +106,7 @@ def _unpacked(data: bytes) -> bytes:
 
 
 def parse(read: Any) -> Dataset:
-    """The data in JSON of either form.
+    """Parse JSON data of either format.
 
     Raises:
         DataUnusable: see `load`.

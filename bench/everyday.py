@@ -1,8 +1,8 @@
-"""Recall answers what it can, and nothing else: `python -m bench.everyday [--json]`.
+"""Tests that recall answers only what it can: `python -m bench.everyday [--json]`.
 
-`everyday.txt` has 100 memories of a line in eight languages, 75 questions that some of them answer and 75 that none
-does. Of two questions that follow each other the first was looked at while the model of `memory/relevance.py` was
-fitted (`tuned`); the second is only reported (`held out`). Memories are stored and asked for by the public tools.
+`everyday.txt` has 100 one-line memories in eight languages, 75 questions that some of them answer, and 75 without an
+answer. The first of every two questions was used while the model of `memory/relevance.py` was fitted (`tuned`); the
+second is only reported (`held out`). Memories are stored and recalled by the public tools.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ EMBEDDED_S: Final = 120.0
 
 
 class Asked(NamedTuple):
-    """A question with the labels of the memories that answer it (none: no one does), and what was shown for it: labels
-    with their probabilities."""
+    """A question with the labels of the memories that answer it (none: no answer), and the labels shown for it with
+    their probabilities."""
 
     wanted: frozenset[str]
     shown: list[tuple[str, float]]
 
 
 def read_everyday() -> tuple[dict[str, str], list[tuple[str, frozenset[str]]]]:
-    """The labels of the memories by their texts, and each question with the labels of what answers it."""
+    """Read the labels of the memories by text, and each question with the labels of its answers."""
     memories: dict[str, str] = {}
     questions: list[tuple[str, frozenset[str]]] = []
     for line in DATA.read_text(encoding="utf-8").splitlines():
@@ -43,7 +43,7 @@ def read_everyday() -> tuple[dict[str, str], list[tuple[str, frozenset[str]]]]:
 
 
 async def ask() -> list[Asked]:
-    """Store the memories and ask each question."""
+    """Store the memories and ask the questions."""
     memories, questions = read_everyday()
     asked: list[Asked] = []
     async with runtime(consolidator="0", consolidate_in_background="0") as running, running.client() as client:
@@ -56,7 +56,7 @@ async def ask() -> list[Asked]:
 
 
 def figures_of(asked: list[Asked]) -> dict[str, float]:
-    """The shares in per cent."""
+    """Return the shares in per cent."""
     shown = [(label in each.wanted) for each in asked for label, _ in each.shown]
     answerable = [each for each in asked if each.wanted]
     return {

@@ -1,11 +1,11 @@
-"""Facts that later ones replace: `python -m bench.factconsolidation FILE [--most FACTS] [--json]`.
+"""Tests facts that later ones replace: `python -m bench.factconsolidation FILE [--most FACTS] [--json]`.
 
 FILE is MemoryAgentBench's `Conflict_Resolution.json` (arXiv 2507.05257): `[{"context", "questions", "answers",
-"metadata": {"source"}}]`, of which each line `17. The author of Emma is Ann.` of a context is a fact, and the later of
-two about the same holds. `sh` in a source's name stands for questions of a single step, `mh` for those of several. Each
-context of at most `--most` facts is a project, each fact a memory without a kind, and nobody says what replaces what.
-Each question is a recall of ten. Figures, in percent of the questions whose last fact has an older one: the newest is
-found, it is above each older one, an older one is above it.
+"metadata": {"source"}}]`. Each line `17. The author of Emma is Ann.` of a context is a fact, and of two about the same
+thing the later one is true. `sh` in a source's name means questions of a single step, `mh` of several. Each context of
+at most `--most` facts is a project, each fact a memory without a kind, and no replacement is declared. Each question is
+a recall of ten. Figures, in percent of the questions whose last fact has an older version: the newest fact is found, it
+ranks above all older ones, an older one ranks above it.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ LIMIT: Final = 10
 EMBEDDED_S: Final = 1800.0
 _FACT: Final = re.compile(r"^\s*\d+\.\s+(?P<fact>\S.*?)\s*$", re.MULTILINE)
 LEAST_SHARED: Final = 10
-"""Characters with which two facts about the same begin."""
+"""The length of the common beginning by which two facts are about the same thing."""
 
 
 class Asked(NamedTuple):
-    """A question with the fact that answers it and the older ones about the same."""
+    """A question with the fact that answers it and its older versions."""
 
     text: str
     newest: str
@@ -39,7 +39,7 @@ class Asked(NamedTuple):
 
 @dataclass(frozen=True)
 class Context:
-    """A list of facts in their order, and what is asked about them."""
+    """A list of facts in order, and the questions about them."""
 
     source: str
     facts: tuple[str, ...]
@@ -47,7 +47,7 @@ class Context:
 
 
 def read(path: Path, most: int) -> list[Context]:
-    """The contexts of a file that have so many facts at most."""
+    """Read the contexts of a file with at most that many facts."""
     rows: list[dict[str, Any]] = json.loads(path.read_text())
     found = []
     for row in rows:
@@ -61,7 +61,7 @@ def read(path: Path, most: int) -> list[Context]:
 
 
 def judged(question: str, answers: Sequence[str] | str, facts: Sequence[str]) -> Asked | None:
-    """A question with its facts; None where no fact has the answer, or none is older."""
+    """Return a question with its facts; None if no fact has the answer, or none is older."""
     told = [answers] if isinstance(answers, str) else list(answers)
     for place in range(len(facts) - 1, -1, -1):
         newest = facts[place]
@@ -76,7 +76,7 @@ def judged(question: str, answers: Sequence[str] | str, facts: Sequence[str]) ->
 
 
 async def play(running: Runtime, directory: Path, context: Context) -> list[tuple[bool, bool, bool]]:
-    """For each question: the newest fact was found, was above each older one, and was below one."""
+    """Return for each question whether the newest fact was found, ranked above all older ones, and ranked below one."""
     async with session_in(running, directory) as client:
         for fact in context.facts:
             await client.call("store_memory", content=fact)

@@ -1,17 +1,19 @@
 """Fits `memory/weights.json`: `python -m bench.fit --kept DIRECTORY FILE … [--write] [--drop] [--curves]`.
 
-FILE are development sets of any form (weeks, LoCoMo, LongMemEval, named sets); `everyday`, the short notes and the
+FILE are development sets of any format (weeks, LoCoMo, LongMemEval, named sets); `everyday`, the short notes and the
 tuned half of `bench.joined` come with the benchmark. The weights are fitted listwise: they maximise the likelihood, by
-a softmax over the candidates of a question, that what answers is drawn (ListNet's top-one loss; Cao et al., 2007),
-each set counting the same, with a ridge towards `PRIOR`, in which scaled cosine and scaled BM25 weigh the same. Then a
-logistic regression on the scores makes probabilities of them, and the threshold is the largest that loses no more than
-one answerable question in a hundred of any set.
+a softmax over the candidates of a question, that an answer is drawn (ListNet's top-one loss; Cao et al., 2007), each
+set counting equally, with a ridge towards `PRIOR`, in which scaled cosine and scaled BM25 have the same weight. Then a
+logistic regression turns the scores into probabilities, and the threshold is the largest that loses at most one
+answerable question in a hundred of any set.
 
-For a model of many languages, sets whose haystacks are the same texts in several languages are also asked across them.
+For a multilingual model, sets whose haystacks have the same texts in several languages are also queried across
+languages.
 
-It prints each set with the weights of all sets, and with those of all others (left out in turn); with `--drop` what
-each feature earns: NDCG@10 lost on each set when the weights are fitted without it. `--curves` prints what a limit by
-the drop after the best result would hide, and what a hook would give with a prompt by the probability that it asks for.
+It prints each set with the weights of all sets, and with those of all others (leave-one-out); with `--drop` the benefit
+of each feature: the NDCG@10 lost on each set if the weights are fitted without it. `--curves` prints the results that a
+limit on the drop after the best result would hide, and those that a hook would add to a prompt, by the least
+probability.
 """
 
 from __future__ import annotations
@@ -68,18 +70,18 @@ PRIOR: Final = {
     "names_missed": -3.0,
     "standing": -2.0,
 }
-"""The weights to which the ridge pulls: those of earlier fits, rounded, and of what one set of many shows (`assistant`,
-`continues`, `joined`, `opening`) that of this set alone. The sets say nothing of what does not hold any more, nor of
-identifiers that nobody knows: their weights stay."""
+"""The weights to which the ridge pulls: rounded weights of earlier fits, or, for features that only one set tests
+(`assistant`, `continues`, `joined`, `opening`), weights of that set. The sets do not test expired memories and unknown
+identifiers, so those weights stay."""
 FIXED: Final = frozenset({"graph", "importance", "joined", "names_missed", "recency", "standing"})
-"""Features of the rankings by name, or of which the sets say nothing; and `joined`, which one set alone shows and whose
-pull on it costs the weeks (docs/retrieval.md)."""
+"""Features of the named rankings, or that the sets do not test; and `joined`, which only one set tests and whose pull
+costs the weeks (docs/retrieval.md)."""
 RIDGE: Final = 0.003
 MOST: Final = 300
-"""Questions that are taken of a set."""
+"""The number of questions taken from a set."""
 WEIGHTS_FILE: Final = Path(__file__).parent.parent / "remembrancer" / "memory" / "weights.json"
 LEAST_BY_WORDS: Final = 0.00017
-"""The most that the threshold may be by words alone: in a file of a few memories their rarity says little."""
+"""The upper limit of the threshold by words alone: in a file of a few memories their rarity says little."""
 LOST: Final = 0.01
 """The share of answerable questions that the threshold may lose."""
 BINS: Final = 10
@@ -87,12 +89,12 @@ DROPS: Final = (math.inf, 7.0, 6.0, 5.0, 4.0, 3.5, 3.0)
 PROMPTS: Final = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8)
 ACROSS: Final = "across"
 JOINED: Final = "joined"
-"""Its labels say nothing of the memory that has the question's words and leads to the answer: it is left out of the
+"""Its labels do not cover the memory that has the question's words and leads to the answer, so it is left out of the
 calibration."""
 
 
 class Judged(NamedTuple):
-    """One question's candidates: their features (candidates, features), which of them answer, and their labels."""
+    """One question's candidates: their features (candidates, features), whether each answers, and their labels."""
 
     table: Array
     answers: NDArray[np.bool_]
@@ -101,7 +103,7 @@ class Judged(NamedTuple):
 
 
 def judged(asking: Asking, question: Question, *, by_words: bool) -> Judged:
-    """The candidates of a question, as the store finds them."""
+    """Return the candidates of a question, as the store finds them."""
     table, labels = asking.candidates(question, by_words=by_words)
     return Judged(
         table,
@@ -112,7 +114,7 @@ def judged(asking: Asking, question: Question, *, by_words: bool) -> Judged:
 
 
 def read(sets: Sets, kept: Path, *, by_words: bool) -> dict[str, list[Judged]]:
-    """The questions of all sets; of each at most `MOST`, the same ones every time. Kept in a file by their features."""
+    """Read the questions of all sets, at most `MOST` of each, always the same ones. Features are cached in a file."""
     found: dict[str, list[Judged]] = {}
     for name in sets:
         file = kept / f"{name}-{'words' if by_words else 'meaning'}-{_digest(sets.model)}.features"
@@ -133,20 +135,20 @@ def read(sets: Sets, kept: Path, *, by_words: bool) -> dict[str, list[Judged]]:
 
 
 def _digest(model: str) -> str:
-    """Of all that makes features of a question, by this model."""
+    """Return a digest of everything that determines a question's features with this model."""
     source = Path(__file__).parent.parent / "remembrancer"
     files = [*sorted((source / "memory").rglob("*.py")), *sorted((source / "actors/store/retrieval").glob("*.py"))]
     return hashlib.sha256(b"".join((model.encode(), *(file.read_bytes() for file in files)))).hexdigest()[:12]
 
 
 def fit(sets: Iterable[Sequence[Judged]], without: Collection[str] = (), ridge: float = RIDGE) -> Array:
-    """The weights of the features, fitted on these sets."""
+    """Return the feature weights fitted on these sets."""
     prior = np.array([0.0 if name in without else PRIOR.get(name, 0.0) for name in NAMES])
     free = np.array([name not in without and name not in FIXED for name in NAMES])
     groups: list[tuple[Array, Array, NDArray[np.bool_], float]] = []
     for of_set in sets:
         telling = [each for each in of_set if each.answers.any() and not each.answers.all()]
-        for each in telling:  # what `joined` lifts is bounded: it is taken as it is with the weights of the prior
+        for each in telling:  # the effect of `joined` is bounded, so it is fixed at its value with the prior's weights
             own = np.where(np.arange(len(NAMES)) == JOINED_PLACE, 0.0, each.table)
             groups.append((own, scored(each.table, prior)[1] - own @ prior, each.answers, 1.0 / len(telling)))
     total = sum(weight for *_, weight in groups)
@@ -166,8 +168,8 @@ def fit(sets: Iterable[Sequence[Judged]], without: Collection[str] = (), ridge: 
 
 
 def calibrate(sets: Iterable[Sequence[Judged]], weights: Array) -> tuple[float, float, float]:
-    """Slope, competition and intercept (see `Fitted`) of a logistic regression on the first ten, each set counting the
-    same."""
+    """Return slope, competition and intercept (see `Fitted`) of a logistic regression on the first ten, each set
+    counting equally."""
     rows: list[tuple[float, float]] = []
     answers: list[bool] = []
     counts: list[float] = []
@@ -188,12 +190,12 @@ def calibrate(sets: Iterable[Sequence[Judged]], weights: Array) -> tuple[float, 
 
 
 def probabilities(each: Judged, fitted: Fitted) -> Array:
-    """The probability of each candidate of a question."""
+    """Return the probability of each candidate of a question."""
     return fitted.probabilities(scored(each.table, column_of(fitted.weights))[1])
 
 
 def figures_of(of_set: Sequence[Judged], weights: Array) -> dict[str, float]:
-    """The figures of one set in per cent, of the answerable questions; and how often an old state comes first."""
+    """Return the figures of one set in per cent of its answerable questions, and how often an old state comes first."""
     asked = [each for each in of_set if each.question.wanted]
     found = []
     stale = 0
@@ -211,7 +213,7 @@ def figures_of(of_set: Sequence[Judged], weights: Array) -> dict[str, float]:
 
 
 def threshold(sets: Mapping[str, Sequence[Judged]], fitted: Fitted) -> float:
-    """The largest probability below which no more than `LOST` of any set's answered questions have their first answer
+    """Return the largest probability below which at most `LOST` of any set's answered questions have their first answer
     among ten."""
     least = 1.0
     for of_set in sets.values():
@@ -228,8 +230,8 @@ def threshold(sets: Mapping[str, Sequence[Judged]], fitted: Fitted) -> float:
 
 
 def calibration_error(of_set: Sequence[Judged], fitted: Fitted, least: float) -> tuple[float, float, float]:
-    """The expected calibration error over ten bins of what is shown, how much that is for a question, and its share
-    that answers nothing."""
+    """Return the expected calibration error over ten bins of the results shown, the number of results for each
+    question, and the share of wrong ones."""
     shown: list[tuple[float, bool]] = []
     for each in of_set:
         chances = probabilities(each, fitted) if len(each.table) else np.zeros(0)
@@ -245,8 +247,8 @@ def calibration_error(of_set: Sequence[Judged], fitted: Fitted, least: float) ->
 
 
 def shown_of(each: Judged, fitted: Fitted, drop: float = math.inf) -> tuple[Array, NDArray[np.bool_]]:
-    """The probabilities of what is shown of a question, best first, and which of it answers. `drop`: nothing whose
-    logit is farther below the best one's."""
+    """Return the probabilities of the results shown for a question, best first, and whether each answers. `drop` limits
+    how far a result's logit may be below the best one's."""
     if not len(each.table):
         return np.zeros(0), np.zeros(0, dtype=bool)
     chances = probabilities(each, fitted)
@@ -257,7 +259,7 @@ def shown_of(each: Judged, fitted: Fitted, drop: float = math.inf) -> tuple[Arra
 
 
 def print_drops(sets: Mapping[str, Sequence[Judged]], fitted: Fitted) -> None:
-    """Print what a limit by the drop after the best result would cost: answers lost, and what is shown for nothing."""
+    """Print the cost of a limit on the drop after the best result: answers lost, and wrong results shown."""
     print("drop: of each set results of a question, of these wrong in %, questions that lose their only answer in %")
     for drop in DROPS:
         texts = []
@@ -273,7 +275,7 @@ def print_drops(sets: Mapping[str, Sequence[Judged]], fitted: Fitted) -> None:
 
 
 def print_prompts(sets: Mapping[str, Sequence[Judged]], fitted: Fitted) -> None:
-    """Print what a hook gives with a prompt, by the least probability that it asks for."""
+    """Print the results that a hook adds to a prompt, by the least probability."""
     print(
         "prompts: of answerable questions given anything, given an answer; of others given anything; right of all given"
     )
@@ -297,7 +299,7 @@ def print_prompts(sets: Mapping[str, Sequence[Judged]], fitted: Fitted) -> None:
 
 
 def fitted_on(sets: Mapping[str, Sequence[Judged]], without: Collection[str] = ()) -> Fitted:
-    """The weights and the calibration."""
+    """Return the weights and the calibration."""
     weights = fit(sets.values(), without)
     said = (each for name, each in sets.items() if name != JOINED)
     slope, competition, intercept = calibrate(said, weights)
@@ -306,7 +308,7 @@ def fitted_on(sets: Mapping[str, Sequence[Judged]], without: Collection[str] = (
 
 
 def report(sets: Mapping[str, Sequence[Judged]], *, drop: bool, curves: bool = False) -> Fitted:
-    """Fit, print, and say what was fitted, its threshold among it."""
+    """Fit, print, and return the fit with its threshold."""
     whole = fitted_on(sets)
     least = threshold(sets, whole)
     whole = msgspec.structs.replace(whole, least_probability=least)
@@ -336,7 +338,7 @@ def report(sets: Mapping[str, Sequence[Judged]], *, drop: bool, curves: bool = F
 
 
 def main() -> None:
-    """Fit by meaning and by words, print, and write if that is asked for."""
+    """Fit by meaning and by words, print, and write if requested."""
     parser = arguments(__doc__)
     parser.add_argument("--write", action="store_true", help="put the weights into the package")
     parser.add_argument("--drop", action="store_true", help="also what each feature earns")

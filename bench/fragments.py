@@ -1,7 +1,7 @@
-"""Six words of a memory should bring it first: `python -m bench.fragments --kept DIRECTORY FILE …`.
+"""Tests that six words of a memory bring it first: `python -m bench.fragments --kept DIRECTORY FILE …`.
 
-Of each haystack some memories, and six words of each, are taken at random (always the same ones), common words and
-all. What has the words one after the other should come before what has not. `--show` prints the fragments that fail.
+Of each haystack some memories, and six consecutive words of each, common ones included, are taken at random (always the
+same ones). Memories with the exact sequence should rank above all others. `--show` prints the fragments that fail.
 """
 
 from __future__ import annotations
@@ -18,36 +18,36 @@ EACH: Final = 20
 WORDS: Final = 6
 SEED: Final = 7
 LEAST: Final = 8
-"""Words of a memory of which a fragment is taken."""
+"""The number of words that a memory needs for a fragment."""
 
 
 def word_for_word(text: str) -> str:
-    """A text as its words, common ones and all, each between two spaces."""
+    """Return a text as its words, common ones included, separated by spaces."""
     words = re.findall(r"[^\W_]+", text.casefold())
     return f" {' '.join(words)} "
 
 
 def fragments_of(asking: Asking, chance: random.Random, each: int) -> list[str]:
-    """Some of the memories' words, as they are written."""
+    """Return fragments of some memories as they are written."""
     texts = [item.text.split() for item in asking.haystack.items]
     found = []
     for words in chance.sample(texts, min(each, len(texts))):
         if len(words) >= LEAST:
             first = chance.randrange(len(words) - WORDS + 1)
             fragment = " ".join(words[first : first + WORDS])
-            if len(word_for_word(fragment).split()) >= WORDS:  # not brackets and dashes
+            if len(word_for_word(fragment).split()) >= WORDS:  # no brackets and dashes
                 found.append(fragment)
     return found
 
 
 def place_of(fragment: str, contents: list[str]) -> int:
-    """The number of texts before the first that has the fragment's words one after the other."""
+    """Return the number of texts before the first that contains the fragment's words in sequence."""
     wanted = word_for_word(fragment)
     return next((place for place, each in enumerate(contents) if wanted in word_for_word(each)), len(contents))
 
 
 def main() -> None:
-    """Ask for the fragments, and print how many bring their memory first."""
+    """Search for the fragments, and print how many bring their memory first."""
     parser = arguments(__doc__)
     parser.add_argument("--each", type=int, default=EACH, metavar="N", help="memories of a haystack")
     parser.add_argument("--show", action="store_true", help="print the fragments that fail")

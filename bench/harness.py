@@ -1,4 +1,4 @@
-"""The parts that benchmarks share: a figure, a runtime of its own home, filling it, and timing calls."""
+"""Shared parts of the benchmarks: figures, a temporary runtime, filling it, and timing calls."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ STOP_ATTEMPTS: Final = 3
 
 
 class Figure(msgspec.Struct):
-    """One row: what was measured, its value, the reach, and whether less or more is better."""
+    """One row: name, value, goal, and whether less or more is better."""
 
     name: str
     value: float
@@ -41,14 +41,14 @@ class Figure(msgspec.Struct):
 
     @property
     def reached(self) -> bool:
-        """True if the value is within the reach; a reach of 0 is none."""
+        """True if the value meets the goal; a goal of 0 is none."""
         if not self.reach:
             return True
         return self.value >= self.reach if self.more_is_better else self.value <= self.reach
 
 
 class Runtime:
-    """A runtime in a home of its own, started by its first session as a user's would be."""
+    """A runtime in a temporary home, started by its first session as a user's would be."""
 
     def __init__(self, **settings: str) -> None:
         self.home = Path(tempfile.mkdtemp(prefix="rmb-bench-", dir="/tmp"))
@@ -58,7 +58,8 @@ class Runtime:
         return StdioClient(self.home, environ=self.environ)
 
     async def command(self, *arguments: str, directory: Path | None = None) -> tuple[int, str]:
-        """Run a `remembrancer` command on this home, in a directory (None: where this runs): exit status and output."""
+        """Run a `remembrancer` command on this home, in a directory (None: the current one). Returns exit status and
+        output."""
         process = await asyncio.create_subprocess_exec(
             str(Path(sys.executable).with_name("remembrancer")),
             *arguments,
@@ -75,8 +76,8 @@ class Runtime:
         return status
 
     async def stop(self) -> bool:
-        """Stop it. Returns whether it is down."""
-        for _ in range(STOP_ATTEMPTS):  # a busy machine may keep the launcher from answering in time
+        """Stop the runtime. Returns whether it is down."""
+        for _ in range(STOP_ATTEMPTS):  # on a busy machine the launcher may not answer in time
             code, _ = await self.command("down")
             if code in (exit_codes.OK, exit_codes.NOT_RUNNING):
                 return True
@@ -93,7 +94,7 @@ def _bare_environ() -> dict[str, str]:
 
 @asynccontextmanager
 async def runtime(**settings: str) -> AsyncIterator[Runtime]:
-    """A runtime that is stopped and removed at the end."""
+    """Provide a runtime, and stop and remove it at the end."""
     running = Runtime(**settings)
     try:
         yield running
@@ -104,7 +105,8 @@ async def runtime(**settings: str) -> AsyncIterator[Runtime]:
 async def play_in_projects(
     subjects: Sequence[Subject], play: Callable[[Runtime, Path, Subject], Awaitable[Played]]
 ) -> list[Played]:
-    """The results of `play` with each subject, in a project of its own, by one runtime without a consolidator."""
+    """Return the results of `play` for each subject, each in its own project, with one runtime without a
+    consolidator."""
     with tempfile.TemporaryDirectory() as projects:
         async with runtime(idle_timeout_s="3600", consolidator="false") as running:
             results = []
@@ -117,12 +119,12 @@ async def play_in_projects(
 
 
 def token_of(home: Path, project: Path | None = None) -> str:
-    """A token for a runtime in that home, and for a project in a directory (the home's own)."""
+    """Return a token for a runtime in that home, and for the project of a directory (default: the home)."""
     return Tokens(home).create("bench", (str(project or home),), time.time())
 
 
 async def wait_until(condition: Callable[[], Awaitable[bool]], timeout_s: float, interval_s: float = 0.02) -> float:
-    """Seconds until `condition` holds. Raises `TimeoutError`."""
+    """Wait until `condition` holds, and return the seconds. Raises `TimeoutError`."""
     began = time.perf_counter()
     while not await condition():
         if time.perf_counter() - began > timeout_s:
@@ -132,15 +134,15 @@ async def wait_until(condition: Callable[[], Awaitable[bool]], timeout_s: float,
 
 
 async def drained(client: StdioClient) -> bool:
-    """True if every memory has its vectors."""
+    """True if all memories have vectors."""
     status = await client.call("get_memory_status")
     return bool(status["embedding"]["workers"] > 0 and status["embedding"]["pending"] == 0)
 
 
 async def fill(client: StdioClient, texts: Iterable[str | dict[str, Any]], *, without_embedder: bool = False) -> float:
-    """Store all texts (or the arguments given), `IN_FLIGHT` at a time. Returns acknowledged stores a second.
+    """Store all texts (or the arguments given), `IN_FLIGHT` at a time. Returns acknowledged stores per second.
 
-    `without_embedder`: the warning that nothing is embedded is to be expected.
+    `without_embedder`: the warning about missing embeddings is expected.
     """
     expected = {"embedding_failed"} if without_embedder else set()
     queue = iter(texts)
@@ -165,7 +167,7 @@ async def fill(client: StdioClient, texts: Iterable[str | dict[str, Any]], *, wi
 
 
 async def latencies(call: Callable[[int], Awaitable[Any]], count: int) -> tuple[float, float]:
-    """Median and 95th percentile of `count` calls, one after the other, in milliseconds."""
+    """Return median and 95th percentile of `count` calls, one after the other, in milliseconds."""
     times = []
     for number in range(count):
         began = time.perf_counter()
@@ -175,7 +177,7 @@ async def latencies(call: Callable[[int], Awaitable[Any]], count: int) -> tuple[
 
 
 def print_figures(figures: list[Figure], *, as_json: bool) -> None:
-    """The figures for a program, or as a table for a person."""
+    """Print the figures as JSON or as a table."""
     if as_json:
         print(json.dumps([{**msgspec.to_builtins(each), "reached": each.reached} for each in figures], indent=2))
         return

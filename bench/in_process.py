@@ -1,9 +1,9 @@
 """The store's own search over whole data sets, in one process: `python -m bench.in_process --kept DIRECTORY FILE …`.
 
-FILE holds LongMemEval, LoCoMo or several named sets (`bench/data_forms.py`). Records and vectors are made once and kept
-in DIRECTORY; then a set takes seconds to be asked, which is what the ranking is tuned with. It prints the figures of
-each set, with `--baselines` those of plain words and plain vectors beside them. What counts is measured through
-the public tools (`bench.retrieval`, `bench.everyday`).
+FILE has LongMemEval, LoCoMo or several named sets (`bench/data_forms.py`). Records and vectors are made once and kept
+in DIRECTORY; then a set takes seconds, which makes it suitable for tuning the ranking. It prints the figures of each
+set, with `--baselines` also those of plain words and plain vectors. The official figures are measured through the
+public tools (`bench.retrieval`, `bench.everyday`).
 """
 
 from __future__ import annotations
@@ -52,15 +52,15 @@ from remembrancer.protocol.writes import EntityRef, Operation, ProjectRef, Store
 PROJECT: Final = ProjectRef("p_000000000000", "/project")
 SESSION: Final = "s"
 TOGETHER: Final = 50
-"""Memories of a transaction."""
+"""The number of memories in a transaction."""
 ADVICE: Final = Path(__file__).parent / "advice.json"
-"""Facts about a person, and tasks on which one of them bears."""
+"""Facts about a person, and tasks for each of which one is relevant."""
 LATER_S: Final = 60.0
-"""After the last memory happened."""
+"""The time of the questions after the last memory."""
 
 
 class Asking:
-    """One haystack as a project whose every passage is searched exactly. `labels` are its memories' by their ids."""
+    """One haystack as a project with exact search of all passages. `labels` are its memories' labels by id."""
 
     def __init__(
         self,
@@ -89,7 +89,7 @@ class Asking:
             making.rename(self.path)
             self.records = Records(SqliteFile(self.path), PROJECT.id, lambda: self.now)
         while self.records.tidy():
-            pass  # as the store does beside its work
+            pass  # as the store does in the background
         vectors_of_all = ExactVectors(self.records, self.model, scale or scale_of(engine))
         self._view = View([Source(self.records, vectors_of_all)])
         self._threads = threads
@@ -139,7 +139,7 @@ class Asking:
         )
 
     async def ask(self, question: Question, **fields: Any) -> tuple[RecalledMemory, ...]:
-        """The answer to a recall of ten. `fields` are further ones of the request."""
+        """Return the memories of a recall of ten. `fields` are further fields of the request."""
 
         async def embed(_: str) -> Vectors:
             return self.vectors[question.text]
@@ -148,8 +148,8 @@ class Asking:
         return answer.memories
 
     def candidates(self, question: Question, *, by_words: bool = False) -> tuple[Features, list[str]]:
-        """The features of a recall's candidates (candidates, features), and their labels. `by_words`: as if there
-        were no vectors."""
+        """Return the features of a recall's candidates (candidates, features), and their labels. `by_words`: without
+        vectors."""
         running = RunningRecall(self._request(question), self._view, self.now, DEFAULT_WEIGHTS)
         if not by_words:
             running.question = replace(running.question, vector=self.vectors[question.text])
@@ -159,11 +159,11 @@ class Asking:
         return table(running.columns(rows), running.question.asked), [labels[number - 1] for number in rows]
 
     async def ranking(self, question: Question, **fields: Any) -> list[str]:
-        """The labels of what a recall answers."""
+        """Return the labels of a recall's memories."""
         return [self.labels[each.id] for each in await self.ask(question, **fields)]
 
     def baselines(self) -> dict[str, list[Answered]]:
-        """The findings of plain words, plain vectors, their reciprocal ranks and their mean for each question."""
+        """Return the results of plain words, plain vectors, their reciprocal ranks and their mean for each question."""
         labels = [item.label for item in self.haystack.items]
         words = WordIndex([item.text for item in self.haystack.items])
         places = {memory_id: place for place, memory_id in enumerate(self.labels)}
@@ -194,8 +194,8 @@ class Asking:
 
 
 class KeptVectors:
-    """An engine whose vectors of passages are kept in a file, by the digest of their text: they are made once, however
-    often the records around them are made anew."""
+    """An engine that caches vectors of passages in a file, by the digest of their text, so that they are made only
+    once, however often the records are rebuilt."""
 
     def __init__(self, engine: Engine, directory: Path) -> None:
         self._engine = engine
@@ -223,8 +223,8 @@ class KeptVectors:
 
 
 class Sets:
-    """The sets of these files, these by their names, and with `own` those that come with the benchmark:
-    `everyday`, `notes` and `advice`."""
+    """The sets of these files, those given by name, and with `own` those that come with the benchmark: `everyday`,
+    `notes` and `advice`."""
 
     def __init__(
         self,
@@ -256,11 +256,11 @@ class Sets:
         return self._engine.identity.key
 
     def questions(self, name: str) -> int:
-        """The number of questions of a set."""
+        """Return the number of questions of a set."""
         return sum(len(each.questions) for each in self._haystacks[name])
 
     def of(self, name: str) -> Iterator[Asking]:
-        """The haystacks of a set, one after the other: each is closed when the next is asked for."""
+        """Yield the haystacks of a set; each is closed before the next one."""
         for haystack in self._haystacks[name]:
             asking = Asking(haystack, self._kept, self._engine, self._threads, self._scale)
             try:
@@ -269,13 +269,13 @@ class Sets:
                 asking.records.close()
 
     def embed(self, text: str) -> Vectors:
-        """The vector of another question."""
+        """Return the vector of another question."""
         vector: Vectors = self._engine.embed_questions([text])[0]
         return vector
 
 
 def everyday_haystack() -> Haystack:
-    """The memories and questions of `bench.everyday`."""
+    """Return the memories and questions of `bench.everyday`."""
     memories, asked = read_everyday()
     items = tuple(Item(label, text, UNDATED) for text, label in memories.items())
     questions = (Question(str(place), text, "", UNDATED, wanted) for place, (text, wanted) in enumerate(asked))
@@ -283,7 +283,7 @@ def everyday_haystack() -> Haystack:
 
 
 def notes_haystack() -> Haystack:
-    """The short notes as facts, with the short questions about them and queries about nothing."""
+    """Return the short notes as facts, with the short questions about them and queries about nothing."""
     notes, short = short_haystack()
     asked = [(text, frozenset({notes.items[place].label})) for text, place in short]
     asked += [(text, frozenset()) for texts in queries().values() for text in texts]
@@ -292,7 +292,7 @@ def notes_haystack() -> Haystack:
 
 
 def arguments(description: str | None) -> argparse.ArgumentParser:
-    """The arguments of all benchmarks of this sort."""
+    """Return a parser with the common arguments of these benchmarks."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("files", type=Path, nargs="*", metavar="FILE", help="JSON, or that packed by xz or gzip")
     parser.add_argument("--kept", type=Path, required=True, metavar="DIRECTORY", help="where records are kept")
@@ -305,7 +305,7 @@ def _line(name: str, answers: Sequence[Answered]) -> str:
 
 
 def main() -> None:
-    """Ask all of it, and print the figures."""
+    """Ask all questions, and print the figures."""
     parser = arguments(__doc__)
     parser.add_argument("--kinds", action="store_true", help="also by the kind of question")
     parser.add_argument("--baselines", action="store_true", help="also of words and of vectors alone")

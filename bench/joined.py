@@ -1,10 +1,10 @@
-"""Questions that share only an entity with their answer: `python -m bench.joined --kept DIRECTORY`.
+"""Tests questions that share only an entity with their answer: `python -m bench.joined --kept DIRECTORY`.
 
-`joined.txt` has 202 memories of twenty domains, each with the entities that an assistant names beside it, 100 questions
-whose words find one memory while another one answers, 40 that are answered by what their words find, and 40 that none
-answers. They lie among the memories
-of `bench.everyday` and `topics.txt`, which name no entity; beside its own entities each names its domain, so that
-there are hubs. One half was looked at while the ranking was chosen (`tuned`); the other is only reported.
+`joined.txt` has 202 memories of twenty domains, each with the entities that an assistant names for it; 100 questions
+whose words find one memory while another one answers, 40 that are answered by the memory that their words find, and 40
+without an answer. They are mixed with the memories of `bench.everyday` and `topics.txt`, which name no entity. Each
+memory also names its domain, so that there are hubs. One half was used while the ranking was chosen (`tuned`); the
+other is only reported.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ WAYS: Final[Mapping[str, Mapping[str, Any]]] = {
 
 
 def read_joined() -> Haystack:
-    """All memories and questions. A question's kind is its half; what is found by its words is in its id."""
+    """Read all memories and questions. A question's kind is its half; its id has the memory found by its words."""
     items: list[Item] = []
     entities: dict[str, tuple[str, ...]] = {}
     questions: list[Question] = []
@@ -64,8 +64,9 @@ def read_joined() -> Haystack:
 
 
 def figures_of(found: Sequence[tuple[Question, Sequence[str]]]) -> dict[str, float]:
-    """The shares in per cent. `recall@k`: the answer of a joined question is among the first k; `direct@k` that of one
-    that its own words find; `irrelevant` is what of the shown neither answers nor has the question's words."""
+    """Return the shares in per cent. `recall@k`: the answer of a joined question is among the first k; `direct@k`: the
+    same for questions that their own words answer; `irrelevant`: the share of results that neither answer nor have the
+    question's words."""
     joined = [each for each in found if each[0].wanted - {each[0].id}]
     direct = [each for each in found if each[0].wanted == {each[0].id}]
     figures = {
@@ -85,7 +86,7 @@ def _share(truths: Sequence[bool]) -> float:
 
 
 def main() -> None:
-    """Ask all of it in each way, and print the figures."""
+    """Ask all questions in each way, and print the figures."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kept", type=Path, required=True, metavar="DIRECTORY", help="where records are kept")
     parser.add_argument("--only", nargs="+", choices=HALVES, default=HALVES, metavar="HALF")

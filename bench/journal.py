@@ -1,9 +1,9 @@
-"""The journal of shared lanes: how long an append takes, how many hosts append at once, and how fast one catches up.
+"""Measures the journal of shared lanes: the time of an append, concurrent appends by several hosts, and the speed of
+catching up.
 
-`python -m bench.journal` starts real NATS servers of its own (one, then three of a cluster), their disk flushed for
-each append, and sealed entries of 600 bytes.
-`--memories 50000` measures the joining of a lane of so many, too, and `--rest 120` for so many seconds a host of a lane
-in which nothing happens (of NATS servers).
+`python -m bench.journal` starts its own NATS servers (one, then a cluster of three), which flush the disk for each
+append, and uses sealed entries of 600 bytes. `--memories 50000` also measures joining a lane of that size, and `--rest
+120` an idle host of an idle lane for that many seconds (with NATS servers).
 """
 
 from __future__ import annotations
@@ -47,11 +47,11 @@ from tests.nats_servers import NatsServers
 BODY: Final = bytes(600)
 LANE: Final = "bench"
 GROUP: Final = 8
-"""The operations that a busy host appends together."""
+"""The number of operations that a busy host appends together."""
 JOINED: Final = "joined"
 RESTS: Final = "rests"
 SETTLED_S: Final = 5.0
-"""By then a host has done what follows from its start."""
+"""The time by which a host has finished the work after its start."""
 WORDS: Final = ("lantern", "candle", "bottle", "torch", "harbour", "ladder", "window", "garden", "river", "stone")
 T = TypeVar("T")
 _FIGURES: Final = {
@@ -69,12 +69,12 @@ _FIGURES: Final = {
 
 
 def connected(urls: tuple[str, ...], keyring: Keyring) -> Sealed:
-    """A connection of one host."""
+    """Provide a connection of one host."""
     return Sealed(JetStreamJournal(Server(urls), seal_bytes=SEAL_BYTES), keyring)
 
 
 async def _appends(urls: tuple[str, ...], keyring: Keyring, count: int, group: int) -> list[float]:
-    """The times of appends one after the other, in seconds."""
+    """Return the times of consecutive appends, in seconds."""
     journal, taken = connected(urls, keyring), []
     lane = f"{LANE}-{group}"
     mark = await journal.create(lane)
@@ -88,7 +88,7 @@ async def _appends(urls: tuple[str, ...], keyring: Keyring, count: int, group: i
 
 
 async def _host(urls: tuple[str, ...], keyring: Keyring, host: int, seconds: float, ready: Barrier) -> int:
-    """Append groups to the shared lane, and read on behind each as a host does: the number of entries."""
+    """Append groups to the shared lane, and read after each as a host does. Returns the number of entries."""
     journal, done = connected(urls, keyring), 0
     mark = (await journal.read(LANE, after=START)).mark
     await asyncio.to_thread(ready.wait)
@@ -115,7 +115,7 @@ def _run_host(
 
 
 async def _caught_up(urls: tuple[str, ...], keyring: Keyring) -> tuple[int, float]:
-    """The entries of the shared lane, and the seconds in which a new host has read and opened them."""
+    """Return the entries of the shared lane, and the seconds in which a new host reads and opens them."""
     journal, mark, count = connected(urls, keyring), START, 0
     started = time.perf_counter()
     while True:
@@ -133,7 +133,7 @@ async def _caught_up(urls: tuple[str, ...], keyring: Keyring) -> tuple[int, floa
 async def _lane(
     urls: tuple[str, ...], keyring: Keyring, member: str, directory: Path, every: int
 ) -> AsyncIterator[tuple[Committer, SharedLane, LaneSnapshots]]:
-    """The lane to join at one of its hosts, which writes a snapshot after so many entries."""
+    """Open the lane at one of its hosts, which writes a snapshot after that many entries."""
     journal, committer, loop = connected(urls, keyring), Committer(), asyncio.get_running_loop()
 
     def ask(question: Coroutine[Any, Any, T]) -> T:
@@ -152,7 +152,7 @@ async def _lane(
 
 
 async def _filled(urls: tuple[str, ...], keyring: Keyring, directory: Path, memories: int) -> None:
-    """Make a lane of so many memories, and a snapshot of it."""
+    """Make a lane with that many memories, and a snapshot of it."""
     journal = connected(urls, keyring)
     await journal.create(JOINED)
     await journal.aclose()
@@ -172,7 +172,7 @@ async def _filled(urls: tuple[str, ...], keyring: Keyring, directory: Path, memo
 
 
 async def _joined(urls: tuple[str, ...], keyring: Keyring, directory: Path, memories: int) -> tuple[float, float]:
-    """The seconds in which a new host has all memories and finds one by its words, and the megabytes it took."""
+    """Return the seconds in which a new host gets all memories and finds one by its words, and the megabytes used."""
     process, highest_bytes = psutil.Process(), 0
     before_bytes = process.memory_info().rss
     started = time.perf_counter()
@@ -200,14 +200,14 @@ def _run_joiner(
 
 
 def _used(client: Client) -> tuple[float, int, int]:
-    """The processor time of this process in milliseconds, how often it was woken, and the messages of a connection."""
+    """Return the processor time of this process in milliseconds, its wakeups, and the messages of a connection."""
     usage = resource.getrusage(resource.RUSAGE_SELF)
     messages = client.stats["in_msgs"] + client.stats["out_msgs"]
     return (usage.ru_utime + usage.ru_stime) * 1000, usage.ru_nvcsw, messages
 
 
 async def _at_rest(urls: tuple[str, ...], keyring: Keyring, directory: Path, seconds: float) -> tuple[float, ...]:
-    """The processor time, wakeups and messages of a minute that a host takes for a lane in which nothing happens."""
+    """Return the processor time, wakeups and messages per minute of a host with an idle lane."""
     inner = JetStreamJournal(Server(urls), seal_bytes=SEAL_BYTES)
     committer, paths = Committer(), RuntimePaths(directory / "home")
     paths.home.mkdir(mode=0o700)
@@ -215,7 +215,7 @@ async def _at_rest(urls: tuple[str, ...], keyring: Keyring, directory: Path, sec
     files = MemoryFiles(paths, committer, time.time, limit_bytes=None, on_open=lambda _: None, lanes=lanes)
 
     async def scrub(_: str) -> None:
-        """Nothing is erased here."""
+        """Do nothing: nothing is erased here."""
 
     lanes.attach(files, FollowUp(scrub, lambda _: None, lambda _: None))
     sharing = lanes.handlers()[ShareProject](ShareProject(ProjectRef("p_0123456789ab", "/rests"), RESTS), None)  # type: ignore[arg-type]
@@ -249,7 +249,7 @@ async def _begun(servers: NatsServers, keyring: Keyring) -> None:
 
 @contextmanager
 def _servers(count: int, keyring: Keyring) -> Iterator[tuple[str, ...]]:
-    """The URLs of so many NATS servers, on the disk and with the lane that all hosts append to."""
+    """Return the URLs of that many NATS servers, on disk and with the shared lane."""
     with NatsServers(count, root=DISK) as servers:
         asyncio.run(_begun(servers, keyring))
         yield servers.urls
@@ -258,7 +258,7 @@ def _servers(count: int, keyring: Keyring) -> Iterator[tuple[str, ...]]:
 def measured(
     servers_count: int, *, appends: int, hosts: int, seconds: float, memories: int, rest_s: float
 ) -> dict[str, float]:
-    """The figures over so many servers."""
+    """Measure with that many servers."""
     keyring = Keyring.new()
     with _servers(servers_count, keyring) as urls:
         alone = asyncio.run(_appends(urls, keyring, appends, 1))

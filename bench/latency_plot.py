@@ -1,4 +1,4 @@
-"""A plot of the latency of recalls against the number of memories, as an SVG that is the same for the same figures."""
+"""Plots the latency of recalls against the number of memories, as an SVG that is the same for the same figures."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from matplotlib import pyplot, ticker
 
 COLOURS: Final = {"hybrid": "#0b6e99", "keyword": "#b35900", "vector": "#4d7c2a"}
 INK: Final = "#767676"
-"""Readable on a white page and on a dark one."""
+"""Readable on white and on dark pages."""
 STYLE: Final[dict[Any, Any]] = {
     "svg.fonttype": "none",
     "svg.hashsalt": "remembrancer",
@@ -28,7 +28,8 @@ STYLE: Final[dict[Any, Any]] = {
 
 
 def draw(figures: Mapping[int, Mapping[str, tuple[float, float]]], file: Path) -> None:
-    """`figures`: by the number of memories and by strategy, the median and the 95th percentile in milliseconds."""
+    """Draw the plot. `figures` has the median and the 95th percentile in milliseconds, by number of memories and by
+    strategy."""
     sizes = sorted(figures)
     with pyplot.rc_context(STYLE):
         drawing, axes = pyplot.subplots(figsize=(7.2, 4.0), layout="constrained")

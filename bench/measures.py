@@ -1,4 +1,4 @@
-"""The measures of a ranking's answers. Pure."""
+"""Quality measures of rankings. Pure."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import Final
 import msgspec
 
 DEPTH: Final = 10
-"""No figure looks further down."""
+"""The depth of all figures."""
 NAMES: Final = ("any@1", "any@3", "any@5", "any@10", "all@5", "NDCG@10", "fractional@10")
 
 Figures = dict[str, float]
 
 
 class Answered(msgspec.Struct, frozen=True):
-    """One question's ranking: the labels that were found, best first, and those that were wanted."""
+    """One question's ranking: the labels found, best first, and the wanted ones."""
 
     kind: str
     ranked: tuple[str, ...]
@@ -24,10 +24,11 @@ class Answered(msgspec.Struct, frozen=True):
 
 
 def measure(ranked: Sequence[str], wanted: Set[str]) -> Figures:
-    """The figures of one ranking, each from 0 to 1. A label that is found again counts where it is found first.
+    """Return the figures of one ranking, each from 0 to 1. A repeated label counts only once, at its first rank.
 
-    `any@k`: one of the wanted is among the first k; `all@5`: each is; `fractional@10`: the share that is. NDCG with
-    gains of 1 and a discount of log2(rank + 1), over that of the best ranking (Järvelin and Kekäläinen, 2002).
+    `any@k`: a wanted label is among the first k; `all@5`: all of them are; `fractional@10`: the share that is. NDCG
+    uses gains of 1 and a discount of log2(rank + 1), divided by that of the best ranking (Järvelin and Kekäläinen,
+    2002).
     """
     if not wanted:
         raise ValueError("a question without evidence has no figures")
@@ -54,7 +55,7 @@ def _discount(rank: int) -> float:
 
 
 def percentages(answers: Iterable[Answered]) -> Figures:
-    """The means of the figures, in per cent to two places; nothing for no answers."""
+    """Return the means of the figures, in per cent to two places; empty without answers."""
     measured = [measure(answer.ranked, answer.wanted) for answer in answers]
     if not measured:
         return {}
@@ -62,13 +63,13 @@ def percentages(answers: Iterable[Answered]) -> Figures:
 
 
 def by_kind(answers: Sequence[Answered]) -> dict[str, list[Answered]]:
-    """The answers of each kind of question, the kinds in alphabetical order."""
+    """Group the answers by kind of question, in alphabetical order."""
     kinds = sorted({answer.kind for answer in answers})
     return {kind: [answer for answer in answers if answer.kind == kind] for kind in kinds}
 
 
 def percentile(values: Sequence[float], share: float) -> float:
-    """The least of the values that is not below `share` of them (nearest rank)."""
+    """Return the smallest value that is not below `share` of them (nearest rank)."""
     if not values:
         raise ValueError("no values have no percentile")
     return sorted(values)[max(0, math.ceil(share * len(values)) - 1)]

@@ -1,4 +1,5 @@
-"""The cost of the first seed's tools at 10,000 memories with entities: `python -m bench.speed --only tools`."""
+"""Measures the tools for changes, graph and context at 10,000 memories with entities: `python -m bench.speed --only
+tools`."""
 
 from __future__ import annotations
 
@@ -16,14 +17,14 @@ from examples.real_text import memories
 SIZE: Final = 10_000
 SAMPLES: Final = 300
 SETTLE_S: Final = 6.0
-"""Time for the index to be tidied, which happens when nobody asks anything."""
+"""The time for tidying the index, which happens while no client asks."""
 NAMED: Final = 3
-"""Entities that a memory names beside its module, at the most: some 20,000 edges in all."""
+"""The limit on entities that a memory names besides its module: about 20,000 edges in total."""
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z_]{4,}")
 
 
 def with_entities(texts: list[str]) -> Iterator[dict[str, Any]]:
-    """The arguments of `store_memory`: each memory is about its module, and mentions some of its longer words."""
+    """Yield the arguments of `store_memory`: each memory is about its module, and mentions some of its longer words."""
     for number, text in enumerate(texts):
         module, _, rest = text.partition(": ")
         words = list(dict.fromkeys(word.lower() for word in _NAME.findall(rest)))[:NAMED]
@@ -41,7 +42,7 @@ def with_entities(texts: list[str]) -> Iterator[dict[str, Any]]:
 
 
 async def measure_tools() -> list[Figure]:
-    """Changes, graph and context, one call after the other."""
+    """Measure changes, graph and context, one call after the other."""
     texts = memories(SIZE)
     async with runtime() as running, running.client() as client:
         await fill(client, with_entities(texts))

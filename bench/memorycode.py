@@ -1,16 +1,16 @@
-"""Rules that a mentor states and changes: `python -m bench.memorycode FILE [--untold] [--every N] [--baselines]
+"""Tests rules that a mentor states and changes: `python -m bench.memorycode FILE [--untold] [--every N] [--baselines]
 [--json]`.
 
 FILE is MemoryCode's dialogues as JSON, also compressed (`.xz`): `[{"name", "mentor", "sessions": [{"type", "topic",
 "text", "session_regex", "history_regex", "history_eval_query"}]}]` (arXiv 2502.13791). Each history is a project. Each
-of its rules is stored as the sentence in which the mentor states it, as a `convention`, or with `--untold` without a
-kind; nobody says what a rule replaces. Then the last session's tasks are asked in new sessions. Figures, in percent: of
-the rules in force those that the first prompt's context gives, and of the replaced ones; the tokens of that context;
-of the rules in force those that a recall for their own task has among ten; and, of a session that writes the code for
-one task after the other, the rules in force that were told before an edit up to that of their task, and of the replaced
-ones those that were told before any. With `--baselines` only those of plain rankings over the same sentences: of the
-rules in force and of the replaced ones those that are among ten for a task, and what a MEMORY.md with all of them, cut
-at 200 lines, has of each.
+rule is stored as the mentor's sentence that states it, as a `convention`, or with `--untold` without a kind; no
+replacement is declared. Then the last session's tasks are asked in new sessions. Figures, in percent: the shares of the
+rules in force and of the replaced ones in the first prompt's context, and the tokens of that context; the share of the
+rules in force among the ten results of a recall for their own task; and, in a session that writes the code for one task
+after the other, the share of the rules in force that were given before the edit of their task or earlier, and of the
+replaced ones given before any edit. With `--baselines` it prints only plain rankings of the same sentences: the shares
+of the rules in force and of the replaced ones among ten results for a task, and the shares that are in a MEMORY.md with
+all of them, cut at 200 lines.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ from remembrancer.memory.tokens import estimate_tokens
 
 LIMIT: Final = 10
 LINES: Final = 200
-"""Of a MEMORY.md that an assistant reads."""
+"""The lines of a MEMORY.md that an assistant reads."""
 EMBEDDED_S: Final = 300.0
 SIZES: Final = (1, 2, 5, 15, 50, 100)
-"""Histories are reported together up to so many sessions."""
+"""Bounds of the groups of histories, in sessions."""
 FIGURES: Final = (
     "histories",
     "in force",
@@ -97,7 +97,7 @@ _OF_TASKS: Final = (
     "to",
 )
 Rule = tuple[str, str]
-"""The object of a rule, and the pattern that it has to have: what the data calls a regex."""
+"""The object of a rule, and its required pattern: a "regex" in the data."""
 
 
 @dataclass
@@ -124,14 +124,14 @@ class Stated:
 
 
 def read(path: Path) -> list[Json]:
-    """The histories of a file."""
+    """Read the histories of a file."""
     data = path.read_bytes()
     histories: list[Json] = json.loads(lzma.decompress(data) if path.suffix == ".xz" else data)
     return histories
 
 
 def rules_of(history: Json) -> Stated:
-    """The statements of a history's rules, and the rules in force after the last session."""
+    """Return the statements of a history's rules, and the rules in force after the last session."""
     stated = Stated()
     for session in history["sessions"]:
         topics = [
@@ -154,7 +154,7 @@ def _rule(regex: Sequence[Any]) -> Rule:
 
 
 def _sentences(text: str, mentor: str) -> Iterator[str]:
-    """The mentor's sentences."""
+    """Yield the mentor's sentences."""
     for turn in text.split("\n\n"):
         speaker, _, words = turn.partition(":")
         if speaker.strip() == mentor:
@@ -162,7 +162,7 @@ def _sentences(text: str, mentor: str) -> Iterator[str]:
 
 
 def _stating(topic: str, said: Sequence[str]) -> str:
-    """The sentence that has most words of a topic, the shortest of several; the topic where none has half of them."""
+    """Return the sentence with most words of a topic, the shortest if several; the topic if none has half of them."""
     wanted = set(_WORD.findall(topic.casefold()))
     shares = [(len(wanted & set(_WORD.findall(each.casefold()))) / len(wanted), -len(each), each) for each in said]
     share, _, best = max(shares, default=(0.0, 0, ""))
@@ -197,7 +197,7 @@ async def play(running: Runtime, directory: Path, history: Json, *, untold: bool
 
 
 def code_for(task: str, about: str) -> dict[str, str]:
-    """The file that somebody who knows no rule writes for a task: a class where the rule is about a part of one."""
+    """Return the file that somebody without the rules writes for a task: a class if the rule is about a part of one."""
     said = [word for word in re.findall("[a-z]+", task.lower()) if word not in _OF_TASKS]
     is_class = about.split()[0] in ("class", "method", "attribute") or "class" in task.lower().split()
     name = "_".join(said[-2:] if is_class else said[:3])
@@ -206,7 +206,8 @@ def code_for(task: str, about: str) -> dict[str, str]:
 
 
 async def play_edits(client: Any, stated: Stated, rules: dict[str, set[Rule]], replaced: set[Rule]) -> tuple[int, int]:
-    """The rules in force told by the edit of their task, and the replaced ones told at all, in one session."""
+    """Return how many rules in force were given by the edit of their task, and how many replaced ones were given at
+    all, in one session."""
     ids: list[str] = []
     told: set[Rule] = set()
     in_time = 0
@@ -219,7 +220,8 @@ async def play_edits(client: Any, stated: Stated, rules: dict[str, set[Rule]], r
 
 
 def baselines(histories: Sequence[Json], engine: Engine) -> dict[str, dict[str, float]]:
-    """The shares of rules in force, for their own task, and of replaced ones, for any, in percent; and tokens."""
+    """Return the shares of rules in force, for their own task, and of replaced ones, for any task, in percent, and the
+    tokens."""
     counts: dict[str, list[int]] = {name: [0, 0, 0] for name in ("cosine", "bm25", "mean", "MEMORY.md")}
     in_force = all_replaced = 0
     for stated in map(rules_of, histories):
@@ -260,13 +262,13 @@ def baselines(histories: Sequence[Json], engine: Engine) -> dict[str, dict[str, 
 
 
 def _same_objects(stated: Stated) -> list[Rule]:
-    """The stated rules about what a rule in force is about."""
+    """Return the stated rules with the same object as a rule in force."""
     objects = {rule[0] for rule in stated.tasks}
     return [rule for rule, _ in stated.statements if rule[0] in objects]
 
 
 def report(outcomes: Sequence[Outcome]) -> dict[str, dict[str, float]]:
-    """The figures by the number of sessions, and of all."""
+    """Return the figures by the number of sessions, and in total."""
     groups = {
         f"up to {most} sessions": [each for each in outcomes if least < each.sessions <= most]
         for least, most in zip((0, *SIZES), SIZES, strict=False)

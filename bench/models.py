@@ -1,8 +1,8 @@
-"""The findings by meaning alone, by each model: `python -m bench.models FILE … [--model ENGINE …]`.
+"""Compares models in search by meaning alone: `python -m bench.models FILE … [--model ENGINE …]`.
 
-FILE as for `bench.in_process`. For each set the figures of words alone (BM25), then of each model's vectors: a text is
-as near to a question as its nearest passage. `--across`: questions are also put to the texts of the next haystack,
-where that has the same labels: the same texts in another language.
+FILE as for `bench.in_process`. For each set it prints the figures of words alone (BM25), then of each model's vectors:
+a text is ranked by its nearest passage. `--across`: questions are also put to the texts of the next haystack, if it has
+the same labels: the same texts in another language.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ LOCAL: Final = [engine for engine in DEFAULT_MODELS if engine not in REMOTE_ENGI
 
 
 def pairs(haystacks: Sequence[Haystack], *, across: bool) -> Iterator[tuple[Haystack, Haystack]]:
-    """Haystacks with questions, each with the one whose texts are searched."""
+    """Yield haystacks with questions, each with the haystack whose texts are searched."""
     for place, asked in enumerate(haystacks):
         searched = haystacks[(place + 1) % len(haystacks)] if across else asked
         if across and searched is asked:
@@ -39,13 +39,13 @@ def pairs(haystacks: Sequence[Haystack], *, across: bool) -> Iterator[tuple[Hays
 
 
 def across(haystacks: Sequence[Haystack]) -> list[Haystack]:
-    """The questions of each put to the same texts in another language, where these are there."""
+    """Put each haystack's questions to the same texts in another language, if there are any."""
     found = pairs(haystacks, across=True)
     return [msgspec.structs.replace(searched, questions=asked.questions) for asked, searched in found]
 
 
 def ranked_by_words(searched: Haystack, questions: Sequence[Question]) -> list[list[int]]:
-    """For each question the places of the texts, best first."""
+    """Return the indexes of the texts for each question, best first."""
     words = WordIndex([item.text for item in searched.items])
     found = [words.rank(question.text, len(searched.items)) for question in questions]
     words.close()
@@ -53,7 +53,7 @@ def ranked_by_words(searched: Haystack, questions: Sequence[Question]) -> list[l
 
 
 def ranked_by_meaning(engine: Engine, searched: Haystack, questions: Sequence[Question]) -> list[list[int]]:
-    """The same by an engine's vectors."""
+    """Return the same by an engine's vectors."""
     texts: list[str] = []
     owners: list[int] = []
     for place, item in enumerate(searched.items):
@@ -66,7 +66,7 @@ def ranked_by_meaning(engine: Engine, searched: Haystack, questions: Sequence[Qu
 
 
 def answered(searched: Haystack, questions: Sequence[Question], rankings: Sequence[Sequence[int]]) -> list[Answered]:
-    """The answers, less what had not happened when the question was asked, where that counts."""
+    """Return the answers, without texts later than the question, where the set requires that."""
     found = []
     for question, ranking in zip(questions, rankings, strict=True):
         items = [searched.items[place] for place in ranking]

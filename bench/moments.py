@@ -1,11 +1,11 @@
-"""The memory at the moment of action: `python -m bench.moments [FILE …] [--json] [--wrong]`.
+"""Tests memory at the moment of action: `python -m bench.moments [FILE …] [--json] [--wrong]`.
 
-FILE (`bench/moments.jsonl`, the days of two projects, where none is named) has an array a line: `["project", name,
-about]` begins a project, `["m", id, kind, text]` is a memory of it, `["$", command, id…]` a command and `[">", path,
-old, new, id…]` an edit, with the memories that bear on it. All memories are stored in a session; then another one is
-about to make each action, in a shuffled order, and asks as the hook of `PreToolUse` does, as if nothing had been told
-before. Figures: of the actions on which something bears those that are told of it, and of the others those that are
-told anything. `--wrong` prints the actions that are told wrongly.
+FILE (default: `bench/moments.jsonl`, the days of two projects) has one array a line: `["project", name, about]` begins
+a project, `["m", id, kind, text]` is a memory of it, `["$", command, id…]` a command and `[">", path, old, new, id…]`
+an edit, each with its relevant memories. All memories are stored in one session; then another session announces each
+action in random order, as the hook of `PreToolUse` does, as if nothing had been given before. Figures: the share of
+actions with relevant memories that are given them, and the share of other actions that are given any. `--wrong` prints
+the actions with wrong results.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ MOST_TOLD_WRONGLY: Final = 100 * 6 / 300
 
 @dataclass
 class Day:
-    """A project: its memories by their ids in the file, and the actions with those that bear on them."""
+    """A project: its memories by their ids in the file, and the actions with their relevant memories."""
 
     name: str
     memories: dict[str, tuple[str, str]] = field(default_factory=dict)
@@ -42,7 +42,7 @@ class Day:
 
 @dataclass(frozen=True)
 class Played:
-    """An action, the memories that bear on it and those that were told."""
+    """An action, its relevant memories, and those given for it."""
 
     project: str
     action: Json
@@ -51,7 +51,7 @@ class Played:
 
 
 def read(path: Path) -> list[Day]:
-    """The days of a file."""
+    """Read the days of a file."""
     days: list[Day] = []
     for line in path.read_text().splitlines():
         match json.loads(line):
@@ -89,7 +89,7 @@ async def play(running: Runtime, directory: Path, day: Day) -> list[Played]:
 
 
 def figures(played: Sequence[Played], name: str) -> list[Figure]:
-    """The figures of a project, or of all."""
+    """Return the figures of a project, or of all."""
     bearing = [each for each in played if each.bearing]
     others = [each for each in played if not each.bearing]
     told = sum(not each.bearing.isdisjoint(each.told) for each in bearing)

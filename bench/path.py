@@ -1,9 +1,9 @@
-"""The share of the project that a call runs through: `python -m bench.path [--list]`.
+"""Measures how much of the project's code a call runs through: `python -m bench.path [--list]`.
 
-Every process of a runtime notes which of our functions it calls while some calls are made one after the other. What
-was called at least once for each of them is on the path: distinct functions, and the files that they stand in. Of a
-store those up to its row are counted apart: the answer's way back comes after them, and some of the embedding. So are
-those that encode or decode JSON or MessagePack.
+Every process of a runtime records which of our functions it calls during several calls, one after the other. Functions
+called at least once for each of them are on the path; the files are counted as well. For a store, those up to its row
+are also counted separately: the answer and some of the embedding come after it. Functions that encode or decode JSON or
+MessagePack are counted as well.
 """
 
 from __future__ import annotations
@@ -72,12 +72,12 @@ signal.signal(signal.SIGUSR1, toggle)
 
 
 ROW: Final = "actors/store/records/sqlite_edits.py:SqliteEdits.note_applied"
-"""With this the row is written: what comes after it in a call is the commit and the way back."""
+"""This call has written the row; after it come the commit and the answer."""
 Functions = set[str]
 
 
 class CountingRuntime(Runtime):
-    """A runtime whose processes note what they call."""
+    """A runtime whose processes record their calls."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -85,16 +85,17 @@ class CountingRuntime(Runtime):
         (self.directory / "sitecustomize.py").write_text(COUNTER)
         path = os.pathsep.join(filter(None, (str(self.directory), os.environ.get("PYTHONPATH"))))
         self.codings: list[str] = []
-        """The places at which something was encoded or decoded, in the order of the processes."""
-        self.environ["PYTHONPATH"] = path  # one of the few variables that a runtime takes over
+        """The places where data was encoded or decoded, process by process."""
+        self.environ["PYTHONPATH"] = path  # one of the few variables that a runtime inherits
 
     async def calls_of(self, client: StdioClient, call: Callable[[int], Awaitable[Any]]) -> tuple[Functions, Functions]:
-        """The functions that each of `CALLS` calls ran through; and those before the row was written, where one was."""
+        """Return the functions called in each of `CALLS` calls, and those before the row was written, if there was
+        one."""
         pids = [each["pid"] for each in (await self.status())["processes"] if each["role"] != "launcher"]
         pids.append(client.process.pid)
         for pid in pids:
             os.kill(pid, signal.SIGUSR1)
-        await asyncio.sleep(0.2)  # a signal says nothing of having been handled
+        await asyncio.sleep(0.2)  # signals are not acknowledged
         begun = []
         for number in range(CALLS):
             begun.append(time.monotonic())  # one clock for all processes
@@ -124,8 +125,8 @@ class CountingRuntime(Runtime):
 
 
 async def measure() -> dict[str, Functions]:
-    """The functions on the path of a store, on that of a store up to its row, those of a store that encode or decode
-    something, and the functions on the path of a hybrid recall."""
+    """Return the functions on the path of a store, of a store up to its row, those of a store that encode or decode,
+    and those on the path of a hybrid recall."""
     running = CountingRuntime()
     try:
         async with running.client() as client:

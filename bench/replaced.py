@@ -1,10 +1,10 @@
-"""Fits and tries the judgement that a later memory replaces an earlier one: `python -m bench.replaced FILE … [--json]`.
+"""Fits and tests the model that a later memory replaces an earlier one: `python -m bench.replaced FILE … [--json]`.
 
 FILE is a week of memories (`supersedes`, and questions whose answer made others `stale`), histories of MemoryCode, of
-which the sentence is taken in which the mentor states each rule, or a folder of assistants' days, on which they wrote
-memories anew. All pairs of a haystack whose vectors are near are compared, so that the rates are those of a store. With
-`superseded.txt` and `replaced.json`, pairs that stand alone, the weights of `memory/replacement.py` are fitted anew.
-Each author's figures are of weights that were fitted without that author; of MemoryCode, without half of the histories.
+which the mentor's sentences that state rules are used, or a folder of assistants' days, on which they rewrote memories.
+All pairs of a haystack with near vectors are compared, so that the rates are those of a store. With `superseded.txt`
+and `replaced.json`, which have separate pairs, the weights of `memory/replacement.py` are fitted. Each author's figures
+come from weights fitted without that author; those of MemoryCode, without half of the histories.
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ ALONE: Final = tuple(Path(__file__).parent / name for name in ("superseded.txt",
 TOPICS: Final = Path(__file__).parent / "topics.txt"
 DAY_S: Final = 86_400.0
 LONG: Final = 500
-"""A longer text is replaced in a part of it at most: such pairs are neither right nor wrong."""
+"""A longer text is replaced at most in part, so such pairs are neither right nor wrong."""
 SAME_DAY: Final = -3.0
-"""The least weight of `same_day`: within a day people do correct themselves."""
+"""The lower limit of the weight of `same_day`, since people do correct themselves within a day."""
 PENALTY: Final = 1.0
 WEIGHTS: Final = {"MemoryCode": 50.0, "superseded.txt": 18.0}
 WEIGHT: Final = 15.0
-"""The pairs that an author's replaced ones weigh as much as."""
+"""The total weight of an author's replaced pairs, in pairs."""
 Array = NDArray[np.float64]
 
 
@@ -63,8 +63,8 @@ class Item(NamedTuple):
 
 
 class Haystack(NamedTuple):
-    """The memories of one owner in their order, which of them replace which (earlier, later), and which pairs are
-    neither right nor wrong."""
+    """The memories of one owner in order, the pairs (earlier, later) of which one replaces the other, and the pairs
+    that are neither right nor wrong."""
 
     author: str
     items: Sequence[Item]
@@ -73,7 +73,7 @@ class Haystack(NamedTuple):
 
 
 class Judged(NamedTuple):
-    """The pairs of a haystack: their features, if they are replaced, and the later one's place."""
+    """The pairs of a haystack: features, whether they are replaced, and the index of the later memory."""
 
     author: str
     table: Array
@@ -82,11 +82,11 @@ class Judged(NamedTuple):
     shares: Sequence[float]
     """The factors of their probabilities."""
     missed: int = 0
-    """Replaced ones that are too far away to be compared."""
+    """The number of replaced memories that are too distant to be compared."""
 
 
 def weeks(path: Path) -> Iterator[Haystack]:
-    """The projects of a week."""
+    """Yield the projects of a week."""
     week = json.loads(path.read_text(encoding="utf-8"))
     places = {each["id"]: place for place, each in enumerate(week["memories"])}
     texts = {each["id"]: each["text"] for each in week["memories"]}
@@ -108,8 +108,8 @@ def weeks(path: Path) -> Iterator[Haystack]:
 
 
 def memorycode(path: Path) -> Iterator[Haystack]:
-    """The sentences in which mentors state rules: each history as it is told on its days, and told at once. A rule
-    that is not in force at the end is replaced by later ones for the same."""
+    """Yield the mentors' sentences that state rules: each history as spread over its days, and all at once. A rule not
+    in force at the end is replaced by later ones for the same slot."""
     for number, history in enumerate(read_histories(path)):
         stated = rules_of(history)
         rules: defaultdict[str, set[Rule]] = defaultdict(set)
@@ -131,12 +131,12 @@ def memorycode(path: Path) -> Iterator[Haystack]:
 
 
 def _slot_of(rule: Rule) -> tuple[str, str]:
-    """A rule's object, and its pattern without the value."""
+    """Return a rule's object, and its pattern without the value."""
     return rule[0], re.sub(r"\w*_\w*|(?<=\*)\w+(?=\.)", "", rule[1]) if rule[1][:1] in "^." else rule[1]
 
 
 def days(folder: Path) -> Iterator[Haystack]:
-    """The memories that assistants stored on their days, each version that they wrote replacing the one before it."""
+    """Yield the memories that assistants stored on their days, each version replacing the one before it."""
     items: list[Item] = []
     versions: defaultdict[str, list[str]] = defaultdict(list)
     undecided: set[tuple[str, str]] = set()
@@ -160,14 +160,14 @@ def days(folder: Path) -> Iterator[Haystack]:
 
 
 def topics(path: Path) -> Iterator[Haystack]:
-    """Memories of forty topics, none of which replaces another."""
+    """Return memories of forty topics, none of which replaces another."""
     lines = [line for line in path.read_text(encoding="utf-8").splitlines() if line.startswith("- ")]
     items = [Item(str(number), line[2:], number // 5 * DAY_S) for number, line in enumerate(lines)]
     yield Haystack(path.name, items, (), ())
 
 
 def judged(haystack: Haystack, engine: Engine) -> Judged | None:
-    """The pairs of a haystack, as a store compares them; None where nothing is to be compared."""
+    """Return the pairs of a haystack, as a store compares them; None if there are none."""
     if len(haystack.items) < 2:
         return None
     vectors = engine.embed_passages([each.text[:READ] for each in haystack.items])
@@ -197,7 +197,7 @@ def judged(haystack: Haystack, engine: Engine) -> Judged | None:
 
 
 def alone(path: Path, engine: Engine) -> Judged:
-    """Pairs that stand alone, each three days apart."""
+    """Return separate pairs, each three days apart."""
     if path.suffix == ".json":
         read_pairs = json.loads(path.read_text(encoding="utf-8"))["pairs"]
         pairs = [(each["old"], each["new"], bool(each["replaces"])) for each in read_pairs]
@@ -216,8 +216,8 @@ def alone(path: Path, engine: Engine) -> Judged:
 
 
 def fit(sets: Sequence[Judged]) -> tuple[float, Array]:
-    """The intercept and the weights. Pairs that stand alone have an intercept of their own: half of them are replaced,
-    which is no rate of a store."""
+    """Return the intercept and the weights. Separate pairs have their own intercept: half of them are replaced, which
+    is not the rate in a store."""
     names = [each.name for each in FEATURES]
     apart = {path.name for path in ALONE}
     table = np.vstack([np.c_[each.table, np.full(len(each.table), each.author in apart)] for each in sets])
@@ -244,8 +244,8 @@ def fit(sets: Sequence[Judged]) -> tuple[float, Array]:
 
 
 def named(sets: Sequence[Judged], intercept: float, weights: Array, least: float) -> tuple[int, int, int]:
-    """The number of pairs that are named, at most one of each later memory; of those that are replaced among them, and
-    of those among all."""
+    """Return the number of pairs reported, at most one for each later memory; the number of replaced pairs among them,
+    and among all."""
     count = right = 0
     for each in sets:
         chances = np.array(each.shares) / (1.0 + np.exp(-(each.table @ weights + intercept)))
@@ -264,7 +264,7 @@ def _reader_of(path: Path) -> Callable[[Path], Iterator[Haystack]]:
 
 
 def main() -> None:
-    """Print the weights, and of each author how many are named and right."""
+    """Print the weights, and for each author the numbers of reported and of right pairs."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("files", nargs="+", type=Path)
     parser.add_argument("--json", action="store_true")

@@ -1,9 +1,8 @@
-"""The quality of recall: `python -m bench.retrieval --data FILE [--only N] [--json] [--abstain] [--limit N]`.
+"""Measures the quality of recall: `python -m bench.retrieval --data FILE [--only N] [--json] [--abstain] [--limit N]`.
 
-FILE holds LongMemEval or LoCoMo in the form that `bench/data_forms.py` tells. Each question (or conversation) is a
-project of a runtime that is made for the purpose and removed afterwards; what happened is stored by `store_memory` with
-its date, embedded, and asked for by `recall_memories`. Three baselines answer the same questions over the same
-memories.
+FILE has LongMemEval or LoCoMo in the form described in `bench/data_forms.py`. Each question (or conversation) is a
+project of a temporary runtime; its events are stored by `store_memory` with their dates, embedded, and asked for by
+`recall_memories`. Three baselines answer the same questions over the same memories.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-if not __package__:  # run by its path: what lies beside it is no library's
+if not __package__:  # when run by path, modules beside this file must not shadow libraries
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
 from bench.client import ClientError
@@ -56,7 +55,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (KeyboardInterrupt, asyncio.CancelledError):
         print("bench.retrieval: interrupted; the runtime is stopped", file=sys.stderr)
         return INTERRUPTED
-    except (Failed, RemembrancerError, ClientError, OSError) as error:  # the session has ended, say
+    except (Failed, RemembrancerError, ClientError, OSError) as error:  # for example when the session has ended
         print(f"bench.retrieval: {error!r}", file=sys.stderr)
         return FAILED
     if given.details is not None:
@@ -93,7 +92,7 @@ def _positive(text: str) -> int:
 
 
 async def _until_told_to_stop(run: Run, dataset: Dataset) -> Measurement:
-    """Run it; SIGTERM and SIGHUP end it in order, as SIGINT does."""
+    """Run until finished; SIGTERM and SIGHUP end it in order, as SIGINT does."""
     task = asyncio.current_task()
     assert task is not None
     for number in (signal.SIGTERM, signal.SIGHUP):
@@ -111,7 +110,7 @@ def _progress() -> Say:
 
 
 def report(dataset: Dataset, measured: Measurement) -> dict[str, Any]:
-    """All that was found out, as `--json` prints it. Shares are in per cent."""
+    """Return all results, as printed by `--json`. Shares are in per cent."""
     answers = measured.answers["remembrancer"]
     reported: dict[str, Any] = {
         "questions": len(answers),
@@ -166,7 +165,7 @@ def _share(part: int, whole: int) -> float:
 
 
 def print_tables(reported: dict[str, Any]) -> None:
-    """For a person."""
+    """Print tables for a person."""
     console = Console(width=None if sys.stdout.isatty() else WIDTH)
     data = reported["data"]
     console.print(

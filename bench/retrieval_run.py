@@ -1,4 +1,4 @@
-"""A data set through the real system: its memories stored, embedded and asked about, by the public tools alone."""
+"""Runs a data set through the real system: stores, embeds and queries its memories, only by the public tools."""
 
 from __future__ import annotations
 
@@ -30,52 +30,53 @@ from remembrancer.protocol.paths import RuntimePaths
 
 SYSTEMS: Final = ("remembrancer", "bm25", "vectors", "rrf")
 TOGETHER: Final = 25
-"""Haystacks in one runtime. Its home is removed with it, so that the disk holds no more than so many."""
+"""The number of haystacks in one runtime. Its home is removed with it, which limits the disk space used."""
 ATTEMPTS: Final = 5
 PAUSE_S: Final = 0.5
 CONNECTED_S: Final = 120.0
 CALL_S: Final = 300.0
-"""A call that is not answered in so long is not going to be: the system's own deadlines are far shorter."""
+"""The time after which a call is given up; the system's own deadlines are far shorter."""
 FAILURES: Final = 3
-"""Projects that fail one after the other, until nothing more is tried."""
+"""The number of consecutive failing projects after which the run ends."""
 STALLED_S: Final = 900.0
 SLOWEST_BYTES_PER_S: Final = 2_000.0
-"""Embedding is given up when no memory was finished in `STALLED_S` and what the longest takes the slowest machine."""
+"""Embedding is given up if no memory was finished within `STALLED_S` plus the time for the longest memory at this
+speed."""
 LONGEST_BYTES: Final = 16_777_216
 """The largest value of `content_limit_bytes`."""
 POLL_S: Final = 0.25
 SAID_EVERY_S: Final = 15.0
 RECORD: Final = "the record of a session"
-"""The label of what the system writes by itself at the end of the session that has stored the memories."""
+"""The label of the record that the system writes at the end of the storing session."""
 Say = Callable[[str], None]
 
 
 class Failed(Exception):
-    """The system does not do what it is asked, however often."""
+    """The system keeps failing to do what it is asked."""
 
 
 class Measurement:
-    """The findings of a run so far."""
+    """The results of a run so far."""
 
     def __init__(self) -> None:
         self.answers: dict[str, list[Answered]] = {system: [] for system in SYSTEMS}
         self.recall_ms: list[float] = []
-        """A question each: all attempts together, without the pauses between them."""
+        """The time of each question: all attempts together, without the pauses between them."""
         self.empty = 0
         self.evidence_absent: list[str] = []
-        """Questions of whose evidence some is in no memory: what of it is missing counts as not found."""
+        """Questions with evidence that is in no memory; the missing part counts as not found."""
         self.problems: list[str] = []
         self.memories = self.characters = self.passages = self.asked_again = 0
         self.seconds: dict[str, float] = {}
         self.abstention: dict[str, list[bool]] = {}
-        """By the sort of query, whether each was answered by nothing."""
+        """By kind of query, whether each got an empty answer."""
         self.short: list[tuple[bool, bool]] = []
-        """Of each short question, whether it was answered by nothing, and whether its note was in the answer."""
+        """For each short question, whether it got an empty answer, and whether its note was in the answer."""
         self.details: list[Json] = []
 
     @contextmanager
     def timed(self, part: str) -> Iterator[None]:
-        """Count the time of what is done in here."""
+        """Add the time of the block to a part's total."""
         began = time.perf_counter()
         try:
             yield
@@ -84,7 +85,7 @@ class Measurement:
 
 
 class _Project(msgspec.Struct):
-    """A haystack on its way: the directory that makes it a project of its own, and each memory's place by its id."""
+    """A haystack in progress: the directory that makes it a project, and each memory's index by its id."""
 
     haystack: Haystack
     directory: Path
@@ -92,7 +93,7 @@ class _Project(msgspec.Struct):
 
 
 class Run:
-    """One run over a data set. `limit` is how many memories a recall asks for."""
+    """One run over a data set. `limit` is the number of memories that a recall asks for."""
 
     def __init__(self, *, limit: int, with_abstention: bool, with_details: bool, say: Say) -> None:
         self.measurement = Measurement()
@@ -106,7 +107,7 @@ class Run:
         self._said_at = time.perf_counter()
 
     async def over(self, dataset: Dataset) -> Measurement:
-        """Measure. What fails for itself alone is among the `problems`. Raises `Failed` when nothing is measured."""
+        """Measure the data set. Single failures are added to the `problems`. Raises `Failed` if nothing is measured."""
         haystacks = dataset.haystacks
         limit_bytes = min(LONGEST_BYTES, max(dataset.longest_bytes, Settings().content_limit_bytes))
         self._stalled_s = STALLED_S + dataset.longest_bytes / SLOWEST_BYTES_PER_S
@@ -129,7 +130,7 @@ class Run:
 
     @contextmanager
     def _spared(self, what: str) -> Iterator[None]:
-        """Tell a failure in here, and let the others go on; after several failures in a row they do not."""
+        """Report a failure in the block, and let the run continue; several failures in a row end it."""
         try:
             yield
             self._failures = 0
@@ -140,7 +141,7 @@ class Run:
                 raise Failed(f"given up after {what}: {error!r}") from error
 
     async def _measure_together(self, haystacks: Sequence[Haystack], limit_bytes: int) -> None:
-        """A runtime of their own: nothing but their questions is asked meanwhile, and nothing consolidates.
+        """Measure haystacks in a runtime of their own, with no other questions and no consolidation.
 
         The next project is stored while the last one's memories are embedded, so that embedding never waits.
         """
@@ -164,7 +165,7 @@ class Run:
                         await self._ask(running, project)
 
     async def _measure_short(self) -> None:
-        """Short questions about short notes, in a project of their own that counts for nothing else."""
+        """Ask the short questions about short notes, in a separate project that counts for nothing else."""
         notes, questions = abstention.short_haystack()
         self._say(f"asking {len(questions)} short questions about {len(notes.items)} notes")
         async with runtime(consolidator="0", consolidate_in_background="0") as running:
@@ -185,10 +186,10 @@ class Run:
         )
 
     async def _store(self, running: Runtime, number: int, haystack: Haystack) -> _Project:
-        """Store a haystack's memories, one after the other, as they happened."""
+        """Store a haystack's memories in order of time."""
         directory = running.home / "projects-of-the-benchmark" / f"{number:03d}"
         (directory / ".git").mkdir(parents=True)
-        (directory / ".git" / "HEAD").touch()  # a root of its own, wherever the home may be
+        (directory / ".git" / "HEAD").touch()  # makes the directory a project root, wherever the home is
         places: dict[str, int] = {}
         async with self._session(running, directory) as client:
             await _connect(client)
@@ -206,7 +207,7 @@ class Run:
         return _Project(haystack, directory, places)
 
     async def _wait_until_embedded(self, client: StdioClient) -> None:
-        """Wait until all memories of the runtime, of whatever project, have their vectors: as long as it gets on."""
+        """Wait until all memories of the runtime, in all projects, have vectors, as long as there is progress."""
         least, progress_at = float("inf"), time.perf_counter()
         while True:
             status = await _answer(client, "get_memory_status")
@@ -260,7 +261,8 @@ class Run:
     async def _recall(
         self, client: StdioClient, project: _Project, question: Question, offered: frozenset[str]
     ) -> list[int]:
-        """The places of what is recalled; nothing, and a problem that is told, when the system does not answer."""
+        """Return the indexes of the recalled memories; if the system does not answer, report a problem and return
+        none."""
         measured = self.measurement
         arguments: Json = {"query": question.text, "limit": self._limit}
         if "reference_time" in offered:
@@ -307,7 +309,7 @@ class Run:
     async def _call(
         self, client: StdioClient, tool: str, *, timed: list[float] | None = None, **arguments: Any
     ) -> Json:
-        """Call a tool; again, some times, where it answers in part or says that to try again may help.
+        """Call a tool, repeating it several times if it answers in part or suggests a retry.
 
         `timed` gets the milliseconds of all attempts together, without the pauses between them.
         """
@@ -333,7 +335,7 @@ class Run:
         self._say(problem)
 
     def _say_at_times(self, text: str) -> None:
-        """Say the progress, not too often."""
+        """Report the progress, but not too often."""
         now = time.perf_counter()
         if now - self._said_at > SAID_EVERY_S:
             self._said_at = now
@@ -341,12 +343,12 @@ class Run:
 
 
 def iso(seconds: float) -> str:
-    """A moment as the tools take it."""
+    """Return a moment in the form that the tools accept."""
     return datetime.fromtimestamp(seconds, UTC).isoformat()
 
 
 async def _answer(client: StdioClient, tool: str, **arguments: Any) -> Json:
-    """As `call_or_error`. Raises `TimeoutError` where nothing comes."""
+    """Like `call_or_error`. Raises `TimeoutError` if there is no answer."""
     async with asyncio.timeout(CALL_S):
         return await client.call_or_error(tool, **arguments)
 
@@ -365,7 +367,7 @@ async def _connect(client: StdioClient) -> None:
 
 
 async def _arguments(client: StdioClient, tool: str) -> frozenset[str]:
-    """The arguments that a tool offers."""
+    """Return the names of a tool's arguments."""
     listed = await client.request("tools/list")
     return frozenset(
         name for each in listed["tools"] if each["name"] == tool for name in each["inputSchema"]["properties"]
@@ -373,7 +375,7 @@ async def _arguments(client: StdioClient, tool: str) -> frozenset[str]:
 
 
 def _baselines(home: Path, project: _Project, engine: Engine) -> tuple[WordIndex, PassageVectors]:
-    """The baselines' indexes over the same memories; the vectors are those that the system has made of them."""
+    """Build the baselines' indexes over the same memories, with the vectors that the system made."""
     database = RuntimePaths(home).database
     texts = [item.text for item in project.haystack.items]
     identity = engine.identity

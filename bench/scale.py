@@ -1,8 +1,8 @@
-"""The figures that grow with the number of memories: `python -m bench.scale [--sizes N …] [--home DIR] [--json] [--plot
-FILE]`.
+"""Measures the figures that grow with the number of memories: `python -m bench.scale [--sizes N …] [--home DIR]
+[--json] [--plot FILE]`.
 
-One project of 1,000 to 100,000 memories (`bench.varied_text`), stored, embedded and asked through a real client. With
-`--home` the filled homes are kept in that directory, and are used again by the next run.
+One project of 1,000 to 100,000 memories (`bench.varied_text`) is stored, embedded and queried through a real client.
+With `--home` the filled homes are kept in that directory, and reused by the next run.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ from remembrancer.protocol.paths import RuntimePaths
 
 SIZES: Final = (1_000, 10_000, 30_000, 100_000)
 QUESTIONS: Final = 200
-"""Recalls of each strategy. Each question is asked for the first time; at every size the same are asked."""
+"""The number of recalls of each strategy. Each question is new; every size gets the same ones."""
 FEWER: Final = 60
-"""Calls of each other tool."""
+"""The number of calls of each other tool."""
 EMBEDDED_WITHIN_S: Final = 3600.0
 SETTLED_WITHIN_S: Final = 600.0
 ASKED_EVERY_S: Final = 0.2
-"""The pause between two questions whether vectors are searched: asking costs the processor that makes the index."""
+"""The pause between two polls for vector search, since polling takes processor time from building the index."""
 
 
 class KeptRuntime(Runtime):
-    """A runtime in a home that stays. The sessions' directory, and so the project, is the same for every size."""
+    """A runtime in a persistent home. The sessions' directory, and so the project, is the same for every size."""
 
     def __init__(self, home: Path, project: Path) -> None:
         self.home = home
@@ -58,7 +58,7 @@ class KeptRuntime(Runtime):
 
 
 async def measure(sizes: list[int], folder: Path) -> list[AtSize]:
-    """Fill a home for each size from that of the next smaller one, and measure it."""
+    """Fill a home for each size, starting from the next smaller one, and measure it."""
     texts = await asyncio.to_thread(varied, max(sizes))
     project = folder / "project"
     project.mkdir(parents=True, exist_ok=True)
@@ -72,7 +72,7 @@ async def measure(sizes: list[int], folder: Path) -> list[AtSize]:
 
 
 async def _filled(running: KeptRuntime, folder: Path, size: int, texts: list[str]) -> Loading:
-    """Make the home of a size, if it is not there."""
+    """Make the home of a size if it does not exist."""
     note = folder / f"{size}.json"
     if note.exists():
         return msgspec.json.decode(note.read_bytes(), type=Loading)
@@ -105,7 +105,7 @@ def _kept_sizes(folder: Path) -> list[int]:
 
 
 async def _changes(client: StdioClient, running: Runtime) -> dict[str, Latency]:
-    """Storing a memory, changing it, and forgetting it, one call after the other."""
+    """Measure storing, changing and forgetting a memory, one call after the other."""
     await _settle(running)
     ids: list[str] = []
 
@@ -157,7 +157,8 @@ async def _at_size(running: KeptRuntime, size: int, loading: Loading, texts: lis
 
 
 async def _until_answered(running: Runtime) -> tuple[float, float]:
-    """Seconds from the start of a session, with nothing running, until words are searched, and until vectors are."""
+    """Return the seconds from a session's start, with nothing running, until words are searched, and until vectors
+    are."""
     began = time.perf_counter()
     async with running.client() as client:
         await wait_until(lambda: _is_whole(client, "keyword"), SETTLED_WITHIN_S)
@@ -209,7 +210,7 @@ async def _settle(running: Runtime) -> None:
 
 
 async def _memory(running: Runtime) -> tuple[int, int]:
-    """The proportional set size of the store, and of the whole runtime."""
+    """Return the proportional set size of the store, and of the whole runtime."""
     sizes = {
         each["name"]: psutil.Process(each["pid"]).memory_full_info().pss
         for each in (await running.status())["processes"]
@@ -223,7 +224,7 @@ def _bytes_in(folder: Path) -> int:
 
 
 async def main(options: argparse.Namespace) -> list[AtSize]:
-    """Measure, in the folder that is kept or in one that is not."""
+    """Measure, in the given folder or in a temporary one."""
     if options.home is not None:
         return await measure(options.sizes, options.home.absolute())
     with tempfile.TemporaryDirectory(prefix="rmb-scale-", dir="/tmp") as folder:
@@ -241,7 +242,7 @@ if __name__ == "__main__":
         parser.error(f"the questions are about the first {5 * QUESTIONS:,} memories")
     results = asyncio.run(main(chosen))
     if chosen.plot is not None:
-        from bench.latency_plot import draw  # matplotlib: for those alone who want the plot
+        from bench.latency_plot import draw  # needs matplotlib, only for the plot
 
         draw(
             {each.size: {name: (at.p50, at.p95) for name, at in each.recalls.items()} for each in results}, chosen.plot

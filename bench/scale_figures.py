@@ -1,4 +1,4 @@
-"""The measurements of `bench.scale` at each size, beside the project's goals."""
+"""The measurements of `bench.scale` at each size, compared with the project's goals."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from rich.table import Table
 
 STRATEGIES: Final = ("hybrid", "keyword", "vector")
 REACHES: Final = {10_000: (8.0, 16.0), 100_000: (16.0, 0.0)}
-"""Milliseconds that a hybrid recall may take at a size: p50 and p95; 0 is none."""
+"""The goals for a hybrid recall at a size in milliseconds: p50 and p95; 0 is none."""
 GROWTH: Final = 2.0
-"""The times that the median hybrid recall may take at 100,000 of that at 10,000."""
+"""The goal for the median hybrid recall at 100,000 memories, as a multiple of that at 10,000."""
 
 
 class Latency(msgspec.Struct, frozen=True):
@@ -23,8 +23,7 @@ class Latency(msgspec.Struct, frozen=True):
 
 
 class Loading(msgspec.Struct, frozen=True):
-    """The way in which a home came to its size: what was added to the next smaller one, and the changes measured after
-    that."""
+    """The steps to a home's size: the memories added to the next smaller one, and the changes measured after that."""
 
     added: int
     acknowledged_per_s: float
@@ -47,7 +46,7 @@ class AtSize(msgspec.Struct, frozen=True):
 
 
 def rows_of(measured: AtSize) -> dict[str, str]:
-    """The rows of a table for one size."""
+    """Return the rows of a table for one size."""
     loading = measured.loading
     latencies_of = {
         **{f"`recall_memories` {strategy}": measured.recalls[strategy] for strategy in STRATEGIES},
@@ -66,7 +65,7 @@ def rows_of(measured: AtSize) -> dict[str, str]:
 
 
 def shortfalls(measured: list[AtSize]) -> list[str]:
-    """Which reaches were missed, in words."""
+    """Return the missed goals, in words."""
     missed = []
     hybrid = {each.size: each.recalls["hybrid"] for each in measured}
     for size, (p50, p95) in REACHES.items():
@@ -81,7 +80,7 @@ def shortfalls(measured: list[AtSize]) -> list[str]:
 
 
 def print_sizes(measured: list[AtSize]) -> None:
-    """A table for a person, and what was missed."""
+    """Print a table for a person, and the missed goals."""
     table = Table("", *(f"{each.size:,} memories" for each in measured))
     columns = [rows_of(each) for each in measured]
     for name in columns[0]:

@@ -1,9 +1,9 @@
-"""The SDK's own tests of its file-based memory tool, run over ours: `python -m bench.sdk_tests FILE`.
+"""Runs the SDK's own tests of its file-based memory tool on ours: `python -m bench.sdk_tests FILE`.
 
-FILE is `tests/lib/tools/memory_tools/test_filesystem.py` of the source distribution of `anthropic`
-(`pip download --no-deps --no-binary :all: anthropic`). Its tests run as they are; their fixture gives them our
-`MemoryTool`, and a snapshot of the directory is what the tool shows. Tests of symbolic links and of a directory's mode,
-of which there are none here, and those of the asynchronous class are left out.
+FILE is `tests/lib/tools/memory_tools/test_filesystem.py` of the source distribution of `anthropic` (`pip download
+--no-deps --no-binary :all: anthropic`). The tests run unchanged; their fixture gets our `MemoryTool`, and a snapshot of
+the directory is the content that the tool shows. Tests of symbolic links and of a directory's mode, which do not exist
+here, and those of the asynchronous class are left out.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ ADDED: Final = "\n\nfrom bench.sdk_tests import snapshot as get_directory_snapsh
 
 
 class ShownPath(str):
-    """The tests' `base_path`, with the tool to which it belongs."""
+    """The tests' `base_path`, with the tool that it belongs to."""
 
     tool: MemoryTool
 
@@ -48,7 +48,7 @@ class ShownFile:
 
 
 class Tool(MemoryTool):
-    """Our tool with the attributes of the SDK's that its tests look at."""
+    """Our tool with the attributes of the SDK's tool that its tests read."""
 
     @property
     def base_path(self) -> ShownPath:
@@ -68,13 +68,13 @@ class Tool(MemoryTool):
 
 
 def text_of(tool: MemoryTool, path: str) -> str:
-    """A file's text."""
+    """Return a file's text."""
     shown = str(tool.call({"command": "view", "path": path}))
     return "\n".join(line.partition("\t")[2] for line in shown.split("\n")[1:])
 
 
 def snapshot(path: ShownPath) -> dict[str, str]:
-    """The texts of all files, by their paths without the first slash."""
+    """Return the texts of all files, by path without the first slash."""
     files: dict[str, str] = {}
     folders = ["/memories"]
     while folders:

@@ -1,6 +1,6 @@
-"""The speed and the size: `python -m bench.speed [--json] [--only NAME …]`, through a real stdio client.
+"""Measures speed and size: `python -m bench.speed [--json] [--only NAME …]`, through a real stdio client.
 
-Each figure is a median (or the percentile named) on this machine, beside the reach that the project sets itself.
+Each figure is a median (or the named percentile) on this machine, compared with the project's goal.
 """
 
 from __future__ import annotations
@@ -43,18 +43,18 @@ DRAINED: Final = 3000
 REMOTE: Final = 1000
 TURNS: Final = 3
 ENGINE_BATCH_CHARACTERS: Final = 1500
-"""Rows times the longest: about 400 word pieces, at which the engine is fastest here."""
+"""Rows times the longest one: about 400 word pieces, the fastest size for the engine here."""
 RESTARTS: Final = 5
 FURTHER_SESSIONS: Final = 8
 LARGE: Final = 10_000
 STATEMENT_CHARACTERS: Final = 160
-"""The drain is measured on texts of the length of a statement, which most memories are: about 25 word pieces."""
+"""The drain is measured on texts of the length of a statement, like most memories: about 25 word pieces."""
 SETTLE_S: Final = 6.0
-"""Time for the index to be tidied, which happens when nobody asks anything."""
+"""The time for tidying the index, which happens while no client asks."""
 
 
 async def start_to_initialized(running: Runtime) -> float:
-    """Milliseconds from the spawn of a session to its `initialize` answer."""
+    """Return the milliseconds from the spawn of a session to its `initialize` answer."""
     client = running.client()
     began = time.perf_counter()
     await client.start()
@@ -111,7 +111,7 @@ async def measure_calls() -> list[Figure]:
 
 @contextlib.asynccontextmanager
 async def remote_worker(running: Runtime, address: str, threads: int) -> AsyncIterator[None]:
-    """An embedder that comes over TCP, as from another host, until the end."""
+    """Run an embedder that connects over TCP, as from another host, until the end."""
     key = running.home / "bench.key"
     await running.command("admin", "embedder", "--invite", str(key))
     arguments = ("embedder", "--connect", address, "--key-file", str(key), "--threads", str(threads))
@@ -126,9 +126,10 @@ async def remote_worker(running: Runtime, address: str, threads: int) -> AsyncIt
 
 
 async def drain_rate(texts: list[str], workers: int, threads: int, *, remote: bool = False) -> float:
-    """Passages a second from the moment that the workers are ready until none is pending. Each text is one passage.
+    """Return the passages per second from the moment that the workers are ready until none is pending. Each text is one
+    passage.
 
-    `remote`: one worker, which comes over TCP.
+    `remote`: one worker, which connects over TCP.
     """
     address = f"tcp://127.0.0.1:{free_port()}"
     listening = {"embedder_listen": address} if remote else {}
@@ -153,7 +154,7 @@ async def drain_rate(texts: list[str], workers: int, threads: int, *, remote: bo
 
 
 def engine_rate(texts: list[str], threads: int) -> float:
-    """Texts a second of the engine alone, in batches sorted by length: what the machine can do at the most."""
+    """Return the texts per second of the engine alone, in batches sorted by length: the machine's maximum."""
     engine = load_engine(Settings(), threads)
     batches: list[list[str]] = [[]]
     for text in sorted(texts, key=len):
@@ -181,7 +182,7 @@ async def measure_drain() -> list[Figure]:
 
 
 async def measure_remote() -> list[Figure]:
-    """A worker over TCP under CURVE beside one of this host, in turns."""
+    """Compare a worker over TCP with CURVE to a local one, in turns."""
     texts = [text for text in memories(LARGE) if len(text) <= STATEMENT_CHARACTERS][:REMOTE]
     here, there = [], []
     for _ in range(TURNS):

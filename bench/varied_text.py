@@ -1,9 +1,9 @@
-"""As many different real texts as are wanted, for sizes that the standard library's docstrings do not fill.
+"""Provides any number of distinct real texts, for sizes that the standard library's docstrings do not fill.
 
-First come its paragraphs, in a mixed order. Then texts of two of its sentences, each under the name of its module: in
-every round each sentence is first once and second once, beside another each time. Repeated are sentences, never texts,
-so that the vectors of the texts lie apart, as those of what is noted about the same things do; the words become more
-frequent with the number of texts, as they do in a memory that grows.
+First come its paragraphs, in mixed order, then texts of two of its sentences, each under the name of its module. In
+every round each sentence is once first and once second, with another partner each time. Sentences repeat, but texts
+never do, so that the texts' vectors differ, as those of notes about the same things do; words become more frequent with
+the number of texts, as in a growing memory.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from typing import Final
 from examples.real_text import paragraphs
 
 SHORTEST: Final = 30
-"""Characters of a sentence that can stand by itself."""
+"""The length from which a sentence can stand alone."""
 _SENTENCE_END: Final = re.compile(r"(?<=[.!?])\s+")
 
 
 def varied(count: int) -> list[str]:
-    """`count` distinct texts, always the same for one version of Python; fewer texts are the beginning of more."""
+    """Return `count` distinct texts, always the same for one version of Python; a smaller count gives a prefix."""
     return list(itertools.islice(_texts(), count))
 
 
@@ -44,7 +44,7 @@ def _texts() -> Iterator[str]:
 
 
 def _sentences(texts: list[str]) -> list[tuple[str, str]]:
-    """The distinct sentences of texts, each with the module that it was met in first."""
+    """Return the distinct sentences of texts, each with the module where it first occurs."""
     found: dict[str, str] = {}
     for text in texts:
         module, _, rest = text.partition(": ")

@@ -1,17 +1,17 @@
-"""Weeks of use, played through real sessions.
+"""Plays weeks of use through real sessions.
 
 `python -m bench.weeks FILE… [--json] [--untold] [--in-process --kept DIRECTORY]`
 
 FILE is an invented week (`bench/data_forms.py`). Each session of the file is a stdio session that ends when the next
-one begins; what is `about_user` has the scope `user`. When the consolidator has dealt with all sessions, each question
-is one `recall_memories` in its project, a session for those that follow each other in a project; and, at the end, the
+one begins; memories `about_user` have the scope `user`. When the consolidator has processed all sessions, each question
+is one `recall_memories` in its project, with one session for consecutive questions of a project; and, at the end, the
 task of a `get_memory_context`. Four baselines answer over the same texts with the same model.
 
-With `--untold` what is about the user is stored in its project like everything else: then the promotions say how much
-of it is proposed to go to the user, and what goes there by itself.
+With `--untold` memories about the user are stored in their project like all others: then the promotions show how many
+of them are proposed to the user, and how many are promoted automatically.
 
-With `--in-process` the store's own recall is asked in one process: one project after the other, whose memories are all
-of the scope `project`, without sessions and without the consolidator. Its records are kept in a directory.
+With `--in-process` the store's own recall is called in one process: one project after the other, with all memories of
+the scope `project`, without sessions and without the consolidator. Its records are kept in a directory.
 """
 
 from __future__ import annotations
@@ -47,10 +47,10 @@ from remembrancer.protocol.paths import RuntimePaths
 
 LIMIT: Final = 10
 GRACE_S: Final = 15
-"""A session that has gone for so long has ended; the least that the setting takes."""
+"""The idle time after which a session counts as ended: the minimum of the setting."""
 SETTLED_S: Final = 300.0
 PACKED: Final = 350
-"""Characters of a baseline's passage, at the most, where a sentence is not longer."""
+"""The length limit of a baseline's passage, unless a single sentence is longer."""
 BINS: Final = 10
 OURS: Final = "remembrancer"
 CONTEXT: Final = "its context for the question as a task"
@@ -58,7 +58,7 @@ _SENTENCE_END: Final = re.compile(r"(?<=[.!?])\s+|\n+")
 
 
 class Shown(msgspec.Struct, frozen=True):
-    """A result: the ids in the file of what it is and stands for, and the probability that is shown with it."""
+    """A result: the ids in the file of the memory and those that it represents, and its probability."""
 
     ids: frozenset[str]
     probability: float | None = None
@@ -73,15 +73,15 @@ class Played(msgspec.Struct):
     answers: dict[str, list[Answered]]
     leaks: int = 0
     promotions: dict[str, int] = {}
-    """The number of memories that went to the user's scope by themselves, of those that are about the user, and the
-    same of those that were proposed to go."""
+    """The number of memories promoted to the user's scope automatically, the number of those that are about the user,
+    and the same for proposals."""
 
 
 def figures_of(answers: Sequence[Answered]) -> dict[str, float | None]:
-    """The figures of a system, as `bench/weeks.py` prints them; shares are in per cent.
+    """Return the figures of a system, as `bench/weeks.py` prints them; shares are in per cent.
 
-    `stale first`: of the questions with a past state those where one came before every present one. `shown` and
-    `irrelevant` are of the questions that something answers.
+    `stale first`: the share of the questions with a past state where one ranked above every present one. `shown` and
+    `irrelevant` are about the questions that have an answer.
     """
     real = [(asked, shown) for asked, shown in answers if asked.wanted]
     ranks = [_ranks(shown, asked.wanted) for asked, shown in real]
@@ -117,8 +117,8 @@ def _ranks(shown: Sequence[Shown], wanted: frozenset[str]) -> list[int]:
 
 
 def calibration_error(answers: Iterable[Answered]) -> float | None:
-    """The expected calibration error of the probabilities shown, over ten bins of equal width (Naeini et al., 2015);
-    None where none is shown."""
+    """Return the expected calibration error of the probabilities shown, over ten bins of equal width (Naeini et al.,
+    2015); None if there are none."""
     bins: dict[int, list[tuple[float, bool]]] = {}
     for asked, shown in answers:
         for each in shown:
@@ -131,11 +131,11 @@ def calibration_error(answers: Iterable[Answered]) -> float | None:
     return round(sum(gaps) / sum(map(len, bins.values())), 3)
 
 
-# --- The baselines.
+# --- Baselines.
 
 
 def packed(text: str) -> list[str]:
-    """The sentences of a text, so many together as `PACKED` characters hold."""
+    """Group the sentences of a text into passages of at most `PACKED` characters."""
     passages: list[str] = []
     for sentence in filter(None, _SENTENCE_END.split(text)):
         if passages and len(passages[-1]) + 1 + len(sentence) <= PACKED:
@@ -146,8 +146,8 @@ def packed(text: str) -> list[str]:
 
 
 def baselines(week: Week, engine: Engine) -> dict[str, list[Answered]]:
-    """The rankings of the cosine of the best passage, of BM25, of their reciprocal ranks, and of the mean of both
-    scaled by their minimum and maximum, BM25 without stop words."""
+    """Return the rankings by the cosine of the best passage, by BM25, by their reciprocal ranks, and by the mean of
+    both scaled by minimum and maximum, with BM25 without stop words."""
     found: dict[str, list[Answered]] = {"cosine": [], "bm25": [], "rrf": [], "mean": []}
     for project in week.projects:
         memories = week.seen_in(project)
@@ -170,7 +170,7 @@ def baselines(week: Week, engine: Engine) -> dict[str, list[Answered]]:
 
 
 async def play(week: Week, *, untold: bool = False) -> Played:
-    """Store, let the sessions end, ask, and look at what was promoted and proposed.
+    """Store, let the sessions end, ask, and collect promotions and proposals.
 
     Raises:
         RuntimeError: something is not stored or not answered, however often it is tried.
@@ -183,7 +183,7 @@ async def play(week: Week, *, untold: bool = False) -> Played:
         directories = {project: running.home / "projects-of-the-week" / project for project in week.projects}
         for directory in directories.values():
             (directory / ".git").mkdir(parents=True)
-            (directory / ".git" / "HEAD").touch()  # a root of its own, wherever the home may be
+            (directory / ".git" / "HEAD").touch()  # makes the directory a project root, wherever the home is
         for (project, _), memories in itertools.groupby(week.memories, lambda each: (each.project, each.session)):
             async with session_in(running, directories[project]) as client:
                 for each in memories:
@@ -216,14 +216,14 @@ async def play(week: Week, *, untold: bool = False) -> Played:
 
 
 def session_in(running: Runtime, directory: Path, **environ: str) -> StdioClient:
-    """A session in a directory of a week."""
+    """Open a session in a directory of a week."""
     return StdioClient(
         running.home, cwd=directory, environ={**running.environ, "REMEMBRANCER_PROJECT": str(directory), **environ}
     )
 
 
 def _arguments(memory: Memory, happened: float, stored: dict[str, str], *, untold: bool) -> Json:
-    """Those of `store_memory`. `untold`: nobody says what is the user's."""
+    """Return the arguments of `store_memory`. `untold`: memories about the user are not marked."""
     arguments: Json = {
         "content": memory.text,
         "scope": "user" if memory.about_user and not untold else "project",
@@ -237,7 +237,7 @@ def _arguments(memory: Memory, happened: float, stored: dict[str, str], *, untol
 
 
 async def answered(client: StdioClient, tool: str, **arguments: Any) -> Json:
-    """The answer of a tool; again, some times, where it is not whole."""
+    """Return a tool's answer, repeating the call several times if it is incomplete."""
     answer: Json = {}
     for attempt in range(ATTEMPTS):
         if attempt:
@@ -254,7 +254,7 @@ def _shown(memory: Json, ids: dict[str, set[str]]) -> Shown:
 
 
 async def settle(running: Runtime, directories: Iterable[Path]) -> None:
-    """Wait until all sessions have ended and the consolidator has dealt with them."""
+    """Wait until all sessions have ended and the consolidator has processed them."""
     files = [RuntimePaths(running.home).database]
 
     async def settled() -> bool:
@@ -277,7 +277,7 @@ def rows_of(file: Path, question: str) -> list[Any]:
 async def promotions_of(
     running: Runtime, week: Week, directories: dict[str, Path], ids: dict[str, set[str]]
 ) -> dict[str, int]:
-    """The entries in the logs of all files, and the proposals of the status."""
+    """Return the promotions in the logs of all files, and the proposals of the status."""
     paths = RuntimePaths(running.home)
     files = [paths.database]
     logged = "SELECT memory_id FROM promotion_log WHERE to_scope = 'user'"
@@ -296,7 +296,7 @@ async def promotions_of(
 
 
 def leaks_of(week: Week, answers: Iterable[Answered]) -> int:
-    """The number of results that are a memory of another project and not about the user."""
+    """Return the number of results that are memories of another project and not about the user."""
     seen = {project: {each.id for each in week.seen_in(project)} for project in week.projects}
     return sum(bool(each.ids) and not each.ids & seen[asked.project] for asked, shown in answers for each in shown)
 
@@ -305,7 +305,7 @@ def leaks_of(week: Week, answers: Iterable[Answered]) -> int:
 
 
 def ask_in_process(name: str, week: Week, kept: Path, engine: Engine) -> Played:
-    """Ask each project's records."""
+    """Ask the questions of each project's records."""
     answers: list[Answered] = []
     haystacks = tuple(week.haystacks(name))
     askings = Sets([], kept, haystacks={name: haystacks}, engine=engine).of(name)
@@ -320,11 +320,11 @@ def ask_in_process(name: str, week: Week, kept: Path, engine: Engine) -> Played:
     return Played({OURS: answers})
 
 
-# --- Both.
+# --- Common parts.
 
 
 def report(played: dict[str, Played]) -> dict[str, Any]:
-    """The figures of each week, and of `all` where there are several."""
+    """Return the figures of each week, and of `all` if there are several."""
     each_week = list(played.values())
     if len(each_week) > 1:
         systems, counted = each_week[0].answers, each_week[0].promotions
@@ -345,7 +345,7 @@ def report(played: dict[str, Played]) -> dict[str, Any]:
 
 
 def print_tables(reported: dict[str, Any]) -> None:
-    """For a person."""
+    """Print tables for a person."""
     console = Console(width=140)
     for name, week in reported.items():
         columns = next(iter(week["systems"].values()))
