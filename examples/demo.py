@@ -1,8 +1,8 @@
-"""`python -m examples.demo`: the system at work on real text in a home of its own, as an MCP client sees it.
+"""`python -m examples.demo`: shows the system working on real text in its own home, as an MCP client sees it.
 
-Four sessions of the SDK's own client share one runtime. They store and ask at once, embedding follows in the
-background, a program asks over HTTP, memories are changed and had back, notes and an earlier session are found, a
-second embedder comes in, the store and the gateway are killed, and all that was acknowledged is there.
+Four sessions of the SDK's client share one runtime. They store and recall at once, embedding follows in the background,
+a program asks over HTTP, memories are changed and restored, notes and an earlier session are found, a second embedder
+joins, the store and the gateway are killed, and everything that was acknowledged is still there.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ PROJECT: Final = "project"
 TRANSCRIPTS: Final = "transcripts"
 DURING_OUTAGE: Final = 200
 MANY: Final = 100
-"""Pending embeddings from which a rate says something."""
+"""The number of pending embeddings needed for a meaningful rate."""
 SHOWN: Final = 90
-"""Characters of a memory in the table."""
+"""The number of characters of a memory shown in the table."""
 CONTEXT_TOKENS: Final = 300
 REPOSITORY: Final = Path(__file__).parents[1]
 CODE_QUESTIONS: Final = {
@@ -58,9 +58,9 @@ CODE_QUESTIONS: Final = {
     "restart back-off of a process that died": "remembrancer/actors/launcher/lifecycle.py",
     "fit a recall into max_tokens": "remembrancer/toolsets/memory/recall_budget.py",
 }
-"""About this repository, each with the file in which the answer is."""
+"""Questions about this repository, each with the file that answers it."""
 OUTAGE_S: Final = 30.0
-"""So long a status without figures is taken for one that is asked too early: what was killed is started anew."""
+"""The time for which a status without figures counts as early: a killed process is being restarted."""
 
 NOTES: Final = """
 semantic   user    Ana prefers tabs over spaces, and British spelling in comments.
@@ -91,10 +91,10 @@ QUESTIONS: Final[tuple[str, ...]] = (
 
 
 def figures_of(status: Json) -> Json:
-    """The embedding's part of the answer of `get_memory_status`.
+    """Return the embedding part of the answer of `get_memory_status`.
 
     Raises:
-        RemembrancerError: the answer is an error, or has no figures, and says why.
+        RemembrancerError: the answer is an error, or has no figures; it gives the reason.
     """
     if "embedding" in status:
         figures: Json = status["embedding"]
@@ -106,7 +106,7 @@ def figures_of(status: Json) -> Json:
 
 
 async def show_system(home: Path, console: Console) -> bool:
-    """Show the system at work; whether every promise was kept."""
+    """Show the system at work. Returns whether every promise was kept."""
     demo = Demo(home, console)
     async with AsyncExitStack() as stack:
         await demo.connect(stack)
@@ -124,7 +124,7 @@ async def show_system(home: Path, console: Console) -> bool:
 
 
 class Demo:
-    """The state of one demonstration: its sessions, and what they were told is stored."""
+    """The state of one demonstration: its sessions, and the memories acknowledged to them."""
 
     def __init__(self, home: Path, console: Console) -> None:
         self.home = home
@@ -136,7 +136,7 @@ class Demo:
             self.http_port = free.getsockname()[1]
 
     async def connect(self, stack: AsyncExitStack) -> None:
-        """Open the sessions; the first finds nothing running and starts the runtime."""
+        """Open the sessions; the first one finds nothing running and starts the runtime."""
         self.console.rule("[bold]Four sessions, one memory")
         project = self.home / PROJECT
         project.mkdir()
@@ -155,14 +155,14 @@ class Demo:
             self.console.print(f"  session {number + 1} is connected after {took_ms:,.0f} ms")
 
     async def remember(self) -> None:
-        """All sessions store and recall at the same time."""
+        """Store and recall in all sessions at the same time."""
         self.console.rule("[bold]They store and recall at once")
         texts = memories(BULK)
         stores: list[float] = []
         recalls: list[float] = []
         for number, note in enumerate(NOTES.strip().splitlines()):
             kind, scope, content = note.split(maxsplit=2)
-            # The session's own note goes to session 1, which will ask for it.
+            # The session's own note goes to session 1, which asks for it later.
             client = self.clients[0 if scope == "session" else number % SESSIONS]
             await self._store(client, content, kind, scope)
         with _progress(self.console) as progress:
@@ -188,7 +188,7 @@ class Demo:
         )
 
     async def ask(self) -> None:
-        """Questions in other words than the notes'."""
+        """Ask questions in other words than the notes'."""
         await self._wait_embedded("embedding the rest")
         self.console.rule("[bold]What they remember")
         table = Table("question", "best memory", "relevance", "scope")
@@ -207,7 +207,7 @@ class Demo:
         self._promise("a session's memory is invisible to the others", not other["memories"])
 
     async def ask_over_http(self) -> None:
-        """A program that starts nothing finds what the sessions stored."""
+        """Ask over HTTP, from a program that starts nothing, for the sessions' memories."""
         self.console.rule("[bold]The same over HTTP")
         url, params = f"http://127.0.0.1:{self.http_port}/mcp", {"query": QUESTIONS[0], "limit": 1}
         called = {"name": "recall_memories", "arguments": params}
@@ -230,7 +230,8 @@ class Demo:
         )
 
     async def change_their_minds(self) -> None:
-        """Every change can be undone; what belongs together is found together; the context fits its budget."""
+        """Show that every change can be undone, related memories are found together, and the context fits its
+        budget."""
         self.console.rule("[bold]They change their minds")
         writer, reader = self.clients[0], self.clients[1]
         entities = [
@@ -286,7 +287,7 @@ class Demo:
         self._promise(f"the context has {used} tokens of {CONTEXT_TOKENS} allowed", used <= CONTEXT_TOKENS)
 
     async def ask_then_and_now(self) -> None:
-        """A fact that was replaced is asked for as it was then, and as it is now."""
+        """Ask for a replaced fact as it was then, and as it is now."""
         self.console.rule("[bold]Then and now")
         writer, reader = self.clients[2], self.clients[3]
         old = await self._store(writer, "The session cookies were kept in Memcached.", since="2024-01-01")
@@ -296,7 +297,7 @@ class Demo:
         question = "where are session cookies kept?"
         now: list[str] = []
 
-        async def answered() -> bool:  # what is new is found by its words until it has a vector
+        async def answered() -> bool:  # new memories are found by words until they have a vector
             now[:] = [each["content"] for each in (await call(reader, "recall", query=question))["memories"]]
             return any("Valkey" in each for each in now[:1])
 
@@ -310,7 +311,7 @@ class Demo:
         self._promise("and is what was true then, with why it is over", over["reason"] in str(then))
 
     async def read_what_is_in_files(self) -> None:
-        """A note that is edited by hand is found, and one that an assistant appends to; so is an earlier session."""
+        """Find a note after an edit by hand, a note after an assistant's addition, and an earlier session."""
         self.console.rule("[bold]A note by hand, and an earlier session")
         note = self.home / PROJECT / "memory" / "deployment.md"
         note.parent.mkdir()
@@ -336,7 +337,7 @@ class Demo:
         await self._promise_found("what was said in an earlier session is found", "slow export", "the cache is cold")
 
     async def ask_about_code(self) -> None:
-        """This repository is indexed, and questions about it find their places, with the memories about them."""
+        """Index this repository, and ask questions about places in the code, with the memories about them."""
         self.console.rule("[bold]Where is it, and why")
         client = self.clients[0]
         why = "`terms_in` splits names into their parts, since people ask for a pool and mean ConnectionPool."
@@ -357,7 +358,7 @@ class Demo:
         self._promise("questions about code find the right places", right == len(CODE_QUESTIONS))
 
         async def said() -> tuple[str, str]:
-            """The first place in the answer, and the word on the memory's code."""
+            """Return the first place in the answer, and the state of the memory's code."""
             found = await call(client, "recall_memories", query=why, sources=["memory", "code"], limit=3)
             of_memory = (each.get("code", "") for each in found["memories"] if each["id"] == memory)
             return found["code"][0].get("name", ""), next(of_memory, "")
@@ -371,7 +372,7 @@ class Demo:
         self._promise("why and where are one question", first == "terms_in" and about.startswith("unchanged: "))
 
     async def embed(self) -> None:
-        """The rate of one embedder, and of two when the second comes while the first is at work."""
+        """Measure the rate of one embedder, and of two when the second joins during the work."""
         self.console.rule("[bold]A second embedder under load")
         await self._scale(0)
         texts = [f"{text} (second edition)" for text in memories(BULK)]
@@ -383,11 +384,11 @@ class Demo:
             await self._scale(workers)
             title = f"{workers} embedder{'s' if workers > 1 else ''} of one thread"
             rates.append(await self._wait_embedded(title, left))
-        if all(rates):  # a few memories may be embedded before their rate can be taken
+        if all(rates):  # the few memories may be embedded before the rate is taken
             self.console.print(f"  the second embedder makes it {rates[1] / rates[0]:.2f} times as fast")
 
     async def lose_the_store(self) -> None:
-        """Kill the store; writes go on and are queued, then drained."""
+        """Kill the store; writes continue to be queued, and are then drained."""
         self.console.rule("[bold]The store is killed")
         status = await self._status()
         os.kill(_pid(status, "store"), signal.SIGKILL)
@@ -406,7 +407,7 @@ class Demo:
         self._promise("the store is back and the write queue is empty", restarts >= 1)
 
     async def lose_the_gateway(self) -> None:
-        """Kill the gateway in the middle of calls; the clients do not notice."""
+        """Kill the gateway during calls; the clients do not notice."""
         self.console.rule("[bold]The gateway is killed in the middle of calls")
         pid = _pid(await self._status(), "gateway")
         began = time.perf_counter()
@@ -421,12 +422,12 @@ class Demo:
         self.console.print(f"  200 stores in flight or to come were all acknowledged, {took:.1f} s with the restart")
 
     async def settle(self) -> bool:
-        """Count what is there against what was acknowledged; whether every promise was kept."""
+        """Compare the memories with the acknowledged ones. Returns whether every promise was kept."""
         self.console.rule("[bold]The account")
         await self._wait_drained()
         await self._wait_embedded("embedding the rest")
         there, derived = self._in_the_files()
-        # An answer has the end of an id, which a later memory may come to have too: its text tells which is meant.
+        # Answers only have the end of an id, which may become ambiguous; the text identifies the memory.
         found = {
             each
             for short_id, content in self.acknowledged.items()
@@ -444,7 +445,7 @@ class Demo:
         return self._promise.all_kept("To use it: see “Try it” in the README.")
 
     def _in_the_files(self) -> tuple[dict[str, str], set[str]]:
-        """The texts of all memories that are not forgotten by their ids, and the ids of those made of others."""
+        """Return the texts of all unforgotten memories by id, and the ids of the derived ones."""
         paths, there, derived = RuntimePaths(self.home), dict[str, str](), set[str]()
         for path in filter(Path.exists, (paths.database,)):
             with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as file:
@@ -459,7 +460,7 @@ class Demo:
         return there, derived
 
     async def _promise_found(self, text: str, question: str, said: str) -> None:
-        """That a search of the files finds it, and how soon."""
+        """Promise that a search of the files finds a text, and show how soon."""
         began = time.perf_counter()
 
         async def found() -> bool:
@@ -524,7 +525,7 @@ class Demo:
         await until(empty)
 
     async def _wait_embedded(self, title: str, left: int = 0) -> float:
-        """Show the pending embeddings going down to `left`. Returns memories a second."""
+        """Show the pending embeddings decreasing to `left`. Returns memories per second."""
         pending = (await self._embedding())["pending"]
         began = time.perf_counter()
         with _progress(self.console) as progress, anyio.fail_after(PATIENCE_S):

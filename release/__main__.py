@@ -1,4 +1,5 @@
-"""Build what is published into `dist/` and check it: the wheel, the bundle for desktop clients, and `server.json`.
+"""Builds the published files into `dist/` and checks them: the wheel, the bundle for desktop clients, and
+`server.json`.
 
 Sources: the schema of the MCP registry of 2025-12-11 (https://static.modelcontextprotocol.io) and version 0.3 of the
 manifest of MCP bundles (https://github.com/modelcontextprotocol/mcpb).
@@ -40,26 +41,26 @@ WITH_VERSION: Final = (
     "remembrancer/claude_plugin/.claude-plugin/plugin.json",
     "remembrancer/actors/bridge/prepared_answers.json",
 )
-"""The files of the wheel that repeat the version, whose one source is `remembrancer/__init__.py`."""
+"""The files of the wheel that repeat the version, whose single source is `remembrancer/__init__.py`."""
 LONG_AGO: Final = (1980, 1, 1, 0, 0, 0)
-"""The time of every file in the bundle, so that one wheel makes one bundle."""
+"""The time of every file in the bundle, so that the same wheel always gives the same bundle."""
 
 
 class Argument(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A word of the command line that a client starts."""
+    """An argument of the command line that a client starts."""
 
     type: Literal["positional"]
     value: str
 
 
 class Transport(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The way in which a client speaks with what it started."""
+    """The transport between a client and the program that it started."""
 
     type: Literal["stdio"]
 
 
 class Package(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel", omit_defaults=True):
-    """A package of `server.json`. For a bundle the registry wants the hash of its file."""
+    """A package of `server.json`. For a bundle the registry requires the hash of its file."""
 
     registry_type: Literal["pypi", "mcpb"]
     identifier: str
@@ -75,10 +76,10 @@ class Package(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="c
 
 
 class Server(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """`server.json`, by every rule that its schema has for the fields that stand here and in the packages.
+    """`server.json`, by all rules of its schema for the fields used here and in the packages.
 
-    Fields that the schema knows and we do not use (remotes, repository, icons, variables …) are refused: the rules for
-    them are not here. The schema itself is in no package that could be installed, so it is not run.
+    Fields that the schema has and we do not use (remotes, repository, icons, variables …) are refused, since their
+    rules are not implemented. The schema itself is in no installable package, so it is not run.
     """
 
     schema: Literal["https://static.modelcontextprotocol.io/schemas/2025-12-11/server.schema.json"] = msgspec.field(
@@ -92,11 +93,11 @@ class Server(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def main(argv: list[str]) -> int:
-    """Build and check everything; with `check` also that it may be published: no name in it is a placeholder. Or say of
-    the installed packages what weighs how much (`weights`), or make the home of this release for the tests of later
-    ones (`home`). Returns the exit status."""
+    """Build and check everything; with `check` also that it can be published, with no placeholder in it. `weights`
+    prints the sizes of the installed packages, and `home` makes the home of this release for the tests of later ones.
+    Returns the exit status."""
     if argv == ["home"]:
-        from release.home import make_homes  # it needs what the tests need
+        from release.home import make_homes  # it needs the packages of the tests
 
         print(*make_homes(), sep="\n")
         return 0
@@ -129,7 +130,7 @@ def build_wheel(out: Path) -> Path:
 
 
 def make_manifest() -> dict[str, Any]:
-    """The manifest of the bundle."""
+    """Return the manifest of the bundle."""
     tools = [{"name": tool.name, "description": tool.description} for tool in load_tools() if tool.toolset == "memory"]
     return {
         "manifest_version": "0.3",
@@ -151,7 +152,7 @@ def make_manifest() -> dict[str, Any]:
 
 
 def build_bundle(wheel: Path, bundle: Path) -> Path:
-    """Pack the bundle: its manifest, its program, and the wheel that it starts where nothing is installed."""
+    """Pack the bundle: its manifest, its program, and the wheel that it starts if nothing is installed."""
     contents = {
         "manifest.json": msgspec.json.format(msgspec.json.encode(make_manifest()), indent=2),
         "server/main.py": (ROOT / "release" / "bundle_main.py").read_bytes(),
@@ -165,7 +166,7 @@ def build_bundle(wheel: Path, bundle: Path) -> Path:
 
 
 def make_server(bundle: Path) -> Server:
-    """The entry for the registry, with the hash of the bundle."""
+    """Return the entry for the registry, with the hash of the bundle."""
     stdio, starts = Transport("stdio"), (Argument("positional", "mcp"),)
     return Server(
         SCHEMA,
@@ -187,9 +188,9 @@ def make_server(bundle: Path) -> Server:
 
 
 def weights(package: str) -> list[tuple[str, float, float]]:
-    """A package and what it needs, the heaviest first: MB of files, and of the bytecode made of them.
+    """Return the sizes of a package and its dependencies in MB, of files and of their bytecode, largest first.
 
-    The last one is the sum. Measure in an environment in which nothing else is installed.
+    The last entry is the sum. Measure in an environment without other packages.
     """
     found: dict[str, tuple[float, float]] = {}
     wanted, seen = [(package, "")], set[tuple[str, str]]()
@@ -218,7 +219,7 @@ def _megabytes(paths: Iterable[Path]) -> float:
 
 
 def check(wheel: Path, bundle: Path, server: Path) -> list[str]:
-    """The faults of what was built, a line each."""
+    """Return the faults of the built files, one line each."""
     faults: list[str] = []
     try:
         entry = msgspec.json.decode(server.read_bytes(), type=Server)

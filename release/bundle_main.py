@@ -1,5 +1,5 @@
-"""The program that a desktop client starts from the bundle: the installed Remembrancer, or the bundle's own wheel by
-`uv`. Standard library only; it takes the place of this process, so that the client speaks with the bridge itself."""
+"""The program that a desktop client starts from the bundle: it runs the installed Remembrancer, or the bundle's own
+wheel through `uv`. Standard library only; it replaces this process, so that the client talks to the bridge itself."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import shutil
 import sys
 from pathlib import Path
 
-# A client that was started by an icon has a shorter PATH than a shell.
+# A client started by an icon has a shorter PATH than a shell.
 PLACES = (Path.home() / ".local" / "bin", Path("/opt/homebrew/bin"), Path("/usr/local/bin"))
 
 
 def command(bundle: Path, path: str) -> list[str] | None:
-    """The command line to run, None where there is nothing to run it with. `path` is searched like PATH."""
+    """Return the command line to run, or None if there is no way to run it. `path` is searched like PATH."""
     installed = shutil.which("remembrancer", path=path)
     if installed is not None:
         return [installed, "mcp"]
@@ -23,7 +23,7 @@ def command(bundle: Path, path: str) -> list[str] | None:
 
 
 def main() -> None:
-    """Become the command."""
+    """Replace this process by the command."""
     path = os.pathsep.join([os.environ.get("PATH", ""), *map(str, PLACES)])
     found = command(Path(__file__).resolve().parents[1], path)
     if found is None:

@@ -1,6 +1,6 @@
 """Makes the homes and the exports of this release that all later ones have to open: `python -m release home`.
 
-Real sessions fill it in a runtime of its own. What a store could not take is left in the queue, as if it had been away.
+Real sessions fill a home in a runtime of its own. Some writes are left in the queue, as if the store had been away.
 """
 
 from __future__ import annotations
@@ -49,24 +49,24 @@ from tests.in_process_journal import InProcessJournal, InProcessServer
 
 HOMES: Final = Path(__file__).parents[1] / "tests" / "homes"
 PROJECT: Final = "/home/ada/harbour"
-"""The project's path, which need not be there."""
+"""The project's path, which need not exist."""
 LEFT_OUT: Final = ("logs", "run", "vectors", "*.lock", "runtime.*", "index.db*", "*-wal", "*-shm")
-"""The files that a home has for a while, or can make anew."""
+"""The files that a home has only for a while, or can rebuild."""
 QUEUED: Final = "The tide table of the north mole is renewed each spring."
 REFUSED: Final = "This was too late for a store that had gone."
 PROMPTED: Final = "when does the pilot boat leave?"
 SHARED: Final = "-shared"
-"""The end of the name of the home whose project is shared."""
+"""The suffix of the home whose project is shared."""
 CODE: Final = "-code"
-"""The end of the name of the home that knows a tree of code, and a memory about it."""
+"""The suffix of the home with a code tree and a memory about it."""
 ABOUT_CODE: Final = "`light_lamp` in lamp.py lights the harbour lamp after six in the evening."
 TREE: Final = {
     "lamp.py": "def light_lamp(hour):\n    return hour > 18\n",
     "memory/tides.md": "# Tides\n\nThe tide table hangs in the pilot house.\n",
 }
-"""The files of the project, when that memory was stored."""
+"""The files of the project when that memory was stored."""
 TREES: Final = "projects/*/code/trees.json"
-"""The lists of a home's trees of code. In the archive they lie at `PROJECT`."""
+"""The lists of a home's code trees. In the archive their root is `PROJECT`."""
 LANE: Final = "l_0a1b2c3d4e5f"
 RUN: Final = "run:01JHARBOUR"
 PROPOSED: Final = "Every answer about ships names their tonnage."
@@ -101,11 +101,11 @@ SUBJECTS: Final = dict(
 
 
 def make_homes(homes: Path = HOMES) -> list[Path]:
-    """Make the files of this release that are missing: an archive and an export of its home, of one whose project is
-    shared, and of one that knows code; returns them. What was made once is never made anew.
+    """Make the missing files of this release and return them: an archive and an export of its home, of one with a
+    shared project, and of one with code. Existing ones are never rebuilt.
 
     Raises:
-        FileExistsError: they are all there.
+        FileExistsError: all of them exist.
     """
     homes.mkdir(exist_ok=True)
     made = []
@@ -143,7 +143,7 @@ def _make_home(archive: Path, exported: Path, leave_more: Callable[[Path], None]
 
 
 def unpack_home(release: str, home: Path, homes: Path = HOMES) -> None:
-    """Put the home of a release into an empty directory."""
+    """Unpack the home of a release into an empty directory."""
     with tarfile.open(homes / f"{release}.tar.gz") as packed:
         packed.extractall(home, filter="data")
     for path in (home, *home.rglob("*")):
@@ -171,7 +171,7 @@ def _run(environ: dict[str, str], *arguments: str) -> None:
 
 
 async def _fill(home: Path, environ: dict[str, str]) -> None:
-    """Memories of every kind and scope, versions, links, entities; one forgotten, one erased, one that was promoted."""
+    """Store memories of every kind and scope, versions, links, entities; one forgotten, one erased, one promoted."""
     of_memory = environ | {"REMEMBRANCER_SESSION_ID": "monday", "REMEMBRANCER_TOOLSETS": "memory,nodes,admin"}
     async with StdioClient(home, environ=of_memory) as client:
         stored: dict[str, str] = {}
@@ -223,7 +223,7 @@ async def _called(client: StdioClient, tool: str, /, **arguments: Any) -> dict[s
 
 
 def _leave_waiting(home: Path) -> None:
-    """Leave a write that waits, one that was refused, and an event of a hook: nobody has taken them in."""
+    """Leave a waiting write, a refused one, and a hook's event, none of them taken by the store."""
     project, now = project_of(Path(PROJECT)), time.time()
     waiting, refused = (_stored(name, content, now) for name, content in (("waiting", QUEUED), ("refused", REFUSED)))
     queue = QueueFile(home / "queue.db")
@@ -236,7 +236,7 @@ def _leave_waiting(home: Path) -> None:
 
 
 def _share(home: Path) -> None:
-    """Leave a run that can be undone, proposals (one was refused), and a lane whose journal cannot be reached."""
+    """Leave a run that can be undone, proposals (one refused), and a lane with an unreachable journal."""
     paths, project, now = RuntimePaths(home), project_of(Path(PROJECT)), time.time()
     with closing(Records(SqliteFile(paths.database), project.id, time.time)) as records:
         waiting, refused, merged = (
@@ -270,7 +270,7 @@ def _share(home: Path) -> None:
 
 
 def _index(home: Path) -> None:
-    """Leave a tree of code that is indexed, and the anchor of a memory about it: what the code said then."""
+    """Leave an indexed code tree, and the anchor of a memory about it with the code at that time."""
     environ = _environment(home) | {"REMEMBRANCER_SESSION_ID": "thursday", "REMEMBRANCER_TOOLSETS": "memory,code"}
     with TemporaryDirectory(prefix="rmb-") as directory:
         tree = Path(directory)
@@ -290,7 +290,7 @@ def lay_tree(tree: Path) -> None:
 
 
 def move_trees(home: Path, old: str, new: str) -> None:
-    """Say in a home which is at rest that its trees of code lie in another directory."""
+    """Change the directory of the code trees in an idle home."""
     for path in home.glob(TREES):
         path.write_text(path.read_text(encoding="utf-8").replace(f'"{old}"', f'"{new}"'), encoding="utf-8")
 

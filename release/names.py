@@ -1,5 +1,5 @@
-"""The names and addresses under which Remembrancer is published, and those that only stand for what nobody has chosen
-yet: `python -m release check` refuses to publish with one of these anywhere."""
+"""The names and addresses under which Remembrancer is published, and placeholders for those not chosen yet: `python -m
+release check` refuses to publish if one is left anywhere."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ PLACEHOLDERS: Final = {
     "The Remembrancer authors": "who publishes it",
     "The Remembrancer developers": "who holds the copyright",
 }
-"""The names that stand for others, and for which. Take a line away when that name is the real one."""
+"""The placeholders, each with the name it stands for. Remove a line when its name is final."""
 PUBLISHED: Final = (
     *("README.md", "CHANGELOG.md", "LICENSE", "pyproject.toml", "Containerfile", ".claude-plugin", "docs", "examples"),
     *("release", "remembrancer"),
 )
-"""The files and directories that people get, or that what they get is made of."""
+"""The published files and directories, and those that they are made from."""
 TEXTS: Final = ("", ".md", ".toml", ".json", ".py", ".html", ".yaml", ".yml")
 
 
 def placeholders(root: Path) -> list[str]:
-    """The lines below `root` that have a placeholder, each with what is to stand there."""
+    """Return the lines below `root` that have a placeholder, each with the name to fill in."""
     found = []
     for path in _texts(root):
         text = path.read_text(encoding="utf-8")
-        if path == Path(__file__):  # its table names them
+        if path == Path(__file__):  # the table here names them
             text = text.partition("PLACEHOLDERS: Final")[0]
         found += [
             f"{path.relative_to(root)}:{number}: {each!r} stands for {meant}"

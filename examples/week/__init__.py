@@ -1,1 +1,2 @@
-"""A week of two small projects, played against the real system and held against what the model of memory predicts."""
+"""A week of two small projects, played against the real system and compared with the predictions of the memory
+model."""

@@ -1,4 +1,4 @@
-"""`python -m examples.week`: play the week in a home of its own; exit status 0 when every prediction came about."""
+"""`python -m examples.week`: plays the week in its own home; exit status 0 if every prediction came true."""
 
 from __future__ import annotations
 

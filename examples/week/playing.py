@@ -35,40 +35,41 @@ from remembrancer.memory.decay import DAY_S
 
 PROJECTS: Final[tuple[Project, ...]] = ("tidewatch", "slipway")
 SHOWN: Final = 100
-"""Characters of a session's summary in its line."""
+"""The number of characters of a session's summary in its line."""
 WAIT_S: Final = 30.0
-"""For what the background does within a second or two."""
+"""The time allowed for background work of a second or two."""
 
 Tell = Callable[[str], None]
 
 
 @dataclass
 class Journal:
-    """The observations from outside, by sessions. Memories are called as in the story."""
+    """Observations from outside, by session. Memories have the story's names."""
 
     ids: dict[str, str] = field(default_factory=dict)
     shown: Counter[str] = field(default_factory=Counter)
-    """In how many sessions each memory was shown, by its id."""
+    """The number of sessions in which each memory was shown, by its id."""
     found: list[tuple[Session, Ask, tuple[str, ...]]] = field(default_factory=list)
     doubted: set[tuple[str, str]] = field(default_factory=set)
-    """The memories that an answer said to be possibly superseded, each with the one that may have replaced it."""
+    """The memories reported as possibly superseded, each with the one that may have replaced it."""
     leaks: list[tuple[Session, str]] = field(default_factory=list)
-    """Memories that a session saw and must not see."""
+    """Memories that a session saw but must not see."""
     sought: list[tuple[Session, str]] = field(default_factory=list)
     at_once: set[str] = field(default_factory=set)
-    """Memories that were in the project while their session was running."""
+    """Memories that were in the project while their session was still running."""
     context: str = ""
     maintained: Json = field(default_factory=dict)
     trouble: list[str] = field(default_factory=list)
 
     def named(self, memory_id: str) -> str:
-        """The story's name for a memory, by its id or the end of it; its id where it is none of the story's."""
+        """Return the story's name for a memory, by its id or the end of it; its id if the story has no name for it."""
         return next((name for name, known in self.ids.items() if known.endswith(memory_id)), memory_id)
 
 
 @dataclass(frozen=True, slots=True)
 class Played:
-    """The journal, and what is in the records: at the end of the week, and after the holiday and its maintenance."""
+    """The journal, and the contents of the records: at the end of the week, and after the holiday and its
+    maintenance."""
 
     journal: Journal
     week: dict[str, File]
@@ -76,7 +77,7 @@ class Played:
 
 
 class Week:
-    """One week in a home of its own. `tell` hears what happens, a line each."""
+    """One week in its own home. `tell` is called with each event in a line."""
 
     def __init__(self, home: Path, tell: Tell) -> None:
         self._home = home
@@ -85,7 +86,7 @@ class Week:
         self.journal = Journal()
 
     async def play(self) -> Played:
-        """Play it all. The runtime is down afterwards."""
+        """Play the whole week. The runtime is down afterwards."""
         for directory in self._directories.values():
             directory.mkdir(parents=True)
         days = [(day, list(sessions)) for day, sessions in groupby(WEEK, key=lambda session: session.day)]
@@ -146,7 +147,7 @@ class Week:
 
 
 class _Player:
-    """The work of one session."""
+    """Plays one session."""
 
     def __init__(self, session: Session, home: Path, directory: Path, journal: Journal) -> None:
         self._session = session
@@ -178,14 +179,14 @@ class _Player:
                 await self._report(step)
 
     def told(self, end: SessionEnd | None) -> str:
-        """The session in a line."""
+        """Return the session in a line."""
         if end is None:
             return "nobody knows of it"
         said = f"kept {self.kept}, asked {self.asked}; its end: {end.promoted} promoted"
         return f"{said}; [dim]{escape(shorten(end.summary, SHOWN))}[/]" if end.summary else said
 
     async def settle(self) -> None:
-        """Wait until what was shown is counted: that is done after the answers, once a second."""
+        """Wait until the memories shown are counted, which happens after the answers, once a second."""
 
         async def is_counted() -> bool:
             files = (read_project(self._home, self._directory), read_user(self._home))
@@ -198,7 +199,7 @@ class _Player:
         await self.wait(is_counted, f"session {self._session.number} counted as one that read {sorted(self._shown)}")
 
     async def wait(self, condition: Callable[[], Awaitable[bool]], what: str) -> None:
-        """Wait, and note that it was in vain."""
+        """Wait, and record a timeout."""
         try:
             await until(condition, what=what, within_s=WAIT_S)
         except TimeoutError as error:
@@ -223,7 +224,7 @@ class _Player:
         self.kept += 1
 
     def _whole(self, short_id: str) -> str:
-        """The id of which an answer has shown the end."""
+        """Return the full id for the end of an id from an answer."""
         held = {*read_project(self._home, self._directory).memories, *read_user(self._home).memories}
         return next((each for each in held if each.endswith(short_id)), short_id)
 
@@ -236,13 +237,14 @@ class _Player:
         for each in found:
             for newer in each.get("possibly_superseded_by", ()):
                 self._journal.doubted.add((self._journal.named(each["id"]), self._journal.named(newer)))
-        # A line of what hardly answers counts as no access.
+        # The line for a memory that hardly answers counts as no access.
         whole = {self._journal.named(each["id"]) for each in found if each.get("answers") != "hardly"}
         self._shown.update(whole & self._journal.ids.keys())
         self.asked += 1
 
     async def _seek(self, client: Client, name: str) -> None:
-        """By its words (among sessions' memories, for what is shown counts as read) and by its id, in whole answers."""
+        """Look for a memory by its words (among session memories, since shown memories count as read) and by its id, in
+        whole answers."""
         memory_id = self._journal.ids.get(name)
         if memory_id is None:
             return
@@ -274,7 +276,7 @@ class _Player:
             self._journal.trouble.append(f"{newer!r} could not supersede {older!r}: {answer}")
 
     async def _report(self, step: Hooks) -> None:
-        """As the client's hooks do, with its session's id; then wait until both events are recorded."""
+        """Report as the client's hooks do, with its session's id; then wait until both events are recorded."""
         about = {"session_id": self._session.id, "cwd": str(self._directory)}
         use = {"tool_name": "Bash", "tool_input": {"command": step.command}, "tool_response": {"stdout": step.output}}
         for event, given in (("UserPromptSubmit", {"prompt": step.prompt}), ("PostToolUse", use)):

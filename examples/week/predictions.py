@@ -1,4 +1,4 @@
-"""The predictions of the week, each held against what has come about. Pure: it looks at what was played."""
+"""The predictions of the week, each compared with the results. Pure: it reads the played week."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Happened = Callable[[Played], str]
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """A sentence, what it comes to in this week, and how to find out."""
+    """A prediction, its meaning in this week, and the check."""
 
     rule: str
     predicted: str
@@ -38,7 +38,7 @@ class Prediction:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """A prediction held against what was played."""
+    """A prediction compared with the played week."""
 
     rule: str
     predicted: str
@@ -46,12 +46,12 @@ class Outcome:
 
     @property
     def kept(self) -> bool:
-        """True if it came about as predicted."""
+        """True if it came true."""
         return self.predicted == self.happened
 
 
 def outcomes(played: Played) -> list[Outcome]:
-    """Every prediction, in the order of the table."""
+    """Return every prediction's outcome, in the order of the table."""
     return [Outcome(each.rule, each.predicted, each.happened(played)) for each in PREDICTIONS]
 
 
@@ -81,7 +81,7 @@ def _promotions(played: Played) -> Iterable[Promotion]:
 
 
 def _promoted(scope: str, by: str | None) -> Callable[[Played], dict[str, float]]:
-    """The names and scores of what was promoted (and not merged) into a scope by a sort of run."""
+    """Return the names and scores of the memories promoted (and not merged) into a scope by a kind of run."""
 
     def found(played: Played) -> dict[str, float]:
         return {
@@ -124,7 +124,7 @@ def _at_once(played: Played) -> str:
 
 
 def _all_at(names: Iterable[str], place: str) -> tuple[str, Happened]:
-    """The memories predicted to be in one place, and those that are: names of others come with their places."""
+    """Return the memories predicted to be in one place, and the actual ones; other names come with their places."""
     expected = tuple(names)
 
     def found(played: Played) -> str:
@@ -141,8 +141,8 @@ def _observed(played: Played) -> str:
 
 
 def _summed_up(played: Played) -> str:
-    """Every fact that is not of the story, with what it was derived from, and how that stands. (What a session hands
-    over to the next is an observation.)"""
+    """Return every fact that is not in the story, with its sources and their state. (A session's handover to the next
+    is an observation.)"""
     found = []
     for file in played.week.values():
         for memory in file.memories.values():
@@ -197,9 +197,9 @@ def _secrets(played: Played) -> str:
 
 
 def _context(played: Played) -> str:
-    # What a session handed over is told beside the memories.
+    # A session's handover is shown beside the memories.
     block = "\n".join(line for line in played.journal.context.splitlines() if " the session of " not in line)
-    known = {kept.content: name for name, (_, kept) in memories().items()}  # of two that say the same, the later
+    known = {kept.content: name for name, (_, kept) in memories().items()}  # the later one of two duplicates
     return _names(
         name for name, (_, kept) in memories().items() if kept.content in block and known[kept.content] == name
     )

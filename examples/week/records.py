@@ -1,4 +1,4 @@
-"""The home's records, as far as the week is about them. Read from the files, while a runtime may be up."""
+"""The home's records as the week needs them, read from the files, even while a runtime is up."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class Promotion:
-    """An entry of the promotion log. `by` is the sort of run that did it, None where somebody asked for it."""
+    """An entry of the promotion log. `by` is the kind of run that did it, None if somebody requested it."""
 
     memory_id: str
     to_scope: Scope
@@ -45,7 +45,7 @@ class Promotion:
 
 @dataclass(frozen=True, slots=True)
 class SessionEnd:
-    """A session of the registry. `turns` and `tool_calls` count what hooks reported of it."""
+    """A session of the registry. `turns` and `tool_calls` count the events that hooks reported."""
 
     status: SessionStatus
     ended: bool
@@ -57,7 +57,7 @@ class SessionEnd:
 
 @dataclass(frozen=True, slots=True)
 class File:
-    """All of one file. `patterns`: the projects in which a memory of the user was observed."""
+    """The contents of one space. `patterns`: the projects in which a user's memory was observed."""
 
     memories: dict[str, Held] = field(default_factory=dict)
     links: frozenset[tuple[str, str, str]] = frozenset()
@@ -68,17 +68,18 @@ class File:
 
 
 def read_user(home: Path) -> File:
-    """The user's file."""
+    """Read the user's space."""
     return _read(home, "user")
 
 
 def read_project(home: Path, directory: Path) -> File:
-    """The file of the project that a directory belongs to."""
+    """Read the space of the project that a directory belongs to."""
     return _read(home, project_of(directory).id)
 
 
 def session_status(home: Path, directory: Path, session_id: str) -> tuple[SessionStatus, int, int] | None:
-    """A session's status, and how many of its turns and tool calls are recorded; None while it is not registered."""
+    """Return a session's status, and the numbers of its recorded turns and tool calls; None if it is not registered
+    yet."""
     with _rows(home, project_of(directory).id) as connection:
         if connection is None:
             return None
@@ -92,7 +93,7 @@ def session_status(home: Path, directory: Path, session_id: str) -> tuple[Sessio
 
 @contextmanager
 def _rows(home: Path, space: str) -> Iterator[sqlite3.Connection | None]:
-    """A connection that reads the rows of one space; None where there is none yet."""
+    """Provide a connection that reads the rows of one space; None if there is none yet."""
     path = RuntimePaths(home).database
     if not path.exists():
         yield None

@@ -1,4 +1,4 @@
-"""Shows the week to a person: each day in a few lines, then what was predicted and what has happened."""
+"""Shows the week to a person: each day in a few lines, then the predictions and the results."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from examples.week.predictions import Outcome, outcomes
 
 
 async def show_week(home: Path, console: Console) -> bool:
-    """Play the week in a home and show it; whether it went as predicted."""
+    """Play the week in a home and show it. Returns whether it went as predicted."""
     console.rule("[bold]A week of ten sessions in two projects")
     console.print(
         "  tidewatch is the API of a small harbour, slipway its web front end.\n"

@@ -25,9 +25,9 @@ class Keep:
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """Recall as many memories as are named. They are what has to be found; each counts as accessed in this session.
+    """Recall as many memories as are listed. All of them must be found; each counts as accessed in this session.
 
-    `doubted`: of these a newer memory, named beside it, says something else, and the answer says so.
+    `doubted`: those of them that a newer memory, named with each, contradicts, as the answer must say.
     """
 
     query: str
@@ -37,21 +37,21 @@ class Ask:
 
 @dataclass(frozen=True, slots=True)
 class SeekInVain:
-    """Look for another session's memories, by their own words and by their ids."""
+    """Look for another session's memories, by their own words and by their ids, without finding them."""
 
     names: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class AwaitPromotion:
-    """Go on when a memory has left this running session for the project."""
+    """Wait until a memory has been promoted from this running session to the project."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
 class Supersede:
-    """Say that a memory holds now in place of an older one."""
+    """Declare that a memory replaces an older one."""
 
     newer: str
     older: str
@@ -59,14 +59,14 @@ class Supersede:
 
 @dataclass(frozen=True, slots=True)
 class ReadContext:
-    """Begin with the context that is ready for the session: these are in it, and nothing of the other project."""
+    """Begin with the context prepared for the session: it has these memories, and none of the other project."""
 
     shows: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Hooks:
-    """The reports of the client's hooks meanwhile: what the developer says, and a command that is run."""
+    """Events that the client's hooks report meanwhile: the developer's prompt, and a command."""
 
     prompt: str
     command: str
@@ -78,7 +78,7 @@ Step = Keep | Ask | SeekInVain | AwaitPromotion | Supersede | ReadContext | Hook
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """One session: its number, its day (the first is 1), and what it does."""
+    """One session: its number, its day (the first is 1), and its steps."""
 
     number: int
     day: int
@@ -88,5 +88,5 @@ class Session:
 
     @property
     def id(self) -> str:
-        """The id under which the system knows it."""
+        """The session's id in the system."""
         return f"week-{self.number}"

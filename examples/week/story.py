@@ -1,7 +1,8 @@
-"""The week as data: ten sessions in two projects, and what each of them keeps, asks and must not find. Original text.
+"""The week as data: ten sessions in two projects, and the memories that each of them stores, asks for and must not
+find. Original text.
 
-`tidewatch` is the API of a small harbour (Python), `slipway` the web front end to it (TypeScript). Sessions of one day
-run at the same time. What becomes of each memory is in `fates`.
+`tidewatch` is the API of a small harbour (Python), `slipway` its web front end (TypeScript). Sessions of one day run at
+the same time. The fate of each memory is in `fates`.
 """
 
 from __future__ import annotations
@@ -308,5 +309,5 @@ WEEK: Final[tuple[Session, ...]] = (
 
 
 def memories() -> dict[str, tuple[Session, Keep]]:
-    """Every memory of the week by its name, with the session that stores it."""
+    """Return every memory of the week by name, with the session that stores it."""
     return {step.name: (session, step) for session in WEEK for step in session.steps if isinstance(step, Keep)}

@@ -1,7 +1,7 @@
-"""Days that pass while nothing runs: every time in a home's files is set back, and so all that was done is older.
+"""Lets days pass while nothing runs: every time in a home's files is moved back, which makes all of it older.
 
-The files are those of an ordinary home. Which columns are times is listed here; a test holds the lists against the
-schemas, so that a new column has to be put into one of them.
+The files are those of an ordinary home. The columns with times are listed here; a test compares the lists with the
+schemas, so that every new column has to be listed.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from remembrancer.protocol.file_locks import FileLock
 from remembrancer.protocol.paths import RuntimePaths
 
 Columns = Mapping[str, tuple[str, ...]]
-"""By table."""
+"""Column names by table."""
 
 RECORDS: Final[Columns] = {
     "memories": (
@@ -62,25 +62,25 @@ NO_TIMES: Final[Columns] = {
     "proposals": ("score",),
     "lane": ("applied_at",),
     "embedding_attempts": ("until",),
-    "lane_refusals": ("refused_at",),  # the lane's own time, which is the server's
+    "lane_refusals": ("refused_at",),  # by the lane's own clock, which is the server's
 }
-"""The other columns that hold real numbers; of a lane, which is not shared with a home that becomes older, the time."""
+"""The other columns with real numbers, including times of lanes, since an aged home shares none."""
 IN_JSON: Final[Columns] = {
     "memories": ("promotion_chain",),
     "history": ("record", "details"),
 }
-"""Columns whose JSON has times in it. What is kept as a message (an operation, its result) stays as it was."""
+"""Columns with times in their JSON. Stored messages (an operation, its result) stay as they are."""
 KEYS: Final = frozenset({"promoted_at", "occurred_at", "valid_from", "valid_until", "due"})
-"""The keys under which those are."""
+"""The keys of those times."""
 NOT_OURS: Final = frozenset({"metadata", "structured"})
-"""Keys below which everything belongs to the client."""
+"""Keys whose content belongs to the client."""
 
 
 def let_pass(home: Path, seconds: float) -> None:
-    """Make everything in a home that much older.
+    """Make everything in a home older by that many seconds.
 
     Raises:
-        AlreadyRunning: a runtime has the home.
+        AlreadyRunning: a runtime is using the home.
         sqlite3.Error: a file cannot be read or written.
     """
     paths = RuntimePaths(home)
@@ -92,7 +92,7 @@ def let_pass(home: Path, seconds: float) -> None:
 
 
 def set_back(value: Any, seconds: float) -> Any:
-    """A JSON value with the times in it set back."""
+    """Return a JSON value with its times moved back."""
     match value:
         case dict():
             return {
@@ -110,7 +110,7 @@ def _is_time(key: str, value: Any) -> bool:
 
 
 def _set_back(path: Path, columns: Columns, in_json: Columns, seconds: float) -> None:
-    """In one transaction. A file that is not there, since nothing was ever kept in it, is passed over."""
+    """Move the times of a file back, in one transaction. A file that does not exist is skipped."""
     if not path.exists():
         return
 
@@ -128,7 +128,7 @@ def _set_back(path: Path, columns: Columns, in_json: Columns, seconds: float) ->
 
 
 def _update(connection: sqlite3.Connection, table: str, values: Mapping[str, str]) -> None:
-    """Update a column by adding; NULL stays so: nothing less a number is nothing."""
+    """Update columns with expressions; NULL minus a number stays NULL."""
     sets = _listed(f"{name} = {value}" for name, value in values.items())
     connection.execute(f"UPDATE {table} SET {sets}")
 
