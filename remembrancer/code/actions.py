@@ -98,7 +98,7 @@ _FORMS: Final = re.compile(
     r"|(?P<what>import)s? (?:the )?['`\"])",
     re.IGNORECASE,
 )
-_QUOTED: Final = re.compile(r"['`\"]([^'`\"]{2,40})['`\"]")
+_QUOTED: Final = re.compile(r"(?<!\w)['`\"]([^'`\"]{2,40})['`\"]")
 _ANY_PART: Final = re.compile(rf"\b({'|'.join(_CONSTRUCTS)})(?:e?s)?\b", re.IGNORECASE)
 
 

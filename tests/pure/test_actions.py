@@ -144,6 +144,7 @@ def test_a_rule_about_the_form_of_names_is_told_before_an_edit_that_makes_one_an
         ),
         ("Start method names with o_ and end them with _ud.", [("method", "start"), ("method", "end")]),
         ("Add the '@timer' decorator to all functions.", [("function", "decorator @timer")]),
+        ("I'd like you to add the '@timer' decorator to all functions.", [("function", "decorator @timer")]),
         ("No renamed variables along with a fix.", []),
     ],
 )
