@@ -1,1 +1,1 @@
-"""Vectors, derived: embedding and the index."""
+"""Vectors, which are derived data: embedding and the index."""

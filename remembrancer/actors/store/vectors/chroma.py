@@ -1,7 +1,7 @@
-"""Chroma (HNSW, cosine), embedded in the home or on a server, which others may use too: the extra `chroma`.
+"""Chroma (HNSW, cosine), either embedded in the home or on a server that others may share: the extra `chroma`.
 
-The collections of each home have names of their own on a server. Importing chromadb takes most of a second: do it off
-the loop.
+On a server, each home's collections have unique names. Importing chromadb takes most of a second, so do it off the
+event loop.
 """
 
 from __future__ import annotations
@@ -33,36 +33,36 @@ SEARCH_EFFORT: Final = 150
 (100 finds 98.6 % in 1.2 ms.)
 """
 SEARCH_S: Final = 1.0
-"""The time that a search on a server may take: a client waits for it, and words have answered meanwhile."""
+"""The time that a search on a server may take, since a client waits for it while words could have answered."""
 UPKEEP_S: Final = 10.0
-"""The time that anything else may take there."""
+"""The time that other requests to a server may take."""
 REACH_S: Final = 2.0
-"""The time that the server has to answer at all."""
+"""The time within which a server must answer at all."""
 LIST_PAGE: Final = 500
 MARK: Final = "server.id"
-"""The file, among what can be made again, that tells one home from another."""
+"""The file that identifies a home, kept with the data that can be rebuilt."""
 
 
 class Chroma:
     """The collections of one home, in `folder` or on a server. Every method may raise `IndexLost`."""
 
     def __init__(self, folder: Path, server: Server | None = None) -> None:
-        """Raises `IndexAway`: the server does not answer, or does not let this client in."""
+        """Raises `IndexAway` if the server does not answer, or refuses this client."""
         self._folder = folder
         self._server = server
         self._prefix = "" if server is None else f"{_mark_of(folder)}."
         self._inode = 0
         self._clients: list[Any] = []
-        """The one for upkeep, and the one for searches, which has less patience with a server."""
+        """One client for upkeep, and one for searches, which has a shorter timeout."""
         try:
             self._open()
         except IndexAway:
             raise
-        except IndexLost:  # damaged: the records can fill another one
+        except IndexLost:  # damaged; it can be refilled from the records
             self.reset()
 
     def collection(self, name: str, dimensions: int) -> Collection:
-        """The collection `name`, made when it is missing."""
+        """Return the collection `name`, creating it if needed."""
         with self._guard():
             upkeep, searching = self._clients[0], self._clients[-1]
             collection = upkeep.get_or_create_collection(
@@ -77,7 +77,7 @@ class Chroma:
         return Collection(collection, searched, self._guard)
 
     def names(self) -> list[str]:
-        """The names of this home's collections. A server may have many of others."""
+        """Return the names of this home's collections. A server may have many others."""
         with self._guard():
             names: list[str] = []
             while True:
@@ -93,8 +93,8 @@ class Chroma:
             self._clients[0].delete_collection(self._prefix + name)
 
     def is_intact(self) -> bool:
-        """True if what is on disk is still what was opened: a folder that is deleted under it goes unnoticed by Chroma.
-        What has gone from a server is noticed when it is searched."""
+        """True if the folder on disk is still the one that was opened, since Chroma does not notice its deletion.
+        Missing collections on a server are noticed in a search."""
         if self._server is not None:
             return True
         try:
@@ -103,7 +103,7 @@ class Chroma:
             return False
 
     def reset(self) -> None:
-        """Begin anew, with nothing in it."""
+        """Start over with an empty index."""
         if self._server is None:
             self.close()
             SharedSystemClient.clear_system_cache()
@@ -117,9 +117,9 @@ class Chroma:
         """Close. May be called twice."""
         clients, self._clients = self._clients, []
         for client in clients:
-            for session in _sessions(client) if self._server is not None else ():  # which its own close leaves open
+            for session in _sessions(client) if self._server is not None else ():  # Chroma's own close leaves it open
                 session.close()
-            client.close()  # forgetting it is not enough: its connections would keep the file locked for a while
+            client.close()  # otherwise its connections would keep the file locked for a while
 
     @property
     def _database(self) -> Path:
@@ -141,11 +141,11 @@ class Chroma:
     def _connect(self, server: Server) -> None:
         headers, verify = server.headers(), server.authority or True
         with self._guard():
-            # Chroma's client waits for ever, and asks already while it is made.
+            # Chroma's client has no timeout, and sends a request while it is being created.
             answer = httpx.get(f"{server.url}/api/v2/heartbeat", headers=headers, timeout=REACH_S, verify=verify)
             answer.raise_for_status()
             self._clients = [_client(server, headers, timeout_s) for timeout_s in (UPKEEP_S, SEARCH_S)]
-        for path in self._folder.iterdir():  # of a Chroma on disk that was here before
+        for path in self._folder.iterdir():  # left by an earlier Chroma on disk
             if path.is_dir():
                 shutil.rmtree(path, ignore_errors=True)
             elif path.name != MARK:
@@ -153,15 +153,15 @@ class Chroma:
 
     @contextlib.contextmanager
     def _guard(self) -> Iterator[None]:
-        """Chroma's errors as ours. On a server, an answer that something is not there, or is of another form, means
-        that it has to be made again; any other fault is the server's or the line's, and passes."""
+        """Convert Chroma's errors to ours. On a server, an answer that a collection is missing or invalid means that it
+        has to be rebuilt; any other fault is temporary, of the server or the network."""
         try:
             yield
         except IndexLost:
             raise
         except (NotFoundError, InvalidArgumentError, InvalidDimensionException) as error:
             raise IndexLost(f"a collection of Chroma's cannot be used: {error}") from error
-        except BaseException as error:  # Chroma's native part panics with a BaseException of its own
+        except BaseException as error:  # Chroma's native part panics with its own BaseException
             if isinstance(error, (KeyboardInterrupt, SystemExit)):
                 raise
             reason = str(error) or type(error).__name__
@@ -175,18 +175,18 @@ def _client(server: Server, headers: dict[str, str], timeout_s: float) -> Any:
     if server.authority is not None:
         settings.chroma_server_ssl_verify = server.authority
     client: Any = chromadb.HttpClient(server.url, headers=dict(headers), settings=settings)
-    for session in _sessions(client):  # it has no setting for that
+    for session in _sessions(client):  # there is no setting for it
         session.timeout = httpx.Timeout(timeout_s, connect=REACH_S)
     return client
 
 
 def _sessions(client: Any) -> list[httpx.Client]:
-    """The connections of Chroma's client: of its own, and of the one that it has for databases."""
+    """Return the connections of Chroma's client: its own, and the one for databases."""
     return [client._server._session, client._admin_client._server._session]
 
 
 def _mark_of(folder: Path) -> str:
-    """The beginning of the names of a home's collections: of no other home's, nor of a copy's on another host."""
+    """Return the prefix of a home's collection names, which no other home and no copy on another host has."""
     path = folder / MARK
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -1,6 +1,7 @@
-"""The vectors of a large file in Chroma: a collection holds its passages under one model by their numbers.
+"""The vectors of a large file in Chroma: a collection has its passages under one model, by number.
 
-What the records have and the collection does not is moved into it many at a time, and is compared beside it until then.
+Passages in the records that are missing in the collection are moved into it in batches, and compared directly until
+then.
 """
 
 from __future__ import annotations
@@ -18,29 +19,29 @@ from remembrancer.protocol.paths import read_file
 from remembrancer.protocol.work import CALIBRATED, CosineScale
 
 MOVED_AT_ONCE: Final = 64
-"""While Chroma takes passages in, no search gets an answer: at 100,000 passages for some 40 ms."""
+"""The batch size once searches run: Chroma answers none while it takes passages in, some 40 ms at 100,000 passages."""
 FILLED_AT_ONCE: Final = 500
-"""Passages that are moved at once before a collection is searched: at 100,000 passages a third of a second, for which a
-stop may have to wait."""
+"""The batch size before the first search: a third of a second at 100,000 passages, for which a stop may have to
+wait."""
 DELETED_AT_ONCE: Final = 1000
 """Chroma refuses batches above its own limit (5,461 with this SQLite)."""
 PROBES: Final = 16
 ITSELF_COSINE: Final = 0.99
 FEW: Final = 5000
-"""Memories that are compared one by one if no others may be found."""
+"""The number of allowed memories up to which they are compared one by one."""
 DEEPEST: Final = 3200
-"""Passages that are looked at, at the most, where many of the nearest may not be found."""
+"""The limit on the depth of a search, if many of the nearest passages are not allowed."""
 AUTHORIZATION: Final = "Authorization"
 TOKEN_BYTES: Final = 16_384
 
 
 class IndexAway(IndexLost):
-    """The server that has the vectors cannot be reached, or is in trouble. What it holds stays as it is."""
+    """The server with the vectors cannot be reached, or has a problem. Its data stays as it is."""
 
 
 class Server(NamedTuple):
-    """The server as the settings have it. `token_file` holds a secret for `token_header`; `authority` is a PEM file
-    with the authority that has signed the server's certificate, if the system does not know it."""
+    """The server from the settings. `token_file` has a secret for `token_header`; `authority` is a PEM file with the
+    authority that signed the server's certificate, if the system does not know it."""
 
     url: str
     token_file: str | None = None
@@ -48,7 +49,7 @@ class Server(NamedTuple):
     authority: str | None = None
 
     def headers(self) -> dict[str, str]:
-        """The headers by which this client is let in. Raises `IndexAway`: the file with the token cannot be read."""
+        """Return the headers that authenticate this client. Raises `IndexAway` if the token file cannot be read."""
         if self.token_file is None:
             return {}
         try:
@@ -59,7 +60,7 @@ class Server(NamedTuple):
 
 
 class Collection:
-    """One collection. Only numbers and vectors are kept: metadata would double the time of a search."""
+    """One collection. It has only numbers and vectors, since metadata would double the time of a search."""
 
     def __init__(self, upkeep: Any, searched: Any, guard: Callable[[], Any]) -> None:
         self._upkeep = upkeep
@@ -72,13 +73,13 @@ class Collection:
             self._upkeep.upsert(ids=[str(number) for number in passages.numbers], embeddings=passages.vectors)
 
     def delete(self, numbers: Sequence[int]) -> None:
-        """Take passages out. Unknown numbers are passed over."""
+        """Delete passages. Unknown numbers are ignored."""
         for start in range(0, len(numbers), DELETED_AT_ONCE):
             with self._guard():
                 self._upkeep.delete(ids=[str(number) for number in numbers[start : start + DELETED_AT_ONCE]])
 
     def search(self, queries: Vectors, limit: int) -> list[list[tuple[int, float]]]:
-        """For each row of `queries` the nearest passages with their cosines, nearest first."""
+        """Return for each row of `queries` the nearest passages with their cosines, nearest first."""
         with self._guard():
             answer = self._searched.query(query_embeddings=queries, n_results=limit, include=["distances"])
         return [
@@ -87,13 +88,13 @@ class Collection:
         ]
 
     def numbers(self) -> list[int]:
-        """Every passage's number, in any order."""
+        """Return the numbers of all passages, in any order."""
         with self._guard():
             return [int(number) for number in self._upkeep.get(include=[])["ids"]]
 
 
 class ChromaVectors(SpaceVectors):
-    """The vectors of one file of records in a collection, and the newest ones beside it."""
+    """The vectors of one file of records in a collection, with the newest ones outside it."""
 
     def __init__(self, records: EmbeddedTexts, model: str, scale: CosineScale = CALIBRATED) -> None:
         super().__init__(records, model, scale)
@@ -101,7 +102,7 @@ class ChromaVectors(SpaceVectors):
         self._last = 0
         """All passages up to this number are in the collection."""
         self._extent = (0, 0)
-        """That of the records when the collection last had what they have."""
+        """The extent of the records when the collection was last up to date."""
 
     @property
     def ready(self) -> bool:
@@ -110,12 +111,12 @@ class ChromaVectors(SpaceVectors):
 
     @property
     def is_behind(self) -> bool:
-        """True if the records have changed since the collection had what they have."""
+        """True if the records have changed since the collection was up to date."""
         return self._collection is None or self.records.extent(self.model) != self._extent
 
     @property
     def newest(self) -> int:
-        """The number of passages that are compared beside the collection."""
+        """The number of passages outside the collection, which are compared directly."""
         return len(self.records.passages(PassageFilter(self.model, after=self._last, vectors=False)).numbers)
 
     def detach(self) -> None:
@@ -136,7 +137,7 @@ class ChromaVectors(SpaceVectors):
             try:
                 hits = collection.search(queries, depth)
             except IndexLost:
-                self._collection = None  # words answer, until it was reached or made again, and compared
+                self._collection = None  # words answer until it is reached or rebuilt, and compared
                 raise
             numbers = list({number for row in hits for number, _ in row})
             passages = self.records.passages(PassageFilter(numbers=numbers, vectors=False))
@@ -159,10 +160,11 @@ class ChromaVectors(SpaceVectors):
         return self.records.passages(PassageFilter(self.model, memories))
 
     def tend(self, opened: Callable[[str, int], Collection], dimensions: int, goes_on: Callable[[], bool]) -> None:
-        """Bring the collection, which `opened` returns, to what the records have, while it `goes_on`. Blocks for long.
+        """Bring the collection, which `opened` returns, up to date with the records, while `goes_on` returns True.
+        Blocks for long.
 
         Raises:
-            IndexLost: the collection has to be made anew.
+            IndexLost: the collection has to be rebuilt.
         """
         extent = self.records.extent(self.model)
         collection, is_ready = self._collection, self._collection is not None
@@ -186,7 +188,8 @@ class ChromaVectors(SpaceVectors):
         self._collection, self._extent = collection, extent
 
     def _prove(self, collection: Collection, held: Sequence[int]) -> None:
-        """Raises `IndexLost` if a collection does not find what it lists: Chroma keeps the two apart."""
+        """Raises `IndexLost` if a collection does not find the passages that it lists: Chroma stores the two
+        separately."""
         probes = self.records.passages(PassageFilter(numbers=held[:: max(1, len(held) // PROBES)]))
         nearest = collection.search(probes.vectors, 1) if probes.numbers else []
         hits = sum(row[0][1] >= ITSELF_COSINE for row in nearest if row)

@@ -1,7 +1,7 @@
-"""Schedules the embedding of what is stored, and of questions: texts go out on credit, vectors come back to be kept.
+"""Schedules the embedding of stored texts and of queries: texts go out on credit, and vectors come back to be stored.
 
-The records say which texts have no vectors of a model (`next_texts`): nothing is queued here. Each model has its
-workers and vectors (`models.py`). Questions are answered by one whose vectors are whole.
+The records say which texts have no vectors of a model (`next_texts`), so nothing is queued here. Each model has its own
+workers and vectors (`models.py`). Queries use a model whose vectors are complete.
 """
 
 from __future__ import annotations
@@ -54,27 +54,27 @@ from remembrancer.protocol.work import (
 )
 
 SAVE_BATCH: Final = 64
-"""Memories whose vectors are saved in one transaction: few enough that a client's write does not wait for long."""
+"""The number of memories whose vectors are saved in one transaction, few enough not to delay a client's write."""
 BYTES_UNDER_LOAD: Final = 5_000
-"""Text in a worker's hands while clients are served: about 50 ms of its time, as `JOBS_UNDER_LOAD` are."""
+"""The amount of text given to a worker while clients are served: about 50 ms of its time, like `JOBS_UNDER_LOAD`."""
 LEASE_CHECK_S: Final = 5.0
 PRUNE_BATCH: Final = 200
-"""Passages of models that are not needed any more, deleted in one transaction."""
+"""The number of unneeded models' passages that are deleted in one transaction."""
 RETRY_S: Final = 1.0
-"""The pause before vectors are written again that could not be, for want of room on the disk, say."""
+"""The pause before a failed write of vectors is repeated, for example when the disk is full."""
 DEADLY: Final = f"its text was in the hands of {MAX_ATTEMPTS} embedders that died: it is found by its words"
 DEADLY_S: Final = 3600.0
-"""The time for which a text of which workers have died is kept from other workers."""
+"""The time for which a text that killed workers is not handed out."""
 UNATTENDED_S: Final = 10.0
-"""The time after the start, or after the last message of a worker, in which one may still be on its way."""
+"""The time after the start, or after a worker's last message, during which a worker may still be starting."""
 STARTING_S: Final = 60.0
-"""The time that a worker has to start: a model takes seconds to load, on a busy machine many."""
+"""The time that a worker has to start: loading a model takes seconds, and many on a busy machine."""
 NO_WORKER: Final = "no embedder is running: see `remembrancer status`"
 FIRST_ID_BITS: Final = 48
-"""Ids of jobs and questions begin at a random number, so that no answer to an earlier store fits one of them."""
+"""Ids of jobs and queries begin at a random number, so that no answer to an earlier store matches one of them."""
 
 LENGTH_TOLERANCE: Final = 0.01
-"""The difference from 1 that a unit vector's length may have: another machine rounds float32 otherwise."""
+"""The tolerance on a unit vector's length, since another machine rounds float32 differently."""
 CACHED_QUERIES: Final = 1024
 """1.5 MB at 384 dimensions."""
 
@@ -82,8 +82,8 @@ logger = logging.getLogger(__name__)
 
 
 class _Answer(NamedTuple):
-    """A text that a worker is done with: its passages with their vectors, or the `reason` why it has none (`died`: its
-    worker has died). `digest` tells which text it was."""
+    """A text that a worker has finished: its passages with their vectors, or the `reason` why there are none (`died`:
+    its worker died). `digest` identifies the text."""
 
     job: EmbeddingJob
     work: ModelWork
@@ -94,7 +94,7 @@ class _Answer(NamedTuple):
 
 
 class _Counted(NamedTuple):
-    """The number of texts that wait for vectors of a model, and dead letters, after so many commits."""
+    """The number of texts that wait for vectors of a model, and of dead letters, as of a number of commits."""
 
     texts: EmbeddedTexts
     commits: int
@@ -103,10 +103,11 @@ class _Counted(NamedTuple):
 
 
 class EmbeddingScheduler:
-    """Has the workers embed what is stored, and saves the vectors. `send` sends to a worker; False: it is gone.
+    """Has workers embed the stored texts, and saves the vectors. `send` sends a message to a worker, and returns False
+    if it is gone.
 
-    The settings have `configured` a model; `fallbacks` stand in for one that is on another machine. `open_all` opens
-    what is embedded beside memories, which otherwise waits until somebody asks for it.
+    The model in the settings is `configured`; `fallbacks` stand in for a model on another machine. `open_all` opens the
+    other embedded texts besides memories, which otherwise open on demand.
     """
 
     def __init__(
@@ -133,11 +134,11 @@ class EmbeddingScheduler:
         self._questions = WorkerQuestions(send, secrets.randbits(FIRST_ID_BITS))
         self._query_vectors: OrderedDict[tuple[str, str], Vectors] = OrderedDict()
         self._answers: list[_Answer] = []
-        """The answers that are not written down yet."""
+        """The answers that are not saved yet."""
         self._counts: dict[tuple[str, str | None], _Counted] = {}
-        """The counts by the name of the texts and the model."""
+        """The counts by name of the texts and model."""
         self._waiting = 0
-        """The number of callers that wait for the vectors of a memory."""
+        """The number of callers waiting for the vectors of a memory."""
         self._failures: dict[str, WorkerFailed] = {}  # by the worker's incarnation
         self._clock = clock
         self._attended_at = clock()
@@ -146,10 +147,10 @@ class EmbeddingScheduler:
         self._handing = asyncio.Event()
         self._answered = asyncio.Event()
         self._saved = asyncio.Event()
-        """Set after each saving, and then replaced by another one."""
+        """Set after each save, and then replaced."""
         self._deciding = asyncio.Event()
         self.on_untruth: Callable[[Peer, str], None] = self._lose_liar
-        """Called with a worker on another host that gave a false answer, and the reason: it is to get nothing more."""
+        """Called with a worker on another host that gave a false answer, and the reason; it must get no more work."""
         self._configured = configured
         self._state = ModelState.read(files.catalog.models(), configured)
         self._works: list[ModelWork] = []
@@ -157,7 +158,7 @@ class EmbeddingScheduler:
         self._decide(self._state)
 
     def read_state(self) -> None:
-        """Know what was decided about the models: the records could not be read at the start."""
+        """Load the decisions about models, since the records could not be read at the start."""
         state = ModelState.read(self._files.catalog.models(), self._configured)
         for known in self._state.known:
             state = state.introduced(known)
@@ -176,8 +177,8 @@ class EmbeddingScheduler:
 
     @property
     def answering(self) -> ModelWork:
-        """The model whose vectors are searched now: the active one; while that has no worker, one whose vectors are
-        whole. One whose vectors are not answers only where nobody can make the active one's questions any more."""
+        """The model whose vectors are searched now: the active one, or, while it has no worker, one whose vectors are
+        complete. A model with incomplete vectors answers only if nothing can embed queries for the active one."""
         first = self._works[0]
         attended = [work for work in self._works if work.identity is not None and work.leases.has_workers]
         if not attended or (first in attended and self._is_active(first)):
@@ -199,31 +200,31 @@ class EmbeddingScheduler:
 
     @property
     def pending(self) -> int:
-        """Memories that wait for their vectors, to the moment in which these can be searched."""
+        """The number of memories that wait for searchable vectors."""
         return self._pending(self.answering)
 
     @property
     def missing(self) -> int:
-        """The number of memories without vectors of a model that answers though it is new, because the old one is
-        lost."""
+        """The number of memories without vectors of a new model that already answers because the old one is lost."""
         work = self.answering
         is_new = self._state.active is not None and not self._is_active(work)
         return self._pending(work) if is_new else 0
 
     @property
     def is_busy(self) -> bool:
-        """True if anything waits for vectors of any model."""
+        """True if any text waits for vectors of any model."""
         return any(self._pending(work) for work in self._works)
 
     @property
     def dead_letters(self) -> list[str]:
-        """Why memories could not be embedded by the model that answers: a reason for each, that of the newest last."""
+        """The reasons why memories could not be embedded by the answering model, the newest last."""
         work = self.answering
         return [reason for texts in self._files.texts() for reason in self._counted(work, texts).dead.values()]
 
     @property
     def error(self) -> str | None:
-        """Why there are no vectors: the last word of a worker that could not load its model, or that there is none."""
+        """The reason why there are no vectors: the last failure of a worker to load its model, or that there is no
+        worker."""
         if self.answering.leases.has_workers:
             return None
         for failure in self._failures.values():
@@ -234,21 +235,21 @@ class EmbeddingScheduler:
 
     @property
     def is_starting(self) -> bool:
-        """True if the first worker is still on its way: meaning joins when its model is loaded."""
+        """True if the first worker is still starting: search by meaning begins when its model is loaded."""
         return not self.answering.leases.has_workers and not self._failures and self._clock() < self._expected_until
 
     def expect_workers(self) -> None:
-        """The launcher starts workers now, and none has a model yet."""
+        """Note that the launcher is starting workers, and that none has a model yet."""
         self._expected_until = self._clock() + STARTING_S
         self._may_rest = True
 
     def workers_failed(self) -> None:
-        """The launcher can start no workers."""
+        """Note that the launcher cannot start workers."""
         self._expected_until = -math.inf
         self._may_rest = False
 
     def models(self) -> tuple[ModelProgress, ...]:
-        """The progress of each model."""
+        """Return the progress of each model."""
         progress = []
         for work in self._works:
             is_chosen = work.choice == self._state.chosen
@@ -268,10 +269,10 @@ class EmbeddingScheduler:
         return tuple(progress)
 
     async def choose(self, choice: ModelChoice | None) -> None:
-        """Have everything embedded by another model, and then answer by it; None: stay with the active one.
+        """Have everything embedded by another model, and then answer with it; None: stay with the active one.
 
         Raises:
-            RemembrancerError: that cannot be written down.
+            RemembrancerError: the choice cannot be stored.
         """
         chosen = self._state.choosing(choice).written()
         await self._committer.run(RECORDS, partial(self._files.catalog.note_models, chosen))
@@ -282,7 +283,7 @@ class EmbeddingScheduler:
         return active is not None and work.choice == active.choice and work.identity == active.identity
 
     def _decide(self, state: ModelState) -> None:
-        """Take over a state: there is work for each model that it names, and for no other."""
+        """Adopt a state: keep work for the models that it names, and for no others."""
         self._state = state
         before = self._works
         self._works = []
@@ -305,12 +306,12 @@ class EmbeddingScheduler:
 
     @property
     def _next(self) -> ModelWork | None:
-        """The work for the model that is to take over, if it is known."""
+        """The work for the model that will take over, if it is known."""
         chosen = (work for work in self._works if work.choice == self._state.chosen and work.identity is not None)
         return next((work for work in chosen if not self._is_active(work)), None)
 
     def _note_answering(self) -> None:
-        """Say in the log when questions are answered by another model than before."""
+        """Log a change of the model that answers queries."""
         answering = self.answering
         if answering is not self._announced and answering.leases.has_workers:
             self._announced = answering
@@ -324,18 +325,18 @@ class EmbeddingScheduler:
             tasks.start_soon(self._carry_out)
 
     def wake(self) -> None:
-        """There may be texts without vectors: look."""
+        """Look for texts without vectors."""
         self._handing.set()
 
     def texts_opened(self) -> None:
-        """Texts can be read that could not be before: their dead letters get another chance, too."""
+        """Include texts that could not be read before. Their dead letters get another chance as well."""
         for work in self._works:
             work.has_news = work.leases.has_workers
         self._deciding.set()
         self._handing.set()
 
     def _pending(self, work: ModelWork) -> int:
-        """The number of texts that wait for vectors of a model."""
+        """Return the number of texts that wait for vectors of a model."""
         return sum(self._counted(work, texts).missing for texts in self._files.texts())
 
     def _counted(self, work: ModelWork, texts: EmbeddedTexts) -> _Counted:
@@ -343,25 +344,26 @@ class EmbeddingScheduler:
         counted = self._counts.get(place)
         if counted is None or counted.texts is not texts or counted.commits != commits:
             missing, dead = (0, {}) if counted is None else (counted.missing, counted.dead)
-            with contextlib.suppress(RemembrancerError):  # of a file that cannot be read now
+            with contextlib.suppress(RemembrancerError):  # an unreadable file
                 missing = texts.missing(work.key)
                 dead = {} if work.key is None else texts.dead_letters(work.key)
             counted = self._counts[place] = _Counted(texts, commits, missing, dead)
         return counted
 
     def _is_whole(self, work: ModelWork) -> bool:
-        """True if everything has its vectors, or cannot have any."""
+        """True if every text has its vectors, or cannot have any."""
         return work.identity is not None and not self._pending(work)
 
     async def embed_query(self, text: str, timeout_s: float, model: str | None = None) -> Vectors:
-        """The unit vector of a question, (dimensions,), of that model (None: of the one that answers now); recent ones
-        are kept.
+        """Return the unit vector of a query, (dimensions,), of that model (None: the one that answers now). Recent ones
+        are cached.
 
         Raises:
-            EmbeddingUnavailable: no worker has the model, none answered within `timeout_s`, or the answer is no vector.
+            EmbeddingUnavailable: no worker has the model, none answered within `timeout_s`, or the answer is not a
+            vector.
         """
         if self._may_rest and not self.workers and self._clock() - self._asked_at > STARTING_S:
-            self.expect_workers()  # the first question after a while wakes those that rest
+            self.expect_workers()  # the first query after a while wakes idle workers
         self._asked_at = self._clock()
         work = next((work for work in self._works if work.key == (model or self.answering.key)), None)
         identity = None if work is None else work.identity
@@ -372,7 +374,7 @@ class EmbeddingScheduler:
         if (cached := self._query_vectors.get(key)) is not None:
             self._query_vectors.move_to_end(key)
             return cached
-        # Those of this host first: they answer sooner, and whether they hang is known sooner.
+        # Local ones first, since they answer sooner, and a hang is noticed sooner.
         least_busy = sorted(work.leases.workers, key=lambda peer: (bool(peer.key), work.leases.count_held(peer)))
         answer = await self._questions.ask(text, least_busy, timeout_s)
         if not vectors_fit(answer.vector, 1, identity.dimensions):
@@ -386,7 +388,8 @@ class EmbeddingScheduler:
     async def wait_for(self, records: EmbeddedTexts, number: int, timeout_s: float) -> tuple[bool, str | None]:
         """Wait until a memory has its vectors. Returns whether it has them, and the error if it cannot have any.
 
-        Where no worker could make them, the error comes at once."""
+        If no worker could make them, the error is returned at once.
+        """
         self._waiting += 1
         self._handing.set()
         try:
@@ -409,7 +412,7 @@ class EmbeddingScheduler:
         return key is not None and records.is_embedded(key, number)
 
     def hear(self, worker: Peer, message: WorkerMessage) -> None:
-        """Take in a worker's message."""
+        """Handle a worker's message."""
         self._attended_at = self._clock()
         match message:
             case WorkerReady():
@@ -434,17 +437,17 @@ class EmbeddingScheduler:
                     self._job_failed(work, worker, message.job_id, message.message)
 
     def peer_gone(self, gone: PeerGone) -> None:
-        """A process of the runtime has died. If it was a worker, its jobs go to another."""
+        """Handle the death of a process of the runtime. If it was a worker, its jobs go to another."""
         if gone.role == "embedder":
             self._attended_at = self._clock()
-            self._expected_until = max(self._expected_until, self._clock() + UNATTENDED_S)  # it is started again
+            self._expected_until = max(self._expected_until, self._clock() + UNATTENDED_S)  # it will be restarted
         for worker in self.workers:
             if worker.incarnation == gone.incarnation:
                 self._lose(worker, died=True)
         self._failures.pop(gone.incarnation, None)
 
     def lose(self, worker: Peer) -> None:
-        """A worker on another host is gone, or not believed any more. Its jobs go to another."""
+        """Handle the loss of a worker on another host, or of its credibility. Its jobs go to another."""
         self._lose(worker)
         self._failures.pop(worker.incarnation, None)
 
@@ -453,18 +456,18 @@ class EmbeddingScheduler:
         self.lose(worker)
 
     def identity_of(self, choice: ModelChoice) -> ModelIdentity | None:
-        """The model of a choice, if a worker has said what it is."""
+        """Return the model of a choice, if a worker has identified it."""
         return next((work.identity for work in self._works if work.choice == choice), None)
 
     def workers_here(self, identity: ModelIdentity) -> list[Peer]:
-        """The workers of this host with that model."""
+        """Return the workers of this host with that model."""
         works = [work for work in self._works if work.identity == identity]
         return [worker for work in works for worker in work.leases.workers if not worker.key]
 
     def better_choice(self, worker: Peer, choice: ModelChoice) -> ModelChoice | None:
-        """The model that a worker on another host should have instead of that of its choice; None: it is right.
+        """Return the model that a worker on another host should use instead of its own; None if its own is right.
 
-        Most of the work is the chosen model's; another that is needed keeps a worker.
+        Most of the work is for the chosen model; any other needed model keeps one worker.
         """
         if choice not in self.needed:
             return self._state.chosen
@@ -473,15 +476,15 @@ class EmbeddingScheduler:
         return self._state.chosen if choice != self._state.chosen and has_others else None
 
     async def ask(self, worker: Peer, text: str, timeout_s: float) -> QueryEmbedded:
-        """One worker's answer to a question. Raises `EmbeddingUnavailable`."""
+        """Return one worker's answer to a query. Raises `EmbeddingUnavailable`."""
         return await self._questions.ask(text, [worker], timeout_s)
 
     def trial_of(self, identity: ModelIdentity) -> bytes | None:
-        """A model's vector of the text that workers on other hosts are tried with, if it is known."""
+        """Return a model's vector of the trial text for workers on other hosts, if it is known."""
         return next((model.trial for model in self._state.known if model.identity == identity), b"") or None
 
     def note_trial(self, choice: ModelChoice, identity: ModelIdentity, vector: bytes) -> None:
-        """Keep a model's vector of that text."""
+        """Store a model's vector of the trial text."""
         self._decide(self._state.tried(choice, identity, vector))
 
     def _work_of(self, worker: Peer) -> ModelWork | None:
@@ -516,10 +519,10 @@ class EmbeddingScheduler:
         self._handing.set()
 
     def _welcome(self, worker: Peer, ready: WorkerReady) -> None:
-        """Let a worker in, if its model is one that is needed."""
+        """Admit a worker if its model is needed."""
         self._lose(worker)
         if ready.choice not in self.needed:
-            return  # the launcher is about to end it
+            return  # the launcher is about to stop it
         known = KnownModel(ready.choice, ready.identity)
         state = self._state.introduced(known)
         is_first = state.active is None and ready.choice == state.chosen
@@ -536,16 +539,17 @@ class EmbeddingScheduler:
         self._handing.set()
 
     def _may_take_over(self) -> bool:
-        """True if all vectors of the chosen model are there and in the index, and a worker for questions as well."""
+        """True if all vectors of the chosen model exist and are indexed, and a worker can embed its queries."""
         work = self._next
         has_all = work is not None and work.leases.has_workers and self._is_whole(work)
         return has_all and work is not None and self._vectors.is_whole(work.key)
 
     async def _carry_out(self) -> None:
-        """After a decision or a worker's arrival: give dead letters another chance, have the chosen model take over
-        when it may, write down what was decided, and then delete other models' vectors.
+        """Carry out a decision, or follow up a worker's arrival: give dead letters another chance, let the chosen model
+        take over once it may, store the decision, and then delete other models' vectors.
 
-        Before it is written they stay: a store that is killed meanwhile goes on with the decision that it finds.
+        The vectors stay until the decision is stored, since a store that is killed before continues with the previous
+        one.
         """
         while True:
             await self._deciding.wait()
@@ -622,7 +626,7 @@ class EmbeddingScheduler:
             if room <= 0 or work.key is None:
                 return
             leased = work.leases.leased_of(texts.name)
-            wanted = min(room, self._counted(work, texts).missing - len(leased))  # or all would be looked through
+            wanted = min(room, self._counted(work, texts).missing - len(leased))  # otherwise all texts would be scanned
             if wanted <= 0:
                 continue
             ask = partial(texts.next_texts, work.key, wanted, len(work.leases.workers) * hand_bytes, leased)
@@ -641,9 +645,9 @@ class EmbeddingScheduler:
                 return
 
     async def _let_clients_pass(self) -> int | None:
-        """Hold the jobs back while clients are served, unless one of them waits for its vector.
+        """Hold back jobs while clients are served, unless one of them waits for its vector.
 
-        Returns how many may go out now; None: as many as the workers take.
+        Returns the number of jobs that may go out now; None: no limit.
         """
         began = time.monotonic()
         while self.workers and self.is_busy and not self._waiting:
@@ -677,16 +681,16 @@ class EmbeddingScheduler:
                 else:
                     for answer in answers:
                         work.leases.release(answer.job)
-            if put_off and put_off == len(groups):  # other texts are not held up by these
+            if put_off and put_off == len(groups):  # they must not hold up other texts
                 await anyio.sleep(RETRY_S)
             self._saved.set()
             self._saved = asyncio.Event()
             self._handing.set()
 
     async def _write(self, name: str, work: ModelWork, answers: list[_Answer]) -> None:
-        """Save a model's vectors of what the texts are now, and count the attempts at those that have none.
+        """Save a model's vectors of the current texts, and count failed attempts.
 
-        Vectors of what a text was before are dropped, and made again. Some of the others are dead letters then.
+        Vectors of outdated texts are dropped, and made again. Some texts without vectors become dead letters.
         """
         identity = work.identity
         texts = next((each for each in self._files.texts() if each.name == name), None)
@@ -713,27 +717,27 @@ class EmbeddingScheduler:
 
 
 def vectors_of(data: bytes, dimensions: int) -> Vectors:
-    """Vectors as a worker sends them, one a row."""
+    """Decode vectors as a worker sends them, one a row."""
     return np.frombuffer(data, dtype="<f4").reshape(-1, dimensions)
 
 
 def vectors_fit(data: bytes, count: int, dimensions: int) -> bool:
-    """True if `data` is `count` vectors of finite float32 values, and not none."""
+    """True if `data` has `count` vectors of finite float32 values, and is not empty."""
     if not count or len(data) != 4 * count * dimensions:
         return False
     return bool(np.isfinite(np.frombuffer(data, dtype="<f4")).all())
 
 
 def are_unit_vectors(data: bytes, count: int, dimensions: int) -> bool:
-    """As `vectors_fit`, and each is of length 1: a longer one would seem to be near everything."""
+    """Like `vectors_fit`, and each has length 1: a longer one would seem near to everything."""
     if not vectors_fit(data, count, dimensions):
         return False
     return bool((np.abs(np.linalg.norm(vectors_of(data, dimensions), axis=1) - 1) < LENGTH_TOLERANCE).all())
 
 
 def _untruth(message: PassagesEmbedded, identity: ModelIdentity | None, length: int | None) -> str | None:
-    """The fault in an answer that no honest worker makes; None: there is none, or nobody asked for it (`length` is of
-    the text that was asked about)."""
+    """Return the fault in an answer that no honest worker makes; None if there is none, or nobody asked (`length` is
+    that of the requested text)."""
     if identity is None or length is None:
         return None
     if not are_unit_vectors(message.vectors, len(message.passages), identity.dimensions):
@@ -745,7 +749,8 @@ def _untruth(message: PassagesEmbedded, identity: ModelIdentity | None, length: 
 
 
 class WorkerQuestions:
-    """Questions to the workers that somebody waits for. `send` sends to a worker; False: it is gone."""
+    """Queries to the workers that callers wait for. `send` sends a message to a worker, and returns False if it is
+    gone."""
 
     def __init__(self, send: Callable[[Peer, ToWorker], bool], first_id: int) -> None:
         self._send = send
@@ -753,7 +758,7 @@ class WorkerQuestions:
         self._ids = itertools.count(first_id)
 
     async def ask(self, text: str, workers: Sequence[Peer], timeout_s: float) -> QueryEmbedded:
-        """The answer of the first of `workers` that can be reached to a question.
+        """Return the answer to a query from the first of `workers` that can be reached.
 
         Raises:
             EmbeddingUnavailable: none can be reached, none answered within `timeout_s`, or the answer is an error.
@@ -778,13 +783,13 @@ class WorkerQuestions:
         return answer
 
     def answered(self, worker: Peer, answer: QueryEmbedded) -> None:
-        """A worker's answer. One that nobody waits for any more is dropped."""
+        """Handle a worker's answer. Late answers are dropped."""
         respondent, future = self._waiting.get(answer.query_id, (None, None))
         if future is not None and not future.done() and respondent == worker:
             future.set_result(answer)
 
     def worker_gone(self, worker: Peer) -> None:
-        """Wait no longer for that worker's answers."""
+        """Stop waiting for that worker's answers."""
         for respondent, future in self._waiting.values():
             if respondent == worker and not future.done():
                 future.set_exception(EmbeddingUnavailable("the embedding worker died"))

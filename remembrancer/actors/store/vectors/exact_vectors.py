@@ -1,7 +1,6 @@
-"""The vectors of one file of records under one model, as they are searched: all of them compared, in memory.
+"""The vectors of one file of records under one model, searched in memory by comparing all of them.
 
-The rows of the records are what is searched: before each search, what has come since the last one is read, and what has
-gone is dropped. Nobody has to tell.
+Searches reflect the records' rows: before each one, new rows are read and deleted ones dropped, without notification.
 """
 
 from __future__ import annotations
@@ -22,18 +21,18 @@ from remembrancer.memory.ranking import on_the_scale
 from remembrancer.protocol.work import CALIBRATED, CosineScale
 
 Nearest = dict[int, float]
-"""Memories with the cosine of the best passage of each, the nearest first."""
+"""Memories with the cosine of each one's best passage, nearest first."""
 
 READ_AT_ONCE: Final = 4096
-"""Passages that are read from the records in one question: 6 MB at 384 dimensions."""
+"""The number of passages read from the records in one query: 6 MB at 384 dimensions."""
 FLOAT_UP_TO: Final = 100_000
-"""Passages that are kept as float32; of more, each number takes two bytes."""
+"""The number of passages up to which float32 is used; above it, each number takes two bytes."""
 UNIT: Final = 32_767
-"""The number 1 in fixed point. numpy makes float32 of it ten times as fast as of float16, and it is more precise."""
+"""The number 1 in fixed point. numpy converts it to float32 ten times as fast as float16, and it is more precise."""
 BLOCK: Final = 512
-"""Rows in fixed point that are compared at once: they stay in the processor's cache."""
+"""The number of fixed-point rows compared at once, so that they stay in the processor's cache."""
 BY_THEMSELVES: Final = 8
-"""The passages that may be found are compared alone if they are fewer than one in so many."""
+"""If the allowed passages are fewer than one in this number, only they are compared."""
 
 
 class SpaceVectors(ABC):
@@ -52,9 +51,9 @@ class SpaceVectors(ABC):
         return True
 
     def nearest(self, query: Vectors, limit: int, allowed: Sequence[int] | None = None) -> Nearest:
-        """The `limit` memories nearest to `query` (dimensions,), with cosines on the default model's scale.
+        """Return the `limit` memories nearest to `query` (dimensions,), with cosines on the default model's scale.
 
-        `allowed` are the numbers of the memories that may be found (None: all). Raises `IndexLost`.
+        `allowed` are the numbers of the memories to search (None: all). Raises `IndexLost`.
         """
         (nearest,) = self.nearest_each(query.reshape(1, -1), limit, allowed)
         if self.scale == CALIBRATED:
@@ -63,15 +62,15 @@ class SpaceVectors(ABC):
 
     @abstractmethod
     def nearest_each(self, queries: Vectors, limit: int, allowed: Sequence[int] | None = None) -> list[Nearest]:
-        """As `nearest`, for each row of `queries` (n, dimensions; unit length), with the cosines as they are."""
+        """Like `nearest`, for each row of `queries` (n, dimensions; unit length), with unscaled cosines."""
 
     @abstractmethod
     def of_memories(self, memories: Sequence[int]) -> PassageVectors:
-        """The passages of these memories."""
+        """Return the passages of these memories."""
 
 
 class IndexLost(Exception):
-    """The index that has the vectors cannot be used."""
+    """The index with the vectors cannot be used."""
 
 
 class ExactVectors(SpaceVectors):
@@ -82,13 +81,14 @@ class ExactVectors(SpaceVectors):
         self._lock = threading.Lock()
         self._held = _Held.of_nothing()
         self._commits = -1
-        """The commits of the records when they were last read."""
+        """The number of commits when the records were last read."""
         self._last_compared: tuple[_Held, Vectors, Vectors] | None = None
-        """A query and its cosines with what was held then: several searches of one recall have one vector."""
+        """A query and its cosines with the passages held then, since several searches of one recall use the same
+        vector."""
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of vectors in memory."""
+        """The size of the vectors in memory."""
         return self._held.room.nbytes
 
     @property
@@ -97,7 +97,7 @@ class ExactVectors(SpaceVectors):
         return self._held.count
 
     def free(self) -> None:
-        """Give the memory back; the next search reads the vectors again."""
+        """Free the memory; the next search reads the vectors again."""
         with self._lock:
             self._held, self._commits = _Held.of_nothing(), -1
             self._last_compared = None
@@ -129,7 +129,7 @@ class ExactVectors(SpaceVectors):
         return self.records.passages(PassageFilter(self.model, after=after, limit=READ_AT_ONCE))
 
     def _up_to_date(self) -> _Held:
-        """All passages that are in the records by now."""
+        """Return all passages that are in the records now."""
         with self._lock:
             self.used_at = time.monotonic()
             held, commits = self._held, self.records.commits
@@ -139,15 +139,15 @@ class ExactVectors(SpaceVectors):
             if present != held.extent:
                 while (new := self._read(held.last)).numbers:
                     held = held.with_more(new)
-                if held.extent != present:  # some have gone: each memory has a first passage, and numbers never return
+                if held.extent != present:  # some are gone, as numbers are never reused
                     held = held.among(self.records.passage_numbers(self.model))
             self._held, self._commits = held, commits
             return held
 
 
 class _Held:
-    """Passages in memory: number, memory and ordinal of each (n, 3), and their vectors (n, dimensions). Unchangeable,
-    but for the room behind the last one, which the next one to grow out of this takes."""
+    """Passages in memory: number, memory and ordinal of each (n, 3), and their vectors (n, dimensions). Immutable,
+    apart from spare room at the end, which the next extension uses."""
 
     def __init__(self, keys: NDArray[np.int64], room: NDArray[Any], count: int, openings: int) -> None:
         self._keys = keys
@@ -162,7 +162,7 @@ class _Held:
 
     @property
     def last(self) -> int:
-        """The highest number of a passage, which is that of the last one."""
+        """The highest number of a passage, that of the last one."""
         return int(self._keys[self.count - 1, 0]) if self.count else 0
 
     @property
@@ -176,7 +176,7 @@ class _Held:
         return self._keys[: self.count, 1]
 
     def with_more(self, new: PassageVectors) -> _Held:
-        """These passages and newer ones behind them."""
+        """Return these passages, followed by newer ones."""
         count, needed = self.count, self.count + len(new.numbers)
         keys, room = self._keys, self.room
         kind = np.int16 if needed > FLOAT_UP_TO else np.float32
@@ -191,13 +191,13 @@ class _Held:
         return _Held(keys, room, needed, self.openings + new.ordinals.count(0))
 
     def among(self, numbers: Sequence[int]) -> _Held:
-        """Only the passages with these numbers."""
+        """Return only the passages with these numbers."""
         places = np.flatnonzero(np.isin(self._keys[: self.count, 0], np.asarray(numbers, dtype=np.int64)))
         keys = self._keys[places]
         return _Held(keys, self.room[places], len(places), int(np.count_nonzero(keys[:, 2] == 0)))
 
     def compare(self, queries: Vectors) -> Vectors:
-        """The cosines of queries (n, dimensions) with all passages, (n, passages)."""
+        """Return the cosines of queries (n, dimensions) with all passages, (n, passages)."""
         rows = self.room[: self.count]
         if rows.dtype == np.float32:
             compared: Vectors = queries @ rows.T
@@ -213,12 +213,12 @@ class _Held:
 
     @cached_property
     def _by_memory(self) -> tuple[NDArray[np.int64], NDArray[np.intp]]:
-        """The memories of the passages in their order, and the place of each passage."""
+        """The memories of the passages in order, and the position of each passage."""
         order = np.argsort(self.memories, kind="stable")
         return self.memories[order], order
 
     def places_of(self, memories: Sequence[int]) -> NDArray[np.intp]:
-        """The places of the passages of some memories, ascending."""
+        """Return the positions of the passages of some memories, ascending."""
         in_order, order = self._by_memory
         wanted = np.unique(np.asarray(memories, dtype=np.int64))
         first, after = np.searchsorted(in_order, wanted), np.searchsorted(in_order, wanted, side="right")
@@ -227,12 +227,12 @@ class _Held:
         return np.sort(order[np.repeat(first - before, counts) + np.arange(counts.sum())])
 
     def rows_at(self, places: NDArray[np.intp]) -> Vectors:
-        """The vectors of the passages at some places."""
+        """Return the vectors of the passages at some positions."""
         rows = self.room[places]
         return rows if rows.dtype == np.float32 else (rows / np.float32(UNIT)).astype(np.float32)
 
     def passages_at(self, places: NDArray[np.intp]) -> PassageVectors:
-        """The passages at some places."""
+        """Return the passages at some positions."""
         numbers, memories, ordinals = self._keys[places].T.tolist()
         return PassageVectors(numbers, memories, ordinals, self.rows_at(places))
 
@@ -242,11 +242,11 @@ def _fixed(vectors: Vectors) -> NDArray[np.int16]:
 
 
 def first_memories(cosines: Vectors, memories: NDArray[np.int64], limit: int) -> Nearest:
-    """The memories of the best passages, each once. Of equal passages those that came first stand first."""
+    """Return the memories of the best passages, each once. Ties keep their order."""
     looked_at = limit
     while True:
         places = np.arange(len(cosines))
-        if looked_at < len(cosines):  # to sort thousands for the sake of some takes longer than to compare them
+        if looked_at < len(cosines):  # sorting thousands to get a few takes longer than comparing them
             places = np.flatnonzero(cosines >= np.partition(cosines, -looked_at)[-looked_at])
         best = places[np.argsort(-cosines[places], kind="stable")]
         nearest: Nearest = {}

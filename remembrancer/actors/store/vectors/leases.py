@@ -1,13 +1,13 @@
-"""The credit of a model's embedders, and leases of texts. A pure state machine; the actor does what it says.
+"""The credit of a model's embedders, and leases of texts. A pure state machine whose results the actor carries out.
 
-What has no vectors is asked of the records. A lease keeps a text from being handed out twice, from when it goes to a
-worker until its vectors are kept. When the worker leaves, its texts may go to others; when it keeps silent for too
-long, they may too, and whichever of the two answers first has done them.
+The records know which texts have no vectors. A lease keeps a text from being handed out twice, from the time it goes to
+a worker until its vectors are stored. If the worker leaves, its texts may go to others; so they may if it is silent for
+too long, and then the first answer counts.
 
-A text may be what its worker died of. The records count that; such a text is handed out alone, so that it is known
-which one it was, and of which several workers have died becomes a dead letter.
+A text may kill its worker. The records count that: such a text is then handed out alone, so that the cause is certain,
+and one that killed several workers becomes a dead letter.
 
-A worker on another host is believed less: what it cannot embed goes to one of this host, as long as there is any.
+A worker on another host is trusted less: texts that it cannot embed go to a local worker, if there is one.
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ from typing import Final, Generic, NamedTuple, TypeVar
 from remembrancer.actors.store.records.contract import TextToEmbed
 
 SLOWEST_BYTES_PER_S: Final = 8_000.0
-"""A worker on the slowest plausible machine: some 2,000 tokens a second, of about four bytes of UTF-8 each."""
+"""The speed of a worker on the slowest plausible machine: about 2,000 tokens a second, of about four bytes of UTF-8."""
 HAND_BYTES: Final = 80_000
-"""Text in a worker's hands at a time, beside one memory of any length: 10 s of the slowest worker's time, and about 1 s
-of one on a laptop, which is far longer than the store takes to hand out more."""
+"""The limit on text given to a worker at a time, besides one memory of any length: 10 s of work for the slowest worker,
+and about 1 s on a laptop, much longer than the store takes to hand out more."""
 SILENCE_S: Final = 120.0
-"""A worker that holds jobs and has answered none for so long, and for what its slowest like would need for the text in
-its hands, is given no more until it answers. A dead one is reported by the launcher long before."""
+"""A worker that holds jobs gets no more if it has not answered for this long, plus the time that the slowest worker
+would need for its texts. The launcher reports a dead worker long before."""
 SUSPECTS: Final = 32
-"""The texts that a worker may have died of: those that it got first, as it works in their order, batch by batch."""
+"""The number of texts that may have killed a worker: the first ones, as it works in order, batch by batch."""
 
 EmbeddingJob = tuple[str, int]
-"""A memory that needs vectors: the name of its file, its number there."""
+"""A memory that needs vectors: the name of its file, and its number there."""
 Worker = TypeVar("Worker")
 
 
 class Held(NamedTuple):
-    """A text in a worker's hands. `digest` tells which text its vectors will be made of; `length` is in characters."""
+    """A text given to a worker. `digest` identifies the text that is embedded; `length` is in characters."""
 
     job: EmbeddingJob
     digest: bytes
@@ -46,7 +46,7 @@ class Held(NamedTuple):
 
 
 class Lease(NamedTuple):
-    """A text that goes to a worker, under a number that the answer has too."""
+    """A text that goes to a worker, with a number that the answer repeats."""
 
     job_id: int
     text: TextToEmbed
@@ -63,7 +63,8 @@ class _WorkerState:
     is_remote: bool = False
 
     def can_take(self, text: TextToEmbed, hand_bytes: int) -> bool:
-        """True if it has credit, and the text fits: of any size, if it has nothing. A suspected one goes alone."""
+        """True if it has credit, and the text fits; with nothing in hand it takes any size. A suspected text goes
+        alone."""
         if not self.held:
             return self.credit > 0
         if self.silent or text.is_alone or any(held.is_alone for held in self.held.values()):
@@ -72,14 +73,14 @@ class _WorkerState:
 
 
 class Leases(Generic[Worker]):
-    """The workers of a model and what they have in hand. Times are monotonic seconds."""
+    """The workers of a model and their texts. Times are monotonic seconds."""
 
     def __init__(self, first_job_id: int = 1) -> None:
         self._leased: set[EmbeddingJob] = set()
         self._workers: dict[Worker, _WorkerState] = {}
         self._job_ids = itertools.count(first_job_id)
         self._local: set[EmbeddingJob] = set()
-        """Another host could not embed them: they are for the workers of this one, if there are any."""
+        """Texts that another host could not embed, reserved for local workers, if there are any."""
 
     def __len__(self) -> int:
         """The number of texts that are leased."""
@@ -92,26 +93,27 @@ class Leases(Generic[Worker]):
 
     @property
     def workers(self) -> list[Worker]:
-        """Workers with a model, in the order of their arrival."""
+        """Workers with a model, in order of arrival."""
         return list(self._workers)
 
     def leased_of(self, name: str) -> list[int]:
-        """The memories of a file that are leased."""
+        """Return the leased memories of a file."""
         return [number for file, number in self._leased if file == name]
 
     def worker_ready(self, worker: Worker, credit: int, *, is_remote: bool = False) -> None:
-        """A worker (again) has a model and takes up to `credit` texts. What it held before may go to others."""
+        """Register a worker that has loaded a model (again) and takes up to `credit` texts. Its former texts may go to
+        others."""
         self.worker_gone(worker)
         self._workers[worker] = _WorkerState(credit, is_remote=is_remote)
 
     def worker_gone(self, worker: Worker) -> None:
-        """A worker is leaving, or has lost its model or its line. Its texts may go to others."""
+        """Remove a worker that is leaving, or has lost its model or its connection. Its texts may go to others."""
         state = self._workers.pop(worker, None)
-        if state is not None and not state.silent:  # what a silent one held may be in other hands
+        if state is not None and not state.silent:  # a silent worker's texts may have gone to others
             self._leased.difference_update(held.job for held in state.held.values())
 
     def worker_died(self, worker: Worker) -> list[EmbeddingJob]:
-        """A worker is dead, perhaps of one of these texts: they stay leased until they are released."""
+        """Remove a dead worker, which one of its texts may have killed: they stay leased until released."""
         state = self._workers.get(worker)
         suspects = [] if state is None else [held.job for held in state.held.values()][:SUSPECTS]
         self.worker_gone(worker)
@@ -123,23 +125,23 @@ class Leases(Generic[Worker]):
         return worker in self._workers
 
     def held(self, worker: Worker, job_id: int) -> Held | None:
-        """The text that a worker was given under that number and has not answered."""
+        """Return the unanswered text that a worker was given under that number."""
         state = self._workers.get(worker)
         return None if state is None else state.held.get(job_id)
 
     def count_held(self, worker: Worker) -> int:
-        """The number of texts that a worker has and has not answered."""
+        """Return the number of a worker's unanswered texts."""
         return len(self._workers[worker].held)
 
     def room(self, now: float) -> int:
-        """The number of texts that workers could take at the most."""
+        """Return the number of texts that workers could take at most."""
         self._note_silence(now)
         return sum(max(0, state.credit - len(state.held)) for state in self._workers.values() if not state.silent)
 
     def hand_out(
         self, name: str, texts: Iterable[TextToEmbed], now: float, hand_bytes: int = HAND_BYTES
     ) -> dict[Worker, list[Lease]]:
-        """New leases for texts of a file, in their order, as far as workers can take them: each gets its share."""
+        """Lease texts of a file, in order, as far as workers can take them, each getting its share."""
         handed: dict[Worker, list[Lease]] = {}
         for text in texts:
             job = (name, text.number)
@@ -149,7 +151,7 @@ class Leases(Generic[Worker]):
             if not able:
                 if job in self._local:
                     continue
-                break  # a suspected one waits until somebody has nothing else in hand, and so do those behind it
+                break  # a suspected text, and those after it, wait until a worker has nothing else in hand
             worker = max(able, key=self._room_of)
             state, job_id = self._workers[worker], next(self._job_ids)
             if not state.held:
@@ -161,7 +163,7 @@ class Leases(Generic[Worker]):
         return handed
 
     def finish(self, worker: Worker, job_id: int, now: float) -> Held | None:
-        """A worker has answered: the text, which stays leased until it is released. None: it did not have that one."""
+        """Return the text that a worker has answered, which stays leased until released; None if it did not have it."""
         state = self._workers.get(worker)
         if state is None or job_id not in state.held:
             return None
@@ -174,9 +176,9 @@ class Leases(Generic[Worker]):
         return held
 
     def fail(self, worker: Worker, job_id: int, now: float) -> tuple[Held, bool] | None:
-        """A text that could not be embedded, which stays leased until it is released; whether that counts.
+        """Return a text that could not be embedded, which stays leased until released, and whether the failure counts.
 
-        Of a worker on another host it does not while there is one of this host, which gets the text.
+        The failure of a worker on another host does not count while there is a local one, which gets the text.
         """
         held = self.finish(worker, job_id, now)
         if held is None:
@@ -188,7 +190,7 @@ class Leases(Generic[Worker]):
         return held, counts
 
     def release(self, job: EmbeddingJob) -> None:
-        """A text has its vectors, or may be handed out again."""
+        """Release a text that has its vectors, or that may be handed out again."""
         self._leased.discard(job)
 
     def _room_of(self, worker: Worker) -> int:
@@ -200,12 +202,12 @@ class Leases(Generic[Worker]):
         return any(not state.is_remote for state in self._workers.values())
 
     def _eligible(self, job: EmbeddingJob) -> list[Worker]:
-        """The workers that a text may go to."""
+        """Return the workers that a text may go to."""
         is_for_local = job in self._local and self._has_local
         return [worker for worker, state in self._workers.items() if not (is_for_local and state.is_remote)]
 
     def _note_silence(self, now: float) -> None:
-        """Release what silent workers hold, for others. They hold it still, and their answers are as good."""
+        """Release the texts of silent workers for others. They keep them, and their answers still count."""
         for state in self._workers.values():
             patience_s = SILENCE_S + state.held_bytes / SLOWEST_BYTES_PER_S
             if state.held and not state.silent and now - state.heard_at >= patience_s:

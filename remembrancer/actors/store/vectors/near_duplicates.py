@@ -1,4 +1,4 @@
-"""Memories that are nearly the same, and memories near some vectors: for links and for the consolidator."""
+"""Finds near-duplicate memories, and memories near given vectors, for links and for the consolidator."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from remembrancer.protocol.errors import InvalidInput
 from remembrancer.protocol.reads import Filters
 
 LOOKED_AT: Final = 16
-"""Memories near one that are looked at: itself, and others."""
+"""The number of memories considered near one: itself, and others."""
 EXACT_UP_TO: Final = 2000
-"""Memories that are all compared: to read so many vectors takes some milliseconds."""
+"""The number of memories up to which all are compared: reading their vectors takes a few milliseconds."""
 NEAR_PAGE: Final = 500
 SLACK: Final = 0.1
-"""Passages are searched, and their mean counts: it may be nearer than each of them."""
+"""The margin on the least cosine, since passages are searched but means count, which may be nearer than any passage."""
 LEAST_HITS: Final = 32
 
 
 def compared(vectors: SpaceVectors, passages: PassageVectors) -> tuple[list[NearDuplicate], list[NearDuplicate]]:
-    """The memories that are nearly the same as those whose first passages are among these; and all that are near them,
-    with the cosines of their nearest passages, on the default model's scale. Raises `IndexLost`.
+    """Return the near-duplicates of the memories whose first passages are given, and all memories near them, with the
+    cosines of their nearest passages, on the default model's scale. Raises `IndexLost`.
 
-    A memory is compared by its first passage: two that begin alike and differ later are nearly the same as well.
+    Memories are compared by their first passages, so two that begin alike and differ later are near-duplicates as well.
     """
     own = [place for place, ordinal in enumerate(passages.ordinals) if ordinal == 0]
     if not own:
@@ -60,14 +60,13 @@ def compared(vectors: SpaceVectors, passages: PassageVectors) -> tuple[list[Near
 def find_near(
     records: Records, vectors: SpaceVectors | None, model: str, request: FindNear
 ) -> tuple[tuple[tuple[Material, float], ...], ...]:
-    """The answer to `request`. Blocks for as long as it takes to read the vectors, or to search them.
+    """Answer `request`. Blocks while the vectors are read or searched.
 
-    Where few memories are eligible, or the vectors (None: they are not there now) cannot be searched, all of them are
-    compared; else those that a search finds. Cosines are between the rows and the normalised means of the memories'
-    passages.
+    All memories are compared if few are eligible, or if the vectors (None: unavailable) cannot be searched; otherwise
+    only those that a search finds. Cosines are between the rows and the normalised means of the memories' passages.
 
     Raises:
-        InvalidInput: the vectors are no rows of the same length as the model's.
+        InvalidInput: the vectors are not rows of the model's length.
     """
     if not request.rows:
         return ()
@@ -78,7 +77,7 @@ def find_near(
         try:
             near = vectors.nearest_each(queries, max(LEAST_HITS, 4 * request.limit), numbers)
         except IndexLost:
-            pass  # then all are compared
+            pass  # all are compared instead
         else:
             least = request.min_cosine - SLACK
             numbers = sorted({memory for found in near for memory, cosine in found.items() if cosine >= least})
@@ -101,7 +100,8 @@ def _rows_of(request: FindNear) -> Vectors:
 def _nearest(
     records: Records, model: str, queries: Vectors, numbers: Sequence[int], request: FindNear
 ) -> list[list[tuple[int, float]]]:
-    """For each row the numbers of its nearest memories with their cosines. A page of vectors at a time."""
+    """Return for each row the numbers of its nearest memories with their cosines. Reads one page of vectors at a
+    time."""
     best: list[list[tuple[int, float]]] = [[] for _ in queries]
     for start in range(0, len(numbers), NEAR_PAGE):
         memories, means = mean_vectors(records.passages(PassageFilter(model, numbers[start : start + NEAR_PAGE])))

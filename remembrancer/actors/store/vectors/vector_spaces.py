@@ -1,7 +1,7 @@
-"""The vectors of all texts under each model: searched in memory; those of large spaces in Chroma, if it is there.
+"""The vectors of all texts under each model: searched in memory, or, for large spaces, in Chroma if it is available.
 
-Beside the searches, on a thread of its own, near-duplicates are looked for, Chroma is kept up to date, and vectors that
-nobody searches are freed. Whatever becomes of Chroma, the records are untouched and keyword search goes on.
+On a separate thread, near-duplicates are found, Chroma is kept up to date, and unused vectors are freed. Whatever
+happens to Chroma, the records are unaffected and keyword search goes on.
 """
 
 from __future__ import annotations
@@ -34,21 +34,21 @@ if TYPE_CHECKING:
     from remembrancer.actors.store.vectors.chroma import Chroma
 
 CHECK_INTERVAL_S: Final = 2.0
-"""The time between two looks at Chroma, and at near-duplicates that wait. A deleted folder is noticed within it."""
+"""The time between two checks of Chroma and of pending near-duplicates. A deleted folder is noticed within it."""
 IDLE_S: Final = 600.0
 """The time after their last search at which vectors are freed."""
 MOST_BYTES: Final = 512 * 1024 * 1024
-"""The size of all vectors in memory, beyond which those that were searched longest ago are freed."""
+"""The size of all vectors in memory above which the least recently searched are freed."""
 COMPARED_AT_ONCE: Final = 64
-"""Passages that are compared in one batch. After a whole batch it is noted how far comparing has come; a crash has
-the others compared again."""
+"""The number of passages compared in one batch. Progress is stored after each batch; after a crash the rest is compared
+again."""
 FEW: Final = 32
-"""The number of memories up to which they are compared without delay: their session may still be told of it."""
+"""The number of memories up to which they are compared without delay, so that their session can still be told."""
 MANY: Final = FEW + 1
 NEWEST: Final = 1024
-"""Passages that are compared beside a collection while there is something better to do than to move them into it."""
+"""The number of passages compared outside a collection before they are moved into it despite more urgent work."""
 REACH_AGAIN_S: Final = (0.0, 1.0, 2.0, 4.0, 8.0)
-"""Before Chroma is tried again that was away or damaged, by how often it was; the last one stays."""
+"""The delays before Chroma is tried again after consecutive failures; the last one repeats."""
 NOT_INSTALLED: Final = "chroma_url is set, and Chroma is not installed: install the extra chroma"
 
 T = TypeVar("T")
@@ -57,11 +57,11 @@ logger = logging.getLogger(__name__)
 
 
 class VectorSpaces:
-    """Belongs to one event loop. `texts` returns all texts that are open: spaces, and indexes of files. Upkeep waits
-    while `busy` returns True. `judge` returns the links that memories near each other are to have besides those between
-    near-duplicates.
+    """All vectors of the store. Belongs to one event loop. `texts` returns all open texts: spaces, and indexes of
+    files. Upkeep waits while `busy` returns True. `judge` returns the links that similar memories get besides those
+    between near-duplicates.
 
-    Texts with more than `exact_up_to` passages have their vectors in Chroma, if that is installed: in `folder`, or on a
+    Texts with more than `exact_up_to` passages have their vectors in Chroma, if it is installed: in `folder`, or on a
     server.
     """
 
@@ -90,11 +90,11 @@ class VectorSpaces:
         self._active: str | None = None
         self._scales: dict[str, CosineScale] = {}
         self._spaces: dict[tuple[str, str], SpaceVectors] = {}
-        """The vectors by the name of the texts and the model."""
+        """The vectors by name of the texts and model."""
         self._compared: dict[str, int] = {}
-        """The last passage of the active model that was compared with others, by the name of the texts."""
+        """The last passage of the active model that was compared with others, by name of the texts."""
         self._uncompared: dict[str, int] = {}
-        """The texts that may have later passages, with the greatest number of memories that these are of."""
+        """The texts that may have later passages, with an upper bound on the number of their memories."""
         self._chroma: Chroma | None = None
         self._times_away = 0
         self._reach_at = 0.0
@@ -103,11 +103,11 @@ class VectorSpaces:
         self.error: str | None = None if server is None or self._with_chroma else NOT_INSTALLED
 
     def is_whole(self, model: str | None) -> bool:
-        """True if all that is open can be searched whole by that model's vectors."""
+        """True if all open texts can be searched completely by that model's vectors."""
         return model is None or all(self._ready(texts, model) is not None for texts in self._texts())
 
     def searchable(self, name: str, model: str | None = None) -> SpaceVectors | None:
-        """The vectors of texts (None: of the active model), when all of them can be found."""
+        """Return the vectors of texts (None: of the active model) if all of them can be found."""
         model = model or self._active
         texts = next((each for each in self._texts() if each.name == name), None)
         return None if texts is None or model not in self._models else self._ready(texts, model)
@@ -130,14 +130,14 @@ class VectorSpaces:
         return vectors
 
     def note_kept(self, name: str, count: int = MANY) -> None:
-        """New vectors of so many memories are in the records (0: it is not known whether there are any): what is near
-        these may be found."""
+        """Note that vectors of up to `count` memories were added to the records (0: possibly none), so that
+        near-duplicates are looked for."""
         self._uncompared[name] = self._uncompared.get(name, 0) + count
         self._wake.set()
 
     def note_scale(self, model: str, scale: CosineScale, *, keeps: bool = False) -> None:
-        """Keep the scale of a model's cosines, as a worker that has the model found it. `keeps`: one that is known
-        counts more."""
+        """Set the scale of a model's cosines, as measured by one of its workers. `keeps`: a known scale takes
+        precedence."""
         if keeps:
             scale = self._scales.get(model, scale)
         self._scales[model] = scale
@@ -146,7 +146,7 @@ class VectorSpaces:
                 vectors.scale = scale
 
     def use_models(self, models: Sequence[ModelIdentity], active: ModelIdentity | None) -> None:
-        """Keep the vectors of these models searchable. By those of the active one near-duplicates are looked for."""
+        """Keep the vectors of these models searchable. Near-duplicates are found by those of the active one."""
         self._models = {model.key: model for model in models}
         if self._active != (active.key if active else None):
             self._active = active.key if active else None
@@ -156,18 +156,18 @@ class VectorSpaces:
             self.note_kept(texts.name, 0)
 
     def forget(self, name: str) -> None:
-        """These texts are gone, or are others from now on."""
+        """Forget texts that are gone or were replaced."""
         self._spaces = {place: vectors for place, vectors in self._spaces.items() if place[0] != name}
         self._compared.pop(name, None)
 
     def nudge(self) -> None:
-        """Something may have changed: look."""
+        """Wake the upkeep, since something may have changed."""
         self._wake.set()
 
     async def check_now(self, name: str, memory: int, threads: Executor) -> None:
-        """Look for near-duplicates of one memory at once, and note them in the records.
+        """Find and store the near-duplicates of one memory at once.
 
-        On other `threads` than the upkeep's own, which may be at something that takes long.
+        Uses other `threads` than the upkeep's own, which may be busy for long.
         """
         vectors = self.searchable(name)
         if vectors is None or not vectors.records.links_duplicates:
@@ -176,11 +176,11 @@ class VectorSpaces:
         def own() -> PassageVectors:
             return vectors.records.passages(PassageFilter(vectors.model, [memory]))
 
-        with contextlib.suppress(IndexLost):  # then it is compared once they can be searched again
+        with contextlib.suppress(IndexLost):  # then it is compared once searches work again
             await self._link(vectors, own, threads)
 
     async def run(self) -> None:
-        """Compare, free, tend Chroma; until cancelled or closed."""
+        """Run the upkeep of comparisons, memory and Chroma until cancelled or closed."""
         with contextlib.suppress(_Closed):
             await self._go_on()
 
@@ -190,7 +190,7 @@ class VectorSpaces:
             await self._compare_some()
             if self._with_chroma:
                 await self._tend()
-            elif self._server is None and self._folder.exists():  # of Chroma, which is not installed any more
+            elif self._server is None and self._folder.exists():  # left by a Chroma that is no longer installed
                 await self._on_thread(partial(shutil.rmtree, self._folder, ignore_errors=True))
             self.free_idle()
             in_chroma = any(isinstance(each, ChromaVectors) for each in self._spaces.values())
@@ -199,7 +199,7 @@ class VectorSpaces:
                 await self._wake.wait()
 
     def free_idle(self, idle_s: float = IDLE_S, most_bytes: int = MOST_BYTES) -> None:
-        """Free vectors that nobody has searched for so long, and of more than so many bytes those searched first."""
+        """Free vectors that were not searched for `idle_s`, and the least recently searched above `most_bytes`."""
         exact = (vectors for vectors in self._spaces.values() if isinstance(vectors, ExactVectors))
         now, total = time.monotonic(), 0
         for place, vectors in enumerate(sorted(exact, key=lambda each: -each.used_at)):
@@ -208,7 +208,7 @@ class VectorSpaces:
                 vectors.free()
 
     async def note_compared(self) -> None:
-        """Let the next start know what has been compared."""
+        """Store the progress of comparing for the next start."""
         for texts in self._texts():
             compared = self._compared.get(texts.name, 0)
             if self._active is not None and compared > texts.compared(self._active):
@@ -242,7 +242,7 @@ class VectorSpaces:
                 self._uncompared[name] = MANY
 
     async def _compare(self, vectors: SpaceVectors) -> bool:
-        """Look for near-duplicates among the next passages that were not compared yet. True if there may be more."""
+        """Look for near-duplicates among the next passages not yet compared. Returns True if there may be more."""
         name, records = vectors.records.name, vectors.records
         after = self._compared.get(name)
         if after is None:
@@ -262,12 +262,12 @@ class VectorSpaces:
         return True
 
     async def _link(self, vectors: SpaceVectors, read: Callable[[], PassageVectors], threads: Executor) -> list[int]:
-        """Note the near-duplicates of what `read` returns. Returns the numbers of these passages."""
+        """Store the near-duplicates of the passages that `read` returns. Returns their numbers."""
 
         def look() -> tuple[PassageVectors, list[NearDuplicate]]:
             passages = read()
             links, pairs = compared(vectors, passages)
-            return passages, links + self._judge(cast(Records, vectors.records), pairs)  # only records keep links
+            return passages, links + self._judge(cast(Records, vectors.records), pairs)  # only records have links
 
         passages, links = await asyncio.get_running_loop().run_in_executor(threads, look)
         if links:
@@ -310,7 +310,7 @@ class VectorSpaces:
             self._spaces[texts.name, model] = vectors
 
     def _move(self, file: ChromaVectors) -> None:
-        """Bring a file's collection to what the records have. On the upkeep's thread. Raises `IndexLost`."""
+        """Bring a file's collection up to date with the records. Runs on the upkeep's thread. Raises `IndexLost`."""
         if self._chroma is not None and not self._chroma.is_intact():
             raise IndexLost("the folder of Chroma has vanished")
         if not file.ready or (file.is_behind and (not self._busy() or file.newest > NEWEST)):
@@ -319,17 +319,19 @@ class VectorSpaces:
                 file.tend(self._opened().collection, model.dimensions, lambda: not self._closing)
 
     def _opened(self) -> Chroma:
-        """Raises `IndexAway`."""
+        """Open Chroma. Raises `IndexAway`."""
         if self._chroma is None:
-            from remembrancer.actors.store.vectors.chroma import Chroma  # half a second of imports: not on the loop
+            from remembrancer.actors.store.vectors.chroma import (
+                Chroma,
+            )  # half a second of imports, too long for the loop
 
             self._chroma = Chroma(self._folder, self._server)
             logger.info("Chroma is open")
         return self._chroma
 
     def _drop_left(self) -> None:
-        """Delete the collections of models that are not needed any more and of files that are searched in memory now:
-        nothing erased may stay there. On the upkeep's thread. Raises `IndexLost`."""
+        """Delete the collections of unneeded models and of files that are now searched in memory, since nothing erased
+        may stay there. Runs on the upkeep's thread. Raises `IndexLost`."""
         in_chroma = {
             f"{each.records.name}.{each.model}" for each in self._spaces.values() if isinstance(each, ChromaVectors)
         }
@@ -345,7 +347,8 @@ class VectorSpaces:
             shutil.rmtree(self._folder, ignore_errors=True)
 
     def _give_up(self, error: Exception) -> None:
-        """Do without Chroma until it is tried again. What a server holds is not thrown away because a line was cut."""
+        """Do without Chroma until it is tried again. A server's data is kept, since only the connection may have
+        failed."""
         for vectors in self._spaces.values():
             if isinstance(vectors, ChromaVectors):
                 vectors.detach()
@@ -370,9 +373,9 @@ class VectorSpaces:
 
 
 class _Closed(Exception):
-    """Nothing more is done beside the searches."""
+    """Ends the upkeep, since the store is closing."""
 
 
 def is_chroma_installed() -> bool:
-    """True if the extra `chroma` is there."""
+    """True if the extra `chroma` is installed."""
     return importlib.util.find_spec("chromadb") is not None
