@@ -1,7 +1,7 @@
-"""Finds the consolidator's jobs in the records, and ends the sessions that were abandoned.
+"""Finds the consolidator's jobs in the records, and ends abandoned sessions.
 
-A space is read again when something was committed to it. In a shared lane one of the hosts works, which takes a lease
-for that as soon as there is something to do; what the next one has to know is in the lane.
+A space is read again after each commit to it. In a shared lane only one host works, with a lease that it takes as soon
+as there is something to do; the lane has everything that the next host needs to know.
 """
 
 from __future__ import annotations
@@ -40,37 +40,38 @@ from remembrancer.protocol.session_life import EndSession
 from remembrancer.protocol.writes import Applied, ImportMemory, Operation, ProjectRef
 
 LOOK_S: Final = 1.0
-"""The time between two looks for what has changed."""
+"""The time between two checks for changes."""
 AGAIN_S: Final = 30.0
-"""The time that a file that could not be read, or an end that could not be written, is left alone."""
+"""The pause after a file could not be read, or a session's end could not be written."""
 FORGOTTEN_S: Final = 86_400.0
-"""A session that nobody was connected to in this life of the store is over when it has done nothing for so long."""
+"""The idle time after which a session that was not connected since the store's start is over."""
 MAINTENANCE_SESSIONS: Final = 10
 """The number of sessions after which a project's maintenance is due."""
 MAINTENANCE_S: Final = 7 * 86_400.0
 """The time after which maintenance is due in any case."""
 RENEW_S: Final = 20.0
-"""The lease for the work in a shared lane is renewed so often, or asked for again."""
+"""The interval at which the lease for a shared lane is renewed or requested again."""
 PROMOTED_TOGETHER: Final = 100
-"""Memories in one job."""
+"""The number of memories in one job."""
 
 SessionKey = tuple[str, str]
-"""A project's id and a session's."""
+"""The ids of a project and a session."""
 Apply = Callable[[Operation], Awaitable[Applied]]
 logger = logging.getLogger(__name__)
 
 
 def is_lane(name: str) -> bool:
-    """True for the name of a shared lane, among those of files of memories."""
+    """True if a file of memories with that name is a shared lane."""
     return name != USER and not PROJECT_ID.fullmatch(name)
 
 
 def jobs_of(
     name: str, project: ProjectRef | None, work: WaitingWork, declined: Collection[Promotable], now: float
 ) -> list[WantedJob]:
-    """The jobs that follow. `declined` are memories that were looked at for promotion, as they were then.
+    """Return the jobs for a space. `declined` are memories that were already considered for promotion, in that state.
 
-    A shared lane stands there as a project, whose id is its name, or as the user's (None), and `now` is its time.
+    For a shared lane, `project` is one with the lane's name as its id, or None for the user's lane, and `now` is the
+    lane's time.
     """
     wanted = []
     lane_time = now if is_lane(name) else None
@@ -96,7 +97,8 @@ def jobs_of(
 
 
 def _maintenance_is_due(work: WaitingWork, wall_now: float) -> bool:
-    """A last time that lies ahead, because the clock was set back, is waited for no longer than a week."""
+    """True if maintenance is due. If the last one lies in the future, because the clock was set back, the wait is
+    limited to a week."""
     state = work.maintenance
     if work.oldest_at is None:
         return False
@@ -105,10 +107,10 @@ def _maintenance_is_due(work: WaitingWork, wall_now: float) -> bool:
 
 
 class JobFinder:
-    """Says which jobs are wanted, and calls `on_news` from time to time while there are any.
+    """Determines the wanted jobs, and calls `on_news` from time to time while there are any.
 
-    `count_accesses` writes down what answers have shown: it counts in what is decided about a memory. `has_worker` says
-    whether there is a consolidator: a host without one takes no lease.
+    `count_accesses` stores the accesses by answers, which count in decisions about memories. `has_worker` returns
+    whether there is a consolidator; a host without one takes no lease.
     """
 
     def __init__(
@@ -134,21 +136,20 @@ class JobFinder:
         self._lanes = lanes
         self._has_worker = has_worker
         self._leased: dict[str, tuple[bool, float]] = {}
-        """The shared lanes in which there is something to do: True if this host does it, and the time at which that is
-        asked again."""
+        """The shared lanes with work: True if this host does it, and the time of the next request for the lease."""
         self._asked: Counter[str] = Counter()
         """The number of clients that wait for work in a shared lane."""
         self._watch = SessionWatch(settings.session_grace_s)
         self._projects: dict[str, ProjectRef] = {}
         self._changed: dict[str, float] = {}
-        """The spaces to read, and from when on."""
+        """The spaces to read, and the earliest time for each."""
         self._work: dict[str, WaitingWork] = {}
-        """The jobs that each space wanted when it was last read."""
+        """The pending work of each space when it was last read."""
         self._declined: dict[str, set[Promotable]] = defaultdict(set)
         self._ending: dict[SessionKey, float] = {}
 
     def wanted(self) -> list[WantedJob]:
-        """The jobs that are to be done on this host now."""
+        """Return the jobs to be done on this host now."""
         wall_now = time.time()
         wanted: list[WantedJob] = []
         for name, work in self._work.items():
@@ -159,35 +160,35 @@ class JobFinder:
         return wanted
 
     def mark(self, name: str) -> None:
-        """Something was committed to that file, or it has just been opened."""
+        """Have a file read that was opened or had a commit."""
         if not is_lane(name) or self._files.sharer_of(name) is not None:
             self._changed[name] = 0.0
 
     def forget(self, name: str) -> None:
-        """A file is there no more."""
+        """Forget a file that no longer exists."""
         for state in (self._changed, self._work, self._declined, self._projects, self._leased):
             state.pop(name, None)
 
     def note_presence(self, message: NotePresence) -> None:
-        """These sessions are connected."""
+        """Record the connected sessions."""
         self._watch.note(((project.id, session) for project, session in message.sessions), time.monotonic())
 
     def note_operation(self, operation: Operation) -> None:
-        """A session does something: it is there, whether anybody is connected to it or not."""
+        """Record that a session is active, whether it is connected or not."""
         if operation.session_id and not isinstance(operation.change, EndSession | ImportMemory):
             self._watch.note([(operation.project.id, operation.session_id)], time.monotonic())
 
     def lane_of(self, project: ProjectRef | None) -> str | None:
-        """The shared lane that stands for a project, or in which the user's memories (None) are; None: it is a file of
-        this host's own."""
+        """Return the shared lane that a project id stands for, or that has the user's memories (None); None if it is a
+        local space."""
         name = self._files.user.name if project is None else project.id
         return name if is_lane(name) and self._files.sharer_of(name) is not None else None
 
     @asynccontextmanager
     async def working_in(self, lane: str, *, reads_only: bool) -> AsyncIterator[float]:
-        """Have the lease of a lane for work that somebody asked for, if it does more than read: the lane's time.
+        """Hold the lease of a lane for a client's request, unless it only reads, and yield the lane's time.
 
-        Raises `ConsolidatorUnavailable` if another host has it, or it cannot be had.
+        Raises `ConsolidatorUnavailable` if another host has the lease, or it cannot be taken.
         """
         if reads_only:
             yield self._lanes.time_of(lane)
@@ -204,19 +205,19 @@ class JobFinder:
                 self._work.setdefault(lane, WaitingWork())
             yield self._lanes.time_of(lane)
         finally:
-            self._asked[lane] -= 1  # the next look gives it back
+            self._asked[lane] -= 1  # the next look releases it
 
     async def run(self) -> None:
-        """Look, once a second at most, until cancelled."""
+        """Look for work, at most once a second, until cancelled."""
         while True:
             await self.look()
             await anyio.sleep(LOOK_S)
 
     async def look(self) -> None:
-        """Look into what has changed, and see what has come due."""
+        """Read changed spaces, and check for due jobs."""
         now = time.monotonic()
         if any(since <= now for since in self._changed.values()):
-            await self._count_accesses()  # what was seen before the end of a session counts when that is dealt with
+            await self._count_accesses()  # accesses before a session's end count when the end is processed
         for name in [name for name, since in self._changed.items() if since <= now]:
             del self._changed[name]
             if (records := self._files.get(name)) is not None:
@@ -228,7 +229,7 @@ class JobFinder:
         await self._end_lost_sessions()
 
     async def finished(self, done: WantedJob) -> None:
-        """A job has been done: note it where the records do not say so by themselves, and look again."""
+        """Record a completed job where the records do not show it themselves, and look again."""
         if isinstance(done.job, MaintainJob) and not done.job.request.dry_run:
             await self._note_maintenance(done.place)
         self._declined[done.place].update(done.promotable)
@@ -240,21 +241,21 @@ class JobFinder:
             return
         try:
             await self._committer.run(name, partial(records.note_maintenance, time.time()))
-        except RemembrancerError as error:  # then it is due again, in a while
+        except RemembrancerError as error:  # it becomes due again later
             logger.warning("a maintenance could not be noted", extra={"file": name, "code": error.code})
 
     def _is_users(self, name: str) -> bool:
-        """True for the user's file, and for the lane that he shares."""
+        """True for the user's space, and for the user's shared lane."""
         return name == USER or self._files.sharer_of(name) == USER
 
     def _works_in(self, name: str) -> bool:
-        """True if this host does the work in a file: in a shared lane, if it has the lease."""
+        """True if this host does the work of a space; in a shared lane that requires the lease."""
         if name == USER:
             return not self._files.shares(USER)
         return not is_lane(name) or self._leased.get(name, (False, 0.0))[0]
 
     async def _keep_lease(self, name: str) -> None:
-        """Take or renew the lease of a lane in which there is something to do; give back that of another."""
+        """Take or renew the lease of a lane with work; release the lease of a lane without."""
         records, project, work = self._files.get(name), self._project_of(name), self._work[name]
         if records is None or (project is None and not self._is_users(name)):
             self.forget(name)
@@ -273,7 +274,7 @@ class JobFinder:
             return
         has = await self._lanes.take_lease(name)
         self._leased[name] = has, time.monotonic() + RENEW_S
-        if has and not had:  # who had it before may have done all of it
+        if has and not had:  # the previous holder may have done all of it
             self._changed.pop(name, None)
             await self._look_into(records)
 
@@ -327,14 +328,14 @@ class JobFinder:
 
 @dataclass(frozen=True, slots=True)
 class OpenSession:
-    """A session of the registry that has no end. `last_active_at` is seconds since the epoch."""
+    """A session of the registry without an end. `last_active_at` is in seconds since the epoch."""
 
     key: SessionKey
     last_active_at: float
 
 
 class SessionWatch:
-    """Remembers when each session was last heard of, by a clock that only goes forward. Pure."""
+    """Remembers the time of each session's last sign of life, by a monotonic clock. Pure."""
 
     def __init__(self, grace_s: float) -> None:
         self._grace_s = grace_s
@@ -342,19 +343,19 @@ class SessionWatch:
 
     @property
     def watched(self) -> int:
-        """The number of sessions that something is remembered of."""
+        """The number of watched sessions."""
         return len(self._seen_at)
 
     def note(self, present: Iterable[SessionKey], now: float) -> None:
-        """These sessions are connected, begin, or do something."""
+        """Record that these sessions are connected, begin, or are active."""
         for key in present:
             self._seen_at[key] = now
 
     def lost(self, sessions: Iterable[OpenSession], now: float, wall_now: float) -> list[OpenSession]:
-        """The open sessions that have been abandoned. Sessions that are over are forgotten.
+        """Return the open sessions that have been abandoned, and forget closed ones.
 
-        A session that was heard of and has not been for the grace time is; so is one that was not seen at all, and
-        was last active a day ago by the wall clock `wall_now` (one that is ahead of it counts as active now).
+        A session is abandoned after the grace time without a sign of life; one that was never seen, if it was last
+        active a day ago by the wall clock `wall_now` (a time in the future counts as now).
         """
         open_sessions = list(sessions)
         of_registry = {session.key for session in open_sessions}
@@ -365,13 +366,13 @@ class SessionWatch:
 
     def _is_lost(self, session: OpenSession, now: float, wall_now: float) -> bool:
         seen_at = self._seen_at.get(session.key)
-        if seen_at is not None:  # which the registry may not have been read since
+        if seen_at is not None:  # not necessarily read from the registry yet
             return now - seen_at > self._grace_s
         return max(0.0, wall_now - session.last_active_at) > FORGOTTEN_S
 
 
 def _abandon(project: ProjectRef, session: OpenSession, wall_now: float) -> Operation:
-    """The operation that ends a session of which nobody has heard any more: the same one for the same silence."""
+    """Return the operation that ends an abandoned session. It is the same one for the same last activity."""
     session_id = session.key[1]
     about = f"abandon\n{project.id}\n{session_id}\n{session.last_active_at!r}"
     operation_id = hashlib.sha256(about.encode()).hexdigest()[:32]

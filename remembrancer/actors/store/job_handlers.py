@@ -1,5 +1,5 @@
-"""The consolidator's questions to the store, and those of clients who wait for it: jobs go out, memories are read,
-answers go back."""
+"""Handles requests of the consolidator, and of clients that wait for it: hands out jobs, reads memories, returns
+results."""
 
 from __future__ import annotations
 
@@ -64,14 +64,14 @@ from remembrancer.protocol.sockets import Peer
 from remembrancer.protocol.writes import ProjectRef, Submit, SubmitBatch
 
 ANSWER_MARGIN_S: Final = 0.2
-"""The part of a deadline that is kept for the way back."""
+"""The part of a deadline reserved for sending the answer."""
 DEFAULT_DEADLINE_S: Final = 10.0
 REQUEST_ATTEMPTS: Final = 3
-"""After so many consolidators have died of it, somebody's request fails."""
+"""The number of consolidators that may die of a client's request before it fails."""
 BACKLOG: Final = 200
-"""Memories that wait for vectors: a worker has so many done within seconds."""
+"""A backlog of memories without vectors that a worker finishes within seconds."""
 LONGEST_HOLD_S: Final = 3600.0
-"""A backlog holds nothing for longer, if it never ends because more is written all the time."""
+"""The longest time that a backlog holds back jobs, in case it never ends."""
 NOTHING: Final[dict[type[MaterialRequest], msgspec.Struct]] = {
     ReadMemories: MemoriesRead((), more=False),
     ReadEntityEdges: EntityEdges(()),
@@ -80,7 +80,7 @@ NOTHING: Final[dict[type[MaterialRequest], msgspec.Struct]] = {
 }
 """The answers for a project without a file."""
 CONSOLIDATOR: Final = "consolidator"
-"""The name that a consolidator speaks under."""
+"""The name of a consolidator as a peer."""
 OFF: Final = "there is no consolidator here (the setting consolidator): set REMEMBRANCER_CONSOLIDATOR=1 to have one"
 
 T = TypeVar("T")
@@ -88,7 +88,7 @@ T = TypeVar("T")
 
 @dataclass(slots=True, eq=False)
 class _Asked:
-    """A request that somebody waits for, or several who sent the same one."""
+    """A request that one or more clients wait for."""
 
     request: Reflect | Maintain
     wanted: WantedJob
@@ -96,7 +96,7 @@ class _Asked:
     waiting: int = 0
 
     def settle(self, answer: Reflected | Maintained | RemembrancerError) -> None:
-        """Answer whoever waits; the first answer counts."""
+        """Answer the waiting clients; the first answer counts."""
         if self.answer.done():
             return
         if isinstance(answer, RemembrancerError):
@@ -106,9 +106,9 @@ class _Asked:
 
 
 class JobHandlers:
-    """Hands out jobs, and carries out the consolidator's questions. Belongs to one event loop.
+    """Hands out jobs, and answers the consolidator's requests. Belongs to one event loop.
 
-    A project that has no file yet has nothing in it: to ask makes none.
+    A project without a space has no material; requests do not create one.
     """
 
     def __init__(
@@ -137,17 +137,17 @@ class JobHandlers:
         self._asked: dict[Key, _Asked] = {}
         self._numbers = itertools.count(1)
         self._crowded_at: float | None = None
-        """Since when more memories have waited for their vectors than consolidation goes beside."""
+        """The time since which too many memories have waited for vectors for consolidation to run."""
         self._latest: dict[tuple[str, JobSort | None], int] = {}
-        """The last question for a job, which alone counts, by incarnation and sort."""
+        """The latest request for a job, by incarnation and sort; earlier ones are void."""
         self._heard_at = float("-inf")
-        """The time at which a consolidator has last said something."""
+        """The time of the last message from a consolidator."""
         self._refusal: str | None = None if settings.consolidator else OFF
         self._is_off = not settings.consolidator
         self._draining = False
 
     def handlers(self) -> dict[type, Handler]:
-        """The handlers of the consolidator's requests, and of requests for its work."""
+        """Return the handlers of the consolidator's requests, and of requests for its work."""
         return {
             AwaitJob: self._await_job,
             JobReport: self._take_report,
@@ -157,7 +157,7 @@ class JobHandlers:
         }
 
     def hear(self, peer: Peer, message: Any) -> None:
-        """Somebody has said this to the store: what of it concerns the jobs."""
+        """Note the parts of a message that concern jobs."""
         if peer.name == CONSOLIDATOR:
             self._heard_at = time.monotonic()
             self._leases.heard(peer.incarnation, self._heard_at)
@@ -174,18 +174,18 @@ class JobHandlers:
         return self._refusal is None and time.monotonic() - self._heard_at < LEASE_S
 
     def drain(self) -> None:
-        """The store is about to stop: whoever waits for a job need not wait any more."""
+        """Answer waiting consolidators, since the store is about to stop."""
         self._draining = True
         self._wake()
 
     def consolidator_gone(self, incarnation: str) -> None:
-        """A consolidator has died: what it had is free."""
+        """Release the jobs of a consolidator that has died."""
         self._heard_at = float("-inf")
         self._latest = {key: question for key, question in self._latest.items() if key[0] != incarnation}
         self._release(incarnation)
 
     def consolidator_failed(self, why: str) -> None:
-        """No consolidator can be had: whoever waits for one is told."""
+        """Refuse waiting clients, since the consolidator cannot be started."""
         if self._is_off:
             return
         self._refusal = f"the consolidator has failed: {why}"
@@ -193,13 +193,13 @@ class JobHandlers:
             asked.settle(ConsolidatorUnavailable(self._refusal))
 
     async def ask(self, request: Reflect | Maintain, context: RequestContext) -> Reflected | Maintained:
-        """Have the consolidator do this now, before everything else, and return its answer.
+        """Have the consolidator do this now, before all other jobs, and return its answer.
 
         Raises:
-            InvalidInput: the session is not the asking one.
-            ConsolidatorUnavailable: there is none, or it does not take this in time; or it is work in a shared lane,
-                and another host is at work there.
-            DeadlineExceeded: it is at work on this, and not done in time.
+            InvalidInput: the session is not the requesting one.
+            ConsolidatorUnavailable: there is none, or it does not accept the job in time; or the job is in a shared
+            lane, and another host is working there.
+            DeadlineExceeded: the job has started, but is not finished in time.
         """
         if isinstance(request, Reflect) and request.about != request.session_id:
             raise InvalidInput("a session can have its own memories consolidated, and no other's", field="session_id")
@@ -224,14 +224,14 @@ class JobHandlers:
                 return await asyncio.shield(asked.answer)
         finally:
             asked.waiting -= 1
-            if not asked.waiting:  # if a consolidator has begun it, it goes on
+            if not asked.waiting:  # a job that has started continues
                 self._asked.pop(key, None)
         if self._leases.is_leased(key):
             raise DeadlineExceeded("the consolidator is at work on this: ask again in a moment")
         raise ConsolidatorUnavailable("the consolidator is busy or is being started: ask again in a moment")
 
     def _join(self, request: Reflect | Maintain, lane_time: float | None) -> _Asked:
-        """The job of a request. A repetition of one that is under way waits with it."""
+        """Return the job of a request. A repeated request shares the running job."""
         if isinstance(request, Reflect) and request.operation_id:
             for asked in self._asked.values():
                 if asked.request == request:
@@ -275,8 +275,8 @@ class JobHandlers:
         return self._leases.take(wanted, incarnation, now, sort, held=self._gives_way(now))
 
     def _gives_way(self, now: float) -> bool:
-        """True while a large backlog of memories is being embedded: consolidation reads their vectors, and takes the
-        processor from those who make them."""
+        """True while a large backlog of memories is being embedded: consolidation reads their vectors, and competes
+        with the workers for the processor."""
         if not self._scheduler.workers or self._scheduler.pending <= BACKLOG:
             self._crowded_at = None
             return False
@@ -292,7 +292,7 @@ class JobHandlers:
         if (asked := self._asked.get(done.key)) is not None:
             silence = InternalError("the consolidator has done this and does not say what came of it")
             asked.settle(silence if answer is None else answer)
-        if not isinstance(answer, RemembrancerError):  # what failed, and no client waits for, is found again
+        if not isinstance(answer, RemembrancerError):  # failed jobs without a client are found again
             await self.finder.finished(done)
         self._wake()
 
@@ -304,10 +304,10 @@ class JobHandlers:
         self._news.set()
         self._news = anyio.Event()
 
-    # --- What the consolidator reads. It steps aside while clients are being served.
+    # --- The consolidator's reads. They wait while clients are being served.
 
     async def _answer_question(self, request: MaterialRequest) -> object:
-        if isinstance(request, ReadProjects):  # which a page of the memory browser waits for, too
+        if isinstance(request, ReadProjects):  # a page of the memory browser waits for it, too
             others = [project for project in self._files.catalog.projects() if project.id != request.project.id]
             return tuple(project for project in others if self._files.is_there(project))
         await self._gate.step_aside()

@@ -1,7 +1,7 @@
-"""The leases of the consolidator's jobs: which consolidator has which job, and when a job that came back rests. Pure.
+"""The leases of the consolidator's jobs: the holder of each job, and the pauses of returned jobs. Pure.
 
-Nothing is queued: whoever takes a job says which ones are wanted now, and a crash loses no more than these leases.
-Times are seconds of a clock that only goes forward; a holder is the incarnation of a consolidator.
+Nothing is queued: a consolidator's request for a job lists the wanted ones, and a crash loses only these leases. Times
+are monotonic seconds; a holder is the incarnation of a consolidator.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from remembrancer.actors.store.records.contract import Promotable
 from remembrancer.protocol.consolidation import JobSort, Work, sort_of
 
 LEASE_S: Final = 60.0
-"""A job whose holder was not heard of for so long is handed out again."""
+"""The time without a message from its holder after which a job is handed out again."""
 RETRY_S: Final = (0.0, 5.0, 15.0, 60.0, 300.0, 900.0)
-"""The pause before a job is handed out again, by how often it has come back; the last one stays."""
+"""The pauses before a job is handed out again, by the number of returns; the last one repeats."""
 
 Key = tuple[object, ...]
-"""The subject of a job: unique in a home."""
+"""The identity of a job, unique in a home."""
 
 
 class Rank(IntEnum):
-    """The order of jobs: a lower rank goes first; within a rank, the oldest does."""
+    """The order of jobs: lower ranks first, and the oldest first within a rank."""
 
     REQUEST = 0
     SESSION_END = 1
@@ -38,10 +38,10 @@ class Rank(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class WantedJob:
-    """A job that is to be done; its `job_id` is given with the lease.
+    """A job to be done; its `job_id` is assigned with the lease.
 
-    `since` orders the jobs of a rank. `place` is the space that wants it, and `promotable` the memories that a
-    promotion is about, as they were when it was found.
+    `since` orders the jobs of a rank. `place` is the space that wants it, and `promotable` are the memories to promote,
+    in the state in which they were found.
     """
 
     key: Key
@@ -52,7 +52,7 @@ class WantedJob:
     promotable: tuple[Promotable, ...] = ()
 
     def is_of(self, sort: JobSort | None) -> bool:
-        """True if it is of that sort (None: of any)."""
+        """True if the job is of that sort (None: any)."""
         return sort is None or sort_of(self.job) == sort
 
 
@@ -64,14 +64,14 @@ class _Lease:
 
 
 class _Rest(NamedTuple):
-    """The number of times that a job has come back, and the time until which it is not handed out again."""
+    """The number of times that a job has been returned, and the time until which it is paused."""
 
     returned: int
     until: float
 
 
 class JobLeases:
-    """The leases. `first_id` keeps the ids of one life of the store apart from those of the one before."""
+    """The leases. `first_id` keeps the ids of different runs of the store apart."""
 
     def __init__(self, first_id: int = 1) -> None:
         self._ids = itertools.count(first_id)
@@ -81,8 +81,8 @@ class JobLeases:
     def take(
         self, wanted: Sequence[WantedJob], holder: str, now: float, sort: JobSort | None = None, *, held: bool = False
     ) -> Work | None:
-        """The next of the jobs that are wanted (of a sort), for a consolidator that is at work on none: the one that it
-        was handed before was lost on its way. `held`: nothing that takes long, unless somebody waits for it."""
+        """Lease the next of the wanted jobs (of a sort) to a consolidator. If it already holds one, that job was lost
+        on its way and is returned first. `held`: no long jobs, unless a client waits for them."""
         for job_id, lease in list(self._leases.items()):
             if lease.until <= now or (lease.holder == holder and lease.job.is_of(sort)):
                 self._give_back(job_id, now)
@@ -103,15 +103,16 @@ class JobLeases:
         return msgspec.structs.replace(job.job, job_id=job_id)
 
     def heard(self, holder: str, now: float) -> None:
-        """A consolidator has given a sign of life: its leases go on."""
+        """Extend the leases of a consolidator that sent a message."""
         for lease in self._leases.values():
             if lease.holder == holder:
                 lease.until = now + LEASE_S
 
     def finish(self, holder: str, job_id: int, now: float) -> WantedJob | None:
-        """A consolidator has done a job, or has failed in it. If it is still wanted, it comes again after a pause.
+        """Return a job that a consolidator has completed or failed. If it is still wanted, it is handed out again after
+        a pause.
 
-        None: the consolidator does not have it any more.
+        None: the consolidator no longer holds it.
         """
         lease = self._leases.get(job_id)
         if lease is None or lease.holder != holder:
@@ -120,16 +121,16 @@ class JobLeases:
         return lease.job
 
     def release(self, holder: str, now: float) -> None:
-        """A consolidator is gone: its jobs are free."""
+        """Release the jobs of a consolidator that is gone."""
         for job_id in [job_id for job_id, lease in self._leases.items() if lease.holder == holder]:
             self._give_back(job_id, now)
 
     def is_leased(self, key: Key) -> bool:
-        """True if a consolidator has that job."""
+        """True if a consolidator holds that job."""
         return any(lease.job.key == key for lease in self._leases.values())
 
     def returned(self, key: Key) -> int:
-        """The number of times that a job has come back."""
+        """Return the number of times that a job has been returned."""
         return self._rest_of(key).returned
 
     def _rests_at(self, job: WantedJob, now: float, *, held: bool) -> bool:
@@ -139,7 +140,8 @@ class JobLeases:
         return self._rests.get(key, _Rest(0, float("-inf")))
 
     def _give_back(self, job_id: int, now: float, *, least_pause: int = 0) -> None:
-        """End a lease. The first time the job is free at once: a consolidator may have died of anything."""
+        """End a lease. The first time, the job is free at once, since the consolidator may have died of something
+        else."""
         key = self._leases.pop(job_id).job.key
         returned = self.returned(key) + 1
         pause_s = RETRY_S[min(max(returned - 1, least_pause), len(RETRY_S) - 1)]
