@@ -1,4 +1,4 @@
-"""The edits of a space applied in SQLite, and the answers to the questions of rules.
+"""Applies the edits of a space in SQLite, and answers the queries of rules.
 
 Callers open and commit the transaction.
 """
@@ -76,10 +76,10 @@ from remembrancer.protocol.writes import (
 )
 
 MAX_TURNS: Final = 5000
-"""Turns of one session that are kept, the latest: a session that never ends must not grow for ever."""
+"""The number of a session's latest turns that are kept, so that a session that never ends does not grow for ever."""
 MAX_TOOL_CALLS: Final = 10_000
 SESSIONS_KEPT: Final = 16
-"""Sessions of one memory that are recorded: three are enough for a promotion."""
+"""The number of sessions recorded for a memory: three are enough for a promotion."""
 TABLES: Final[dict[type[Any], str]] = {
     SessionEntry: "sessions",
     Erased: "erased",
@@ -125,7 +125,7 @@ _TRACES: Final = (
     "DELETE FROM cross_project_patterns WHERE space = @SPACE AND memory_id = ?1",
     """DELETE FROM awaited_links WHERE target = ?1
        AND (SELECT space FROM memories WHERE number = awaited_links.source) = @SPACE""",
-    # Answers that have its words, its tags or a reason in them: a repetition of such a change finds no memory any more.
+    # Answers that contain its text, its tags or a reason; a repeated change no longer finds the memory.
     *(
         f"DELETE FROM applied_operations WHERE space = @SPACE AND instr(result, '{name}') AND instr(result, ?1)"  # noqa: S608 - our names
         for name in ("TaggedResult", "ForgottenResult", "PromotedResult", "UpdatedResult")
@@ -160,9 +160,9 @@ class SqliteEdits:
     # Operations.
 
     def apply_operation(self, operation: Operation, session_limit: int | None = None) -> Outcome:
-        """Apply once: a second call with the same operation id changes nothing and answers as the first did.
+        """Apply an operation once: a second call with the same id changes nothing and returns the first answer.
 
-        A refusal is an outcome, and has written nothing. What SQLite raises leaves the transaction to be rolled back.
+        A refusal is an outcome, and has written nothing. Errors from SQLite leave the transaction to be rolled back.
         """
         earlier = self.outcome_of(operation.operation_id)
         if earlier is not None:
@@ -176,7 +176,7 @@ class SqliteEdits:
         return self.carry_out(operation, plan(operation, self))
 
     def carry_out(self, operation: Operation, edits: Edits[Any]) -> Outcome:
-        """Apply the plan of an operation, or of one of its steps, and record its result; the outcome."""
+        """Apply the plan of an operation, or of one of its steps, record its result, and return the outcome."""
         try:
             result = carry_out(edits, self.apply)
         except (InvalidInput, NotFound) as refusal:
@@ -185,15 +185,16 @@ class SqliteEdits:
         return Outcome(Applied(operation.operation_id, result), next(iter(self.to_embed), None))
 
     def note_applied(self, operation: Operation, result: Result) -> None:
-        """Record the result of an operation, which answers its repetitions.
+        """Record the result of an operation, which answers repetitions.
 
-        It is kept from now on, however long the operation has waited in the write queue: who sent it may send it again.
+        The time of keeping it begins now, however long the operation waited in the write queue, since its client may
+        repeat it.
         """
         applied_at = max(self._now, operation.requested_at)
         self.apply(Put(AppliedOperation(operation.operation_id, encode_result(result), applied_at)))
 
     def stored_by(self, session_id: str) -> int:
-        """The number of memories that a session has stored and that are not forgotten, without derived ones."""
+        """Return the number of unforgotten memories that a session has stored, without derived ones."""
         rows = self._query(
             """SELECT count(*) FROM memories
                WHERE space = @SPACE AND session_id = ? AND forgotten_at IS NULL AND NOT EXISTS (
@@ -203,11 +204,11 @@ class SqliteEdits:
         return int(rows[0][0])
 
     def outcome_of(self, operation_id: str) -> Applied | None:
-        """The answer to an operation that was applied, or None. Raises `ValueError` for a damaged one."""
+        """Return the answer to an operation that was applied, or None. Raises `ValueError` if it is damaged."""
         return read_applied(self._query, operation_id)
 
     def numbers_of(self, memory_ids: Iterable[str]) -> list[tuple[int, str]]:
-        """The numbers and ids of the memories that are here."""
+        """Return the numbers and ids of those memories that are here."""
         wanted = _json(sorted(memory_ids))
         return self._query(
             """SELECT number, id FROM memories
@@ -216,8 +217,8 @@ class SqliteEdits:
         )
 
     def count_accesses(self, numbers: Sequence[int], at: float) -> None:
-        """Count an access to each of the memories (twice in the list counts twice), and revive what is archived."""
-        self.execute(  # one statement for all of them: readers have the interpreter meanwhile
+        """Count an access to each memory (twice in the list counts twice), and revive archived ones."""
+        self.execute(  # one statement for all, so that readers have the interpreter meanwhile
             """UPDATE memories SET access_count = access_count + shown.count, last_accessed_at = ? FROM (
                    SELECT value AS memory, count(*) AS count FROM json_each(?) GROUP BY value) AS shown
                WHERE number = shown.memory""",
@@ -226,9 +227,9 @@ class SqliteEdits:
         self._revive(numbers, at)
 
     def _revive(self, numbers: Sequence[int], at: float) -> None:
-        """Make the archived memories among these active, unless they are forgotten.
+        """Make archived memories active again, unless they are forgotten.
 
-        Each retrieval makes a memory more durable: what is shown is in use.
+        Each retrieval makes a memory more durable: a memory that is shown is in use.
         """
         archived = self._query(
             """SELECT id FROM memories WHERE forgotten_at IS NULL AND status = 'archived'
@@ -243,7 +244,7 @@ class SqliteEdits:
     def scrub(self, memory_id: str, at: float) -> bool:
         """Delete the remains of an erased memory; True if it was erased here, or anything was left.
 
-        A memory of that id that is here stays as it is: another file has erased its own.
+        An existing memory of that id stays as it is: it was erased in another space.
         """
         if self._query("SELECT 1 FROM memories WHERE space = @SPACE AND id = ?", (memory_id,)):
             return False
@@ -263,7 +264,7 @@ class SqliteEdits:
             self.execute(f"INSERT INTO {table} ({table}) VALUES ('optimize')")  # noqa: S608 - our names
 
     def drop_quotes(self, quotes: Sequence[str]) -> int:
-        """Delete the turns and tool calls that quote one of these; their number."""
+        """Delete the turns and tool calls that quote one of these, and return their number."""
         dropped = 0
         for quote in quotes:
             values = (quote, _json(quote)[1:-1])
@@ -287,7 +288,7 @@ class SqliteEdits:
                 )
                 self.apply(Put(msgspec.structs.replace(pattern, source_projects=renamed)))
 
-    # The questions of rules: see `Reader`.
+    # Queries of rules: see `Reader`.
 
     def memory(self, memory_id: str) -> Memory | None:
         return read_memory(self._query, memory_id)
@@ -337,8 +338,8 @@ class SqliteEdits:
     # Edits.
 
     def apply(self, edit: RowEdit) -> int:
-        """Apply an edit; the number of rows that `EraseTraces`, `DropOrphans`, `Prune` and `RequestConsolidation` have
-        removed, changed or added."""
+        """Apply an edit. Returns the number of rows that `EraseTraces`, `DropOrphans`, `Prune` and
+        `RequestConsolidation` removed, changed or added."""
         match edit:
             case Insert():
                 self._insert(edit)
@@ -402,7 +403,7 @@ class SqliteEdits:
         return 0
 
     def note_use(self, memory_ids: Sequence[str], session_id: str) -> None:
-        """Note that a session has used memories. For each memory only the first sessions are kept."""
+        """Record that a session has used memories. Only the first sessions of each memory are kept."""
         if memory_ids and session_id:
             self.execute(
                 """INSERT OR IGNORE INTO memory_sessions
@@ -458,7 +459,7 @@ class SqliteEdits:
         self.to_embed.append(number)
 
     def _drop_history(self, memory_id: str) -> None:
-        """Delete the history of a memory, apart from versions that were a session's own."""
+        """Delete the history of a memory, apart from versions that belonged to a session only."""
         self.execute("DELETE FROM history WHERE space = @SPACE AND memory_id = ? AND owner IS NULL", (memory_id,))
 
     def _link_awaited(self, number: int, memory_id: str) -> None:
@@ -529,7 +530,7 @@ class SqliteEdits:
             self.execute(f"INSERT OR IGNORE INTO memory_tags VALUES {places}", values)  # noqa: S608 - only "?"
 
     def _drop_derived(self, number: int) -> None:
-        """Delete all that was derived from a content that has changed: passages, near-duplicates, found names."""
+        """Delete everything derived from a changed content: passages, near-duplicates, found names."""
         for table in ("passages", "embedding_attempts"):
             self.execute(f"DELETE FROM {table} WHERE memory = ?", (number,))  # noqa: S608 - our names
         self.execute(
@@ -541,7 +542,7 @@ class SqliteEdits:
         self.remove_unlinked(entity for (entity,) in rows.fetchall())
 
     def _add_entry(self, memory_id: str, created_at: float, entry: HistoryEntry) -> None:
-        """Add an entry of the history, unless it is there already because its memory was here before."""
+        """Add a history entry, unless it exists because the memory was here before."""
         record = entry.record
         happened_at = created_at if record.occurred_at is None else min(created_at, record.occurred_at)
         begins = happened_at if record.valid_from is None else record.valid_from
