@@ -99,11 +99,11 @@ async def decide(view: View) -> Response:
 
 async def replace(view: View) -> Response:
     """Mark one memory as replaced by another: its validity ends, and it names the other."""
-    kept, gone = view.said("kept"), view.said("gone")
-    before = (await view.ask(GetMemory(view.project, view.session, gone))).memory
-    link = {"relation": "supersedes", "target": gone}
-    await view.call("update_memory", memory_id=kept, add_links=[link])
-    return view.go("/review", done="replaced", undo=f"{gone}~{before.version}")
+    newer, older = view.said("kept"), view.said("gone")
+    before = (await view.ask(GetMemory(view.project, view.session, older))).memory
+    link = {"relation": "supersedes", "target": older}
+    await view.call("update_memory", memory_id=newer, add_links=[link])
+    return view.go("/review", done="replaced", undo=f"{older}~{before.version}")
 
 
 async def keep_both(view: View) -> Response:

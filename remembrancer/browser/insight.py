@@ -47,8 +47,8 @@ CONTROL_S: Final = 2.0
 
 async def projects(view: View) -> Response:
     """The projects that the visitor may see, and the contents of this one."""
-    here = await view.ask(DescribeStore(view.project, view.session))
-    return view.page("projects.html", here=here)
+    store = await view.ask(DescribeStore(view.project, view.session))
+    return view.page("projects.html", here=store)
 
 
 async def health(view: View) -> Response:

@@ -111,8 +111,8 @@ class PastActions:
 
     def novelty(self, term: str) -> float:
         """1 for a word that no action contained, near 0 for one that all contained."""
-        whole = self.number + UNSEEN
-        return math.log(whole / (self.having[term] + 1)) / math.log(whole)
+        total = self.number + UNSEEN
+        return math.log(total / (self.having[term] + 1)) / math.log(total)
 
     def add(self, terms: Iterable[str]) -> None:
         """Count one more action."""

@@ -436,12 +436,12 @@ def _put_in_place(paths: RuntimePaths, archive: Path, manifest: Manifest, aside:
     for directory in {home, paths.projects, paths.lanes, *((home / name).parent for name in restored)}:
         if directory.is_dir():
             sync_directory(directory)
-    kept = any(aside.iterdir())
-    if not kept:
+    has_old_files = any(aside.iterdir())
+    if not has_old_files:
         aside.rmdir()
     paths.restore_mark.unlink()
     sync_directory(home)
-    return aside if kept else None
+    return aside if has_old_files else None
 
 
 def _set_aside(home: Path, aside: Path, name: str, *, stays: bool) -> None:

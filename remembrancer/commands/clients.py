@@ -276,13 +276,13 @@ def make_groups(client: Client, command: tuple[str, ...], environ: Mapping[str, 
 
 def document(place: ClientFile, wanted: Mapping[str, object]) -> str:
     """A whole file with nothing but our entries (or hooks)."""
-    whole = {place.key: dict(wanted)}
+    content = {place.key: dict(wanted)}
     match place.path.suffix:
         case ".toml":
-            return tomlkit.dumps(whole).rstrip()
+            return tomlkit.dumps(content).rstrip()
         case ".yaml":
-            return str(yaml.safe_dump(whole, sort_keys=False, allow_unicode=True)).rstrip()
-    return json.dumps(whole, indent=2, ensure_ascii=False)
+            return str(yaml.safe_dump(content, sort_keys=False, allow_unicode=True)).rstrip()
+    return json.dumps(content, indent=2, ensure_ascii=False)
 
 
 def hooks_document(place: ClientFile, wanted: Mapping[str, Json]) -> str:
@@ -435,8 +435,8 @@ def plan_hooks_removal(client: Client, place: ClientFile, text: str | None) -> P
         others = _without_ours(present)
         if others == present:
             return _Change("nothing", "has no Remembrancer hooks")
-        left = {event: groups for event, groups in others.items() if groups or not present[event]}
-        return _Change("remove", "the hooks are removed", left)
+        remaining = {event: groups for event, groups in others.items() if groups or not present[event]}
+        return _Change("remove", "the hooks are removed", remaining)
 
     return _plan(client, place, text, change)
 
@@ -467,20 +467,20 @@ def _plan(
     """The plan for a change of a file's member."""
     done = _Change("nothing", "")
     try:
-        whole = _parsed(place, text or "")
-        member = whole.get(place.key, {})
+        content = _parsed(place, text or "")
+        member = content.get(place.key, {})
         if not isinstance(member, dict):
             raise FileRefused(f"its member {place.key!r} is not an object")
         done = change(member)
         after = None
         if done.member is not None:
-            whole[place.key] = done.member
+            content[place.key] = done.member
             if client.flat and place.key == HOOKS:
-                whole.setdefault("version", 1)
+                content.setdefault("version", 1)
             if done.action == "remove" and not done.member:
-                del whole[place.key]
-            after = _written(place, text or "", whole)
-            is_empty = whole.keys() <= ({"version"} if client.flat and place.key == HOOKS else set())
+                del content[place.key]
+            after = _written(place, text or "", content)
+            is_empty = content.keys() <= ({"version"} if client.flat and place.key == HOOKS else set())
             after = "" if is_empty and done.action == "remove" else after
     except FileRefused as refused:
         return replace(refused_plan(client, place, text, refused, paste), wanted=done.action)
@@ -493,11 +493,11 @@ def _has_same_groups(present: list[Any], made: list[Any]) -> bool:
 
 def _without_ours(present: Mapping[str, Any]) -> dict[str, list[Any]]:
     """The groups of each event without our commands. Groups with nothing else are removed."""
-    left: dict[str, list[Any]] = {}
+    remaining: dict[str, list[Any]] = {}
     for event, groups in present.items():
         if not isinstance(groups, list):
             raise FileRefused(f"its hooks for the event {event} are not a list")
-        left[event] = []
+        remaining[event] = []
         for group in groups:
             if _runs_ours(group):
                 continue
@@ -506,10 +506,10 @@ def _without_ours(present: Mapping[str, Any]) -> dict[str, list[Any]]:
                 [command for command in commands if not _runs_ours(command)] if isinstance(commands, list) else commands
             )
             if others == commands:
-                left[event].append(group)
+                remaining[event].append(group)
             elif others:
-                left[event].append({**group, "hooks": others})
-    return left
+                remaining[event].append({**group, "hooks": others})
+    return remaining
 
 
 def _runs_ours(entry: object) -> bool:
@@ -533,13 +533,13 @@ def _parsed(place: ClientFile, text: str) -> Json:
     return parse_with_comments(text)
 
 
-def _written(place: ClientFile, before: str, whole: Json) -> str:
+def _written(place: ClientFile, before: str, content: Json) -> str:
     match place.path.suffix:
         case ".toml":
-            return _written_toml(before, whole, place.key)
+            return _written_toml(before, content, place.key)
         case ".yaml":
-            return _written_yaml(before, whole)
-    return _written_json(before, whole)
+            return _written_yaml(before, content)
+    return _written_json(before, content)
 
 
 def _parse_toml(text: str) -> Json:
@@ -549,9 +549,9 @@ def _parse_toml(text: str) -> Json:
         raise FileRefused(f"it is not valid TOML: {error}") from error
 
 
-def _written_toml(before: str, whole: Json, key: str) -> str:
+def _written_toml(before: str, content: Json, key: str) -> str:
     """The text with only the changed servers rewritten."""
-    file, wanted = tomlkit.parse(before), whole.get(key, {})
+    file, wanted = tomlkit.parse(before), content.get(key, {})
     servers = file.setdefault(key, tomlkit.table(is_super_table=True))
     for name in {**servers, **wanted}:
         if name not in wanted:
@@ -561,7 +561,7 @@ def _written_toml(before: str, whole: Json, key: str) -> str:
     if not servers:
         del file[key]
     after = tomlkit.dumps(file)
-    if {key: {}, **_parse_toml(after)} != {key: {}, **whole}:
+    if {key: {}, **_parse_toml(after)} != {key: {}, **content}:
         raise FileRefused("it cannot be changed without changing something else")
     return after
 
@@ -576,11 +576,11 @@ def _parse_yaml(text: str) -> Json:
     return content
 
 
-def _written_yaml(before: str, whole: Json) -> str:
+def _written_yaml(before: str, content: Json) -> str:
     """The mapping as text. Raises `FileRefused` if comments would be lost."""
     if any(_YAML_COMMENT.search(line) for line in before.splitlines()):
         raise FileRefused("it has comments, which would be lost")
-    return str(yaml.safe_dump(whole, sort_keys=False, allow_unicode=True))
+    return str(yaml.safe_dump(content, sort_keys=False, allow_unicode=True))
 
 
 def parse_with_comments(text: str) -> Json:
@@ -617,7 +617,7 @@ def _kept_if_string(match: re.Match[str]) -> str:
     return match.group() if match.group().startswith('"') else ""
 
 
-def _written_json(before: str, whole: Json) -> str:
+def _written_json(before: str, content: Json) -> str:
     """The object as text, indented as before. Raises `FileRefused` if comments would be lost."""
     try:
         _parse(before.removeprefix(_MARK))
@@ -625,7 +625,7 @@ def _written_json(before: str, whole: Json) -> str:
         raise FileRefused("it has comments or trailing commas, which would be lost") from None
     indented = re.search(r"\n([ \t]+)", before)
     mark = _MARK if before.startswith(_MARK) else ""
-    return mark + json.dumps(whole, indent=indented.group(1) if indented else 2, ensure_ascii=False) + "\n"
+    return mark + json.dumps(content, indent=indented.group(1) if indented else 2, ensure_ascii=False) + "\n"
 
 
 def read_text(path: Path) -> str | None:

@@ -844,9 +844,9 @@ def check_clients(at: Examination) -> Finding:
 
 def our_entries(client: Client, place: ClientFile, around: Surroundings) -> list[tuple[str, Mapping[str, object]]]:
     """Our entries in a client's file. Raises `FileRefused` if it cannot be read."""
-    whole = read_object(place)
-    lists = [whole.get(place.key)]
-    projects = whole.get("projects")
+    content = read_object(place)
+    lists = [content.get(place.key)]
+    projects = content.get("projects")
     if client.name == "claude-code" and isinstance(projects, Mapping):  # those of this user in this project
         own = projects.get(str(around.project))
         lists.append(own.get(place.key) if isinstance(own, Mapping) else None)

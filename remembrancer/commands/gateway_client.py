@@ -99,7 +99,7 @@ class GatewayClient:
 
 def _remaining_s(until: float) -> float:
     """The seconds until then. Raises `TimeoutError` if there are none left."""
-    left = until - time.monotonic()
-    if left <= 0:
+    remaining = until - time.monotonic()
+    if remaining <= 0:
         raise TimeoutError("the memory service did not answer in time")
-    return left
+    return remaining

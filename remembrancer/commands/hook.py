@@ -317,8 +317,8 @@ def cut(text: str, limit_bytes: int) -> str:
     encoded = whole(text).encode()
     if len(encoded) <= limit_bytes:
         return encoded.decode()
-    kept = encoded[:limit_bytes].decode("utf-8", "ignore")
-    return f"{kept}… ({len(encoded) - limit_bytes} bytes more)"
+    beginning = encoded[:limit_bytes].decode("utf-8", "ignore")
+    return f"{beginning}… ({len(encoded) - limit_bytes} bytes more)"
 
 
 def whole(text: str) -> str:
@@ -419,9 +419,9 @@ def _drop(directory: str, names: list[str]) -> None:
 def _write_new(path: str, content: bytes) -> None:
     descriptor = os.open(path, _NEW, 0o600)
     try:
-        left = memoryview(content)
-        while left:
-            left = left[os.write(descriptor, left) :]
+        rest = memoryview(content)
+        while rest:
+            rest = rest[os.write(descriptor, rest) :]
     except OSError:
         _remove(path)
         raise
@@ -488,14 +488,14 @@ def _hear(argv: list[str | None], environ: Mapping[str, str], began: float) -> C
     if event in (COMPACTS, COMPACTED):  # the conversation has lost the memories that it had
         note(spool, given_key(session, directory), AGAIN)
     try:
-        kept = _record(event, given, session, directory, places, client)
+        recorded = _record(event, given, session, directory, places, client)
     except (NoEvent, OSError) as error:
         _complain(f"{event} is not recorded: {error}")
-        kept = None
+        recorded = None
 
     def give() -> None:
-        if event == SESSION_START or (event == PROMPT and kept is not None):
-            text = str(kept["text"]) if kept is not None and event == PROMPT else ""
+        if event == SESSION_START or (event == PROMPT and recorded is not None):
+            text = str(recorded["text"]) if recorded is not None and event == PROMPT else ""
             is_due = event == PROMPT or begins_anew(client, given)
             context = _context_for(event, text, is_due, session, directory, places, environ, began)
             if context is not None:
@@ -678,9 +678,9 @@ def _complain(text: str) -> None:
 
 def _write(descriptor: int, text: str) -> None:
     """Write without Python's own streams, which complain at exit if the reader has gone."""
-    left = memoryview(text.encode("utf-8", "replace"))
+    rest = memoryview(text.encode("utf-8", "replace"))
     try:
-        while left:
-            left = left[os.write(descriptor, left) :]
+        while rest:
+            rest = rest[os.write(descriptor, rest) :]
     except OSError:  # there is no reader
         return

@@ -377,9 +377,9 @@ def import_(
     if (file is None) is (client is None):
         raise click.UsageError("name a FILE, or an assistant with --from")
     os.umask(PRIVATE_UMASK)
-    here = project_of(directory_here())
+    project_here = project_of(directory_here())
     notes = _notes(file, client)
-    with _input(file, notes, here) as lines:
+    with _input(file, notes, project_here) as lines:
         limit_bytes = load_settings(os.environ).content_limit_bytes
         checked = check(lines, limit_bytes, allow_secrets=allow_secrets)
         targets = choose_targets(checked.projects, project)
@@ -387,7 +387,7 @@ def import_(
         near: Sequence[NearCopy] = ()
         places = () if notes is None else notes.places
         if undo:
-            tally = anyio.run(_undo, lines, targets, places, here, dry_run)
+            tally = anyio.run(_undo, lines, targets, places, project_here, dry_run)
         elif checked.memories + checked.sessions > len(checked.refused):
             with said_when_slow(f"Importing {checked.memories:,} memories"):
                 near = anyio.run(_near_copies, lines, targets, places) if places else []

@@ -41,10 +41,10 @@ def target_of(named: str | None, default_name: str, *, force: bool) -> Path:
     Raises:
         InvalidInput: it already exists, and `force` was not given.
     """
-    here = Path.cwd() if named is None else Path(named).expanduser()
-    if named is None and any((each / ".git").exists() for each in (here, *here.parents)):
-        here = Path.home()
-    target = here
+    directory = Path.cwd() if named is None else Path(named).expanduser()
+    if named is None and any((each / ".git").exists() for each in (directory, *directory.parents)):
+        directory = Path.home()
+    target = directory
     if target.is_dir():
         target = target / default_name
     if not force:
@@ -83,9 +83,9 @@ def new_directory(target: Path) -> Iterator[Path]:
     It is locked while its process lives; directories that killed processes have left are deleted.
     """
     try:
-        for left in target.parent.glob(f"{STAGING}*"):
-            if left.is_dir() and not left.is_symlink() and _is_ours_and_free(left):
-                shutil.rmtree(left, ignore_errors=True)
+        for leftover in target.parent.glob(f"{STAGING}*"):
+            if leftover.is_dir() and not leftover.is_symlink() and _is_ours_and_free(leftover):
+                shutil.rmtree(leftover, ignore_errors=True)
         directory = tempfile.TemporaryDirectory(prefix=STAGING, dir=target.parent)
     except OSError as error:
         raise cannot("written", target, error) from error

@@ -127,8 +127,8 @@ def _listed(queued: Sequence[QueuedWrite], aside: Sequence[QueuedWrite]) -> Repo
 def _exported(write: QueuedWrite) -> str:
     """A write as a line of JSON."""
     operation = _decoded(write)
-    whole = msgspec.to_builtins(operation) if operation is not None else {"raw": write.operation.hex()}
-    return _json.encode({"code": write.code, "message": write.message, "operation": whole}).decode()
+    content = msgspec.to_builtins(operation) if operation is not None else {"raw": write.operation.hex()}
+    return _json.encode({"code": write.code, "message": write.message, "operation": content}).decode()
 
 
 COMMANDS = {"queue": queue}

@@ -283,7 +283,7 @@ async def _share(
         lane = joined or await sharing.new_lane(title, this_machine(), is_users=is_users)
         done = await ask_store(ShareProject(project, lane.lane), answer_s=SHARE_S)
     invited = {} if invite is None else {"invitation": await sharing.invite(lane.lane, invite)}
-    left = f" {done.left:,} stay here: {done.reason}" if done.left else ""
+    remainder = f" {done.left:,} stay here: {done.reason}" if done.left else ""
     facts = {
         "lane": lane.lane,
         "title": lane.title,
@@ -293,7 +293,7 @@ async def _share(
     }
     line = (
         f"{'Your scope user' if is_users else title} is shared as {lane.title!r} ({lane.lane}), here as "
-        f"{lane.member}: {_memories(done.memories)} went into it.{left}"
+        f"{lane.member}: {_memories(done.memories)} went into it.{remainder}"
     )
     paste = (PASTE_YOURS if is_users else PASTE,) if invited else ()
     return Report(facts | invited, [line, *invited.values()], notes=paste)
@@ -316,8 +316,8 @@ def _whose(*, is_users: bool) -> tuple[ProjectRef | None, str]:
     """The project here and its name, or the user."""
     if is_users:
         return None, "user"
-    here = directory_here()
-    return project_of(here), working_tree_of(here).name
+    directory = directory_here()
+    return project_of(directory), working_tree_of(directory).name
 
 
 def _lane(sharing: Sharing, named: str | None, *, is_users: bool) -> Membership:
@@ -362,7 +362,7 @@ async def _status(sharing: Sharing) -> Report:
     return Report({"lanes": lanes}, lines, exit_codes.OK if is_well else exit_codes.DEGRADED)
 
 
-async def look_at_lanes(sharing: Sharing, here: Iterable[LaneState]) -> list[dict[str, object]]:
+async def look_at_lanes(sharing: Sharing, local: Iterable[LaneState]) -> list[dict[str, object]]:
     """Each lane that the home is a member of, as in `share status --json`, according to the store and the server.
 
     `stopped` says why nothing is exchanged, `problem` why the server does not answer, and `code` is the first error.
@@ -373,7 +373,7 @@ async def look_at_lanes(sharing: Sharing, here: Iterable[LaneState]) -> list[dic
     from remembrancer.journal.contract import Seen
 
     lanes = []
-    states = {each.lane: each for each in here}
+    states = {each.lane: each for each in local}
     for membership in sharing.memberships():
         about: dict[str, object] = {"lane": membership.lane, "title": membership.title, "member": membership.member}
         if membership.is_users:

@@ -426,9 +426,9 @@ def _listing(
             listed.add_row(f"{text}\n  {marks}[dim]{escape(' · '.join(about))}[/dim]")
         else:
             listed.add_row(text + (f" {marks.rstrip()}" if marks else ""), *about)
-    left = "" if most is None or most >= len(memories) else f"{len(memories) - most} weaker: --all"
+    remainder = "" if most is None or most >= len(memories) else f"{len(memories) - most} weaker: --all"
     piped = [_tabbed(memory) for memory in memories]
-    return Report(facts, [listed, left] if left else listed, notes=notes, piped=piped)
+    return Report(facts, [listed, remainder] if remainder else listed, notes=notes, piped=piped)
 
 
 def _tabbed(memory: Answer) -> str:

@@ -304,18 +304,18 @@ def _way(begun: _Logged, notes: Iterable[_Logged]) -> tuple[float, tuple[Step, .
     return (ended - began) * 1000, tuple(steps)
 
 
-def _trace(paths: RuntimePaths, wanted: str) -> Report:
+def _trace(paths: RuntimePaths, choice: str) -> Report:
     """The time line of one slow call, or of all logged ones (`recent`)."""
     calls = slow_calls(paths.logs)
-    if wanted == RECENT:
+    if choice == RECENT:
         rows = [(call.trace, call.tool, call.when, f"{call.total_ms:.2f}") for call in reversed(calls)]
         return Report(calls[::-1], Rows(("trace", "tool", "ended", ">ms"), rows))
-    if wanted in ("last", "slowest"):
-        chosen = max(calls, key=lambda call: call.total_ms if wanted == "slowest" else calls.index(call), default=None)
+    if choice in ("last", "slowest"):
+        chosen = max(calls, key=lambda call: call.total_ms if choice == "slowest" else calls.index(call), default=None)
     else:
-        chosen = next((call for call in calls if call.trace == wanted), None)
+        chosen = next((call for call in calls if call.trace == choice), None)
     if chosen is None:
-        unknown = f"remembrancer status: no call {wanted!r} is logged that took over {SLOW_S * 1000:.0f} ms"
+        unknown = f"remembrancer status: no call {choice!r} is logged that took over {SLOW_S * 1000:.0f} ms"
         return Report({}, (), exit_codes.REFUSED, (f"{unknown}: see `remembrancer status --trace recent`",))
     listed = table("process", "step", ">by ms", ">took ms", ">share")
     for step in chosen.steps:

@@ -67,11 +67,11 @@ class JsonList(Generic[T]):
     def revoke(self, name: str) -> None:
         """Remove an item. Raises `InvalidInput` if there is none of that name."""
         with self.writing():
-            left = tuple(each for each in self.all() if each.name != name)
-            if len(left) == len(self.all()):
-                known = ", ".join(each.name for each in left) or "there is none"
+            remaining = tuple(each for each in self.all() if each.name != name)
+            if len(remaining) == len(self.all()):
+                known = ", ".join(each.name for each in remaining) or "there is none"
                 raise InvalidInput(f"there is no {self._thing.partition(' ')[2]} {name!r}: {known}")
-            self.write(left)
+            self.write(remaining)
 
     def writing(self) -> FileLock:
         """Take the lock for changing the list, after creating the home and the file's directory.

@@ -342,11 +342,11 @@ class JetStreamJournal:
     async def _drop_unfinished(self, lane: str) -> None:
         """Delete incomplete snapshots of killed hosts."""
         begun = await self._info(lane, subjects=f"rmb.{lane}.s.piece.*.0")
-        whole = {snapshot.name for snapshot in await self.snapshots(lane)}
+        complete = {snapshot.name for snapshot in await self.snapshots(lane)}
         for subject in begun["state"].get("subjects") or ():
             name = subject.split(".")[-2]
             first = await self._get(lane, state_stream(lane), {"last_by_subj": subject})
-            if name not in whole and first and _age_s(first[0], begun["ts"]) > UNFINISHED_S:
+            if name not in complete and first and _age_s(first[0], begun["ts"]) > UNFINISHED_S:
                 await self._purge(lane, f"piece.{name}.*")
 
     async def snapshots(self, lane: str) -> tuple[LaneSnapshot, ...]:

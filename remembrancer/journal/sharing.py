@@ -324,19 +324,19 @@ class Sharing:
             await _tell_servers(administration, authority)
             administration = msgspec.structs.replace(administration, authority=authority)
             self._write(self._administration, administration)
-        left = {name: each for name, each in members.items() if name != member}
+        remaining = {name: each for name, each in members.items() if name != member}
         # With the permissions of the administration: no member may write the notices that deliver keys to others.
         everything = Sealed(_connection(_everything(administration)), own.keyring)
         newer = Keyring.new(_all_keys(administration, own))
         administration = msgspec.structs.replace(administration, keyrings={**administration.keyrings, lane: newer})
         self._write(self._administration, administration)
         try:
-            await everything.hand_keys(lane, newer, {name: each.secret for name, each in left.items()})
+            await everything.hand_keys(lane, newer, {name: each.secret for name, each in remaining.items()})
             await everything.notify(lane, member, msgspec.msgpack.encode(Seen(0, left=True)))
         finally:
             await everything.aclose()
         self.keep(msgspec.structs.replace(own, keyring=newer))
-        members_now = {**administration.members, lane: left}
+        members_now = {**administration.members, lane: remaining}
         self._write(self._administration, msgspec.structs.replace(administration, members=members_now))
         return authority is not None
 

@@ -305,14 +305,16 @@ def _merged(present: dict[str, Any], changes: dict[str, Any], name: str) -> dict
 def _with_items(present: tuple[Any, ...], add: Iterable[Any], remove: Iterable[str]) -> tuple[Any, ...]:
     """Tags or entities after a change. Entities are removed by name, or, if no name matches, by key. An existing tag
     that is both added and removed is removed."""
-    left = list(present)
+    remaining = list(present)
     for name in remove:
         gone = [each for each in present if _name_of(each) == name]
         gone = gone or [
             each for each in present if isinstance(each, EntityRef) and name_key(each.name) == name_key(name)
         ]
-        left = [each for each in left if each not in gone]
-    return tuple(dict.fromkeys((*left, *(each for each in add if isinstance(each, EntityRef) or each not in present))))
+        remaining = [each for each in remaining if each not in gone]
+    return tuple(
+        dict.fromkeys((*remaining, *(each for each in add if isinstance(each, EntityRef) or each not in present)))
+    )
 
 
 def _name_of(item: str | EntityRef) -> str:

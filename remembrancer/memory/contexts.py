@@ -67,16 +67,16 @@ def choose(choice: Choice, tokens: int, *, is_part: bool = False) -> Chosen:
     def take(memories: Iterable[RecalledMemory], most: float) -> None:
         """Take memories in order as long as they fit into the remaining budget, and into `most` tokens."""
         nonlocal room
-        left = min(room, most)
+        available = min(room, most)
         for memory in memories:
             least = AROUND + min(len(memory.content) / CHARACTERS_A_TOKEN, longest if is_part else math.inf)
-            if memory.id in given or least > left:  # cheaper than counting tokens
+            if memory.id in given or least > available:  # cheaper than counting tokens
                 continue
             shortened = _cut(memory, longest) if is_part else memory
             cost = estimate_tokens(shortened.content) + AROUND + DATED * (memory.version > 1 or memory.due is not None)
-            if cost <= left:
+            if cost <= available:
                 given[memory.id] = shortened
-                left, room = left - cost, room - cost
+                available, room = available - cost, room - cost
 
     take(sorted(choice.standing, key=_weight_of(choice.standing), reverse=True), STANDING_SHARE * tokens)
     take(choice.ends, ENDS_SHARE * tokens)

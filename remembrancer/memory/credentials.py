@@ -424,8 +424,8 @@ def _masked_member(name: str, value: Any) -> Any:
     if not isinstance(value, str):
         return masked_value(value)
     head = f"{name}: "
-    whole = masked(head + value)
-    return whole.removeprefix(head) if whole.startswith(head) else masked(value)
+    masked_pair = masked(head + value)
+    return masked_pair.removeprefix(head) if masked_pair.startswith(head) else masked(value)
 
 
 def refuse_credentials(change: Change, texts: Sequence[tuple[str, str]]) -> None:

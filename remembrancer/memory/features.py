@@ -120,8 +120,8 @@ def rarity(frequencies: Sequence[int], memories: int) -> list[float]:
 
 def coverage(matched: set[int] | frozenset[int], weights: Sequence[float]) -> float:
     """The share in [0, 1] of a query's words that a memory has, by weight."""
-    whole = sum(weights)
-    return sum(weights[place] for place in matched) / whole if matched and whole > 0.0 else 0.0
+    total = sum(weights)
+    return sum(weights[place] for place in matched) / total if matched and total > 0.0 else 0.0
 
 
 def _filled(values: Column, missing: float) -> Column:

@@ -44,8 +44,8 @@ def file_of(line: MemoryLine, folder: str) -> tuple[str, str]:
 
 def details_of(memory: PortableMemory) -> dict[str, Any]:
     """The fields of a memory that its file does not show, with its id."""
-    whole = msgspec.to_builtins(memory)
-    return {"id": memory.id} | {name: whole[name] for name in _UNREAD if name in whole}
+    fields = msgspec.to_builtins(memory)
+    return {"id": memory.id} | {name: fields[name] for name in _UNREAD if name in fields}
 
 
 def read_file(text: str, details: Mapping[str, Mapping[str, Any]]) -> tuple[str, list[MemoryLine]]:

@@ -68,11 +68,11 @@ def step_of(memory_id: str, before: MemoryVersion, change: PromoteMemory, at: fl
 
 def without_steps(chain: tuple[ChainLink, ...], steps: Sequence[ChainLink]) -> tuple[ChainLink, ...]:
     """A promotion chain without one occurrence of each of the steps, removed from its end."""
-    left = list(reversed(chain))
+    remaining = list(reversed(chain))
     for step in steps:
-        if step in left:
-            left.remove(step)
-    return tuple(reversed(left))
+        if step in remaining:
+            remaining.remove(step)
+    return tuple(reversed(remaining))
 
 
 def log_entry(memory_id: str, before: MemoryVersion, change: PromoteMemory) -> LogPromotion:
@@ -163,8 +163,8 @@ def unnote_pattern(planner: Planner, edit: NotePattern, *, was_new: bool) -> Edi
     if before.observation_count <= 1:
         yield Remove(PatternRow, "memory_id", edit.memory_id)
         return
-    left = tuple(project for project in before.source_projects if not was_new or project != edit.project_id)
-    yield Put(msgspec.structs.replace(before, source_projects=left, observation_count=before.observation_count - 1))
+    projects = tuple(project for project in before.source_projects if not was_new or project != edit.project_id)
+    yield Put(msgspec.structs.replace(before, source_projects=projects, observation_count=before.observation_count - 1))
 
 
 # --- Moves between two lanes.

@@ -43,8 +43,8 @@ def personal_pagerank(
     `DAMPING`) * `precision`) edges are followed, whatever the size of the graph. No value exceeds the exact one, and if
     the rounds suffice, none is below it by more than `precision` times the node's degree.
     """
-    whole = sum(seeds.values())
-    waiting = {node: weight / whole for node, weight in seeds.items() if weight > 0.0}
+    total = sum(seeds.values())
+    waiting = {node: weight / total for node, weight in seeds.items() if weight > 0.0}
     ranks: defaultdict[Key, float] = defaultdict(float)
     degrees: dict[Key, int] = {} if known is None else dict(known.degrees)
     neighbours: dict[Key, Sequence[Key]] = {} if known is None else dict(known.neighbours)

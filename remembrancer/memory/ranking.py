@@ -126,12 +126,12 @@ def is_given_whole(memory: RecalledMemory) -> bool:
 
 def composite(weights: Weights) -> dict[str, float]:
     """The ranking `composite`: relevance is the mean of scaled cosine and scaled BM25."""
-    whole = weights.relevance + weights.importance + weights.recency
+    total = weights.relevance + weights.importance + weights.recency
     return {
-        "meaning": weights.relevance / whole / 2,
-        "bm25": weights.relevance / whole / 2,
-        "importance": weights.importance / whole,
-        "recency": weights.recency / whole,
+        "meaning": weights.relevance / total / 2,
+        "bm25": weights.relevance / total / 2,
+        "importance": weights.importance / total,
+        "recency": weights.recency / total,
     }
 
 

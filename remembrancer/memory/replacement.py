@@ -189,8 +189,8 @@ class Feature(NamedTuple):
 
 
 def _rarest(pair: TextPair) -> float:
-    whole = max(FEW, pair.memories)
-    return max((math.log1p(whole / max(1, pair.having.get(word, 2))) for word in pair.shared), default=0.0)
+    total = max(FEW, pair.memories)
+    return max((math.log1p(total / max(1, pair.having.get(word, 2))) for word in pair.shared), default=0.0)
 
 
 def _subject(text: Read) -> frozenset[str]:

@@ -213,8 +213,8 @@ class Tool(Generic[T]):
 def _without_bounds(schema: Mapping[str, Any]) -> dict[str, Any]:
     """A schema without bounds: an error states a bound when it is violated."""
     nested = {"properties": {name: _without_bounds(each) for name, each in schema.get("properties", {}).items()}}
-    kept = {name: value for name, value in schema.items() if name not in ("minimum", "maximum", "format")}
-    return kept | (nested if nested["properties"] else {})
+    unbounded = {name: value for name, value in schema.items() if name not in ("minimum", "maximum", "format")}
+    return unbounded | (nested if nested["properties"] else {})
 
 
 async def _with_whole_ids(call: Call, arguments: T) -> T:
@@ -278,7 +278,7 @@ async def short_forms_of(call: Call, memory_ids: Iterable[str], *, only_known: b
     return {each: short for each in ids if (short := known.get((project.id, session_id, each))) is not None}
 
 
-def saying(**fields: Any) -> Answer:
+def non_empty(**fields: Any) -> Answer:
     """The fields that are not empty, None or False. 0 counts as a value."""
     return {name: value for name, value in fields.items() if value not in (None, "", [], {}) and value is not False}
 
@@ -440,11 +440,11 @@ def cut_to_size(answer: Answer, offset: int | None = None) -> Answer:
         return answer
     name, sizes = max(lists.items(), key=lambda each: sum(each[1]))
     room = MAX_ANSWER_BYTES - (total - sum(sizes))
-    kept = max(1, sum(size <= room for size in itertools.accumulate(sizes)))
-    if kept == len(sizes):
+    number = max(1, sum(size <= room for size in itertools.accumulate(sizes)))
+    if number == len(sizes):
         return answer
     others = [warning for warning in answer.get("warnings", ()) if warning["code"] != "answer_cut"]
-    return with_caveats({**answer, name: answer[name][:kept], "warnings": others}, [cut_notice(kept, offset)])
+    return with_caveats({**answer, name: answer[name][:number], "warnings": others}, [cut_notice(number, offset)])
 
 
 def _is_list(value: object) -> bool:

@@ -100,15 +100,15 @@ def weekend(of: datetime, back: int = 0) -> Span:
     return Span(start, start + 2 * DAY)
 
 
-def week_of(whole: Span, which: int) -> Span:
+def week_of(span: Span, which: int) -> Span:
     """The first (0), second … seven days of a span, or its last (-1), cut at its end.
 
     Raises `ValueError` if the span is shorter.
     """
-    start = whole.end - 7 * DAY if which < 0 else whole.start + 7 * which * DAY
-    if start >= whole.end:
-        raise ValueError(f"{whole} has no week {which}")
-    return Span(start, min(start + 7 * DAY, whole.end), whole.slack)
+    start = span.end - 7 * DAY if which < 0 else span.start + 7 * which * DAY
+    if start >= span.end:
+        raise ValueError(f"{span} has no week {which}")
+    return Span(start, min(start + 7 * DAY, span.end), span.slack)
 
 
 def iso_week(of_year: int, number: int) -> Span:
@@ -139,8 +139,8 @@ def ago(now: datetime, count: float, unit: Unit, most: float | None = None) -> S
     length = (count if 0.0 < count < 1.0 else 1.0) * _LENGTHS["month" if unit == "year" else unit]
     slack = max(length / 2, VAGUENESS * count * _LENGTHS[unit])
     if unit == "day" and most is None:
-        whole = day(now - count * DAY)
-        return Span(whole.start, whole.end, max(DAY, slack))
+        whole_day = day(now - count * DAY)
+        return Span(whole_day.start, whole_day.end, max(DAY, slack))
     later = back(now, count, unit) + length / 2
     earlier = back(now, count if most is None else most, unit) - length / 2
     return Span(earlier, min(later, now), slack)

@@ -133,8 +133,8 @@ def _weekday(match: Match) -> Meaning | None:
     back = 1 if match["last_but_one"] else 0
 
     def resolve(now: datetime) -> Span:
-        whole = spans.weekday(now - DAY, _weekday_number(word), back)  # the same weekday would be "today"
-        return spans.part_of_day(whole.start, of_day.lower()) if of_day else whole
+        whole_day = spans.weekday(now - DAY, _weekday_number(word), back)  # the same weekday would be "today"
+        return spans.part_of_day(whole_day.start, of_day.lower()) if of_day else whole_day
 
     is_sure = which or ((of_day or back or match["owns"]) and not is_short)
     return Meaning(resolve, None if is_sure else "on" if is_short else "weekday")

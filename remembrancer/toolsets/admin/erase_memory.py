@@ -6,7 +6,7 @@ import msgspec
 
 from remembrancer.protocol.ids import parse_memory_id
 from remembrancer.protocol.writes import EraseMemory, Operation
-from remembrancer.toolsets.tools import Answer, Call, saying, tool
+from remembrancer.toolsets.tools import Answer, Call, non_empty, tool
 
 
 class EraseMemoryArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -27,6 +27,6 @@ async def erase_memory(call: Call, arguments: EraseMemoryArguments) -> Answer:
     )
     result = await call.service.erase(operation)
     answer: Answer = {"memory_id": memory_id, "status": "erased"}
-    return answer | saying(
+    return answer | non_empty(
         already_erased=result.already, also_said_by=list(result.said_by), also_erased=list(result.also_erased)
     )

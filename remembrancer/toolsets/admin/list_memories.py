@@ -12,7 +12,7 @@ from remembrancer.memory.fields import DETAILS
 from remembrancer.protocol.kinds import Kind
 from remembrancer.protocol.reads import ListedMemory, ListMemories, Order
 from remembrancer.protocol.writes import MemoryType, Scope
-from remembrancer.toolsets.memory.answers import fields_of, said_by, standing_of, updated
+from remembrancer.toolsets.memory.answers import fields_of, set_fields, standing_of, updated
 from remembrancer.toolsets.memory.fields import Offset, clean_tags, given, seconds_of
 from remembrancer.toolsets.tools import Answer, Call, cut_notice, tool, with_caveats
 
@@ -68,6 +68,6 @@ async def listed(call: Call, request: ListMemories, shown: Callable[[ListedMemor
 def _listed(memory: ListedMemory) -> Answer:
     shown = {
         **fields_of(memory, "id", "content", "type", "scope", "importance", "created_at", "access_count"),
-        **said_by(memory, "tags", *_DETAILS),
+        **set_fields(memory, "tags", *_DETAILS),
     }
     return shown | updated(memory) | standing_of(memory)

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import msgspec
 
 from remembrancer.protocol.code import DescribeCode, TreeDescription
-from remembrancer.toolsets.tools import Answer, Call, saying, tool, with_caveats
+from remembrancer.toolsets.tools import Answer, Call, non_empty, tool, with_caveats
 
 
 class GetIndexStatusArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -32,7 +32,7 @@ def described(tree: TreeDescription) -> Answer:
         "indexed_files": tree.indexed_files,
         "total_chunks": tree.total_chunks,
     }
-    return answer | saying(
+    return answer | non_empty(
         watch=tree.watch,
         started_at=_iso(tree.started_at),
         completed_at=_iso(tree.completed_at),

@@ -15,7 +15,7 @@ from remembrancer.memory.text import check_text, neutralised
 from remembrancer.memory.tokens import estimate_tokens, truncate
 from remembrancer.protocol.code import CodeChunk, SearchCode
 from remembrancer.protocol.reads import Notice
-from remembrancer.toolsets.tools import Answer, Call, answer_text, cut_notice, saying, tool, with_caveats
+from remembrancer.toolsets.tools import Answer, Call, answer_text, cut_notice, non_empty, tool, with_caveats
 
 MAX_QUERY_BYTES: Final = 16_384
 LEAST_TOKENS: Final = 64
@@ -87,13 +87,13 @@ def _shown(chunk: CodeChunk, terms: Set[str], known: Sequence[str], *, with_tree
         "language": chunk.language,
         "chunk_type": chunk.chunk_type,
     }
-    answer |= saying(project_id=chunk.tree_id if with_tree else None, name=chunk.name)
+    answer |= non_empty(project_id=chunk.tree_id if with_tree else None, name=chunk.name)
     answer |= {"content": masked(excerpt(chunk.text, terms)), "score": round(chunk.score, 3)}
     memories = [
         {"id": each.id} | ({} if each.id in known else {"content": truncate(each.content, MOST_OF_MEMORY)})
         for each in chunk.memories
     ]
-    return answer | saying(memories=memories)
+    return answer | non_empty(memories=memories)
 
 
 def excerpt(text: str, terms: Set[str]) -> str:

@@ -7,7 +7,7 @@ import msgspec
 from remembrancer.protocol.files import DescribeFiles, SourceCounts
 from remembrancer.toolsets.files.memory_search import SOURCES, workspace_of
 from remembrancer.toolsets.memory.answers import iso
-from remembrancer.toolsets.tools import Answer, Call, saying, tool, with_caveats
+from remembrancer.toolsets.tools import Answer, Call, non_empty, tool, with_caveats
 
 
 class MemoryStatusArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -33,7 +33,7 @@ async def memory_status(call: Call, _: MemoryStatusArguments) -> Answer:
         "staleFiles": found.stale,
         "dbSize": f"{found.bytes / 1e6:.1f} MB",
     }
-    answer |= saying(
+    answer |= non_empty(
         pendingChunks=found.pending or None,
         skipped=[{"path": skipped.path, "reason": skipped.reason} for skipped in found.skipped],
     )

@@ -15,7 +15,7 @@ from remembrancer.protocol.files import SyncFiles
 from remembrancer.protocol.writes import NoteWritten, WriteNote
 from remembrancer.toolsets.files.memory_search import workspace_of
 from remembrancer.toolsets.memory.fields import given
-from remembrancer.toolsets.tools import Answer, Call, saying, tool, with_caveats
+from remembrancer.toolsets.tools import Answer, Call, non_empty, tool, with_caveats
 
 INDEXED_WITHIN_S: Final = 0.5
 """The time to wait until the note can be found by its words. It is stored in any case."""
@@ -59,4 +59,4 @@ async def memory_store(call: Call, arguments: MemoryStoreArguments) -> Answer:
     except RemembrancerError:  # it is on its way
         indexed = False
     answer = {"path": result.path, "linesWritten": result.lines, "indexed": indexed}
-    return answer | saying(replaced=masked(result.replaced), addedToGitignore=list(result.ignored))
+    return answer | non_empty(replaced=masked(result.replaced), addedToGitignore=list(result.ignored))

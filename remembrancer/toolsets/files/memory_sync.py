@@ -9,7 +9,7 @@ from msgspec import UNSET, Meta, UnsetType
 
 from remembrancer.protocol.files import SyncFiles
 from remembrancer.toolsets.files.memory_search import SOURCES, Source, workspace_of
-from remembrancer.toolsets.tools import Answer, Call, saying, tool
+from remembrancer.toolsets.tools import Answer, Call, non_empty, tool
 
 TIMEOUT_S: Final = 30.0
 """The time that a caller waits for the files to be read; reading continues after it."""
@@ -33,4 +33,4 @@ async def memory_sync(call: Call, arguments: MemorySyncArguments) -> Answer:
         "chunksRemoved": done.removed,
         "duration": f"{done.duration_s:.1f}s",
     }
-    return answer | saying(skipped=[{"path": skipped.path, "reason": skipped.reason} for skipped in done.skipped])
+    return answer | non_empty(skipped=[{"path": skipped.path, "reason": skipped.reason} for skipped in done.skipped])

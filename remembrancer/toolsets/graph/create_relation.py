@@ -16,7 +16,7 @@ from remembrancer.toolsets.graph.entity_answers import entity_named, title
 from remembrancer.toolsets.memory.answers import changed
 from remembrancer.toolsets.memory.fields import cleaned
 from remembrancer.toolsets.memory.store_memory import STATED
-from remembrancer.toolsets.tools import Answer, Call, saying, tool
+from remembrancer.toolsets.tools import Answer, Call, non_empty, tool
 
 
 class RelationToCreate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -65,5 +65,5 @@ async def create_relation(call: Call, arguments: RelationToCreate) -> Answer:
     if isinstance(written.result, StoredResult):
         answer["id"] = written.result.memory_id
         updated = ["weight"] if "metadata" in written.result.updated_fields else []
-        answer |= saying(already_known=written.result.already_known and not updated, updated_fields=updated)
+        answer |= non_empty(already_known=written.result.already_known and not updated, updated_fields=updated)
     return changed(written, answer)

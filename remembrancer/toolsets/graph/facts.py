@@ -15,7 +15,7 @@ from remembrancer.protocol.reads import ListedMemory, ListMemories, Ranking, Rec
 from remembrancer.protocol.writes import MemoryType
 from remembrancer.toolsets.admin.erase_memory import erase_memory
 from remembrancer.toolsets.admin.list_memories import listed
-from remembrancer.toolsets.memory.answers import VALIDITY, fields_of, said_by
+from remembrancer.toolsets.memory.answers import VALIDITY, fields_of, set_fields
 from remembrancer.toolsets.memory.fields import Offset, seconds_of
 from remembrancer.toolsets.memory.get_memory import get_memory
 from remembrancer.toolsets.memory.get_memory_status import GetMemoryStatusArguments, get_memory_status
@@ -75,12 +75,12 @@ def fact_of(memory: ListedMemory) -> Answer:
     fact: Answer = {
         **fields_of(memory, "id", "content"),
         "memory_type": memory.type,
-        **said_by(memory, "metadata"),
+        **set_fields(memory, "metadata"),
         **fields_of(memory, "created_at"),
-        **said_by(memory, *VALIDITY),
+        **set_fields(memory, *VALIDITY),
     }
     if has_ended(memory.valid_until, time.time()):
-        fact |= {"valid": False, **said_by(memory, "superseded_by")}
+        fact |= {"valid": False, **set_fields(memory, "superseded_by")}
     if isinstance(memory, RecalledMemory):
         fact["score"] = round(memory.scores.final, 3)
     return fact

@@ -10,7 +10,7 @@ from msgspec import UNSET, Meta, UnsetType
 from remembrancer.protocol.ids import entity_id, parse_entity_id
 from remembrancer.protocol.reads import Direction, GraphEntity, GraphRelationship, Notice
 from remembrancer.toolsets.graph.entity_answers import entity_of, look_up, unknown_entity
-from remembrancer.toolsets.memory.answers import VALIDITY, said_by
+from remembrancer.toolsets.memory.answers import VALIDITY, set_fields
 from remembrancer.toolsets.memory.fields import given
 from remembrancer.toolsets.tools import Answer, Call, tool, with_caveats
 
@@ -79,5 +79,5 @@ def _ends(entity: GraphEntity, edge: GraphRelationship) -> tuple[str, str]:
 def _relation(edge: GraphRelationship, ends: tuple[str, str]) -> dict[str, Any]:
     shown: Answer = {"from_id": ends[0], "to_id": ends[1], "relation_type": edge.type}
     shown |= {"valid": False} if edge.stale else {}
-    facts = [{"id": fact.memory_id, **said_by(fact, "weight", *VALIDITY)} for fact in edge.facts]
+    facts = [{"id": fact.memory_id, **set_fields(fact, "weight", *VALIDITY)} for fact in edge.facts]
     return {**facts[0], **shown, **({"also": facts[1:]} if facts[1:] else {})} if facts else shown

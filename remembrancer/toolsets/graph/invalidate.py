@@ -11,7 +11,7 @@ from remembrancer.protocol.ids import parse_memory_id
 from remembrancer.protocol.writes import InvalidatedResult, InvalidateMemory
 from remembrancer.toolsets.memory.answers import changed, iso
 from remembrancer.toolsets.memory.fields import clean_reason, seconds_of
-from remembrancer.toolsets.tools import Answer, Call, saying, tool
+from remembrancer.toolsets.tools import Answer, Call, non_empty, tool
 
 
 class FactToInvalidate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -45,5 +45,5 @@ async def invalidate(call: Call, arguments: FactToInvalidate) -> Answer:
             "reason": result.reason,
             "version": result.version,
         }
-        answer |= saying(already_invalid=result.already)
-    return changed(written, answer | saying(replaced_by=newer))
+        answer |= non_empty(already_invalid=result.already)
+    return changed(written, answer | non_empty(replaced_by=newer))

@@ -14,7 +14,7 @@ from remembrancer.protocol.kinds import OPEN_END
 from remembrancer.protocol.reads import Fact, ListedMemory, MemoryShown, Notice, RecalledMemory
 from remembrancer.protocol.writes import MemoryVersion, NearMemory, PortableMemory, SourceRef
 from remembrancer.toolsets.service import Written
-from remembrancer.toolsets.tools import DATA, ID_ARGUMENTS, Answer, saying, with_caveats
+from remembrancer.toolsets.tools import DATA, ID_ARGUMENTS, Answer, non_empty, with_caveats
 
 _ROUNDED: Final = 4
 OLD_CHARACTERS: Final = 1000
@@ -32,11 +32,11 @@ _TIMES: Final = frozenset(
 )
 
 
-@lru_cache(1024)  # All memories that an answer counts as accessed have the same time
+@lru_cache(1024)  # all memories that an answer counts as accessed have the same time
 def iso(seconds: float) -> str:
     """Seconds since the epoch as ISO 8601 in UTC, to the second."""
-    whole = moment(seconds).replace(microsecond=0, tzinfo=None)
-    return f"{whole.isoformat()}Z"  # strftime formats the year 33 with two digits
+    at = moment(seconds).replace(microsecond=0, tzinfo=None)
+    return f"{at.isoformat()}Z"  # strftime formats the year 33 with two digits
 
 
 def source_of(source: SourceRef) -> dict[str, Any]:
@@ -50,7 +50,7 @@ def fields_of(memory: PortableMemory | MemoryVersion | ListedMemory, *names: str
     return {name: _value(name, getattr(memory, name)) for name in names}
 
 
-def said_by(memory: PortableMemory | MemoryVersion | ListedMemory | Fact, *names: str) -> Answer:
+def set_fields(memory: PortableMemory | MemoryVersion | ListedMemory | Fact, *names: str) -> Answer:
     """The fields among these that are not empty."""
     return {name: _value(name, value) for name in names if (value := getattr(memory, name)) not in (None, (), {})}
 
@@ -98,7 +98,9 @@ def memory_of(memory: RecalledMemory, *, detail: bool = False, is_judged: bool =
             **relevance,
             "scores": _signals(memory),
             **fields_of(memory, "created_at", "access_count"),
-            **said_by(memory, "tags", "occurred_at", "kind", "summary", "found_in", "derived_from", "near_duplicates"),
+            **set_fields(
+                memory, "tags", "occurred_at", "kind", "summary", "found_in", "derived_from", "near_duplicates"
+            ),
         }
         if source := source_of(memory.source):
             answer["source"] = source
@@ -111,12 +113,12 @@ def memory_of(memory: RecalledMemory, *, detail: bool = False, is_judged: bool =
             "created_at" if memory.occurred_at is None else "occurred_at": iso(memory.happened_at)[:10],
             **updated(memory),
         }
-    return answer | _unusual(memory) | saying(code=memory.code)
+    return answer | _unusual(memory) | non_empty(code=memory.code)
 
 
 def _unusual(memory: RecalledMemory) -> Answer:
     names = ("valid_until", "invalid_reason", "stands_for", "superseded_by", "possibly_superseded_by")
-    return standing_of(memory) | saying(expired=memory.expired) | said_by(memory, *names)
+    return standing_of(memory) | non_empty(expired=memory.expired) | set_fields(memory, *names)
 
 
 def updated(memory: ListedMemory) -> Answer:
@@ -127,13 +129,13 @@ def updated(memory: ListedMemory) -> Answer:
 
 def standing_of(memory: ListedMemory) -> Answer:
     """Anything unusual about a memory's status: forgotten, archived and so on."""
-    answer = {"forgotten": True, **said_by(memory, "forgotten_at", "forgotten_reason")} if memory.forgotten else {}
-    return answer | saying(status=None if memory.status == "active" else memory.status) | state_of(memory)
+    answer = {"forgotten": True, **set_fields(memory, "forgotten_at", "forgotten_reason")} if memory.forgotten else {}
+    return answer | non_empty(status=None if memory.status == "active" else memory.status) | state_of(memory)
 
 
 def state_of(memory: PortableMemory | MemoryVersion | ListedMemory) -> Answer:
     """The state of an open end and its due date; empty for other memories."""
-    return {"done": memory.done, **said_by(memory, "due")} if memory.kind == OPEN_END else {}
+    return {"done": memory.done, **set_fields(memory, "due")} if memory.kind == OPEN_END else {}
 
 
 def _relevance(memory: RecalledMemory, digits: int) -> Answer:

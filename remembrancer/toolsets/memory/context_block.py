@@ -92,11 +92,11 @@ def build_block(
     included = list(memories)
     while included:
         is_whole = is_all and len(included) == len(memories)
-        whole = [
+        nothing_else = [
             ALL if is_whole_memory else ALL_OF_THIS,
             *([f"{replaced} more are probably replaced."] if replaced else []),
         ]
-        closing = [] if away else whole if is_whole else [PART, *_index_of(subjects)]
+        closing = [] if away else nothing_else if is_whole else [PART, *_index_of(subjects)]
         text = "\n\n".join([MARKED, *([AWAY] if away else []), *_groups_of(included, ids), " ".join(closing)]).rstrip()
         tokens = count(text)
         if tokens <= max_tokens:

@@ -100,8 +100,8 @@ async def day_block(call: Call, text: str, max_tokens: int) -> Answer:
             for place, each in enumerate(changes)
         ]
 
-    whole, room = entries(WHOLE), max_tokens - estimate_tokens("\n".join(lines))
-    listed = whole if estimate_tokens("\n".join(whole)) <= room else entries(TEXT)
+    full_entries, room = entries(WHOLE), max_tokens - estimate_tokens("\n".join(lines))
+    listed = full_entries if estimate_tokens("\n".join(full_entries)) <= room else entries(TEXT)
     for place, line in enumerate(listed):
         room -= estimate_tokens(line) + 1
         if room < 0:

@@ -170,9 +170,9 @@ def cleaned(arguments: msgspec.Struct, rules: Mapping[str, Rule] = MappingProxyT
         value = getattr(arguments, name, UNSET)
         if value is UNSET or name in but:
             continue
-        kept = rule(value, field=name)
-        if kept is not None:
-            fields[name] = kept
+        cleaned_value = rule(value, field=name)
+        if cleaned_value is not None:
+            fields[name] = cleaned_value
     if "valid_until" in fields and fields.get("valid_from", -math.inf) >= fields["valid_until"]:
         raise InvalidInput("valid_until must be later than valid_from", field="valid_until")
     return fields

@@ -13,7 +13,7 @@ from remembrancer.protocol.store_client import AWAY
 from remembrancer.protocol.writes import ForgetMemory, ForgottenResult
 from remembrancer.toolsets.memory.answers import changed, copies_of
 from remembrancer.toolsets.memory.fields import clean_reason
-from remembrancer.toolsets.tools import Answer, Call, saying, tool, with_caveats
+from remembrancer.toolsets.tools import Answer, Call, non_empty, tool, with_caveats
 
 UNKNOWN: Final = (
     "The store cannot tell now whether other memories have the same text: forget it again later with copies."
@@ -36,7 +36,7 @@ async def forget_memory(call: Call, arguments: ForgetMemoryArguments) -> Answer:
         notice = Notice("queued", UNKNOWN)
         return with_caveats(changed(written, {"memory_id": change.memory_id}), [notice] * (arguments.copies is True))
     answer: Answer = {"memory_id": change.memory_id, "status": "forgotten", "reason": result.reason}
-    answer = changed(written, answer | saying(already_forgotten=result.already))
+    answer = changed(written, answer | non_empty(already_forgotten=result.already))
     question = GetMemory(call.caller.project, call.caller.session_id, change.memory_id)
     try:
         known = await call.service.require(question, call.service.settings.read_budget_s)

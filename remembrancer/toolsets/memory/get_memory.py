@@ -14,9 +14,9 @@ from remembrancer.protocol.ids import parse_memory_id
 from remembrancer.protocol.reads import GetMemory, MemoryShown, Promotion
 from remembrancer.protocol.runs import ChainLink
 from remembrancer.protocol.writes import HistoryEntry, MemoryLink, MemoryVersion, PortableMemory
-from remembrancer.toolsets.memory.answers import copies_of, fields_of, iso, said_by, state_of
+from remembrancer.toolsets.memory.answers import copies_of, fields_of, iso, set_fields, state_of
 from remembrancer.toolsets.memory.fields import Version, clean_version
-from remembrancer.toolsets.tools import Answer, Call, saying, tool, with_caveats
+from remembrancer.toolsets.tools import Answer, Call, non_empty, tool, with_caveats
 
 MAX_HISTORY: Final = 50
 """The number of versions that are listed, the latest ones; every version can be requested by number."""
@@ -60,18 +60,18 @@ async def get_memory(call: Call, arguments: GetMemoryArguments) -> Answer:
     return with_caveats(answer, response.notices, degraded=response.is_old)
 
 
-def short(whole: Answer) -> Answer:
+def short(details: Answer) -> Answer:
     """The answer without details, empty fields, and fields with their usual value."""
-    answer = saying(**{name: value for name, value in whole.items() if name not in DETAIL})
-    if whole.get("embedded") is False:
+    answer = non_empty(**{name: value for name, value in details.items() if name not in DETAIL})
+    if details.get("embedded") is False:
         answer["embedded"] = False
-    if "done" in whole:
-        answer["done"] = whole["done"]
-    if whole["status"] == "active":
+    if "done" in details:
+        answer["done"] = details["done"]
+    if details["status"] == "active":
         del answer["status"]
-    if "kind" in whole:
+    if "kind" in details:
         del answer["type"]
-    if whole["version"] == 1 and "current_version" not in whole:
+    if details["version"] == 1 and "current_version" not in details:
         del answer["version"], answer["updated_at"], answer["history"]
     else:
         for entry in answer["history"]:
@@ -90,13 +90,13 @@ def shown(reply: MemoryShown, version: int | None = None) -> Answer:
         answer = _all_fields(memory) | {"embedded": reply.embedded}
         if reply.strength is not None:
             answer |= {"strength": round(reply.strength, 3), "is_stale": reply.is_stale}
-        answer |= saying(why=list(reply.reasons))
+        answer |= non_empty(why=list(reply.reasons))
     else:
         answer = _as_of(memory, version)
     listed = memory.history[-MAX_HISTORY:]
     return (
         answer
-        | saying(
+        | non_empty(
             links=[_link(link, "target") for link in memory.links],
             incoming_links=[_link(link, "source") for link in reply.incoming],
             near_duplicates=list(reply.near_duplicates),
@@ -150,7 +150,7 @@ def _recorded(record: PortableMemory | MemoryVersion, *, forgotten: bool) -> Ans
             for entity in record.related_entities
         ],
         **fields_of(record, "session_id", "confidence"),
-        **said_by(record, *DETAILS),
+        **set_fields(record, *DETAILS),
         **state_of(record),
         "status": "forgotten" if forgotten else record.status,
     }
@@ -166,7 +166,7 @@ def _promotion(step: ChainLink | Promotion) -> dict[str, Any]:
     known = {name: getattr(step, name) for name in step.__struct_fields__ if name not in ("scope", "promoted_at")}
     if isinstance(step, ChainLink):
         known["from_scope"] = step.scope
-    return saying(**known | {"at": iso(step.promoted_at), "score": step.score and round(step.score, 3)})
+    return non_empty(**known | {"at": iso(step.promoted_at), "score": step.score and round(step.score, 3)})
 
 
 def _history(entry: HistoryEntry) -> dict[str, Any]:

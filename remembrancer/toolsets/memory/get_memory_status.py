@@ -14,7 +14,7 @@ from remembrancer.protocol.problems import of_queue
 from remembrancer.protocol.reads import DescribeStore, Notice, StoreDescription
 from remembrancer.protocol.store_client import AWAY
 from remembrancer.toolsets.memory.answers import iso
-from remembrancer.toolsets.tools import Answer, Call, saying, tool, with_caveats
+from remembrancer.toolsets.tools import Answer, Call, non_empty, tool, with_caveats
 
 MODES: Final = {
     "embedded-file": "file-backed",
@@ -121,11 +121,11 @@ def _figures(store: StoreDescription) -> Answer:
         },
         "embedding": {"engine": embedding.engine, "pending": embedding.pending, "workers": embedding.workers},
     }
-    figures["embedding"] |= saying(error=embedding.error)
+    figures["embedding"] |= non_empty(error=embedding.error)
     for model in embedding.models:
         if model.role == "next":
             change = {"model": model.choice.model, "pending": model.pending, "total": model.total}
-            figures["embedding"]["change_to"] = change | saying(error=model.error)
+            figures["embedding"]["change_to"] = change | non_empty(error=model.error)
         elif model.error is not None and embedding.error is None:
             figures["embedding"]["unavailable"] = f"{model.choice.model}: {model.error}"
     return figures

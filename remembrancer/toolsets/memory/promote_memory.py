@@ -11,7 +11,7 @@ from remembrancer.protocol.ids import parse_memory_id
 from remembrancer.protocol.writes import PromotedResult, PromoteMemory
 from remembrancer.toolsets.memory.answers import changed
 from remembrancer.toolsets.memory.fields import clean_reason
-from remembrancer.toolsets.tools import Answer, Call, saying, tool
+from remembrancer.toolsets.tools import Answer, Call, non_empty, tool
 
 
 class PromoteMemoryArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -31,5 +31,5 @@ async def promote_memory(call: Call, arguments: PromoteMemoryArguments) -> Answe
     answer: Answer = {"memory_id": memory_id}
     if isinstance(result, PromotedResult):
         answer["previous_scope"] = result.previous_scope
-        answer |= saying(merged_into=result.merged_into)
+        answer |= non_empty(merged_into=result.merged_into)
     return changed(written, answer | {"new_scope": change.target_scope, "reason": change.reason})

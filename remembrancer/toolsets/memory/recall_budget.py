@@ -45,11 +45,11 @@ def within_budget(
         return answer
     memories = answer["memories"]
     for dropped in range(len(DISPENSABLE) + 1):  # drop notes before memories
-        kept = {name: value for name, value in answer.items() if name not in DISPENSABLE[:dropped]}
-        frame = {**kept, "memories": [], "omitted": len(memories)} | ({} if dropped else {"hint": HINT})
+        parts = {name: value for name, value in answer.items() if name not in DISPENSABLE[:dropped]}
+        frame = {**parts, "memories": [], "omitted": len(memories)} | ({} if dropped else {"hint": HINT})
         chosen = _chosen(memories, passages, words, max_tokens - count_sent(answer_text(frame)))
         while chosen:
-            fitted = _with(kept, chosen, len(memories) - len(chosen), with_hint=not dropped)
+            fitted = _with(parts, chosen, len(memories) - len(chosen), with_hint=not dropped)
             if _fits(fitted, max_tokens):
                 return fitted
             chosen.pop()  # a joined text may have more tokens than its parts

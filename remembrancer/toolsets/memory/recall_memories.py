@@ -35,7 +35,7 @@ from remembrancer.toolsets.memory.answers import MOST_LINES, line_of, memory_of,
 from remembrancer.toolsets.memory.fields import clean_kind, clean_tags, given, seconds_of
 from remembrancer.toolsets.memory.recall_budget import within_budget
 from remembrancer.toolsets.service import Asked
-from remembrancer.toolsets.tools import DATA, Answer, Call, saying, tool, with_caveats
+from remembrancer.toolsets.tools import DATA, Answer, Call, non_empty, tool, with_caveats
 
 MAX_QUERY_BYTES: Final = 16_384
 LEAST_TOKENS: Final = 64
@@ -117,21 +117,21 @@ async def recall_memories(call: Call, arguments: RecallMemoriesArguments) -> Ans
         if arguments.max_tokens is not UNSET:
             places = places[: within(places, arguments.max_tokens // CODE_SHARE, least=0)]
     detail = arguments.detail is True
-    memories, whole = list(recalled.memories), {each.id for each in recalled.memories}
+    memories, full = list(recalled.memories), {each.id for each in recalled.memories}
     none_answers = not any(is_given_whole(each) for each in memories)
     if not (detail or is_degraded):
         memories = with_lines(memories, given(arguments.limit, MOST_LINES))
         if arguments.limit is UNSET and request.filters == Filters(request.session_id, kinds=(OPEN_END,)):
             memories += await _open_ends_but(memories, call)
-        whole = {each.id for place, each in enumerate(memories) if is_given_whole(each) or (none_answers and not place)}
+        full = {each.id for place, each in enumerate(memories) if is_given_whole(each) or (none_answers and not place)}
     answer: Answer = {
         "memories": [
-            memory_of(each, detail=detail, is_judged=not is_degraded) if each.id in whole else line_of(each)
+            memory_of(each, detail=detail, is_judged=not is_degraded) if each.id in full else line_of(each)
             for each in memories
         ],
         "total_matched": recalled.total_matched,
     }
-    answer |= saying(
+    answer |= non_empty(
         code=places,
         strategy_used=recalled.strategy_used if detail or recalled.strategy_used != request.strategy else None,
         query_time_ms=round((time.perf_counter() - started) * 1000, 1) if detail else None,
@@ -147,12 +147,12 @@ async def recall_memories(call: Call, arguments: RecallMemoriesArguments) -> Ans
     answer = with_caveats(answer, (*response.notices, *code_notices), degraded=is_degraded)
     if arguments.max_tokens is not UNSET:
         formed = with_caveats(answer, call.take_notices())
-        passages = [each.passages if each.id in whole else () for each in memories]
+        passages = [each.passages if each.id in full else () for each in memories]
         # In a thread, because counting the tokens of long memories takes a while.
         words = frozenset(re.findall(r"\w+", arguments.query.casefold()))
         fit = partial(within_budget, formed, passages, words, arguments.max_tokens)
         answer = await anyio.to_thread.run_sync(fit)
-    given_ids = [memory["id"] for memory in answer["memories"] if memory.get("id") in whole]
+    given_ids = [memory["id"] for memory in answer["memories"] if memory.get("id") in full]
     used = [] if request.counts_accesses else [each for each in used_in(recalled.memories) if each in given_ids]
     counts = not (request.counts_accesses or response.is_old)
     call.service.shown(call.caller, given_ids, count=counts, used=used, tool=call.tool, question=request.query)

@@ -15,7 +15,7 @@ from remembrancer.protocol.reads import Notice
 from remembrancer.protocol.runs import ApplyRun, UndoneResult, UndoRun
 from remembrancer.protocol.writes import Operation
 from remembrancer.toolsets.memory.fields import given
-from remembrancer.toolsets.tools import Answer, Call, saying, tool, with_caveats
+from remembrancer.toolsets.tools import Answer, Call, non_empty, tool, with_caveats
 
 MAX_RUN_ID: Final = 100
 
@@ -121,7 +121,7 @@ def _reflected(reflected: Reflected) -> Answer:
         ],
         "patterns_detected": [
             {"pattern": pattern.pattern, "frequency": pattern.frequency, "suggested_scope": pattern.suggested_scope}
-            | saying(memory_id=pattern.memory_id)
+            | non_empty(memory_id=pattern.memory_id)
             for pattern in reflected.patterns
         ],
         "session_stats": {
@@ -130,7 +130,7 @@ def _reflected(reflected: Reflected) -> Answer:
             "patterns_found": len(reflected.patterns),
         },
     }
-    answer |= saying(run_id=reflected.run_id, skipped=reflected.skipped or None)
+    answer |= non_empty(run_id=reflected.run_id, skipped=reflected.skipped or None)
     if not reflected.not_embedded:
         return answer
     count = "1 memory has" if reflected.not_embedded == 1 else f"{reflected.not_embedded} memories have"
@@ -143,7 +143,7 @@ def _undone(results: Sequence[UndoneResult]) -> Answer:
     memories = dict.fromkeys(memory_id for result in results for memory_id in result.memories)
     answer: Answer = {"run_id": results[0].run_id, "status": "undone", "memories": list(memories)}
     skipped = [each for result in results for each in result.skipped]
-    return answer | saying(
+    return answer | non_empty(
         skipped=[{"memory_id": each.memory_id, "reason": each.reason} for each in skipped],
         already_undone=all(result.already for result in results),
     )

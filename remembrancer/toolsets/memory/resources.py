@@ -227,8 +227,8 @@ def list_item(content: str, source: SourceRef, details: Sequence[str]) -> str:
 
 def _earlier(session: EarlierSession) -> str:
     promoted = f", {session.memories_promoted} promoted" if session.memories_promoted else ""
-    left = [one_line(text) for text in session.left]
-    texts = "; ".join(text if len(text) <= LEFT_SHOWN else f"{text[: LEFT_SHOWN - 1].rstrip()}…" for text in left)
+    lines = [one_line(text) for text in session.left]
+    texts = "; ".join(text if len(text) <= LEFT_SHOWN else f"{text[: LEFT_SHOWN - 1].rstrip()}…" for text in lines)
     when = f"{_minute(session.started_at)} to {_minute(session.last_active_at)}"
     return f"- {when}, {session.status}{promoted}: {texts or 'left nothing to the project'}"
 
@@ -273,9 +273,9 @@ def _density(entities: int, relationships: int) -> str:
 
 def _counted(counts: Mapping[str, int], order: Sequence[str] = (), total: int | None = None) -> str:
     """`12 (7 episodic, 4 semantic, 1 procedural)`: in the given order, or else the most frequent first."""
-    whole = sum(counts.values()) if total is None else total
+    number = sum(counts.values()) if total is None else total
     listed = _listed({name: counts[name] for name in order if counts.get(name)} if order else counts, sort=not order)
-    return f"{whole} ({listed})" if listed else str(whole)
+    return f"{number} ({listed})" if listed else str(number)
 
 
 def _listed(counts: Mapping[str, int], *, sort: bool = True) -> str:

@@ -9,7 +9,7 @@ from remembrancer.protocol.ids import parse_memory_id
 from remembrancer.protocol.writes import RestoredResult, RestoreMemory
 from remembrancer.toolsets.memory.answers import changed
 from remembrancer.toolsets.memory.fields import Version, clean_reason, clean_version
-from remembrancer.toolsets.tools import Answer, Call, saying, tool
+from remembrancer.toolsets.tools import Answer, Call, non_empty, tool
 
 
 class RestoreMemoryArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -30,6 +30,6 @@ async def restore_memory(call: Call, arguments: RestoreMemoryArguments) -> Answe
         answer |= {
             "restored_fields": list(result.restored_fields),
             "version": result.version,
-            **saying(re_embedded=result.re_embedded),
+            **non_empty(re_embedded=result.re_embedded),
         }
     return changed(written, answer)

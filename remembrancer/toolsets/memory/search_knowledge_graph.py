@@ -10,9 +10,9 @@ from msgspec import UNSET, Meta, UnsetType
 from remembrancer.memory.limits import MAX_NAME
 from remembrancer.memory.text import clean_name
 from remembrancer.protocol.reads import Direction, GraphEntity, GraphFound, SearchGraph
-from remembrancer.toolsets.memory.answers import memory_of, said_by
+from remembrancer.toolsets.memory.answers import memory_of, set_fields
 from remembrancer.toolsets.memory.fields import given
-from remembrancer.toolsets.tools import Answer, Call, saying, tool, with_caveats
+from remembrancer.toolsets.tools import Answer, Call, non_empty, tool, with_caveats
 
 
 class SearchKnowledgeGraphArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -67,7 +67,7 @@ def _answer(graph: GraphFound) -> Answer:
     }
     if graph.total_entities:
         answer["totals"] = {"entities": graph.total_entities, "relationships": graph.total_relationships}
-    return answer | saying(
+    return answer | non_empty(
         relationship_types=graph.relationship_types,
         entity_types=graph.entity_types,
         topics=[{"label": topic.label, "entities": list(topic.entities)} for topic in graph.topics],
@@ -78,12 +78,12 @@ def _answer(graph: GraphFound) -> Answer:
 def _entity(entity: GraphEntity) -> Answer:
     edges = [
         {"type": edge.type, "target": edge.target, "direction": edge.direction}
-        | saying(stale=edge.stale)
-        | (said_by(edge.facts[0], "valid_from", "valid_until") if edge.facts else {})
+        | non_empty(stale=edge.stale)
+        | (set_fields(edge.facts[0], "valid_from", "valid_until") if edge.facts else {})
         for edge in entity.relationships
     ]
     fields: Answer = {"name": entity.name, "type": entity.type, "relationships": edges}
     place = entity.description if not entity.described_in else None  # code that no memory describes
-    return fields | saying(
+    return fields | non_empty(
         memory_count=entity.memory_count, distance=entity.distance or None, stale=entity.stale, place=place
     )

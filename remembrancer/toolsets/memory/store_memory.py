@@ -29,7 +29,7 @@ from remembrancer.toolsets.memory.fields import (
     cleaned,
     given,
 )
-from remembrancer.toolsets.tools import Answer, Call, saying, tool, with_caveats
+from remembrancer.toolsets.tools import Answer, Call, non_empty, tool, with_caveats
 
 STATED: Final = 0.8
 """The default confidence of a memory that a client states."""
@@ -103,7 +103,7 @@ async def store_memory(call: Call, arguments: StoreMemoryArguments) -> Answer:
     fields: Answer = {name: answers[0][name] for name in ("scope", "type", "kind", "status") if name in answers[0]}
     ids = [answer["memory_id"] for answer in answers]
     degraded = any(answer.get("degraded", False) for answer in answers)
-    return {"memory_id": ids[0], "ids": ids, **fields, **saying(warnings=each_once, degraded=degraded)}
+    return {"memory_id": ids[0], "ids": ids, **fields, **non_empty(warnings=each_once, degraded=degraded)}
 
 
 async def _store(call: Call, arguments: StoreMemoryArguments, change: StoreMemory, part: str) -> Answer:
@@ -130,7 +130,7 @@ async def _store(call: Call, arguments: StoreMemoryArguments, change: StoreMemor
     answer: Answer = {"memory_id": memory_id}
     if arguments.wait_for_embedding is True:  # without waiting it never has a vector yet
         answer["embedding_generated"] = embedding.embedded
-    answer |= saying(
+    answer |= non_empty(
         graph_edges_created=result.graph_edges_created or None,
         scope=result.scope if result.scope != given(arguments.scope, "project") else None,
         kind=change.kind if change.kind != given(arguments.kind, None) else None,

@@ -27,7 +27,7 @@ from remembrancer.toolsets.memory.fields import (
     cleaned,
     given,
 )
-from remembrancer.toolsets.tools import Answer, Call, saying, tool
+from remembrancer.toolsets.tools import Answer, Call, non_empty, tool
 
 
 class TagChanges(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -83,7 +83,7 @@ async def update_memory(call: Call, arguments: UpdateMemoryArguments) -> Answer:
         answer |= {
             "updated_fields": list(result.updated_fields),
             "version": result.version,
-            **saying(re_embedded=result.re_embedded, line=result.line),
+            **non_empty(re_embedded=result.re_embedded, line=result.line),
         }
     return changed(written, answer)
 
