@@ -117,6 +117,11 @@ class Where(NamedTuple):
         hint = "" if self.all_projects else " (in this project and among the user's; --all-projects looks everywhere)"
         raise NotFound(f"{missing.message}{hint}")
 
+    def check_known(self, memories: Sequence[str]) -> None:
+        """Look up several memories before any is changed. Raises `NotFound` if there is no such memory."""
+        for memory in memories if len(memories) > 1 else ():
+            self.ask("get_memory", memory_id=memory)
+
 
 def known_places() -> list[Place]:
     """The projects of the home. Files that cannot be read are named on stderr."""
@@ -689,6 +694,7 @@ def add(where: Where, text: Sequence[str], tag: Sequence[str], allow_secrets: bo
         help="Settle a pair of list --review: the newer memory replaces this one.",
     ),
     flag("--both", "pair", flag_value="related_to", help="Settle such a pair: both are true."),
+    option("--supersedes", type=memory_id, metavar="ID", help="A memory that this one replaces from now on."),
     *(DUE, KIND, IMPORTANCE, SUMMARY, SECRETS, REASON),
     name="edit",
 )
@@ -706,7 +712,7 @@ def edit(
 ) -> Report:
     """Change a memory: edit ID "new text"; with neither text nor option, in $EDITOR. Earlier versions are kept."""
     if pair is not None:
-        return _settle(where, memory, pair)
+        return _settle(where, memory, pair, reason)
     if to is not None:
         answer = where.ask("promote_memory", memory_id=memory, target_scope=to, reason=reason)
         return _done(answer, f"Moved to the {to}; 'remembrancer undo {_bare(memory)}' moves it back")
@@ -718,20 +724,23 @@ def edit(
         if after == text_before:
             return Report({"memory_id": memory, "updated_fields": []}, notes=("Nothing was changed.",))
         changes["content"] = after
-    answer = where.ask("update_memory", memory_id=memory, allow_secrets=allow_secrets or None, **changes)
+    answer = where.ask("update_memory", memory_id=memory, allow_secrets=allow_secrets or None, reason=reason, **changes)
+    if set(changes) == {"supersedes"}:
+        old = _bare(given["supersedes"])
+        return _done(answer, f"It replaces {old} from now on; 'remembrancer undo {old}' makes that valid again")
     changed = answer.get("updated_fields", ())
     fields, before = ", ".join(changed) or "nothing", answer.get("version", 1) - 1 if changed else 0
     return _done(answer, f"Changed: {fields}" + (f"; 'remembrancer undo {_bare(memory)}' undoes it" if before else ""))
 
 
-def _settle(where: Where, memory: str, relation: str) -> Report:
+def _settle(where: Where, memory: str, relation: str, reason: str | None) -> Report:
     """Decide whether a newer memory replaces this one."""
     for place in where.places():
         with where.connected(place) as client:
             for pair in client.call("get_memory_status").get("contradictions", ()):
                 if has_part(pair["older_id"], _bare(memory)):
                     link = {"relation": relation, "target": pair["older_id"]}
-                    answer = client.call("update_memory", memory_id=pair["newer_id"], add_links=[link])
+                    answer = client.call("update_memory", memory_id=pair["newer_id"], add_links=[link], reason=reason)
                     newer = _one_line(pair["newer"])
                     return _done(answer, f"{'Replaced by' if relation == 'supersedes' else 'Both hold, also'}: {newer}")
     raise NotFound(f"no pair in 'remembrancer list --review' has {_bare(memory)} as its older memory")
@@ -774,6 +783,9 @@ IDS: Final = argument(
     "memories", nargs=-1, required=True, metavar="ID...", type=memory_id, help="An id as shown in lists."
 )
 YES: Final = flag("--yes", help="Do not ask.")
+UNDONE: Final = "undone"
+"""The reason in the history for a change that `undo` made; it is not undone itself."""
+STORING_UNDONE: Final = "its storing was undone"
 
 
 @memory_command(
@@ -792,6 +804,7 @@ def forget(
 
 
 def _forget(where: Where, memories: Sequence[str], reason: str | None = None, *, copies: bool = False) -> Report:
+    where.check_known(memories)
     answers = [where.ask("forget_memory", memory_id=each, reason=reason, copies=copies or None) for each in memories]
     lines = []
     for memory, answer in zip(memories, answers, strict=True):
@@ -807,6 +820,7 @@ def _forget(where: Where, memories: Sequence[str], reason: str | None = None, *,
 
 
 def _erase(where: Where, memories: Sequence[str], *, yes: bool) -> Report:
+    where.check_known(memories)
     erased = []
     for memory in memories:
         if not yes:
@@ -876,19 +890,43 @@ def undo(where: Where, change: str | None, yes: bool) -> Report:
         return undo_run(places_of(where.project, user=where.user, everywhere=where.all_projects), change)
     current = where.ask("get_memory", memory_id=memory, detail=True)
     text, version, bare = _one_line(current["content"]), current.get("version", 1), _bare(memory)
+    last = current["history"][-1]
+    nothing = NotFound(
+        f"there is nothing more to undo: {text}  {bare} ('remembrancer show {bare} --history' lists its changes, "
+        f"'remembrancer restore {bare} --version N' goes back to one)"
+    )
+    if last.get("reason") in (UNDONE, STORING_UNDONE):
+        raise nothing
     if current["status"] == "forgotten":
-        return _done(where.ask("restore_memory", memory_id=memory), f"Brought back: {text}  {bare}")
+        answer = where.ask("restore_memory", memory_id=memory, reason=UNDONE)
+        return _done(answer, f"Undone, it is no longer forgotten: {text}  {bare}")
     if version == 1:
-        answer = where.ask("forget_memory", memory_id=memory, reason="its storing was undone")
-        return _done(answer, f"Forgotten ('remembrancer undo {bare}' brings it back): {text}")
-    if current["history"][-1]["change"] == "promoted":
-        back = current["history"][-1].get("from_scope", "project")
-        return _done(
-            where.ask("promote_memory", memory_id=memory, target_scope=back), f"Moved back to the {back}: {text}"
-        )
-    restored = where.ask("restore_memory", memory_id=memory, version=version - 1)
-    now = _one_line(where.ask("get_memory", memory_id=memory)["content"])
-    return _done(restored, f"Undone, it reads: {now}  {bare}")
+        answer = where.ask("forget_memory", memory_id=memory, reason=STORING_UNDONE)
+        return _done(answer, f"Undone, it is forgotten ('remembrancer restore {bare}' brings it back): {text}")
+    if last["change"] in ("promoted", "taken back"):
+        back = last.get("previous_scope", "project")
+        if back == "session":
+            raise InvalidInput(f"a move from a session cannot be undone: {text}  {bare}")
+        answer = where.ask("promote_memory", memory_id=memory, target_scope=back, reason=UNDONE)
+        return _done(answer, f"Undone, it is moved back to the {back}: {text}  {bare}")
+    answer = where.ask("restore_memory", memory_id=memory, version=version - 1, reason=UNDONE)
+    if answer.get("restored_fields") == []:
+        raise nothing
+    after = where.ask("get_memory", memory_id=memory, detail=True)
+    what = _changed_back(answer.get("restored_fields", ()), after)
+    return _done(answer, f"Undone, {what}: {_one_line(after['content'])}  {bare}")
+
+
+def _changed_back(fields: Iterable[str], after: Answer) -> str:
+    """The effect of undoing a change, by its fields."""
+    effects = {
+        "content": "it has its former text",
+        "valid_until": "its former end of validity is back" if after.get("valid_until") else "it is valid again",
+        "done": "it is done again" if after.get("done") else "it is open again",
+    }
+    names = [name.replace("_", " ") for name in fields if name not in (*effects, "invalid_reason", "status")]
+    known = [effects[name] for name in fields if name in effects]
+    return " and ".join([*known, f"as before: {', '.join(names)}"] if names or not known else known)
 
 
 # --- texts for a person ---

@@ -231,10 +231,10 @@ def _update(planner: Planner, change: UpdateMemory) -> Edits[UpdatedResult]:
     to_add = _targets(planner, memory.id, change.add_links, "add_links")
     _check_may_supersede(memory.id, memory.now.scope, to_add, "add_links")
     to_remove = _targets(planner, memory.id, change.remove_links, "remove_links")
-    made = yield from planner.revise(memory, after, "updated")
+    made = yield from planner.revise(memory, after, "updated", reason=change.reason)
     yield from _valid_again(planner, memory, after)
     unlinked = yield from _remove_links(planner, memory, to_remove)
-    relinked = yield from _add_links(planner, memory, to_add)
+    relinked = yield from _add_links(planner, memory, to_add, change.reason)
     missing: tuple[str, ...] = ()
     if change.related is not None:
         related, missing = yield from _relate(planner, memory, change.related, alone=True)
@@ -408,11 +408,11 @@ def _check_may_supersede(source_id: str, scope: Scope, links: Targets, field: st
             )
 
 
-def _add_links(planner: Planner, source: Memory, links: Targets) -> Edits[bool]:
+def _add_links(planner: Planner, source: Memory, links: Targets, reason: str | None = None) -> Edits[bool]:
     """Add links; True if one is new or has another strength. A superseding link ends the validity of its target, if
     that is open.
 
-    This makes a version of the target; the link itself does not make a version of its source.
+    This makes a version of the target, with the reason; the link itself does not make a version of its source.
     """
     changed = False
     for link, target in links:
@@ -424,7 +424,7 @@ def _add_links(planner: Planner, source: Memory, links: Targets) -> Edits[bool]:
                     if planner.link(one, other, CONTRADICTS) is not None:
                         yield Unlink(one, other, CONTRADICTS)
             if link.relation == SUPERSEDES:
-                yield from _end_validity(planner, source.id, target.id)
+                yield from _end_validity(planner, source.id, target.id, reason)
         elif present.strength != link.strength and link.relation != SIMILAR:
             yield msgspec.structs.replace(present, strength=link.strength)
         else:
@@ -445,11 +445,11 @@ def _remove_links(planner: Planner, source: Memory, links: Targets) -> Edits[boo
     return changed
 
 
-def _end_validity(planner: Planner, source_id: str, target_id: str) -> Edits[None]:
+def _end_validity(planner: Planner, source_id: str, target_id: str, reason: str | None) -> Edits[None]:
     target = planner.memory(target_id)
     if target.now.valid_until is None:
         after = msgspec.structs.replace(target.now, valid_until=planner.at)
-        yield from planner.revise(target, after, SUPERSEDED, by=source_id)
+        yield from planner.revise(target, after, SUPERSEDED, by=source_id, reason=reason)
 
 
 def _restore_validity(planner: Planner, source_id: str, target_id: str) -> Edits[None]:

@@ -231,6 +231,7 @@ class UpdateMemory(msgspec.Struct, frozen=True, tag=True, tag_field="change", om
     related: tuple[str, ...] | None = None
     due: float | None = None
     done: bool | None = None
+    reason: str | None = None
 
 
 class TagMemory(msgspec.Struct, frozen=True, tag=True, tag_field="change", omit_defaults=True):

@@ -114,6 +114,53 @@ def test_a_memory_is_stored_found_corrected_and_the_correction_undone(shell: She
     assert "ends with ZZZZ" in shell("show", "ZZZZ", status=exit_codes.FAILED)
 
 
+def test_several_memories_are_looked_up_before_any_is_changed(shell: Shell) -> None:
+    ids = [shell.json("add", text)["memory_id"] for text in ("We deploy on Tuesdays", "the port is 5433")]
+    for command_line in (("forget",), ("forget", "--for-good", "--yes")):
+        assert "ends with ZZZZ" in shell(*command_line, *ids, "ZZZZ", status=exit_codes.FAILED)
+        assert len(shell.json("list")["memories"]) == 2
+    assert len(shell.json("forget", *ids)["forgotten"]) == 2
+
+
+def test_an_undo_says_what_it_undid_and_is_not_repeated(shell: Shell) -> None:
+    old = shell.json("add", "We deploy on Tuesdays")["memory_id"]
+
+    def undoes(effect: str, memory_id: str = old) -> None:
+        assert f"Undone, {effect}" in (output := shell("undo", memory_id))
+        assert "deploy on" in output
+        version = shell.json("show", memory_id)["version"]
+        assert "nothing more to undo" in shell("undo", memory_id, status=exit_codes.FAILED)
+        assert shell.json("show", memory_id)["version"] == version
+
+    shell("forget", old)
+    undoes("it is no longer forgotten: We deploy on Tuesdays")
+    shell("edit", old, "We deploy on Fridays")
+    undoes("it has its former text: We deploy on Tuesdays")
+    shell("tag", old, "ops")
+    undoes("as before: tags: ")
+    shell("edit", old, "--to", "user")
+    undoes("it is moved back to the project: ")
+    shell("edit", old, "--to", "user")
+    shell("edit", old, "--to", "project")
+    undoes("it is moved back to the user: ")
+    shell("edit", old, "--to", "project")
+    new = shell.json("add", "We deploy on Wednesdays", "--supersedes", old)["memory_id"]
+    undoes("it is valid again: We deploy on Tuesdays")
+    undoes("it is forgotten", new)
+
+
+def test_the_reason_of_a_change_is_in_the_history(shell: Shell) -> None:
+    old, new = (shell.json("add", text)["memory_id"] for text in ("We deploy on Tuesdays", "We deploy on Mondays"))
+    shell("edit", old, "We deploy on Fridays", "--reason", "the market is on Tuesdays")
+    shell("edit", new, "--supersedes", old, "--reason", "so it was decided")
+    reasons = [change.get("reason") for change in shell.json("show", old, "--history")["history"]]
+    assert reasons == [None, "the market is on Tuesdays", "so it was decided"]
+    assert "so it was decided" in shell("show", old, "--history")
+    assert "valid_until" in shell.json("show", old)
+    shell("undo", old)
+    assert "valid_until" not in shell.json("show", old)
+
+
 def test_an_empty_memory_says_how_to_add_to_it_and_a_full_one_that_nothing_fits(shell: Shell) -> None:
     for looks in (("search", "zebra"), ("list",), ("list", "--open")):
         assert (

@@ -443,6 +443,11 @@ def test_everything_that_is_given_of_a_change_arrives() -> None:
 
 def test_what_is_left_out_or_null_stays_as_it_is() -> None:
     assert update(importance=0.0, tags=None, metadata=None) == UpdateMemory(ID, importance=0.0)
+    assert update(importance=0.0, reason="it matters less") == UpdateMemory(
+        ID, importance=0.0, reason="it matters less"
+    )
+    with pytest.raises(InvalidInput, match="nothing to change"):
+        update(reason="it matters less")
     assert update(importance=0.0, tags={"add": None}, related_entities={"remove": None}) == update(importance=0)
     assert forget() == ForgetMemory(ID)
     assert restore(version=None) == RestoreMemory(ID)

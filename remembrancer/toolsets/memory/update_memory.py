@@ -23,6 +23,7 @@ from remembrancer.toolsets.memory.fields import (
     clean_entities,
     clean_kind,
     clean_names,
+    clean_reason,
     clean_tag_changes,
     cleaned,
     given,
@@ -64,6 +65,7 @@ class UpdateMemoryArguments(GivenFields, frozen=True, forbid_unknown_fields=True
     supersedes: Annotated[str, Meta(description="Id this replaces")] | UnsetType = UNSET
     add_links: list[LinkArgument] | UnsetType = UNSET
     remove_links: list[RemovedLink] | UnsetType = UNSET
+    reason: str | UnsetType = UNSET
 
 
 @tool(
@@ -71,7 +73,7 @@ class UpdateMemoryArguments(GivenFields, frozen=True, forbid_unknown_fields=True
     destructive=True,
     aliases={"id": "memory_id"},
     marks_data=False,
-    unlisted=("tags", "related_entities", "kind", "add_links", "remove_links", *UNLISTED),
+    unlisted=("tags", "related_entities", "kind", "add_links", "remove_links", "reason", *UNLISTED),
 )
 async def update_memory(call: Call, arguments: UpdateMemoryArguments) -> Answer:
     """Change the given fields only. If a passage of the text is replaced, the answer has the changed line."""
@@ -126,10 +128,13 @@ def to_update(arguments: UpdateMemoryArguments, content_limit_bytes: int) -> Upd
         add_links=_clean_links(added, memory_id, "add_links"),
         remove_links=_clean_links(given(arguments.remove_links, ()), memory_id, "remove_links"),
         cleared=cleared,
+        reason=clean_reason(arguments.reason),
         **fields,
     )
-    if change == UpdateMemory(memory_id):
-        known = ", ".join(name for name in arguments.__struct_fields__ if name not in ("memory_id", "allow_secrets"))
+    if change == UpdateMemory(memory_id, reason=change.reason):
+        known = ", ".join(
+            name for name in arguments.__struct_fields__ if name not in ("memory_id", "reason", "allow_secrets")
+        )
         raise InvalidInput(f"there is nothing to change: give at least one of {known}")
     return change
 
