@@ -275,7 +275,7 @@ def test_with_no_context_wanted_nothing_is_printed(home: Path, project: Path, mo
 def test_on_a_cold_start_the_runtime_is_started_and_not_waited_for(
     home: Path, project: Path, monkeypatch: pytest.MonkeyPatch, event: str, given: dict[str, Any]
 ) -> None:
-    monkeypatch.setenv("REMEMBRANCER_HOOK_WAIT_S", "0.1")
+    monkeypatch.setenv("REMEMBRANCER_HOOK_WAIT_S", "0.05")
     whole = json.dumps({"session_id": "s", "cwd": str(project), "hook_event_name": event, **given})
     asked = run_command("hook", event, environ=os.environ, stdin=whole.encode(), timeout_s=PATIENCE_S)
     assert (asked.returncode, asked.stdout) == (0, b"")

@@ -247,7 +247,7 @@ def test_a_certificate_of_one_s_own_is_trusted_by_its_file_alone(
     until(lambda: listens(door.port))
     with bridged(url, "--ca-file", str(certificate), "--token-file", str(token_file(door, tmp_path))) as client:
         client.initialize()
-        assert call(client, 1, "store_memory", content="It is sealed")["scope"] == "project"
+        assert call(client, 1, "store_memory", content="It is sealed")["memory_id"]
     with bridged(url) as client:
         client.send(id=1, method="initialize", params={"protocolVersion": "2025-11-25", "capabilities": {}})
         assert "not trusted" in client.answer(1)["error"]["message"]
