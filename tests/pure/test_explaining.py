@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from remembrancer.actors.store.explaining import Circumstances, Rules, explain
 from remembrancer.memory.decay import DAY_S, falls_below_at, memory_strength
 from remembrancer.memory.promotion import PromotionRules, promotion_score
-from remembrancer.protocol.kinds import KINDS, SCOPES, STATUSES, Scope
+from remembrancer.protocol.kinds import KINDS, SCOPES, STANDING, STATUSES, Scope
 from remembrancer.protocol.reads import Promotion, Proposal
 from remembrancer.protocol.runs import ChainLink
 from remembrancer.protocol.session_life import SessionEntry
@@ -112,6 +112,14 @@ def test_archiving_is_foretold_with_the_date_on_which_the_strength_has_sunk() ->
     end = memory("project", importance=0.2, kind="open_end")
     assert "Not archived: it is not done." in said(end)
     assert "Archived around" in said(msgspec.structs.replace(end, done=True))
+
+
+@pytest.mark.parametrize("kind", STANDING)
+@pytest.mark.parametrize("scope", ["project", "user"])
+def test_no_archiving_is_foretold_of_a_kind_that_is_never_archived(scope: Scope, kind: Any) -> None:
+    weak = memory(scope, importance=0.1, kind=kind)
+    assert f"Not archived: a {kind} does not fade." in said(weak)
+    assert "Archived around" not in said(weak)
 
 
 def test_each_status_says_how_the_memory_is_found() -> None:

@@ -22,7 +22,7 @@ from remembrancer.memory.promotion import (
 )
 from remembrancer.memory.replacement import PROBABLE
 from remembrancer.memory.text import counted
-from remembrancer.protocol.kinds import Kind, Scope, kind_of_type
+from remembrancer.protocol.kinds import STANDING, Kind, Scope, kind_of_type
 from remembrancer.protocol.reads import Promotion, Proposal
 from remembrancer.protocol.runs import ChainLink
 from remembrancer.protocol.session_life import SessionEntry
@@ -198,6 +198,8 @@ def _archiving(memory: PortableMemory, now: float, rules: MaintenanceRules) -> s
         return "Not archived: that was undone, and it is left alone until something else changes it."
     if memory.is_open:
         return "Not archived: it is not done."
+    if memory.kind in STANDING:
+        return f"Not archived: {named_kind(memory.kind)} does not fade."
     rule = rules.user if memory.scope == "user" else rules.project
     if memory.access_count >= rule.accessed_below:
         return f"Not archived: it was accessed {counted(memory.access_count, 'time', 'times')}."
