@@ -263,7 +263,7 @@ async def undo_run(view: View) -> Response:
 
 
 async def sessions(view: View) -> Response:
-    """The project's sessions, each with the memory that it changed last."""
+    """The project's sessions, each with the memory that it stored or changed last and that is not forgotten."""
     before = view.asked("before")
     request = ListSessions(view.project, view.session, float_of(before) if before else None, PAGE)
     listed = (await view.ask(request)).sessions
@@ -275,7 +275,7 @@ async def sessions(view: View) -> Response:
         sessions=listed,
         more=more,
         has_turns=any(each.turns for each in listed),
-        last={each.session_id: each for each in reversed(done.changes) if each.begins},
+        last={each.session_id: each for each in reversed(done.changes) if each.begins and not each.is_forgotten},
         who=lambda each: who(each.session_id, {each.session_id: each}),
     )
 

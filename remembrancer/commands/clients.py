@@ -132,6 +132,7 @@ class Client(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     words: tuple[str, str, str] = ("command", "args", "env")
     rules: dict[ClientScope, str] = {}
     hooks: dict[ClientScope, str] = {}
+    hooks_of: str | None = None
     events: dict[str, str] = {}
     flat: bool = False
     command: str | None = None

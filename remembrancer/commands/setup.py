@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -207,6 +207,8 @@ class Setup:
             more = [_carry_out(self._plan_hooks(client, hooks))] if hooks else []
             more += [_carry_out(self._plan_rules(client, rules))] if rules else []
             outcomes += [outcome for outcome in more if outcome.plan.action != "nothing" or not request.remove]
+        if request.hooks and not request.remove:
+            self._note_double_hooks([client.name for client, _ in targets])
         works = not request.remove and not all(outcome.refused for outcome in outcomes)
         probed = probe(self.command, self.environ) if works and not request.no_check else None
         self._tell(outcomes, probed)
@@ -243,7 +245,7 @@ class Setup:
         else:
             chosen = [client_named(request.client or ALL)]
             if request.hooks and self.scope not in chosen[0].hooks:
-                self._note(f"{request.client} has no hooks that setup knows: none are written")
+                self._note(self._without_hooks(chosen[0]))
             if request.rules and self.scope not in chosen[0].rules:
                 self._note(f"{request.client} has no file of instructions for {self._all_or_one()}: none is written")
         targets = [(client, place) for client in chosen if (place := client.place(self.around, self.scope)) is not None]
@@ -252,6 +254,27 @@ class Setup:
         if request.client == ALL:
             raise InvalidInput("no client was found on this machine: name one (see 'remembrancer setup --help')")
         raise InvalidInput(f"{chosen[0].title} has no configuration for a project: leave out --project")
+
+    def _without_hooks(self, client: Client) -> str:
+        if client.hooks_of is None:
+            return f"{client.name} has no hooks that setup knows: none are written"
+        other = client_named(client.hooks_of)
+        return f"{client.title} runs the hooks of {other.title}: write them with 'setup {other.name} --hooks'"
+
+    def _note_double_hooks(self, names: Collection[str]) -> None:
+        """Warn about each of these clients that runs its own hooks and those of another."""
+        for client in clients():
+            if client.hooks and client.hooks_of and not {client.name, client.hooks_of}.isdisjoint(names):
+                other = client_named(client.hooks_of)
+                if self._has_hooks(client) and self._has_hooks(other):
+                    self._note(
+                        f"{client.title} runs the hooks of {other.title}, too, so it reports each event twice: keep "
+                        f"one of the two ('remembrancer setup {client.name} --remove', and again without --hooks)"
+                    )
+
+    def _has_hooks(self, client: Client) -> bool:
+        places = [place for scope in client.hooks if (place := client.hooks_place(self.around, scope))]
+        return any(plan_hooks_removal(client, each, read_text(each.path)).action == "remove" for each in places)
 
     def _note(self, text: str) -> None:
         self.notes.append(f"remembrancer setup: {text}")

@@ -196,7 +196,7 @@ const walks = {
     await page.getByRole("button", { name: "Undo" }).click();
     await page.getByText("Undone.").waitFor(WAIT);
     await page.getByRole("link", { name: "Usage" }).click();
-    await page.getByText("tokens given out").waitFor(WAIT);
+    await page.getByText("tokens given to assistants").waitFor(WAIT);
   },
   // The card in a conversation, in a host that is made of the extension's own: what was stored is corrected, undone and explained; what was found is shown.
   async card(browser) {

@@ -348,7 +348,7 @@ def test_what_was_shown_to_whom_is_kept_and_printed_until_the_memory_is_erased(c
     assert done("show", "--shown", memory, home=visit.door.home).decode().endswith(told)
     assert "when do we deploy" in Page(visit.get(f"/sessions/{shown['session_id']}")).text
     usage = Page(visit.get("/usage")).text
-    assert re.search(r"recalls in 90 days 2, 1 without an answer tokens given out [1-9]\d+ ", usage), usage
+    assert re.search(r"recalls in 90 days 2, 1 without an answer tokens given to assistants [1-9]\d+ ", usage), usage
     assert re.search(r"recall memories 2 [1-9]\d+ \d+ ms \d+ ms", usage), usage
     limited = Tokens(visit.door.home).create("limited", (str(visit.directory),), time.time())
     assert "when do we deploy" not in Page(come(token=limited).get(f"/memory/{memory}")).text
@@ -432,6 +432,26 @@ def test_a_session_of_another_project_is_not_among_the_sessions_and_one_shows_th
     assert str(tmp_path) in Page(visit.get("/projects")).text
     for each in of_user:  # the other tests share the user
         visit.do(f"/memory/{each}/erase", sure="yes")
+
+
+def test_the_last_memory_of_a_session_is_never_one_that_is_forgotten(come: Come) -> None:
+    visit = come()
+    visit.stored("The boat is red")
+    gone = visit.stored("The shed is green")
+    visit.call("forget_memory", memory_id=gone)
+    page = Page(visit.get("/sessions")).text
+    assert "The boat is red" in page
+    assert "The shed is green" not in page
+
+
+def test_answers_to_the_shell_do_not_count_as_given_to_assistants(come: Come) -> None:
+    visit = come()
+    visit.stored("The gate opens at seven")
+    asked = "search", "when does the gate open", "--project", str(visit.directory)
+    assert b"gate" in done(*asked, home=visit.door.home)
+    usage = Page(visit.get("/usage")).text
+    assert "get memory status" not in usage
+    assert "recall memories" not in usage
 
 
 def test_a_search_without_an_answer_says_so(come: Come) -> None:

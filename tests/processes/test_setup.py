@@ -301,6 +301,7 @@ def test_a_wrong_command_line_is_refused_with_the_reason(machine: Path) -> None:
     ("arguments", "word"),
     [
         (["opencode", "--hooks", "--rules"], "has no hooks"),
+        (["vscode", "--hooks"], "runs the hooks of Claude Code: write them with 'setup claude-code --hooks'"),
         (["claude-desktop", "--rules"], "has no file of instructions"),
         (["cursor", "--rules"], "--project"),
         (["--project", "cursor"], "Cursor"),
@@ -359,6 +360,16 @@ def test_a_projects_files_name_nothing_of_this_machine(machine: Path, monkeypatc
     written = [path for path in (machine / "app").rglob("*") if path.is_file()]
     assert len(written) > 10
     assert [path for path in written if str(machine) in path.read_text() or COMMAND in path.read_text()] == []
+
+
+@pytest.mark.parametrize("order", [("claude-code", "cursor"), ("cursor", "claude-code")])
+def test_hooks_that_a_client_would_run_twice_are_warned_of(machine: Path, order: tuple[str, str]) -> None:
+    first, second = order
+    assert "twice" not in setup(first, "--hooks").stderr
+    done = setup(second, "--hooks")
+    assert done.returncode == exit_codes.OK
+    assert "Cursor runs the hooks of Claude Code, too, so it reports each event twice" in done.stderr
+    assert "twice" not in setup("codex", "--hooks").stderr
 
 
 def test_servers_and_hooks_of_one_file_are_written_and_removed_together(machine: Path) -> None:

@@ -99,6 +99,13 @@ def test_a_proposal_is_told_with_its_reason_and_a_refusal_with_its_day() -> None
     assert "Not proposed to the user any more: that was refused on" in said(memory("project"), proposal=refused)
 
 
+def test_a_memory_that_was_taken_back_from_the_user_is_not_said_to_be_refused() -> None:
+    refused = Proposal("memory:m", "text", "fact", "it was taken back from the user", None, NOW, refused_at=NOW)
+    text = said(memory("project", history=(changed(3, "taken back"),)), proposal=refused)
+    assert "Not proposed to the user any more: it was taken back from there on 2026-02-02." in text
+    assert "refused" not in text
+
+
 def test_archiving_is_foretold_with_the_date_on_which_the_strength_has_sunk() -> None:
     weak = memory("project", importance=0.2)
     text = said(weak)

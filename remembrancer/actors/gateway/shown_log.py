@@ -24,6 +24,7 @@ from remembrancer.memory.credentials import masked
 from remembrancer.memory.short_ids import part_of_id
 from remembrancer.memory.tokens import estimate_tokens
 from remembrancer.protocol.errors import RemembrancerError
+from remembrancer.protocol.session_life import SHELL_SESSION
 
 FILE: Final = "shown.db"
 BATCH_S: Final = 2.0
@@ -167,7 +168,9 @@ class ShownLog:
                 connection.executemany("INSERT INTO answers VALUES (?, ?, ?, ?, ?, ?)", given)
                 if now - self._pruned_at > PRUNE_S:
                     connection.execute("DELETE FROM shown WHERE at < ?", (now - self._kept_s,))
-                    connection.execute("DELETE FROM answers WHERE at < ?", (now - self._kept_s,))
+                    # Earlier versions also logged the answers to the shell.
+                    old = (now - self._kept_s, SHELL_SESSION)
+                    connection.execute("DELETE FROM answers WHERE at < ? OR session_id = ?", old)
                     self._pruned_at = now
         except (sqlite3.Error, OSError, RemembrancerError) as error:
             logger.warning("what was shown cannot be noted", extra={"reason": str(error)})

@@ -54,7 +54,7 @@ from remembrancer.protocol.reads import (
     Recalled,
     RecalledMemory,
 )
-from remembrancer.protocol.session_life import BROWSER_SESSION
+from remembrancer.protocol.session_life import BROWSER_SESSION, SHELL_SESSION
 from remembrancer.protocol.store_client import AWAY, StoreClient
 from remembrancer.protocol.wire import Request
 from remembrancer.protocol.writes import (
@@ -341,8 +341,8 @@ class StoreAccess:
         return self._seen.get((caller.project.id, caller.session_id), set())
 
     def answered(self, caller: Caller, tool: str, answer: dict[str, Any], received_at: float) -> None:
-        """Log the answer of a read-only tool. Answers to the memory browser are not logged."""
-        if caller.session_id != BROWSER_SESSION:
+        """Log the answer of a read-only tool to an assistant. Answers to the shell and the browser are not logged."""
+        if caller.session_id not in (BROWSER_SESSION, SHELL_SESSION):
             took_s = time.time() - received_at
             self.shown_log.note_answer(caller.project.id, caller.session_id, tool, answer, took_s)
 

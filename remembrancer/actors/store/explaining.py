@@ -170,6 +170,8 @@ def _to_project(kind: Kind, score: float, session: SessionEntry | None, rules: P
 
 def _to_user(memory: PortableMemory, kind: Kind, score: float, proposal: Proposal | None, rules: PromotionRules) -> str:
     if proposal is not None and proposal.refused_at is not None:
+        if any(entry.change == "taken back" for entry in memory.history):
+            return f"Not proposed to the user any more: it was taken back from there on {_day(proposal.refused_at)}."
         return f"Not proposed to the user any more: that was refused on {_day(proposal.refused_at)}."
     if proposal is not None:
         reason = proposal.reason.rstrip(".")

@@ -52,8 +52,8 @@ addEventListener("DOMContentLoaded", () => {
     const points = JSON.parse(at.dataset.points), isUsage = at.dataset.plot === "usage";
     if (!points.length) continue;
     const axis = { stroke: probe("c-quiet"), grid: { stroke: probe("c-line") } };
-    const line = (label, name) => ({ label, stroke: probe(name), width: 2, paths: isUsage ? uPlot.paths.bars({ size: [0.6, 40] }) : undefined, fill: isUsage ? probe(name) : undefined, points: { show: !isUsage && points.length < 60 } });
-    const series = isUsage ? [{ label: "day" }, line("stored", "c-plus"), line("recalls", "c-minus")] : [{ label: "call" }, line("ms", "c-plus")];
+    const line = (label, name, align = 0) => ({ label, stroke: probe(name), width: 2, paths: isUsage ? uPlot.paths.bars({ size: [0.35, 20], align }) : undefined, fill: isUsage ? probe(name) : undefined, points: { show: !isUsage && points.length < 60 } });
+    const series = isUsage ? [{ label: "day" }, line("memories stored", "c-plus", -1), line("recalls", "c-minus", 1)] : [{ label: "call" }, line("ms", "c-plus")];
     const columns = series.map((_, place) => points.map((point) => point[place]));
     const plot = new uPlot({ width: at.clientWidth, height: 220, series, legend: { show: isUsage, live: false }, axes: [isUsage ? { ...axis, values: (_, times) => times.map((at) => new Date(at * 1000).toLocaleDateString("en", { day: "numeric", month: "short" })) } : { ...axis, incrs: [1, 2, 5, 10, 25, 50, 100] }, axis], scales: { x: { time: isUsage }, y: { range: (_, low, high) => [0, Math.max(1, high * 1.1)] } } }, columns, at);
     new ResizeObserver(() => plot.setSize({ width: at.clientWidth, height: 220 })).observe(at);
