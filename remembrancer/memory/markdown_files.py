@@ -28,7 +28,8 @@ _LIKE_MARK: Final = re.compile(r"^<(\\*!-- memory \{)", re.MULTILINE)
 _ESCAPED: Final = re.compile(r"^<\\(\\*!-- memory \{)", re.MULTILINE)
 """Lines of a content that look like a mark have a backslash more in the file."""
 _FRONT: Final = re.compile(r"---\n(.*?\n)---\n(.*)", re.DOTALL)
-_json: Final = msgspec.json.Encoder()
+_encode_fields: Final = msgspec.json.Encoder().encode
+_decode_fields: Final = msgspec.json.Decoder(dict[str, Any]).decode
 
 
 def file_of(line: MemoryLine, folder: str) -> tuple[str, str]:
@@ -37,7 +38,7 @@ def file_of(line: MemoryLine, folder: str) -> tuple[str, str]:
     fields = {name: value for name, value in msgspec.to_builtins(memory).items() if name not in ("content", *_UNREAD)}
     if line.project is not None:
         fields["project"] = line.project
-    mark = _json.encode(fields).decode().replace("-->", "--\\u003e")
+    mark = _encode_fields(fields).decode().replace("-->", "--\\u003e")
     content = _LIKE_MARK.sub(r"<\\\1", memory.content)
     return f"{folder}/{memory.kind or kind_of_type(memory.type)}.md", f"<!-- memory {mark} -->\n{content}\n\n"
 
@@ -67,7 +68,7 @@ def read_file(text: str, details: Mapping[str, Mapping[str, Any]]) -> tuple[str,
     lines = []
     for mark, content in marked:
         try:
-            whole = msgspec.json.decode(mark, type=dict[str, Any])
+            whole = _decode_fields(mark)
             project = whole.pop("project", None)
             whole |= {**details.get(whole["id"], {}), "content": content}
             lines.append(MemoryLine(msgspec.convert(whole, PortableMemory), project))

@@ -33,6 +33,8 @@ class ColdMemory:
         if tool == "get_memory_status":
             self.looks += 1
             return {"embedding": {"workers": int(self.looks > self.times)}}
+        if tool == "memory_status":
+            return {"totalFiles": 0, "staleFiles": 0}
         self.questions += 1
         warnings = [STARTING] if is_cold else []
         memory = {**FOUND, "created_at": "2026-02-20T10:00:00Z", "relevance_score": 0.9, "importance": 0.5}
