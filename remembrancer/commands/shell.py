@@ -474,7 +474,8 @@ def _waiting(where: Where) -> Report:
         for each in facts["contradictions"]
     ]
     how = "'remembrancer edit ID --to user' accepts, '--to project' refuses a proposal; of a pair: --replaced, --both."
-    return Report(facts, [Rows(("memory", "why", "id"), rows), how])
+    piped = ["\t".join((bare, why, text)) for text, why, bare in rows]
+    return Report(facts, [Rows(("memory", "why", "id"), rows), how], piped=piped)
 
 
 @memory_command(
@@ -619,17 +620,19 @@ def _graph(where: Where, entity: str, relation: str | None, depth: int | None, n
 @memory_command(argument("day", nargs=-1, metavar="[DAY]", help="today, Tuesday, yesterday, 2026-02-20."), name="log")
 def log(where: Where, day: Sequence[str]) -> Report:
     """Show the changes of a day in order: stored, changed, decided, closed."""
+    from remembrancer.toolsets.memory.day_log import dates_of
+
     answer, warnings = _log_of(where, " ".join(day) or None)
+    dates = dates_of(*(datetime.fromisoformat(answer[edge]).timestamp() for edge in ("begins", "ends")))
     if not answer["changes"]:
-        return Report(answer, "Nothing was stored or changed.", notes=_noted(warnings))
-    rows = [
-        (
-            f"{datetime.fromisoformat(each['at']).astimezone():%a %H:%M}",
-            *(each["did"], _one_line(each["text"]), _bare(each["id"])),
-        )
-        for each in answer["changes"]
-    ]
-    return Report(answer, Rows(("when", "what", "memory", "id"), rows), notes=_noted(warnings))
+        return Report(answer, notes=(*_noted(warnings), f"Nothing was stored or changed on {dates}."))
+    rows, piped = [], []
+    for each in answer["changes"]:
+        minute, text, mark = _minute(each["at"]), _one_line(each["text"]), "forgotten" if "forgotten" in each else ""
+        rows.append((minute, each["did"], f"{text} ({mark})" if mark else text, _bare(each["id"])))
+        piped.append("\t".join((_bare(each["id"]), minute, each["did"], text, mark)))
+    lines: list[Line] = [dates, Rows(("when", "what", "memory", "id"), rows)]
+    return Report(answer, lines, notes=_noted(warnings), piped=piped)
 
 
 def _log_of(where: Where, day: str | None) -> tuple[Answer, dict[str, str]]:
@@ -638,7 +641,7 @@ def _log_of(where: Where, day: str | None) -> tuple[Answer, dict[str, str]]:
     warnings: dict[str, str] = {}
     for place in where.places():
         with where.connected(place) as client:
-            answer = client.call("read_log", day=day)
+            answer = client.call("read_log", day=day, include_forgotten=True)
         changes |= {(each["at"], each["id"], each["did"]): each for each in answer["changes"]}
         warnings |= _warnings(answer)
     return answer | {"changes": sorted(changes.values(), key=lambda each: str(each["at"]))}, warnings

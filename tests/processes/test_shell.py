@@ -12,6 +12,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import closing
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, cast
 
@@ -226,6 +227,29 @@ def test_the_log_of_a_day_tells_what_was_done(shell: Shell) -> None:
     assert "must be today or a past day" in shell("log", "someday", status=exit_codes.USAGE)
 
 
+def test_a_log_names_its_dates_and_shows_the_owner_what_was_forgotten(shell: Shell) -> None:
+    def days(*ago: int) -> str:
+        return " to ".join(f"{datetime.now().astimezone() - timedelta(days=each):%A %Y-%m-%d}" for each in ago)
+
+    memory_id = shell.json("add", "We deploy on Tuesdays")["memory_id"]
+    shell("forget", memory_id)
+    for day in ("today", f"{datetime.now().astimezone():%A}"):
+        lines = [line.split("\t") for line in shell("log", day).splitlines()]
+        assert [(line[0], line[2], line[3], line[4]) for line in lines] == [
+            (memory_id.removeprefix("memory:"), did, "We deploy on Tuesdays", "forgotten")
+            for did in ("stored", "forgotten")
+        ]
+    _, output = shell.at_a_terminal("log", COLUMNS="120", PAGER="cat")
+    assert days(0) in output
+    assert "We deploy on Tuesdays (forgotten)" in output
+    for day, dates in (
+        ("yesterday", days(1)),
+        ("last week", days(*(datetime.now().weekday() + 7 - each for each in (0, 6)))),
+    ):
+        done = command("log", day, home=shell.home, directory=shell.directory)
+        assert (done.stdout, done.stderr) == ("", f"Nothing was stored or changed on {dates}.\n")
+
+
 def test_pairs_that_wait_for_a_decision_are_reviewed(shell: Shell) -> None:
     for older, newer, decision in (
         ("the lantern service listens on port 8080", "the lantern service listens on port 9090 now", "--both"),
@@ -236,6 +260,8 @@ def test_pairs_that_wait_for_a_decision_are_reviewed(shell: Shell) -> None:
         while not (waiting := shell.json("list", "--review")["contradictions"]):
             pass
         assert [(each["older"], each["newer"]) for each in waiting] == [(older, newer)]
+        [line] = shell("list", "--review").splitlines()
+        assert line.split("\t") == [old, f"replaced? {newer}", older]
         shell("edit", old, decision)
         assert shell.json("list", "--review")["contradictions"] == []
     assert "Nothing waits for a decision" in shell("list", "--review")
@@ -272,7 +298,11 @@ def test_what_is_proposed_to_the_user_is_reviewed_and_a_promotion_taken_back(she
     assert "Nothing waits for a decision" in shell("list", "--review")
     assert "2 proposed" in shell("admin", "maintain")
     assert {each["memory_id"] for each in shell.json("list", "--review")["proposals"]} == set(ids)
-    assert "it speaks of the user" in shell("list", "--review")
+    proposals = [line.split("\t") for line in shell("list", "--review").splitlines()]
+    assert {(line[0], line[2]) for line in proposals} == set(
+        zip(ids, ("Ilse wants tea", "Ilse wants mint"), strict=True)
+    )
+    assert "it speaks of the user" in proposals[0][1]
     shell("edit", ids[0], "--to", "project")
     shell("edit", ids[1], "--to", "user")
     assert shell.json("list", "--review")["proposals"] == []

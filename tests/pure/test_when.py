@@ -431,7 +431,8 @@ def test_many_times_are_bounded() -> None:
         ),
         *((text, date(2026, 11, 22)) for text in ("yesterday", "gestern", "hier", "ayer")),
         *((text, date(2026, 11, 23)) for text in ("today", "heute", "aujourd'hui", "hoy")),
-        ("Monday", date(2026, 11, 16)),
+        *((text, date(2026, 11, 23)) for text in ("Monday", "on monday", "montag", "am Montag", "lundi", "lunes")),
+        *((text, date(2026, 11, 16)) for text in ("last Monday", "lundi dernier")),
         ("17 November", date(2026, 11, 17)),
     ],
 )

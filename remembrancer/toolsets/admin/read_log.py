@@ -8,19 +8,23 @@ from msgspec import UNSET, UnsetType
 from remembrancer.toolsets.memory.answers import iso
 from remembrancer.toolsets.memory.day_log import read_day, verb_of
 from remembrancer.toolsets.memory.fields import given
-from remembrancer.toolsets.tools import Answer, Call, tool, with_caveats
+from remembrancer.toolsets.tools import Answer, Call, non_empty, tool, with_caveats
 
 
 class ReadLogArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     day: str | UnsetType = UNSET
+    include_forgotten: bool | UnsetType = UNSET
 
 
-@tool("What was done on a day.", read_only=True)
+@tool("What was done on a day.", read_only=True, unlisted=("include_forgotten",))
 async def read_log(call: Call, arguments: ReadLogArguments) -> Answer:
     """The log of a day (default: today). Raises `MemoryUnavailable` if the store is away."""
-    day, changes, asked = await read_day(call, given(arguments.day, "today"))
+    with_forgotten = arguments.include_forgotten is True
+    day, changes, asked = await read_day(call, given(arguments.day, "today"), with_forgotten=with_forgotten)
     entries = [
-        {"at": iso(each.at), "did": verb_of(each), "id": each.memory_id, "text": each.begins} for each in changes
+        {"at": iso(each.at), "did": verb_of(each), "id": each.memory_id, "text": each.begins}
+        | non_empty(forgotten=each.is_forgotten or None)
+        for each in changes
     ]
     answer: Answer = {"begins": iso(day.start), "ends": iso(day.end), "changes": entries}
     return with_caveats(answer, asked.notices, degraded=asked.is_old)

@@ -10,7 +10,8 @@ from typing import Final
 import msgspec
 
 from remembrancer.memory.text import shown
-from remembrancer.memory.times.windows import TimeWindow, time_windows
+from remembrancer.memory.times.phrases import WEEKDAYS
+from remembrancer.memory.times.windows import TimeWindow, read_query, time_windows
 from remembrancer.memory.tokens import estimate_tokens
 from remembrancer.protocol.browsing import ActivityRead, MemoryChanged, ReadActivity
 from remembrancer.protocol.errors import InvalidInput
@@ -32,13 +33,16 @@ _LATER: Final = {"superseded": "replaced", "invalidated": "ended", "superseding_
 
 
 def day_of(text: str, now: float) -> TimeWindow:
-    """The day that a word or a date names: "yesterday", "Tuesday" (the last one), "2026-11-17", in each language that
-    questions are understood in, in this machine's time zone.
+    """The day that a word or a date names: "yesterday", "Tuesday" (the last one, which may be today), "2026-11-17", in
+    each language that questions are understood in, in this machine's time zone.
 
     Raises:
         InvalidInput: the text names no day, or one that has not begun.
     """
+    today = WEEKDAYS[datetime.fromtimestamp(now).weekday()]
     for phrase in (text, f"on {text}", f"el {text}"):
+        if read_query(phrase).lower().removeprefix("on ").strip() == today:
+            return day_of("today", now)
         for window in time_windows(phrase, now, None):
             if window.start > 0:
                 return window
@@ -46,9 +50,13 @@ def day_of(text: str, now: float) -> TimeWindow:
     raise InvalidInput(message, field="day")
 
 
-async def read_day(call: Call, text: str) -> tuple[TimeWindow, Sequence[MemoryChanged], Asked[ActivityRead]]:
-    """The day, the changes that sessions and people made on it, in order, and the store's answer that they come from. A
-    memory that has been forgotten since is listed without its content.
+async def read_day(
+    call: Call, text: str, *, with_forgotten: bool = False
+) -> tuple[TimeWindow, Sequence[MemoryChanged], Asked[ActivityRead]]:
+    """The day, the changes that sessions and people made on it, in order, and the store's answer that they come from.
+
+    Of a memory that has been forgotten since, only the forgetting is listed, without its content, unless
+    `with_forgotten`.
 
     Raises:
         InvalidInput: the text names no day.
@@ -58,9 +66,9 @@ async def read_day(call: Call, text: str) -> tuple[TimeWindow, Sequence[MemoryCh
     request = ReadActivity(call.caller.project, call.caller.session_id, day.end, MOST, day.start, WHOLE)
     response = await call.service.ask(request, call.received_at)
     changes = [
-        msgspec.structs.replace(each, begins="") if each.is_forgotten else each
+        msgspec.structs.replace(each, begins="") if each.is_forgotten and not with_forgotten else each
         for each in reversed(response.reply.changes)
-        if each.change == FORGOTTEN or (each.session_id and not each.is_forgotten)
+        if each.change == FORGOTTEN or (each.session_id and (with_forgotten or not each.is_forgotten))
     ]
     if response.reply.more:
         cut = Notice("answer_cut", f"Only the last {MOST} changes are shown.")
@@ -79,6 +87,12 @@ def verb_of(change: MemoryChanged) -> str:
     return _LATER.get(change.change, change.change)
 
 
+def dates_of(begins: float, ends: float) -> str:
+    """The first and last day of a period, in this machine's time zone."""
+    days = [f"{datetime.fromtimestamp(at).astimezone():%A %Y-%m-%d}" for at in (begins, max(begins, ends - 1))]
+    return " to ".join(dict.fromkeys(days))
+
+
 def clock_of(at: float, *, with_day: bool) -> str:
     """A time in this machine's time zone."""
     return datetime.fromtimestamp(at).astimezone().strftime("%Y-%m-%d %H:%M" if with_day else "%H:%M")
@@ -91,7 +105,7 @@ async def day_block(call: Call, text: str, max_tokens: int) -> Answer:
     notices = response.notices
     ids = await short_forms_of(call, dict.fromkeys(each.memory_id for each in changes))
     is_long = day.end - day.start > 90_000
-    lines = [f"## {datetime.fromtimestamp(day.start).astimezone():%A %Y-%m-%d}", DATA, ""]
+    lines = [f"## {dates_of(day.start, day.end)}", DATA, ""]
     last = {each.memory_id: place for place, each in enumerate(changes)}
 
     def entries(longest: int) -> list[str]:
