@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import re
+from collections.abc import Mapping
 from datetime import datetime
 from functools import partial
 from typing import Any, Final, NamedTuple
@@ -10,16 +12,18 @@ from typing import Any, Final, NamedTuple
 import anyio
 import anyio.to_thread
 import msgspec
-from markupsafe import Markup
+from markupsafe import Markup, escape
 from starlette.responses import Response
 
 from remembrancer.browser.rendering import SCOPES as SCOPE_NAMES
-from remembrancer.browser.rendering import day, tags_in, word_diff
+from remembrancer.browser.rendering import beginning, day, tags_in, word_diff
 from remembrancer.browser.view import Handler, View, name_of, who
 from remembrancer.memory.ranking import PERHAPS
+from remembrancer.memory.text import harmless
 from remembrancer.protocol.errors import InvalidInput, NotFound
+from remembrancer.protocol.ids import MEMORY_PREFIX
 from remembrancer.protocol.kinds import KINDS, OPEN_END, SCOPES
-from remembrancer.protocol.reads import Filters, GetMemory, ListMemories, Order, Recall
+from remembrancer.protocol.reads import Filters, GetMemory, LinkedMemory, ListMemories, Order, Recall
 from remembrancer.protocol.writes import HistoryEntry, PortableMemory
 
 FOUND: Final = 20
@@ -29,6 +33,8 @@ PAGE: Final = 50
 LEFT_OUT: Final = 8
 COMPARED: Final = 20
 """The number of versions, the latest ones, that are compared with their predecessors."""
+SHORT: Final = 8
+"""The length of an id in a sentence."""
 MOST_PAST: Final = 100_000
 LEAST: Final = 1e-3
 """In seconds: `before` a day includes its last moment."""
@@ -200,12 +206,25 @@ async def memory(view: View) -> Response:
             texts=texts,
             names=list(dict.fromkeys(entities)),
             who=partial(who, sessions=sessions),
+            linked=lambda reason: _with_links(view, reason, texts),
             project_name=next(
                 (name_of(each) for each in view.projects if each.id == answer.memory.source_project), "another"
             ),
         )
 
     return await anyio.to_thread.run_sync(render)  # rendering a long text takes a while
+
+
+def _with_links(view: View, reason: str, texts: Mapping[str, LinkedMemory]) -> Markup:
+    """A sentence in which each id of a memory is its text, as a link, and the end of the id."""
+    link = Markup('<a dir="auto" href="{}">“{}”</a> ({})')
+    parts = [
+        link.format(view.at(f"/memory/{part}"), beginning(harmless(texts[part].content), 120), part[-SHORT:])
+        if part in texts
+        else escape(harmless(part))
+        for part in re.split(f"({MEMORY_PREFIX}[0-9A-Z]{{26}})", reason)
+    ]
+    return Markup("").join(parts)
 
 
 async def edit(view: View) -> Response:

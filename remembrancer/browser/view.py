@@ -22,6 +22,7 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from remembrancer.browser.door import PREFIX, Form
 from remembrancer.config.tokens import Grant
 from remembrancer.memory.short_ids import part_of_id
+from remembrancer.memory.text import client_title
 from remembrancer.protocol import wire
 from remembrancer.protocol.browsing import ListedSession, ListSessions
 from remembrancer.protocol.errors import NotFound, RemembrancerError
@@ -246,4 +247,4 @@ def who(session_id: str, sessions: Mapping[str, ListedSession]) -> str:
     """A readable name for a session: its client. An unknown session belongs to another project, or is long past."""
     known = sessions.get(session_id)
     client = ELSEWHERE if known is None else known.client or "A session"
-    return PEOPLE.get(session_id) or (client.replace("-", " ").title() if client.islower() else client)
+    return PEOPLE.get(session_id) or client_title(client)

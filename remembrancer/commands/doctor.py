@@ -713,7 +713,8 @@ def check_index(at: Examination) -> Finding:
         return Finding("ok", "vectors are stored with the memories, and read at the first search")
     embedding = store.embedding
     if embedding.pending:
-        text = f"{embedding.pending} memories wait for their vectors"
+        waiting = count(embedding.pending, "memory")
+        text = f"{waiting} {'waits for its' if embedding.pending == 1 else 'wait for their'} vectors"
         return Finding("ok", text, "nothing to do: words are searched meanwhile")
     if embedding.dead_letters:
         text = f"memories that cannot be embedded: {embedding.dead_letters} ({embedding.dead_letter_error})"

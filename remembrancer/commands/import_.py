@@ -389,7 +389,7 @@ def import_(
         if undo:
             tally = anyio.run(_undo, lines, targets, places, project_here, dry_run)
         elif checked.memories + checked.sessions > len(checked.refused):
-            with said_when_slow(f"Importing {checked.memories:,} memories"):
+            with said_when_slow(f"Importing {count(checked.memories, 'memory')}"):
                 near = anyio.run(_near_copies, lines, targets, places) if places else []
                 tally = anyio.run(_import, lines, targets, checked.refused, dry_run)
     status = exit_codes.FAILED if tally.rejected or checked.bad else exit_codes.OK
@@ -663,7 +663,7 @@ async def _import(file: IO[bytes], targets: Mapping[str, ProjectRef], refused: S
         try:
             await importer.take(placed_lines(file, targets, refused))
         except RemembrancerError:
-            print(f"{importer.report.imported:,} memories were imported before it ended.", file=sys.stderr)
+            print(f"Imported before it ended: {count(importer.report.imported, 'memory')}.", file=sys.stderr)
             raise
         return importer.report
 

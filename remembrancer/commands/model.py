@@ -10,7 +10,7 @@ from typing import get_args
 import click
 import msgspec
 
-from remembrancer.commands.report import Group, Report, argument, command
+from remembrancer.commands.report import Group, Report, argument, command, count
 from remembrancer.commands.runtime_client import ask_store
 from remembrancer.config.settings import (
     DEFAULT_MODELS,
@@ -89,7 +89,7 @@ def describe(model: ModelProgress) -> str:
     if model.total:
         parts.append(f"{model.total - model.pending} of {model.total} texts embedded")
     elif model.pending:
-        parts.append(f"{model.pending} texts wait for their vectors")
+        parts.append(f"{count(model.pending, 'text')} without vectors yet")
     if model.answers and model.role != "active":
         parts.append("answers questions meanwhile")
     if not model.workers:

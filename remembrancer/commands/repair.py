@@ -19,6 +19,7 @@ from remembrancer.actors.store.daily_copies import made_at
 from remembrancer.actors.store.records.schema import MEMORY, recount
 from remembrancer.commands.backup import locked
 from remembrancer.commands.output_files import PRIVATE_UMASK, stamp
+from remembrancer.commands.report import count
 from remembrancer.protocol.errors import FileUnusable
 from remembrancer.protocol.paths import RuntimePaths, sync_directory
 
@@ -48,9 +49,9 @@ class RepairedFile(msgspec.Struct, frozen=True):
         yield f"{self.path} is whole: {self.rows:,} rows were read of what was there"
         if self.as_of_copy:
             ids = ", ".join(self.as_of_copy)
-            yield f"  {len(self.as_of_copy)} memories are as the copy of {when:%d %b %H:%M} UTC has them: {ids}"
+            yield f"  {count(len(self.as_of_copy), 'memory')} as the copy of {when:%d %b %H:%M} UTC has them: {ids}"
         if self.lost:
-            yield f"  {len(self.lost)} memories are lost: {', '.join(self.lost)}"
+            yield f"  {count(len(self.lost), 'memory')} lost: {', '.join(self.lost)}"
         if self.other_rows:
             counted = ", ".join(f"{count} of {table}" for table, count in self.other_rows.items())
             yield f"  other rows lost, or as the copy has them: {counted}"

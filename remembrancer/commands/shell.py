@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime
 from functools import wraps
@@ -55,6 +55,8 @@ BEST: Final = 5
 SCOPES: Final = ("session", "project", "user")
 RUN: Final = "run:"
 """The prefix of a run's id."""
+NAMED: Final = 200
+"""The number of a project's sessions, the latest ones, that are named by their clients."""
 NEVER: Final = "9999-12-31"
 COLOURS: Final = {"forgotten": "red", "expired": "red", "likely": "green"}
 Answer = dict[str, Any]
@@ -509,13 +511,34 @@ def show(where: Where, named: Sequence[str], version: int | None, view: str | No
     if not ids:
         raise InvalidInput("name a memory by its id, as a list shows it")
     answers = [where.ask("get_memory", memory_id=each, version=version, detail=True) for each in ids]
-    reports = [_changes(each) if view == "history" else (each, _details(where, each)) for each in answers]
+    clients = _clients(where)
+    reports = [
+        _changes(each, clients) if view == "history" else (each, _details(where, each, clients)) for each in answers
+    ]
     facts = reports[0][0] if len(reports) == 1 else {"memories": [each for each, _ in reports]}
     notes = [note for answer in answers for note in _noted(_warnings(answer))]
     return Report(facts, [line for _, lines in reports for line in lines], notes=notes)
 
 
-def _details(where: Where, answer: Answer) -> list[Line]:
+def _clients(where: Where) -> dict[str, str]:
+    """The names of the clients of the projects' last sessions, by the sessions' ids."""
+    from remembrancer.commands.runtime_client import ask_running_home, paths_here
+    from remembrancer.config.project import project_of
+    from remembrancer.memory.text import client_title
+    from remembrancer.protocol.browsing import ListSessions
+    from remembrancer.protocol.store_client import AWAY
+
+    clients: dict[str, str] = {}
+    with suppress(*AWAY):  # the ids are shown then
+        for place in where.places():
+            request = ListSessions(project_of(Path(place.directory)), SHELL_SESSION, limit=NAMED)
+            for each in ask_running_home(paths_here(), request).sessions:
+                if each.client:
+                    clients[each.session_id] = client_title(each.client)
+    return clients
+
+
+def _details(where: Where, answer: Answer, clients: Mapping[str, str]) -> list[Line]:
     """A memory for a person: its text, kind and dates, and the texts of linked memories."""
     from remembrancer.config.project import project_of
     from remembrancer.memory.fields import DETAILS
@@ -529,9 +552,9 @@ def _details(where: Where, answer: Answer) -> list[Line]:
     lines = [answer["content"], "", f"{', '.join([own, *state])}, importance {answer['importance']:g}{tags}"]
     version = answer.get("version")
     changed = f", changed {_minute(answer['updated_at'])} (version {version})" if version and version > 1 else ""
-    lines.append(f"stored {_minute(answer['created_at'])} by {_author(answer)}{changed}")
+    lines.append(f"stored {_minute(answer['created_at'])} by {_author(answer, clients)}{changed}")
     if answer.get("access_count"):
-        lines.append(f"used {answer['access_count']} times, last {_minute(answer['last_accessed'])}")
+        lines.append(f"used {count(answer['access_count'], 'time')}, last {_minute(answer['last_accessed'])}")
     entities = [each["name"] for each in answer.get("related_entities", ())]
     for name, value in (
         ("about", ", ".join([*entities, *answer.get("found_entities", ())])),
@@ -548,7 +571,11 @@ def _details(where: Where, answer: Answer) -> list[Line]:
     lines += [f"{relation}: {words.get(other, 'not here')}  {_bare(other)}" for relation, other in links]
     session = f"session {answer['session_id']}"
     reasons = (why for why in answer.get("why", ()) if not why.startswith("Stored for"))  # shown above
-    lines += [f"- {why.replace(session, _author(answer))}" for why in reasons]
+    for why in reasons:
+        reason = why.replace(session, _author(answer, clients))
+        for other, text in words.items():
+            reason = reason.replace(other, f"“{text}” ({_bare(other)})")
+        lines.append(f"- {reason}")
     return [*lines, _bare(answer["id"])]
 
 
@@ -565,14 +592,14 @@ def words_of(projects: Iterable[str], ids: Sequence[str]) -> dict[str, str]:
     return {each: _one_line(text) for each, text in words.items()}
 
 
-def _changes(answer: Answer) -> tuple[Answer, list[Line]]:
+def _changes(answer: Answer, clients: Mapping[str, str]) -> tuple[Answer, list[Line]]:
     """The history of a memory, for a program and for a person."""
     facts = {"memory_id": answer["id"], "history": answer["history"], "omitted": answer.get("history_omitted", 0)}
     rows = []
     for each in answer["history"]:
         more = {name: value for name, value in each.items() if name not in ("version", "at", "change", "session_id")}
         what = ", ".join(f"{name}: {_plain(value)}" for name, value in more.items())
-        rows.append((str(each["version"]), _minute(each["at"]), each["change"], _author(each), what))
+        rows.append((str(each["version"]), _minute(each["at"]), each["change"], _author(each, clients), what))
     return facts, [_one_line(answer["content"]), Rows(("version", "when", "change", "by", "what"), rows)]
 
 
@@ -961,9 +988,9 @@ def _place(memory: Answer) -> str:
     return "{path}:{lines[0]}".format(**memory) if "path" in memory else _bare(memory["id"])
 
 
-def _author(change: Answer) -> str:
+def _author(change: Answer, clients: Mapping[str, str]) -> str:
     session = str(change["session_id"])
-    return "you, in the shell" if session == SHELL_SESSION else session
+    return "you, in the shell" if session == SHELL_SESSION else clients.get(session, session)
 
 
 def _one_line(text: str) -> str:

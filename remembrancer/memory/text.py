@@ -218,6 +218,11 @@ def printable(text: str) -> str:
     return text if text.isascii() and text.isprintable() else harmless(text).replace("\r", "\ufffd")
 
 
+def client_title(client: str) -> str:
+    """The name of a client for a person: `claude-code` is `Claude Code`."""
+    return client.replace("-", " ").title() if client.islower() else client
+
+
 def counted(number: int, one: str, many: str) -> str:
     """A number with its noun: `1 memory`, `2 memories`."""
     return f"{number} {one if number == 1 else many}"

@@ -444,6 +444,19 @@ def test_the_last_memory_of_a_session_is_never_one_that_is_forgotten(come: Come)
     assert "The shed is green" not in page
 
 
+def test_a_reason_names_other_memories_by_their_texts(come: Come) -> None:
+    visit = come()
+    older = visit.stored("The API listens on port 8080")
+    newer = visit.stored("The API listens on port <9090> now")
+    visit.call("update_memory", memory_id=newer, add_links=[{"relation": "contradicts", "target": older}])
+    page = visit.get(f"/memory/{older}")
+    reason = f"Possibly superseded by “The API listens on port <9090> now” ( {newer[-8:]} )."
+    assert re.sub(r"\W+", " ", reason) in re.sub(r"\W+", " ", Page(page).text)
+    assert "<9090>" not in page
+    shown = done("show", older, "--project", str(visit.directory), home=visit.door.home).decode()
+    assert f"- Possibly superseded by “The API listens on port <9090> now” ({newer[-8:]})." in shown
+
+
 def test_answers_to_the_shell_do_not_count_as_given_to_assistants(come: Come) -> None:
     visit = come()
     visit.stored("The gate opens at seven")

@@ -24,7 +24,7 @@ from remembrancer.commands.shell import Session, _await_model
 from remembrancer.config.project import project_of
 from remembrancer.protocol.paths import RuntimePaths
 from tests.patience import PATIENCE_S
-from tests.runtime import Runtime, command, stop_runtime, until
+from tests.runtime import PatientSession, Runtime, command, stop_runtime, until
 from tests.spaces import connect_space
 
 COMMAND = (sys.executable, "-P", "-m", "remembrancer")
@@ -113,6 +113,19 @@ def test_a_memory_is_stored_found_corrected_and_the_correction_undone(shell: She
     shell("undo", memory_id)
     assert shell.json("show", memory_id)["scope"] == "project"
     assert "ends with ZZZZ" in shell("show", "ZZZZ", status=exit_codes.FAILED)
+
+
+async def _stored_by_a_client(shell: Shell) -> str:
+    async with PatientSession(shell.home, cwd=shell.directory) as client:
+        return str((await client.call("store_memory", content="The gate opens at seven"))["memory_id"])
+
+
+def test_a_memory_is_shown_with_the_name_of_the_client_that_stored_it(shell: Shell) -> None:
+    memory_id = asyncio.run(_stored_by_a_client(shell))
+    shown = shell("show", memory_id)
+    assert re.search(r"^stored .* by Bench$", shown, re.MULTILINE)
+    assert "session:" not in shown
+    assert "Bench" in shell("show", memory_id, "--history")
 
 
 def test_several_memories_are_looked_up_before_any_is_changed(shell: Shell) -> None:

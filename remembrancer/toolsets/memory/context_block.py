@@ -94,7 +94,7 @@ def build_block(
         is_whole = is_all and len(included) == len(memories)
         nothing_else = [
             ALL if is_whole_memory else ALL_OF_THIS,
-            *([f"{replaced} more are probably replaced."] if replaced else []),
+            *([f"{replaced} more {'is' if replaced == 1 else 'are'} probably replaced."] if replaced else []),
         ]
         closing = [] if away else nothing_else if is_whole else [PART, *_index_of(subjects)]
         text = "\n\n".join([MARKED, *([AWAY] if away else []), *_groups_of(included, ids), " ".join(closing)]).rstrip()
