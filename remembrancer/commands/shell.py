@@ -11,7 +11,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import wraps
 from itertools import groupby
 from pathlib import Path
@@ -59,6 +59,15 @@ NAMED: Final = 200
 """The number of a project's sessions, the latest ones, that are named by their clients."""
 NEVER: Final = "9999-12-31"
 COLOURS: Final = {"forgotten": "red", "expired": "red", "likely": "green"}
+OWN_ADVICE: Final = {
+    "pass allow_secrets: true": "say --allow-secrets",
+    "(restore_memory)": "('remembrancer restore ID')",
+    "(forget_memory)": "('remembrancer forget ID')",
+    "(promote_memory)": "('remembrancer edit ID --to project')",
+}
+"""The advice in messages of tools, as a person at a shell follows it."""
+MOST_LISTED: Final = 1000
+"""The number of memories that `list_memories` lists at most."""
 Answer = dict[str, Any]
 
 
@@ -168,7 +177,9 @@ class Session:
         except OSError as error:
             raise MemoryUnavailable(f"the memory service does not answer: {error}") from error
         if "error" in answer:
-            message = answer["message"].replace("pass allow_secrets: true", "say --allow-secrets")
+            message = answer["message"]
+            for advice, own in OWN_ADVICE.items():
+                message = message.replace(advice, own)
             raise from_failure(Failure(answer["error"], message, answer["retry_possible"]))
         return answer
 
@@ -208,6 +219,25 @@ def _edge(text: str, edge: Callable[[TimeWindow], float]) -> str:
     raise click.BadParameter(f"{text!r} is no time: say 2026-02-20, 12h, 3d, 2w, yesterday, Monday or last week")
 
 
+def due_date(text: str) -> str:
+    """Parse a due date for the tools: a day (2026-02-20), `today`, `tomorrow`, a weekday (the next one, or today), or a
+    distance from today (`3d`, `2w`). An empty text clears it."""
+    from remembrancer.memory.times.phrases import WEEKDAYS
+
+    today, word = datetime.now().astimezone(), text.strip().lower()
+    near = {"yesterday": -1, "today": 0, "tomorrow": 1}
+    near |= {name: (place - today.weekday()) % 7 for place, name in enumerate(WEEKDAYS)}
+    if word in near:
+        return f"{today + timedelta(days=near[word]):%Y-%m-%d}"
+    if word[:-1].isdigit() and word[-1] in "dw":
+        return f"{today + timedelta(days=int(word[:-1]) * (7 if word[-1] == 'w' else 1)):%Y-%m-%d}"
+    with suppress(ValueError):
+        if word:
+            datetime.fromisoformat(text)
+        return text
+    raise click.BadParameter(f"{text!r} is no day: say 2026-02-20, today, tomorrow, Friday, 3d or 2w")
+
+
 def memory_id(text: str) -> str:
     """A memory's id, or the end of one as lists show it."""
     try:
@@ -222,7 +252,12 @@ KIND: Final = option("--kind", type=click.Choice(KINDS), metavar="KIND", help=",
 SECRETS: Final = flag("--allow-secrets", help="Allow text that looks like a credential.")
 IMPORTANCE: Final = option("--importance", type=float, metavar="0-1", help="The memory's importance.")
 SUMMARY: Final = option("--summary", metavar="TEXT", help="A one-line summary of a long text.")
-DUE: Final = option("--due", metavar="DATE", help="The due date of an open end.")
+DUE: Final = option(
+    "--due",
+    type=due_date,
+    metavar="DATE",
+    help="The due date of an open end: 2026-02-20, today, tomorrow, Friday, 3d, 2w (from today).",
+)
 ID: Final = argument("memory", metavar="ID", type=memory_id, help="An id as shown in lists.")
 REASON: Final = option("--reason", metavar="TEXT", help="A reason, kept in the history.")
 NUMBER: Final = option("-n", "--number", type=int, default=20, metavar="N", help="The maximum number of results (20).")
@@ -274,7 +309,8 @@ def memory_command(*params: click.Parameter, name: str) -> Callable[[Callable[..
 def search(
     where: Where, query: Sequence[str], strategy: str | None, shows_all: bool, is_open: bool, **given: Any
 ) -> Report:
-    """Find memories by meaning and words, best first. Exit status 1: nothing was found."""
+    """Find memories by meaning and words, best first. Exit status 1: nothing was found. If nothing that was found seems
+    to answer, standard error says so."""
     given["kind"] = (OPEN_END,) if is_open else given["kind"]
     arguments = {"query": " ".join(query), "limit": given["number"], "detail": True, "strategy": strategy}
     times = _without_none({"after": given["since"], "before": given["until"]}) or None
@@ -285,10 +321,11 @@ def search(
     memories = sorted(memories, key=lambda memory: memory.get("relevance_score", 0.0), reverse=True)[: given["number"]]
     if not memories:
         nothing = "Nothing was found." if has_notes else _nothing(where, "Nothing was found.")
-        return _listing(memories, warnings, nothing=nothing, status=exit_codes.FAILED)
-    if not warnings and not any(_answers(memory) for memory in memories) and sys.stdout.isatty():
-        print("Nothing here seems to answer that. The nearest:", file=sys.stderr)
-    return _listing(memories, warnings, most=len(memories) if shows_all else BEST)
+        return _listing(memories, warnings, note=nothing, status=exit_codes.FAILED)
+    most = len(memories) if shows_all else BEST
+    weaker = f"{len(memories) - most} weaker: --all" if len(memories) > most and sys.stdout.isatty() else ""
+    nearest = "" if warnings or any(map(_answers, memories)) else "Nothing answers this; the nearest:"
+    return _listing(memories, warnings, note=nearest, most=most, more=weaker)
 
 
 @memory_command(
@@ -312,16 +349,22 @@ def list_(where: Where, order: str | None, about: str | None, **given: Any) -> R
         return _waiting(where)
     filters = {"after": given["since"], "before": given["until"]} | _filters(where, given)
     filters["kind"] = list(given["kind"] or KINDS)
-    memories, warnings = _gather(
-        where, "list_memories", {"order": order or "latest", "limit": given["number"], **filters}
-    )
+    most = given["number"]
+    arguments = {"order": order or "latest", **filters}
+    memories, warnings = _gather(where, "list_memories", {**arguments, "limit": most})
+    more = ""
+    if len(memories) >= most:
+        known, cut = _gather(where, "list_memories", {**arguments, "limit": MOST_LISTED})
+        left = max(0, len(known) - most)
+        at_least = "at least " if "answer_cut" in cut.values() or len(known) >= MOST_LISTED else ""
+        more = f"{at_least}{left} more: -n {most + left}" if left else ""
     if order == "due":
         memories.sort(key=lambda memory: memory.get("due", NEVER))
     else:
         memories.sort(key=lambda memory: memory["importance"] if order else _moment(memory), reverse=True)
     none_fits = "Nothing is open here." if order == "due" else "No memory here fits these options."
     nothing = "" if memories else _nothing(where, none_fits)
-    return _listing(memories[: given["number"]], warnings, nothing=nothing)
+    return _listing(memories[:most], warnings, note=nothing, more=more)
 
 
 def _nothing(where: Where, otherwise: str) -> str:
@@ -400,12 +443,13 @@ def _listing(
     memories: list[Answer],
     warnings: dict[str, str],
     *,
-    nothing: str = "",
+    note: str = "",
     status: int = exit_codes.OK,
     most: int | None = None,
+    more: str = "",
 ) -> Report:
-    """A list of memories, with the text first and the id last. If there are more than `most`, the number left out is
-    shown."""
+    """A list of memories, with the text first and the id last. A terminal shows `most` of them. `more` says how many
+    are left out: at a terminal as the last line, else on standard error, as the note."""
     from rich.markup import escape
 
     from remembrancer.commands.terminal import Terminal, table
@@ -414,9 +458,10 @@ def _listing(
         "memories": memories,
         "warnings": [{"code": code, "message": message} for message, code in warnings.items()],
     }
-    notes = _noted(warnings)
+    at_terminal = sys.stdout.isatty()
+    notes = [*_noted(warnings), *filter(None, (note, "" if at_terminal else more))]
     if not memories:
-        return Report(facts, (), status, (*notes, nothing))
+        return Report(facts, (), status, notes)
     is_narrow = Terminal().width < NARROW
     listed = table()
     listed.show_header = not is_narrow
@@ -433,9 +478,8 @@ def _listing(
             listed.add_row(f"{text}\n  {marks}[dim]{escape(' · '.join(about))}[/dim]")
         else:
             listed.add_row(text + (f" {marks.rstrip()}" if marks else ""), *about)
-    remainder = "" if most is None or most >= len(memories) else f"{len(memories) - most} weaker: --all"
     piped = [_tabbed(memory) for memory in memories]
-    return Report(facts, [listed, remainder] if remainder else listed, notes=notes, piped=piped)
+    return Report(facts, [listed, more] if more and at_terminal else listed, notes=notes, piped=piped)
 
 
 def _tabbed(memory: Answer) -> str:
