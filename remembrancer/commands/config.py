@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
 import os
+import re
+from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import tomlkit
@@ -99,11 +104,12 @@ def as_lines(home: Home, configuration: Configuration) -> list[str]:
         lines += [f"file    {path}" for path in home.files]
     else:
         lines.append(f"file    none (looked for {', '.join(CONFIG_FILES)} in {home.on_disk})")
+    meanings = _meanings()
     rows = [
-        (name, written(_plain(name, value)), str(configuration.origins.get(name, "default")))
+        (name, written(_plain(name, value)), str(configuration.origins.get(name, "default")), meanings.get(name, ""))
         for name, value in _listed(configuration)
     ]
-    lines += ["", *_aligned([("setting", "value", "from"), *rows])]
+    lines += ["", *_aligned([("setting", "value", "from", "meaning"), *rows])]
     if configuration.unused:
         unused = [(each.origin.name, each.value, str(each.origin)) for each in configuration.unused]
         lines += ["", "without effect in this release:", *_aligned(unused)]
@@ -141,9 +147,20 @@ def _source(origin: SettingOrigin | None) -> dict[str, str | None]:
     return {"from": "file", "name": origin.name, "file": str(origin.file)}
 
 
-def _aligned(rows: list[tuple[str, str, str]]) -> list[str]:
-    first, second = (max(len(row[column]) for row in rows) for column in (0, 1))
-    return [f"{name:{first}}  {value:{second}}  {source}" for name, value, source in rows]
+def _meanings() -> dict[str, str]:
+    """The first words of each setting's docstring."""
+    (definition,) = ast.parse(inspect.getsource(Settings)).body
+    meanings = {}
+    for field, text in pairwise(getattr(definition, "body", ())):
+        match field, text:
+            case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(words))):
+                meanings[name] = re.split(r"[.;] ", " ".join(words.split()).removesuffix("."))[0]
+    return meanings
+
+
+def _aligned(rows: Sequence[tuple[str, ...]]) -> list[str]:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return ["  ".join(f"{cell:{width}}" for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
 
 
 COMMANDS = {"config": config}
