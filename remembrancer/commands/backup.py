@@ -315,7 +315,7 @@ def put_back(file: str, home: str | None, yes: bool) -> Report:
     manifest = check_manifest(archive)
     if not is_up(paths):
         there = _files_in(paths)
-        kept = f" The {len(there)} files that are there now are kept beside them." if there else ""
+        kept = f" Kept beside them, as there now: {count(len(there), 'file')}." if there else ""
         number = count(manifest.total("memories"), "memory")
         what = f"The backup of {manifest.made_at} has {number}. They take the place of what {paths.home} has.{kept}"
         confirm(f"{what}\nRestore it?", yes=yes)

@@ -667,7 +667,7 @@ def check_records(at: Examination) -> Finding:
         advice[f"nothing to do: the next start takes {waiting} of release 0.2.0 into memory.db, and keeps them"] = None
     if old:
         size = size_in_words(sum(path.stat().st_size for path in old.values()))
-        advice[f"'doctor --delete-old-files' deletes {len(old)} files that were kept from release 0.2.0, {size}"] = None
+        advice[f"'doctor --delete-old-files' deletes {count(len(old), 'file')} of release 0.2.0, {size}"] = None
     status = worst([*(finding.status for finding in findings.values()), "warning" if left_out else "ok"])
     return Finding(
         status,

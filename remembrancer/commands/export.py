@@ -142,7 +142,5 @@ def _in_words(facts: dict[str, Any]) -> str:
         f"of {count(facts['projects'], 'project')} and the user, {count(facts['sessions'], 'session')}."
     )
     if facts["queued"]:
-        words += (
-            f"\n{facts['queued']:,} writes wait in the queue and are not in it: export again when the store has them."
-        )
+        words += f"\nNot in it: {count(facts['queued'], 'write')} in the queue. Export again when the store has them."
     return words

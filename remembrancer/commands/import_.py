@@ -663,7 +663,9 @@ async def _import(file: IO[bytes], targets: Mapping[str, ProjectRef], refused: S
         try:
             await importer.take(placed_lines(file, targets, refused))
         except RemembrancerError:
-            print(f"Imported before it ended: {count(importer.report.imported, 'memory')}.", file=sys.stderr)
+            imported = count(importer.report.imported, "memory")
+            verb = "was" if importer.report.imported == 1 else "were"
+            print(f"{imported} {verb} imported before it ended.", file=sys.stderr)
             raise
         return importer.report
 
@@ -687,7 +689,7 @@ def _refusals(checked: Checked, tally: Tally) -> list[str]:
     more = len(checked.bad) - MAX_NAMED
     return [
         *(f"line {bad.line}: {bad.reason}" for bad in checked.bad[:MAX_NAMED]),
-        *((f"and {more:,} lines more",) if more > 0 else ()),
+        *((f"and {count(more, 'line')} more",) if more > 0 else ()),
         *(f"{refusal.id}: {refusal.reason}" for refusal in tally.rejected[:MAX_NAMED]),
     ]
 
@@ -702,7 +704,7 @@ def _summary_lines(checked: Checked, tally: Tally, *, dry_run: bool, undo: bool)
     if tally.rejected:
         line += f", {len(tally.rejected):,} were refused"
     if checked.bad:
-        line += f", {len(checked.bad):,} lines were passed over (mend them, and import the file again)"
+        line += f", passed over: {count(len(checked.bad), 'line')} (to be mended before another import)"
     if not tally.imported or dry_run:
         return [f"{line}."]
     return [f"{line}.", "They are found by their words now, and by their meaning when the embedders have read them."]

@@ -83,7 +83,8 @@ def _old_place(named: str, described: ProjectsDescribed, new: ProjectRef) -> Pro
 def _refuse_queued(paths: RuntimePaths, project: ProjectRef) -> None:
     if waiting := read_queue(paths.write_queue).waiting_for(project.id):
         raise InvalidInput(
-            f"{waiting:,} writes to {project.path} still wait (see 'remembrancer admin queue'): move it after them"
+            f"the queue still has {count(waiting, 'write')} to {project.path} (see 'remembrancer admin queue'): "
+            "move it when they are applied"
         )
 
 

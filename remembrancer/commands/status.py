@@ -15,7 +15,7 @@ from rich.markup import escape
 from remembrancer import __version__
 from remembrancer.commands import exit_codes
 from remembrancer.commands.model import describe
-from remembrancer.commands.report import Report, Rows, command, option
+from remembrancer.commands.report import Report, Rows, command, count, option
 from remembrancer.commands.runtime_client import (
     ask,
     ask_home,
@@ -179,7 +179,7 @@ def _work(status: RuntimeStatus) -> list[str]:
     lines = ["Embedders, consolidator and indexer rest until somebody asks for something."] if status.is_resting else []
     if status.store is not None:
         counts, embedding = status.store.counts, status.store.embedding
-        lines.append(f"memories    {counts.total} ({counts.forgotten} forgotten), {counts.entities} entities")
+        lines.append(f"memories    {counts.total} ({counts.forgotten} forgotten), {count(counts.entities, 'entity')}")
         lines.append(
             f"embedding   {embedding.model} by {embedding.engine}, {embedding.dimensions} dimensions, "
             f"{embedding.workers} at work, {embedding.pending} pending"
@@ -203,8 +203,8 @@ def _work(status: RuntimeStatus) -> list[str]:
     if status.indexer is not None:
         indexer = status.indexer
         trouble = f"; {indexer.error}" if indexer.error else "" if indexer.watching else "; the system tells no changes"
-        notes = f"{indexer.files} files of notes in {indexer.workspaces} working trees"
-        code = f"{indexer.code_files} files of code in {indexer.code_trees} trees"
+        notes = f"{count(indexer.files, 'file')} of notes in {count(indexer.workspaces, 'working tree')}"
+        code = f"{count(indexer.code_files, 'file')} of code in {count(indexer.code_trees, 'tree')}"
         lines.append(f"indexer     {notes}, {code}{trouble}")
         if indexer.native_files:
             files = ", ".join(f"{client} {number}" for client, number in native_files().items())
@@ -217,7 +217,7 @@ def describe_remote(remote: RemoteEmbedders) -> str:
     """The embedders on other hosts, and the work of each."""
     workers = []
     for each in remote.workers:
-        done = f", {each.embedded} texts embedded" if each.embedded else ""
+        done = f", {count(each.embedded, 'text')} embedded" if each.embedded else ""
         why = f" ({each.error})" if each.error and each.state != "refused" else ""
         workers.append(f"{each.name} {each.state}{done}{why}")
     return "; ".join(workers) or "nobody is invited"

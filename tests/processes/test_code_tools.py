@@ -71,7 +71,7 @@ async def test_a_tree_is_indexed_searched_followed_and_forgotten(home: Path, tre
         async def is_counted() -> bool:
             """True after the indexer's next heartbeat."""
             said = await to_thread.run_sync(lambda: command("status", home=home))
-            return "3 files of code in 1 trees" in said.stdout
+            return "3 files of code in 1 tree" in said.stdout
 
         await until(is_counted)
         found = await client.call("search_code", query="ConnectionPool", project_id=tree_id)

@@ -21,6 +21,7 @@ from remembrancer.actors.consolidator.store_connection import (
 )
 from remembrancer.actors.consolidator.themes import Theme, find_themes
 from remembrancer.memory.promotion import DEFAULT_PROMOTION
+from remembrancer.memory.text import counted
 from remembrancer.protocol.consolidation import Material, Pattern
 from remembrancer.protocol.ids import derive_memory_id
 from remembrancer.protocol.kinds import OPEN_END, SESSION_RECORD, Kind
@@ -139,7 +140,7 @@ def _sum_up(sources: Sequence[Material], now: float) -> Derived:
         for place in sorted(quoted)
     )
     summary = _derive("summary", "fact", sources, content)
-    reason = f"{summary.memory.id} sums it up with {len(sources) - 1} others"
+    reason = f"{summary.memory.id} sums it up with {counted(len(sources) - 1, 'other', 'others')}"
     marks = tuple(
         ReviseMemory(
             source.id,

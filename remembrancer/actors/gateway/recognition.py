@@ -17,6 +17,7 @@ from typing import Final
 import anyio
 import anyio.to_thread
 
+from remembrancer.memory.text import counted
 from remembrancer.protocol.errors import RemembrancerError
 from remembrancer.protocol.projects import ProjectRecognised, RecogniseProject
 from remembrancer.protocol.reads import Notice
@@ -61,7 +62,7 @@ class Recognition:
             return None
         commands = [
             f"remembrancer admin projects move {shlex.quote(_tree_of(each.path))} {shlex.quote(caller.directory)} "
-            f"({each.memories} memories)"
+            f"({counted(each.memories, 'memory', 'memories')})"
             for each in answer.former
         ]
         text = (

@@ -9,7 +9,7 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from remembrancer.memory.limits import MAX_ANSWER_BYTES, MAX_PATH
-from remembrancer.memory.text import check_text, clean_name
+from remembrancer.memory.text import check_text, clean_name, counted
 from remembrancer.protocol.errors import InvalidInput, NotFound
 from remembrancer.protocol.ids import derive_memory_id
 from remembrancer.protocol.kinds import type_of_kind
@@ -246,4 +246,5 @@ async def _rename(directory: _Directory, arguments: MemoryArguments) -> str:
 
 def _check_own(file: File, advice: str) -> None:
     if file.is_group:
-        raise InvalidInput(f"{file.place.path} shows {len(file.memories)} memories and cannot be {advice}", field=PATH)
+        memories = counted(len(file.memories), "memory", "memories")
+        raise InvalidInput(f"{file.place.path} shows {memories} and cannot be {advice}", field=PATH)
