@@ -35,6 +35,8 @@ from remembrancer.protocol.errors import (
     JournalAway,
     MemoryUnavailable,
     NotFound,
+    PeerLost,
+    PeerUnavailable,
     QueueFull,
     RecordsUnusable,
     RemembrancerError,
@@ -74,6 +76,8 @@ MOMENT_S: Final = 0.3
 """For this time after its last answer a store may just be slow: a write waits as long before it is queued."""
 LEAST_BUDGET_S: Final = 0.25
 """The budget that a request gets at least, even if the client has waited for long."""
+LOST_PAUSE_S: Final = 0.02
+"""The pause before a request whose connection was lost is sent again."""
 MARGIN_S: Final = 0.2
 """The part of a call's budget that is reserved for the way back."""
 ERASE_S: Final = 30.0
@@ -447,7 +451,11 @@ class StoreAccess:
                 return await self._store.request(question, min(answer_s, _left_s(until)), is_long=is_long)
             except AWAY as error:
                 late = error if isinstance(error, DeadlineExceeded) else None
-                if self.store_health.usable or time.time() >= until:
+                # The store's health hears of a lost connection a moment later.
+                is_lost = isinstance(error, PeerUnavailable | PeerLost)
+                if is_lost and time.time() < until:
+                    await anyio.sleep(LOST_PAUSE_S)
+                elif self.store_health.usable or time.time() >= until:
                     if isinstance(error, MemoryUnavailable | DeadlineExceeded):
                         raise
                     raise MemoryUnavailable(f"{error.message}: call again in a moment") from error
