@@ -153,8 +153,7 @@ def load_settings(environ: Mapping[str, str]) -> Settings:
     """The settings of an environment: its variables over the configuration file over the defaults.
 
     Raises:
-        ConfigurationError: a name in the file is unknown (the message suggests the nearest known one), a value is
-        not
+        ConfigurationError: a name in the file is unknown (the message suggests the nearest known one), a value is not
             allowed, or the file cannot be read.
     """
     return load_configuration(environ).settings

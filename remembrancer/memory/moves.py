@@ -178,8 +178,7 @@ def begin_move(planner: Planner) -> Edits[PortableMemory]:
 
     Raises:
         NotFound: the session sees no such memory.
-        InvalidInput: it is forgotten, or its scope is not narrower than the target, or it did not come from the
-        project
+        InvalidInput: it is forgotten, or its scope is not narrower than the target, or it did not come from the project
             that it is to return to.
     """
     operation, change = planner.operation, _promotion(planner)

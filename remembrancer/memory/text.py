@@ -29,8 +29,7 @@ def clean_name(text: str, *, field: str, longest: int) -> str:
     """A short text (a tag, a name, an id) in Unicode's NFC and without surrounding blanks.
 
     Raises:
-        InvalidInput: it is empty, longer than `longest` characters, or holds a control character (including
-        invisible
+        InvalidInput: it is empty, longer than `longest` characters, or holds a control character (including invisible
             ones and those for the direction of writing) or a lone surrogate.
     """
     name = unicodedata.normalize("NFC", text).strip()

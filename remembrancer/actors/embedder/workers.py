@@ -48,9 +48,8 @@ def load_engine(settings: Settings, threads: int) -> Engine:
     """The engine that the settings select, computing with `threads` threads. Takes a fraction of a second, or seconds.
 
     Raises:
-        ModelUnusable: its library, weights or vocabulary are missing or do not have the pinned checksum; the
-        message says
-            what to do.
+        ModelUnusable: its library, weights or vocabulary are missing or do not have the pinned checksum; the message
+            says what to do.
     """
     # Imported here, so that a process loads only the library of its own engine.
     choice, _ = model_choices(settings)

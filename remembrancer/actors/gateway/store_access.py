@@ -214,8 +214,7 @@ class StoreAccess:
         """Delete a memory for good: in the store, then in the write queue and in this process's cached answers.
 
         Raises:
-            RemembrancerError: the store refuses it, and nothing was deleted. If `retry_possible`, the erasure
-            continues
+            RemembrancerError: the store refuses it, and nothing was deleted. If `retry_possible`, the erasure continues
                 by itself as soon as possible.
         """
         await self._wait_for_store(time.time() + ERASE_S)
