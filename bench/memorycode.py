@@ -1,5 +1,5 @@
-"""Tests rules that a mentor states and changes: `python -m bench.memorycode FILE [--untold] [--every N] [--baselines]
-[--json]`.
+"""Tests rules that a mentor states and changes: `python -m bench.memorycode FILE [--untold] [--every N] [--from N]
+[--baselines] [--json]`.
 
 FILE is MemoryCode's dialogues as JSON, also compressed (`.xz`): `[{"name", "mentor", "sessions": [{"type", "topic",
 "text", "session_regex", "history_regex", "history_eval_query"}]}]` (arXiv 2502.13791). Each history is a project. Each
@@ -33,7 +33,7 @@ from rich.console import Console
 from rich.table import Table
 
 from bench.baselines import PassageVectors, WordIndex, mean_ranking
-from bench.client import Json
+from bench.client import Json, StdioClient
 from bench.harness import Runtime, drained, play_in_projects, wait_until
 from bench.weeks import session_in
 from remembrancer.actors.embedder.engine import Engine
@@ -46,6 +46,8 @@ LIMIT: Final = 10
 LINES: Final = 200
 """The lines of a MEMORY.md that an assistant reads."""
 EMBEDDED_S: Final = 300.0
+QUIET_S: Final = 3.0
+"""The pause between two looks at what the store has compared."""
 SIZES: Final = (1, 2, 5, 15, 50, 100)
 """Bounds of the groups of histories, in sessions."""
 FIGURES: Final = (
@@ -180,6 +182,7 @@ async def play(running: Runtime, directory: Path, history: Json, *, untold: bool
             answer = await client.call("store_memory", content=f"{history['mentor']}: {text}", **told)
             rules[(await client.call("get_memory", memory_id=answer["memory_id"]))["id"]].add(rule)
         await wait_until(lambda: drained(client), EMBEDDED_S, 0.2)
+        await compared(client)
     replaced = {rule for rule in _same_objects(stated) if rule not in stated.tasks}
     outcome.replaced = len(replaced)
     task = next(iter(stated.tasks.values()), "")
@@ -194,6 +197,14 @@ async def play(running: Runtime, directory: Path, history: Json, *, untold: bool
             outcome.recalled += any(rule in its for whole, its in rules.items() if whole.endswith(tuple(short)))
         outcome.before_edit, outcome.replaced_before_edits = await play_edits(client, stated, rules, replaced)
     return outcome
+
+
+async def compared(client: StdioClient) -> None:
+    """Wait until no more memories are found to be replaced: the store compares many memories while nobody asks."""
+    context, before = "", None
+    while context != before:
+        await asyncio.sleep(QUIET_S)
+        before, context = context, (await client.call("get_memory_context"))["context_block"]
 
 
 def code_for(task: str, about: str) -> dict[str, str]:
@@ -298,17 +309,20 @@ def main() -> int:
     parser.add_argument("file", type=Path, metavar="FILE")
     parser.add_argument("--untold", action="store_true", help="store rules without a kind")
     parser.add_argument("--every", type=int, default=1, metavar="N", help="play every Nth history alone")
+    parser.add_argument("--from", type=int, default=0, dest="first", metavar="N", help="the first history, from 0")
     parser.add_argument("--baselines", action="store_true", help="play nothing: the figures of plain rankings")
     parser.add_argument("--json", action="store_true", help="print the figures as JSON")
     given = parser.parse_args()
     if given.baselines:
-        print(json.dumps(baselines(read(given.file)[:: given.every], load_engine(Settings(), 2)), indent=2))
+        print(json.dumps(baselines(read(given.file)[given.first :: given.every], load_engine(Settings(), 2)), indent=2))
         return 0
     reported = report(
         [
             each
             for each in asyncio.run(
-                play_in_projects(read(given.file)[:: given.every], functools.partial(play, untold=given.untold))
+                play_in_projects(
+                    read(given.file)[given.first :: given.every], functools.partial(play, untold=given.untold)
+                )
             )
             if each.in_force
         ]

@@ -6,8 +6,9 @@ Updates, tags, restated texts, the edits of a run and their undo, and the return
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import takewhile
 from typing import Any, Final
 
 import msgspec
@@ -15,6 +16,7 @@ import msgspec
 from remembrancer.memory.fields import FIELDS, encode_object
 from remembrancer.memory.limits import MAX_ENTITIES, MAX_TAGS
 from remembrancer.memory.names import name_key
+from remembrancer.memory.sentences import first_words
 from remembrancer.memory.text import MAX_OBJECT_BYTES, shown
 from remembrancer.protocol.errors import InvalidInput, NotFound
 from remembrancer.protocol.kinds import OPEN_END, SESSION_KINDS, Kind, kind_of_type, type_of_kind
@@ -271,19 +273,37 @@ def _with_passage(text: str, change: str | TextEdit) -> str:
     return replaced
 
 
-LINE_AROUND: Final = 120
-"""The number of characters of a long line that are shown on each side of a change."""
+LINE_AROUND: Final = 40
+"""The number of characters that are shown on each side of a change, and at both ends of a long one."""
+GONE: Final = 20
+"""The number of words shown of what a change removed."""
 
 
 def changed_line(before: str, passage: TextEdit) -> str:
-    """The line of the new text in which a passage was replaced; of a long line only the part around the change."""
+    """The line of the new text in which a passage was replaced: of a long line the part around the change, of a long
+    change its ends."""
     start = before.index(passage.old)
-    end = start + min(len(passage.new), 2 * LINE_AROUND)
+    end = start + len(passage.new)
     after = before.replace(passage.old, passage.new)
     first, last = after.rfind("\n", 0, start) + 1, after.find("\n", end)
     last = len(after) if last < 0 else last
     begins, ends = max(first, start - LINE_AROUND), min(last, end + LINE_AROUND)
-    return f"{'…' * (begins > first)}{after[begins:ends]}{'…' * (ends < last)}"
+    line = f"{'…' * (begins > first)}{after[begins:ends]}{'…' * (ends < last)}"
+    return line if len(line) <= 5 * LINE_AROUND else f"{line[: 2 * LINE_AROUND]} … {line[-2 * LINE_AROUND :]}"
+
+
+def removed_words(before: str, after: str) -> str:
+    """The words of a text from the first to the last that a later version does not have, as one line, cut if they are
+    many; empty if the later version has all of them."""
+    old, new = before.split(), after.split()
+    first = _alike(old, new)
+    last = _alike(old[first:][::-1], new[first:][::-1])
+    return first_words(" ".join(old[first : len(old) - last]), GONE) if first + last < len(old) else ""
+
+
+def _alike(one: Sequence[str], other: Sequence[str]) -> int:
+    """The number of words with which both begin."""
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False)))
 
 
 def _merged(present: dict[str, Any], changes: dict[str, Any], name: str) -> dict[str, Any]:

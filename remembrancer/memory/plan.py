@@ -18,6 +18,7 @@ from remembrancer.memory.changes import (
     invalidated,
     is_version_visible,
     joined,
+    removed_words,
     reverted,
     spans_of,
     tagged,
@@ -142,7 +143,8 @@ def _store(planner: Planner, change: StoreMemory) -> Edits[Result]:
     fields."""
     if planner.row(Erased, change.memory_id):
         raise InvalidInput(f"{change.memory_id} was erased for good: it is not stored again", field="memory_id")
-    wanted = [] if change.supersedes is None else [LinkRef(SUPERSEDES, change.supersedes)]
+    replaced = (change.supersedes,) if isinstance(change.supersedes, str) else change.supersedes or ()
+    wanted = [LinkRef(SUPERSEDES, memory_id) for memory_id in replaced]
     links = _targets(planner, change.memory_id, wanted, "supersedes")
     _check_may_supersede(change.memory_id, change.scope, links, "supersedes")
     yield from planner.note_active()  # the session of the operation, which may differ from the memory's
@@ -241,7 +243,8 @@ def _update(planner: Planner, change: UpdateMemory) -> Edits[UpdatedResult]:
         relinked = relinked or related
     fields = (*made.fields, "links") if unlinked or relinked else made.fields
     line = changed_line(memory.now.content, change.content) if isinstance(change.content, TextEdit) else ""
-    return UpdatedResult(memory.id, fields, "content" in fields, made.version, missing, line)
+    was = removed_words(memory.now.content, change.content) if isinstance(change.content, str) else ""
+    return UpdatedResult(memory.id, fields, "content" in fields, made.version, missing, line, was)
 
 
 def _tag(planner: Planner, change: TagMemory) -> Edits[TaggedResult]:

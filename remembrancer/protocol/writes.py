@@ -172,13 +172,13 @@ class PortableMemory(RecordedFields, frozen=True, kw_only=True, omit_defaults=Tr
 
 
 class StoreMemory(MemoryFields, frozen=True, kw_only=True, tag=True, tag_field="change"):
-    """Create a memory. `supersedes` is the id of the memory in the same file that it replaces.
+    """Create a memory. `supersedes` has the ids of the memories in the same space that it replaces.
 
     `related` are ids of related memories: missing ones are skipped.
     """
 
     memory_id: str
-    supersedes: str | None = None
+    supersedes: str | tuple[str, ...] | None = None
     related: tuple[str, ...] = ()
 
 
@@ -405,6 +405,8 @@ class UpdatedResult(msgspec.Struct, frozen=True, omit_defaults=True, tag=True, t
     missing: tuple[str, ...] = ()
     line: str = ""
     """The line of the new text in which a passage was replaced."""
+    was: str = ""
+    """The words that are gone from a text that was replaced as a whole."""
 
 
 class TaggedResult(msgspec.Struct, frozen=True, omit_defaults=True, tag=True, tag_field="result"):

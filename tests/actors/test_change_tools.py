@@ -80,6 +80,7 @@ async def test_an_update_answers_with_what_differs_and_the_new_version(rig: Rig)
             "updated_fields": ["content", "importance", "tags", "metadata", "related_entities"],
             "re_embedded": True,
             "version": 2,
+            "was": "17",
         }
         assert last(store).change == UpdateMemory(
             identity,

@@ -171,6 +171,60 @@ async def test_a_list_of_open_ends_is_stored_as_so_many_memories_once(rig: Rig) 
         assert "ids" not in one, "it was said to be no open end"
 
 
+async def test_several_memories_are_stored_by_one_call_once_each_with_its_own_fields(rig: Rig) -> None:
+    async with session(rig) as client:
+        old = [(await client.store(text))["memory_id"] for text in ("The visit is on Tuesday.", "Boots are needed.")]
+        several = {
+            "scope": "user",
+            "tags": ["trip"],
+            "memories": [
+                {"content": "The visit is on Thursday, in shoes.", "scope": "project", "supersedes": old},
+                {"content": "Ilse wants short mails.", "kind": "preference", "tags": ["ilse"]},
+                {"content": "Next: ask Jonas; write to Ilse"},
+            ],
+        }
+        stored = await client.call("store_memory", "first", **several)
+        ids = stored["ids"]
+        assert len(set(ids)) == 4
+        assert stored["memory_id"] == ids[0]
+        assert (await client.call("store_memory", "first", **several))["ids"] == ids, "a retry"
+        whole = [await client.call("get_memory", memory_id=each, detail=True) for each in ids]
+        assert [each["scope"] for each in whole] == ["project", "user", "user", "user"]
+        assert [each["kind"] for each in whole] == ["fact", "preference", "open_end", "open_end"]
+        assert [each["tags"] for each in whole] == [["trip"], ["ilse"], ["trip"], ["trip"]]
+        for each in old:
+            replaced = await client.call("get_memory", memory_id=each)
+            assert [(link["relation"], link["source"]) for link in replaced["incoming_links"]] == [
+                ("supersedes", whole[0]["id"])
+            ]
+        plain = await client.call("store_memory", memories=[{"content": "One.", "kind": "fact"}])
+        assert set(plain) == {"memory_id", "ids"}
+
+
+async def test_of_several_memories_none_is_stored_if_one_cannot_be_and_one_that_the_store_refuses_is_named(
+    rig: Rig,
+) -> None:
+    secret, unknown = "ghp_" + "aB3" * 12, "memory:01ARZ3NDEKTSV4RRFFQ69G5FAV"
+    good = {"content": "The lantern is green.", "kind": "fact"}
+    async with session(rig) as client:
+        for bad, field in (
+            ({"content": " "}, "memories[1].content"),
+            ({"kind": "fact"}, "memories[1].content"),
+            ({"content": "x", "kind": "idea"}, "memories[1].kind"),
+            ({"content": "x", "colour": "red"}, "memories.colour"),
+            ({"content": f"the key is {secret}"}, "content"),
+        ):
+            answer = await client.call("store_memory", memories=[good, bad])
+            assert (answer["error"], answer["field"]) == ("invalid_input", field), answer
+        assert (await client.call("recall_memories", query="lantern"))["memories"] == []
+        answer = await client.call("store_memory", memories=[{"content": "x y z", "supersedes": [unknown]}, good])
+        (refused,) = (each for each in answer["memories"] if "error" in each)
+        assert (refused["content"], refused["error"]) == ("x y z", "invalid_input")
+        assert answer["ids"] == [answer["memory_id"]]
+        (memory,) = (await client.call("recall_memories", query="lantern"))["memories"]
+        assert memory["id"] == answer["memory_id"]
+
+
 async def test_of_a_list_with_a_secret_nothing_is_stored(rig: Rig) -> None:
     async with session(rig) as client:
         answer = await client.call("store_memory", content="Next: renew the key; use ghp_" + "aB3" * 12)

@@ -93,9 +93,7 @@ async def test_the_signals_are_shown_only_when_asked_for(rig: Rig) -> None:
         assert set(plain) == {"id", "content", "scope", "relevance_score", "answers", "created_at"}
 
 
-async def test_each_result_says_in_a_word_how_surely_it_answers_and_the_instructions_say_what_the_words_mean(
-    rig: Rig,
-) -> None:
+async def test_each_result_says_in_a_word_how_surely_it_answers(rig: Rig) -> None:
     words = {"likely": (LIKELY, 1.0), "perhaps": (PERHAPS, LIKELY), "hardly": (0.0, PERHAPS)}
     async with store_rig(rig.paths.home), rig.running(), sdk_client(rig, "legacy") as client:
         for content in (
@@ -112,8 +110,6 @@ async def test_each_result_says_in_a_word_how_surely_it_answers_and_the_instruct
         for memory in memories:
             least, most = words[memory["answers"]]
             assert least <= memory["relevance_score"] <= most
-        (sentence,) = (part for part in (client.instructions or "").split(". ") if "`answers`" in part)
-        assert all(word in sentence for word in words)
 
 
 FILLER = "and whoever comes by in the evening sees its light from the pier and from the ferry"

@@ -13,7 +13,7 @@ from remembrancer.actors.store.records.contract import EmbeddedMemory, Filters, 
 from remembrancer.actors.store.records.memory_rows import digest_of
 from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.actors.store.retrieval.keywords import phrases_of
-from remembrancer.memory.changes import changed_line
+from remembrancer.memory.changes import changed_line, removed_words
 from remembrancer.memory.limits import MAX_ENTITIES, MAX_TAGS
 from remembrancer.memory.text import MAX_OBJECT_BYTES
 from remembrancer.protocol.errors import InvalidInput, NotFound, RemembrancerError
@@ -185,14 +185,29 @@ def test_a_passage_is_replaced_where_the_text_has_it_once(records: Records) -> N
     [
         ("one\ntwo three\nfour", "three", "3", "two 3"),
         ("one\ntwo\nfour", "two\n", "2 + ", "2 + four"),
-        (f"{'a' * 500} port 80 {'b' * 500}", "80", "443", f"…{'a' * 114} port 443 {'b' * 119}…"),
-        ("x", "x", "y" * 1000, f"{'y' * 360}…"),
+        (f"{'a' * 500} port 80 {'b' * 500}", "80", "443", f"…{'a' * 34} port 443 {'b' * 39}…"),
+        ("x", "x", "y" * 1000, f"{'y' * 80} … {'y' * 80}"),
     ],
 )
 def test_of_a_replaced_passage_the_line_is_told_and_of_a_long_one_what_is_around(
     before: str, old: str, new: str, line: str
 ) -> None:
     assert changed_line(before, TextEdit(old, new)) == line
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "words"),
+    [
+        ("the visit is on Tuesday at 10, bring boots", "the visit is on Thursday, bring boots", "Tuesday at 10,"),
+        ("one two", "one two three", ""),
+        ("one two three", "one two", "three"),
+        ("a a", "a", "a"),
+        ("one two", "three", "one two"),
+        (" ".join("x" * 40), "y", f"{' '.join('x' * 20)} …"),
+    ],
+)
+def test_of_a_text_that_was_replaced_the_words_are_told_that_are_gone(before: str, after: str, words: str) -> None:
+    assert removed_words(before, after) == words
 
 
 def test_a_validity_does_not_end_before_it_begins_whichever_of_the_two_was_there(records: Records) -> None:

@@ -115,10 +115,10 @@ def test_the_parameters_are_those_of_the_design() -> None:
         "wait_for_embedding",
         "allow_secrets",
         *("kind", "confidence", "summary", "domain", "structured", "valid_from", "valid_until"),
-        *("occurred_at", "supersedes", "metadata", "due"),
+        *("occurred_at", "supersedes", "metadata", "due", "memories"),
     }
-    assert store["required"] == ["content"]
-    assert store["properties"]["scope"]["default"] == "project"
+    assert "required" not in store, "content is missing only where there are no memories either"
+    assert set(store["properties"]["memories"]["items"]["properties"]) == set(store["properties"]) - {"memories"}
     recall = input_schema(RecallMemoriesArguments)
     assert set(recall["properties"]) == {
         "query",

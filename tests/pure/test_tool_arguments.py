@@ -208,7 +208,7 @@ def test_content_is_kept_as_it_is() -> None:
 
 def test_a_missing_field_is_named_with_what_it_must_be() -> None:
     with pytest.raises(InvalidInput) as caught:
-        STORE.decode({"scope": "user", "type": "semantic"})
+        to_change(STORE.decode({"scope": "user", "type": "semantic"}), "session:s", LIMIT_BYTES)
     assert caught.value.field == "content"
     assert caught.value.message == "content is missing: it must be a string"
 

@@ -3,10 +3,8 @@
 from typing import Final
 
 INSTRUCTIONS: Final = (
-    'The first prompt may bring a Memory Context; else get_memory_context does. If it says "This is all that is '
-    'remembered here" or "Nothing is remembered", do not recall: no memory says more. Else ask recall_memories where '
-    "earlier work could matter. "
-    "store_memory at once what is worth knowing later, one short self-contained statement each, with dates, no "
-    "secrets: preferences and corrections of the user (scope user), decisions, conventions, fixes, open ends (kind "
-    "open_end; `done` closes it). `answers`: likely (two of three do), perhaps (a quarter), hardly."
+    "No Memory Context in a prompt: call get_memory_context. If it is all that is remembered, do not recall; else "
+    "recall_memories where earlier work could matter. store_memory at once what matters later: preferences, "
+    "corrections, decisions with reasons, fixes with causes, open ends; each short, self-contained and dated, nothing "
+    "secret, nothing that the code says."
 )

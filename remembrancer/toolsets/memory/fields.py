@@ -150,7 +150,8 @@ class GivenFields(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
 
 
 UNLISTED: Final = (
-    *("importance", "confidence", "summary", "domain", "structured", "metadata", "valid_from", "allow_secrets"),
+    *("importance", "confidence", "summary", "domain", "structured", "metadata", "valid_from"),
+    *("valid_until", "allow_secrets"),
 )
 """The arguments among these that the list of tools leaves out."""
 Rule = Callable[..., Any]

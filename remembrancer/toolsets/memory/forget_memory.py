@@ -26,7 +26,7 @@ class ForgetMemoryArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=T
     copies: bool | UnsetType = UNSET
 
 
-@tool("Hide a memory from recall.", destructive=True, unlisted=("copies",))
+@tool("Hide a memory.", destructive=True, unlisted=("reason", "copies"))
 async def forget_memory(call: Call, arguments: ForgetMemoryArguments) -> Answer:
     """Hide a memory; nothing is deleted. Copies of its text in other scopes are reported, or hidden as well."""
     change = ForgetMemory(parse_memory_id(arguments.memory_id), clean_reason(arguments.reason))

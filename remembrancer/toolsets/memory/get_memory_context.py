@@ -33,14 +33,14 @@ class GetMemoryContextArguments(msgspec.Struct, frozen=True, forbid_unknown_fiel
     max_tokens: Annotated[int, Meta(ge=100, le=8000, extra_json_schema={"default": ALL_TOKENS})] | UnsetType = UNSET
     sections: list[Literal[Section, "day"]] | UnsetType = UNSET
     detail: bool | UnsetType = UNSET
-    day: Annotated[str, Meta(description="Its log instead")] | UnsetType = UNSET
+    day: Annotated[str, Meta(description="Its log")] | UnsetType = UNSET
     unseen: bool | UnsetType = UNSET
     action: Action | UnsetType = UNSET
     given: list[str] | UnsetType = UNSET
 
 
 @tool(
-    "What to know for a task, as Markdown.",
+    "What to know for a task.",
     read_only=True,
     marks_data=False,
     always_loaded=True,

@@ -20,7 +20,7 @@ class PromoteMemoryArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=
     reason: str | UnsetType = UNSET
 
 
-@tool("Move a memory to a broader scope, or back.", unlisted=("reason",))
+@tool("Move a memory between scopes.", unlisted=("reason",))
 async def promote_memory(call: Call, arguments: PromoteMemoryArguments) -> Answer:
     """Make a memory visible to more sessions or projects; or (`project`) decline its promotion to the user, or undo
     it."""

@@ -85,13 +85,13 @@ class RecallMemoriesArguments(msgspec.Struct, frozen=True, forbid_unknown_fields
 
 
 @tool(
-    "Find memories and notes by meaning and words.",
+    "Search memories and notes.",
     read_only=True,
     marks_data=False,
     always_loaded=True,
     unlisted=(
-        *("scope", "type", "domain", "strategy", "min_importance", "tags", "include_forgotten", "profile"),
-        *("reference_time", "max_tokens", "detail", "sources"),
+        *("scope", "type", "domain", "strategy", "limit", "min_importance", "tags", "time_range", "include_forgotten"),
+        *("profile", "reference_time", "max_tokens", "detail", "sources"),
     ),
 )
 async def recall_memories(call: Call, arguments: RecallMemoriesArguments) -> Answer:

@@ -27,7 +27,7 @@ class ReflectAndConsolidateArguments(msgspec.Struct, frozen=True, forbid_unknown
     undo: str | UnsetType = UNSET
 
 
-@tool("Sum up a session and find patterns.", unlisted=("session_id", "strategy", "dry_run", "undo"))
+@tool("Sum up a session.", unlisted=("session_id", "strategy", "dry_run", "undo"))
 async def reflect_and_consolidate(call: Call, arguments: ReflectAndConsolidateArguments) -> Answer:
     """Consolidate, or with a dry run list what would change; or undo a run and report the result."""
     run_id = run_to_undo(arguments)

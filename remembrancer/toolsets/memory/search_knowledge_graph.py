@@ -25,7 +25,7 @@ class SearchKnowledgeGraphArguments(msgspec.Struct, frozen=True, forbid_unknown_
 
 
 @tool(
-    "How entities relate, with memories about them.",
+    "How entities relate.",
     read_only=True,
     unlisted=("relationship_type", "direction", "depth", "include_memories", "limit"),
 )

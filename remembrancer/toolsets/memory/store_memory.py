@@ -10,10 +10,11 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from remembrancer.memory.changes import with_subjects
-from remembrancer.memory.limits import MAX_NAME, MAX_PATH, MAX_SESSION_ID, MAX_TURN
+from remembrancer.memory.limits import MAX_LINKS, MAX_NAME, MAX_PATH, MAX_SESSION_ID, MAX_TURN, check_count
 from remembrancer.memory.open_ends import is_list_of_open_ends, open_ends_in
+from remembrancer.memory.sentences import first_words
 from remembrancer.memory.text import check_text, clean_name, finder_of, shown
-from remembrancer.protocol.errors import InvalidInput
+from remembrancer.protocol.errors import InvalidInput, RemembrancerError
 from remembrancer.protocol.ids import parse_memory_id
 from remembrancer.protocol.kinds import OPEN_END, SESSION_KINDS, GivenKind, Kind, kind_of_type, type_of_kind
 from remembrancer.protocol.reads import EmbeddingState, Notice
@@ -29,8 +30,11 @@ from remembrancer.toolsets.memory.fields import (
     cleaned,
     given,
 )
-from remembrancer.toolsets.tools import Answer, Call, non_empty, tool, with_caveats
+from remembrancer.toolsets.tools import LISTED, Answer, Call, non_empty, tool, with_caveats
 
+MOST_AT_ONCE: Final = 50
+USUAL_KINDS: Final = ["convention", "decision", "error_fix", "fact", "open_end", "preference", "procedure"]
+"""The kinds that `tools/list` names."""
 STATED: Final = 0.8
 """The default confidence of a memory that a client states."""
 MATTERS: Final[dict[Kind, float]] = dict.fromkeys(
@@ -54,19 +58,15 @@ class Source(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     conversation_turn: int | UnsetType = UNSET
 
 
-class StoreMemoryArguments(GivenFields, frozen=True, forbid_unknown_fields=True):
-    content: str
+class MemoryArguments(GivenFields, frozen=True, forbid_unknown_fields=True):
+    """One memory to store."""
+
+    content: str | UnsetType = UNSET
     scope: (
-        Annotated[
-            Scope,
-            Meta(
-                description="user: in every project",
-                extra_json_schema={"default": "project"},
-            ),
-        ]
+        Annotated[Scope, Meta(description="user: in every project", extra_json_schema={LISTED: ["project", "user"]})]
         | UnsetType
     ) = UNSET
-    kind: GivenKind | UnsetType = UNSET
+    kind: Annotated[GivenKind, Meta(extra_json_schema={LISTED: USUAL_KINDS})] | UnsetType = UNSET
     type: MemoryType | UnsetType = UNSET
     tags: list[str] | UnsetType = UNSET
     source: Source | UnsetType = UNSET
@@ -74,39 +74,96 @@ class StoreMemoryArguments(GivenFields, frozen=True, forbid_unknown_fields=True)
     session_id: str | UnsetType = UNSET
     wait_for_embedding: bool | UnsetType = UNSET
     occurred_at: str | UnsetType = UNSET
-    due: Annotated[str, Meta(description="Of an open_end")] | UnsetType = UNSET
-    supersedes: Annotated[str, Meta(description="Id this replaces")] | UnsetType = UNSET
+    due: str | UnsetType = UNSET
+    supersedes: Annotated[list[str], Meta(description="Ids it replaces")] | UnsetType = UNSET
+
+
+class StoreMemoryArguments(MemoryArguments, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    memories: Annotated[list[MemoryArguments], Meta(description="Several, with these fields")] | UnsetType = UNSET
 
 
 @tool(
-    "Remember something for later sessions.",
+    "Remember for later sessions.",
     aliases={"memory_type": "type"},
     marks_data=False,
     unlisted=("type", "source", "related_entities", "session_id", "wait_for_embedding", "occurred_at", *UNLISTED),
 )
 async def store_memory(call: Call, arguments: StoreMemoryArguments) -> Answer:
     """Answers when the memory is durable; a retry, or the same text in the same scope, yields the same memory. A list
-    of open ends is stored as separate memories, whose ids are all in the answer. The answer has scope and kind where
-    they differ from the call's."""
-    change = to_change(arguments, call.caller.session_id, call.service.settings.content_limit_bytes)
-    texts = open_ends_in(change.content) if change.kind == OPEN_END else (change.content,)
-    if len(texts) > 1 and arguments.allow_secrets is not True:
-        await call.refuse_credentials(change)  # before the first of them is stored
-    answers = [
-        await _store(call, arguments, msgspec.structs.replace(change, content=text), str(place) if place else "")
-        for place, text in enumerate(texts)
+    of open ends is stored as separate memories. The answer has scope and kind where they differ from the call's.
+
+    With `memories`, all are checked before the first is stored; one that the store refuses is in the answer with its
+    error, beside the ids of the others.
+    """
+    session_id, limit = call.caller.session_id, call.service.settings.content_limit_bytes
+    stores = [
+        (memory, msgspec.structs.replace(change, content=text))
+        for memory, change in changes_of(arguments, session_id, limit)
+        for text in (open_ends_in(change.content) if change.kind == OPEN_END else (change.content,))
     ]
-    if len(answers) == 1:
-        return answers[0]
-    notices = [warning for answer in answers for warning in answer.get("warnings", ())]
-    each_once = list({warning["message"]: warning for warning in notices}.values())
-    fields: Answer = {name: answers[0][name] for name in ("scope", "type", "kind", "status") if name in answers[0]}
-    ids = [answer["memory_id"] for answer in answers]
-    degraded = any(answer.get("degraded", False) for answer in answers)
-    return {"memory_id": ids[0], "ids": ids, **fields, **non_empty(warnings=each_once, degraded=degraded)}
+    if len(stores) > 1:
+        for memory, change in stores:
+            if memory.allow_secrets is not True:
+                await call.refuse_credentials(change)  # before the first of them is stored
+    answers: list[Answer] = []
+    for place, (memory, change) in enumerate(stores):
+        try:
+            answers.append(await _store(call, memory, change, str(place) if place else ""))
+        except RemembrancerError as error:
+            if arguments.memories is UNSET:
+                raise
+            answers.append({"content": first_words(change.content, 5), "error": error.code, "message": error.message})
+    return answers[0] if len(answers) == 1 and arguments.memories is UNSET else _together(answers)
 
 
-async def _store(call: Call, arguments: StoreMemoryArguments, change: StoreMemory, part: str) -> Answer:
+def changes_of(
+    arguments: StoreMemoryArguments, session_id: str, content_limit_bytes: int
+) -> list[tuple[MemoryArguments, StoreMemory]]:
+    """The memories of a call, each with the change that it requests. A field beside `memories` holds for each of them
+    that leaves it out.
+
+    Raises:
+        InvalidInput: a field is not allowed, or there are too many memories.
+    """
+    beside = {name: getattr(arguments, name) for name in MemoryArguments.__struct_fields__}
+    alone = MemoryArguments(**beside)
+    if arguments.memories is UNSET:
+        return [(alone, to_change(alone, session_id, content_limit_bytes))]
+    check_count(arguments.memories, field="memories", most=MOST_AT_ONCE)
+    changes: list[tuple[MemoryArguments, StoreMemory]] = []
+    if arguments.content is not UNSET:
+        changes.append((alone, to_change(alone, session_id, content_limit_bytes)))
+    for place, memory in enumerate(arguments.memories):
+        unset = {name: value for name, value in beside.items() if name != "content" and getattr(memory, name) is UNSET}
+        whole = msgspec.structs.replace(memory, **unset)
+        try:
+            changes.append((whole, to_change(whole, session_id, content_limit_bytes)))
+        except InvalidInput as error:
+            error.message = f"memories[{place}]: {error.message}"
+            error.field = f"memories[{place}].{error.field}"
+            raise
+    return changes
+
+
+def _together(answers: Sequence[Answer]) -> Answer:
+    """One answer for several memories: their ids, what all the answers have alike, and those memories about which there
+    is more to say."""
+    notices = {each["message"]: each for answer in answers for each in answer.pop("warnings", ())}
+    degraded = [answer.pop("degraded", False) for answer in answers]
+    near: Answer = {}
+    for answer in answers:
+        replaced = [*near.get("near", ()), *answer.pop("near", ())]
+        near |= {name: answer.pop(name) for name in ("note", "if_replaced") if name in answer}
+        near |= non_empty(near=replaced)
+    ids = [answer["memory_id"] for answer in answers if "memory_id" in answer]
+    alike = {name: value for name, value in answers[0].items() if all(each.get(name) == value for each in answers)}
+    others = [{name: value for name, value in each.items() if name not in alike} for each in answers]
+    more = [each for each in others if set(each) != {"memory_id"}]
+    alike |= {"memory_id": ids[0] if ids else None, "ids": ids}
+    return non_empty(**alike, memories=more, **near, warnings=list(notices.values()), degraded=any(degraded))
+
+
+async def _store(call: Call, arguments: MemoryArguments, change: StoreMemory, part: str) -> Answer:
     """Store one memory of a call. `part` distinguishes it from the others."""
     memory_id = call.memory_id_of(part)  # not earlier: an id can only be derived from checked arguments
     change = msgspec.structs.replace(change, memory_id=memory_id)
@@ -143,14 +200,16 @@ async def _store(call: Call, arguments: StoreMemoryArguments, change: StoreMemor
     return with_caveats(answer, notices, degraded=written.degraded)
 
 
-def to_change(arguments: StoreMemoryArguments, session_id: str, content_limit_bytes: int) -> StoreMemory:
+def to_change(arguments: MemoryArguments, session_id: str, content_limit_bytes: int) -> StoreMemory:
     """The change that a call requests, without the memory's id.
 
     Raises:
         InvalidInput: a field is not allowed.
     """
+    if arguments.content is UNSET:
+        raise InvalidInput("content is missing: it must be a string", field="content")
     check_text(arguments.content, field="content", longest_bytes=content_limit_bytes)
-    scope, memory_type, kind = _scope_and_kind(arguments)
+    scope, memory_type, kind = _scope_and_kind(arguments, arguments.content)
     fields = cleaned(arguments, STORED)
     if scope == "session" and fields.get("session_id", session_id) != session_id:
         message = (
@@ -165,7 +224,7 @@ def to_change(arguments: StoreMemoryArguments, session_id: str, content_limit_by
     )
 
 
-def _scope_and_kind(arguments: StoreMemoryArguments) -> tuple[Scope, MemoryType, Kind | None]:
+def _scope_and_kind(arguments: MemoryArguments, content: str) -> tuple[Scope, MemoryType, Kind | None]:
     """The scope, type and kind of a memory: as requested, else the project, and the kind that its wording suggests.
 
     A kind determines the type, and a kind that exists only in sessions determines the scope. If only a type is given,
@@ -177,9 +236,9 @@ def _scope_and_kind(arguments: StoreMemoryArguments) -> tuple[Scope, MemoryType,
     if arguments.due is not UNSET:
         return scope, type_of_kind(OPEN_END), OPEN_END
     if arguments.kind is UNSET and arguments.type is not UNSET:
-        likely = kind_of(arguments.content)
+        likely = kind_of(content)
         return scope, arguments.type, likely if type_of_kind(likely) == arguments.type and likely != "fact" else None
-    kind = kind_of(arguments.content) if arguments.kind is UNSET else arguments.kind
+    kind = kind_of(content) if arguments.kind is UNSET else arguments.kind
     return "session" if kind in SESSION_KINDS else scope, type_of_kind(kind), kind
 
 
@@ -207,11 +266,18 @@ def _clean_entities(entities: Sequence[RelatedEntity], *, field: str) -> tuple[E
     return with_subjects(clean_entities(entities, field=field))
 
 
+def _clean_superseded(ids: Sequence[str], *, field: str) -> str | tuple[str, ...] | None:
+    """One id as it is, as in writes of earlier versions."""
+    check_count(ids, field=field, most=MAX_LINKS)
+    parsed = tuple(dict.fromkeys(parse_memory_id(each, field=field) for each in ids))
+    return parsed[0] if len(parsed) == 1 else parsed or None
+
+
 STORED: Final[dict[str, Rule]] = {
     "session_id": partial(clean_name, longest=MAX_SESSION_ID),
     "tags": clean_tags,
     "source": _clean_source,
     "related_entities": _clean_entities,
-    "supersedes": parse_memory_id,
+    "supersedes": _clean_superseded,
 }
 """The rules for fields that only a new memory takes."""

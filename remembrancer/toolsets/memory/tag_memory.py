@@ -19,7 +19,7 @@ class TagMemoryArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True
     remove: list[str] | UnsetType = UNSET
 
 
-@tool("Add or remove tags.")
+@tool("Change tags.")
 async def tag_memory(call: Call, arguments: TagMemoryArguments) -> Answer:
     """Add and remove tags."""
     memory_id = parse_memory_id(arguments.memory_id)

@@ -55,28 +55,29 @@ class RemovedLink(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class UpdateMemoryArguments(GivenFields, frozen=True, forbid_unknown_fields=True):
     memory_id: str
     content: str | UnsetType = UNSET
-    old: Annotated[str, Meta(description="Text that is there once")] | UnsetType = UNSET
+    old: Annotated[str, Meta(description="A passage")] | UnsetType = UNSET
     new: str | UnsetType = UNSET
     tags: TagChanges | UnsetType = UNSET
     related_entities: EntityChanges | UnsetType = UNSET
     kind: str | UnsetType = UNSET
     due: str | UnsetType = UNSET
     done: bool | UnsetType = UNSET
-    supersedes: Annotated[str, Meta(description="Id this replaces")] | UnsetType = UNSET
+    supersedes: list[str] | UnsetType = UNSET
     add_links: list[LinkArgument] | UnsetType = UNSET
     remove_links: list[RemovedLink] | UnsetType = UNSET
     reason: str | UnsetType = UNSET
 
 
 @tool(
-    "Change a memory. Versions are kept.",
+    "Change a memory.",
     destructive=True,
     aliases={"id": "memory_id"},
     marks_data=False,
-    unlisted=("tags", "related_entities", "kind", "add_links", "remove_links", "reason", *UNLISTED),
+    unlisted=("tags", "related_entities", "kind", "supersedes", "add_links", "remove_links", "reason", *UNLISTED),
 )
 async def update_memory(call: Call, arguments: UpdateMemoryArguments) -> Answer:
-    """Change the given fields only. If a passage of the text is replaced, the answer has the changed line."""
+    """Change the given fields only. The answer has the changed line if a passage of the text is replaced, and the words
+    that are gone if the whole text is."""
     change = to_update(arguments, call.service.settings.content_limit_bytes)
     written = await call.submit(change, allow_secrets=arguments.allow_secrets is True)
     result = written.result
@@ -85,7 +86,7 @@ async def update_memory(call: Call, arguments: UpdateMemoryArguments) -> Answer:
         answer |= {
             "updated_fields": list(result.updated_fields),
             "version": result.version,
-            **non_empty(re_embedded=result.re_embedded, line=result.line),
+            **non_empty(re_embedded=result.re_embedded, line=result.line, was=result.was),
         }
     return changed(written, answer)
 
@@ -114,8 +115,10 @@ def to_update(arguments: UpdateMemoryArguments, content_limit_bytes: int) -> Upd
     cleared = tuple(name for name in get_args(Clearable) if name in emptied)
     fields = cleaned(arguments, {"kind": clean_kind}, *emptied) | dict.fromkeys(emptied.difference(cleared), "")
     added = list(given(arguments.add_links, ()))
-    if arguments.supersedes is not UNSET:
-        added.append(LinkArgument("supersedes", parse_memory_id(arguments.supersedes, field="supersedes")))
+    added += [
+        LinkArgument("supersedes", parse_memory_id(each, field="supersedes"))
+        for each in given(arguments.supersedes, ())
+    ]
     change = UpdateMemory(
         memory_id=memory_id,
         content=content,
