@@ -801,6 +801,8 @@ def edit(
     answer = where.ask("update_memory", memory_id=memory, allow_secrets=allow_secrets or None, reason=reason, **changes)
     if set(changes) == {"supersedes"}:
         old = _bare(given["supersedes"])
+        if answer.get("updated_fields") == []:
+            return _done(answer, f"It replaces {old} already")
         return _done(answer, f"It replaces {old} from now on; 'remembrancer undo {old}' makes that valid again")
     changed = answer.get("updated_fields", ())
     fields, before = ", ".join(changed) or "nothing", answer.get("version", 1) - 1 if changed else 0
@@ -858,7 +860,7 @@ IDS: Final = argument(
 )
 YES: Final = flag("--yes", help="Do not ask.")
 UNDONE: Final = "undone"
-"""The reason in the history for a change that `undo` made; it is not undone itself."""
+"""The reason in the history for a change that `undo` made."""
 STORING_UNDONE: Final = "its storing was undone"
 
 
@@ -946,14 +948,12 @@ def restore(where: Where, memory: str, version: int | None, reason: str | None) 
     name="undo",
 )
 def undo(where: Where, change: str | None, yes: bool) -> Report:
-    """Undo the last change of a memory, a run of maintenance, or (without an ID) the last change here today."""
+    """Undo the last change of a memory, a run of maintenance, or (without an ID) the last change here today.
+
+    Once more undoes the change before that.
+    """
     if change is None:
-        answer, _ = _log_of(where, None)
-        if not answer["changes"]:
-            raise NotFound("nothing was stored or changed here today: 'remembrancer undo ID' undoes an older change")
-        last = answer["changes"][-1]
-        confirm(f"Undo this? {last['did']}: {_one_line(last['text'])}", yes=yes)
-        change = str(last["id"])
+        change = _last_change(where, yes)
     try:
         memory = id_or_part(change)
     except InvalidInput:
@@ -963,30 +963,81 @@ def undo(where: Where, change: str | None, yes: bool) -> Report:
 
         return undo_run(places_of(where.project, user=where.user, everywhere=where.all_projects), change)
     current = where.ask("get_memory", memory_id=memory, detail=True)
-    text, version, bare = _one_line(current["content"]), current.get("version", 1), _bare(memory)
-    last = current["history"][-1]
-    nothing = NotFound(
-        f"there is nothing more to undo: {text}  {bare} ('remembrancer show {bare} --history' lists its changes, "
-        f"'remembrancer restore {bare} --version N' goes back to one)"
-    )
-    if last.get("reason") in (UNDONE, STORING_UNDONE):
-        raise nothing
-    if current["status"] == "forgotten":
-        answer = where.ask("restore_memory", memory_id=memory, reason=UNDONE)
+    changes = _not_undone(current)
+    if not changes:
+        bare = _bare(memory)
+        raise NotFound(
+            f"there is nothing more to undo: {_one_line(current['content'])}  {bare} ('remembrancer restore {bare}' "
+            "brings it back if it is forgotten)"
+        )
+    replaced, replaced_changes = _replaced_since(where, current, changes[-1]["at"])
+    return _undo_last(where, replaced or current, replaced_changes or changes)
+
+
+def _last_change(where: Where, yes: bool) -> str:
+    """The id of the memory of today's last change that is not undone, once the person has agreed."""
+    answer, _ = _log_of(where, None)
+    changes: dict[str, list[Answer]] = {}
+    for each in reversed(answer["changes"]):
+        memory = str(each["id"])
+        if memory not in changes:
+            changes[memory] = _not_undone(where.ask("get_memory", memory_id=memory, detail=True))
+        if any(change["at"] == each["at"] for change in changes[memory][-1:]):
+            confirm(f"Undo this? {each['did']}: {_one_line(each['text'])}", yes=yes)
+            return memory
+    raise NotFound("nothing of today is left to undo here: 'remembrancer undo ID' undoes an older change")
+
+
+def _not_undone(memory: Answer) -> list[Answer]:
+    """The changes of a memory, its storing first, without those that were undone and their undoing."""
+    changes: list[Answer] = []
+    for each in memory["history"]:
+        if each.get("reason") in (UNDONE, STORING_UNDONE):
+            del changes[-1:]
+        else:
+            changes.append(each)
+    return changes
+
+
+def _replaced_since(where: Where, memory: Answer, at: str) -> tuple[Answer, list[Answer]]:
+    """A memory that this one replaced at that time or later, with its changes; empty if there is none.
+
+    Raises:
+        InvalidInput: it was changed after that.
+    """
+    for link in memory.get("links", ()):
+        if link["relation"] == "supersedes":
+            old = where.ask("get_memory", memory_id=link["target"], detail=True)
+            changes = _not_undone(old)
+            since = [each for each in changes if each.get("by") == memory["id"] and each["at"] >= at]
+            if since and since[-1] is changes[-1]:
+                return old, changes
+            if since:
+                text, bare = _one_line(old["content"]), _bare(old["id"])
+                raise InvalidInput(
+                    f"it replaced {text}  {bare}, which was changed after that: 'remembrancer undo {bare}' first"
+                )
+    return {}, []
+
+
+def _undo_last(where: Where, memory: Answer, changes: Sequence[Answer]) -> Report:
+    """Undo the last of a memory's changes."""
+    last, text, bare = changes[-1], _one_line(memory["content"]), _bare(memory["id"])
+    if last["change"] == "forgotten":
+        answer = where.ask("restore_memory", memory_id=memory["id"], reason=UNDONE)
         return _done(answer, f"Undone, it is no longer forgotten: {text}  {bare}")
-    if version == 1:
-        answer = where.ask("forget_memory", memory_id=memory, reason=STORING_UNDONE)
+    if len(changes) == 1 or (last["change"] == "restored" and "status" in last.get("fields", ())):
+        reason = STORING_UNDONE if len(changes) == 1 else UNDONE
+        answer = where.ask("forget_memory", memory_id=memory["id"], reason=reason)
         return _done(answer, f"Undone, it is forgotten ('remembrancer restore {bare}' brings it back): {text}")
     if last["change"] in ("promoted", "taken back"):
         back = last.get("previous_scope", "project")
         if back == "session":
             raise InvalidInput(f"a move from a session cannot be undone: {text}  {bare}")
-        answer = where.ask("promote_memory", memory_id=memory, target_scope=back, reason=UNDONE)
+        answer = where.ask("promote_memory", memory_id=memory["id"], target_scope=back, reason=UNDONE)
         return _done(answer, f"Undone, it is moved back to the {back}: {text}  {bare}")
-    answer = where.ask("restore_memory", memory_id=memory, version=version - 1, reason=UNDONE)
-    if answer.get("restored_fields") == []:
-        raise nothing
-    after = where.ask("get_memory", memory_id=memory, detail=True)
+    answer = where.ask("restore_memory", memory_id=memory["id"], version=changes[-2]["version"], reason=UNDONE)
+    after = where.ask("get_memory", memory_id=memory["id"], detail=True)
     what = _changed_back(answer.get("restored_fields", ()), after)
     return _done(answer, f"Undone, {what}: {_one_line(after['content'])}  {bare}")
 

@@ -136,31 +136,47 @@ def test_several_memories_are_looked_up_before_any_is_changed(shell: Shell) -> N
     assert len(shell.json("forget", *ids)["forgotten"]) == 2
 
 
-def test_an_undo_says_what_it_undid_and_is_not_repeated(shell: Shell) -> None:
+def test_an_undo_says_what_it_undid_and_a_second_one_goes_a_step_further(shell: Shell) -> None:
     old = shell.json("add", "We deploy on Tuesdays")["memory_id"]
-
-    def undoes(effect: str, memory_id: str = old) -> None:
-        assert f"Undone, {effect}" in (output := shell("undo", memory_id))
-        assert "deploy on" in output
-        version = shell.json("show", memory_id)["version"]
-        assert "nothing more to undo" in shell("undo", memory_id, status=exit_codes.FAILED)
-        assert shell.json("show", memory_id)["version"] == version
-
-    shell("forget", old)
-    undoes("it is no longer forgotten: We deploy on Tuesdays")
     shell("edit", old, "We deploy on Fridays")
-    undoes("it has its former text: We deploy on Tuesdays")
     shell("tag", old, "ops")
-    undoes("as before: tags: ")
     shell("edit", old, "--to", "user")
-    undoes("it is moved back to the project: ")
-    shell("edit", old, "--to", "user")
-    shell("edit", old, "--to", "project")
-    undoes("it is moved back to the user: ")
-    shell("edit", old, "--to", "project")
-    new = shell.json("add", "We deploy on Wednesdays", "--supersedes", old)["memory_id"]
-    undoes("it is valid again: We deploy on Tuesdays")
-    undoes("it is forgotten", new)
+    shell("forget", old)
+    for effect in (
+        "it is no longer forgotten: We deploy on Fridays",
+        "it is moved back to the project: We deploy on Fridays",
+        "as before: tags: We deploy on Fridays",
+        "it has its former text: We deploy on Tuesdays",
+        "it is forgotten",
+    ):
+        assert f"Undone, {effect}" in shell("undo", old)
+    assert "nothing more to undo" in shell("undo", old, status=exit_codes.FAILED)
+    shell("restore", old)
+    assert "Undone, it is forgotten" in shell("undo", old)
+
+
+def test_to_undo_a_replacement_makes_the_old_memory_valid_again(shell: Shell) -> None:
+    old, new = (shell.json("add", text)["memory_id"] for text in ("We deploy on Tuesdays", "We deploy on Mondays"))
+    shell("edit", new, "--supersedes", old)
+    assert f"It replaces {old} already" in shell("edit", new, "--supersedes", old)
+    assert "Undone, it is valid again: We deploy on Tuesdays" in shell("undo", new), "the last change of both"
+    shell("edit", new, "--supersedes", old)
+    shell("tag", old, "ops")
+    assert "which was changed after that" in shell("undo", new, status=exit_codes.USAGE)
+    shell("undo", old)
+    assert "it is valid again" in shell("undo", new)
+    newest = shell.json("add", "We deploy on Sundays", "--supersedes", old)["memory_id"]
+    assert "Undone, it is valid again" in shell("undo", newest)
+    assert "Undone, it is forgotten" in shell("undo", newest)
+
+
+def test_an_undo_without_an_id_goes_back_step_by_step(shell: Shell) -> None:
+    old, new = (shell.json("add", text)["memory_id"] for text in ("We deploy on Tuesdays", "The port is 5433"))
+    shell("tag", old, "ops")
+    for effect in ("as before: tags: We deploy", "it is forgotten", "it is forgotten"):
+        assert f"Undone, {effect}" in shell("undo", "--yes")
+    assert "nothing of today is left" in shell("undo", "--yes", status=exit_codes.FAILED)
+    assert {shell.json("show", each)["status"] for each in (old, new)} == {"forgotten"}
 
 
 def test_the_reason_of_a_change_is_in_the_history(shell: Shell) -> None:
