@@ -158,7 +158,7 @@ def _together(answers: Sequence[Answer]) -> Answer:
     ids = [answer["memory_id"] for answer in answers if "memory_id" in answer]
     alike = {name: value for name, value in answers[0].items() if all(each.get(name) == value for each in answers)}
     others = [{name: value for name, value in each.items() if name not in alike} for each in answers]
-    more = [each for each in others if set(each) != {"memory_id"}]
+    more = [each for each in others if each.keys() - {"memory_id"}]
     alike |= {"memory_id": ids[0] if ids else None, "ids": ids}
     return non_empty(**alike, memories=more, **near, warnings=list(notices.values()), degraded=any(degraded))
 
