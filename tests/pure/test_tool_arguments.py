@@ -230,6 +230,8 @@ def test_a_kind_implies_the_type_and_a_type_alone_leaves_the_kind_open() -> None
         ("We decided to page by cursor", "decision"),
         ("The fix was to raise the pool's size", "error_fix"),
         ("Svetlana prefers tabs", "preference"),
+        ("We really like small commits", "preference"),
+        ("Order numbers look like SO-2026-000123", "fact"),
         ("To release, tag the commit and push", "procedure"),
         ("Never log request bodies", "convention"),
     ],

@@ -44,7 +44,7 @@ MATTERS: Final[dict[Kind, float]] = dict.fromkeys(
 _KIND_WORDS: Final[dict[Kind, str]] = {
     "decision": r"\b(decided|chose|we (switched|moved|migrated) (to|from)|instead of|decision)\b",
     "error_fix": r"\b(fixed|the fix (is|was)|root cause|was caused by|workaround|solved by)\b",
-    "preference": r"\b(prefers?|likes?|wants?|dislikes?|hates?|favou?rite)\b",
+    "preference": r"\b(prefers?|likes|wants|(I|we|you|they|users) (\w+ly )?(like|want)|dislikes?|hates?|favou?rite)\b",
     "procedure": r"^(to|how to) \w+.*[,:]|\b(steps?:|first .* then|run `)",
     "convention": r"\b(always|never|must(n't)?|by convention|are named|naming)\b",
 }
