@@ -71,9 +71,7 @@ def _change(paths: RuntimePaths, change: ChangeQueue) -> int:
     with FileLock(paths.gateway_lock) as own:
         if not is_up(paths) and own.try_acquire():
             with closing(QueueFile(paths.write_queue)) as file:
-                return file.do(
-                    lambda each: each.take_back(change.operation_ids, time.time(), deletes=change.deletes)[1]
-                )
+                return file.take_back(change.operation_ids, time.time(), deletes=change.deletes)
     return ask(paths, change)
 
 

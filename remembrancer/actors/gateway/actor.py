@@ -195,7 +195,7 @@ class GatewayActor(Actor):
             http_error=self._http.error if self._http else self._http_error,
             queue_depth=self._queue.depth,
             queue_rejected=self._queue.rejected,
-            queue_stuck=dict(self._queue.stuck),
+            queue_stuck=self._queue.stuck,
             queue_damage=self._queue.damage,
             queue_problem=self._queue.problem,
             full={lane: error.message for lane, error in self._queue.full.items()},

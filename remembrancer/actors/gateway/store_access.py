@@ -138,7 +138,7 @@ class StoreAccess:
     def queue_health(self) -> QueueHealth:
         """The state of the write queue."""
         queue = self._queue
-        return QueueHealth(queue.depth, queue.rejected, dict(queue.stuck), queue.damage)
+        return QueueHealth(queue.depth, queue.rejected, queue.stuck, queue.damage)
 
     def take_refused(self, caller: Caller) -> list[Notice]:
         """Take the notices about the session's own queued writes that were refused later."""
@@ -180,17 +180,16 @@ class StoreAccess:
             try:
                 reply = await self._store.request(Submit(operation), budget_s)
             except StorageFull as error:
-                self._queue.full[lane] = error
+                self._queue.refusals[lane] = error
                 raise
             except (*AWAY, QueueFull, FileLocked, JournalAway, RecordsUnusable) as error:  # the id makes a retry safe
                 why = error.message if isinstance(error, FileLocked | JournalAway | RecordsUnusable) else None
             else:
                 self._note_writer(operation, getattr(reply.result, "memory_id", None))
                 self.writes.note(operation)
-                full: tuple[Notice, ...] = ()
-                if self._queue.full:
-                    self._queue.note_room(lane, operation)
-                    full = self._full(operation.project.id)
+                if lane in self._queue.full:
+                    self._queue.note_applied(lane, [operation])
+                full = self._full(operation.project.id)
                 return Written(operation, reply.result, full, embedding_error=reply.embedding_error, near=reply.near)
         if lane in self._queue.full and needs_room(operation.change):  # it could not be queued
             raise self._queue.full[lane]
