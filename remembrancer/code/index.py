@@ -2,14 +2,14 @@
 to delete.
 
 One process writes it and others read. Each change adds one segment of postings, so that it is written in one place;
-segments of similar size are merged. Until then, the postings of deleted chunks remain and are ignored.
+many segments are merged into one. Until then, the postings of deleted chunks remain and are ignored.
 """
 
 from __future__ import annotations
 
-import math
 import re
 import sqlite3
+import threading
 import zlib
 from array import array
 from collections import Counter, defaultdict
@@ -31,16 +31,10 @@ from remembrancer.memory.names import name_key
 from remembrancer.protocol.files import ListedFile
 from remembrancer.protocol.paths import delete_database
 
-VERSION: Final = 9
+VERSION: Final = 10
 """The version of the tables, and of cutting and counting. An index of another version is rebuilt."""
-MOST_ALIKE: Final = 8
-"""This many segments of similar size are merged into one, which is about that many times as large. So there are few
-segments of each size, and a posting is rewritten once for each size (log-structured merge tree: O'Neil et al., 1996).
-"""
-SMALL: Final = 512
-"""Segments of up to this many chunks count as one size."""
-MOST_CHANGES: Final = 1000
-"""Changes whose removals are kept. A reader that is further behind loads everything again."""
+MOST_SEGMENTS: Final = 32
+"""If there are more segments, they are merged."""
 MERGED_AT_ONCE: Final = 2000
 """Terms of the largest segment that one transaction merges."""
 MOST_LOG_BYTES: Final = 32 * 1024 * 1024
@@ -98,8 +92,6 @@ _SCHEMA: Final = """
     CREATE INDEX symbols_by_name ON symbols (last_name);
     CREATE INDEX symbols_by_key ON symbols (key);
     CREATE INDEX symbols_by_digest ON symbols (digest);
-    -- The numbers, of 32 bits, of what each of the last changes has taken away.
-    CREATE TABLE gone (revision INTEGER PRIMARY KEY, chunks BLOB NOT NULL, files BLOB NOT NULL);
     -- `chunks`: how many a segment has, with those that have gone.
     CREATE TABLE segments (number INTEGER PRIMARY KEY, chunks INTEGER NOT NULL);
     -- `chunks`: numbers of 32 bits; `counts`: occurrences, of 8 bits.
@@ -179,10 +171,12 @@ class CodeIndex:
             self._connection.close()
             raise
         self._loaded = _NOTHING
+        self._lock = threading.RLock()
 
     def close(self) -> None:
         """Close. May be called twice."""
-        self._connection.close()
+        with self._lock:
+            self._connection.close()
 
     def _make(self) -> None:
         if self._connection.execute("PRAGMA user_version").fetchone() == (0,):
@@ -216,13 +210,11 @@ class CodeIndex:
         connection = self._connection
         connection.execute("BEGIN IMMEDIATE")
         with connection:
-            chunks_gone, files_gone = array("I"), array("I")
             for path in removed:
                 rows = connection.execute("DELETE FROM files WHERE path = ? RETURNING number", (path,)).fetchall()
                 for (place,) in rows:
-                    chunks_gone.extend(self._take_chunks(place, (), 0))
+                    connection.execute("DELETE FROM chunks WHERE file = ?", (place,))
                     connection.execute("DELETE FROM symbols WHERE file = ?", (place,))
-                    files_gone.append(place)
             first = self._number("next")
             number = first
             for file in segment.files:
@@ -232,7 +224,7 @@ class CodeIndex:
                        language = excluded.language, skipped = excluded.skipped RETURNING number""",
                     (file.path, file.mtime_ns, file.size, file.language, file.skipped),
                 ).fetchall()
-                chunks_gone.extend(self._take_chunks(place, file.chunks, number))
+                self._take_chunks(place, file.chunks, number)
                 number += sum(bool(chunk.text) for chunk in file.chunks)
                 self._take_symbols(place, file)
             if number > first:
@@ -240,17 +232,12 @@ class CodeIndex:
                 postings = msgspec.structs.replace(segment.postings, chunks=numbers.tobytes())
                 self._put_postings(self._new_segment(number - first), postings)
             self._put("next", number)
-            revision = self._number("revision") + 1
-            self._put("revision", revision)
-            connection.execute("INSERT INTO gone VALUES (?, ?, ?)", (revision, bytes(chunks_gone), bytes(files_gone)))
-            connection.execute("DELETE FROM gone WHERE revision <= ?", (revision - MOST_CHANGES,))
+            self._put("revision", self._number("revision") + 1)
         self._cut_log()
         self._loaded = self._loaded._replace(version=-1)  # `data_version` does not count own changes
-        while alike := self._alike():
-            self._merge(alike)
 
-    def _take_chunks(self, file: int, chunks: Sequence[ReadChunk], first: int) -> list[int]:
-        """Replace a file's chunks, numbering new ones from `first`. Returns the numbers of the removed ones."""
+    def _take_chunks(self, file: int, chunks: Sequence[ReadChunk], first: int) -> None:
+        """Replace a file's chunks, numbering new ones from `first`."""
         connection = self._connection
         there: defaultdict[int, list[tuple[int, int, int]]] = defaultdict(list)
         rows = connection.execute("SELECT digest, number, start_line, end_line FROM chunks WHERE file = ?", (file,))
@@ -265,8 +252,8 @@ class CodeIndex:
                 if lines != [chunk.start_line, chunk.end_line]:
                     moved.append((chunk.start_line, chunk.end_line, number))
         connection.executemany("UPDATE chunks SET start_line = ?, end_line = ? WHERE number = ?", moved)
-        gone = [number for same in there.values() for number, *_ in same]
-        connection.executemany("DELETE FROM chunks WHERE number = ?", ((number,) for number in gone))
+        gone = ((number,) for same in there.values() for number, *_ in same)
+        connection.executemany("DELETE FROM chunks WHERE number = ?", gone)
         new = (
             (
                 number,
@@ -284,7 +271,6 @@ class CodeIndex:
             for number, c in enumerate((chunk for chunk in chunks if chunk.text), first)
         )
         connection.executemany("INSERT INTO chunks VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", new)
-        return gone
 
     def _take_symbols(self, file: int, read: ReadFile) -> None:
         """Replace a file's symbols. One with the same content stays and only moves."""
@@ -349,28 +335,19 @@ class CodeIndex:
         return [ListedFile(*row) for row in rows]
 
     def compact(self) -> None:
-        """Merge everything into one segment if most of the chunks are gone."""
+        """Merge everything into one segment if there are many, or most of the chunks are gone."""
         segments = self._segments()
         ((alive,),) = self._connection.execute("SELECT count(*) FROM chunks")
-        if sum(segments.values()) > 2 * alive:
+        if len(segments) > MOST_SEGMENTS or sum(segments.values()) > 2 * alive:
             self._merge(segments)
 
     def _segments(self) -> dict[int, int]:
         """The number of chunks in each segment."""
         return dict(self._connection.execute("SELECT number, chunks FROM segments"))
 
-    def _alike(self) -> dict[int, int]:
-        """The smallest group of similar segments that is large enough to be merged; empty if there is none."""
-        of_size: dict[int, dict[int, int]] = {}
-        for number, chunks in self._segments().items():
-            of_size.setdefault(int(math.log(max(chunks / SMALL, 1), MOST_ALIKE)), {})[number] = chunks
-        return next((of_size[size] for size in sorted(of_size) if len(of_size[size]) >= MOST_ALIKE), {})
-
     def _merge(self, segments: Mapping[int, int]) -> None:
         """Merge segments into one without the postings of deleted chunks. Each transaction merges a range of terms and
         leaves every posting in exactly one place."""
-        if not segments:
-            return
         connection, merged = self._connection, ",".join(map(str, segments))
         alive, seen = np.zeros((2, self._number("next")), np.bool_)
         alive[[number for (number,) in connection.execute("SELECT number FROM chunks INDEXED BY chunks_by_file")]] = (
@@ -498,29 +475,32 @@ class CodeIndex:
 
     @contextmanager
     def at_one_moment(self) -> Iterator[None]:
-        """Answer all questions inside the block from one snapshot of the index. A damaged index is deleted; whoever
-        needs it next rebuilds it.
+        """Answer all questions inside the block, which one thread enters at a time, from one snapshot of the index. A
+        damaged index is deleted, and the store has it made anew.
 
         Raises:
             sqlite3.Error: it cannot be read.
         """
-        if self._connection.in_transaction:
-            yield
-            return
-        try:
-            self._connection.execute("BEGIN")
-            try:
+        with self._lock:
+            if self._connection.in_transaction:
                 yield
-            finally:
-                self._connection.execute("COMMIT")
-        except (sqlite3.Error, *UNDECODABLE) as error:
-            if not self._is_damaged(error):
-                raise
-            delete_database(self._path)
-            raise sqlite3.DatabaseError(f"the index of code was damaged ({error}), and is made anew") from error
+                return
+            try:
+                self._connection.execute("BEGIN")
+                try:
+                    yield
+                finally:
+                    self._connection.execute("COMMIT")
+            except (sqlite3.Error, *UNDECODABLE) as error:
+                if not self._is_damaged(error):
+                    raise
+                delete_database(self._path)
+                raise sqlite3.DatabaseError(f"the index of code was damaged ({error}), and is made anew") from error
 
     def _is_damaged(self, error: Exception) -> bool:
         """True if the error was caused by damage to this file."""
+        if isinstance(error, sqlite3.ProgrammingError):  # it was closed meanwhile
+            return False
         try:
             (found,) = self._connection.execute("PRAGMA quick_check(1)").fetchone()
         except sqlite3.DatabaseError as again:
@@ -645,65 +625,40 @@ class CodeIndex:
         ((version,),) = self._connection.execute("PRAGMA data_version")
         if self._loaded.version != version:
             revision = self._number("revision")
-            if self._loaded.revision == revision:  # a merge, or a stored fact
-                self._loaded = self._loaded._replace(version=version)
-            else:
-                self._loaded = self._read_changes(version, revision, self._loaded)
+            same = self._loaded.revision == revision  # a merge, or a stored fact
+            self._loaded = self._loaded._replace(version=version) if same else self._read_all(version, revision)
         return self._loaded
 
-    def _read_changes(self, version: int, revision: int, before: _Loaded) -> _Loaded:
-        """The present chunks, of which only the changes since `before` are read."""
-        changes = self._connection.execute(
-            "SELECT chunks, files FROM gone WHERE revision > ?", (before.revision,)
-        ).fetchall()
-        if len(changes) < revision - before.revision:
-            before = _NOTHING
-        gone, files_gone = (np.frombuffer(b"".join(each), np.uint32) for each in zip(*changes, strict=True))
-        new_files = self._connection.execute(
-            "SELECT number, path FROM files WHERE number > ? ORDER BY number", (int(before.files.max(initial=0)),)
-        ).fetchall()
-        rows = self._connection.execute(
-            "SELECT number, file, length, kind != 'block' FROM chunks WHERE number >= ? ORDER BY number",
-            (len(before.places),),
-        )
-        files_stay = ~np.isin(before.files, files_gone)
-        files = np.concatenate([before.files[files_stay], np.array([number for number, _ in new_files], np.int64)])
-        stay = np.ones(len(before.table), np.bool_)
-        stay[before.places[gone[gone < len(before.places)]]] = False
-        table = np.concatenate([before.table[stay], np.array(rows.fetchall(), np.int64).reshape(-1, 4)])
+    def _read_all(self, version: int, revision: int) -> _Loaded:
+        known = self._connection.execute("SELECT number, path FROM files ORDER BY number").fetchall()
+        rows = self._connection.execute("SELECT number, file, length, kind != 'block' FROM chunks ORDER BY number")
+        table = np.array(rows.fetchall(), np.int64).reshape(-1, 4)
         numbers = table[:, 0]
         places = np.full(self._number("next"), -1, np.int64)
         places[numbers] = np.arange(len(numbers))
-        of_files = np.searchsorted(files, table[:, 1])
+        of_files = np.searchsorted([number for number, _ in known], table[:, 1])
         lengths = table[:, 2].astype(np.float64)
-        file_lengths = np.bincount(of_files, weights=lengths, minlength=len(files)).astype(np.float64)
-        paths = before.corpus.paths.changed(files_stay, [path for _, path in new_files])
+        file_lengths = np.bincount(of_files, weights=lengths, minlength=len(known)).astype(np.float64)
+        paths = Paths([path for _, path in known])
         corpus = Corpus(of_files, lengths, table[:, 3].astype(np.bool_), file_lengths, paths)
-        return _Loaded(version, revision, files, table, numbers, places, corpus)
+        return _Loaded(version, revision, numbers, places, corpus)
 
 
 class _Loaded(NamedTuple):
-    """The searchable chunks of one revision of the file.
-
-    `files` has the numbers of the files; `places` has the position of each chunk by its number, -1 for a deleted one.
-    """
+    """The searchable chunks of one revision of the file: their numbers, and the position of each number, -1 for a
+    deleted chunk."""
 
     version: int
     revision: int
-    files: NDArray[np.int64]
-    table: NDArray[np.int64]
     numbers: NDArray[np.int64]
     places: NDArray[np.int64]
     corpus: Corpus
 
 
-def _nothing() -> _Loaded:
-    none = np.zeros(0, np.int64)
-    corpus = Corpus(none, np.zeros(0), np.zeros(0, np.bool_), np.zeros(0), Paths(()))
-    return _Loaded(-1, 0, none, np.zeros((0, 4), np.int64), none, none, corpus)
-
-
-_NOTHING: Final = _nothing()
+_NONE: Final = np.zeros(0, np.int64)
+_NOTHING: Final = _Loaded(
+    -1, -1, _NONE, _NONE, Corpus(_NONE, np.zeros(0), np.zeros(0, np.bool_), np.zeros(0), Paths(()))
+)
 _OF_TERM: Final = "SELECT chunks, counts FROM postings WHERE segment IN (SELECT number FROM segments) AND term = ?"
 _VALUE: Final = (
     r"^[ \t]*(?:(?:export|declare|const|let|var|val|pub|public|private|protected|internal|static|final|readonly|local)"

@@ -78,22 +78,6 @@ class Paths:
             for word, pattern in _ASIDE_PATTERNS.items()
         }
 
-    def changed(self, stay: NDArray[np.bool_], added: Sequence[str]) -> Paths:
-        """The files that `stay`, followed by the added ones. Only the added paths are parsed."""
-        if stay.all() and not added:
-            return self
-        more, both = Paths(added), Paths(())
-        both._sizes = np.concatenate([self._sizes[stay], more._sizes])
-        both._prior = np.concatenate([self._prior[stay], more._prior])
-        both._aside = {word: np.concatenate([self._aside[word][stay], more._aside[word]]) for word in self._aside}
-        both._numbers = dict(self._numbers)
-        numbers = [both._numbers.setdefault(term, len(both._numbers)) for term in more._numbers]
-        kept = stay[self._having]
-        both._terms = np.concatenate([self._terms[kept], np.array(numbers, np.int32)[more._terms]])
-        places = np.cumsum(stay) - 1
-        both._having = np.concatenate([places[self._having[kept]], more._having + int(stay.sum())])
-        return both
-
     def named(self, terms: Sequence[str]) -> NDArray[np.float64]:
         """The share of the terms of each file's name that are among these."""
         wanted = [self._numbers[term] for term in terms if term in self._numbers]

@@ -46,20 +46,6 @@ async def test_trees_that_are_asked_for_at_once_are_all_listed_and_none_has_two_
         assert len(list(rig.paths.projects.glob("*/code/*.db"))) == len(roots)
 
 
-async def test_an_index_that_the_indexer_has_made_anew_is_read_and_not_the_one_before(
-    home: Path, tmp_path: Path
-) -> None:
-    async with store_rig(home) as rig:
-        (before,) = await rig.gateway.ask(IndexCode(PROJECT, str(tmp_path), watch=False))
-        (database,) = rig.paths.projects.glob("*/code/*.db")
-        delete_database(database)
-        index = CodeIndex(database, "make")
-        index.note(status="ready")
-        index.close()
-        (after,) = await rig.gateway.ask(DescribeCode(PROJECT))
-        assert (before.status, after.status) == ("queued", "ready")
-
-
 async def test_a_query_that_shares_no_word_with_the_code_is_told_so(home: Path, tmp_path: Path) -> None:
     async with store_rig(home) as rig:
         await rig.gateway.ask(IndexCode(PROJECT, str(tmp_path), watch=False))

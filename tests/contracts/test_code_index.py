@@ -19,7 +19,7 @@ import pytest
 from remembrancer.actors.store.code_anchors import ProjectAnchors
 from remembrancer.actors.store.records.sqlite_file import SqliteFile
 from remembrancer.actors.store.records.sqlite_records import Records
-from remembrancer.code.index import MOST_ALIKE, CodeIndex, FoundCode
+from remembrancer.code.index import MOST_SEGMENTS, CodeIndex, FoundCode
 from remembrancer.code.segments import Segment, read_segment
 from remembrancer.code.tree import Tree
 from remembrancer.protocol.code import CodeTree
@@ -204,29 +204,7 @@ def test_a_changed_file_is_found_as_it_is_now(index: CodeIndex, tree: Tree, tmp_
     assert index.counts()[0] == 3
 
 
-def test_a_change_is_all_that_is_read_again(index: CodeIndex, tree: Tree, tmp_path: Path) -> None:
-    reader = CodeIndex(tmp_path / "code.db")
-    reader.search("acquire", 10)
-    before = reader._load()
-    Path(tree.root, "use.py").write_text("def reuse():\n    return 2\n")
-    index.take(read_segment(tree.root, [file for file in tree.files() if file.path == "use.py"], frozenset()))
-    statements: list[str] = []
-    reader._connection.set_trace_callback(statements.append)
-    assert _paths(reader, "reuse")[0] == "use.py"
-    (read,) = [each for each in statements if "length" in each]
-    assert f"number >= {len(before.places)}" in read
-    assert reader._load().corpus.paths is before.corpus.paths
-    (read,) = [each for each in statements if "number, path" in each]
-    assert read.endswith(f"number > {before.files.max()} ORDER BY number")
-    fresh = CodeIndex(tmp_path / "code.db")
-    for question in ("reuse", "connection pool", "how numbers are read"):
-        assert reader.search(question, 10) == fresh.search(question, 10)
-
-
-def test_a_reader_that_follows_changes_finds_what_a_new_one_finds(
-    index: CodeIndex, tree: Tree, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("remembrancer.code.index.MOST_CHANGES", 6)
+def test_a_reader_that_follows_changes_finds_what_a_new_one_finds(index: CodeIndex, tree: Tree, tmp_path: Path) -> None:
     chance = random.Random(int(os.environ["TEST_SEED"]))
     always, seldom = CodeIndex(tmp_path / "code.db"), CodeIndex(tmp_path / "code.db")
     for step in range(60):
@@ -303,32 +281,30 @@ def assert_as_if_new(index: CodeIndex, tree: Tree, path: Path) -> None:
 
 
 def test_segments_stay_few_and_merging_changes_no_answer(index: CodeIndex, tree: Tree, tmp_path: Path) -> None:
-    for _ in range(5):
-        grown(index, tree, 2 * MOST_ALIKE)
-        assert len(index._segments()) < MOST_ALIKE
+    for _ in range(3):
+        grown(index, tree, MOST_SEGMENTS)
+        index.compact()
+        assert len(index._segments()) == 1
     assert_as_if_new(index, tree, tmp_path / "fresh.db")
 
 
 def test_chunks_that_have_gone_are_not_kept_for_long(index: CodeIndex, tree: Tree) -> None:
-    for _ in range(MOST_ALIKE - 2):
+    for _ in range(4):
         index.take(read_segment(tree.root, list(tree.files()), frozenset()))
     before = answers(index)
-    assert len(index._segments()) == MOST_ALIKE - 1
+    assert len(index._segments()) == 5
     index.compact()
     chunks = index.counts()[1]
     assert list(index._segments().values()) == [chunks]
     assert len(index._having("pool")) <= chunks
     assert answers(index) == before
-    index.compact()
-    assert len(index._segments()) == 1
 
 
 def test_a_merge_that_is_killed_anywhere_changes_no_answer(
     index: CodeIndex, tree: Tree, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    grown(index, tree, MOST_ALIKE - 2)
+    grown(index, tree, 6)
     monkeypatch.setattr("remembrancer.code.index.MERGED_AT_ONCE", 3)
-    monkeypatch.setattr("remembrancer.code.index.SMALL", 0.01)  # none are alike but by chance
     for portions in (0, 1, 5, 2):
         index.close()
         index = CodeIndex(tmp_path / "code.db", "write")

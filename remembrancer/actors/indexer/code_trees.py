@@ -139,7 +139,8 @@ class TreeIndexer:
         self._wake.set()
 
     async def run(self) -> None:
-        """Read the tree now and after every change, until cancelled or until its index is deleted."""
+        """Read the tree now and after every change, until cancelled or until its index is deleted: the store has a lost
+        one made anew."""
         async with anyio.create_task_group() as tasks:
             if self.tree.watch:
                 tasks.start_soon(self._watch)
@@ -160,10 +161,9 @@ class TreeIndexer:
                 await self._sync(index)
                 self.syncs += 1
         except (sqlite3.Error, OSError, MemoryError, *UNDECODABLE) as error:
-            is_damage = not isinstance(error, sqlite3.OperationalError | OSError | MemoryError)
             logger.warning("code was not indexed", extra={"root": self.tree.root, "reason": str(error)})
-            if is_damage and await anyio.Path(path).exists():
-                await anyio.to_thread.run_sync(_make_anew, path)
+            if not isinstance(error, sqlite3.OperationalError | OSError | MemoryError):  # damage
+                await anyio.to_thread.run_sync(delete_database, path)
             return RETRY_S
         return UNWATCHED_LOOK_S if self.tree.watch and not self._watching else None
 
@@ -260,8 +260,3 @@ def _batches(files: Sequence[SourceFile]) -> Iterator[list[SourceFile]]:
     size = sum(file.size for file in files)
     shares = READERS * math.ceil(size / (READERS * BATCH_BYTES))
     return portions(files, lambda file: file.size, max(LEAST_BYTES, math.ceil(size / max(1, shares))), BATCH_FILES)
-
-
-def _make_anew(path: Path) -> None:
-    delete_database(path)
-    CodeIndex(path, "make").close()

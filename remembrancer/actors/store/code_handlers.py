@@ -28,7 +28,7 @@ from remembrancer.actors.store.memory_files import PROJECT_ID, MemoryFiles
 from remembrancer.actors.store.readers import Readers
 from remembrancer.actors.store.requests import Handler, LoadGate, RequestContext
 from remembrancer.code.anchors import described
-from remembrancer.code.index import UNDECODABLE, CodeIndex
+from remembrancer.code.index import CodeIndex
 from remembrancer.memory.names import name_key
 from remembrancer.memory.text import shown
 from remembrancer.protocol.code import (
@@ -97,7 +97,8 @@ class CodeHandlers:
         """Held while a tree is added to a project's list, or removed from it."""
         self._trees: dict[str, dict[str, CodeTree]] = {}
         """By project and tree id, for the projects that were asked about."""
-        self._open: dict[str, _OpenIndex] = {}
+        self._open: dict[str, CodeIndex] = {}
+        self._opening = threading.Lock()
         self._asked_at: dict[str, float] = {}
         self._work = CodeWork(0)
         self._news = anyio.Event()
@@ -186,7 +187,7 @@ class CodeHandlers:
                 found = []
                 for tree in self._readable(project).values():
                     try:
-                        index = stack.enter_context(contextlib.closing(CodeIndex(Path(tree.database))))
+                        index = self._opened(tree)
                         stack.enter_context(index.at_one_moment())
                         found.append(index)
                     except sqlite3.Error as error:
@@ -230,9 +231,8 @@ class CodeHandlers:
 
     def close(self) -> None:
         """Close the indexes. May be called twice."""
-        for each in self._open.values():
-            each.close()
-        self._open.clear()
+        for database in list(self._open):
+            self._let_go(database)
 
     # --- The list of trees
 
@@ -270,8 +270,8 @@ class CodeHandlers:
                     self._trees.pop(each, None)
                     self._anchors.pop(each, None)
                     self._asked_at.pop(each, None)
-                for opened in [self._open.pop(each) for each in databases if each in self._open]:
-                    await self._readers.read(opened.close)
+                for database in databases:
+                    await self._readers.read(partial(self._let_go, database))
                 self._announce(tuple(tree for tree in self._work.trees if tree.database not in databases))
 
     def move_roots(self, old: ProjectRef, new: ProjectRef) -> None:
@@ -356,15 +356,15 @@ class CodeHandlers:
         await asyncio.to_thread(keep)
         return tree
 
-    async def _ask(self, project_id: str, tree: CodeTree, question: Callable[[CodeTree], T]) -> T:
-        """Ask the index of a tree. A lost or damaged index is replaced at once by an empty one, which is filled in the
-        background.
+    async def _ask(self, project_id: str, tree: CodeTree, question: Callable[[CodeIndex], T]) -> T:
+        """Ask the index of a tree, as of one moment. A lost or damaged index is replaced at once by an empty one, which
+        is filled in the background.
 
         Raises:
             sqlite3.Error: it cannot be read, for another reason.
         """
         try:
-            return await self._readers.read(partial(question, tree))
+            return await self._readers.read(partial(self._read, tree, question))
         except sqlite3.Error as error:
             is_lost = not await asyncio.to_thread(os.path.exists, tree.database)
             if isinstance(error, sqlite3.OperationalError) and not is_lost:
@@ -372,7 +372,13 @@ class CodeHandlers:
             now = await self._make_anew(project_id, tree, str(error))
             if now is None:
                 raise  # it was deleted meanwhile
-        return await self._readers.read(partial(question, now))
+        return await self._readers.read(partial(self._read, now, question))
+
+    def _read(self, tree: CodeTree, question: Callable[[CodeIndex], T]) -> T:
+        """Blocks. Raises as `_ask`."""
+        index = self._opened(tree)
+        with index.at_one_moment():
+            return question(index)
 
     async def _make_anew(self, project_id: str, tree: CodeTree, reason: str) -> CodeTree | None:
         """The tree with a new index in place of a lost or damaged one; None if the tree was deleted meanwhile."""
@@ -392,7 +398,9 @@ class CodeHandlers:
         with self._gate.serving():
             for tree in trees:
                 try:
-                    found += await self._ask(request.project.id, tree, partial(self._found_in, request=request))
+                    search = partial(CodeIndex.search, question=request.query, limit=request.limit)
+                    best = await self._ask(request.project.id, tree, search)
+                    found += [CodeChunk(tree.id, *each) for each in best]
                 except sqlite3.Error as error:
                     text = f"The code in {shown(tree.root)} could not be searched: {error}."
                     notices.append(Notice("partial_results", text))
@@ -407,10 +415,6 @@ class CodeHandlers:
         with_memories = await self._readers.read(partial(self._beside_memories, request, found))
         return CodeFound(with_memories, tuple(notices))
 
-    def _found_in(self, tree: CodeTree, request: SearchCode) -> list[CodeChunk]:
-        found = self._opened(tree).do(lambda index: index.search(request.query, request.limit))
-        return [CodeChunk(tree.id, *each) for each in found]
-
     def _beside_memories(self, request: SearchCode, found: list[CodeChunk]) -> tuple[CodeChunk, ...]:
         """The first chunks, preceded by those that the requested memories are about, each with the memories about it
         and its file that the session may see."""
@@ -423,7 +427,7 @@ class CodeHandlers:
             if anchor.tree_id in trees and anchor.verdict != "gone":
                 at = partial(CodeIndex.chunk_at, path=anchor.place, line=anchor.line)
                 with contextlib.suppress(sqlite3.Error):  # already reported
-                    if (chunk := self._opened(trees[anchor.tree_id]).do(at)) is not None:
+                    if (chunk := self._read(trees[anchor.tree_id], at)) is not None:
                         first.append(CodeChunk(anchor.tree_id, *chunk))
         places = {
             (chunk.tree_id, chunk.file_path, chunk.start_line): chunk for chunk in (*first, *found)
@@ -446,7 +450,7 @@ class CodeHandlers:
 
     async def _describe_one(self, project_id: str, tree: CodeTree) -> TreeDescription:
         try:
-            return await self._ask(project_id, tree, self._described)
+            return await self._ask(project_id, tree, partial(_described, tree))
         except sqlite3.Error as error:
             reason = f"its index cannot be read: {error}"
             return TreeDescription(tree.id, tree.root, tree.watch, "failed", error=reason)
@@ -458,7 +462,7 @@ class CodeHandlers:
             return index.files(request.after, request.limit + 1), index.about().get("status") == "ready"
 
         try:
-            found, is_ready = await self._ask(request.project.id, tree, lambda tree: self._opened(tree).do(read))
+            found, is_ready = await self._ask(request.project.id, tree, read)
         except sqlite3.Error as error:
             raise MemoryUnavailable(f"the index of {shown(tree.root)} cannot be read: {error}") from error
         within_s = context.remaining_s(DEFAULT_DEADLINE_S, ANSWER_MARGIN_S)
@@ -480,71 +484,36 @@ class CodeHandlers:
         return (described,)
 
     def _delete_index(self, database: Path) -> None:
-        opened = self._open.pop(str(database), None)
-        if opened is not None:
-            opened.close()
+        self._let_go(str(database))
         delete_database(database)
 
-    def _described(self, tree: CodeTree) -> TreeDescription:
-        """The state of a tree, according to its index. Blocks.
+    def _let_go(self, database: str) -> None:
+        with self._opening:
+            opened = self._open.pop(database, None)
+        if opened is not None:
+            opened.close()
 
-        Raises:
-            sqlite3.Error: the index cannot be read.
-        """
-        plain = TreeDescription(tree.id, tree.root, tree.watch, "queued")
-
-        def describe(index: CodeIndex) -> TreeDescription:
-            about, (files, chunks), skipped = index.about(), index.counts(), index.skipped()
-            counted: dict[str, int] = msgspec.json.decode(str(about.pop("skipped", "{}")))
-            if about.pop("asked", tree.asked) != tree.asked and about.get("status") == "ready":
-                about["status"] = "queued"  # requested again, but not read since
-            for reason, count in skipped.items():
-                counted[reason] = counted.get(reason, 0) + count
-            fields = {**msgspec.structs.asdict(plain), **about, "skipped": counted}
-            return msgspec.convert({**fields, "indexed_files": files, "total_chunks": chunks}, TreeDescription)
-
-        return self._opened(tree).do(describe)
-
-    def _opened(self, tree: CodeTree) -> _OpenIndex:
-        return self._open.setdefault(tree.database, _OpenIndex(Path(tree.database)))
+    def _opened(self, tree: CodeTree) -> CodeIndex:
+        """Return the open index of a tree. Raises `sqlite3.Error`."""
+        if not Path(tree.database).exists():
+            raise sqlite3.OperationalError("its file is gone")
+        with self._opening:
+            if tree.database not in self._open:
+                self._open[tree.database] = CodeIndex(Path(tree.database))
+            return self._open[tree.database]
 
 
-class _OpenIndex:
-    """An open index, read by one thread at a time. It is reopened after a failure, and after the indexer has replaced
-    it."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._lock = threading.Lock()
-        self._index: CodeIndex | None = None
-        self._file = 0
-        """The inode of the open file."""
-
-    def do(self, work: Callable[[CodeIndex], T]) -> T:
-        """Run `work` on the index. Raises `sqlite3.Error` if it cannot be read."""
-        with self._lock:
-            file = 0
-            with contextlib.suppress(FileNotFoundError):
-                file = self._path.stat().st_ino
-            if file != self._file:
-                self._let_go()
-            if self._index is None:
-                self._index, self._file = CodeIndex(self._path), file
-            try:
-                with self._index.at_one_moment():
-                    return work(self._index)
-            except (sqlite3.Error, *UNDECODABLE):
-                self._let_go()
-                raise
-
-    def close(self) -> None:
-        with self._lock:
-            self._let_go()
-
-    def _let_go(self) -> None:
-        if self._index is not None:
-            self._index.close()
-        self._index = None
+def _described(tree: CodeTree, index: CodeIndex) -> TreeDescription:
+    """The state of a tree, according to its index. Blocks."""
+    about, (files, chunks), skipped = index.about(), index.counts(), index.skipped()
+    counted: dict[str, int] = msgspec.json.decode(str(about.pop("skipped", "{}")))
+    if about.pop("asked", tree.asked) != tree.asked and about.get("status") == "ready":
+        about["status"] = "queued"  # requested again, but not read since
+    for reason, count in skipped.items():
+        counted[reason] = counted.get(reason, 0) + count
+    plain = TreeDescription(tree.id, tree.root, tree.watch, "queued")
+    fields = {**msgspec.structs.asdict(plain), **about, "skipped": counted}
+    return msgspec.convert({**fields, "indexed_files": files, "total_chunks": chunks}, TreeDescription)
 
 
 def _tree_id(named: str) -> str:
