@@ -84,6 +84,7 @@ class LaneSnapshot(msgspec.Struct, frozen=True):
     name: str
     mark: LaneMark
     size_bytes: int
+    """The size as it is stored, sealed."""
 
 
 class LaneNotice(msgspec.Struct, frozen=True):

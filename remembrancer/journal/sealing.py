@@ -15,7 +15,7 @@ import os
 import secrets
 import struct
 import tempfile
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Final
 
@@ -131,18 +131,10 @@ class Sealed:
         self._member = member
         self._secret = secret
         self._on_keys = on_keys
-
-    async def create(self, lane: str) -> LaneMark:
-        """See `Journal`."""
-        return await self._journal.create(lane)
-
-    async def identity(self, lane: str) -> str:
-        """See `Journal`."""
-        return await self._journal.identity(lane)
-
-    async def head(self, lane: str) -> int:
-        """See `Journal`."""
-        return await self._journal.head(lane)
+        self.create, self.identity, self.head = journal.create, journal.identity, journal.head
+        self.watch, self.scrub, self.trim = journal.watch, journal.scrub, journal.trim
+        self.snapshots, self.drop_snapshot, self.aclose = journal.snapshots, journal.drop_snapshot, journal.aclose
+        self.lease, self.holder, self.release = journal.lease, journal.holder, journal.release
 
     async def append(self, lane: str, entries: Sequence[NewEntry], *, behind: LaneMark) -> LaneMark:
         """See `Journal`."""
@@ -166,57 +158,24 @@ class Sealed:
             opened.append(Entry(entry.position, entry.id, body, entry.at))
         return EntryPage(tuple(opened), page.mark, page.head)
 
-    def watch(self, lane: str) -> AsyncIterator[None]:
-        """See `Journal`."""
-        return self._journal.watch(lane)
-
-    async def scrub(self, lane: str, position: int) -> None:
-        """See `Journal`."""
-        await self._journal.scrub(lane, position)
-
-    async def trim(self, lane: str, *, before: int) -> None:
-        """See `Journal`."""
-        await self._journal.trim(lane, before=before)
-
     async def put_snapshot(self, lane: str, mark: LaneMark, path: Path) -> LaneSnapshot:
         """See `Journal`."""
         with tempfile.TemporaryDirectory(dir=path.parent) as directory:
             sealed = Path(directory) / "sealed"
             await asyncio.to_thread(seal_file, self._keyring, path, sealed, *_of_snapshot(lane, mark))
-            return _plain(await self._journal.put_snapshot(lane, mark, sealed))
-
-    async def snapshots(self, lane: str) -> tuple[LaneSnapshot, ...]:
-        """See `Journal`."""
-        return tuple(_plain(snapshot) for snapshot in await self._journal.snapshots(lane))
+            return await self._journal.put_snapshot(lane, mark, sealed)
 
     async def get_snapshot(self, lane: str, snapshot: LaneSnapshot, path: Path) -> None:
         """See `Journal`."""
-        inner = msgspec.structs.replace(snapshot, size_bytes=sealed_size(snapshot.size_bytes))
         with tempfile.TemporaryDirectory(dir=path.parent) as directory:
             sealed = Path(directory) / "sealed"
-            await self._journal.get_snapshot(lane, inner, sealed)
+            await self._journal.get_snapshot(lane, snapshot, sealed)
             belongs_to = _of_snapshot(lane, snapshot.mark)
             try:
                 await asyncio.to_thread(unseal_file, self._keyring, sealed, path, *belongs_to)
             except KeyMissing:
                 await self._fetch_keys(lane)
                 await asyncio.to_thread(unseal_file, self._keyring, sealed, path, *belongs_to)
-
-    async def drop_snapshot(self, lane: str, snapshot: LaneSnapshot) -> None:
-        """See `Journal`."""
-        await self._journal.drop_snapshot(lane, snapshot)
-
-    async def lease(self, lane: str, name: str, holder: str, ttl_s: float) -> bool:
-        """See `Journal`."""
-        return await self._journal.lease(lane, name, holder, ttl_s)
-
-    async def holder(self, lane: str, name: str) -> str | None:
-        """See `Journal`."""
-        return await self._journal.holder(lane, name)
-
-    async def release(self, lane: str, name: str, holder: str) -> None:
-        """See `Journal`."""
-        await self._journal.release(lane, name, holder)
 
     async def notify(self, lane: str, host: str, body: bytes) -> None:
         """See `Journal`."""
@@ -244,10 +203,6 @@ class Sealed:
         self._keyring = keyring
         self._on_keys(keyring)
 
-    async def aclose(self) -> None:
-        """See `Journal`."""
-        await self._journal.aclose()
-
     async def _open(self, lane: str, sealed: bytes, *belongs_to: str) -> bytes:
         try:
             return unseal(self._keyring, sealed, *belongs_to)
@@ -271,18 +226,6 @@ class Sealed:
 
 def _of_snapshot(lane: str, mark: LaneMark) -> tuple[str, ...]:
     return ("snapshot", lane, mark.journal, str(mark.position), mark.entry_id)
-
-
-def _plain(snapshot: LaneSnapshot) -> LaneSnapshot:
-    """A snapshot with its unsealed size."""
-    sealed = max(0, snapshot.size_bytes - _FILE_HEADER_BYTES)
-    segments = -(-sealed // (SEGMENT_BYTES + _TAG_BYTES))
-    return msgspec.structs.replace(snapshot, size_bytes=max(0, sealed - segments * _TAG_BYTES))
-
-
-def sealed_size(plain_bytes: int) -> int:
-    """The size of a sealed file."""
-    return _FILE_HEADER_BYTES + plain_bytes + max(1, -(-plain_bytes // SEGMENT_BYTES)) * _TAG_BYTES
 
 
 def seal_file(keyring: Keyring, plain: Path, sealed: Path, *belongs_to: str) -> None:

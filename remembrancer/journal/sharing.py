@@ -203,21 +203,18 @@ class Sharing:
     def configure(self, addresses: Sequence[Address]) -> dict[str, dict[str, str]]:
         """The files of each server, by its directory's name. The keys are saved, so the call can be repeated."""
         with self._deciding():
-            return self._configure(addresses)
-
-    def _configure(self, addresses: Sequence[Address]) -> dict[str, dict[str, str]]:
-        if len(addresses) not in (1, 3):
-            raise InvalidInput("a journal has one server, or three of which one may be away")
-        known = self.administration
-        authority = (known.authority if known else None) or Authority.new()
-        if known is not None and known.certificate:
-            certificates = Certificates(known.certificate, known.certificate_key)
-        else:
-            certificates = Certificates.new()
-        urls = tuple(address.url for address in addresses)
-        members = known.members if known else {}
-        self._write(self._administration, Administration(urls, authority, *certificates, members))
-        return server_files(authority, certificates, addresses)
+            if len(addresses) not in (1, 3):
+                raise InvalidInput("a journal has one server, or three of which one may be away")
+            known = self.administration
+            authority = (known.authority if known else None) or Authority.new()
+            if known is not None and known.certificate:
+                certificates = Certificates(known.certificate, known.certificate_key)
+            else:
+                certificates = Certificates.new()
+            urls = tuple(address.url for address in addresses)
+            members = known.members if known else {}
+            self._write(self._administration, Administration(urls, authority, *certificates, members))
+            return server_files(authority, certificates, addresses)
 
     async def start(self, urls: Sequence[str]) -> None:
         """Use a server for new lanes, after checking that it works: that of `configure`, or one without users.
@@ -227,37 +224,31 @@ class Sharing:
             ConfigurationError: it is a database.
         """
         with self._deciding():
-            await self._start(urls)
-
-    async def _start(self, urls: Sequence[str]) -> None:
-        known = self.administration or Administration(tuple(urls))
-        chosen = msgspec.structs.replace(known, urls=tuple(urls) or known.urls)
-        if chosen.authority is not None:
-            await _tell_servers(chosen, chosen.authority)
-        journal = _connection(_everything(chosen))
-        try:
-            await journal.check()
-        finally:
-            await journal.aclose()
-        self._write(self._administration, chosen)
+            known = self.administration or Administration(tuple(urls))
+            chosen = msgspec.structs.replace(known, urls=tuple(urls) or known.urls)
+            if chosen.authority is not None:
+                await _tell_servers(chosen, chosen.authority)
+            journal = _connection(_everything(chosen))
+            try:
+                await journal.check()
+            finally:
+                await journal.aclose()
+            self._write(self._administration, chosen)
 
     async def new_lane(self, title: str, member: str, *, is_users: bool = False) -> Membership:
         """Create a lane on the server, with this home as its first member. `is_users`: for the user's own scope."""
         with self._deciding():
-            return await self._new_lane(title, member, is_users=is_users)
-
-    async def _new_lane(self, title: str, member: str, *, is_users: bool) -> Membership:
-        administration = self._administrated()
-        lane = f"l_{secrets.token_hex(6)}"
-        journal = _connection(_everything(administration))
-        try:
-            await journal.create(lane)
-        finally:
-            await journal.aclose()
-        membership = await self._member(administration, lane, title, member, Keyring.new(), read_only=False)
-        membership = msgspec.structs.replace(membership, is_users=is_users)
-        self.keep(membership)
-        return membership
+            administration = self._administrated()
+            lane = f"l_{secrets.token_hex(6)}"
+            journal = _connection(_everything(administration))
+            try:
+                await journal.create(lane)
+            finally:
+                await journal.aclose()
+            membership = await self._member(administration, lane, title, member, Keyring.new(), read_only=False)
+            membership = msgspec.structs.replace(membership, is_users=is_users)
+            self.keep(membership)
+            return membership
 
     async def invite(self, lane: str, member: str, *, read_only: bool = False) -> str:
         """An invitation for one more machine, on one line. It is a secret.
@@ -266,17 +257,14 @@ class Sharing:
             InvalidInput: the name of the member is taken.
         """
         with self._deciding():
-            return await self._invite(lane, member, read_only=read_only)
-
-    async def _invite(self, lane: str, member: str, *, read_only: bool) -> str:
-        administration, own = self._administrated(), self.membership(lane)
-        if member in administration.members.get(lane, {}):
-            raise InvalidInput(f"{own.title!r} has a member {member!r}: each machine has a name of its own")
-        keyring = msgspec.structs.replace(_all_keys(administration, own), current=own.keyring.current)
-        invited = await self._member(administration, lane, own.title, member, keyring, read_only=read_only)
-        invited = msgspec.structs.replace(invited, is_users=own.is_users)
-        packed = zlib.compress(msgspec.msgpack.encode(invited), 9)
-        return PREFIX + base64.urlsafe_b64encode(packed).decode().rstrip("=")
+            administration, own = self._administrated(), self.membership(lane)
+            if member in administration.members.get(lane, {}):
+                raise InvalidInput(f"{own.title!r} has a member {member!r}: each machine has a name of its own")
+            keyring = msgspec.structs.replace(_all_keys(administration, own), current=own.keyring.current)
+            invited = await self._member(administration, lane, own.title, member, keyring, read_only=read_only)
+            invited = msgspec.structs.replace(invited, is_users=own.is_users)
+            packed = zlib.compress(msgspec.msgpack.encode(invited), 9)
+            return PREFIX + base64.urlsafe_b64encode(packed).decode().rstrip("=")
 
     async def _member(
         self, administration: Administration, lane: str, title: str, member: str, keyring: Keyring, *, read_only: bool
@@ -308,37 +296,34 @@ class Sharing:
         not read them.
         """
         with self._deciding():
-            return await self._remove(lane, member)
-
-    async def _remove(self, lane: str, member: str) -> bool:
-        administration, own = self._administrated(), self.membership(lane)
-        members = administration.members.get(lane, {})
-        if member not in members:
-            known = ", ".join(sorted(members)) or "nobody"
-            raise InvalidInput(f"{own.title!r} has no member {member!r}: {known}")
-        if member == own.member:
-            raise InvalidInput("this machine is that member: 'remembrancer share leave' takes it out")
-        authority = administration.authority
-        if authority is not None:
-            authority = authority.revoking(members[member].user)
-            await _tell_servers(administration, authority)
-            administration = msgspec.structs.replace(administration, authority=authority)
+            administration, own = self._administrated(), self.membership(lane)
+            members = administration.members.get(lane, {})
+            if member not in members:
+                known = ", ".join(sorted(members)) or "nobody"
+                raise InvalidInput(f"{own.title!r} has no member {member!r}: {known}")
+            if member == own.member:
+                raise InvalidInput("this machine is that member: 'remembrancer share leave' takes it out")
+            authority = administration.authority
+            if authority is not None:
+                authority = authority.revoking(members[member].user)
+                await _tell_servers(administration, authority)
+                administration = msgspec.structs.replace(administration, authority=authority)
+                self._write(self._administration, administration)
+            remaining = {name: each for name, each in members.items() if name != member}
+            # With the permissions of the administration: no member may write the notices that deliver keys to others.
+            everything = Sealed(_connection(_everything(administration)), own.keyring)
+            newer = Keyring.new(_all_keys(administration, own))
+            administration = msgspec.structs.replace(administration, keyrings={**administration.keyrings, lane: newer})
             self._write(self._administration, administration)
-        remaining = {name: each for name, each in members.items() if name != member}
-        # With the permissions of the administration: no member may write the notices that deliver keys to others.
-        everything = Sealed(_connection(_everything(administration)), own.keyring)
-        newer = Keyring.new(_all_keys(administration, own))
-        administration = msgspec.structs.replace(administration, keyrings={**administration.keyrings, lane: newer})
-        self._write(self._administration, administration)
-        try:
-            await everything.hand_keys(lane, newer, {name: each.secret for name, each in remaining.items()})
-            await everything.notify(lane, member, msgspec.msgpack.encode(Seen(0, left=True)))
-        finally:
-            await everything.aclose()
-        self.keep(msgspec.structs.replace(own, keyring=newer))
-        members_now = {**administration.members, lane: remaining}
-        self._write(self._administration, msgspec.structs.replace(administration, members=members_now))
-        return authority is not None
+            try:
+                await everything.hand_keys(lane, newer, {name: each.secret for name, each in remaining.items()})
+                await everything.notify(lane, member, msgspec.msgpack.encode(Seen(0, left=True)))
+            finally:
+                await everything.aclose()
+            self.keep(msgspec.structs.replace(own, keyring=newer))
+            members_now = {**administration.members, lane: remaining}
+            self._write(self._administration, msgspec.structs.replace(administration, members=members_now))
+            return authority is not None
 
     def _administrated(self) -> Administration:
         administration = self.administration

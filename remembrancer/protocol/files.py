@@ -78,8 +78,6 @@ class FileWork(msgspec.Struct, frozen=True, tag=True):
     revision: int
     workspaces: tuple[Workspace, ...] = ()
     asked: tuple[AskedSync, ...] = ()
-    lost: tuple[str, ...] = ()
-    """Ids of projects whose index was lost: their files must be read again."""
 
 
 class AwaitFileWork(Request[FileWork], frozen=True):
@@ -121,10 +119,7 @@ class IndexFiles(Request[FilesIndexed], frozen=True):
 
 
 class SyncDone(msgspec.Struct, frozen=True, tag=True):
-    """Indexer to store: a workspace has been read, on request (`sync_id`) or not. No answer.
-
-    `waiting` counts files that were being written at that moment and will be read soon.
-    """
+    """Indexer to store: a workspace has been read, on request (`sync_id`) or not. No answer."""
 
     workspace: Workspace
     scanned: int
@@ -133,7 +128,6 @@ class SyncDone(msgspec.Struct, frozen=True, tag=True):
     removed: int
     duration_s: float
     sync_id: int | None = None
-    waiting: int = 0
     skipped: tuple[SkippedFile, ...] = ()
     error: str | None = None
 

@@ -261,7 +261,7 @@ async def test_a_snapshot_is_the_file_again(journals: Journals, journal: Journal
         later = LaneMark(mark.journal, number, "")
         made = await journal.put_snapshot(lane, later, tmp_path / "made")
         newest = (await other.snapshots(lane))[0]
-        assert (newest, newest.mark, newest.size_bytes) == (made, later, len(content))
+        assert (newest, newest.mark) == (made, later)
         await other.get_snapshot(lane, newest, tmp_path / f"got-{number}")
         assert (tmp_path / f"got-{number}").read_bytes() == content
     assert [snapshot.mark.position for snapshot in await other.snapshots(lane)] == [2, 1, 0]

@@ -86,7 +86,6 @@ async def test_the_next_files_are_read_while_the_store_takes_in_those_before(
         return answer
 
     monkeypatch.setattr(indexer._reader, "read", read_and_say)
-    monkeypatch.setattr(indexer, "_is_still", lambda _: True)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(indexer.run)
         with anyio.fail_after(PATIENCE_S):

@@ -18,7 +18,7 @@ import anyio
 import anyio.to_thread
 
 from remembrancer.actors.indexer.file_reading import OTHER_PROJECT, FileReader
-from remembrancer.actors.indexer.watching import RETRY_S, STILL_S, UNWATCHED_LOOK_S, Quiet, changes, portions
+from remembrancer.actors.indexer.watching import LONGEST_S, RETRY_S, UNWATCHED_LOOK_S, changes, portions
 from remembrancer.config.settings import Settings
 from remembrancer.protocol.errors import RemembrancerError
 from remembrancer.protocol.files import (
@@ -67,7 +67,8 @@ class WorkspaceIndexer:
         self._store = store
         self._settings = settings
         self._reader = FileReader(self._root, settings)
-        self._quiet = Quiet(settings.watch_quiet_s)
+        self._due_at = self._latest_at = math.inf
+        """The time at which changes will have settled, and the latest time to read them."""
         self._asked: dict[int, AskedSync] = {}
         self._known: dict[str, FileState] | None = None
         """The files in the index; None while that is not known for certain."""
@@ -128,11 +129,10 @@ class WorkspaceIndexer:
         if self._settings.transcripts and self._settings.watch:
             look_at = min(look_at, anyio.current_time() + TRANSCRIPTS_LOOK_S)
         while not self._asked and self._known is not None:
-            now = anyio.current_time()
-            due_at = min(self._quiet.due_at, look_at)
-            if now >= due_at:
+            due_at = min(self._due_at, look_at)
+            if anyio.current_time() >= due_at:
                 return
-            with anyio.move_on_after(None if math.isinf(due_at) else due_at - now):
+            with anyio.CancelScope(deadline=due_at):
                 await self._wake.wait()
             self._wake = anyio.Event()
 
@@ -142,22 +142,25 @@ class WorkspaceIndexer:
         while True:
             try:
                 self.is_watching = True
-                async for told in changes(self._root, inside, inside.__contains__):
-                    for path in told:
-                        self._quiet.note(path, anyio.current_time())
-                    self._rouse()
+                async for _ in changes(self._root, inside, inside.__contains__):
+                    self._note_change()
             except Exception as error:  # noqa: BLE001 - whatever the system says: the files are looked at all the same
                 logger.info("no changes are told", extra={"root": self.workspace.root, "reason": str(error)})
                 self.is_watching = False
                 await anyio.sleep(UNWATCHED_LOOK_S)
-            self._quiet.note(self.workspace.root, anyio.current_time())  # changes in between were not reported
-            self._rouse()
+            self._note_change()  # changes in between were not reported
+
+    def _note_change(self) -> None:
+        quiet_s, now = self._settings.watch_quiet_s, anyio.current_time()
+        self._latest_at = min(self._latest_at, now + quiet_s + LONGEST_S)
+        self._due_at = min(now + quiet_s, self._latest_at)
+        self._rouse()
 
     async def _tolerantly(self, asked: AskedSync | None) -> SyncDone:
         began = time.monotonic()
         sync_id = None if asked is None else asked.sync_id
         try:
-            self._quiet.take(anyio.current_time())
+            self._due_at = self._latest_at = math.inf
             done = await self._sync(asked, began)
             self.error = None
         except (RemembrancerError, OSError) as error:
@@ -180,17 +183,11 @@ class WorkspaceIndexer:
         force = asked is not None and asked.force
         changed = [file for file in found if self._is_new(file, known.get(file.shown), force=force)]
         changed = [file for file in changed if self._is_wanted(file, known.get(file.shown), asked)]
-        waiting = [] if asked is not None else [file for file in changed if not self._is_still(file)]
-        for file in waiting:
-            self._quiet.note(str(file.path), anyio.current_time())
         counts, read_chunks = [0, 0, 0], 0
-        left_alone = set(waiting)
-        unread = {file.shown for file in changed if file not in left_alone}
+        unread = {file.shown for file in changed}
         if unread:
             await self._store.ask(IndexFiles(self.workspace, left=len(unread)))
-        async with aclosing(
-            self._read_ahead([file for file in changed if file not in left_alone], known, force)
-        ) as batches:
+        async with aclosing(self._read_ahead(changed, known, force)) as batches:
             async for read in batches:
                 self._unreadable |= {file: reason for file, reason in read if isinstance(reason, str)}
                 unread -= {file.shown for file, update in read if not isinstance(update, FileUpdate)}
@@ -224,7 +221,6 @@ class WorkspaceIndexer:
             gone_chunks,
             duration_s,
             sync_id,
-            len(waiting),
             tuple(skipped),
         )
 
@@ -271,12 +267,6 @@ class WorkspaceIndexer:
             while isinstance(update, FileUpdate) and update.more:
                 update = self._reader.read(file, update.state, force=False)
                 yield file, update
-
-    def _is_still(self, file: FoundFile) -> bool:
-        if file.source == "sessions":  # they only grow at their end
-            return True
-        age_s = abs(time.time() - file.mtime_ns / 1e9)
-        return age_s >= STILL_S and self._quiet.is_still(str(file.path), anyio.current_time())
 
     def _rouse(self) -> None:
         self._wake.set()

@@ -325,7 +325,7 @@ class FileHandlers:
         notices: tuple[Notice, ...] = ()
         if done is not None and done.error is not None:
             notices = (Notice("partial_results", f"The files were not all read: {done.error}."),)
-        stale = self._left.get(workspace, 0) + (done.waiting if done is not None else 0)
+        stale = self._left.get(workspace, 0)
         if done is None and workspace not in self._left:
             try:
                 with anyio.fail_after(context.remaining_s(DEFAULT_DEADLINE_S, ANSWER_MARGIN_S)):
