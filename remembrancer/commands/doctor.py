@@ -719,8 +719,6 @@ def check_index(at: Examination) -> Finding:
     if embedding.dead_letters:
         text = f"memories that cannot be embedded: {embedding.dead_letters} ({embedding.dead_letter_error})"
         return Finding("warning", text, "they are found by their words; store.log names them")
-    if not embedding.vectors_ready:
-        return Finding("ok", "large files are being brought into Chroma", "nothing to do: words are searched meanwhile")
     return Finding("ok", "every memory has its vectors")
 
 

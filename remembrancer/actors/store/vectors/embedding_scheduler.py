@@ -539,10 +539,9 @@ class EmbeddingScheduler:
         self._handing.set()
 
     def _may_take_over(self) -> bool:
-        """True if all vectors of the chosen model exist and are indexed, and a worker can embed its queries."""
+        """True if all vectors of the chosen model exist, and a worker can embed its queries."""
         work = self._next
-        has_all = work is not None and work.leases.has_workers and self._is_whole(work)
-        return has_all and work is not None and self._vectors.is_whole(work.key)
+        return work is not None and work.leases.has_workers and self._is_whole(work)
 
     async def _carry_out(self) -> None:
         """Carry out a decision, or follow up a worker's arrival: give dead letters another chance, let the chosen model

@@ -45,11 +45,6 @@ class SpaceVectors(ABC):
         """The scale of the model's cosines."""
         self.used_at = time.monotonic()
 
-    @property
-    def ready(self) -> bool:
-        """True if all passages can be found."""
-        return True
-
     def nearest(self, query: Vectors, limit: int, allowed: Sequence[int] | None = None) -> Nearest:
         """Return the `limit` memories nearest to `query` (dimensions,), with cosines on the default model's scale.
 

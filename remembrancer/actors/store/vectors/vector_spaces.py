@@ -1,7 +1,7 @@
-"""The vectors of all texts under each model: searched in memory, or, for large spaces, in Chroma if it is available.
+"""The vectors of all texts under each model: searched in memory, or, for large spaces, in Chroma once it has them.
 
 On a separate thread, near-duplicates are found, Chroma is kept up to date, and unused vectors are freed. Whatever
-happens to Chroma, the records are unaffected and keyword search goes on.
+happens to Chroma, the records are unaffected and their vectors are searched in memory.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import importlib.util
+import itertools
 import logging
 import shutil
 import time
@@ -24,7 +25,7 @@ from remembrancer.actors.store.committer import Committer
 from remembrancer.actors.store.records.contract import NearDuplicate, PassageFilter, PassageVectors
 from remembrancer.actors.store.records.passage_rows import EmbeddedTexts
 from remembrancer.actors.store.records.sqlite_records import Records
-from remembrancer.actors.store.vectors.chroma_vectors import ChromaVectors, IndexAway, Server
+from remembrancer.actors.store.vectors.chroma_vectors import ChromaVectors, Collection, IndexAway, Server
 from remembrancer.actors.store.vectors.exact_vectors import ExactVectors, IndexLost, SpaceVectors
 from remembrancer.actors.store.vectors.near_duplicates import compared
 from remembrancer.protocol.errors import RemembrancerError
@@ -47,8 +48,8 @@ FEW: Final = 32
 MANY: Final = FEW + 1
 NEWEST: Final = 1024
 """The number of passages compared outside a collection before they are moved into it despite more urgent work."""
-REACH_AGAIN_S: Final = (0.0, 1.0, 2.0, 4.0, 8.0)
-"""The delays before Chroma is tried again after consecutive failures; the last one repeats."""
+REACH_AGAIN_S: Final = 4.0
+"""The delay before Chroma is tried again after a failure."""
 NOT_INSTALLED: Final = "chroma_url is set, and Chroma is not installed: install the extra chroma"
 
 T = TypeVar("T")
@@ -96,37 +97,20 @@ class VectorSpaces:
         self._uncompared: dict[str, int] = {}
         """The texts that may have later passages, with an upper bound on the number of their memories."""
         self._chroma: Chroma | None = None
-        self._times_away = 0
         self._reach_at = 0.0
         self._wake = asyncio.Event()
         self._closing = False
         self.error: str | None = None if server is None or self._with_chroma else NOT_INSTALLED
 
-    def is_whole(self, model: str | None) -> bool:
-        """True if all open texts can be searched completely by that model's vectors."""
-        return model is None or all(self._ready(texts, model) is not None for texts in self._texts())
-
     def searchable(self, name: str, model: str | None = None) -> SpaceVectors | None:
-        """Return the vectors of texts (None: of the active model) if all of them can be found."""
+        """Return the vectors of texts under a model (None: the active one); None if either is unknown."""
         model = model or self._active
         texts = next((each for each in self._texts() if each.name == name), None)
-        return None if texts is None or model not in self._models else self._ready(texts, model)
-
-    def _ready(self, texts: EmbeddedTexts, model: str) -> SpaceVectors | None:
-        try:
-            vectors = self._vectors_of(texts, model)
-        except RemembrancerError as error:
-            logger.warning("vectors are not searched", extra={"file": texts.name, "reason": error.message})
+        if texts is None or model not in self._models:
             return None
-        return vectors if vectors.ready else None
-
-    def _vectors_of(self, texts: EmbeddedTexts, model: str) -> SpaceVectors:
-        place = (texts.name, model)
-        vectors = self._spaces.get(place)
-        if vectors is None or vectors.records is not texts:
-            is_large = self._with_chroma and texts.extent(model)[0] > self._exact_up_to
-            kind = ChromaVectors if is_large else ExactVectors
-            vectors = self._spaces[place] = kind(texts, model, self._scales.get(model, CALIBRATED))
+        vectors = self._spaces.get((name, model))
+        if vectors is None or vectors.records is not texts or (isinstance(vectors, ChromaVectors) and vectors.is_lost):
+            vectors = self._spaces[name, model] = ExactVectors(texts, model, self._scales.get(model, CALIBRATED))
         return vectors
 
     def note_kept(self, name: str, count: int = MANY) -> None:
@@ -282,41 +266,48 @@ class VectorSpaces:
             return
         try:
             for texts in self._texts():
-                for model in list(self._models):
+                for model in list(self._models.values()):
                     try:
                         await self._tend_texts(texts, model)
                     except RemembrancerError as error:
                         logger.warning("vectors wait", extra={"file": texts.name, "reason": error.message})
             await self._on_thread(self._drop_left)
         except (IndexLost, OSError) as error:
-            logger.warning("the vectors of large files cannot be searched", extra={"reason": str(error)})
+            logger.warning("the vectors of large files are searched in memory", extra={"reason": str(error)})
             self.error = str(error)
-            self._reach_at = time.monotonic() + REACH_AGAIN_S[min(self._times_away, len(REACH_AGAIN_S) - 1)]
-            self._times_away += 1
+            self._reach_at = time.monotonic() + REACH_AGAIN_S
+            self._spaces = {place: each for place, each in self._spaces.items() if isinstance(each, ExactVectors)}
             await self._on_thread(partial(self._give_up, error))
         else:
-            self.error, self._times_away = None, 0
+            self.error = None
 
-    async def _tend_texts(self, texts: EmbeddedTexts, model: str) -> None:
-        vectors = self._vectors_of(texts, model)
-        if isinstance(vectors, ExactVectors):
-            if max(vectors.count, texts.extent(model)[0]) <= self._exact_up_to:
-                return
-            vectors = ChromaVectors(texts, model)
-        assert isinstance(vectors, ChromaVectors)
-        await self._on_thread(partial(self._move, vectors))
-        if vectors.ready and not self._closing and model in self._models:
-            vectors.scale = self._scales.get(model, CALIBRATED)
-            self._spaces[texts.name, model] = vectors
+    async def _tend_texts(self, texts: EmbeddedTexts, model: ModelIdentity) -> None:
+        vectors = self.searchable(texts.name, model.key)
+        if isinstance(vectors, ChromaVectors):
+            await self._on_thread(partial(self._follow, vectors))
+        elif texts.extent(model.key)[0] > self._exact_up_to:
+            moved = await self._on_thread(partial(self._move, texts, model))
+            if moved is not None and model.key in self._models:
+                moved.scale = self._scales.get(model.key, CALIBRATED)
+                self._spaces[texts.name, model.key] = moved
 
-    def _move(self, file: ChromaVectors) -> None:
-        """Bring a file's collection up to date with the records. Runs on the upkeep's thread. Raises `IndexLost`."""
+    def _follow(self, file: ChromaVectors) -> None:
+        """Runs on the upkeep's thread. Raises `IndexLost`."""
         if self._chroma is not None and not self._chroma.is_intact():
             raise IndexLost("the folder of Chroma has vanished")
-        if not file.ready or (file.is_behind and (not self._busy() or file.newest > NEWEST)):
-            model = self._models.get(file.model)
-            if model is not None:
-                file.tend(self._opened().collection, model.dimensions, lambda: not self._closing)
+        if file.is_behind and (not self._busy() or file.newest > NEWEST):
+            file.follow(lambda: not self._closing)
+
+    def _move(self, texts: EmbeddedTexts, model: ModelIdentity) -> ChromaVectors | None:
+        """Runs on the upkeep's thread. Raises `IndexLost`."""
+        chroma, name, attempts = self._opened(), f"{texts.name}.{model.key}", itertools.count()
+
+        def make() -> Collection:
+            if next(attempts):
+                chroma.delete(name)
+            return chroma.collection(name, model.dimensions)
+
+        return ChromaVectors.open(texts, model.key, CALIBRATED, make, lambda: not self._closing)
 
     def _opened(self) -> Chroma:
         """Open Chroma. Raises `IndexAway`."""
@@ -349,9 +340,6 @@ class VectorSpaces:
     def _give_up(self, error: Exception) -> None:
         """Do without Chroma until it is tried again. A server's data is kept, since only the connection may have
         failed."""
-        for vectors in self._spaces.values():
-            if isinstance(vectors, ChromaVectors):
-                vectors.detach()
         if isinstance(error, IndexAway):
             self._close_chroma()
         elif self._chroma is not None:
