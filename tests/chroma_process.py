@@ -63,7 +63,8 @@ class ChromaProcess:
         """Its collections, and how much is in each."""
         base = f"{self.url}/api/v2/tenants/default_tenant/databases/default_database/collections"
         listed = httpx.get(base).raise_for_status().json()
-        return {each["name"]: httpx.get(f"{base}/{each['id']}/count").json() for each in listed}
+        counts = {each["name"]: httpx.get(f"{base}/{each['id']}/count") for each in listed}
+        return {name: count.json() for name, count in counts.items() if count.is_success}  # not deleted meanwhile
 
     def wipe(self) -> None:
         """Delete all its collections, as if its disk had been lost."""

@@ -1,4 +1,4 @@
-"""Messages about code: between the indexer and the store, and the requests of clients.
+"""Messages about code, and about the work of the indexer.
 
 A tree of code belongs to the project for which it was indexed, and is visible there alone.
 """
@@ -9,7 +9,7 @@ from typing import Literal
 
 import msgspec
 
-from remembrancer.protocol.files import FilesListed
+from remembrancer.protocol.files import AskedSync, FilesListed, Workspace
 from remembrancer.protocol.reads import Notice
 from remembrancer.protocol.wire import Request
 from remembrancer.protocol.writes import ProjectRef
@@ -27,15 +27,17 @@ class CodeTree(msgspec.Struct, frozen=True):
     asked: int = 0
 
 
-class CodeWork(msgspec.Struct, frozen=True, tag=True):
-    """Store to indexer: the trees of the projects in use."""
+class IndexerWork(msgspec.Struct, frozen=True, tag=True):
+    """Store to indexer: the workspaces and trees in use, and the requests to read a workspace that are not done."""
 
     revision: int
+    workspaces: tuple[Workspace, ...] = ()
+    asked: tuple[AskedSync, ...] = ()
     trees: tuple[CodeTree, ...] = ()
 
 
-class AwaitCodeWork(Request[CodeWork], frozen=True):
-    """Indexer to store: answer when the trees differ from those of revision `seen`, or at the deadline."""
+class AwaitIndexerWork(Request[IndexerWork], frozen=True):
+    """Indexer to store: answer when there is other work than in revision `seen`, or at the deadline."""
 
     seen: int = -1
 

@@ -72,20 +72,6 @@ class AskedSync(msgspec.Struct, frozen=True):
     source: FileSource | None = None
 
 
-class FileWork(msgspec.Struct, frozen=True, tag=True):
-    """Store to indexer: the workspaces in use, and the requests that are not done."""
-
-    revision: int
-    workspaces: tuple[Workspace, ...] = ()
-    asked: tuple[AskedSync, ...] = ()
-
-
-class AwaitFileWork(Request[FileWork], frozen=True):
-    """Indexer to store: answer when there is other work than in revision `seen`, or at the deadline."""
-
-    seen: int = -1
-
-
 class Indexed(msgspec.Struct, frozen=True, tag=True):
     """The files after the requested path, in the order of their paths. `more`: there are further files."""
 

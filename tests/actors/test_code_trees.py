@@ -29,7 +29,7 @@ from remembrancer.code.index import CodeIndex
 from remembrancer.code.segments import ReadFile, Segment, read_segment
 from remembrancer.code.tree import Tree
 from remembrancer.config.settings import Settings
-from remembrancer.protocol.code import CodeTree, CodeWork
+from remembrancer.protocol.code import CodeTree
 from tests.patience import until
 from tests.processes.runtimes import is_dead
 
@@ -61,20 +61,8 @@ class Work:
     """The store's word on the trees in use."""
 
     def __init__(self, *trees: CodeTree) -> None:
-        self._work = CodeWork(1, trees)
-        self._told = -1
-        self._news = anyio.Event()
-
-    def say(self, *trees: CodeTree) -> None:
-        self._work = CodeWork(self._work.revision + 1, trees)
-        self._news.set()
-        self._news = anyio.Event()
-
-    async def await_news(self, question: Callable[[], object], timeout_s: float, *kinds: Any) -> Any:
-        while self._told == self._work.revision:
-            await self._news.wait()
-        self._told = self._work.revision
-        return self._work
+        self.trees = trees
+        self.say: Callable[..., None] = lambda *_: None
 
 
 @pytest.fixture
@@ -98,11 +86,13 @@ def grammars(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @asynccontextmanager
 async def indexing(work: Work, deadline_s: int = 10) -> AsyncIterator[CodeTrees]:
-    trees = CodeTrees(work, Settings(), CodeReaders(2, deadline_s))
+    trees = CodeTrees(Settings(), CodeReaders(2, deadline_s))
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(trees.run)
+        work.say = lambda *said: trees.take_up(said, tasks)
+        work.say(*work.trees)
         yield trees
         tasks.cancel_scope.cancel()
+    await trees.aclose()
     assert not readers(), "no process is left"
 
 

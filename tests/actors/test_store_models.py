@@ -67,7 +67,10 @@ def models_recorded(rig: StoreRig) -> set[str]:
 
 
 def collections(rig: StoreRig) -> set[str]:
-    with closing(sqlite3.connect(rig.paths.vectors / "chroma.sqlite3")) as connection:
+    database = rig.paths.vectors / "chroma.sqlite3"
+    if not database.exists():  # nothing has moved yet
+        return set()
+    with closing(sqlite3.connect(database)) as connection:
         return {row[0] for row in connection.execute("SELECT name FROM collections")}
 
 

@@ -16,8 +16,9 @@ import anyio.abc
 from remembrancer.actors.indexer.code_trees import CodeTrees
 from remembrancer.actors.indexer.workspace import WorkspaceIndexer
 from remembrancer.actors.shell import Actor, LaunchSpec, lower_priority
+from remembrancer.protocol.code import AwaitIndexerWork, IndexerWork
 from remembrancer.protocol.control import IndexerHealth
-from remembrancer.protocol.files import AwaitFileWork, Workspace
+from remembrancer.protocol.files import Workspace
 from remembrancer.protocol.store_client import StoreClient
 
 POLL_S: Final = 10.0
@@ -33,27 +34,34 @@ class IndexerActor(Actor):
         super().__init__(spec)
         self._client = StoreClient(spec.paths.store_endpoint, self.speaker, on_connection=self._on_connection)
         self._indexers: dict[Workspace, tuple[WorkspaceIndexer, anyio.CancelScope]] = {}
-        self._code = CodeTrees(self._client, spec.settings)
+        self._code = CodeTrees(spec.settings)
         self._seen = -1
 
     async def run(self, *, task_status: anyio.abc.TaskStatus[None]) -> None:
         lower_priority()
-        async with self._client, anyio.create_task_group() as tasks:
-            task_status.started()
-            tasks.start_soon(self._code.run)
-            while True:
-                work = await self._client.await_news(lambda: AwaitFileWork(self._seen), POLL_S)
-                self._seen = work.revision
-                for workspace in self._indexers.keys() - set(work.workspaces):
-                    self._indexers.pop(workspace)[1].cancel()
-                for workspace in work.workspaces:
-                    if workspace not in self._indexers:
-                        indexer = WorkspaceIndexer(workspace, self._client, self.spec.settings)
-                        self._indexers[workspace] = indexer, anyio.CancelScope()
-                        tasks.start_soon(self._work_on, *self._indexers[workspace])
-                for asked in work.asked:
-                    if asked.workspace in self._indexers:
-                        self._indexers[asked.workspace][0].ask(asked)
+        try:
+            async with self._client, anyio.create_task_group() as tasks:
+                task_status.started()
+                while True:
+                    work = await self._client.await_news(lambda: AwaitIndexerWork(self._seen), POLL_S)
+                    self._seen = work.revision
+                    self._take_up(work, tasks)
+                    self._code.take_up(work.trees, tasks)
+                    await self._code.end_idle()
+        finally:
+            await self._code.aclose()
+
+    def _take_up(self, work: IndexerWork, tasks: anyio.abc.TaskGroup) -> None:
+        for workspace in self._indexers.keys() - set(work.workspaces):
+            self._indexers.pop(workspace)[1].cancel()
+        for workspace in work.workspaces:
+            if workspace not in self._indexers:
+                indexer = WorkspaceIndexer(workspace, self._client, self.spec.settings)
+                self._indexers[workspace] = indexer, anyio.CancelScope()
+                tasks.start_soon(self._work_on, *self._indexers[workspace])
+        for asked in work.asked:
+            if asked.workspace in self._indexers:
+                self._indexers[asked.workspace][0].ask(asked)
 
     def health(self) -> IndexerHealth:
         indexers = [indexer for indexer, _ in self._indexers.values()]
@@ -75,7 +83,6 @@ class IndexerActor(Actor):
     def _on_connection(self, up: bool) -> None:
         logger.info("store connected" if up else "store disconnected")
         self._seen = -1
-        self._code.forget()
         if up:
             for indexer, _ in self._indexers.values():
                 indexer.forget()

@@ -11,11 +11,11 @@ import math
 import os
 import sqlite3
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from functools import partial
 from pathlib import Path
-from typing import Final, Protocol, TypeVar
+from typing import Final
 
 import anyio
 import anyio.abc
@@ -30,9 +30,8 @@ from remembrancer.code.languages import language_of
 from remembrancer.code.segments import Segment
 from remembrancer.code.tree import FOREIGN, IGNORE_FILES, SourceFile, Tree
 from remembrancer.config.settings import Settings
-from remembrancer.protocol.code import AwaitCodeWork, CodeTree
+from remembrancer.protocol.code import CodeTree
 from remembrancer.protocol.paths import delete_database
-from remembrancer.protocol.wire import Request
 
 READERS: Final = 2
 """Reading processes that run at once."""
@@ -42,45 +41,21 @@ BATCH_FILES: Final = 200
 BATCH_BYTES: Final = 1024 * 1024
 LEAST_BYTES: Final = 256 * 1024
 """Bounds of a batch, sized so that all readers finish at about the same time."""
-POLL_S: Final = 10.0
-"""The time for which a request for work stays open."""
 STEP_MS: Final = 150
 GROUPED_MS: Final = 1000
 """Files are read after `STEP_MS` without a change, and after `GROUPED_MS` at the latest."""
 
-T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 
-class Store(Protocol):
-    """The store, as the indexer asks it."""
-
-    async def await_news(self, question: Callable[[], Request[T]], timeout_s: float) -> T:
-        """The answer to a long poll."""
-
-
 class CodeTrees:
-    """Keeps the indexes of all trees in use up to date. Use `run` as a task."""
+    """Keeps the indexes of all trees in use up to date."""
 
-    def __init__(self, store: Store, settings: Settings, readers: CodeReaders | None = None) -> None:
-        self._store = store
+    def __init__(self, settings: Settings, readers: CodeReaders | None = None) -> None:
         self._settings = settings
         self._readers = readers or CodeReaders(max(1, min(READERS, os.cpu_count() or 1)))
         self._indexers: dict[str, tuple[TreeIndexer, anyio.CancelScope]] = {}
         """By the path of the index, since two projects may have the same tree."""
-        self._seen = -1
-
-    async def run(self) -> None:
-        """Index the trees that the store names, until cancelled."""
-        try:
-            async with anyio.create_task_group() as tasks:
-                while True:
-                    work = await self._store.await_news(lambda: AwaitCodeWork(self._seen), POLL_S)
-                    self._seen = work.revision
-                    self._take_up(work.trees, tasks)
-                    await self._readers.end_idle()
-        finally:
-            await self._readers.aclose()
 
     @property
     def syncs(self) -> int:
@@ -97,11 +72,16 @@ class CodeTrees:
         """The number of files in all trees, as of the last comparison."""
         return sum(indexer.files for indexer, _ in self._indexers.values())
 
-    def forget(self) -> None:
-        """Forget the revision: a restarted store counts anew."""
-        self._seen = -1
+    async def end_idle(self) -> None:
+        """End the reading processes that have been idle for a while."""
+        await self._readers.end_idle()
 
-    def _take_up(self, trees: Sequence[CodeTree], tasks: anyio.abc.TaskGroup) -> None:
+    async def aclose(self) -> None:
+        """End the reading processes."""
+        await self._readers.aclose()
+
+    def take_up(self, trees: Sequence[CodeTree], tasks: anyio.abc.TaskGroup) -> None:
+        """Index these trees, and no others, in tasks of a group."""
         wanted = {tree.database: tree for tree in trees}
         for database, (indexer, scope) in list(self._indexers.items()):
             tree = wanted.get(database)

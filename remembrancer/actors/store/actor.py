@@ -22,6 +22,7 @@ from remembrancer.actors.store.daily_copies import DailyCopies
 from remembrancer.actors.store.explaining import Rules
 from remembrancer.actors.store.file_handlers import FileHandlers
 from remembrancer.actors.store.home_reader import HomeReader
+from remembrancer.actors.store.indexer_work import IndexerPoll
 from remembrancer.actors.store.job_handlers import JobHandlers
 from remembrancer.actors.store.memory_files import USER, MemoryFiles
 from remembrancer.actors.store.project_moves import ProjectMoves
@@ -153,6 +154,7 @@ class StoreActor(Actor):
         )
         if settings.embedders:
             self._scheduler.expect_workers()
+        self._indexer = IndexerPoll()
         self._file_handlers = FileHandlers(
             paths,
             self._files,
@@ -165,8 +167,9 @@ class StoreActor(Actor):
             lambda context, model: self._reads.embed_within(context, model),
             self._embedding,
             self._index_opened,
+            self._indexer,
         )
-        self._code = CodeHandlers(paths, self._files, self._readers, self._gate, self._in_background)
+        self._code = CodeHandlers(paths, self._files, self._readers, self._gate, self._in_background, self._indexer)
         self._home = HomeReader(paths, self._gate)
         self._reads = ReadHandlers(
             paths,
@@ -221,7 +224,7 @@ class StoreActor(Actor):
         self._requests = Dispatcher(self._hear)
         self._requests.register({**writes.handlers(), **self._reads.handlers()})
         self._requests.register({**self._jobs.handlers(), **self._file_handlers.handlers()})
-        self._requests.register(self._lanes.handlers())
+        self._requests.register({**self._lanes.handlers(), **self._indexer.handlers()})
         self._requests.register({**self._code.handlers(), **moves.handlers(), **self._home.handlers()})
         self._requests.listen({**self._listeners(), **self._file_handlers.listeners()})
         self._router = self._requests.router = Router(
@@ -306,8 +309,7 @@ class StoreActor(Actor):
             return  # nothing was accepted
         self._requests.draining = True
         self._jobs.drain()
-        self._file_handlers.drain()
-        self._code.drain()
+        self._indexer.drain()
         self._home.close()
         self._copies.close()
         self._background.cancel()

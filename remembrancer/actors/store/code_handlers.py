@@ -23,6 +23,7 @@ import anyio
 import msgspec
 
 from remembrancer.actors.store.code_anchors import ProjectAnchors
+from remembrancer.actors.store.indexer_work import IndexerPoll
 from remembrancer.actors.store.listed_files import compared
 from remembrancer.actors.store.memory_files import PROJECT_ID, MemoryFiles
 from remembrancer.actors.store.readers import Readers
@@ -33,11 +34,9 @@ from remembrancer.memory.names import name_key
 from remembrancer.memory.text import shown
 from remembrancer.protocol.code import (
     AboutCode,
-    AwaitCodeWork,
     CodeChunk,
     CodeFound,
     CodeTree,
-    CodeWork,
     DeleteCode,
     DescribeCode,
     IndexCode,
@@ -83,13 +82,20 @@ class CodeHandlers:
     """Belongs to one event loop; reads run on `readers`."""
 
     def __init__(
-        self, paths: RuntimePaths, files: MemoryFiles, readers: Readers, gate: LoadGate, in_background: InBackground
+        self,
+        paths: RuntimePaths,
+        files: MemoryFiles,
+        readers: Readers,
+        gate: LoadGate,
+        in_background: InBackground,
+        indexer: IndexerPoll,
     ) -> None:
         self._paths = paths
         self._files = files
         self._readers = readers
         self._gate = gate
         self._in_background = in_background
+        self._indexer = indexer
         self._anchors: dict[str, ProjectAnchors] = {}
         """For the projects in use that have trees."""
         self._looking = anyio.Lock()
@@ -100,14 +106,11 @@ class CodeHandlers:
         self._open: dict[str, CodeIndex] = {}
         self._opening = threading.Lock()
         self._asked_at: dict[str, float] = {}
-        self._work = CodeWork(0)
-        self._news = anyio.Event()
-        self._draining = False
 
     @property
     def has_work(self) -> bool:
         """True while a project in use has trees."""
-        return bool(self._work.trees)
+        return bool(self._indexer.work.trees)
 
     def handlers(self) -> dict[type, Handler]:
         """The handler of each type of request."""
@@ -118,7 +121,6 @@ class CodeHandlers:
             DeleteCode: self._delete,
             ListStale: self._list_stale,
             ListCodeFiles: self._list_files,
-            AwaitCodeWork: self._await_work,
         }
 
     def keep_house(self, in_use: Collection[str]) -> None:
@@ -126,12 +128,12 @@ class CodeHandlers:
         now = time.monotonic()
         self._asked_at = {project: at for project, at in self._asked_at.items() if now - at < IN_USE_S}
         trees = tuple(tree for project in {*in_use, *self._asked_at} for tree in self._of(project).values())
-        if set(trees) != set(self._work.trees):
-            self._announce(trees)
+        if set(trees) != set(self._indexer.work.trees):
+            self._indexer.announce(trees=trees)
 
     async def keep_anchors(self) -> None:
         """Find and judge the anchors of memories in the projects in use. A lost index is rebuilt."""
-        for project_id in {Path(tree.database).parent.parent.name for tree in self._work.trees}:
+        for project_id in {Path(tree.database).parent.parent.name for tree in self._indexer.work.trees}:
             for tree in tuple(self._of(project_id).values()):
                 if not await asyncio.to_thread(os.path.exists, tree.database):
                     await self._make_anew(project_id, tree, "it was deleted")
@@ -219,16 +221,6 @@ class CodeHandlers:
 
         return await self._readers.read(load)
 
-    def _announce(self, trees: tuple[CodeTree, ...]) -> None:
-        self._work = CodeWork(self._work.revision + 1, trees)
-        self._news.set()
-        self._news = anyio.Event()
-
-    def drain(self) -> None:
-        """Answer the indexer's open request: the store is about to stop."""
-        self._draining = True
-        self._news.set()
-
     def close(self) -> None:
         """Close the indexes. May be called twice."""
         for database in list(self._open):
@@ -272,7 +264,9 @@ class CodeHandlers:
                     self._asked_at.pop(each, None)
                 for database in databases:
                     await self._readers.read(partial(self._let_go, database))
-                self._announce(tuple(tree for tree in self._work.trees if tree.database not in databases))
+                self._indexer.announce(
+                    trees=tuple(tree for tree in self._indexer.work.trees if tree.database not in databases)
+                )
 
     def move_roots(self, old: ProjectRef, new: ProjectRef) -> None:
         """List the trees of a moved project by their new places, together with those of the new place. Idempotent.
@@ -310,14 +304,6 @@ class CodeHandlers:
         if tree_id not in trees:
             raise NotFound(f"no code is indexed under the id {shown(tree_id)}: list_projects names those that are")
         return [trees[tree_id]]
-
-    # --- The indexer
-
-    async def _await_work(self, request: AwaitCodeWork, context: RequestContext) -> CodeWork:
-        with anyio.move_on_after(context.remaining_s(DEFAULT_DEADLINE_S, ANSWER_MARGIN_S)):
-            while self._work.revision == request.seen and not self._draining:
-                await self._news.wait()
-        return self._work
 
     # --- Clients
 
@@ -480,7 +466,7 @@ class CodeHandlers:
                 self._delete_index(Path(tree.database))
 
             await self._readers.read(delete)
-        self._announce(tuple(each for each in self._work.trees if each != tree))
+        self._indexer.announce(trees=tuple(each for each in self._indexer.work.trees if each != tree))
         return (described,)
 
     def _delete_index(self, database: Path) -> None:

@@ -20,6 +20,7 @@ import anyio
 from remembrancer.actors.store.committer import Committer
 from remembrancer.actors.store.file_index import PAGE, FileFilter, FileIndex
 from remembrancer.actors.store.file_memories import FileMemories
+from remembrancer.actors.store.indexer_work import IndexerPoll
 from remembrancer.actors.store.listed_files import compared
 from remembrancer.actors.store.memory_files import PROJECT_ID, MemoryFiles
 from remembrancer.actors.store.readers import Readers
@@ -43,13 +44,11 @@ from remembrancer.protocol.errors import (
 )
 from remembrancer.protocol.files import (
     AskedSync,
-    AwaitFileWork,
     DescribeFiles,
     FilesDescription,
     FilesFound,
     FilesIndexed,
     FilesListed,
-    FileWork,
     FoundChunk,
     Indexed,
     IndexFiles,
@@ -100,6 +99,7 @@ class FileHandlers:
         embed_within: Callable[[RequestContext, str | None], Callable[[str], Awaitable[Vectors]]],
         embedding: Callable[[], EmbeddingSummary],
         on_open: Callable[[EmbeddedTexts], None],
+        indexer: IndexerPoll,
     ) -> None:
         self._paths = paths
         self._files = files
@@ -112,6 +112,7 @@ class FileHandlers:
         self._embed_within = embed_within
         self._embedding = embedding
         self._on_open = on_open
+        self._indexer = indexer
         self._open: dict[str, FileIndex] = {}
         self._opening: dict[str, asyncio.Task[FileIndex]] = {}
         self._used_at: dict[Workspace, float] = {}
@@ -120,13 +121,10 @@ class FileHandlers:
         """The projects in which sessions were connected then."""
         self._left: dict[Workspace, int] = {}
         """The number of files left to read, for each workspace that is being read."""
-        self._work = FileWork(0)
-        self._news = anyio.Event()
         self._asked: dict[int, tuple[AskedSync, asyncio.Future[SyncDone] | None]] = {}
         self._ids = iter(range(time.time_ns() // 1_000_000, 2**63))
         self._done: dict[Workspace, tuple[SyncDone, float]] = {}
         """The last completed reading of each workspace, and its time (seconds since the epoch)."""
-        self._draining = False
         self._looking: asyncio.Future[bool] | None = None
         self.has_files = False
         """True if a workspace in use has files to read, or a client has asked for them."""
@@ -143,7 +141,6 @@ class FileHandlers:
             DescribeFiles: self._describe,
             ListFiles: self._list,
             SyncFiles: self._sync,
-            AwaitFileWork: self._await_work,
             ReadIndexed: self._read_indexed,
             IndexFiles: self._index_files,
         }
@@ -165,7 +162,7 @@ class FileHandlers:
             if directory and PROJECT_ID.fullmatch(project.id):
                 self._used_at[Workspace(project, workspace_root(directory, self._settings))] = now
         self._used_at = {each: at for each, at in self._used_at.items() if now - at < IN_USE_S}
-        if tuple(self._used_at) != self._work.workspaces:
+        if tuple(self._used_at) != self._indexer.work.workspaces:
             self._announce()
 
     def has_session(self, project_id: str) -> bool:
@@ -201,11 +198,6 @@ class FileHandlers:
         if not looking.cancelled() and looking.exception() is None:
             self.has_files = self.has_files or looking.result()
 
-    def drain(self) -> None:
-        """Answer the indexer's open request: the store is about to stop."""
-        self._draining = True
-        self._announce()
-
     def close(self) -> None:
         """Close the indexes. May be called twice."""
         for index in self._open.values():
@@ -213,12 +205,6 @@ class FileHandlers:
         self._open.clear()
 
     # --- The indexer
-
-    async def _await_work(self, request: AwaitFileWork, context: RequestContext) -> FileWork:
-        with anyio.move_on_after(context.remaining_s(DEFAULT_DEADLINE_S, ANSWER_MARGIN_S)):
-            while self._work.revision == request.seen and not self._draining:
-                await self._news.wait()
-        return self._work
 
     async def _read_indexed(self, request: ReadIndexed, _context: RequestContext) -> Indexed:
         index = await self._index_of(request.workspace.project, make=False)
@@ -263,9 +249,7 @@ class FileHandlers:
 
     def _announce(self) -> None:
         asked = tuple(each for each, _ in self._asked.values())
-        self._work = FileWork(self._work.revision + 1, tuple(self._used_at), asked)
-        self._news.set()
-        self._news = anyio.Event()
+        self._indexer.announce(workspaces=tuple(self._used_at), asked=asked)
 
     # --- Clients
 
