@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pytest
 
-from remembrancer.actors.store.records.contract import EmbeddedMemory, MaintenanceState, Vectors
+from remembrancer.actors.store.records.contract import EmbeddedMemory, MaintenanceState
 from remembrancer.actors.store.records.memory_rows import digest_of
 from remembrancer.actors.store.records.sqlite_records import Records
-from remembrancer.actors.store.vectors.exact_vectors import ExactVectors, IndexLost, Nearest
+from remembrancer.actors.store.vectors.exact_vectors import ExactVectors
 from remembrancer.actors.store.vectors.near_duplicates import find_near
 from remembrancer.protocol.consolidation import FindNear, ReadEntityEdges, ReadMemories, ReadSession
 from remembrancer.protocol.errors import InvalidInput
@@ -175,10 +174,7 @@ def test_vectors_of_another_length_are_refused(records: Records) -> None:
     assert near(records, VECTORS[0], least=0.9)[0], "and nothing is broken by it"
 
 
-@pytest.mark.parametrize("is_lost", [False, True])
-def test_in_a_large_file_the_index_finds_the_same(
-    records: Records, monkeypatch: pytest.MonkeyPatch, is_lost: bool
-) -> None:
+def test_in_a_large_file_the_index_finds_the_same(records: Records, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("remembrancer.actors.store.vectors.near_duplicates.EXACT_UP_TO", 10)
     crowd = [
         store_operation(f"s{n}", f"hidden {n}", memory_id=f"mem_s{n}", scope="session", session_id=OTHER_SESSION)
@@ -190,16 +186,9 @@ def test_in_a_large_file_the_index_finds_the_same(
     for operation in crowd:
         memory_id = memory_id_of(operation)
         embed(records, memory_id, VECTORS[0] if memory_id.startswith("mem_s") else VECTORS[4])
-    index = (_Lost if is_lost else ExactVectors)(records, MODEL)
+    index = ExactVectors(records, MODEL)
     rows = (VECTORS[0], VECTORS[3], [0.0, 0.0, 1.0, 0.0])
     assert near(records, *rows, index=index) == near(records, *rows) == [[(ONE, 1.0), (TWO, 0.96)], [], []]
-
-
-class _Lost(ExactVectors):
-    """Vectors that cannot be searched."""
-
-    def nearest_each(self, queries: Vectors, limit: int, allowed: Sequence[int] | None = None) -> list[Nearest]:
-        raise IndexLost("gone")
 
 
 # Pages that are limited in other ways

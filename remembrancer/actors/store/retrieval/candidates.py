@@ -8,7 +8,6 @@ session are not crowded out by those of the project.
 from __future__ import annotations
 
 import itertools
-import logging
 import math
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
@@ -31,7 +30,7 @@ from remembrancer.actors.store.records.contract import (
 from remembrancer.actors.store.records.materials import mean_vectors
 from remembrancer.actors.store.retrieval.question import Question
 from remembrancer.actors.store.retrieval.view import Ref, Source, View
-from remembrancer.actors.store.vectors.exact_vectors import IndexLost, Nearest
+from remembrancer.actors.store.vectors.exact_vectors import Nearest
 from remembrancer.memory.features import Column
 from remembrancer.memory.ranking import on_the_scale
 from remembrancer.protocol.kinds import SCOPES, Scope
@@ -51,8 +50,6 @@ FEW: Final = 1000
 """The number of a session's own memories up to which they are compared one by one."""
 TRUSTED_SIZE: Final = 10
 """The size at which a space's BM25 is scaled half by the best of all spaces, and half by the space's own best."""
-
-logger = logging.getLogger(__name__)
 
 
 class Row(msgspec.Struct, frozen=True, gc=False):
@@ -205,19 +202,12 @@ class _Search:
 def find_candidates(view: View, question: Question, words: Words) -> Candidates:
     """Return the candidates of each side of each space that pass the filters, with all ranking data.
 
-    `words` is the result of `find_words`. If only vectors were requested, words are searched only if the vectors cannot
-    be.
+    `words` is the result of `find_words`. If only vectors were requested, words are searched only if there are none.
     """
-    try:
-        searches = [
-            _Search(source, question, words[space]) for space, source in view.sources.items() if words[space].sides
-        ]
-        numbers = dict.fromkeys(number for each in searches for number in each.numbers())
-        facts = view.ranking_facts(numbers, question.filters)
-        near = [each.nearest(view, facts) for each in searches]
-    except IndexLost:
-        logger.warning("an index cannot be searched", exc_info=True)
-        return find_candidates(view, question, words)  # by words, since it no longer has vectors
+    searches = [_Search(source, question, words[space]) for space, source in view.sources.items() if words[space].sides]
+    numbers = dict.fromkeys(number for each in searches for number in each.numbers())
+    facts = view.ranking_facts(numbers, question.filters)
+    near = [each.nearest(view, facts) for each in searches]
     bm25 = {hit.number: hit.bm25 for each in searches for its in each.hits for hit in its}
     wanted: dict[Ref, RankingFacts] = {}
     first: list[Ref] = []

@@ -6,7 +6,6 @@ the probability that a chunk answers.
 
 from __future__ import annotations
 
-import logging
 import math
 import re
 from collections.abc import Mapping, Sequence
@@ -18,7 +17,7 @@ from remembrancer.actors.store.file_index import ROWS, FileFilter, FileIndex, In
 from remembrancer.actors.store.records.contract import EVERY, Phrase, Vectors
 from remembrancer.actors.store.retrieval.candidates import Compared
 from remembrancer.actors.store.retrieval.keywords import numbered_of, phrases_of, units_of
-from remembrancer.actors.store.vectors.exact_vectors import IndexLost, SpaceVectors
+from remembrancer.actors.store.vectors.exact_vectors import SpaceVectors
 from remembrancer.config.settings import Settings
 from remembrancer.memory.features import Asked, Candidates, coverage, rarity
 from remembrancer.memory.ranking import fitted_for, weigh
@@ -32,7 +31,6 @@ LOOKED_AT: Final = 4
 SNIPPET: Final = 700
 """The number of characters shown of a chunk."""
 
-logger = logging.getLogger(__name__)
 _SENTENCE: Final = re.compile(r"[^\s].*?(?:[.!?](?=\s)|(?=\n)|\Z)", re.DOTALL)
 
 
@@ -45,13 +43,19 @@ def by_words(index: FileIndex, request: SearchFiles, settings: Settings) -> dict
 
 def by_meaning(
     index: FileIndex, passages: SpaceVectors, vector: Vectors, request: SearchFiles, settings: Settings
-) -> dict[int, float] | None:
-    """Return the cosines of the texts nearest to the query; None if the vectors cannot be searched. Blocks."""
-    try:
-        return _nearest(index, passages, vector, *_wanted(request, settings))
-    except IndexLost:
-        logger.warning("an index cannot be searched", exc_info=True)
-        return None
+) -> dict[int, float]:
+    """Return the cosines of the texts nearest to the query. Blocks."""
+    wanted, count = _wanted(request, settings)
+    allowed: Sequence[int] | None = None
+    if wanted != FileFilter(wanted.root):
+        allowed = index.matching(wanted, EVERY)
+    elif not index.is_everything(wanted):
+        near = passages.nearest(vector, LOOKED_AT * count)
+        passing = index.passing(list(near), wanted)
+        if len(passing) >= count or len(near) < LOOKED_AT * count:
+            return dict([(number, cosine) for number, cosine in near.items() if number in passing][:count])
+        allowed = index.matching(wanted, EVERY)
+    return passages.nearest(vector, count, allowed)
 
 
 def _wanted(request: SearchFiles, settings: Settings) -> tuple[FileFilter, int]:
@@ -132,22 +136,6 @@ def _scores(
     )
     probabilities = weigh(candidates, Asked(0.0), fitted_for(model)).probabilities.tolist()
     return {number: each**SCALE for number, each in zip(numbers, probabilities, strict=True)}
-
-
-def _nearest(
-    index: FileIndex, passages: SpaceVectors, vector: Vectors, wanted: FileFilter, count: int
-) -> dict[int, float]:
-    """Return the cosines of the nearest texts that pass the filter. Raises `IndexLost`."""
-    allowed: Sequence[int] | None = None
-    if wanted != FileFilter(wanted.root):
-        allowed = index.matching(wanted, EVERY)
-    elif not index.is_everything(wanted):
-        near = passages.nearest(vector, LOOKED_AT * count)
-        passing = index.passing(list(near), wanted)
-        if len(passing) >= count or len(near) < LOOKED_AT * count:
-            return dict([(number, cosine) for number, cosine in near.items() if number in passing][:count])
-        allowed = index.matching(wanted, EVERY)
-    return passages.nearest(vector, count, allowed)
 
 
 def _shown(chunk: IndexedChunk, score: float, query: str) -> FoundChunk:

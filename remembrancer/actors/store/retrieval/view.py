@@ -26,7 +26,7 @@ from remembrancer.actors.store.records.sqlite_file import SqliteFile
 from remembrancer.actors.store.records.sqlite_records import Reader, Records
 from remembrancer.actors.store.retrieval.joined_graph import JoinedGraph
 from remembrancer.actors.store.retrieval.joined_graph import Ref as Ref
-from remembrancer.actors.store.vectors.exact_vectors import IndexLost, Nearest, SpaceVectors
+from remembrancer.actors.store.vectors.exact_vectors import Nearest, SpaceVectors
 from remembrancer.code.index import CodeIndex
 from remembrancer.memory.times.windows import TimeWindow
 from remembrancer.protocol.kinds import Scope
@@ -53,16 +53,12 @@ class Source:
         return USERS if self.texts.is_users else PROJECTS
 
     def nearest(self, vector: Vectors, limit: int, allowed: Sequence[Ref] | None = None) -> Nearest:
-        """Like `SpaceVectors.nearest`; requires vectors. Raises `IndexLost`, after which the source has no vectors."""
+        """Like `SpaceVectors.nearest`; requires vectors."""
         assert self.vectors is not None
-        try:
-            if self.space != NOTES:
-                return self.vectors.nearest(vector, limit, allowed)
-            texts = None if allowed is None else [-ref for ref in allowed]
-            return {-number: cosine for number, cosine in self.vectors.nearest(vector, limit, texts).items()}
-        except IndexLost:
-            self.vectors = None
-            raise
+        if self.space != NOTES:
+            return self.vectors.nearest(vector, limit, allowed)
+        texts = None if allowed is None else [-ref for ref in allowed]
+        return {-number: cosine for number, cosine in self.vectors.nearest(vector, limit, texts).items()}
 
     def passages_of(self, refs: Sequence[Ref]) -> PassageVectors:
         """Return the passages of some of its memories, with their vectors. Requires vectors."""

@@ -21,8 +21,7 @@ from chromadb.api.shared_system_client import SharedSystemClient
 from chromadb.config import Settings as ChromaSettings
 from chromadb.errors import InvalidArgumentError, InvalidDimensionException, NotFoundError
 
-from remembrancer.actors.store.vectors.chroma_vectors import TOKEN_BYTES, Collection, IndexAway, Server
-from remembrancer.actors.store.vectors.exact_vectors import IndexLost
+from remembrancer.actors.store.vectors.chroma_vectors import TOKEN_BYTES, Collection, IndexAway, IndexLost, Server
 from remembrancer.protocol.errors import HomeUnusable
 from remembrancer.protocol.ids import new_ulid
 from remembrancer.protocol.paths import read_file, write_whole

@@ -6,6 +6,7 @@ batches, and compared directly until then.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Self
@@ -14,10 +15,11 @@ import numpy as np
 
 from remembrancer.actors.store.records.contract import PassageFilter, PassageVectors, Vectors
 from remembrancer.actors.store.records.passage_rows import EmbeddedTexts
-from remembrancer.actors.store.vectors.exact_vectors import IndexLost, Nearest, SpaceVectors, first_memories
+from remembrancer.actors.store.vectors.exact_vectors import ExactVectors, Nearest, SpaceVectors, first_memories
 from remembrancer.protocol.paths import read_file
 from remembrancer.protocol.work import CosineScale
 
+logger = logging.getLogger(__name__)
 MOVED_AT_ONCE: Final = 64
 """The batch size once searches run: Chroma answers none while it takes passages in, some 40 ms at 100,000 passages."""
 FILLED_AT_ONCE: Final = 500
@@ -33,6 +35,10 @@ DEEPEST: Final = 3200
 """The limit on the depth of a search, if many of the nearest passages are not allowed."""
 AUTHORIZATION: Final = "Authorization"
 TOKEN_BYTES: Final = 16_384
+
+
+class IndexLost(Exception):
+    """Chroma, or a collection, cannot be used."""
 
 
 class IndexAway(IndexLost):
@@ -105,8 +111,8 @@ class ChromaVectors(SpaceVectors):
         """All passages up to this number are in the collection, apart from those that came from another file."""
         self._extent = (0, 0)
         """The extent of the records when the collection was last up to date."""
-        self.is_lost = False
-        """True if a search has failed."""
+        self.instead: ExactVectors | None = None
+        """The vectors that are searched since a search in the collection has failed."""
 
     @classmethod
     def open(
@@ -161,9 +167,10 @@ class ChromaVectors(SpaceVectors):
         while True:
             try:
                 hits = self._collection.search(queries, depth)
-            except IndexLost:
-                self.is_lost = True  # words answer this time
-                raise
+            except IndexLost as error:
+                logger.warning("a collection cannot be searched", extra={"reason": str(error)})
+                self.instead = ExactVectors(self.records, self.model, self.scale)
+                return self.instead.nearest_each(queries, limit, allowed)
             numbers = list({number for row in hits for number, _ in row})
             passages = self.records.passages(PassageFilter(numbers=numbers, vectors=False))
             owners = dict(zip(passages.numbers, passages.memories, strict=True))

@@ -48,7 +48,7 @@ class SpaceVectors(ABC):
     def nearest(self, query: Vectors, limit: int, allowed: Sequence[int] | None = None) -> Nearest:
         """Return the `limit` memories nearest to `query` (dimensions,), with cosines on the default model's scale.
 
-        `allowed` are the numbers of the memories to search (None: all). Raises `IndexLost`.
+        `allowed` are the numbers of the memories to search (None: all).
         """
         (nearest,) = self.nearest_each(query.reshape(1, -1), limit, allowed)
         if self.scale == CALIBRATED:
@@ -62,10 +62,6 @@ class SpaceVectors(ABC):
     @abstractmethod
     def of_memories(self, memories: Sequence[int]) -> PassageVectors:
         """Return the passages of these memories."""
-
-
-class IndexLost(Exception):
-    """The index with the vectors cannot be used."""
 
 
 class ExactVectors(SpaceVectors):

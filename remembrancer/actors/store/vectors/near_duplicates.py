@@ -10,7 +10,7 @@ import numpy as np
 from remembrancer.actors.store.records.contract import EVERY, NearDuplicate, PassageFilter, PassageVectors, Vectors
 from remembrancer.actors.store.records.materials import mean_vectors
 from remembrancer.actors.store.records.sqlite_records import Records
-from remembrancer.actors.store.vectors.exact_vectors import IndexLost, SpaceVectors
+from remembrancer.actors.store.vectors.exact_vectors import SpaceVectors
 from remembrancer.memory.ranking import NEAR_DUPLICATE_COSINE, on_the_scale
 from remembrancer.protocol.consolidation import FindNear, Material
 from remembrancer.protocol.errors import InvalidInput
@@ -28,7 +28,7 @@ LEAST_HITS: Final = 32
 
 def compared(vectors: SpaceVectors, passages: PassageVectors) -> tuple[list[NearDuplicate], list[NearDuplicate]]:
     """Return the near-duplicates of the memories whose first passages are given, and all memories near them, with the
-    cosines of their nearest passages, on the default model's scale. Raises `IndexLost`.
+    cosines of their nearest passages, on the default model's scale.
 
     Memories are compared by their first passages, so two that begin alike and differ later are near-duplicates as well.
     """
@@ -62,8 +62,8 @@ def find_near(
 ) -> tuple[tuple[tuple[Material, float], ...], ...]:
     """Answer `request`. Blocks while the vectors are read or searched.
 
-    All memories are compared if few are eligible, or if the vectors (None: unavailable) cannot be searched; otherwise
-    only those that a search finds. Cosines are between the rows and the normalised means of the memories' passages.
+    All memories are compared if few are eligible, or there is no search (`vectors`); otherwise only those that a search
+    finds. Cosines are between the rows and the normalised means of the memories' passages.
 
     Raises:
         InvalidInput: the vectors are not rows of the model's length.
@@ -74,13 +74,9 @@ def find_near(
     filters = Filters("", scopes=("user" if request.project is None else "project",))
     numbers: Sequence[int] = records.matching(filters, EVERY) or ()
     if vectors is not None and len(numbers) > EXACT_UP_TO:
-        try:
-            near = vectors.nearest_each(queries, max(LEAST_HITS, 4 * request.limit), numbers)
-        except IndexLost:
-            pass  # all are compared instead
-        else:
-            least = request.min_cosine - SLACK
-            numbers = sorted({memory for found in near for memory, cosine in found.items() if cosine >= least})
+        near = vectors.nearest_each(queries, max(LEAST_HITS, 4 * request.limit), numbers)
+        least = request.min_cosine - SLACK
+        numbers = sorted({memory for found in near for memory, cosine in found.items() if cosine >= least})
     best = _nearest(records, model, queries, numbers, request)
     materials = records.materials(sorted({number for row in best for number, _ in row})).memories
     active = {material.number: material for material in materials if material.status == "active"}

@@ -25,8 +25,8 @@ from remembrancer.actors.store.committer import Committer
 from remembrancer.actors.store.records.contract import NearDuplicate, PassageFilter, PassageVectors
 from remembrancer.actors.store.records.passage_rows import EmbeddedTexts
 from remembrancer.actors.store.records.sqlite_records import Records
-from remembrancer.actors.store.vectors.chroma_vectors import ChromaVectors, Collection, IndexAway, Server
-from remembrancer.actors.store.vectors.exact_vectors import ExactVectors, IndexLost, SpaceVectors
+from remembrancer.actors.store.vectors.chroma_vectors import ChromaVectors, Collection, IndexAway, IndexLost, Server
+from remembrancer.actors.store.vectors.exact_vectors import ExactVectors, SpaceVectors
 from remembrancer.actors.store.vectors.near_duplicates import compared
 from remembrancer.protocol.errors import RemembrancerError
 from remembrancer.protocol.work import CALIBRATED, CosineScale, ModelIdentity
@@ -109,7 +109,9 @@ class VectorSpaces:
         if texts is None or model not in self._models:
             return None
         vectors = self._spaces.get((name, model))
-        if vectors is None or vectors.records is not texts or (isinstance(vectors, ChromaVectors) and vectors.is_lost):
+        if isinstance(vectors, ChromaVectors) and vectors.instead is not None:
+            vectors = self._spaces[name, model] = vectors.instead
+        if vectors is None or vectors.records is not texts:
             vectors = self._spaces[name, model] = ExactVectors(texts, model, self._scales.get(model, CALIBRATED))
         return vectors
 
@@ -160,8 +162,7 @@ class VectorSpaces:
         def own() -> PassageVectors:
             return vectors.records.passages(PassageFilter(vectors.model, [memory]))
 
-        with contextlib.suppress(IndexLost):  # then it is compared once searches work again
-            await self._link(vectors, own, threads)
+        await self._link(vectors, own, threads)
 
     async def run(self) -> None:
         """Run the upkeep of comparisons, memory and Chroma until cancelled or closed."""
@@ -221,7 +222,7 @@ class VectorSpaces:
             try:
                 if await self._compare(vectors):
                     self.note_kept(name)
-            except (RemembrancerError, IndexLost) as error:
+            except RemembrancerError as error:
                 logger.warning("near-duplicates wait", extra={"file": name, "reason": str(error)})
                 self._uncompared[name] = MANY
 
