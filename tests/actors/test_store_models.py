@@ -67,11 +67,11 @@ def models_recorded(rig: StoreRig) -> set[str]:
 
 
 def collections(rig: StoreRig) -> set[str]:
-    database = rig.paths.vectors / "chroma.sqlite3"
-    if not database.exists():  # nothing has moved yet
+    try:
+        with closing(sqlite3.connect(rig.paths.vectors / "chroma.sqlite3")) as connection:
+            return {row[0] for row in connection.execute("SELECT name FROM collections")}
+    except sqlite3.OperationalError:  # nothing has moved yet
         return set()
-    with closing(sqlite3.connect(database)) as connection:
-        return {row[0] for row in connection.execute("SELECT name FROM collections")}
 
 
 async def announce_again(rig: StoreRig, *workers: Worker) -> None:
