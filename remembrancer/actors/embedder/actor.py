@@ -74,7 +74,6 @@ class EmbedderActor(Actor):
         self._scale = CALIBRATED
         self._error: str | None = None
         self._leaving = False
-        self._generation = 0
         self._embedded_passages = 0
 
     def _dealer(self) -> Dealer[ToWorker]:
@@ -133,7 +132,7 @@ class EmbedderActor(Actor):
             case EmbedQuery():
                 self._take_question(message)
             case WhoAreYou():
-                self._forget()
+                self._passages.put(())
                 self._announce()
             case Failure(code=code):
                 logger.warning("the store refuses this worker", extra={"code": code, "reason": message.message})
@@ -145,19 +144,14 @@ class EmbedderActor(Actor):
         else:
             trace = follow(self._store.heard.trace, type(question).__name__)
             trace.mark("question received")
-            self._questions.put((self._generation, question, trace))
+            self._questions.put((question, trace))
 
     def _on_connection(self, up: bool) -> None:
         logger.info("store connected" if up else "store disconnected")
         if up:
             self._announce()
         else:
-            self._forget()
-
-    def _forget(self) -> None:
-        """Drop the jobs in hand: a restarted store counts anew, so an old answer could mislead."""
-        self._generation += 1
-        self._passages.put(self._generation)
+            self._passages.put(())  # a restarted store gives its own jobs, and knows the ids of no others
 
     def _announce(self) -> None:
         if self._leaving or not self._store.connected:
@@ -191,8 +185,8 @@ class EmbedderActor(Actor):
                     self._questions.finish()
                     self._questions = None
                 self._announce()
-            case Answers(generation=generation, messages=messages):
-                for message in messages if generation == self._generation else ():  # or the store is gone
+            case Answers(messages=messages):
+                for message in messages:
                     self._embedded_passages += len(message.passages) if isinstance(message, PassagesEmbedded) else 0
                     self._say(message)
             case Crashed():

@@ -11,14 +11,11 @@ import os
 import queue
 import sys
 import threading
-import time
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final, Generic, NamedTuple, TypeVar
 
 import numpy as np
 
-from remembrancer.actors.embedder.batching import BatchSize, PassageQueue
 from remembrancer.actors.embedder.engine import Engine, Vector, Vectors, scale_of, unit_rows
 from remembrancer.actors.embedder.passages import split_passages
 from remembrancer.config.settings import Settings, model_choices
@@ -28,6 +25,7 @@ from remembrancer.protocol.work import (
     CosineScale,
     EmbedQuery,
     JobFailed,
+    Passage,
     PassageJob,
     PassagesEmbedded,
     QueryEmbedded,
@@ -38,8 +36,13 @@ LAST_RETRY_S: Final = 30.0
 """The longest pause between attempts to load a model: 1, 2, 4 … 30 s."""
 IDLE_S: Final = 2.0
 """Freed memory is returned to the system after being idle for this long."""
-SPLIT_AT_ONCE_CHARACTERS: Final = 65_536
-"""The characters that are split between two batches, so that the model does not wait for the splitting of all jobs."""
+BATCH_TOKENS: Final = 2048
+"""The padded tokens (rows times longest row) of a batch, where the engine sets no other number: long enough to be worth
+its fixed cost, short enough that others hardly wait for it."""
+PORTION_CHARACTERS: Final = 8
+"""The characters of a portion for each token of a batch: some batches, of passages of similar length."""
+PORTION_JOBS: Final = 32
+"""The store suspects the oldest so many jobs of a worker that died."""
 
 logger = logging.getLogger(__name__)
 
@@ -88,10 +91,8 @@ class Unusable(NamedTuple):
 
 
 class Answers(NamedTuple):
-    """Answers to requests of one generation. When the store is lost, a new generation begins and older answers are
-    void."""
+    """Answers to requests of the store."""
 
-    generation: int
     messages: list[PassagesEmbedded | JobFailed | QueryEmbedded]
 
 
@@ -137,22 +138,27 @@ class WorkThread(threading.Thread, Generic[Item]):
         raise NotImplementedError
 
 
-class PassageThread(WorkThread["tuple[PassageJob, ...] | int | str"]):
+class PassageRow(NamedTuple):
+    """One passage on its way to the model: number `place` of its job. Ordered by length."""
+
+    tokens: int
+    job_id: int
+    place: int
+    text: str
+
+
+class PassageThread(WorkThread["tuple[PassageJob, ...] | str"]):
     """Loads the model and embeds the passages of jobs; reloads the model when it has become unusable.
 
-    Its inbox gets jobs (those in hand are ignored); the number of a new generation, when the store of the present jobs
-    is gone; or the reason why a question found the model unusable: then it drops its jobs and reloads.
+    Its inbox gets jobs, or () when the store of the present ones is gone, or the reason why a question found the model
+    unusable: then it drops its jobs and reloads.
     """
 
     def __init__(self, load: Callable[[], Engine], post: Post, batch_texts: int = 0) -> None:
         super().__init__("passages", post)
         self._load = load
         self._batch_texts = batch_texts
-        self._unsplit: dict[int, PassageJob] = {}
-        self._jobs = PassageQueue()
-        self._size = BatchSize()
-        self._generation = 0
-        self._beside = ThreadPoolExecutor(1, "batch", initializer=yield_to_others)
+        self._jobs: dict[int, PassageJob] = {}
 
     def work(self) -> None:
         yield_to_others()
@@ -160,7 +166,9 @@ class PassageThread(WorkThread["tuple[PassageJob, ...] | int | str"]):
             loaded = self._load_until_possible()
             if loaded is None:
                 return
-            self._drop_old()
+            self._jobs.clear()
+            while not self._inbox.empty():  # jobs from before the model was loaded: the store gives them again
+                self._inbox.get()
             self._post(loaded)
             try:
                 self._embed_by(loaded.engine)
@@ -190,23 +198,13 @@ class PassageThread(WorkThread["tuple[PassageJob, ...] | int | str"]):
                 return loaded
         return None
 
-    def _drop_old(self) -> None:
-        """Drop jobs from before the model was loaded: the store gives them to others, or again."""
-        self._unsplit.clear()
-        self._jobs.clear()
-        while not self._inbox.empty():
-            if isinstance(item := self._inbox.get(), int):
-                self._generation = item
-
     def _embed_by(self, engine: Engine) -> None:
         worked = True
         while not self._finished.is_set():
-            if self._jobs or self._unsplit:
-                while not self._inbox.empty():
-                    self._hear(self._inbox.get())
-                if not self._jobs:
-                    self._split_some(engine)
-                self._embed_batch(engine)
+            while self._jobs and not self._inbox.empty():
+                self._hear(self._inbox.get())
+            if self._jobs:
+                self._embed_portion(engine)
                 worked = True
                 continue
             try:
@@ -215,48 +213,72 @@ class PassageThread(WorkThread["tuple[PassageJob, ...] | int | str"]):
                 give_back_memory()
                 worked = False
 
-    def _hear(self, item: tuple[PassageJob, ...] | int | str | None) -> None:
+    def _hear(self, item: tuple[PassageJob, ...] | str | None) -> None:
         if isinstance(item, str):
             raise ModelUnusable(item)
-        if isinstance(item, int):
-            self._generation = item
-            self._unsplit.clear()
+        if not item:
             self._jobs.clear()
-        else:
-            self._unsplit.update((job.job_id, job) for job in item or () if job.job_id not in self._jobs)
+        self._jobs.update((job.job_id, job) for job in item or ())
 
-    def _split_some(self, engine: Engine) -> None:
-        characters = 0
-        while self._unsplit and characters < SPLIT_AT_ONCE_CHARACTERS:
-            job = self._unsplit.pop(next(iter(self._unsplit)))
-            characters += len(job.text)
+    def _embed_portion(self, engine: Engine) -> None:
+        """Embed some jobs together, so that passages of similar length can share a batch: the shorter are padded to the
+        longest."""
+        tokens = engine.batch_tokens or BATCH_TOKENS
+        passages: dict[int, tuple[Passage, ...]] = {}
+        vectors: dict[int, dict[int, Vector]] = {}
+        rows: list[PassageRow] = []
+        marks = engine.identity.window_tokens - engine.passage_budget
+        for job in self._take_portion(PORTION_CHARACTERS * tokens):
             try:
-                passages = split_passages(job.text, engine.tokenizer, engine.passage_tokens)
+                measured = split_passages(job.text, engine.tokenizer, engine.passage_tokens)
             except Exception as error:
                 logger.exception("a text cannot be split", extra={"job_id": job.job_id})
-                self._post(Answers(self._generation, [JobFailed(job.job_id, in_words(error))]))
+                self._post(Answers([JobFailed(job.job_id, in_words(error))]))
                 continue
-            self._jobs.add(job.job_id, job.text, passages, engine.identity.window_tokens - engine.passage_budget)
+            passages[job.job_id] = tuple(Passage(start, end) for start, end, _ in measured)
+            vectors[job.job_id] = {}
+            rows += [
+                PassageRow(count + marks, job.job_id, place, job.text[start:end])
+                for place, (start, end, count) in enumerate(measured)
+            ]
+        for batch in batches(rows, tokens, self._batch_texts):
+            if self._finished.is_set():
+                return
+            answers: list[PassagesEmbedded | JobFailed | QueryEmbedded] = []
+            for row, result in zip(batch, embed_each(engine.embed_passages, [row.text for row in batch]), strict=True):
+                job_id, of_job = row.job_id, vectors.get(row.job_id)
+                if of_job is None:  # another passage of this job has failed before
+                    continue
+                if isinstance(result, str):
+                    del vectors[job_id]
+                    answers.append(JobFailed(job_id, result))
+                    continue
+                of_job[row.place] = result
+                if len(of_job) == len(passages[job_id]):
+                    matrix = np.stack([of_job[place] for place in range(len(of_job))])
+                    answers.append(PassagesEmbedded(job_id, passages[job_id], matrix.astype("<f4").tobytes()))
+            if answers:
+                self._post(Answers(answers))
 
-    def _embed_batch(self, engine: Engine) -> None:
-        batch = self._jobs.take(engine.batch_tokens or self._size.tokens, self._batch_texts)
-        if not batch or self._finished.is_set():
-            return
-        began = time.perf_counter()
-        under_way = self._beside.submit(embed_each, engine.embed_passages, [row.text for row in batch])
-        self._split_some(engine)  # meanwhile, since the model releases the interpreter's lock
-        results = under_way.result()
-        self._size.observe(len(batch) * batch[-1].tokens, time.perf_counter() - began)
-        answers = Answers(self._generation, [])
-        for row, result in zip(batch, results, strict=True):
-            if not isinstance(result, str):
-                done = self._jobs.put(row, result)
-                answers.messages.extend([] if done is None else [done])
-            elif row.job_id in self._jobs:  # or another passage of this job has failed before
-                self._jobs.drop(row.job_id)
-                answers.messages.append(JobFailed(row.job_id, result))
-        if answers.messages:
-            self._post(answers)
+    def _take_portion(self, characters: int) -> list[PassageJob]:
+        """Take the oldest jobs in hand, about this many characters."""
+        portion: list[PassageJob] = []
+        while self._jobs and len(portion) < PORTION_JOBS and characters > 0:
+            portion.append(self._jobs.pop(next(iter(self._jobs))))
+            characters -= len(portion[-1].text)
+        return portion
+
+
+def batches(rows: Sequence[PassageRow], tokens: int, most: int = 0) -> Iterator[list[PassageRow]]:
+    """The rows in batches, shortest first, each of about so many padded tokens and at most `most` rows (0: any)."""
+    batch: list[PassageRow] = []
+    for row in sorted(rows):
+        if batch and ((len(batch) + 1) * row.tokens > tokens or len(batch) == most):
+            yield batch
+            batch = []
+        batch.append(row)
+    if batch:
+        yield batch
 
 
 def embed_each(embed: Callable[[Sequence[str]], Vectors], texts: Sequence[str]) -> list[Vector | str]:
@@ -297,11 +319,8 @@ def in_words(error: Exception) -> str:
 QUESTIONS_AT_ONCE: Final = 16
 
 
-class QuestionThread(WorkThread[tuple[int, EmbedQuery, Trace]]):
-    """Answers questions as they arrive, in parallel with passages; waiting questions are embedded together.
-
-    Each item has the generation of its answer, and its trace.
-    """
+class QuestionThread(WorkThread[tuple[EmbedQuery, Trace]]):
+    """Answers questions as they arrive, in parallel with passages; waiting questions are embedded together."""
 
     def __init__(self, engine: Engine, post: Post, give_up: Callable[[str], None]) -> None:
         super().__init__("questions", post)
@@ -316,18 +335,18 @@ class QuestionThread(WorkThread[tuple[int, EmbedQuery, Trace]]):
                 items.append(self._inbox.get())
             finished = None in items
             asked = [item for item in items if item is not None]
-            for _, _, trace in asked:
+            for _, trace in asked:
                 trace.mark("thread took it")
-            questions = [question for _, question, _ in asked]
+            questions = [question for question, _ in asked]
             try:
                 answers = answer_questions(self._engine, questions)
             except ModelUnusable as error:
                 answers = [QueryEmbedded(question.query_id, b"", error.message) for question in questions]
                 self._post(Unusable(error.message))
                 self._give_up(error.message)
-            for (generation, _, trace), answer in zip(asked, answers, strict=True):
+            for (_, trace), answer in zip(asked, answers, strict=True):
                 trace.end("vector made")
-                self._post(Answers(generation, [answer]))
+                self._post(Answers([answer]))
 
 
 def answer_questions(engine: Engine, questions: Sequence[EmbedQuery]) -> list[QueryEmbedded]:
