@@ -67,7 +67,7 @@ class Browser:
         ]
         for module in PAGES:
             routes += [self._route(method, path, handler) for (method, path), handler in module.PAGES.items()]
-        self._router = Router(routes)
+        self._router = Router(routes, default=self._sorry(404, "There is no such page."))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request."""

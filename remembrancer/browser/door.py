@@ -19,9 +19,15 @@ from remembrancer.config.tokens import BROWSER_S, Grant, Tokens
 PREFIX: Final = "/browser"
 MAX_FORM_BYTES: Final = 1024 * 1024
 MAX_FIELDS: Final = 2000
+DRAWING_STYLES: Final = (
+    "'sha256-47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU=' 'sha256-jtRRMYY2VbEXuBKbHvqM1/fPT8vazFrEooXdvwUK4y8=' "
+    "'sha256-9xjtvxMT1ApHlgn9ohbh2FNfvK5Tqtzy94BjfXBeMSY='"
+)
+"""The digests of the styles that the vendored library of the graph adds to its page."""
 HEADERS: Final = {
     "Content-Security-Policy": (
-        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
+        f"default-src 'none'; script-src 'self'; style-src 'self' {DRAWING_STYLES}; "
+        "img-src 'self' data:; connect-src 'self'; "
         "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
     ),
     "X-Content-Type-Options": "nosniff",

@@ -16,17 +16,17 @@ import msgspec
 from starlette.responses import Response
 
 from remembrancer.browser.memories import done_of
-from remembrancer.browser.rendering import MAX_MARKDOWN, blocks_of, count, word_diff
+from remembrancer.browser.rendering import MAX_MARKDOWN, blocks_of, word_diff
 from remembrancer.browser.view import Handler, View
 from remembrancer.memory.credentials import masked
 from remembrancer.memory.found_names import is_proper
-from remembrancer.protocol.browsing import GraphLink, GraphRead, ReadGraph, ReadUsage
+from remembrancer.protocol.browsing import GraphLink, GraphNode, GraphRead, ReadGraph, ReadUsage
 from remembrancer.protocol.code import DescribeCode, ListCodeFiles
 from remembrancer.protocol.control import AskStatus, RuntimeStatus, from_launcher
 from remembrancer.protocol.errors import InvalidInput, RemembrancerError
 from remembrancer.protocol.files import DescribeFiles, FilesListed, ListFiles, Workspace
 from remembrancer.protocol.ids import new_ulid
-from remembrancer.protocol.problems import find_problems
+from remembrancer.protocol.problems import find_problems, of_embedding
 from remembrancer.protocol.reads import DescribeStore, GraphFound, SearchGraph
 from remembrancer.protocol.sockets import Dealer, Speaker
 from remembrancer.protocol.tracing import last_durations_s
@@ -58,10 +58,8 @@ async def health(view: View) -> Response:
     problems = [why] if why else []
     if status is not None:
         problems += [*status.warnings, *map(str, find_problems(status))]
-    elif error := store.embedding.error:
-        problems.append(f"no vectors are made: {error}")
-    if letters := store.embedding.dead_letters:
-        problems.append(f"{count(letters, 'text')} can be found by words alone: {store.embedding.dead_letter_error}")
+    else:
+        problems += map(str, of_embedding(store.embedding))
     lasted = last_durations_s() if view.is_owner else []  # of this gateway
     latency = [(place, round(each * 1000, 2)) for place, each in enumerate(lasted, 1)]
     latencies = json.dumps(latency)
@@ -198,18 +196,20 @@ async def graph(view: View) -> Response:
             "graph.html", entity=entity, entities=answer.entities, suggestions=answer.suggestions, hidden=0
         )
     graph, hidden = await _overview(view)
-    related: dict[int, dict[str, str]] = {}
+    related: dict[str, dict[str, dict[str, str]]] = {}
     for link in graph.links:
-        for here, there in ((link.source, link.target), (link.target, link.source)):
-            related.setdefault(here, {}).setdefault(graph.nodes[there].name, link.type)
+        source, target = graph.nodes[link.source].name, graph.nodes[link.target].name
+        for here, there, direction in ((source, target, "outgoing"), (target, source, "incoming")):
+            edge = {"type": link.type, "target": there, "direction": direction}
+            related.setdefault(here, {}).setdefault(there, edge)
     entities = [
         {
             "name": each.name,
             "type": each.type,
             "memory_count": each.memories,
-            "relationships": [{"type": kind, "target": target} for target, kind in related.get(place, {}).items()],
+            "relationships": list(related.get(each.name, {}).values()),
         }
-        for place, each in enumerate(graph.nodes[:LISTED])
+        for each in graph.nodes[:LISTED]
     ]
     return view.page("graph.html", entity="", entities=entities, suggestions=(), hidden=hidden)
 
@@ -218,13 +218,27 @@ async def _overview(view: View) -> tuple[GraphRead, int]:
     """The most important entities worth showing, or all of them with `all`, and the number of entities left out."""
     graph = await view.ask(ReadGraph(view.project, view.session, NODES))
     wanted = [place for place, each in enumerate(graph.nodes) if view.asked("all") or is_proper(each.name, each.type)]
-    places = {old: new for new, old in enumerate(wanted[:DRAWN])}
-    links = tuple(
-        GraphLink(places[each.source], places[each.target], each.memories, each.type)
-        for each in graph.links
-        if each.source in places and each.target in places
-    )
-    return GraphRead(tuple(graph.nodes[place] for place in places), links), len(graph.nodes) - len(wanted)
+    whole = {} if view.asked("all") else _whole_names([graph.nodes[place] for place in wanted])
+    names = dict.fromkeys(whole.get(graph.nodes[place].name, graph.nodes[place].name) for place in wanted)
+    nodes = [each for each in graph.nodes if each.name in names and each.name not in whole][:DRAWN]
+    places = {each.name: place for place, each in enumerate(nodes)}
+    links: dict[tuple[int, int, str], GraphLink] = {}
+    for each in graph.links:
+        source, target = (
+            places.get(whole.get(name := graph.nodes[end].name, name)) for end in (each.source, each.target)
+        )
+        if source is not None and target is not None and source != target:
+            links.setdefault((source, target, each.type), GraphLink(source, target, each.memories, each.type))
+    return GraphRead(tuple(nodes), tuple(links.values())), len(graph.nodes) - len(wanted)
+
+
+def _whole_names(nodes: Sequence[GraphNode]) -> dict[str, str]:
+    """The whole name of each person of whom a text also gives the last name alone: Anna Lindqvist for Lindqvist."""
+    people = [each for each in nodes if each.type == "person" and " " in each.name]
+    last_names: dict[str, list[str]] = {}
+    for each in people:
+        last_names.setdefault(each.name.rpartition(" ")[2], []).append(each.name)
+    return {each.name: last_names[each.name][0] for each in nodes if len(last_names.get(each.name, ())) == 1}
 
 
 async def graph_data(view: View) -> Response:

@@ -33,7 +33,7 @@ PAGE: Final = 50
 LEFT_OUT: Final = 8
 COMPARED: Final = 20
 """The number of versions, the latest ones, that are compared with their predecessors."""
-SHORT: Final = 8
+SHORT: Final = 4
 """The length of an id in a sentence."""
 MOST_PAST: Final = 100_000
 LEAST: Final = 1e-3

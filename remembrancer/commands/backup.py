@@ -196,9 +196,16 @@ def _opened(path: Path) -> Iterator[tarfile.TarFile]:
             yield archive
     except _UNREADABLE as error:
         reason = str(error).partition("\n")[0].rstrip(":")  # later lines hold a message for each format
-        raise FileUnusable(f"{path} is damaged, or no backup: {reason}") from error
+        hint = "'remembrancer backup import' reads exports" if _is_export(path) else f"or it is damaged ({reason})"
+        raise FileUnusable(f"{path} is not a backup; {hint}") from error
     except OSError as error:
         raise cannot("read", path, error) from error
+
+
+def _is_export(path: Path) -> bool:
+    """True if a file begins as an export in JSON Lines does."""
+    with path.open("rb") as file:
+        return file.read(1) == b"{"
 
 
 def _first_member(archive: tarfile.TarFile) -> Manifest:

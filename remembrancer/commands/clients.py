@@ -7,7 +7,6 @@ only our own block.
 
 from __future__ import annotations
 
-import difflib
 import json
 import os
 import re
@@ -30,7 +29,6 @@ import tomlkit
 import yaml
 
 from remembrancer.protocol import gateway_link as link
-from remembrancer.protocol.environment import is_secret_variable
 from remembrancer.protocol.paths import write_whole
 
 ClientScope = Literal["project", "user"]
@@ -44,7 +42,6 @@ TOOL_EVENTS: Final = (link.TOOL_BEGINS, link.TOOL_DONE, link.TOOL_FAILED)
 FOLDERS: Final = frozenset({"rules", "settings", "mcp", "mcpServers", "steering"})
 """Subdirectories in which some clients keep their files."""
 OWN_COMMAND_S: Final = 60.0
-HIDDEN: Final = "(not shown)"
 COMMAND: Final = "remembrancer"
 ONE_RUN: Final = (
     *(("uv", "archive-v0"), ("uv", "builds-v0"), ("uv", "environments-v2")),
@@ -304,12 +301,6 @@ def compare(client: Client, present: object, wanted: Json) -> State:
     return "same" if wanted_environ.items() <= environ.items() else "extended"
 
 
-def extend(client: Client, present: Mapping[str, Any], wanted: Json) -> Json:
-    """The present entry with the wanted variables added."""
-    env = client.words[2]
-    return {**present, env: {**client.started_by(present)[1], **wanted[env]}}
-
-
 def is_ours(client: Client, entry: object) -> bool:
     """True if an entry starts Remembrancer, judged by its command or a module in its arguments."""
     line = client.started_by(entry)[0] if isinstance(entry, Mapping) else []
@@ -325,35 +316,13 @@ def is_our_command(command: object) -> bool:
     return any(PurePath(word).stem == COMMAND and following == "hook" for word, following in pairwise(words))
 
 
-def difference(present: object, wanted: Json) -> str:
-    """The lines that would change. Values of variables that may be secret are masked."""
-    before, after = (
-        json.dumps(_without_secrets(each), indent=2, ensure_ascii=False).splitlines() for each in (present, wanted)
-    )
-    return "\n".join(list(difflib.unified_diff(before, after, "present", "wanted", lineterm="", n=99))[3:])
-
-
-def _is_plain(variable: str) -> bool:
-    return variable.startswith(("REMEMBRANCER_", "MEMORY_")) and not is_secret_variable(variable)
-
-
-def _without_secrets(entry: object) -> object:
-    if not isinstance(entry, Mapping):
-        return entry
-    masked = dict(entry)
-    for name in ("env", "environment", "envs", "headers"):
-        if isinstance(values := entry.get(name), Mapping):
-            masked[name] = {key: value if _is_plain(key) else HIDDEN for key, value in values.items()}
-    return masked
-
-
 # --- a change, decided ---
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The change of one file. `after` is None if nothing changes; `said` describes it; `difference` shows an entry that
-    is in the way; `paste` is the text for a change by hand."""
+    """The change of one file. `after` is None if nothing changes; `said` describes it; `paste` is the text for a change
+    by hand."""
 
     client: Client
     place: ClientFile
@@ -361,7 +330,6 @@ class Plan:
     said: str
     before: str | None
     after: str | None = None
-    difference: str = ""
     paste: str = ""
     wanted: Action = "nothing"
     """The action that the file needs, even if its text cannot be changed."""
@@ -373,7 +341,6 @@ class _Change(NamedTuple):
     action: Action
     said: str
     member: Json | None = None
-    difference: str = ""
 
 
 def plan_entry(client: Client, place: ClientFile, text: str | None, name: str, wanted: Json, *, force: bool) -> Plan:
@@ -386,11 +353,15 @@ def plan_entry(client: Client, place: ClientFile, text: str | None, name: str, w
         if state == "same":
             return _Change("nothing", "already set up")
         if state == "other" and not force:
-            message = f"has another entry named {name!r}: use --force to replace it, or --name to choose another name"
-            return _Change("refuse", message, difference=difference(present, wanted))
+            line = client.started_by(present)[0] if isinstance(present, Mapping) else []
+            starts = f", which starts {shlex.join(line)}" if line else ""
+            message = f"has another entry named {name!r}{starts}: --force replaces it, --name gives ours another name"
+            return _Change("refuse", message)
         if state == "extended":
             message = f"the missing variables are added to the entry {name!r}"
-            return _Change("extend", message, {**servers, name: extend(client, servers[name], wanted)})
+            env = client.words[2]
+            extended = {**servers[name], env: {**client.started_by(servers[name])[1], **wanted[env]}}
+            return _Change("extend", message, {**servers, name: extended})
         done: tuple[Action, str] = ("add", "added") if state == "absent" else ("replace", "replaced")
         return _Change(done[0], f"the entry {name!r} is {done[1]}", {**servers, name: wanted})
 
@@ -485,7 +456,7 @@ def _plan(
             after = "" if is_empty and done.action == "remove" else after
     except FileRefused as refused:
         return replace(refused_plan(client, place, text, refused, paste), wanted=done.action)
-    return Plan(client, place, done.action, done.said, text, after, done.difference, wanted=done.action)
+    return Plan(client, place, done.action, done.said, text, after, wanted=done.action)
 
 
 def _has_same_groups(present: list[Any], made: list[Any]) -> bool:

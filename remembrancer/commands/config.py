@@ -6,20 +6,22 @@ import ast
 import inspect
 import os
 import re
-from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import tomlkit
 
 from remembrancer.commands import exit_codes
-from remembrancer.commands.report import Report, command, option
+from remembrancer.commands.report import Report, Rows, command, option
 from remembrancer.config.home import Home, locate
 from remembrancer.config.named_home import CONFIG_FILES
 from remembrancer.config.reading import HIDDEN, Configuration, SettingOrigin, read_configuration, shown
 from remembrancer.config.settings import SETTABLE, Settings, unknown_name
 from remembrancer.protocol.errors import ConfigurationError
 from remembrancer.protocol.paths import write_whole
+
+if TYPE_CHECKING:
+    from remembrancer.commands.report import Line
 
 
 @command(
@@ -42,8 +44,7 @@ def config(assignment: str | None) -> Report:
     configuration = read_configuration(os.environ, home.files)
     problems = [f"remembrancer config: {problem}" for problem in configuration.problems]
     status = exit_codes.CONFIGURATION if problems else exit_codes.OK
-    lines = as_lines(home, configuration)
-    return Report(as_object(home, configuration), lines, status, problems, piped=lines)
+    return Report(as_object(home, configuration), as_lines(home, configuration), status, problems)
 
 
 def write_setting(home: Home, assignment: str) -> str:
@@ -95,9 +96,9 @@ def as_object(home: Home, configuration: Configuration) -> dict[str, Any]:
     }
 
 
-def as_lines(home: Home, configuration: Configuration) -> list[str]:
+def as_lines(home: Home, configuration: Configuration) -> list[Line]:
     """The lines for a person."""
-    lines = [f"home    {home.directory}  ({home.named_by})"]
+    lines: list[Line] = [f"home    {home.directory}  ({home.named_by})"]
     if home.in_memory:
         lines.append(f"        in memory, in place of {home.on_disk}: it is deleted when the runtime ends")
     if home.files:
@@ -109,10 +110,10 @@ def as_lines(home: Home, configuration: Configuration) -> list[str]:
         (name, written(_plain(name, value)), str(configuration.origins.get(name, "default")), meanings.get(name, ""))
         for name, value in _listed(configuration)
     ]
-    lines += ["", *_aligned([("setting", "value", "from", "meaning"), *rows])]
+    lines += ["", Rows(("setting", "value", "from", "meaning"), rows)]
     if configuration.unused:
         unused = [(each.origin.name, each.value, str(each.origin)) for each in configuration.unused]
-        lines += ["", "without effect in this release:", *_aligned(unused)]
+        lines += ["", "Without effect in this release:", Rows(("name", "value", "from"), unused)]
     if configuration.warnings:
         lines += ["", *(f"! {warning}" for warning in configuration.warnings)]
     return lines
@@ -156,11 +157,6 @@ def _meanings() -> dict[str, str]:
             case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(words))):
                 meanings[name] = re.split(r"[.;] ", " ".join(words.split()).removesuffix("."))[0]
     return meanings
-
-
-def _aligned(rows: Sequence[tuple[str, ...]]) -> list[str]:
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return ["  ".join(f"{cell:{width}}" for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
 
 
 COMMANDS = {"config": config}

@@ -24,6 +24,7 @@ import msgspec
 import psutil
 from rich.markup import escape
 
+from remembrancer import __version__
 from remembrancer.actors.gateway.queue_contents import read_queue
 from remembrancer.actors.launcher.home import SAME_START_S, Record, read_record
 from remembrancer.actors.migrations import COPY, daily_copies, drop_old_files, was_made
@@ -35,12 +36,11 @@ from remembrancer.actors.store.records.contract import USER
 from remembrancer.commands import exit_codes
 from remembrancer.commands.clients import Client, ClientFile, FileRefused, Surroundings, clients, is_ours, read_object
 from remembrancer.commands.report import Report, command, count, flag, option
-from remembrancer.commands.runtime_client import ask, ask_home, paths_here
+from remembrancer.commands.runtime_client import ask, ask_home, is_up, paths_here
 from remembrancer.commands.setup import probe
 from remembrancer.commands.share import INSTALL, lanes_here, look_at_lanes
-from remembrancer.commands.status import describe_remote, duration
+from remembrancer.commands.status import duration
 from remembrancer.commands.terminal import said_when_slow, styled, table
-from remembrancer.config.named_home import CONFIG_FILES
 from remembrancer.config.reading import load_configuration
 from remembrancer.config.settings import (
     MULTILINGUAL_EXTRA,
@@ -55,6 +55,7 @@ from remembrancer.protocol.control import AskStatus, RuntimeStatus
 from remembrancer.protocol.errors import (
     ConfigurationError,
     DeadlineExceeded,
+    HomeUnusable,
     InvalidInput,
     JournalAway,
     ModelUnusable,
@@ -63,12 +64,10 @@ from remembrancer.protocol.errors import (
     RemembrancerError,
     size_in_words,
 )
-from remembrancer.protocol.file_locks import FileLock
 from remembrancer.protocol.home import ExaminedFile, ExamineFiles, FileCondition, FilesExamined
-from remembrancer.protocol.paths import RuntimePaths, look_at, look_at_database
+from remembrancer.protocol.paths import RuntimePaths, look_at
 from remembrancer.protocol.problems import NEARLY_FULL_BYTES, find_problems
 from remembrancer.protocol.sharing import LaneState
-from remembrancer.protocol.work import ModelChoice
 
 if TYPE_CHECKING:
     from remembrancer.commands.report import Line
@@ -123,9 +122,6 @@ LEAVING_S: Final = 2.5
 SHOWN_CHARACTERS: Final = 160
 ENOUGH_MEMORIES: Final = 10
 """With fewer memories, the languages of a user are not known well enough."""
-LONG_QUEUED_S: Final = 60.0
-"""The queue of a running system is empty within seconds of the store's return."""
-
 LATE_S: Final = 2 * DAY_S
 """A daily copy that is this late is reported. No runtime may have been up for a while."""
 LANES: Final = "lanes"
@@ -247,7 +243,8 @@ def worst(statuses: Iterator[CheckStatus] | Sequence[CheckStatus]) -> CheckStatu
 
 def lines_of(home: Path, findings: Mapping[str, Finding], *, shows_all: bool) -> list[Line]:
     """The findings that need attention, each with its advice, and a last line with all counts."""
-    lines: list[Line] = [f"Remembrancer, home {home}"]
+    python, (sqlite, _) = ".".join(map(str, sys.version_info[:3])), sqlite_version()
+    lines: list[Line] = [f"Remembrancer {__version__}, Python {python}, SQLite {sqlite}, home {home}"]
     listed = table("", "", "")
     listed.show_header = False
     selected = {
@@ -271,16 +268,6 @@ def lines_of(home: Path, findings: Mapping[str, Finding], *, shows_all: bool) ->
 
 
 # --- this installation and its settings ---
-
-
-def check_versions(_: Examination) -> Finding:
-    """Check that this SQLite has the features we need."""
-    sqlite, has_fts5 = sqlite_version()
-    python = ".".join(map(str, sys.version_info[:3]))
-    text = f"Python {python}, SQLite {sqlite} with{'' if has_fts5 else 'out'} FTS5"
-    if not has_fts5:
-        return Finding("problem", text, "use a Python whose SQLite has FTS5: memories cannot be stored without")
-    return Finding("ok", text)
 
 
 def check_start(_: Examination) -> Finding:
@@ -319,7 +306,7 @@ def check_model(at: Examination) -> Finding:
     if at.settings.embedder_listen is not None and not at.settings.embedders:
         return Finding("ok", f"{choice.model} by {choice.engine}, on other hosts alone")
     if choice.engine in REMOTE_ENGINES:
-        return _check_provider(at, choice)
+        return Finding("ok", f"{choice.model} by {choice.engine}: a runtime that is up says whether it answers")
     try:
         model = load_engine(msgspec.structs.replace(at.settings, engine=choice.engine, model=choice.model), 1).identity
     except ModelUnusable as error:
@@ -342,43 +329,15 @@ def check_model(at: Examination) -> Finding:
 
 
 def check_other_hosts(at: Examination) -> Finding:
-    """Check which other hosts may embed stored texts, and whether they do."""
-    members = WorkerKeys(at.paths.keys).all()
-    names = ", ".join(each.name for each in members)
-    remote = at.runtime.store.remote if at.runtime is not None and at.runtime.store is not None else None
-    if remote is None:
-        if not members:
-            return Finding("ok", "no other machine makes vectors: the texts stay on this one")
-        if at.settings is not None and at.settings.embedder_listen is not None:
-            return Finding("ok", f"{names} can connect while the memory runs")
-        advice = "set REMEMBRANCER_EMBEDDER_LISTEN, or revoke them with 'remembrancer admin embedder --revoke NAME'"
-        return Finding(
-            "warning", f"{names} were invited to make vectors, but nothing listens for their connections", advice
-        )
-    text = f"{remote.address}: {describe_remote(remote)}"
-    if remote.error is not None:
-        return Finding("problem", remote.error, "change embedder_listen, or stop the program that uses the port")
-    refused = [f"{each.name}: {each.error}" for each in remote.workers if each.state == "refused"]
-    if refused:
-        return Finding("warning", text, "fix that on those hosts, and restart their embedders", few(refused))
-    if any(each.state == "ready" for each in remote.workers):
-        return Finding("ok", text)
-    if at.settings is not None and not at.settings.embedders:
-        advice = "start 'remembrancer admin embedder --connect' there, or set REMEMBRANCER_EMBEDDERS=1 here"
-        return Finding("problem", f"{text}: none is there, and this host has no embedder of its own", advice)
-    return Finding("ok", f"{text}; this host's own embedders do the work")
-
-
-def _check_provider(at: Examination, choice: ModelChoice) -> Finding:
-    """Check a provider through the runtime, since this process must not have its key."""
-    models = at.runtime.store.embedding.models if at.runtime is not None and at.runtime.store is not None else ()
-    model = next((each for each in models if each.choice == choice), None)
-    name = f"{choice.model} by {choice.engine}"
-    if model is None:
-        return Finding("ok", f"{name}: a runtime that is up says whether it answers")
-    if model.error is not None:
-        return Finding("problem", f"{name}: {model.error}", "until it is fixed, the fallback answers")
-    return Finding("ok", f"{name}, {model.dimensions} dimensions: it answers")
+    """Check that the store listens if other hosts were invited to make vectors; a runtime says itself how they are."""
+    names = ", ".join(each.name for each in WorkerKeys(at.paths.keys).all())
+    if not names:
+        return Finding("ok", "no other machine makes vectors: the texts stay on this one")
+    if at.settings is not None and at.settings.embedder_listen is not None:
+        return Finding("ok", f"{names} can connect while the memory runs")
+    text = f"{names} were invited to make vectors, but nothing listens for their connections"
+    advice = "set REMEMBRANCER_EMBEDDER_LISTEN, or revoke them with 'remembrancer admin embedder --revoke NAME'"
+    return Finding("warning", text, advice)
 
 
 # --- the home ---
@@ -480,45 +439,18 @@ def _modes(about: os.stat_result, between: str) -> str:
 
 
 def check_files(at: Examination) -> Finding:
-    """Check that each file and directory of the home has the right type, is readable and writable, and has not been
-    lost."""
-    home, paths = at.paths.home, at.paths
-    directories = [
-        paths.logs,
-        paths.projects,
-        paths.lanes,
-        paths.vectors,
-        paths.keys,
-        paths.hooks,
-    ]
-    directories += [paths.run, *sorted(paths.projects.glob("p_*"))]
-    files = [paths.catalog, paths.write_queue, paths.erasing, paths.database, paths.runtime_record]
-    files += [home / name for name in ("tokens.json", "tokens.json.lock", *CONFIG_FILES)]
-    files += [
-        *home.glob("*.lock"),
-        *paths.projects.glob("p_*/*.db"),
-        *paths.lanes.glob("*.db"),
-        paths.shares,
-        *paths.logs.glob("*.log"),
-        *paths.logs.glob("*.out"),
-    ]
-    looks = [look_at(path, "directory") for path in directories]
-    looks += [(look_at_database if path.suffix == ".db" else look_at)(path) for path in dict.fromkeys(files)]
-    bad = [look.problem for look in looks if look.problem is not None]
-    bad += [f"{path} is missing or empty, though memories were in it" for path in _lost(at)]
-    aside = sorted(
-        path
-        for pattern in ("*.damaged-*", "*/*.damaged-*", "*.lost-*", "projects/*/*.damaged-*")
-        for path in home.glob(pattern)
-    )
-    details = few([*bad, *(f"set aside: {path}" for path in aside)])
-    if bad:
-        advice = "the rest goes on; fix it, or restore a backup with 'remembrancer backup restore'"
-        return Finding("problem", f"{count(len(bad), 'file')} unusable", advice, details)
+    """Check that the memories have not been lost, and that no file was set aside because of damage."""
+    home = at.paths.home
+    lost = [f"{path} is missing or empty, though memories were in it" for path in _lost(at)]
+    patterns = ("*.damaged-*", "*/*.damaged-*", "*.lost-*", "projects/*/*.damaged-*")
+    aside = sorted(path for pattern in patterns for path in home.glob(pattern))
+    details = few([*lost, *(f"set aside: {path}" for path in aside)])
+    if lost:
+        return Finding("problem", "memories are lost", "'remembrancer backup restore' puts back a backup", details)
     if aside:
         advice = "check their contents, restore a backup of lost memories, and delete them"
         return Finding("warning", f"{len(aside)} were damaged or lost, and begun anew", advice, details)
-    return Finding("ok", f"{len(looks)} files and directories can be read and written")
+    return Finding("ok", "none is lost, and none was set aside")
 
 
 def _lost(at: Examination) -> list[Path]:
@@ -544,42 +476,26 @@ def check_disk(at: Examination) -> Finding:
 # --- the processes ---
 
 
-def check_lock(at: Examination) -> Finding:
-    """Check whether a runtime holds the home, and whether a crashed one left its record."""
-    try:
-        at.held = FileLock(at.paths.runtime_lock).is_held_elsewhere()
-    except OSError as error:
-        text = f"the lock cannot be looked at: {error.strerror or error}"
-        return Finding("problem", text, "fix its owner and mode (0600)")
-    record = read_record(at.paths)
-    if record is None:
-        if at.held:
-            return Finding("ok", "a runtime is starting, or going down")
-        return Finding("ok", "free: nothing runs, and the first session starts everything")
-    if not at.held:
-        text = f"free; runtime.json is left of process {record.pid}, which was killed"
-        return Finding("ok", text, details=("the next start clears that away",))
-    if not psutil.pid_exists(record.pid):
-        advice = "look for a process that holds runtime.lock (fuser, lsof) and end it"
-        return Finding("warning", f"held, and process {record.pid} of runtime.json is dead", advice)
-    return Finding("ok", f"held by the launcher, process {record.pid}")
-
-
 def check_processes(at: Examination) -> Finding:
-    """Check the processes by their own reports."""
-    if at.held and at.runtime is None:
+    """Check whether a runtime holds the home, and the processes by their own reports."""
+    try:
+        at.held = is_up(at.paths)
+    except HomeUnusable as error:
+        return Finding("problem", error.message, f"fix the owner and mode of {at.paths.runtime_lock} (0600)")
+    record = read_record(at.paths)
+    if at.held:
         try:
             at.runtime = ask(at.paths, AskStatus())
         except (PeerUnavailable, PeerLost, DeadlineExceeded) as error:
-            check_lock(at)  # it may have stopped meanwhile
+            at.held = is_up(at.paths)  # it may have stopped meanwhile
             if at.held:
-                record = read_record(at.paths)
                 who = "the launcher" if record is None else f"the launcher (process {record.pid})"
                 advice = "wait if it is just starting; otherwise kill -9 that process: the next session restarts it"
                 return Finding("problem", f"{who} does not answer: {error.message}", advice)
     if at.runtime is None:
-        return Finding("ok", "nothing runs")
-    problems = [each for each in find_problems(at.runtime) if each.code != "queued_rejected"]  # `check_queue` has those
+        killed = "" if record is None else f"; process {record.pid} was killed, and the next start clears that away"
+        return Finding("ok", f"nothing runs, and the first session starts everything{killed}")
+    problems = find_problems(at.runtime)
     if not problems:
         return Finding("ok", f"{len(at.runtime.processes)} processes are ready")
     first, *others = problems
@@ -704,24 +620,6 @@ def finding_of(file: ExaminedFile) -> Finding:
     return Finding(status, text.format(file.reason), advice)
 
 
-def check_index(at: Examination) -> Finding:
-    """Check that every memory has vectors and that they can be searched, as a running store reports."""
-    store = at.runtime.store if at.runtime is not None else None
-    if store is None:
-        if at.held:
-            return Finding("warning", "not checked: the store does not answer")
-        return Finding("ok", "vectors are stored with the memories, and read at the first search")
-    embedding = store.embedding
-    if embedding.pending:
-        waiting = count(embedding.pending, "memory")
-        text = f"{waiting} {'waits for its' if embedding.pending == 1 else 'wait for their'} vectors"
-        return Finding("ok", text, "nothing to do: words are searched meanwhile")
-    if embedding.dead_letters:
-        text = f"memories that cannot be embedded: {embedding.dead_letters} ({embedding.dead_letter_error})"
-        return Finding("warning", text, "they are found by their words; store.log names them")
-    return Finding("ok", "every memory has its vectors")
-
-
 def check_sharing(at: Examination) -> Finding:
     """Check that each shared lane reaches its server, and how far it has synchronized."""
     shared = lanes_of_projects(at.paths)
@@ -765,7 +663,10 @@ def check_sharing(at: Examination) -> Finding:
 
 
 def check_queue(at: Examination) -> Finding:
-    """Check whether acknowledged writes wait for the store, or could not be applied. Does not read the operations."""
+    """Check whether acknowledged writes wait for the store, or could not be applied, unless the gateway has reported
+    that. Does not read the operations."""
+    if at.runtime is not None and at.runtime.gateway is not None:
+        return Finding("ok", "the running gateway reports on it")
     path = at.paths.write_queue
     try:
         queued, refused = read_queue(path)
@@ -773,27 +674,19 @@ def check_queue(at: Examination) -> Finding:
         keep = "keep that file: it may hold writes that the store has not; the next start begins a new one beside it"
         text = f"{path} cannot be read: {error.__cause__}" if error.__cause__ else error.message
         return Finding("problem", text, keep)
-    depth = len(queued)
+    messages, advice = list[str](), list[str]()
+    if queued:
+        age_s = max(0.0, time.time() - queued[0].queued_at)
+        messages.append(f"{count(len(queued), 'write')} in the queue, the oldest for {duration(age_s)}")
+        advice.append("nothing to do: the next start applies them, in order")
     rejected = Counter((write.code, write.message or "") for write in refused)
-    damaged = sorted(at.paths.home.glob("queue.damaged-*"))
-    age_s = max(0.0, time.time() - queued[0].queued_at) if queued else 0.0
-    messages = [f"{count(depth, 'write')} in the queue, the oldest for {duration(age_s)}"] if depth else []
     details = [
         f"{count} rejected as {code}: {message[:SHOWN_CHARACTERS]}" for (code, message), count in rejected.items()
     ]
-    details += [f"a damaged queue was set aside: {each}" for each in damaged]
-    advice = []
     if rejected:
         messages.append(f"{count(len(refused), 'write')} rejected")
-        advice.append("`remembrancer admin queue` lists, retries, exports and drops what was rejected")
-    if damaged:
-        advice.append("a damaged queue may hold writes that the store has not; delete it when you do not need it")
-    is_slow = at.held and age_s > LONG_QUEUED_S
-    if depth and not advice:
-        waits = "they are applied by themselves when the store answers"
-        advice = [waits if at.held else "nothing to do: the next start applies them, in order"]
-    status: CheckStatus = "warning" if details or is_slow else "ok"
-    return Finding(status, "; ".join(messages) or "empty", "; ".join(advice), few(details))
+        advice = ["`remembrancer admin queue` lists, retries, exports and drops what was rejected"]
+    return Finding("warning" if rejected else "ok", "; ".join(messages) or "empty", "; ".join(advice), few(details))
 
 
 # --- the clients ---
@@ -836,8 +729,10 @@ def check_clients(at: Examination) -> Finding:
         return Finding("warning", f"{count(len(doubtful), 'entry')} to look at", advice, details)
     if not good:
         names = sorted(client.title for client in clients() if client.is_found(at.around))
-        text = f"no assistant uses this memory yet; installed here: {', '.join(names) or 'none that setup knows'}"
-        return Finding("warning", text, "'remembrancer setup CLIENT' connects one")
+        known = f"found on this machine: {', '.join(names)}" if names else "setup finds none on this machine"
+        return Finding(
+            "warning", f"no assistant uses this memory yet; {known}", "'remembrancer setup CLIENT' connects one"
+        )
     return Finding("ok", f"{count(len(good), 'entry')} that can start it", details=details)
 
 
@@ -864,21 +759,18 @@ def is_there(command: str, around: Surroundings) -> bool:
 
 
 CHECKS: Final[dict[str, Callable[[Examination], Finding]]] = {
-    "versions": check_versions,
     "start": check_start,
     "configuration": check_configuration,
     "home": check_home,
     "permissions": check_permissions,
     "files": check_files,
     "disk": check_disk,
-    "lock": check_lock,
     "processes": check_processes,
     "orphans": check_orphans,
     "model": check_model,
     "other hosts": check_other_hosts,
     "records": check_records,
     "copies": check_copies,
-    "index": check_index,
     "sharing": check_sharing,
     "write queue": check_queue,
     "clients": check_clients,

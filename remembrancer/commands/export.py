@@ -77,11 +77,12 @@ def export(
         with new_file(target, force=force) as fresh:
             written = _write(choice, fresh.name)
     facts = _summary(target, written, queued)
+    words = _in_words(facts, has_user="user" in scope if scope else not project)
     if target is None:  # the export is on standard output, so its summary is not
         as_json = click.get_current_context().params["as_json"]
-        print(json.dumps(facts) if as_json else _in_words(facts), file=sys.stderr)
+        print(json.dumps(facts) if as_json else words, file=sys.stderr)
         return exit_codes.OK
-    return Report(facts, _in_words(facts))
+    return Report(facts, words)
 
 
 def _write(choice: WriteExport, path: str) -> ExportWritten:
@@ -135,11 +136,12 @@ def _summary(target: Path | None, written: ExportWritten, queued: int) -> dict[s
     return {"file": "-" if target is None else str(target), **numbers, "queued": queued}
 
 
-def _in_words(facts: dict[str, Any]) -> str:
+def _in_words(facts: dict[str, Any], *, has_user: bool) -> str:
     where = "standard output" if facts["file"] == "-" else facts["file"]
+    whose = count(facts["projects"], "project") + (" and the user" if has_user else "")
     words = (
         f"{where}: {count(facts['memories'], 'memory')} ({facts['forgotten']:,} of them forgotten) "
-        f"of {count(facts['projects'], 'project')} and the user, {count(facts['sessions'], 'session')}."
+        f"of {whose}, {count(facts['sessions'], 'session')}."
     )
     if facts["queued"]:
         words += f"\nNot in it: {count(facts['queued'], 'write')} in the queue. Export again when the store has them."

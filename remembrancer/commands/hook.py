@@ -484,6 +484,8 @@ def _hear(argv: list[str | None], environ: Mapping[str, str], began: float) -> C
     places = find_places(environ)
     client = client_of(argv[1], raw)
     session, directory = session_of(given, environ), directory_of(given, environ, working_directory(environ))
+    if not os.path.isdir(directory):  # noqa: PTH112 - pathlib costs as much as all
+        directory = working_directory(environ)
     spool = os.path.join(places.home, "hooks")
     if event in (COMPACTS, COMPACTED):  # the conversation has lost the memories that it had
         note(spool, given_key(session, directory), AGAIN)

@@ -56,7 +56,8 @@ from remembrancer.memory.fields import check_memory
 from remembrancer.memory.limits import MAX_SESSION_ID, check_time
 from remembrancer.memory.markdown_files import DETAILS, read_file, sections_of
 from remembrancer.memory.sentences import cut_at_word
-from remembrancer.memory.text import clean_name
+from remembrancer.memory.short_ids import LEAST
+from remembrancer.memory.text import clean_name, client_title
 from remembrancer.protocol.errors import FileUnusable, InvalidInput, RemembrancerError
 from remembrancer.protocol.home import FindMemories, MemoriesFound
 from remembrancer.protocol.ids import derive_memory_id, new_ulid
@@ -394,7 +395,7 @@ def import_(
                 tally = anyio.run(_import, lines, targets, checked.refused, dry_run)
     status = exit_codes.FAILED if tally.rejected or checked.bad else exit_codes.OK
     text = _summary_lines(checked, tally, dry_run=dry_run, undo=undo)
-    text += [f"much like {each.like[-8:]}: {each.content}" for each in near[:NAMED]]
+    text += [f"much like {each.like[-LEAST:]}: {each.content}" for each in near[:NAMED]]
     text += [f"and {len(near) - NAMED:,} more that are much like another (--json names all)"] if near[NAMED:] else []
     facts = _summary(checked, tally, dry_run=dry_run) | {"near": msgspec.to_builtins(near)}
     return Report(facts, text, status, _refusals(checked, tally))
@@ -435,6 +436,9 @@ class Notes(NamedTuple):
 def _notes(named: str | None, client: str | None) -> Notes | None:
     if client is not None:
         places = [Path(place).expanduser() for place in native_places(working_tree_of(directory_here()), client)]
+        if not any(True for place in places for _ in markdown_below(place)):
+            looked = ", ".join(map(str, places))
+            raise InvalidInput(f"there are no memory files of {client_title(client)}: looked for them in {looked}")
         return Notes(places, "user" if client in NATIVE else "project")
     path = Path(named or "").expanduser()
     return Notes([path.absolute()], "project") if named != "-" and path.is_dir() else None
@@ -704,7 +708,7 @@ def _summary_lines(checked: Checked, tally: Tally, *, dry_run: bool, undo: bool)
     if tally.rejected:
         line += f", {len(tally.rejected):,} were refused"
     if checked.bad:
-        line += f", passed over: {count(len(checked.bad), 'line')} (to be mended before another import)"
+        line += f"; {count(len(checked.bad), 'line')} skipped, for the reasons above"
     if not tally.imported or dry_run:
         return [f"{line}."]
     return [f"{line}.", "They are found by their words now, and by their meaning when the embedders have read them."]

@@ -89,7 +89,9 @@ def command(
             try:
                 with _said_when_slow(slow):
                     outcome = function(**given)
-                return _show(outcome, as_json=as_json) if isinstance(outcome, Report) else int(outcome)
+                status = _show(outcome, as_json=as_json) if isinstance(outcome, Report) else int(outcome)
+                sys.stdout.flush()
+                return status
             except BrokenPipeError:  # `| head`
                 os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
                 return exit_codes.OK
@@ -218,7 +220,7 @@ def confirm(question: str, *, yes: bool) -> None:
     if yes:
         return
     if not sys.stdin.isatty():
-        raise InvalidInput(f"{question} There is no terminal to ask on: say --yes.")
+        raise InvalidInput(f"there is no terminal to ask on, so say --yes if you mean it: {question}")
     click.confirm(question, err=True, abort=True)
 
 

@@ -16,7 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from threading import Timer
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
 import msgspec
@@ -160,6 +160,22 @@ class Outcome:
         return self.error is not None or self.plan.action == "refuse"
 
 
+class Edit(NamedTuple):
+    """A change of one of a client's files. `of` plans it for a text; `document` is a file with nothing else in it."""
+
+    client: Client
+    place: ClientFile
+    of: Callable[[str | None], Plan]
+    document: str
+
+    def plan(self) -> Plan:
+        """The plan for the file as it is now."""
+        try:
+            return self.of(read_text(self.place.path))
+        except FileRefused as error:
+            return refused_plan(self.client, self.place, None, error, self.document)
+
+
 class Probed(msgspec.Struct, frozen=True):
     """The outcome of trying the command. `tools_ms` (until it lists its tools) and `ready_ms` (until a tool answers)
     count from its start; `error` says why it did not work."""
@@ -201,11 +217,7 @@ class Setup:
         outcomes: list[Outcome] = []
         for client, place in targets:
             outcomes.append(self._write_entry(client, place))
-            # Without the entry, hooks and rules would be useless.
-            hooks = client.hooks_place(self.around, self.scope) if request.hooks or request.remove else None
-            rules = client.rules_place(self.around, self.scope) if request.rules or request.remove else None
-            more = [_carry_out(self._plan_hooks(client, hooks))] if hooks else []
-            more += [_carry_out(self._plan_rules(client, rules))] if rules else []
+            more = [_carry_out(edit.plan()) for edit in self._edits(client, place)[1:]]
             outcomes += [outcome for outcome in more if outcome.plan.action != "nothing" or not request.remove]
         if request.hooks and not request.remove:
             self._note_double_hooks([client.name for client, _ in targets])
@@ -284,34 +296,41 @@ class Setup:
 
     def _write_entry(self, client: Client, place: ClientFile) -> Outcome:
         """Change the client's file by its own command, or else directly."""
-        plan, name = self._plan(client, place), self.asked.name
-        entry = make_entry(client, self.command, self.environ)
+        edit, name = self._edits(client, place)[0], self.asked.name
+        plan, entry = edit.plan(), make_entry(client, self.command, self.environ)
         if (ran := run_own_command(client, place, plan.wanted, name, entry, self.around)) is None:
-            return _carry_out(self._plan(client, place))  # read again: a failed command may still have changed it
+            return _carry_out(edit.plan())  # read again: a failed command may still have changed it
         message = f"the entry {name!r} is {DONE[plan.wanted]} by '{ran}'"
         return Outcome(replace(plan, action=plan.wanted, said=message, paste="", after=None), wrote=True)
 
-    def _plan(self, client: Client, place: ClientFile) -> Plan:
-        wanted, name, force = make_entry(client, self.command, self.environ), self.asked.name, self.asked.force
+    def _edits(self, client: Client, place: ClientFile) -> list[Edit]:
+        """The edits of a client's files: of the entry, and of the hooks and rules that are requested."""
+        asked, name = self.asked, self.asked.name
+        entry = make_entry(client, self.command, self.environ)
+        groups = make_groups(client, self.command[:-1], self.environ)
+        hooks = client.hooks_place(self.around, self.scope) if asked.hooks or asked.remove else None
+        rules = client.rules_place(self.around, self.scope) if asked.rules or asked.remove else None
 
-        def plan(text: str | None) -> Plan:
-            if self.asked.remove:
-                return plan_removal(client, place, text, name, force=force)
-            return plan_entry(client, place, text, name, wanted, force=force)
+        def entry_plan(text: str | None) -> Plan:
+            if asked.remove:
+                return plan_removal(client, place, text, name, force=asked.force)
+            return plan_entry(client, place, text, name, entry, force=asked.force)
 
-        return self._planned(client, place, plan, document(place, {name: wanted}))
-
-    def _plan_hooks(self, client: Client, place: ClientFile) -> Plan:
-        wanted = make_groups(client, self.command[:-1], self.environ)
-
-        def plan(text: str | None) -> Plan:
-            if self.asked.remove:
-                return plan_hooks_removal(client, place, text)
+        def hooks_plan(text: str | None) -> Plan:
+            assert hooks is not None
+            if asked.remove:
+                return plan_hooks_removal(client, hooks, text)
             if self._has_plugin(client):
-                return Plan(client, place, "nothing", "is unchanged: the plugin provides the hooks", text)
-            return plan_hooks(client, place, text, wanted)
+                return Plan(client, hooks, "nothing", "is unchanged: the plugin provides the hooks", text)
+            return plan_hooks(client, hooks, text, groups)
 
-        return self._planned(client, place, plan, hooks_document(place, wanted))
+        def rules_plan(text: str | None) -> Plan:
+            assert rules is not None
+            return plan_rules(client, rules, text, remove=asked.remove)
+
+        edits = [Edit(client, place, entry_plan, document(place, {name: entry}))]
+        edits += [Edit(client, hooks, hooks_plan, hooks_document(hooks, groups))] if hooks else []
+        return edits + ([Edit(client, rules, rules_plan, RULES.rstrip())] if rules else [])
 
     def _has_plugin(self, client: Client) -> bool:
         """True if our plugin is enabled in the client. Raises `FileRefused`."""
@@ -320,41 +339,22 @@ class Setup:
         enabled = [each["enabledPlugins"] for each in settings if isinstance(each.get("enabledPlugins"), Mapping)]
         return any(is_on and name.partition("@")[0] == COMMAND for each in enabled for name, is_on in each.items())
 
-    def _plan_rules(self, client: Client, place: ClientFile) -> Plan:
-        def plan(text: str | None) -> Plan:
-            return plan_rules(client, place, text, remove=self.asked.remove)
-
-        return self._planned(client, place, plan, RULES.rstrip())
-
-    def _planned(self, client: Client, place: ClientFile, plan: Callable[[str | None], Plan], paste: str) -> Plan:
-        try:
-            return plan(read_text(place.path))
-        except FileRefused as error:
-            return refused_plan(client, place, None, error, "" if self.asked.remove else paste)
-
     def _documents(self, targets: list[tuple[Client, ClientFile]]) -> Report:
         """The texts for adding the entry by hand."""
-        texts: list[tuple[Client, ClientFile, str]] = []
-        for client, place in targets:
-            hooks, rules = client.hooks_place(self.around, self.scope), client.rules_place(self.around, self.scope)
-            entry = {self.asked.name: make_entry(client, self.command, self.environ)}
-            texts.append((client, place, document(place, entry)))
-            if hooks is not None and self.asked.hooks:
-                groups = make_groups(client, self.command[:-1], self.environ)
-                texts.append((client, hooks, hooks_document(hooks, groups)))
-            if rules is not None and self.asked.rules:
-                texts.append((client, rules, RULES.rstrip()))
-        notes = [f"{client.title}: {place.path}" for client, place, _ in texts]
+        edits = [edit for client, place in targets for edit in self._edits(client, place)]
+        notes = [f"{edit.client.title}: {edit.place.path}" for edit in edits]
         if self.asked.project is None and is_temporary(Path(self.command[0])):
             notes.insert(0, f"{self.command[0]}: {WILL_NOT_LAST}")
-        documents = [{"client": client.name, "path": str(place.path), "text": text} for client, place, text in texts]
-        lines = [text for *_, text in texts]
+        documents = [
+            {"client": edit.client.name, "path": str(edit.place.path), "text": edit.document} for edit in edits
+        ]
+        lines = [edit.document for edit in edits]
         return Report({"documents": documents}, lines, notes=[*self.notes, *notes], piped=lines)
 
     def _overview(self) -> Report:
         """List the clients, whether each is set up, and the change that would be made."""
         rows = [
-            (client, place, self._plan(client, place))
+            (client, place, self._edits(client, place)[0].plan())
             for client in clients()
             for place in client.places(self.around)
             if place.scope == self.scope
@@ -394,7 +394,6 @@ class Setup:
                     "action": outcome.plan.action,
                     "done": outcome.wrote,
                     "said": outcome.error or outcome.plan.said,
-                    "difference": outcome.plan.difference or None,
                     "paste": outcome.plan.paste or None,
                 }
                 for outcome in outcomes
@@ -411,8 +410,6 @@ class Setup:
             nothing = ", nothing to do" if plan.action == "nothing" else ""
             message = escape(outcome.error or plan.said + nothing)
             say(f"{mark}[/] {plan.client.title}: {escape(str(plan.place.path))}: {message}")
-            if plan.difference:
-                say(escape(plan.difference))
             if plan.paste:
                 say(f"  Add this by hand:\n{escape(plan.paste)}")
         wrote, command = any(outcome.wrote for outcome in outcomes), escape(shlex.join(self.command))
@@ -458,8 +455,8 @@ def _command(request: Asked) -> tuple[str, ...]:
     command = own_command(sys.argv[0], sys.executable, os.environ)
     if is_temporary(Path(command[0])) and request.client is not None and not request.remove and not request.prints:
         raise InvalidInput(
-            f"this command lies in {Path(command[0]).parent}, which will not last: install it for good (pipx install "
-            "or uv tool install), or name a lasting command with --command PATH"
+            f"this command lies in {Path(command[0]).parent}, which is a temporary directory: install it elsewhere "
+            "(pipx install or uv tool install), or name another command with --command PATH"
         )
     return command
 

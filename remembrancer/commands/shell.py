@@ -11,7 +11,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from functools import wraps
 from itertools import groupby
 from pathlib import Path
@@ -21,7 +21,8 @@ import click
 
 from remembrancer.commands import exit_codes
 from remembrancer.commands.report import Report, Rows, argument, command, confirm, count, flag, option
-from remembrancer.memory.short_ids import has_part, id_or_part
+from remembrancer.memory.sentences import cut_at_word
+from remembrancer.memory.short_ids import LEAST, WHOLE, has_part, id_or_part
 from remembrancer.protocol.errors import (
     Failure,
     InvalidInput,
@@ -48,8 +49,6 @@ MEANING_S: Final = 3.0
 """The time that a search waits for a model to load; then it searches by words only, and says so."""
 NARROW: Final = 110
 """The terminal width, in columns, below which a memory in a list gets lines of its own."""
-SHORT: Final = 8
-"""The length of an id in a list."""
 BEST: Final = 5
 """The number of search results shown by default."""
 SCOPES: Final = ("session", "project", "user")
@@ -59,8 +58,16 @@ NAMED: Final = 200
 """The number of a project's sessions, the latest ones, that are named by their clients."""
 NEVER: Final = "9999-12-31"
 COLOURS: Final = {"forgotten": "red", "expired": "red", "likely": "green"}
+INCOMING: Final = {"supersedes": "replaced by", "related_to": "related to", "contradicts": "contradicted by"}
+"""Relations from the point of view of their target."""
 OWN_ADVICE: Final = {
     "pass allow_secrets: true": "say --allow-secrets",
+    "set its kind to open_end as well": "say --kind open_end as well",
+    "use the kind open_end, or leave out kind": "say --kind open_end",
+    "limit must be": "-n must be",
+    "add[0] must": "a tag must",
+    "tags[0] must": "a tag must",
+    "add_links[0].target is the memory itself": "it is the memory itself",
     "(restore_memory)": "('remembrancer restore ID')",
     "(forget_memory)": "('remembrancer forget ID')",
     "(promote_memory)": "('remembrancer edit ID --to project')",
@@ -68,6 +75,10 @@ OWN_ADVICE: Final = {
 """The advice in messages of tools, as a person at a shell follows it."""
 MOST_LISTED: Final = 1000
 """The number of memories that `list_memories` lists at most."""
+ERASED: Final = "no memory with the id"
+"""Part of the error message for the id of an erased memory, and not for an ending that no id has."""
+LONGEST: Final = 200
+"""The number of characters shown of a text that is changed."""
 Answer = dict[str, Any]
 
 
@@ -128,10 +139,17 @@ class Where(NamedTuple):
         hint = "" if self.all_projects else " (in this project and among the user's; --all-projects looks everywhere)"
         raise NotFound(f"{missing.message}{hint}")
 
-    def check_known(self, memories: Sequence[str]) -> None:
-        """Look up several memories before any is changed. Raises `NotFound` if there is no such memory."""
-        for memory in memories if len(memories) > 1 else ():
-            self.ask("get_memory", memory_id=memory)
+    def texts_of(self, memories: Sequence[str]) -> dict[str, str]:
+        """The texts of memories that are about to be changed; none for one that was erased. Raises `NotFound` if there
+        was never such a memory."""
+        texts = {}
+        for memory in memories:
+            try:
+                texts[memory] = _one_line(self.ask("get_memory", memory_id=memory)["content"])
+            except NotFound as error:
+                if ERASED not in error.message:
+                    raise NotFound(f"{error.message}; nothing was changed") from error
+        return texts
 
 
 def known_places() -> list[Place]:
@@ -180,6 +198,7 @@ class Session:
             message = answer["message"]
             for advice, own in OWN_ADVICE.items():
                 message = message.replace(advice, own)
+            message = WHOLE.sub(lambda match: _bare(match[0]), message)
             raise from_failure(Failure(answer["error"], message, answer["retry_possible"]))
         return answer
 
@@ -243,9 +262,7 @@ def memory_id(text: str) -> str:
     try:
         return id_or_part(text)
     except InvalidInput:
-        raise click.BadParameter(
-            f"{text[:60]!r} is no memory's id: 'list' and 'search' show ids at the ends of their lines"
-        ) from None
+        raise click.BadParameter(f"{text[:60]!r} is no memory's id: 'list' and 'search' show the ids") from None
 
 
 KIND: Final = option("--kind", type=click.Choice(KINDS), metavar="KIND", help=", ".join(KINDS))
@@ -299,9 +316,9 @@ def memory_command(*params: click.Parameter, name: str) -> Callable[[Callable[..
 
 
 @memory_command(
-    argument("query", nargs=-1, required=True, metavar="QUERY", help="A question, or words."),
+    argument("query", nargs=-1, required=True, metavar="QUERY...", help="A question, or words."),
     option("--strategy", type=click.Choice(("hybrid", "vector", "keyword", "graph")), help="Default: hybrid."),
-    flag("--all", "shows_all", help="Show all results at a terminal, not only the best five."),
+    flag("--all", "shows_all", help="Show all results, not only the best five."),
     flag("--open", "is_open", help="Only open ends that are not done."),
     *FILTERS,
     name="search",
@@ -323,7 +340,7 @@ def search(
         nothing = "Nothing was found." if has_notes else _nothing(where, "Nothing was found.")
         return _listing(memories, warnings, note=nothing, status=exit_codes.FAILED)
     most = len(memories) if shows_all else BEST
-    weaker = f"{len(memories) - most} weaker: --all" if len(memories) > most and sys.stdout.isatty() else ""
+    weaker = f"{len(memories) - most} weaker: --all" if len(memories) > most else ""
     nearest = "" if warnings or any(map(_answers, memories)) else "Nothing answers this; the nearest:"
     return _listing(memories, warnings, note=nearest, most=most, more=weaker)
 
@@ -357,7 +374,7 @@ def list_(where: Where, order: str | None, about: str | None, **given: Any) -> R
         known, cut = _gather(where, "list_memories", {**arguments, "limit": MOST_LISTED})
         left = max(0, len(known) - most)
         at_least = "at least " if "answer_cut" in cut.values() or len(known) >= MOST_LISTED else ""
-        more = f"{at_least}{left} more: -n {most + left}" if left else ""
+        more = f"{at_least}{left} more; -n {most + left} lists them too" if left else ""
     if order == "due":
         memories.sort(key=lambda memory: memory.get("due", NEVER))
     else:
@@ -448,8 +465,8 @@ def _listing(
     most: int | None = None,
     more: str = "",
 ) -> Report:
-    """A list of memories, with the text first and the id last. A terminal shows `most` of them. `more` says how many
-    are left out: at a terminal as the last line, else on standard error, as the note."""
+    """A list of memories, with the text first and the id last, of which persons see `most`. `more` says how many are
+    left out: at a terminal as the last line, else on standard error, as the note."""
     from rich.markup import escape
 
     from remembrancer.commands.terminal import Terminal, table
@@ -478,7 +495,7 @@ def _listing(
             listed.add_row(f"{text}\n  {marks}[dim]{escape(' · '.join(about))}[/dim]")
         else:
             listed.add_row(text + (f" {marks.rstrip()}" if marks else ""), *about)
-    piped = [_tabbed(memory) for memory in memories]
+    piped = [_tabbed(memory) for memory in memories[:most]]
     return Report(facts, [listed, more] if more and at_terminal else listed, notes=notes, piped=piped)
 
 
@@ -515,12 +532,11 @@ def _waiting(where: Where) -> Report:
         compared = f"; {count(pending, 'memory')} not compared with others yet" if pending else ""
         return Report(facts, f"Nothing waits for a decision{compared}. A pair in other words may have been missed.")
     rows = [(_one_line(each["content"]), each["reason"], _bare(each["memory_id"])) for each in facts["proposals"]]
-    rows += [
-        (_one_line(each["older"]), f"replaced? {_one_line(each['newer'])}", _bare(each["older_id"]))
-        for each in facts["contradictions"]
-    ]
+    for each in facts["contradictions"]:
+        newer = f"replaced by {_bare(each['newer_id'])}? {_one_line(each['newer'])}"
+        rows.append((_one_line(each["older"]), newer, _bare(each["older_id"])))
     how = "'remembrancer edit ID --to user' accepts, '--to project' refuses a proposal; of a pair: --replaced, --both."
-    piped = ["\t".join((bare, why, text)) for text, why, bare in rows]
+    piped = ["\t".join((bare, text, why)) for text, why, bare in rows]
     return Report(facts, [Rows(("memory", "why", "id"), rows), how], piped=piped)
 
 
@@ -557,7 +573,8 @@ def show(where: Where, named: Sequence[str], version: int | None, view: str | No
     answers = [where.ask("get_memory", memory_id=each, version=version, detail=True) for each in ids]
     clients = _clients(where)
     reports = [
-        _changes(each, clients) if view == "history" else (each, _details(where, each, clients)) for each in answers
+        _changes(where, each, clients) if view == "history" else (each, _details(where, each, clients))
+        for each in answers
     ]
     facts = reports[0][0] if len(reports) == 1 else {"memories": [each for each, _ in reports]}
     notes = [note for answer in answers for note in _noted(_warnings(answer))]
@@ -592,7 +609,7 @@ def _details(where: Where, answer: Answer, clients: Mapping[str, str]) -> list[L
     own = f"{answer.get('kind') or answer['type']} of the {answer['scope']}"
     tags = "".join(f"  #{tag}" for tag in answer["tags"])
     state = [answer["status"]] if answer["status"] != "active" else []
-    state += _marks({name: value for name, value in answer.items() if name in ("expired", "done", "due")})
+    state += _marks({name: answer[name] for name in ("valid_until", "done", "due") if name in answer})
     lines = [answer["content"], "", f"{', '.join([own, *state])}, importance {answer['importance']:g}{tags}"]
     version = answer.get("version")
     changed = f", changed {_minute(answer['updated_at'])} (version {version})" if version and version > 1 else ""
@@ -607,7 +624,10 @@ def _details(where: Where, answer: Answer, clients: Mapping[str, str]) -> list[L
         if value:
             lines.append(f"{name.replace('_', ' ')}: {value}")
     links = [(f"{each['relation']}", each["target"]) for each in answer.get("links", ())]
-    links += [(f"{each['relation']} (by)", each["source"]) for each in answer.get("incoming_links", ())]
+    links += [
+        (INCOMING.get(name := each["relation"], f"{name} (by)"), each["source"])
+        for each in answer.get("incoming_links", ())
+    ]
     links += [("says nearly the same", each) for each in answer.get("near_duplicates", ()) if isinstance(each, str)]
     links += [("copy", each["id"]) for each in answer.get("copies", ())]
     projects = [project_of(Path(place.directory)).id for place in where.places()] if links else []
@@ -636,13 +656,22 @@ def words_of(projects: Iterable[str], ids: Sequence[str]) -> dict[str, str]:
     return {each: _one_line(text) for each, text in words.items()}
 
 
-def _changes(answer: Answer, clients: Mapping[str, str]) -> tuple[Answer, list[Line]]:
+def _changes(where: Where, answer: Answer, clients: Mapping[str, str]) -> tuple[Answer, list[Line]]:
     """The history of a memory, for a program and for a person."""
+    versions = [each["version"] for each in answer["history"]]
+    states = {each: where.ask("get_memory", memory_id=answer["id"], version=each, detail=True) for each in versions}
     facts = {"memory_id": answer["id"], "history": answer["history"], "omitted": answer.get("history_omitted", 0)}
     rows = []
     for each in answer["history"]:
-        more = {name: value for name, value in each.items() if name not in ("version", "at", "change", "session_id")}
-        what = ", ".join(f"{name}: {_plain(value)}" for name, value in more.items())
+        before, after = states.get(each["version"] - 1, {}), states[each["version"]]
+        names = [name for name in each.get("fields", ()) if name != "status"]
+        changes = [f"{name}: {_plain(before.get(name, 'none'))} → {_plain(after.get(name, 'none'))}" for name in names]
+        changes += [
+            f"{name}: {WHOLE.sub(lambda match: _bare(match[0]), str(each[name]))}"
+            for name in ("by", "reason")
+            if name in each
+        ]
+        what = ", ".join(changes)
         rows.append((str(each["version"]), _minute(each["at"]), each["change"], _author(each, clients), what))
     return facts, [_one_line(answer["content"]), Rows(("version", "when", "change", "by", "what"), rows)]
 
@@ -656,13 +685,15 @@ def _showings(where: Where, ids: Sequence[str], number: int) -> Report:
     entries = [
         row for each in ids or ("",) for row in log.read(memory_id=each, session_id=where.session or "", limit=number)
     ]
+    clients = _clients(where) if entries else {}
     words = words_of({each.project for each in entries}, [each.memory_id for each in entries if each.memory_id])
     lines = []
     for (at, session, tool, question), rows in groupby(
         entries, key=lambda each: (each.at, each.session_id, each.tool, each.question)
     ):
         when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at))
-        lines.append(f"{when}  {session}, {tool}: {_one_line(question)}")
+        author = _author({"session_id": session}, clients)
+        lines.append(f"{when}  {author}, {tool.replace('_', ' ')}: {_one_line(question)}")
         for row in rows:
             text = words.get(row.memory_id, "not here")
             lines.append(f"  {row.place}  {text}  {_bare(row.memory_id)}" if row.memory_id else "  nothing was found")
@@ -682,7 +713,12 @@ def _graph(where: Where, entity: str, relation: str | None, depth: int | None, n
             answer, (f"No entity {entity!r} is known" if entity else "No entities are known yet") + hint, notes=notes
         )
     rows = [
-        (each["name"], each["type"], str(each["memory_count"]), "; ".join(map(_relation, each["relationships"])))
+        (
+            each["name"],
+            "" if each["type"] == "custom" else each["type"],
+            str(each["memory_count"]),
+            "; ".join(map(_relation, each["relationships"])),
+        )
         for each in answer["entities"]
     ]
     return Report(answer, Rows(("entity", "type", "memories", "relations"), rows), notes=notes)
@@ -733,7 +769,7 @@ def add(where: Where, text: Sequence[str], tag: Sequence[str], allow_secrets: bo
     content = " ".join(text)
     if content == "-" or (not content and not sys.stdin.isatty()):
         content = sys.stdin.read().strip()
-    content = content or edited("").strip()
+    content = content or (edited("").strip() if sys.stdin.isatty() else "")
     if not content:
         raise InvalidInput("there is nothing to remember: the text is empty")
     with where.connected(where.places()[0]) as client:
@@ -747,15 +783,15 @@ def add(where: Where, text: Sequence[str], tag: Sequence[str], allow_secrets: bo
         )
     known = "Already remembered" if answer.get("already_known") else "Remembered"
     ids = map(_bare, answer.get("ids", [answer["memory_id"]]))
-    return _done(answer, f"{known}: {_one_line(content)[:60]}  {', '.join(ids)}")
+    return _done(answer, f"{known}: {cut_at_word(_one_line(content), LONGEST)}  {', '.join(ids)}")
 
 
 @memory_command(
     ID,
     argument("text", nargs=-1, metavar="[TEXT]...", help="The new text; - reads the input."),
     option("--content", metavar="TEXT", help="The new text, as an option."),
-    flag("--done", "done", flag_value="yes", help="Mark an open end as done."),
-    flag("--reopen", "done", flag_value="no", help="Reopen an open end."),
+    flag("--done", help="Mark an open end as done."),
+    flag("--reopen", help="Reopen an open end."),
     option(
         "--to",
         type=click.Choice(("project", "user")),
@@ -777,7 +813,8 @@ def edit(
     memory: str,
     text: Sequence[str],
     content: str | None,
-    done: str | None,
+    done: bool,
+    reopen: bool,
     to: str | None,
     pair: str | None,
     allow_secrets: bool,
@@ -785,13 +822,15 @@ def edit(
     **given: Any,
 ) -> Report:
     """Change a memory: edit ID "new text"; with neither text nor option, in $EDITOR. Earlier versions are kept."""
+    if (done and reopen) or (text and content is not None):
+        raise click.UsageError("give one of --done and --reopen, and the new text once")
     if pair is not None:
         return _settle(where, memory, pair, reason)
     if to is not None:
         answer = where.ask("promote_memory", memory_id=memory, target_scope=to, reason=reason)
         return _done(answer, f"Moved to the {to}; 'remembrancer undo {_bare(memory)}' moves it back")
     content = content if not text else " ".join(text) if text != ("-",) else sys.stdin.read().strip()
-    changes = _without_none({"content": content, "done": done and done == "yes", **given})
+    changes = _without_none({"content": content, "done": done if done or reopen else None, **given})
     if not changes:
         text_before = str(where.ask("get_memory", memory_id=memory)["content"]).rstrip("\n")
         after = edited(text_before).rstrip("\n")
@@ -805,8 +844,9 @@ def edit(
             return _done(answer, f"It replaces {old} already")
         return _done(answer, f"It replaces {old} from now on; 'remembrancer undo {old}' makes that valid again")
     changed = answer.get("updated_fields", ())
-    fields, before = ", ".join(changed) or "nothing", answer.get("version", 1) - 1 if changed else 0
-    return _done(answer, f"Changed: {fields}" + (f"; 'remembrancer undo {_bare(memory)}' undoes it" if before else ""))
+    if not changed:
+        return _done(answer, "Nothing was changed: it is so already.")
+    return _done(answer, f"Changed: {', '.join(changed)}; 'remembrancer undo {_bare(memory)}' undoes it")
 
 
 def _settle(where: Where, memory: str, relation: str, reason: str | None) -> Report:
@@ -880,7 +920,8 @@ def forget(
 
 
 def _forget(where: Where, memories: Sequence[str], reason: str | None = None, *, copies: bool = False) -> Report:
-    where.check_known(memories)
+    if len(memories) > 1:
+        where.texts_of(memories)
     answers = [where.ask("forget_memory", memory_id=each, reason=reason, copies=copies or None) for each in memories]
     lines = []
     for memory, answer in zip(memories, answers, strict=True):
@@ -888,6 +929,8 @@ def _forget(where: Where, memories: Sequence[str], reason: str | None = None, *,
         lines.append(
             QUEUED
             if answer.get("status") == "queued"
+            else f"{_bare(memory)} was forgotten before: 'remembrancer restore {_bare(memory)}' brings it back"
+            if answer.get("already_forgotten")
             else f"Forgotten: 'remembrancer undo {_bare(memory)}' brings it back, 'forget --for-good' deletes it"
             + (f". Its text is also in {also} (--copies takes these too)" if also else "")
         )
@@ -896,12 +939,10 @@ def _forget(where: Where, memories: Sequence[str], reason: str | None = None, *,
 
 
 def _erase(where: Where, memories: Sequence[str], *, yes: bool) -> Report:
-    where.check_known(memories)
-    erased = []
+    texts, erased = where.texts_of(memories), []
     for memory in memories:
-        if not yes:
-            text = _one_line(where.ask("get_memory", memory_id=memory)["content"])[:200]
-            confirm(f"{text}\nErase it for good, with its history?", yes=yes)
+        if memory in texts:
+            confirm(f"{texts[memory][:LONGEST]}\nErase it for good, with its history?", yes=yes)
         erased.append(where.ask("erase_memory", memory_id=memory))
     lines = []
     for each in erased:
@@ -919,8 +960,8 @@ def delete(where: Where, memories: Sequence[str]) -> Report:
         raise InvalidInput(
             "say which is meant: 'remembrancer forget ID', which can be undone, or 'forget ID --for-good'"
         )
-    for memory in memories:
-        print(_one_line(where.ask("get_memory", memory_id=memory)["content"])[:200], file=sys.stderr)
+    for text in where.texts_of(memories).values():
+        print(text[:LONGEST], file=sys.stderr)
     ways = click.Choice(("forget", "for-good", "neither"))
     way = click.prompt("Forget it (that can be undone), or delete it for good?", type=ways, default="forget", err=True)
     if way == "neither":
@@ -1074,8 +1115,9 @@ def _noted(warnings: dict[str, str]) -> tuple[str, ...]:
 
 
 def _bare(memory: str) -> str:
-    """The short form of an id for a person: its last characters, which are practically unique."""
-    return memory.removeprefix(MEMORY_PREFIX)[-SHORT:]
+    """The short form of an id for a person: as a list has it, or of a whole one its last characters."""
+    bare = memory.removeprefix(MEMORY_PREFIX)
+    return bare[-LEAST:] if bare != memory else bare
 
 
 def _place(memory: Answer) -> str:
@@ -1105,9 +1147,12 @@ def _plain(value: Any) -> str:
 
 
 def _marks(memory: Answer) -> list[str]:
-    """The marks of a memory in a list: forgotten, no longer valid or done, its due date, and its relevance."""
-    marks = [name for name in ("forgotten", "expired", "done") if memory.get(name)]
-    marks += [f"due {memory['due']}"] if memory.get("due") else []
+    """The marks of a memory in a list: forgotten, no longer valid or done, its due date, and how well it answers."""
+    is_past = str(memory.get("valid_until") or NEVER) <= datetime.now(UTC).isoformat()
+    marks = [name for name in ("forgotten", "expired", "done") if memory.get(name) or (name == "expired" and is_past)]
+    if due := memory.get("due"):
+        is_late = due < f"{datetime.now().astimezone():%Y-%m-%d}" and not memory.get("done")
+        marks.append(f"overdue since {due}" if is_late else f"due {due}")
     return [*marks, memory["answers"]] if "answers" in memory else marks
 
 

@@ -188,8 +188,6 @@ def _work(status: RuntimeStatus) -> list[str]:
             lines += [f"            {describe(model)}" for model in embedding.models]
         if (remote := status.store.remote) is not None:
             lines.append(f"            for other hosts at {remote.address}: {describe_remote(remote)}")
-        if embedding.dead_letters:
-            lines.append(f"            {embedding.dead_letters} without vectors: {embedding.dead_letter_error or ''}")
     if status.gateway is not None:
         rejected = f", {status.gateway.queue_rejected} rejected" if status.gateway.queue_rejected else ""
         if status.gateway.http is not None:

@@ -233,7 +233,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     chroma_authority: Text | None = None
     """The PEM file of the authority that signed the server's certificate; None: the system's authorities."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
-    """The content of memories is never logged above `debug`."""
+    """The least important messages that are logged; those of `debug` alone can have the content of memories."""
 
 
 CONSTANTS: Final = frozenset(

@@ -87,7 +87,9 @@ def decode_header(line: bytes) -> Header:
     try:
         header = _header_decoder.decode(line.removeprefix(BOM_UTF8))  # some editors add one
     except UNDECODABLE as error:
-        raise FileUnusable(f"it is no export of Remembrancer: its first line is none ({error})") from error
+        raise FileUnusable(
+            "it is no export of Remembrancer: it does not begin with the line that every export begins with"
+        ) from error
     if header.format != FORMAT:
         raise FileUnusable(f"it is no export of Remembrancer: its first line says {header.format[:60]!r}")
     if header.version > FORMAT_VERSION:

@@ -25,7 +25,7 @@ NAMED: Final = 5
 """The number of candidates in an error message."""
 
 _PART: Final = re.compile(rf"(?:{MEMORY_PREFIX})?([0-9A-HJKMNP-TV-Z]{{{LEAST},25}})", re.IGNORECASE)
-_WHOLE: Final = re.compile(rf"{MEMORY_PREFIX}[0-7][0-9A-HJKMNP-TV-Z]{{25}}")
+WHOLE: Final = re.compile(rf"{MEMORY_PREFIX}[0-7][0-9A-HJKMNP-TV-Z]{{25}}")
 
 
 def part_of_id(text: str) -> str | None:
@@ -41,7 +41,7 @@ def id_or_part(text: str, *, field: str = "memory_id") -> str:
 
 def is_whole_id(text: str) -> bool:
     """True if a text is exactly a memory's whole id."""
-    return _WHOLE.fullmatch(text) is not None
+    return WHOLE.fullmatch(text) is not None
 
 
 def keys_of(parts: Iterable[str]) -> set[str]:

@@ -218,7 +218,10 @@ def printable(text: str) -> str:
 
 
 def client_title(client: str) -> str:
-    """The name of a client for a person: `claude-code` is `Claude Code`."""
+    """The name of a client for a person: `claude-code` is `Claude Code`. A client whose author has left the library's
+    name has none."""
+    if client.lower() in ("mcp", "mcp-client"):
+        return "A session"
     return client.replace("-", " ").title() if client.islower() else client
 
 

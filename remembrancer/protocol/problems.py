@@ -11,6 +11,7 @@ from typing import Final, Literal
 import msgspec
 
 from remembrancer.protocol.control import GatewayHealth, ProcessState, RemoteEmbedders, RuntimeStatus, StoreHealth
+from remembrancer.protocol.reads import EmbeddingSummary
 
 MIB: Final = 1024 * 1024
 NEARLY_FULL_BYTES: Final = 32 * MIB
@@ -123,20 +124,27 @@ def _of_store(status: RuntimeStatus, away: set[str]) -> Iterator[Problem]:
     for reason in store.unusable:
         advice = "until that is mended, what it has is missing from answers; 'remembrancer doctor' looks at all files"
         yield Problem("file_unusable", "warning", reason, advice)
-    if store.embedding.error and not status.is_resting:
-        what, advice = (
-            f"no vectors are made: {store.embedding.error}",
-            "mend that; until then search is by keyword only",
-        )
-        yield Problem("embedding_failed", "problem", what, advice)
-    elif not store.embedding.workers and any(process.role == "embedder" for process in status.processes):
-        what = "no embedder is ready yet"
-        yield Problem(
-            "embedding_starting", "warning", what, "ask again in a moment; until then search is by keyword only"
-        )
+    if not status.is_resting:
+        yield from of_embedding(store.embedding)
+    if not (store.embedding.error or store.embedding.workers) and any(
+        process.role == "embedder" for process in status.processes
+    ):
+        advice = "ask again in a moment; until then search is by keyword only"
+        yield Problem("embedding_starting", "warning", "no embedder is ready yet", advice)
     yield from _of_models(store)
     if store.remote is not None:
-        yield from _of_other_hosts(store.remote)
+        yield from _of_other_hosts(store.remote, has_own=any(each.role == "embedder" for each in status.processes))
+
+
+def of_embedding(embedding: EmbeddingSummary) -> Iterator[Problem]:
+    """The problems of the vectors, as reported by the store."""
+    if embedding.error:
+        advice = "mend that; until then search is by keyword only"
+        yield Problem("embedding_failed", "problem", f"no vectors are made: {embedding.error}", advice)
+    if embedding.dead_letters:
+        texts = "1 text has" if embedding.dead_letters == 1 else f"{embedding.dead_letters} texts have"
+        what = f"{texts} no vectors, for embedders died or refused: {embedding.dead_letter_error}"
+        yield Problem("text_unembedded", "warning", what, "found by words alone; store.log names the memories")
 
 
 def _of_models(store: StoreHealth) -> Iterator[Problem]:
@@ -149,10 +157,13 @@ def _of_models(store: StoreHealth) -> Iterator[Problem]:
             yield Problem("model_unusable", "warning", what, advice)
 
 
-def _of_other_hosts(remote: RemoteEmbedders) -> Iterator[Problem]:
+def _of_other_hosts(remote: RemoteEmbedders, *, has_own: bool) -> Iterator[Problem]:
     if remote.error is not None:
         what = f"no embedder on another host can come: {remote.error}"
         yield Problem("embedder_listen", "warning", what, "mend embedder_listen; it is tried again")
+    elif not has_own and not any(worker.state == "ready" for worker in remote.workers):
+        advice = "start 'remembrancer admin embedder --connect' there, or set REMEMBRANCER_EMBEDDERS=1 here"
+        yield Problem("embedders_away", "problem", "no embedder on another host is there, and none is here", advice)
     for worker in remote.workers:
         if worker.state == "refused":
             what = f"the embedder {worker.name} on another host is refused: {worker.error}"

@@ -344,7 +344,7 @@ def test_what_was_shown_to_whom_is_kept_and_printed_until_the_memory_is_erased(c
     printed = done("show", "--shown", memory, "--json", home=visit.door.home)
     (shown,) = json.loads(printed)["shown"]
     assert (shown["place"], shown["question"]) == (1, "when do we deploy")
-    told = f"{shown['session_id']}, recall_memories: when do we deploy\n  1  We deploy on Tuesdays  {memory[-8:]}\n"
+    told = f", recall memories: when do we deploy\n  1  We deploy on Tuesdays  {memory[-4:]}\n"
     assert done("show", "--shown", memory, home=visit.door.home).decode().endswith(told)
     assert "when do we deploy" in Page(visit.get(f"/sessions/{shown['session_id']}")).text
     usage = Page(visit.get("/usage")).text
@@ -450,11 +450,11 @@ def test_a_reason_names_other_memories_by_their_texts(come: Come) -> None:
     newer = visit.stored("The API listens on port <9090> now")
     visit.call("update_memory", memory_id=newer, add_links=[{"relation": "contradicts", "target": older}])
     page = visit.get(f"/memory/{older}")
-    reason = f"Possibly superseded by “The API listens on port <9090> now” ( {newer[-8:]} )."
+    reason = f"Possibly superseded by “The API listens on port <9090> now” ( {newer[-4:]} )."
     assert re.sub(r"\W+", " ", reason) in re.sub(r"\W+", " ", Page(page).text)
     assert "<9090>" not in page
     shown = done("show", older, "--project", str(visit.directory), home=visit.door.home).decode()
-    assert f"- Possibly superseded by “The API listens on port <9090> now” ({newer[-8:]})." in shown
+    assert f"- Possibly superseded by “The API listens on port <9090> now” ({newer[-4:]})." in shown
 
 
 def test_answers_to_the_shell_do_not_count_as_given_to_assistants(come: Come) -> None:
@@ -660,6 +660,26 @@ def test_the_graph_draws_names_with_their_relations_and_identifiers_when_they_ar
     assert {"legacy_id", "SHOP-12"} <= {each["id"] for each in everything["nodes"]}
     links = {(each["source"], each["type"], each["target"]) for each in drawn["links"]}
     assert links == {("Anna Lindqvist", "owns", "Valkey"), ("Checkout", "depends_on", "Valkey")}
+    for page in (visit.get("/graph"), visit.get("/graph", entity="Valkey")):
+        text = " ".join(Page(page).text.split())
+        assert "owns Valkey" in text, "from her own row"
+        assert "Anna Lindqvist owns it" in text
+        assert "owns Anna Lindqvist" not in text
+
+
+def test_the_graph_has_one_dot_for_a_person_whose_last_name_also_stands_alone(come: Come) -> None:
+    visit = come()
+    anna = {"name": "Anna Lindqvist", "type": "person", "relationship": "about"}
+    alone = {"name": "Lindqvist", "type": "custom", "relationship": "about"}
+    thing = {"name": "Stripe", "type": "custom", "relationship": "about"}
+    visit.stored("Anna Lindqvist looks after the shop", related_entities=[anna])
+    visit.stored("Lindqvist knows all about Stripe", related_entities=[alone, thing])
+    drawn = json.loads(visit.get("/graph.json"))
+    assert {each["id"] for each in drawn["nodes"]} == {"Anna Lindqvist", "Stripe"}
+    assert [(each["source"], each["target"]) for each in drawn["links"]] in (
+        [("Anna Lindqvist", "Stripe")],
+        [("Stripe", "Anna Lindqvist")],
+    )
 
 
 def test_a_memory_is_shown_although_the_record_of_what_was_shown_is_damaged(come: Come) -> None:

@@ -31,20 +31,17 @@ from tests.processes.runtimes import until_dead
 from tests.runtime import Runtime, Session, command, until
 
 CHECKS = {
-    "versions",
     "start",
     "configuration",
     "home",
     "permissions",
     "files",
     "disk",
-    "lock",
     "processes",
     "orphans",
     "model",
     "records",
     "copies",
-    "index",
     "write queue",
     "sharing",
     "clients",
@@ -112,25 +109,9 @@ async def filled(home: Path, *, stop: bool = True) -> Runtime:
         await client.store(SECRET)
         await client.store("Ana prefers tabs.", scope="user")
         await until(Runtime(home).is_drained)
-        await until_indexed(home)
     if stop:
         await Runtime(home).down()
     return Runtime(home)
-
-
-"""What `filled` stores; and what its session hands over, once that has ended."""
-
-
-async def until_indexed(home: Path) -> Findings:
-    """The findings once what `filled` stores has its vectors."""
-    found: list[Findings] = []
-
-    async def is_embedded() -> bool:
-        found.append(Findings(home))
-        return "every memory has its vectors" in found[-1].text("index")
-
-    await until(is_embedded)
-    return found[-1]
 
 
 def everything(home: Path) -> dict[str, tuple[int, int, int]]:
@@ -153,10 +134,10 @@ async def test_a_running_memory_and_one_at_rest_are_well_and_nothing_of_them_is_
     runtime = await filled(home, stop=False)
 
     async def is_well() -> bool:  # what its session hands over comes after it has ended; a launcher may answer late
-        return (await until_indexed(home)).statuses() == {}
+        return Findings(home).statuses() == {}
 
     await until(is_well)
-    found = await until_indexed(home)
+    found = Findings(home)
     assert "5 processes are ready" in found.text("processes")
     assert "384 dimensions" in found.text("model")
     assert SECRET not in found.whole
@@ -164,7 +145,6 @@ async def test_a_running_memory_and_one_at_rest_are_well_and_nothing_of_them_is_
     before = everything(home)
     found = Findings(home, tries_start=True)
     assert found.statuses() == {}
-    assert "with the memories" in found.text("index")
     assert everything(home) == before
     assert SECRET not in found.whole
 
@@ -177,7 +157,7 @@ async def test_a_launcher_that_hangs_is_said_and_the_rest_is_looked_at_all_the_s
         found = Findings(home)
     finally:
         launcher.send_signal(signal.SIGCONT)
-    assert found.statuses() == {"processes": "problem", "index": "warning"}
+    assert found.statuses() == {"processes": "problem"}
     assert str(launcher.pid) in found.text("processes")
     assert "does not answer" in found.text("processes")
     await runtime.down()
@@ -190,7 +170,7 @@ async def test_a_launcher_that_was_killed_leaves_nothing_to_mend(home: Path) -> 
     until_dead(processes)  # the others end when they notice
     found = Findings(home)
     assert found.statuses() == {}
-    assert "was killed" in found.text("lock")
+    assert "was killed" in found.text("processes")
 
 
 def test_a_process_without_a_launcher_is_named(home: Path) -> None:

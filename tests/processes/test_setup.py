@@ -215,7 +215,7 @@ def test_another_entry_of_our_name_is_shown_and_replaced_only_by_force(machine: 
     before = file.read_text()
     refused = setup("claude-code")
     assert refused.returncode == exit_codes.REFUSED
-    assert '-  "command": "/old/remembrancer"' in refused.stdout
+    assert "which starts /old/remembrancer" in refused.stdout
     assert "hush" not in refused.stdout
     assert file.read_text() == before
     assert setup("claude-code", "--force").returncode == exit_codes.OK

@@ -131,7 +131,9 @@ def test_a_memory_is_shown_with_the_name_of_the_client_that_stored_it(shell: She
 def test_several_memories_are_looked_up_before_any_is_changed(shell: Shell) -> None:
     ids = [shell.json("add", text)["memory_id"] for text in ("We deploy on Tuesdays", "the port is 5433")]
     for command_line in (("forget",), ("forget", "--for-good", "--yes")):
-        assert "ends with ZZZZ" in shell(*command_line, *ids, "ZZZZ", status=exit_codes.FAILED)
+        refused = shell(*command_line, *ids, "ZZZZ", status=exit_codes.FAILED)
+        assert "ends with ZZZZ" in refused
+        assert "nothing was changed" in refused
         assert len(shell.json("list")["memories"]) == 2
     assert len(shell.json("forget", *ids)["forgotten"]) == 2
 
@@ -177,6 +179,21 @@ def test_an_undo_without_an_id_goes_back_step_by_step(shell: Shell) -> None:
         assert f"Undone, {effect}" in shell("undo", "--yes")
     assert "nothing of today is left" in shell("undo", "--yes", status=exit_codes.FAILED)
     assert {shell.json("show", each)["status"] for each in (old, new)} == {"forgotten"}
+
+
+def test_contradicting_options_change_nothing(shell: Shell) -> None:
+    memory_id = shell.json("add", "Paint the boat", "--kind", "open_end")["memory_id"]
+    for arguments in (("--done", "--reopen"), ("--content", "one", "two")):
+        assert "give one of" in shell("edit", memory_id, *arguments, status=exit_codes.USAGE)
+    assert shell.json("show", memory_id)["version"] == 1
+    assert "Nothing was changed" in shell("edit", memory_id, "--reopen")
+    shell("edit", memory_id, "--due", "2020-02-20")
+    assert "overdue since 2020-02-20" in shell("list", "--open")
+    assert "due: none → 2020-02-20" in " ".join(shell("show", memory_id, "--history").split())
+    assert "Forgotten" in shell("forget", memory_id)
+    assert "was forgotten before" in shell("forget", memory_id)
+    assert "--kind open_end" in shell("add", "x y", "--kind", "fact", "--due", "today", status=exit_codes.USAGE)
+    assert "a tag must not be empty" in shell("add", "x y", "--tag", "", status=exit_codes.USAGE)
 
 
 def test_the_reason_of_a_change_is_in_the_history(shell: Shell) -> None:
@@ -293,7 +310,8 @@ def test_pairs_that_wait_for_a_decision_are_reviewed(shell: Shell) -> None:
             pass
         assert [(each["older"], each["newer"]) for each in waiting] == [(older, newer)]
         [line] = shell("list", "--review").splitlines()
-        assert line.split("\t") == [old, f"replaced? {newer}", older]
+        new = waiting[0]["newer_id"]
+        assert line.split("\t") == [old, older, f"replaced by {new}? {newer}"]
         shell("edit", old, decision)
         assert shell.json("list", "--review")["contradictions"] == []
     assert "Nothing waits for a decision" in shell("list", "--review")
@@ -315,7 +333,9 @@ def test_what_is_erased_is_nowhere_in_the_home_any_more(shell: Shell, home: Path
     assert shell.at_a_terminal("delete", memory_id, says="forget\n")[0] == exit_codes.OK
     assert shell.json("show", memory_id)["status"] == "forgotten"
     assert shell.json(*erase, "--yes")["erased"][0]["status"] == "erased"
-    assert shell.json(*erase, "--yes")["erased"][0]["already_erased"]
+    also = shell.json("add", "a marigold in a pot")["memory_id"]
+    erased = shell.json(*erase, also, "--yes")["erased"]
+    assert [each.get("already_erased") for each in erased] == [True, None], "one that is gone holds up no other"
     assert [memory["content"] for memory in shell.json("list")["memories"]] == ["the vault is in the cellar"]
     assert "marigold" not in shell("search", "vault")
     shell("show", memory_id, status=exit_codes.FAILED)
@@ -331,10 +351,10 @@ def test_what_is_proposed_to_the_user_is_reviewed_and_a_promotion_taken_back(she
     assert "2 proposed" in shell("admin", "maintain")
     assert {each["memory_id"] for each in shell.json("list", "--review")["proposals"]} == set(ids)
     proposals = [line.split("\t") for line in shell("list", "--review").splitlines()]
-    assert {(line[0], line[2]) for line in proposals} == set(
+    assert {(line[0], line[1]) for line in proposals} == set(
         zip(ids, ("Ilse wants tea", "Ilse wants mint"), strict=True)
     )
-    assert "it speaks of the user" in proposals[0][1]
+    assert "it speaks of the user" in proposals[0][2]
     shell("edit", ids[0], "--to", "project")
     shell("edit", ids[1], "--to", "user")
     assert shell.json("list", "--review")["proposals"] == []
@@ -406,7 +426,8 @@ def test_a_search_at_a_terminal_shows_the_best_five_and_how_many_are_weaker(shel
     assert (shown.count("o'clock"), "3 weaker: --all" in shown) == (5, True)
     _, shown = shell.at_a_terminal("search", "ferry", "harbour", "--all")
     assert (shown.count("o'clock"), "weaker" in shown) == (8, False)
-    assert len(shell("search", "ferry", "harbour").splitlines()) == 8
+    assert len(shell("search", "ferry", "harbour").splitlines()) == 5
+    assert len(shell("search", "ferry", "harbour", "--all").splitlines()) == 8
     asyncio.run(until(Runtime(shell.home).is_drained))
     _, shown = shell.at_a_terminal("search", "purple elephants in a bathtub")
     assert "Nothing answers this; the nearest:" in shown
@@ -416,9 +437,9 @@ def test_a_list_says_how_many_more_there_are(shell: Shell) -> None:
     for number in range(4):
         shell("add", f"The ferry number {number} leaves the harbour at {number} o'clock")
     done = command("list", "-n", "1", home=shell.home, directory=shell.directory)
-    assert (len(done.stdout.splitlines()), done.stderr) == (1, "3 more: -n 4\n")
+    assert (len(done.stdout.splitlines()), done.stderr) == (1, "3 more; -n 4 lists them too\n")
     _, shown = shell.at_a_terminal("list", "-n", "3", PAGER="cat")
-    assert "1 more: -n 4" in shown
+    assert "1 more; -n 4" in shown
     done = command("list", "-n", "4", home=shell.home, directory=shell.directory)
     assert (len(done.stdout.splitlines()), done.stderr) == (4, "")
 

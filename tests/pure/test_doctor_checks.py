@@ -51,7 +51,7 @@ def at(tmp_path: Path) -> Examination:
 def test_only_findings_that_ask_for_something_are_listed_unless_all_are_wanted(at: Examination) -> None:
     found = {
         "home": Finding("ok", "/home"),
-        "index": Finding("ok", "3 memories wait", "nothing to do"),
+        "model": Finding("ok", "3 memories wait", "nothing to do"),
         "clients": Finding("warning", "no assistant uses it", "setup connects one"),
     }
 
@@ -161,11 +161,6 @@ def test_room_is_wanted_for_twice_what_is_stored(
     assert doctor.check_disk(at).status == status
 
 
-def test_the_versions_are_said(at: Examination) -> None:
-    finding = doctor.check_versions(at)
-    assert (finding.status, "FTS5" in finding.found) == ("ok", True)
-
-
 def test_a_wrong_setting_is_a_problem_in_its_own_words(at: Examination) -> None:
     assert doctor.check_configuration(at).status == "ok"
     wrong = Surroundings(at.around.home, {"REMEMBRANCER_EMBEDDERS": "x"}, "linux", at.around.project)
@@ -178,25 +173,12 @@ def test_a_wrong_setting_is_a_problem_in_its_own_words(at: Examination) -> None:
     assert "did you mean REMEMBRANCER_EMBEDDERS?" in finding.details[0]
 
 
-@pytest.mark.parametrize(
-    ("held", "pid", "status", "word"),
-    [
-        (False, None, "ok", "nothing runs"),
-        (False, 7, "ok", "left of process 7"),
-        (True, 1, "ok", "process 1"),
-        (True, None, "ok", "starting"),
-        (True, 2**22 + 1, "warning", "dead"),
-    ],
-)
-def test_the_lock_says_who_has_the_home(at: Examination, held: bool, pid: int | None, status: str, word: str) -> None:
+@pytest.mark.parametrize(("pid", "word"), [(None, "nothing runs"), (7, "process 7 was killed")])
+def test_a_home_in_which_nothing_runs_is_well(at: Examination, pid: int | None, word: str) -> None:
     if pid is not None:
         write_record(at.paths, Record(pid))
-    with FileLock(at.paths.runtime_lock) as lock:
-        if held:
-            lock.try_acquire()
-        finding = doctor.check_lock(at)
-    assert at.held == held
-    assert finding.status == status
+    finding = doctor.check_processes(at)
+    assert (finding.status, at.held) == ("ok", False)
     assert word in finding.found
 
 
@@ -214,10 +196,19 @@ def status_of(
     )
 
 
+def processes_of(at: Examination, status: RuntimeStatus, monkeypatch: pytest.MonkeyPatch) -> Finding:
+    """The finding about the processes of a runtime that reports this."""
+    monkeypatch.setattr(doctor, "ask", lambda paths, question: status)
+    with FileLock(at.paths.runtime_lock) as lock:
+        lock.try_acquire()
+        return doctor.check_processes(at)
+
+
 @pytest.mark.parametrize(
     ("status", "expected"),
     [
         (status_of(), "ok"),
+        (status_of(embedding=msgspec.structs.replace(EMBEDDING, dead_letters=2, dead_letter_error="no")), "warning"),
         (status_of("restarting"), "warning"),
         (status_of(queued=3), "warning"),
         (status_of("failed"), "problem"),
@@ -226,21 +217,22 @@ def status_of(
     ],
 )
 def test_what_passes_by_itself_is_a_warning_and_the_rest_a_problem(
-    at: Examination, status: RuntimeStatus, expected: str
+    at: Examination, monkeypatch: pytest.MonkeyPatch, status: RuntimeStatus, expected: str
 ) -> None:
-    at.runtime = status
-    finding = doctor.check_processes(at)
+    finding = processes_of(at, status, monkeypatch)
     assert finding.status == expected
     assert (finding.advice == "") == (expected == "ok")
     assert bool(find_problems(status)) == (expected != "ok")
 
 
-def test_refused_writes_are_left_to_the_check_of_the_queue(at: Examination) -> None:
+def test_refused_writes_are_said_once_by_the_runtime_or_else_by_the_queue(
+    at: Examination, monkeypatch: pytest.MonkeyPatch
+) -> None:
     well = status_of()
     assert well.gateway is not None
-    at.runtime = msgspec.structs.replace(well, gateway=msgspec.structs.replace(well.gateway, queue_rejected=1))
-    assert find_problems(at.runtime)
-    assert doctor.check_processes(at).status == "ok"
+    refused = msgspec.structs.replace(well, gateway=msgspec.structs.replace(well.gateway, queue_rejected=1))
+    assert processes_of(at, refused, monkeypatch).status == "warning"
+    assert doctor.check_queue(at).status == "ok"
 
 
 def database(path: Path, version: int, *statements: str) -> Path:
@@ -281,53 +273,20 @@ def test_no_file_is_no_trouble(at: Examination) -> None:
     assert doctor.check_queue(at).found == "empty"
 
 
-@pytest.mark.parametrize(
-    ("changes", "word"),
-    [
-        ({}, "every memory has its vectors"),
-        ({"pending": 9}, "9 memories wait"),
-    ],
-)
-def test_vectors_that_are_being_made_or_moved_are_no_problem(
-    at: Examination, changes: dict[str, int], word: str
-) -> None:
-    at.runtime = status_of(embedding=msgspec.structs.replace(EMBEDDING, **changes))
-    finding = doctor.check_index(at)
-    assert finding.status == "ok"
-    assert word in finding.found
-
-
-def test_vectors_of_a_memory_at_rest_are_beside_it(at: Examination) -> None:
-    assert "with the memories" in doctor.check_index(at).found
-    at.held = True
-    assert doctor.check_index(at).status == "warning"
-
-
-def test_memories_that_cannot_be_embedded_are_told_with_the_reason(at: Examination) -> None:
-    lacking = msgspec.structs.replace(EMBEDDING, dead_letters=2, dead_letter_error="the worker will not")
-    at.runtime = status_of(embedding=lacking)
-    finding = doctor.check_index(at)
-    assert finding.status == "warning"
-    assert finding.found.endswith("2 (the worker will not)")
-
-
-def test_queued_writes_are_a_warning_when_they_should_have_gone(at: Examination) -> None:
+def test_queued_writes_of_a_memory_at_rest_are_counted(at: Examination) -> None:
     queue = QueueFile(at.paths.write_queue)
     queue.append([queued_row(store_operation("one", "x"), "p_0", time.time() - 90)])
     queue.close()
-    assert doctor.check_queue(at).status == "ok"
-    at.held = True
-    slow = doctor.check_queue(at)
-    assert slow.status == "warning"
-    assert "1 write in the queue, the oldest for" in slow.found
+    finding = doctor.check_queue(at)
+    assert finding.status == "ok"
+    assert "1 write in the queue, the oldest for" in finding.found
 
 
 def test_rejected_writes_and_damaged_queues_are_named_without_their_contents(at: Examination) -> None:
     (at.paths.home / "queue.damaged-1").touch()
-    damaged = doctor.check_queue(at)
+    damaged = doctor.check_files(at)
     assert damaged.status == "warning"
-    assert "delete it" in damaged.advice
-    assert "remembrancer admin queue" not in damaged.advice
+    assert "queue.damaged-1" in damaged.details[0]
     queue = QueueFile(at.paths.write_queue)
     operation, *others = (store_operation(name, "the heron nests") for name in ("one", "two", "three"))
     queue.append([queued_row(each, "p_0", 1.0) for each in (operation, *others)])
@@ -338,7 +297,6 @@ def test_rejected_writes_and_damaged_queues_are_named_without_their_contents(at:
     assert "2 writes in the queue" in finding.found
     assert "1 write rejected" in finding.found
     assert finding.details[0] == "1 rejected as schema_too_new: of a newer release"
-    assert "queue.damaged-1" in finding.details[1]
     assert "remembrancer admin queue" in finding.advice
     assert "heron" not in str(finding)
 
@@ -385,11 +343,11 @@ def test_a_check_that_failed_is_a_problem_of_its_own_and_the_others_go_on(
     def fail(_: Examination) -> doctor.Finding:
         raise OSError("gone")
 
-    monkeypatch.setattr(doctor, "CHECKS", {"disk": fail, "lock": doctor.check_lock})
+    monkeypatch.setattr(doctor, "CHECKS", {"disk": fail, "queue": doctor.check_queue})
     found = at.run()
     assert found["disk"].status == "problem"
     assert "gone" in found["disk"].found
-    assert found["lock"].status == "ok"
+    assert found["queue"].status == "ok"
 
 
 def remembered(path: Path, languages: dict[str | None, int]) -> None:

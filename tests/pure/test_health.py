@@ -95,7 +95,7 @@ def test_the_table_for_persons_says_what_is_wrong_and_what_to_do() -> None:
     assert "no [weights] here" in text
     assert ADVICE["failed"] in text
     status = runtime(embedding=msgspec.structs.replace(EMBEDDING, dead_letters=1, dead_letter_error="it will not"))
-    assert "1 without vectors: it will not" in printed(status)
+    assert "1 text has no vectors, for embedders died or refused: it will not" in printed(status)
     assert report(Path("/h"), status, ())["embedding"]["dead_letters"] == 1
 
 

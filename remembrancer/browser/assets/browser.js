@@ -53,9 +53,9 @@ addEventListener("DOMContentLoaded", () => {
     if (!points.length) continue;
     const axis = { stroke: probe("c-quiet"), grid: { stroke: probe("c-line") } };
     const line = (label, name, align = 0) => ({ label, stroke: probe(name), width: 2, paths: isUsage ? uPlot.paths.bars({ size: [0.35, 20], align }) : undefined, fill: isUsage ? probe(name) : undefined, points: { show: !isUsage && points.length < 60 } });
-    const series = isUsage ? [{ label: "day" }, line("memories stored", "c-plus", -1), line("recalls", "c-minus", 1)] : [{ label: "call" }, line("ms", "c-plus")];
+    const day = 86400, series = isUsage ? [{ label: "day" }, line("memories stored", "c-plus", -1), line("recalls", "c-minus", 1)] : [{ label: "call" }, line("ms", "c-plus")];
     const columns = series.map((_, place) => points.map((point) => point[place]));
-    const plot = new uPlot({ width: at.clientWidth, height: 220, series, legend: { show: isUsage, live: false }, axes: [isUsage ? { ...axis, values: (_, times) => times.map((at) => new Date(at * 1000).toLocaleDateString("en", { day: "numeric", month: "short" })) } : { ...axis, incrs: [1, 2, 5, 10, 25, 50, 100] }, axis], scales: { x: { time: isUsage }, y: { range: (_, low, high) => [0, Math.max(1, high * 1.1)] } } }, columns, at);
+    const plot = new uPlot({ width: at.clientWidth, height: 220, series, legend: { show: isUsage, live: false }, axes: [isUsage ? { ...axis, values: (_, times) => times.map((at) => new Date(at * 1000).toLocaleDateString("en", { day: "numeric", month: "short" })) } : { ...axis, show: false }, axis], scales: { x: { time: isUsage, range: (_, low, high) => isUsage ? [low - day / 2, high + day / 2] : [low, high] }, y: { range: (_, low, high) => [0, Math.max(1, high * 1.1)] } } }, columns, at);
     new ResizeObserver(() => plot.setSize({ width: at.clientWidth, height: 220 })).observe(at);
   }
   const graph = document.getElementById("graph");
@@ -63,45 +63,66 @@ addEventListener("DOMContentLoaded", () => {
 });
 
 async function draw(at) {
-  const data = await (await fetch(at.dataset.graph)).json(), ink = probe("c-ink"), dot = probe("c-plus"), line = probe("c-faint");
+  const data = await (await fetch(at.dataset.graph)).json(), ink = probe("c-ink"), dot = probe("c-plus"), line = probe("c-faint"), paper = probe("c-paper");
   const kinds = [...new Set(data.links.map((link) => link.type))].filter(Boolean), colors = ["c-minus", "c-accent", "c-plus", "c-gone", "c-quiet"].map(probe);
   const color = (link) => link.type ? colors[kinds.indexOf(link.type) % colors.length] : line;
-  const said = (link) => (link.type || "together in a memory").replaceAll("_", " "), beside = new Map(data.nodes.map((node) => [node.id, []]));
-  for (const link of data.links) { beside.get(link.source)?.push([link.target, said(link)]); beside.get(link.target)?.push([link.source, said(link)]); }
-  let chosen = null, settled = false;
-  const isNear = (node) => !chosen || node === chosen || beside.get(chosen.id).some(([name]) => name === node.id);
-  let zoom = 1; // dots and names have one size on the screen, however near they are looked at
-  const radius = (node) => (3 + 1.5 * Math.sqrt(node.memories)) / zoom;
-  const drawn = new ForceGraph(at).width(at.clientWidth).height(at.clientHeight).graphData(data)
+  const kind = (link) => (link.type || "together in a memory").replaceAll("_", " ");
+  const beside = new Map(data.nodes.map((node) => [node.id, []]));
+  for (const link of data.links) for (const [one, other] of [[link.source, link.target], [link.target, link.source]]) beside.get(one)?.push({ ...link, other });
+  let chosen = null, zoom = 1; // dots and names have one size on the screen, however near they are looked at
+  const isNear = (node) => !chosen || node === chosen || beside.get(chosen.id).some(({ other }) => other === node.id);
+  const pixels = (node) => 3 + 1.5 * Math.sqrt(node.memories), radius = (node) => pixels(node) / zoom;
+  const pen = document.createElement("canvas").getContext("2d"); pen.font = "13px system-ui";
+  for (const node of data.nodes) node.half = Math.max(pen.measureText(node.id).width / 2, pixels(node)) + 6;
+  const box = (node, scale) => [node.x - node.half / scale, node.y - (pixels(node) + 2) / scale, node.x + node.half / scale, node.y + (pixels(node) + 19) / scale];
+  const meet = (one, other) => one[0] < other[2] && other[0] < one[2] && one[1] < other[3] && other[1] < one[3];
+  const drawn = new ForceGraph(at).width(at.clientWidth).height(at.clientHeight)
     .onRenderFramePre((canvas, scale) => { // the most important first: a name that has no room is not drawn, nor is its dot
       const taken = []; zoom = scale;
       for (const node of data.nodes) {
-        canvas.font = `${13 / scale}px system-ui`;
-        const half = Math.max(canvas.measureText(node.id).width / 2, radius(node)) + 4 / scale, box = [node.x - half, node.y - radius(node), node.x + half, node.y + radius(node) + 18 / scale];
-        node.hasRoom = isNear(node) && !taken.some((one) => box[0] < one[2] && one[0] < box[2] && box[1] < one[3] && one[1] < box[3]);
-        if (node.hasRoom) taken.push(box);
+        const own = box(node, scale);
+        node.hasRoom = isNear(node) && !taken.some((one) => meet(own, one));
+        if (node.hasRoom) taken.push(own);
       }
     })
     .nodeCanvasObject((node, canvas, scale) => {
       if (!node.hasRoom) return;
       canvas.fillStyle = dot; canvas.beginPath(); canvas.arc(node.x, node.y, radius(node), 0, 7); canvas.fill();
-      canvas.fillStyle = ink; canvas.font = `${node === chosen ? "600 " : ""}${13 / scale}px system-ui`; canvas.textAlign = "center"; canvas.fillText(node.id, node.x, node.y + radius(node) + 13 / scale);
+      canvas.font = `${node === chosen ? "600 " : ""}${13 / scale}px system-ui`; canvas.textAlign = "center"; canvas.lineWidth = 4 / scale; canvas.lineJoin = "round"; canvas.strokeStyle = paper; canvas.fillStyle = ink;
+      for (const put of ["strokeText", "fillText"]) canvas[put](node.id, node.x, node.y + radius(node) + 14 / scale); // a line behind a name does not cross it out
     })
-    .nodePointerAreaPaint((node, paint, canvas) => { if (node.hasRoom) { canvas.fillStyle = paint; canvas.beginPath(); canvas.arc(node.x, node.y, radius(node) + 3, 0, 7); canvas.fill(); } })
-    .nodeLabel(() => "").linkLabel((link) => said(link)).linkWidth((link) => link.type ? 1.5 : 1)
+    .nodePointerAreaPaint((node, paint, canvas, scale) => { if (node.hasRoom) { const [left, top, right, bottom] = box(node, scale); canvas.fillStyle = paint; canvas.fillRect(left, top, right - left, bottom - top); } })
+    .nodeLabel(() => "").linkLabel((link) => link.type ? `${link.source.id} ${kind(link)} ${link.target.id}` : kind(link)).linkWidth((link) => link.type ? 1.5 : 1)
+    .linkDirectionalArrowLength((link) => link.type ? 5 / zoom : 0).linkDirectionalArrowRelPos(0.6)
     .linkColor(color).linkVisibility((link) => link.source.hasRoom && link.target.hasRoom && (!chosen || link.source === chosen || link.target === chosen))
-    .d3VelocityDecay(0.3).cooldownTime(3000)
-    .onNodeClick((node) => choose(node)).onBackgroundClick(() => choose(null))
-    .onEngineStop(() => { if (!settled) { settled = true; drawn.zoomToFit(0, 90); } });
+    .warmupTicks(150).cooldownTicks(0).onNodeClick((node) => choose(node)).onBackgroundClick(() => choose(null)).onEngineStop(() => { if (!zoomed) arrange(); });
+  let zoomed = false;
   drawn.d3Force("charge").strength(-160).distanceMax(400);
-  drawn.d3Force("together", (alpha) => { const tall = at.clientHeight / at.clientWidth; for (const node of data.nodes) { node.vx -= node.x * 0.1 * Math.min(2, tall) * alpha; node.vy -= node.y * 0.1 / Math.max(0.5, tall) * alpha; } });
+  drawn.d3Force("together", (alpha) => { for (const node of data.nodes) { node.vx -= node.x * 0.1 * alpha; node.vy -= node.y * 0.1 * alpha; } });
+  drawn.graphData(data);
+  function arrange() { // the whole picture is used, and names are moved apart
+    zoomed = true;
+    const tall = at.clientHeight / 2 - 30, wide = (node) => at.clientWidth / 2 - node.half - 8, within = (value, most) => Math.max(-most, Math.min(most, value));
+    for (const [axis, most] of [["x", wide], ["y", () => tall]]) {
+      const places = data.nodes.map((node) => node[axis]), low = Math.min(...places), high = Math.max(...places);
+      for (const node of data.nodes) node[axis] = high > low ? ((node[axis] - low) / (high - low) * 2 - 1) * most(node) : 0;
+    }
+    for (let round = 0; round < 120; round++) for (const one of data.nodes) for (const other of data.nodes) {
+      if (one === other || !meet(box(one, 1), box(other, 1))) continue;
+      const across = one.half + other.half - Math.abs(one.x - other.x), down = 25 + (pixels(one) + pixels(other)) - Math.abs(one.y - other.y), right = one.x < other.x ? -1 : 1, below = one.y < other.y ? -1 : 1;
+      if (down < across) { one.y += below * down / 4; other.y -= below * down / 4; } else { one.x += right * across / 4; other.x -= right * across / 4; }
+      for (const node of [one, other]) { node.x = within(node.x, wide(node)); node.y = within(node.y, tall); }
+    }
+    for (const node of data.nodes) { node.fx = node.x; node.fy = node.y; }
+    drawn.centerAt(0, 0).zoom(1);
+  }
   const told = document.getElementById("neighbours"), element = (name, text, more = {}) => Object.assign(document.createElement(name), { textContent: text, ...more });
-  const address = (name) => at.dataset.entity + (at.dataset.entity.includes("?") ? "&" : "?") + "entity=" + encodeURIComponent(name);
+  const link = (name) => element("a", name, { href: at.dataset.entity + (at.dataset.entity.includes("?") ? "&" : "?") + "entity=" + encodeURIComponent(name) });
   function choose(node) {
     chosen = node; drawn.linkColor(color);
-    told.replaceChildren(...(node ? [element("a", node.id, { href: address(node.id) }), ": ", ...beside.get(node.id).slice(0, 12).flatMap(([name, how], place) => [place ? ", " : "", `${how} `, element("a", name, { href: address(name) })])] : ["Click a name for its neighbours."]));
+    told.replaceChildren(...(node ? [link(node.id), ": ", ...beside.get(node.id).slice(0, 12).flatMap((each, place) => [place ? ", " : "", ...(!each.type ? ["with ", link(each.other)] : each.source === node.id || each.source.id === node.id ? [`${kind(each)} `, link(each.other)] : [link(each.other), ` ${kind(each)} it`])])] : ["Click a name for its neighbours."]));
   }
   choose(null);
-  document.getElementById("legend").replaceChildren(...kinds.slice(0, 5).flatMap((kind, place) => { const mark = element("i", "", { className: ["c-minus", "c-accent", "c-plus", "c-gone", "c-quiet"][place] }); return [mark, `${kind.replaceAll("_", " ")} `]; }), ...(kinds.length ? [element("i", "", { className: "c-faint" }), "together in a memory"] : []));
+  document.getElementById("legend").replaceChildren(...kinds.slice(0, 5).flatMap((kind, place) => { const mark = element("i", "", { className: ["c-minus", "c-accent", "c-plus", "c-gone", "c-quiet"][place] }); return [element("span", `${kind.replaceAll("_", " ")}`)].map((words) => { words.prepend(mark); return words; }); }), ...(kinds.length ? [element("span", "together in a memory")].map((words) => { words.prepend(element("i", "", { className: "c-faint" })); return words; }) : []));
   new ResizeObserver(() => drawn.width(at.clientWidth)).observe(at);
 }
