@@ -43,7 +43,7 @@ from remembrancer.memory.replacement import (
 from remembrancer.memory.wording import same_in_words
 
 ALONE: Final = tuple(Path(__file__).parent / name for name in ("superseded.txt", "replaced.json"))
-TOPICS: Final = Path(__file__).parent / "topics.txt"
+NEVER: Final = tuple(Path(__file__).parent / name for name in ("topics.txt", "series.txt"))
 DAY_S: Final = 86_400.0
 LONG: Final = 500
 """A longer text is replaced at most in part, so such pairs are neither right nor wrong."""
@@ -160,7 +160,7 @@ def days(folder: Path) -> Iterator[Haystack]:
 
 
 def topics(path: Path) -> Iterator[Haystack]:
-    """Return memories of forty topics, none of which replaces another."""
+    """Yield memories, five a day, none of which replaces another: of forty topics, or of things numbered alike."""
     lines = [line for line in path.read_text(encoding="utf-8").splitlines() if line.startswith("- ")]
     items = [Item(str(number), line[2:], number // 5 * DAY_S) for number, line in enumerate(lines)]
     yield Haystack(path.name, items, (), ())
@@ -270,7 +270,7 @@ def main() -> None:
     parser.add_argument("--json", action="store_true")
     given = parser.parse_args()
     engine = load_engine(Settings(), 2)
-    haystacks = [each for path in (*given.files, TOPICS) for each in _reader_of(path)(path)]
+    haystacks = [each for path in (*given.files, *NEVER) for each in _reader_of(path)(path)]
     sets = [each for haystack in haystacks if (each := judged(haystack, engine)) is not None]
     sets += [alone(path, engine) for path in ALONE]
     intercept, weights = fit(sets)

@@ -10,6 +10,7 @@ import math
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from difflib import SequenceMatcher
 from functools import cached_property
 from itertools import pairwise
 from typing import Final, NamedTuple
@@ -41,6 +42,8 @@ READ: Final = 2000
 SAME_DAY_S: Final = 12 * 3600.0
 HEAD: Final = 4
 """The number of words that introduce the subject of a text."""
+LEAST_FRAME: Final = 0.5
+"""The least similarity of two sequences of words that have a frame in common."""
 FEW: Final = 60
 """Rarity is computed as if there were at least this many memories."""
 
@@ -223,6 +226,22 @@ def _rivals(pair: TextPair) -> float:
     return ways * len(one.plain & other.plain) / max(1, len(one.plain | other.plain))
 
 
+def _two_slots(pair: TextPair) -> float:
+    """1 if two texts with a common frame of words have other words at two or more places, and names or numbers at the
+    first of them: "web-1 has 4 cores" and "web-2 has 8 cores" are about two things."""
+    one, other = pair.earlier.sequence, pair.later.sequence
+    matcher = SequenceMatcher(None, one, other, autojunk=False)
+    if matcher.ratio() < LEAST_FRAME:
+        return 0.0
+    values = pair.earlier.values | pair.later.values
+    slots = [
+        (one[begins:ends], other[later:until])
+        for kind, begins, ends, later, until in matcher.get_opcodes()
+        if kind == "replace"
+    ]
+    return float(len(slots) > 1 and not any(values.isdisjoint(words) for words in slots[0]))
+
+
 FEATURES: Final = (
     Feature("cosine", 10.03, lambda pair: pair.cosine, "they are about the same"),
     Feature("rarest", 0.77, _rarest, "a rare word or name that both have says of what thing they speak"),
@@ -257,6 +276,7 @@ FEATURES: Final = (
     Feature("change", 1.21, lambda pair: float(pair.later.changes), "the later one says that something changed"),
     Feature("adding", -2.18, lambda pair: float(pair.earlier.adds and pair.later.adds), "what is added holds beside"),
     Feature("also", -0.78, lambda pair: float(pair.later.goes_on), "the later one says that it is one more"),
+    Feature("slots", -4.0, _two_slots, "where two values differ in one frame, it is about two things"),
     Feature("same_day", -1.85, lambda pair: float(pair.apart_s < SAME_DAY_S), "what is said together holds together"),
 )
 INTERCEPT: Final = -10.06

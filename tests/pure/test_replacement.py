@@ -60,6 +60,19 @@ def test_texts_about_two_things_replace_none_of_each_other(earlier: str, later: 
     assert chance(earlier, later, 0.5) < POSSIBLE
 
 
+@pytest.mark.parametrize(
+    ("earlier", "later"),
+    [
+        ("Server web-01 has 8 GB of RAM", "Server web-02 has 16 GB of RAM"),
+        ("Sprint 21: velocity 33 points", "Sprint 22: velocity 28 points"),
+        ("The tenant Nordlicht pays 490 euros a month", "The tenant Silbersee pays 90 euros a month"),
+    ],
+)
+def test_two_things_of_one_sort_do_not_replace_each_other(earlier: str, later: str) -> None:
+    assert chance(earlier, later, 0.93) < PROBABLE
+    assert chance(earlier, later, 0.93, 60.0) < POSSIBLE
+
+
 def test_what_other_memories_have_as_well_is_a_thing_and_no_value() -> None:
     earlier, later = "In staging the pool has 20 connections", "In production the pool has 60 connections"
     known = {stem("staging"): 20, stem("production"): 20}
