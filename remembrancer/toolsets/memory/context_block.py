@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final, Literal
 
-from remembrancer.memory.text import neutralised
+from remembrancer.memory.text import counted, neutralised
 from remembrancer.protocol.ids import MEMORY_PREFIX
 from remembrancer.protocol.kinds import Kind
 from remembrancer.protocol.reads import RecalledMemory
@@ -92,10 +92,7 @@ def build_block(
     included = list(memories)
     while included:
         is_whole = is_all and len(included) == len(memories)
-        nothing_else = [
-            ALL if is_whole_memory else ALL_OF_THIS,
-            *([f"{replaced} more {'is' if replaced == 1 else 'are'} probably replaced."] if replaced else []),
-        ]
+        nothing_else = [_but(ALL if is_whole_memory else ALL_OF_THIS, replaced)]
         closing = [] if away else nothing_else if is_whole else [PART, *_index_of(subjects)]
         text = "\n\n".join([MARKED, *([AWAY] if away else []), *_groups_of(included, ids), " ".join(closing)]).rstrip()
         tokens = count(text)
@@ -115,6 +112,13 @@ def build_block(
         if tokens <= max_tokens:
             return ContextBlock(text, (), tokens, truncated=is_full)
     return ContextBlock("", (), count(""), truncated=is_full)
+
+
+def _but(all_of_it: str, replaced: int) -> str:
+    """The sentence that nothing else is remembered, apart from what is probably replaced."""
+    if not replaced:
+        return all_of_it
+    return f"{all_of_it[:-1]}, but for {counted(replaced, 'memory', 'memories')} that newer ones probably replace."
 
 
 def _cut_block(
