@@ -52,13 +52,14 @@ async def live(view: View) -> Response:
     """The event stream of an open page: a `written` event after each write, whoever made it."""
 
     async def events() -> AsyncIterator[bytes]:
+        happened = view.shared.writes.happened  # before each event is sent: a write may follow it at once
         yield b"retry: 1000\nevent: here\ndata:\n\n"
         while view.shared.holds(view.grant):
-            happened = view.shared.writes.happened
             with anyio.move_on_after(PULSE_S):
                 await happened.wait()
             if happened.is_set():
                 await anyio.sleep(TOGETHER_S)
+                happened = view.shared.writes.happened
                 yield b"event: written\ndata:\n\n"
             else:
                 yield b"event: here\ndata:\n\n"

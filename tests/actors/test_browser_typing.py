@@ -1,10 +1,12 @@
-"""Questions that come letter by letter: those that another letter has overtaken are not looked for."""
+"""Pages that are open in a browser: questions that come letter by letter, and news of writes."""
 
 from __future__ import annotations
 
 import socket
+from collections.abc import AsyncIterator
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import anyio
@@ -13,14 +15,17 @@ import pytest
 from starlette.types import Message
 
 from remembrancer.actors.gateway import actor
+from remembrancer.actors.gateway.store_access import WriteNews
 from remembrancer.browser.app import Browser
-from remembrancer.browser.view import ShownLog, Writes
+from remembrancer.browser.history import live
+from remembrancer.browser.view import ShownLog, View, Writes
 from remembrancer.protocol.errors import MemoryUnavailable
 from remembrancer.protocol.paths import RuntimePaths
 from remembrancer.protocol.reads import Recall, Recalled
 from remembrancer.protocol.writes import ProjectRef
 from remembrancer.toolsets.service import Asked, MemoryService
 from tests.actors.gateway_rig import PATIENT, Rig
+from tests.operations import store_operation
 from tests.patience import PATIENCE_S
 
 pytestmark = pytest.mark.anyio
@@ -110,3 +115,13 @@ async def test_two_that_open_the_browser_at_once_get_one_server_and_a_taken_port
                 for _ in range(2):
                     tasks.start_soon(browse)
             assert len({httpx.URL(url).port for url in urls}) == 1
+
+
+async def test_an_open_page_hears_of_a_write_that_follows_its_first_event_at_once() -> None:
+    writes = WriteNews()
+    shared = SimpleNamespace(writes=writes, holds=lambda _grant: True)
+    response = await live(cast(View, SimpleNamespace(shared=shared, grant=None)))
+    events = cast(AsyncIterator[bytes], response.body_iterator)  # type: ignore[attr-defined]
+    for event in (b"event: here", b"event: written", b"event: written"):
+        assert event in await anext(events)
+        writes.note(store_operation("gate", "The gate opens at seven"))

@@ -9,7 +9,6 @@ import msgspec
 import pytest
 
 from remembrancer.actors.store.records.contract import NearDuplicate
-from remembrancer.protocol.errors import Failure
 from remembrancer.protocol.reads import GetMemory, MemoryShown, Promotion
 from remembrancer.protocol.runs import ChainLink
 from remembrancer.protocol.writes import (
@@ -25,7 +24,6 @@ from remembrancer.protocol.writes import (
 )
 from remembrancer.toolsets.tools import DATA
 from tests.actors.gateway_rig import NEAR, PATIENT, QUICK, PlayedStore, Rig
-from tests.patience import until
 
 pytestmark = pytest.mark.anyio
 TOOLS = ("update_memory", "forget_memory", "tag_memory", "promote_memory", "restore_memory", "get_memory")
@@ -149,51 +147,6 @@ async def test_a_change_that_comes_again_is_made_once(rig: Rig, tool: str, argum
         assert len(store.applied) == before + 1
 
 
-@pytest.mark.parametrize(
-    ("tool", "arguments"),
-    [
-        ("update_memory", {"content": "y"}),
-        ("tag_memory", {"add": ["y"]}),
-        ("forget_memory", {}),
-        ("promote_memory", {"target_scope": "user"}),
-        ("restore_memory", {}),
-        ("get_memory", {}),
-    ],
-)
-async def test_a_memory_that_is_not_there_is_an_error_of_the_tool(
-    rig: Rig, tool: str, arguments: dict[str, Any]
-) -> None:
-    async with PlayedStore(rig.paths).open(), rig.running() as gateway, rig.session() as client:
-        await client.store("x")
-        answer = await client.call(tool, memory_id=NEAR, **arguments)
-        assert (answer["error"], answer["field"]) == ("not_found", "memory_id")
-        assert answer["retry_possible"] is False
-        assert gateway.health().queue_depth == 0
-
-
-async def test_a_refusal_of_the_store_is_passed_on_as_it_is(rig: Rig) -> None:
-    async with PlayedStore(rig.paths).open(), rig.running(), rig.session() as client:
-        identity = (await client.store("x"))["memory_id"]
-        await client.call("forget_memory", memory_id=identity)
-        answer = await client.call("update_memory", memory_id=identity, content="y")
-        assert answer["error"] == "invalid_input"
-        assert "restore it first" in answer["message"]
-
-
-async def test_a_client_that_leaves_does_not_take_its_change_with_it(quick_rig: Rig) -> None:
-    async with PlayedStore(quick_rig.paths).open() as store, quick_rig.running() as gateway:
-        async with quick_rig.session() as client:
-            identity = (await client.store("x"))["memory_id"]
-            store.hangs = True
-            params = {"name": "forget_memory", "arguments": {"memory_id": identity}}
-            await client.send(id=99, method="tools/call", params=params)
-            await until(lambda: identity in store.submitted)
-        await until(lambda: gateway.health().sessions == 0)
-        store.hangs = False
-        await until(lambda: store.memories[identity].forgotten_at is not None)
-        await until(lambda: gateway.health().queue_depth == 0)
-
-
 async def test_a_memory_is_shown_whole_with_its_history(rig: Rig) -> None:
     async with PlayedStore(rig.paths).open() as store, rig.running(), rig.session() as client:
         stored = await client.store(
@@ -284,14 +237,6 @@ async def test_a_long_history_is_shown_from_its_end(rig: Rig) -> None:
         assert [line["version"] for line in answer["history"]] == list(range(12, 62))
         assert answer["history_omitted"] == 11
         assert (await client.call("get_memory", memory_id=identity, version=2, detail=True))["tags"] == ["t0"]
-
-
-async def test_a_full_disk_is_an_error_of_the_change(rig: Rig) -> None:
-    async with PlayedStore(rig.paths).open() as store, rig.running(), rig.session() as client:
-        identity = (await client.store("x"))["memory_id"]
-        store.refuses = Failure("storage_full", "the disk is full", retry_possible=True)
-        answer = await client.call("tag_memory", memory_id=identity, add=["x"])
-        assert (answer["error"], answer["retry_possible"]) == ("storage_full", True)
 
 
 class ExplainingStore(PlayedStore):

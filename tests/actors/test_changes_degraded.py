@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from remembrancer.protocol.writes import memory_id_of
-from tests.actors.gateway_rig import NEAR, QUICK, PlayedStore, RawClient, Rig
+from tests.actors.gateway_rig import QUICK, PlayedStore, RawClient, Rig
 from tests.patience import until
 
 pytestmark = pytest.mark.anyio
@@ -66,22 +66,6 @@ async def test_a_short_id_that_was_shown_is_queued_as_the_whole_one(rig: Rig) ->
             assert [memory.content for memory in store.memories.values()] == ["The harbour is shallow"]
 
 
-async def test_queued_changes_reach_the_store_in_order_and_those_that_it_refuses_are_kept_aside(rig: Rig) -> None:
-    async with rig.running() as gateway, rig.session() as client:
-        identity = (await client.store("first"))["memory_id"]
-        await client.call("update_memory", memory_id=identity, content="second")
-        await client.call("forget_memory", memory_id=identity)
-        await client.call("update_memory", memory_id=identity, content="never")
-        await client.call("tag_memory", memory_id=NEAR, add=["never"])
-        await client.call("restore_memory", memory_id=identity)
-        await client.call("tag_memory", memory_id=identity, add=["last"])
-        async with PlayedStore(rig.paths).open() as store:
-            await until(lambda: gateway.health().queue_depth == 0)
-            assert gateway.health().queue_rejected == 2
-            (memory,) = store.memories.values()
-            assert (memory.content, memory.tags, memory.forgotten_at, memory.version) == ("second", ("last",), None, 5)
-
-
 async def test_a_question_that_times_out_says_so_and_the_next_says_that_the_store_is_away(rig: Rig) -> None:
     async with PlayedStore(rig.paths).open() as store, rig.running(), rig.session() as client:
         identity = (await client.store("The harbour is deep"))["memory_id"]
@@ -93,14 +77,6 @@ async def test_a_question_that_times_out_says_so_and_the_next_says_that_the_stor
         answer = await client.call("recall_memories", query="harbour")
         assert warned(answer) == ["memory_unavailable"]
         assert (await client.call("get_memory", memory_id=identity))["error"] == "memory_unavailable"
-
-
-async def test_a_memory_of_which_nothing_is_known_times_out_with_that_error(rig: Rig) -> None:
-    async with PlayedStore(rig.paths).open() as store, rig.running(), rig.session() as client:
-        await client.store("x")
-        await store.hang(client)
-        answer = await client.call("get_memory", memory_id=NEAR)
-        assert (answer["error"], answer["degraded"], answer["retry_possible"]) == ("query_timeout", True, True)
 
 
 async def test_writes_are_news_when_they_are_queued_and_when_they_are_applied(rig: Rig) -> None:

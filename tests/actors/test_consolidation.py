@@ -172,19 +172,6 @@ async def test_what_says_the_same_as_the_project_does_is_merged_into_it(home: Pa
         assert [(each.memory_id, each.merged_into) for each in shown.promotions] == [(said_again, known)]
 
 
-async def test_of_two_that_say_the_same_the_stronger_is_promoted_and_the_other_merged_into_it(home: Path) -> None:
-    async with workplace(home) as place:
-        await place.start()
-        weaker = await place.note(SAME, importance=0.7, confidence=0.8)
-        stronger = await place.note(CONVENTION, importance=0.9, confidence=0.8)
-        await place.end()
-        memories = await place.memories()
-        assert (memories[stronger].scope, memories[stronger].status) == ("project", "active")
-        assert (memories[weaker].scope, memories[weaker].status) == ("session", "promoted")
-        assert memories[stronger].confidence == 0.85
-        assert (await place.session()).promoted == 2
-
-
 async def test_what_contradicts_the_project_is_not_merged_into_it_but_stands_beside_it(home: Path) -> None:
     old, new = "The billing service keeps its data in Postgres 15", "The billing service keeps its data in Postgres 16"
     async with workplace(home) as place:
@@ -301,20 +288,6 @@ async def test_what_goes_into_the_project_without_its_summary_does_not_stand_beh
         memories = await place.memories()
         assert (memories[weak[0]].scope, memories[weak[0]].status) == ("project", "active")
         assert {memories[each].status for each in weak[1:]} == {"consolidated"}
-
-
-async def test_a_session_that_begins_again_and_ends_again_does_nothing_twice(home: Path) -> None:
-    async with workplace(home) as place:
-        await place.start()
-        kept = await place.note(CONVENTION, importance=0.8, confidence=0.8)
-        await place.end()
-        before = (await place.memories())[kept]
-        await place.start()
-        await place.end()
-        assert (await place.memories())[kept] == before
-        entry = (await place.session()).entry
-        assert entry is not None
-        assert entry.memories_promoted == 1
 
 
 async def test_two_projects_that_end_at_once_keep_to_themselves(home: Path) -> None:
@@ -481,19 +454,6 @@ async def test_what_was_undone_is_not_done_again_by_itself_but_for_somebody_who_
         await place.start()
         again = await place.rig.gateway.ask(Reflect(PROJECT, SESSION, SESSION, operation_id="reflection-2"))
         assert len(again.memories) == 1
-
-
-async def test_another_fact_about_the_same_thing_is_not_merged_and_can_be_found(home: Path) -> None:
-    known, other = (f"the cache is cleared when the service {does}" for does in ("starts", "stops"))
-    async with workplace(home) as place:
-        await place.start()
-        before = await place.note(known, scope="project", kind="fact")
-        after = await place.note(other, kind="fact", importance=0.8, confidence=0.8)
-        await place.end()
-        assert (await place.memories())[after].scope == "project"
-        links = {link.relation: link for link in (await place.show(after)).memory.links}
-        assert links["similar_to"].target == before
-        assert 0.85 < links["similar_to"].strength < 1
 
 
 async def test_a_theme_of_three_sessions_becomes_a_procedure_of_the_project_once(home: Path) -> None:

@@ -163,23 +163,6 @@ async def test_what_was_shown_counts_as_accessed_and_what_was_left_out_does_not(
         assert (await client.call("get_memory", memory_id=left_out["memory_id"], detail=True))["access_count"] == 0
 
 
-async def test_without_a_store_the_last_answer_stands_as_it_was(rig: Rig) -> None:
-    async with session(rig) as (store, client):
-        known = await client.store("The lantern stands in the harbour")
-        gone = await client.store("The lantern stands in the attic")
-        task = {"task_description": "mend the lantern"}
-        await client.call("get_memory_context", detail=True, **task)
-        await store.store.kill()
-        rig.gateway.access.settings = AWAY
-        assert warned(await client.call("forget_memory", memory_id=gone["memory_id"])) == ["queued"]
-        assert warned(await client.store("The lantern needs a new wick")) == ["queued"]
-        answer = await client.call("get_memory_context", detail=True, **task)
-        assert answer["degraded"]
-        assert len(warned(answer)) == 1
-        shown = {each["memory_id"] for each in (known, gone)}
-        assert {each[-len(known["memory_id"]) :] for each in answer["memory_ids"]} == shown
-
-
 async def test_the_tool_costs_few_tokens_in_every_session(home: Path) -> None:
     rig = Rig(home, AWAY)
     async with rig.running(), rig.session() as client:

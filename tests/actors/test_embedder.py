@@ -76,6 +76,12 @@ class StoreSide:
         assert isinstance(message, kind), message
         return message
 
+    async def until(self, kind: type[Kind]) -> Kind:
+        """The next message of this kind. Others may come before it, as a worker announces itself to each connection."""
+        while not isinstance(message := await self.next(), kind):
+            pass
+        return message
+
     async def say(self, body: object) -> None:
         assert self._worker is not None
         assert self.router.send(self._worker, body)
@@ -347,11 +353,11 @@ async def test_the_process_serves_and_ends_with_its_launcher(home: Path) -> None
         await process.stdin.send(msgspec.json.encode(spec_of(home)) + b"\n")
         with anyio.fail_after(PATIENCE_S):
             await ready.wait()
-        await store.expect(WorkerReady)
+        await store.until(WorkerReady)
         await store.give("A memory.")
-        await store.expect(PassagesEmbedded)
+        await store.until(PassagesEmbedded)
         await process.stdin.aclose()
-        await store.expect(WorkerLeaving)
+        await store.until(WorkerLeaving)
         with anyio.fail_after(PATIENCE_S):
             assert await process.wait() == EXIT_ORPHANED
 

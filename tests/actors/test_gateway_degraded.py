@@ -11,7 +11,7 @@ import anyio
 import msgspec
 import pytest
 
-from remembrancer.actors.gateway import write_queue
+from remembrancer.actors.gateway import store_access, write_queue
 from remembrancer.config.project import project_of
 from remembrancer.protocol.control import PeerFailed
 from remembrancer.protocol.errors import Failure
@@ -32,6 +32,12 @@ pytestmark = pytest.mark.anyio
 @pytest.fixture
 def rig(home: Path) -> Rig:
     return Rig(home, QUICK)
+
+
+@pytest.fixture
+def waits_for_no_store(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody waits for a store that does not come: each of many questions would, for the least budget of a request."""
+    monkeypatch.setattr(store_access, "LEAST_BUDGET_S", 0.02)
 
 
 def warned(answer: dict[str, Any]) -> list[str]:
@@ -249,7 +255,8 @@ async def test_a_full_queue_says_so(home: Path) -> None:
     assert (mistake["error"], mistake["degraded"]) == ("invalid_input", False)
 
 
-async def test_the_status_without_the_store_shows_the_last_known_figures(rig: Rig) -> None:
+async def test_the_status_without_the_store_shows_the_last_known_figures(home: Path) -> None:
+    rig = Rig(home, AWAY)
     async with rig.running() as gateway, rig.session() as client:
         async with PlayedStore(rig.paths).open():
             await rig.until_store_answers()
@@ -270,7 +277,8 @@ async def test_the_status_without_the_store_shows_the_last_known_figures(rig: Ri
             assert "counts" not in await other.call("get_memory_status")
 
 
-async def test_the_status_tells_a_store_that_cannot_be_started_from_one_that_is_coming_back(rig: Rig) -> None:
+async def test_the_status_tells_a_store_that_cannot_be_started_from_one_that_is_coming_back(home: Path) -> None:
+    rig = Rig(home, AWAY)
     async with rig.running() as gateway, rig.session() as client:
         assert (await client.call("get_memory_status"))["connection"]["status"] == "reconnecting"
         gateway.on_peer_failed(PeerFailed("store", "schema_too_new", "memory.db is of release 9"))
@@ -324,7 +332,8 @@ async def test_the_first_context_says_that_the_memory_starts_where_the_wait_was_
         assert "the store is starting" in answer["warnings"][0]["message"]
 
 
-async def test_a_context_without_the_store_does_not_say_that_nothing_is_remembered(rig: Rig) -> None:
+async def test_a_context_without_the_store_does_not_say_that_nothing_is_remembered(home: Path) -> None:
+    rig = Rig(home, AWAY)
     async with rig.running() as gateway, rig.session() as client:
         async with PlayedStore(rig.paths).open():
             await rig.until_store_answers()
@@ -409,6 +418,7 @@ async def answers_of(client: RawClient, memory_id: str) -> dict[str, dict[str, A
     return {tool: await client.call(tool, **arguments) for tool, arguments in given.items()}
 
 
+@pytest.mark.usefixtures("waits_for_no_store")
 async def test_when_the_store_stays_away_every_tool_gives_its_last_answer_as_it_was_and_says_so(home: Path) -> None:
     rig = Rig(home, AWAY)
     async with rig.running() as gateway, rig.session(environment=EVERY) as client:
@@ -434,6 +444,7 @@ async def test_when_the_store_stays_away_every_tool_gives_its_last_answer_as_it_
             assert "shallow" not in json.dumps(answer), tool
 
 
+@pytest.mark.usefixtures("waits_for_no_store")
 async def test_another_question_gets_what_this_session_was_shown_last_and_no_other_session_does(home: Path) -> None:
     rig = Rig(home, AWAY)
     elsewhere = home / "elsewhere"

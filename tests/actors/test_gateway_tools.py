@@ -737,19 +737,17 @@ async def test_a_call_that_is_none_is_refused_under_its_id(rig: Rig, params: dic
         assert "result" in await client.request("tools/call", name="get_memory_status")
 
 
-async def test_no_more_calls_are_read_than_may_be_in_flight(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_no_more_calls_are_read_than_may_be_in_flight(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("remembrancer.actors.gateway.conversations.MAX_IN_FLIGHT", 3)
-    rig = Rig(home, QUICK)
     async with PlayedStore(rig.paths).open() as store, rig.running() as gateway, rig.session() as client:
-        await client.call("get_memory_status")
+        await store.hang(client)
         gateway.access.settings = PATIENT  # none of them is over before it is counted
-        store.hangs, heard = True, len(store.requests)
+        heard = len(store.requests)
         for number in range(8):
             params = {"name": "recall_memories", "arguments": {"query": f"question {number}"}}
             await client.send(id=number + 100, method="tools/call", params=params)
         await until(lambda: len(store.requests) == heard + 3)
         await anyio.sleep(0.2)
         assert len(store.requests) == heard + 3
-        gateway.access.settings = QUICK
-        await store.leave()
+        store.answer_late()
         assert {(await client.hear())["id"] for _ in range(8)} == set(range(100, 108))

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from remembrancer.toolsets.tools import DATA
-from tests.actors.gateway_rig import AWAY, PATIENT, RawClient, Rig
+from tests.actors.gateway_rig import PATIENT, RawClient, Rig
 from tests.actors.store_process import StoreRig, store_rig
 
 pytestmark = pytest.mark.anyio
@@ -118,18 +118,6 @@ async def test_an_unknown_entity_is_answered_with_names_like_it(rig: Rig) -> Non
         assert "degraded" not in guessed
 
 
-async def test_what_is_forgotten_is_stale_in_the_answer(rig: Rig) -> None:
-    async with session(rig) as (_, client):
-        first, second = await auth(client)
-        await client.call("forget_memory", memory_id=first)
-        answer = await client.call(TOOL, entity="AuthService")
-    assert answer["entities"][0]["relationships"] == [
-        {"type": "uses", "target": "APIGateway", "direction": "incoming"},
-        {"type": "depends_on", "target": "TokenValidator", "direction": "outgoing", "stale": True},
-    ]
-    assert [each["id"] for each in answer["memories"]] == [second]
-
-
 async def test_an_entity_of_forgotten_memories_alone_is_stale_also_without_relationships(rig: Rig) -> None:
     async with session(rig) as (_, client):
         lonely = await say(client, "The parser is slow.", ("Parser", "component", "is"))
@@ -151,20 +139,6 @@ async def test_an_entity_of_forgotten_memories_alone_is_stale_also_without_relat
             "TokenValidator": True,
             "Parser": True,
         }
-
-
-async def test_without_the_store_the_last_answer_stands(rig: Rig) -> None:
-    async with session(rig) as (store, client):
-        await auth(client)
-        fresh = await client.call(TOOL, entity="AuthService")
-        await store.store.kill()
-        rig.gateway.access.settings = AWAY
-        again = await client.call(TOOL, entity="AuthService")
-        assert again["entities"] == fresh["entities"]
-        assert again["degraded"] is True
-        assert warned(again)[0] in ("memory_unavailable", "query_timeout")
-        other = await client.call(TOOL, entity="validator")
-        assert (other["error"], other["degraded"]) == ("memory_unavailable", True)
 
 
 async def test_a_recall_may_go_through_the_graph(rig: Rig) -> None:

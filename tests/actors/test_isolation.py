@@ -18,8 +18,10 @@ import httpx
 import msgspec
 import pytest
 
+from remembrancer.actors.gateway import store_access
 from remembrancer.config.project import project_of
 from remembrancer.config.tokens import Tokens
+from remembrancer.protocol.session_life import StartSession
 from remembrancer.protocol.writes import Operation, StoreMemory
 from tests.actors.gateway_rig import AWAY, PATIENT, RawClient, Rig
 from tests.actors.store_process import StoreRig, store_rig
@@ -71,6 +73,12 @@ async def open_house(home: Path, tmp_path: Path, **settings: Any) -> AsyncIterat
     rig = Rig(home, msgspec.structs.replace(PATIENT, **settings))
     async with store_rig(home) as store, rig.running():
         yield House(rig, store, mine, theirs)
+
+
+@pytest.fixture(autouse=True)
+def waits_for_no_store(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody waits for a store that does not come: each of many questions would, for the least budget of a request."""
+    monkeypatch.setattr(store_access, "LEAST_BUDGET_S", 0.02)
 
 
 @pytest.fixture
@@ -444,7 +452,7 @@ async def test_the_cache_gives_nothing_away_while_the_store_is_away(house: House
     await hide(house, scope)
     async with getattr(house, who)() as intruder:
         await house.store.store.kill()
-        house.rig.gateway.access.settings = msgspec.structs.replace(AWAY, call_budget_s=0.3)
+        house.rig.gateway.access.settings = AWAY
         await ask_everything(intruder)
         await ask_by_id(intruder, house.secrets[scope])
         for tool, arguments in changes_of(house.secrets[scope]):
@@ -464,7 +472,7 @@ async def test_the_write_queue_gives_nothing_away(house: House, scope: str, who:
         answer = await victim.call("store_memory", **secret(scope))
         assert "queued" in [warning["code"] for warning in answer["warnings"]]
         house.secrets[scope] = answer["memory_id"]
-        house.rig.gateway.access.settings = msgspec.structs.replace(AWAY, call_budget_s=0.3)
+        house.rig.gateway.access.settings = AWAY
         own = await intruder.store("The launch code is unknown to me")
         await ask_everything(intruder)
         await ask_by_id(intruder, house.secrets[scope])
@@ -483,7 +491,6 @@ async def test_the_next_gateway_gives_nothing_away_of_what_the_last_one_queued(h
     house = {"session": VICTIM, "directory": str(tmp_path)}
     async with rig.running(), rig.session(**house) as victim:
         queued = await victim.call("store_memory", **secret("session"))
-    rig.settings = msgspec.structs.replace(AWAY, call_budget_s=0.3)  # for each of many questions
     async with rig.running(), rig.session(**OTHER, directory=str(tmp_path)) as intruder:
         await ask_everything(intruder)
         await ask_by_id(intruder, queued["memory_id"])
@@ -515,7 +522,12 @@ async def test_what_is_made_ready_for_a_session_is_for_that_session_alone(house:
 
 
 async def test_subscribers_hear_nothing_of_writes_that_they_may_not_see(house: House) -> None:
+    written: list[Operation] = []
+    house.rig.gateway.access.writes.listeners.append(written.append)
     async with house.neighbour() as intruder:
+        # The start of its own session is news to it.
+        await until(lambda: any(isinstance(each.change, StartSession) for each in written))
+        await until(lambda: house.rig.gateway.health().queue_depth == 0)
         for uri in ("memory://session/summary", "memory://user/preferences"):
             await intruder.request("resources/subscribe", uri=uri)
         await hide(house, "session")
@@ -615,10 +627,11 @@ async def test_a_token_opens_nothing_but_its_projects_and_the_user_only_if_it_ma
         promoted = await intruder.call("promote_memory", memory_id=own["memory_id"], target_scope="user", reason="x")
         assert promoted["error"] == "invalid_input"
         await house.store.store.kill()
-        house.rig.gateway.access.settings = msgspec.structs.replace(AWAY, call_budget_s=0.3)
+        house.rig.gateway.access.settings = AWAY
         await ask_everything(intruder)
         await ask_by_id(intruder, hidden)
         assert_silent(intruder)
+    house.rig.gateway.access.settings = PATIENT
     await house.store.start()
     await house.rig.until_store_answers()
     await assert_untouched(house, scope)

@@ -42,9 +42,8 @@ from remembrancer.protocol.errors import (
     StorageFull,
 )
 from remembrancer.protocol.reads import NoteAccess
-from remembrancer.protocol.runs import ApplyRun, CloseRequest
 from remembrancer.protocol.session_life import EndSession, RecordEvents, StartSession, Turn
-from remembrancer.protocol.writes import Operation, ProjectRef, Submit, UpdateMemory
+from remembrancer.protocol.writes import ProjectRef, UpdateMemory
 from tests.actors.consolidator_peer import Consolidator
 from tests.actors.store_process import IDENTITY, StoreRig, store_rig, vector_of
 from tests.operations import OTHER_PROJECT, OTHER_SESSION, PROJECT, SESSION, change_operation
@@ -112,14 +111,6 @@ async def test_a_job_survives_the_store(rig: StoreRig) -> None:
         after = await consolidator.job(SessionEndJob, before.job_id)
         assert after.session == before.session
         assert after.job_id != before.job_id
-
-
-async def test_two_projects_that_end_at_once_are_two_jobs(rig: StoreRig) -> None:
-    await end_session(rig)
-    await end_session(rig, project=OTHER_PROJECT)
-    async with Consolidator(rig.home) as one, Consolidator(rig.home) as two:
-        jobs = [await one.job(SessionEndJob), await two.job(SessionEndJob)]
-        assert {job.project.id for job in jobs} == {PROJECT.id, OTHER_PROJECT.id}
 
 
 async def test_a_job_that_failed_lets_others_go_first_and_comes_again(rig: StoreRig) -> None:
@@ -240,17 +231,6 @@ async def test_what_was_seen_right_before_the_end_of_a_session_is_counted_when_t
             done = (job.job_id,)
 
 
-async def test_an_end_that_is_told_twice_is_one_job(rig: StoreRig) -> None:
-    async with Consolidator(rig.home) as consolidator:
-        await end_session(rig)
-        await rig.gateway.submit(change_operation("end again", EndSession(SESSION)))
-        job = await consolidator.job(SessionEndJob)
-        await rig.gateway.submit(change_operation("end once more", EndSession(SESSION)))
-        await consolidator.close_session(job)
-        await rig.gateway.submit(change_operation("end too late", EndSession(SESSION, "abandoned")))
-        await consolidator.no_job(job.job_id)
-
-
 async def test_the_sessions_that_began_before_their_project_had_a_file_are_registered_with_it(rig: StoreRig) -> None:
     start = StartSession(SESSION, "a client", "/work/one/tree")
     await rig.gateway.submit(change_operation("start", start))
@@ -266,20 +246,6 @@ async def test_the_sessions_that_began_before_their_project_had_a_file_are_regis
     assert clients == {SESSION: ("a client", "active"), OTHER_SESSION: (None, "active"), "session:over": None}
     with closing(sqlite3.connect(rig.paths.database)) as connection:
         assert connection.execute("SELECT directory FROM projects").fetchall() == [("/work/one/tree",)]
-
-
-async def test_a_project_with_too_many_memories_is_to_be_consolidated_once(rig: StoreRig) -> None:
-    await restart_with(rig, consolidation_threshold=2)
-    for number in range(3):
-        await rig.gateway.store(f"Memory number {number}")
-    async with Consolidator(rig.home) as consolidator:
-        job = await consolidator.job(ConsolidateJob)
-        assert job.project == PROJECT
-        run = ApplyRun(
-            "run", "project", "consolidation", "summarize_cluster", (CloseRequest(job.request_id, "completed"),)
-        )
-        await consolidator.ask(Submit(Operation("close", PROJECT, "", time.time(), run)))
-        await consolidator.no_job(job.job_id)
 
 
 async def test_maintenance_is_due_after_a_week_and_then_not_for_another(rig: StoreRig) -> None:
@@ -432,16 +398,6 @@ async def test_the_list_of_projects_which_the_browser_waits_for_does_not_step_as
         await rig.gateway.recall("cache")
         others = await consolidator.ask(ReadProjects(OTHER_PROJECT))
         assert [project.id for project in others] == [PROJECT.id]
-
-
-async def test_to_read_of_a_project_without_a_file_makes_none(rig: StoreRig) -> None:
-    async with Consolidator(rig.home) as consolidator:
-        assert (await consolidator.ask(ReadMemories(OTHER_PROJECT))).memories == ()
-        vector = vector_of("anything").tobytes()
-        assert (await consolidator.ask(FindNear(OTHER_PROJECT, vector, 1, 0.3))) == ((),)
-        assert (await consolidator.ask(ReadSession(OTHER_PROJECT, SESSION))).entry is None
-        assert (await consolidator.ask(ReadEntityEdges(OTHER_PROJECT))).edges == ()
-    assert not has_space(rig.paths, OTHER_PROJECT.id)
 
 
 async def test_a_store_that_stops_lets_the_consolidator_go(rig: StoreRig) -> None:

@@ -162,20 +162,6 @@ async def test_a_session_with_very_many_memories_is_searched_like_everything_els
     assert set(mine) <= set(found)
 
 
-@pytest.mark.parametrize("strategy", STRATEGIES)
-async def test_no_scope_shows_a_session_what_another_one_keeps(files: Files, strategy: Strategy) -> None:
-    theirs = [files.store(f"their lantern {number}", "session", session_id=OTHER_SESSION) for number in range(60)]
-    mine = files.store("my lantern", "session")
-    shared = files.store("the lantern")
-    for scopes in ((), ("session",), ("session", "project"), ("session", "project", "user")):
-        found = await files.found("lantern", strategy=strategy, limit=100, scopes=scopes)
-        assert mine in found
-        assert not set(theirs).intersection(found)
-        assert (shared in found) == (scopes != ("session",))
-        assert mine not in await files.found("lantern", OTHER_SESSION, strategy=strategy, limit=100, scopes=scopes)
-        assert mine not in await files.found("lantern", "", strategy=strategy, limit=100, scopes=scopes)
-
-
 @pytest.mark.parametrize("profile", sorted(PROFILES))
 async def test_each_profile_orders_what_matches_equally_as_its_table_says(files: Files, profile: ProfileName) -> None:
     files.store("lantern one", "session")

@@ -182,21 +182,6 @@ async def test_no_clock_of_a_host_says_that_something_is_due_in_a_lane(
     assert isinstance(await here.job(), MaintainJob), "by the lane's own time"
 
 
-async def test_another_host_takes_over_when_the_one_that_works_is_killed(workers: list[Worker]) -> None:
-    here, there = workers
-    assert isinstance(await here.job(), MaintainJob)
-    await here.aclose()
-    assert await there.job() is None
-    here.server.ahead_s += LEASE_S + 1  # type: ignore[attr-defined]
-    job = await there.job()
-    assert isinstance(job, MaintainJob)
-    await there.done(job)
-    here.start()
-    await here.files.project(PROJECT)
-    assert await here.job() is None
-    await until(lambda: here.dump() == there.dump())
-
-
 async def test_a_host_without_a_consolidator_keeps_nobody_from_work(workers: list[Worker]) -> None:
     here, there = workers
     assert isinstance(await here.job(), MaintainJob)

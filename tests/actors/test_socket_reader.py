@@ -54,37 +54,6 @@ async def test_what_arrives_while_the_socket_is_asked_for_something_else_is_take
     reader.close()
 
 
-async def test_a_flood_does_not_keep_others_from_their_turn(pair: Pair) -> None:
-    turns: list[int] = []
-    taken: list[list[bytes]] = []
-    for _ in range(4 * BREATHE_AFTER):
-        pair[1].send(b"x")
-    reader = SocketReader(pair[0], taken.append)
-    while len(taken) < 4 * BREATHE_AFTER:
-        turns.append(len(taken))
-        await asyncio.sleep(0)
-    reader.close()
-    assert len(turns) >= 4
-
-
-async def test_a_message_that_cannot_be_dealt_with_does_not_make_it_deaf(
-    pair: Pair, caplog: pytest.LogCaptureFixture
-) -> None:
-    taken: list[bytes] = []
-
-    def take(frames: list[bytes]) -> None:
-        if frames == [b"bad"]:
-            raise ValueError("not this one")
-        taken.append(frames[0])
-
-    reader = SocketReader(pair[0], take)
-    for each in (b"bad", b"good"):
-        pair[1].send(each)
-    await until(lambda: taken == [b"good"])
-    reader.close()
-    assert "not this one" in caplog.text
-
-
 async def test_after_its_end_nothing_is_taken_also_when_it_ends_in_the_middle(pair: Pair) -> None:
     taken: list[list[bytes]] = []
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import AsyncIterator
 from contextlib import closing
 from pathlib import Path
@@ -18,7 +17,6 @@ from remembrancer.protocol.errors import InvalidInput, NotFound
 from remembrancer.protocol.kinds import Scope
 from remembrancer.protocol.reads import GetMemory, MemoryShown
 from remembrancer.protocol.writes import (
-    Applied,
     BatchApplied,
     Change,
     EntityRef,
@@ -254,20 +252,6 @@ async def meaning_of(rig: StoreRig, memory_id: str, query: str) -> float:
     return next(each.scores.shares.get("meaning", 0.0) for each in answer.memories if each.id == memory_id)
 
 
-async def test_an_updated_memory_is_found_by_what_it_is_and_not_by_what_it_was(rig: StoreRig) -> None:
-    await rig.worker()
-    memory_id = await rig.gateway.store("a brass lantern on the shelf")
-    await rig.gateway.store("something else entirely")
-    await rig.gateway.until_embedded()
-    assert (await rig.gateway.found("a brass lantern on the shelf", strategy="vector"))[0] == memory_id
-    result = await do(rig, "update", UpdateMemory(memory_id, "seven green bottles"), UpdatedResult)
-    assert result.re_embedded
-    assert (await rig.gateway.embedding_of(memory_id)).embedded
-    assert (await rig.gateway.found("seven green bottles", strategy="vector"))[0] == memory_id
-    assert await meaning_of(rig, memory_id, "a brass lantern on the shelf") < 1.0
-    assert (await show(rig, memory_id)).embedded
-
-
 async def test_vectors_of_the_old_text_that_come_late_are_neither_kept_nor_reported(rig: StoreRig) -> None:
     worker = await rig.worker(holds=True)
     memory_id = await rig.gateway.store("a brass lantern")
@@ -411,32 +395,6 @@ async def test_a_replay_of_what_was_done_before_a_memory_moved_does_it_no_second
         assert (await rig.gateway.submit_batch(*done)).applied == ("store", "update", "promote")
     shown = (await show(rig, memory_id)).memory
     assert (shown.content, shown.tags, shown.version) == ("a torch", (), 4)
-
-
-async def test_kill_9_among_promotions_leaves_each_memory_in_one_place_once(rig: StoreRig) -> None:
-    stored = [store_operation(f"op{n}", f"lantern number {n}", scope="session") for n in range(60)]
-    await rig.gateway.submit_batch(*stored)
-    promotions = [
-        change_operation(f"promote{n}", PromoteMemory(memory_id_of(each), "user")) for n, each in enumerate(stored)
-    ]
-    sending = [asyncio.create_task(rig.gateway.submit(operation)) for operation in promotions]
-    await asyncio.wait(sending[: 1 + os.getpid() % 30], return_when=asyncio.ALL_COMPLETED)
-    await rig.store.kill()
-    answers = await asyncio.gather(*sending, return_exceptions=True)
-    await rig.start()
-    found = await rig.gateway.found("lantern", limit=50)
-    assert len(set(found)) == len(found) == 50
-    again = await asyncio.gather(*(rig.gateway.submit(operation) for operation in promotions))
-    for before, after in zip(answers, again, strict=True):
-        if isinstance(before, Applied):
-            assert after.replayed
-            assert after.result == before.result
-    assert rows(rig, PROJECT.id, "SELECT count(*) FROM memories") == [(0,)]
-    assert rows(rig, PROJECT.id, "SELECT count(*) FROM moves") == [(0,)]
-    assert rows(rig, "user", "SELECT count(*), count(DISTINCT id), min(version), max(version) FROM memories") == [
-        (60, 60, 2, 2)
-    ]
-    assert rows(rig, "user", "SELECT count(*) FROM history") == [(120,)]
 
 
 async def test_changes_that_are_sent_while_their_memory_is_promoted_and_taken_back_find_it(rig: StoreRig) -> None:

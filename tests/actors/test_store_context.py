@@ -138,38 +138,6 @@ async def test_what_names_an_open_file_comes_first(rig: StoreRig) -> None:
         assert found[:2] == [stored, named]
 
 
-async def test_a_session_gathers_nothing_of_another_session_or_project(rig: StoreRig) -> None:
-    gateway = rig.gateway
-    await rig.worker()
-    here = await gateway.store("lantern of this project")
-    there = await gateway.store("lantern of the other project", project=OTHER_PROJECT)
-    mine = await gateway.store("lantern of my session", scope="session", type="episodic")
-    theirs = await gateway.store("lantern of theirs", scope="session", type="episodic", session_id=OTHER_SESSION)
-    user = await gateway.store("lantern of the user", scope="user", session_id=OTHER_SESSION)
-    await gateway.until_embedded()
-    await gateway.until_embedded(OTHER_PROJECT)
-    empty: dict[Section, list[str]] = {"relevant_procedures": [], "open_ends": []}
-    for task in ("", "lantern"):
-        assert ids(await gather(gateway, task=task)) == {
-            "preferences": [user],
-            "project_context": [here],
-            "session_history": [mine],
-            **empty,
-        }
-        assert ids(await gather(gateway, task=task, session_id=OTHER_SESSION)) == {
-            "preferences": [user],
-            "project_context": [here],
-            "session_history": [theirs],
-            **empty,
-        }
-        assert ids(await gather(gateway, task=task, project=OTHER_PROJECT)) == {
-            "preferences": [user],
-            "project_context": [there],
-            "session_history": [],
-            **empty,
-        }
-
-
 async def test_a_project_without_a_file_gets_the_users_preferences_and_no_file(rig: StoreRig) -> None:
     user = await rig.gateway.store("Prefers tabs", scope="user")
     gathered = ids(await gather(rig.gateway, project=OTHER_PROJECT, task="tabs", files=("a.py",)))

@@ -38,7 +38,6 @@ from remembrancer.protocol.writes import Applied, EntityRef, ForgetMemory, Opera
 from tests.actors.store_process import StoreRig, store_rig, the
 from tests.operations import OTHER_PROJECT, OTHER_SESSION, PROJECT, REQUESTED_AT, SESSION, result_of, store_operation
 from tests.patience import PATIENCE_S
-from tests.spaces import has_space
 
 pytestmark = pytest.mark.anyio
 
@@ -235,37 +234,6 @@ def the_entity(found: GraphFound, kind: str) -> GraphEntity:
     return entity
 
 
-async def test_a_session_and_a_project_see_their_own_edges_alone(rig: StoreRig) -> None:
-    await say(rig, "shared", "Hub", "Shared::uses")
-    await say(rig, "mine", "Hub", "Mine::uses", scope="session")
-    theirs = {"scope": "session", "session_id": OTHER_SESSION}
-    await say(rig, "theirs", "Hub", "Theirs::uses", "Shared::hides", **theirs)
-    await say(rig, "elsewhere", "Hub", "Elsewhere::uses", project=OTHER_PROJECT)
-    await say(rig, "of the user", "Hub", "Everywhere::uses", scope="user", session_id=OTHER_SESSION)
-    expected = {
-        (PROJECT, SESSION): {"Hub", "Shared", "Mine", "Everywhere"},
-        (PROJECT, OTHER_SESSION): {"Hub", "Shared", "Theirs", "Everywhere"},
-        (PROJECT, "session:third"): {"Hub", "Shared", "Everywhere"},
-        (OTHER_PROJECT, SESSION): {"Hub", "Elsewhere", "Everywhere"},
-    }
-    everyone = {"Shared", "Mine", "Theirs", "Elsewhere", "Everywhere"}
-    for (project, session_id), seen in expected.items():
-        who: dict[str, Any] = {"project": project, "session_id": session_id}
-        found = await search(rig, "Hub", depth=3, **who)
-        assert set(names(found)) == seen
-        assert found.entities[0].memory_count == len(seen) - 1 == len(found.memories)
-        overview = await search(rig, **who)
-        assert set(names(overview)) == seen - {"Everywhere"}, "what the user alone names is none of the project's"
-        assert overview.total_relationships == sum(overview.relationship_types.values())
-        completed = await rig.gateway.ask(Suggest(**who, kind="entity", prefix=""))
-        assert set(completed.values) == seen
-        for name in everyone - seen:
-            hidden = await search(rig, name, **who)
-            assert (hidden.entities, name in hidden.suggestions) == ((), False)
-    third = await search(rig, "Hub", session_id="session:third")
-    assert {each.type for each in third.entities[0].relationships} == {"uses"}, "an edge of theirs between shared names"
-
-
 async def test_what_was_forgotten_leaves_a_stale_edge_and_no_memory(rig: StoreRig) -> None:
     stale = await say(rig, "one", "A", "Old::used", importance=1.0)
     fresh = await say(rig, "two", "A", "New::uses")
@@ -314,12 +282,6 @@ async def test_memories_that_the_graph_shows_count_as_seen(rig: StoreRig) -> Non
     while not answers[-1]:
         await look()
         assert time.monotonic() < deadline
-
-
-async def test_asking_about_the_graph_makes_no_project(rig: StoreRig) -> None:
-    assert (await search(rig, "A", project=OTHER_PROJECT)).entities == ()
-    await rig.gateway.ask(Suggest(OTHER_PROJECT, SESSION, "tag", ""))
-    assert not has_space(rig.paths, OTHER_PROJECT.id)
 
 
 # strategy: graph

@@ -10,12 +10,11 @@ from typing import Final
 import anyio
 import pytest
 
-from remembrancer.config.settings import Settings
 from remembrancer.memory.decay import DAY_S
 from remembrancer.protocol.reads import Recall, Recalled
 from remembrancer.protocol.work import CosineScale, WorkerReady
 from remembrancer.protocol.writes import EntityRef, NearMemory, SourceRef, UpdatedResult, UpdateMemory
-from tests.actors.store_process import START_S, StoreRig, store_rig, the
+from tests.actors.store_process import StoreRig, store_rig, the
 from tests.operations import OTHER_PROJECT, OTHER_SESSION, PROJECT, SESSION, change_operation, store_operation
 from tests.patience import PATIENCE_S
 from tests.spaces import has_space
@@ -44,15 +43,6 @@ async def test_a_memory_is_found_by_its_words_before_there_are_any_vectors(rig: 
     assert [notice.code for notice in answer.notices] == ["embedding_starting"]
     assert (await gateway.recall("lantern", strategy="keyword")).notices == (), "who asks for words lacks nothing"
     assert not (await gateway.embedding_of(lantern, timeout_s=1.0)).embedded
-
-
-async def test_without_a_worker_a_question_for_meaning_is_answered_by_words_with_a_warning(rig: StoreRig) -> None:
-    lantern = await rig.gateway.store("The lantern stands in the harbour.")
-    answer = await rig.gateway.recall("lantern", strategy="vector")
-    assert [memory.id for memory in answer.memories] == [lantern]
-    assert answer.memories[0].scores.relevance > 0.5
-    assert answer.strategy_used == "keyword"
-    assert [notice.code for notice in answer.notices] == ["embedding_starting"]
 
 
 async def test_cosines_count_by_what_the_worker_says_that_they_mean(rig: StoreRig) -> None:
@@ -110,76 +100,6 @@ async def test_whoever_waits_for_the_vectors_gets_them_and_the_near_duplicates(r
     assert (unknown.embedded, unknown.error is None) == (False, False)
 
 
-async def test_every_filter_filters(rig: StoreRig) -> None:
-    gateway = rig.gateway
-    await rig.worker()
-    now = time.time()
-    plain = await gateway.store("lantern one", requested_at=now)
-    tagged = await gateway.store("lantern two", requested_at=now, tags=("a", "b"), type="episodic", importance=0.9)
-    mine = await gateway.store("lantern three", requested_at=now, scope="session", type="procedural")
-    user = await gateway.store("lantern four", requested_at=now, scope="user", importance=0.1)
-    old = await gateway.store("lantern five", requested_at=now - 3600)
-    dated = await gateway.store("lantern six", requested_at=now, occurred_at=now - 7200)
-    everything = {plain, tagged, mine, user, old, dated}
-    await gateway.until_embedded()
-    expected: list[tuple[dict[str, object], set[str]]] = [
-        ({}, everything),
-        ({"scopes": ("project",)}, {plain, tagged, old, dated}),
-        ({"scopes": ("session",)}, {mine}),
-        ({"scopes": ("user",)}, {user}),
-        ({"scopes": ("session", "user")}, {mine, user}),
-        ({"types": ("episodic", "procedural")}, {tagged, mine}),
-        ({"tags": ("b", "unknown")}, {tagged}),
-        ({"min_importance": 0.5}, everything - {user}),
-        ({"min_importance": 0.95}, set()),
-        ({"after": now - 5000}, everything - {dated}),
-        ({"before": now - 60}, {old, dated}),
-        ({"after": now - 5000, "before": now - 60}, {old}),
-        ({"limit": 2}, set()),
-    ]
-    for strategy in ("keyword", "vector", "hybrid"):
-        for filters, wanted in expected:
-            found = await gateway.found("lantern", strategy=strategy, **filters)
-            if "limit" in filters:
-                assert len(found) == 2
-            else:
-                assert set(found) == wanted, (strategy, filters)
-
-
-async def test_nobody_sees_another_projects_or_another_sessions_memories(rig: StoreRig) -> None:
-    gateway = rig.gateway
-    await rig.worker()
-    here = await gateway.store("lantern of this project")
-    there = await gateway.store("lantern of the other project", project=OTHER_PROJECT)
-    mine = await gateway.store("lantern of my session", scope="session")
-    theirs = await gateway.store("lantern of their session", scope="session", session_id=OTHER_SESSION)
-    user = await gateway.store("lantern of the user", scope="user", session_id=OTHER_SESSION)
-    await gateway.until_embedded()
-    await gateway.until_embedded(OTHER_PROJECT)
-    for strategy in ("keyword", "vector", "hybrid"):
-        asked = {"strategy": strategy, "limit": 50}
-        assert set(await gateway.found("lantern", **asked)) == {here, mine, user}
-        assert set(await gateway.found("lantern", session_id=OTHER_SESSION, **asked)) == {here, theirs, user}
-        assert set(await gateway.found("lantern", project=OTHER_PROJECT, **asked)) == {there, user}
-        assert set(await gateway.found("lantern", session_id="", **asked)) == {here, user}
-    described = await gateway.describe()
-    assert described.counts.by_scope == {"project": 1, "session": 1, "user": 1}
-    assert described.memories_this_session == 2
-    assert described.session_started_at is not None
-    elsewhere = await gateway.describe(OTHER_PROJECT, OTHER_SESSION)
-    assert elsewhere.counts.by_scope == {"project": 1, "user": 1}
-
-
-async def test_few_that_pass_a_filter_are_found_among_many_that_do_not(rig: StoreRig) -> None:
-    gateway = rig.gateway
-    await rig.worker(credit=128)
-    rare = await gateway.store("the lantern by the far mole", tags=("rare",))
-    for _ in range(300):
-        await gateway.store("the lantern by the near mole")
-    await gateway.until_embedded()
-    assert await gateway.found("the lantern by the near mole", strategy="vector", tags=("rare",)) == [rare]
-
-
 async def test_recalls_and_facts_are_counted_after_the_answer(rig: StoreRig) -> None:
     gateway = rig.gateway
     entity = EntityRef("harbour", "place", "in")
@@ -220,27 +140,6 @@ async def test_asking_makes_no_project(rig: StoreRig) -> None:
     await rig.gateway.describe(OTHER_PROJECT)
     await rig.gateway.embedding_of("memory:01ARZ3NDEKTSV4RRFFQ69G5FAV", project=OTHER_PROJECT)
     assert not has_space(rig.paths, OTHER_PROJECT.id)
-
-
-async def test_a_memory_longer_than_the_window_is_found_by_its_last_sentence_and_its_first(rig: StoreRig) -> None:
-    await rig.stop()
-    rig.settings = Settings(read_budget_s=2 * START_S)  # what is found, and not when: a busy worker is waited for
-    await rig.start()
-    rig.launch("embedder")
-    gateway = rig.gateway
-    filler = " ".join(f"Paragraph {number} says that the weather in the valley stayed calm." for number in range(200))
-    first, last = "The mayor keeps a parrot called Admiral.", "The spare key hangs behind the blue barometer."
-    long = await gateway.store(f"{first} {filler} {last}")
-    for number in range(30):
-        await gateway.store(f"Note {number}: buy flour, salt and {number} eggs for the bakery.")
-    assert (await gateway.embedding_of(long, timeout_s=PATIENCE_S)).embedded
-    await gateway.until_embedded()
-    for sentence in (first, last):
-        answer = await gateway.recall(sentence, strategy="vector", limit=3)
-        assert answer.memories[0].id == long, sentence
-        assert answer.strategy_used == "vector"
-    for question in ("Which pet bird does the mayor have?", "What hangs behind the barometer?"):
-        assert (await gateway.found(question))[0] == long, question
 
 
 PORT: Final = "the lantern service listens on port 8080 beside the old pier"

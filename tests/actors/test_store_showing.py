@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from remembrancer.protocol.errors import NotFound
 from remembrancer.protocol.reads import (
     DescribeSession,
     GetMemory,
@@ -120,19 +119,6 @@ async def test_what_a_run_did_to_a_memory_is_told(rig: StoreRig) -> None:
         f"Consolidated: {SUMMARY} stands for it. It is still found, ranked a little lower.",
     )
     assert (await show(rig, SUMMARY)).reasons[0].startswith("Derived from 1 memory for the project")
-
-
-async def test_what_links_to_a_memory_from_another_session_is_not_shown(rig: StoreRig) -> None:
-    shared = await rig.gateway.store("a lantern")
-    secret = await rig.gateway.store("a secret lantern", scope="session", session_id=OTHER_SESSION)
-    run = ApplyRun("run", "project", "maintenance", "contradict", (AddLink(secret, shared, "contradicts"),))
-    await do(rig, "run", run, "")
-    mine = await show(rig, shared)
-    assert mine.incoming == ()
-    assert not any(secret in sentence for sentence in mine.reasons)
-    assert [link.target for link in (await show(rig, shared, OTHER_SESSION)).incoming] == [secret]
-    with pytest.raises(NotFound):
-        await show(rig, secret)
 
 
 async def test_a_session_and_the_graph_are_described_with_their_topics(rig: StoreRig) -> None:

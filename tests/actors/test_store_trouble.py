@@ -11,7 +11,6 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
-import msgspec
 import pytest
 
 from remembrancer.actors.store.committer import Committer
@@ -28,8 +27,6 @@ from remembrancer.protocol.errors import UNREADABLE, FileLocked, RemembrancerErr
 from remembrancer.protocol.paths import RuntimePaths
 from remembrancer.protocol.sockets import Peer
 from remembrancer.protocol.work import (
-    Passage,
-    PassagesEmbedded,
     QueryEmbedded,
     WhoAreYou,
     WorkerFailed,
@@ -113,20 +110,6 @@ async def test_the_jobs_of_a_worker_that_leaves_go_to_another_and_it_is_given_no
     await rig.gateway.until_embedded()
     assert len(leaving.jobs) == 5
     await assert_all_found(rig, ids)
-
-
-async def test_nobody_is_given_more_than_their_credit_and_two_share_the_work(rig: StoreRig) -> None:
-    workers = [await rig.worker(f"embedder-{place}", credit=4, holds=True) for place in range(2)]
-    await fill(rig)
-    await until(lambda: [len(worker.jobs) for worker in workers] == [4, 4])
-    workers.append(await rig.worker("embedder-2", credit=2, holds=True))
-    await until(lambda: len(workers[2].jobs) == 2)
-    assert [len(worker.jobs) for worker in workers] == [4, 4, 2], "a newcomer moves nothing"
-    for worker in workers:
-        worker.holds = False
-        worker.answer(list(worker.jobs))
-    await rig.gateway.until_embedded()
-    assert sum(len(worker.jobs) for worker in workers) == MANY, "nothing was embedded twice"
 
 
 async def test_a_worker_without_a_model_is_a_warning_until_it_has_one(rig: StoreRig) -> None:
@@ -305,39 +288,6 @@ async def test_a_text_that_cannot_be_embedded_is_found_by_its_words_and_holds_up
     assert (await rig.gateway.embedding_of(bad)).embedded, "another worker's arrival is another chance"
 
 
-async def test_an_answer_without_a_job_is_dropped(rig: StoreRig) -> None:
-    worker = await rig.worker()
-    memory_id = await rig.gateway.store("word1 of the harbour chronicle")
-    await rig.gateway.until_embedded()
-    vector = vector_of("something else", IDENTITY.model).tobytes()
-    for job_id in range(50):
-        worker.say(PassagesEmbedded(job_id, (Passage(0, 5),), vector))
-    answer = await rig.gateway.recall("word1 of the harbour chronicle", strategy="vector")
-    assert answer.memories[0].id == memory_id
-    assert answer.memories[0].scores.shares["meaning"] > 0.0
-
-
-async def test_another_model_embeds_everything_again_and_its_vectors_are_never_compared_with_the_old(
-    rig: StoreRig,
-) -> None:
-    old = await rig.worker("embedder-1")
-    ids = await fill(rig)
-    user = await rig.gateway.store("word777 of the user", scope="user")
-    await rig.gateway.until_embedded()
-    new_model = msgspec.structs.replace(IDENTITY, model="better words", revision="fedcba9876543210")
-    old.say(WorkerLeaving())
-    await rig.gateway.until(lambda now: now.embedding.workers == 0)
-    new = await rig.worker("embedder-2", identity=new_model)
-    await until(lambda: len(new.jobs) == MANY + 1)
-    await rig.gateway.until_embedded()
-    await assert_all_found(rig, ids)
-    assert (await rig.gateway.found("word777 of the user", strategy="vector"))[0] == user
-    described = (await rig.gateway.describe()).embedding
-    assert described.model == "better words"
-    await rig.restart()
-    assert (await rig.gateway.describe()).embedding.model == "better words", "also before a worker has come"
-
-
 # The index
 
 
@@ -387,22 +337,6 @@ async def test_what_was_pending_when_the_store_was_killed_is_embedded_by_the_nex
     await rig.worker()  # before any request has opened the project
     await rig.gateway.until_embedded()
     await assert_all_found(rig, ids)
-
-
-async def test_a_kill_in_the_middle_of_embedding_loses_no_vectors_and_doubles_none(rig: StoreRig) -> None:
-    worker = await rig.worker(credit=4)
-    ids = await fill(rig, 30)
-    await until(lambda: len(worker.jobs) > 12)
-    await rig.restart()
-    assert await worker.dealer.wait_connected(START_S)
-    worker.announce()
-    await rig.gateway.until(lambda now: now.embedding.workers == 1)
-    await rig.gateway.until_embedded()
-    await assert_all_found(rig, ids)
-    answer = await rig.gateway.recall("harbour chronicle", strategy="vector", limit=50)
-    found = [memory.id for memory in answer.memories]
-    assert len(found) == len(set(found))
-    assert set(found) == set(ids)
 
 
 # Damaged files

@@ -8,17 +8,13 @@ from collections.abc import AsyncIterator
 from contextlib import closing
 from pathlib import Path
 
-import anyio
 import psutil
 import pytest
 
 from remembrancer.actors.shell import EXIT_ORPHANED, EXIT_STOPPED
-from remembrancer.config.settings import Settings
 from remembrancer.protocol.control import Ready
 from remembrancer.protocol.errors import (
     InvalidInput,
-    PeerLost,
-    PeerUnavailable,
     RecordsUnusable,
     RemembrancerError,
     SchemaTooNew,
@@ -28,7 +24,7 @@ from remembrancer.protocol.reads import (
     GetMemory,
     MemoryCopy,
 )
-from remembrancer.protocol.writes import Applied, ProjectRef, Submit
+from remembrancer.protocol.writes import Applied, ProjectRef
 from tests.actors.store_process import StoreRig, store_rig
 from tests.operations import (
     OTHER_PROJECT,
@@ -39,7 +35,7 @@ from tests.operations import (
     result_of,
     store_operation,
 )
-from tests.patience import PATIENCE_S, until
+from tests.patience import until
 from tests.spaces import connect_space
 
 pytestmark = pytest.mark.anyio
@@ -112,39 +108,6 @@ async def test_a_refused_write_says_why_and_stores_nothing(rig: StoreRig) -> Non
     assert list(rig.home.parent.glob(f"{rig.home.name}/**/*.db")) == [rig.paths.database], "no other was made"
 
 
-async def test_kill_9_in_the_middle_of_many_writes_loses_and_doubles_none_that_was_acknowledged(rig: StoreRig) -> None:
-    operations = [store_operation(f"op{n}", f"lantern number {n}") for n in range(400)]
-    acknowledged: list[str] = []
-    waiting = iter(operations)
-    assert await rig.gateway.dealer.wait_connected(PATIENCE_S)
-
-    async def send_one_after_another() -> None:
-        for operation in waiting:
-            try:
-                done = await rig.gateway.dealer.request(Submit(operation), timeout_s=10)
-            except (PeerLost, PeerUnavailable):
-                return
-            assert isinstance(done, Applied)
-            acknowledged.append(result_of(done).memory_id)
-            if len(acknowledged) == 60:
-                rig.store.process.kill()
-
-    async with anyio.create_task_group() as tasks:
-        for _ in range(16):
-            tasks.start_soon(send_one_after_another)
-    await rig.store.ended()
-    on_disk = stored_ids(rig)
-    assert 0 < len(acknowledged) < len(operations)
-    assert set(acknowledged) <= set(on_disk)
-    assert len(on_disk) == len(set(on_disk))
-    await rig.start()
-    replies = await asyncio.gather(*(rig.gateway.submit(operation) for operation in operations))
-    assert {result_of(reply).memory_id for reply in replies if reply.replayed} == set(on_disk)
-    assert sorted(stored_ids(rig)) == sorted(memory_id_of(operation) for operation in operations)
-    assert len(await rig.gateway.found("lantern", limit=1000)) == 50
-    assert (await rig.gateway.describe()).counts.total == len(operations)
-
-
 async def test_a_stop_in_good_order_answers_what_was_begun_and_leaves_the_files_whole(rig: StoreRig) -> None:
     await rig.worker()
     operations = [store_operation(f"op{n}", f"lantern number {n}") for n in range(50)]
@@ -185,22 +148,6 @@ async def test_a_second_store_waits_for_the_first_and_never_shares_its_files(rig
     await rig.launcher.expect(Ready)
     assert len(await rig.gateway.found("lantern")) == 2
     await second.kill()
-
-
-async def test_a_full_database_refuses_writes_and_answers_questions(home: Path) -> None:
-    async with store_rig(home, started=False) as rig:
-        rig.settings = Settings(database_limit_bytes=1_048_576)
-        await rig.start()
-        first = store_operation("first", "the first lantern")
-        await rig.gateway.submit(first)
-        for number in range(12):
-            await rig.gateway.submit_batch(store_operation(f"op{number}", f"lantern {number} " + "x" * 100_000))
-        with pytest.raises(StorageFull, match="limit"):
-            await rig.gateway.store("one more")
-        assert (await rig.gateway.submit(first)).replayed
-        assert memory_id_of(first) in await rig.gateway.found("first")
-        done = await rig.gateway.submit_batch(first, store_operation("late", "x"), store_operation("later", "y"))
-        assert (done.applied, done.rejected) == (("first",), ())
 
 
 async def test_a_full_disk_is_told_apart_survived_and_forgotten(rig: StoreRig) -> None:

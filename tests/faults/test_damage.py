@@ -52,11 +52,6 @@ def scene() -> Iterator[Scene]:
         made.close()
 
 
-def test_the_benchmark_has_fifty_damages_of_twelve_paths() -> None:
-    assert len(BY_NAME) == len(list(damages())) >= 50
-    assert len({each.path for each in BY_NAME.values()}) >= 12
-
-
 @pytest.mark.parametrize("damage", [BY_NAME[name] for name in WORST if name in BY_NAME], ids=lambda each: each.name)
 async def test_damage_to_one_file_stops_no_other_project(scene: Scene, damage: Damage) -> None:
     outcome = await tried(scene, damage)

@@ -11,12 +11,8 @@ import pytest
 
 import tests.runtime
 from bench import harness
-from remembrancer.actors.store.records.sqlite_file import SqliteFile
-from remembrancer.actors.store.records.sqlite_records import Records
-from remembrancer.protocol.writes import ForgetMemory, TagMemory
 from tests.faults import soak
-from tests.faults.soak import Expected, Session, Soak, State, compare, run
-from tests.operations import change_operation, memory_id_of, store_operation
+from tests.faults.soak import run
 
 KILLS = 20
 PACE_S = 0.5
@@ -45,46 +41,3 @@ async def test_what_six_sessions_were_acknowledged_bears_twenty_kills(monkeypatc
     assert (found.lost, found.doubled) == (0, 0)
     assert sum(found.kills.values()) == KILLS
     assert found.acknowledged > KILLS
-
-
-def test_the_soak_notices_what_is_lost_doubled_or_back_again(home: Path) -> None:
-    records = Records(SqliteFile(home / "memory.db"), "user", lambda: 1.0)
-    names = ("kept", "changed", "tagged twice", "forgotten", "twice")
-    texts = {name: f"the memory that is {name}" for name in names}
-    stored = {name: store_operation(name, text, scope="user", importance=0.5) for name, text in texts.items()}
-    again = store_operation("again", texts["twice"], scope="project")
-    ids = {name: memory_id_of(operation) for name, operation in stored.items()}
-    tagged = [
-        change_operation(f"tag {number}", TagMemory(ids["tagged twice"], (f"tag-{number}",), ())) for number in (1, 2)
-    ]
-    forgotten = change_operation("forget", ForgetMemory(ids["forgotten"]))
-    records.apply([*stored.values(), again, *tagged, forgotten])
-    records.close()
-    empty = Soak(0)
-    session = Session(0, ForkedRuntime.__new__(ForkedRuntime), empty, iter(()), random.Random(0), home)
-
-    def compared() -> tuple[int, int, int]:
-        empty.lost = empty.doubled = 0
-        empty.wrong.clear()
-        compare([session], home, empty)
-        return empty.lost, empty.doubled, len(empty.wrong)
-
-    def expect(name: str, state: State, **changes: int) -> None:
-        session.expected = {ids[name]: Expected(state)}
-        session.expected[ids[name]].changes.update(changes)
-
-    state = State(texts["kept"], "user", 0.5)
-    expect("kept", state)
-    assert compared() == (0, 0, 0)
-    expect("kept", state._replace(content="what was acknowledged"))
-    assert compared() == (1, 0, 1)
-    expect("kept", state, updated=1)
-    assert compared() == (1, 0, 1), "an acknowledged change that is not in the history"
-    expect("tagged twice", state._replace(content=texts["tagged twice"], tags=frozenset({"tag-1", "tag-2"})), tagged=1)
-    assert compared() == (0, 1, 1), "one change that was applied twice"
-    expect("forgotten", state._replace(content=texts["forgotten"]), forgotten=0)
-    assert compared()[0] == 1
-    expect("twice", state._replace(content=texts["twice"]))
-    assert compared() == (0, 1, 1)
-    session.expected = {"mem_0": Expected(state)}
-    assert compared() == (1, 0, 1), "a memory that is not there"

@@ -51,10 +51,10 @@ class BadlyBehaved(Actor):
         super().__init__(spec)
         self._directory = Path(spec.home) / BEHAVIOUR
         self._directory.mkdir(exist_ok=True)
-        self._note("starts", spec.incarnation)
         self._pinged = anyio.Event()
         file = self._directory / spec.name
         self._behaviour = file.read_text() if file.exists() else ""
+        self._note("starts", spec.incarnation)  # from here on the file may be changed
 
     async def run(self, *, task_status: anyio.abc.TaskStatus[None]) -> None:
         match self._behaviour:

@@ -85,24 +85,6 @@ def test_a_request_that_a_crash_interrupts_is_done_once(runtime: Path) -> None:
         assert queued_contents(runtime) == 2
 
 
-def test_acknowledged_writes_survive_crashes_of_the_gateway_at_any_moment(runtime: Path) -> None:
-    stored: set[str] = set()
-    with bridge() as client:
-        for _ in range(3):
-            with gateway(runtime, QUICK):
-                if not stored:
-                    client.initialize()
-                for _ in range(15):
-                    stored.add(client.store(f"fact {len(stored)}")["memory_id"])
-                arguments = {"content": f"fact {len(stored)}", "type": "semantic", "scope": "project"}
-                params = {"name": "store_memory", "arguments": arguments}
-                client.send(id=f"last {len(stored)}", method="tools/call", params=params)
-            with gateway(runtime, QUICK):
-                stored.add(client.hear()["result"]["structuredContent"]["memory_id"])
-    assert len(stored) == 48
-    assert queued_contents(runtime) == 48
-
-
 def test_without_a_gateway_each_request_is_refused_when_its_budget_is_over(runtime: Path) -> None:
     with bridge(REMEMBRANCER_BRIDGE_BUDGET_S="0.3") as client:
         started = time.monotonic()

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import os
 import sys
-from contextlib import suppress
 from typing import Any
 
-import psutil
 import pytest
 from mcp import Client
 from mcp.client.stdio import StdioServerParameters
 
 from tests.actors.sdk_client import ERAS
 from tests.forked import start_runtime
-from tests.runtime import Runtime, until
+from tests.runtime import Runtime
 
 pytestmark = pytest.mark.anyio
 
@@ -158,35 +156,3 @@ async def test_a_memory_lives_through_every_change_and_back(runtime: Runtime, er
         assert shown["history"][7]["reason"] == "outdated"
         old = await mine("get_memory", memory_id=identity, version=3, detail=True)
         assert (old["content"], old["tags"], old["scope"]) == ("The build needs Java 21", ["java"], "session")
-
-
-async def test_changes_made_while_the_store_is_dead_are_there_when_it_is_back(
-    runtime: Runtime, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("REMEMBRANCER_WRITE_BUDGET_S", "1")
-    async with bridged("legacy", "session:one") as one:
-        mine = Caller(one)
-        first, second = [await mine.store(f"The harbour is deep at {place}") for place in ("night", "noon")]
-        assert len(await mine.recalled("harbour")) == 2
-        store = runtime.process("store")
-        store.suspend()
-        try:
-            answer = await mine("forget_memory", memory_id=first)
-            assert [warning["code"] for warning in answer["warnings"]] == ["queued"]
-            await mine("update_memory", memory_id=second, content="The harbour is shallow")
-            assert await mine.recalled("harbour") == ["The harbour is shallow"]
-        finally:
-            with suppress(psutil.NoSuchProcess):  # the launcher has put another in its place
-                store.kill()
-
-        async def is_drained() -> bool:
-            status = await mine("get_memory_status")
-            return bool(status["write_queue"] == {"depth": 0, "rejected": 0})
-
-        await until(is_drained)
-        assert await mine.recalled("harbour") == ["The harbour is shallow"]
-        assert (await mine("get_memory", memory_id=first, detail=True))["status"] == "forgotten"
-        assert [line["change"] for line in (await mine("get_memory", memory_id=second, detail=True))["history"]] == [
-            "stored",
-            "updated",
-        ]

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
-import signal
 import sqlite3
 import sys
 from pathlib import Path
@@ -19,7 +17,7 @@ from remembrancer.toolsets.tools import DATA
 from tests.forked import start_runtime
 from tests.processes.portable_rig import command, done, exported
 from tests.processes.test_changes import Caller
-from tests.runtime import Runtime, until
+from tests.runtime import Runtime
 
 pytestmark = pytest.mark.anyio
 
@@ -142,31 +140,6 @@ async def test_a_fact_is_asked_for_then_and_now_and_an_export_carries_it(runtime
         each["memory"] for each in exported(home) if each.get("memory", {}).get("id", "").endswith(old["memory_id"])
     ]
     assert (line["invalid_reason"], line["metadata"], "valid_from" in line) == ("its licence", {"page": 3}, True)
-
-
-async def test_what_is_remembered_while_the_store_is_away_is_a_node_later(
-    runtime: Runtime, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("REMEMBRANCER_WRITE_BUDGET_S", "1")
-    async with session("nodes") as client:
-        call = Caller(client)
-        first = await call("remember", content="the cellar is dry")
-        store = runtime.process("store").pid
-        os.kill(store, signal.SIGSTOP)
-        try:
-            queued = await call("remember", content="the cellar has two doors", links=[first["id"]])
-            assert "queued" in [each["code"] for each in queued["warnings"]]
-            assert queued.keys() - {"warnings", "degraded"} == {"id", "status"}
-        finally:
-            with contextlib.suppress(ProcessLookupError):  # the launcher has put another in its place
-                os.kill(store, signal.SIGCONT)
-
-        async def linked() -> bool:
-            found = await client.call_tool("connections", {"node_id": first["id"]})
-            nodes = (found.structured_content or {}).get("nodes", [])
-            return [queued["id"].endswith(each["id"]) for each in nodes] == [False, True]
-
-        await until(linked)
 
 
 @pytest.mark.usefixtures("without_embedders")

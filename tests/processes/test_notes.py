@@ -104,29 +104,6 @@ async def test_sync_and_status_say_what_was_read_and_what_was_passed_over(home: 
         assert "nobody" not in str(await found(client, "nobody's business")), "what a link leads out to is not read"
 
 
-async def test_an_index_that_is_deleted_and_an_indexer_that_is_killed_come_back(home: Path, workspace: Path) -> None:
-    (workspace / "MEMORY.md").write_text(DATABASE)
-    runtime = Runtime(home)
-    async with note_session(home, workspace) as client:
-
-        async def is_found() -> bool:
-            return await paths(client, "PostgreSQL billing") == ["MEMORY.md"]
-
-        await until(is_found)
-        for file in list(home.glob("projects/*/index.db*")):  # noqa: ASYNC240
-            file.unlink()
-        await until(is_found)
-        before = runtime.process("indexer").pid
-        runtime.kill("indexer")
-        (workspace / "memory" / "late.md").write_text("# Late\n\nThe ferry leaves at seven.\n")
-
-        async def is_late_found() -> bool:
-            return "memory/late.md" in await paths(client, "ferry")
-
-        await until(is_late_found)
-        assert runtime.pid("indexer") != before
-
-
 async def test_a_project_without_notes_has_no_indexer(home: Path, tmp_path: Path) -> None:
     async with note_session(home, tmp_path) as client:
         assert await paths(client, "anything") == []

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import fcntl
-import itertools
 import json
 import os
 import subprocess
@@ -17,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import anyio
-import psutil
 import pytest
 
 from bench.client import StdioClient
@@ -312,46 +309,6 @@ async def test_files_are_cut_anew_when_the_settings_say_other_chunks(home: Path,
             found = await client.call("memory_search", query="ferry 39 island", minScore=0)
             assert "ferry 39" in found["results"][0]["snippet"]
     assert chunks[0] < 3 < 8 < chunks[1]
-
-
-async def test_notes_are_written_once_however_often_processes_are_killed(home: Path, workspace: Path) -> None:
-    runtime = Runtime(home)
-    log = workspace / "memory" / "log.md"
-    stored: list[str] = []
-    async with note_session(home, workspace) as one, note_session(home, workspace, is_last=False) as two:
-        done = anyio.Event()
-
-        async def store(client: StdioClient, name: str) -> None:
-            for number in range(25):
-                text = f"- {name} {number}"
-                answer = await client.call_or_error("memory_store", content=text, path="memory/log.md")
-                if "error" not in answer:
-                    stored.append(text)
-
-        async def kill() -> None:
-            for role in itertools.cycle(("store", "gateway", "store", "indexer")):
-                await anyio.sleep(0.5)
-                await until(runtime.is_ready)  # or a busy machine would never have one that is
-                if done.is_set():
-                    return
-                with contextlib.suppress(AssertionError, StopIteration, psutil.NoSuchProcess):  # it is being started
-                    runtime.kill(role)
-
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(kill)
-            async with anyio.create_task_group() as writers:
-                writers.start_soon(store, one, "one")
-                writers.start_soon(store, two, "two")
-            done.set()
-
-        async def is_all_there() -> bool:
-            return log.exists() and set(stored) <= set(log.read_text().splitlines())
-
-        await until(is_all_there)
-        await anyio.sleep(1)  # in which a repetition would come
-    lines_there = log.read_text().splitlines()
-    assert len(lines_there) == len(set(lines_there))
-    assert len(stored) > 10
 
 
 async def test_what_was_said_in_earlier_sessions_is_found_and_read_when_it_is_asked_for(
