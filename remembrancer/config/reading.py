@@ -73,8 +73,6 @@ FOREIGN_KEYS: Final = {
     "search.maxResults": "search_max_results",
     "search.minScore": "search_min_score",
     "search.hybrid.enabled": "search_hybrid",
-    "search.hybrid.vectorWeight": "search_vector_weight",
-    "search.hybrid.keywordWeight": "search_keyword_weight",
     "search.hybrid.candidateMultiplier": "search_candidate_multiplier",
     "sync.watchEnabled": "watch",
     "sync.watchDebounceMs": "watch_quiet_s",
@@ -109,7 +107,7 @@ DIMENSIONS: Final = "embedding_dimensions"
 
 UNUSED_KEYS: Final = frozenset(
     {"namespace", "database", "remote_url", "remote_user", "remote_pass", "http_shared_tokens"}
-    | {"http_requests_per_minute"}
+    | {"http_requests_per_minute", "search.hybrid.vectorWeight", "search.hybrid.keywordWeight"}
 )
 """Names in a file that are accepted with any value, and have no effect in this release."""
 
@@ -414,12 +412,9 @@ class _Reader:
 
     def _check_files(self) -> None:
         """Check the combinations that the types of single settings cannot express."""
-        names = ("chunk_tokens", "chunk_overlap", "search_vector_weight", "search_keyword_weight")
-        tokens, overlap, meaning, words = (self._value(name) for name in names)
+        tokens, overlap = self._value("chunk_tokens"), self._value("chunk_overlap")
         if overlap > tokens // 2:
             self._refuse("chunk_overlap", f"it may be half of a chunk of {tokens} at most", beside="chunk_tokens")
-        if meaning == words == 0:
-            self._refuse("search_keyword_weight", "one of the weights must be above 0", beside="search_vector_weight")
         if not _INDEX_NAME.fullmatch(self._value("index_file")):
             self._refuse("index_file", "it must be the name of a file alone, such as memory.sqlite")
         if not (self._value("workspace") or "/").startswith(("/", "~")):

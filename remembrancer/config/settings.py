@@ -198,12 +198,6 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """The default lowest score of a result: a probability of 0.05 that it answers."""
     search_hybrid: bool = True
     """True if notes are searched by words as well; otherwise by meaning alone, as long as there are vectors."""
-    search_vector_weight: Weight = 0.7
-    search_keyword_weight: Weight = 0.3
-    """The weights of meaning and of words in a result's score."""
-    search_ranking: Literal["fitted", "ranks"] = "fitted"
-    """The order of results: by the ranking of memories, or by the weighted sum of the cosine and the rank in the
-    keyword search."""
     search_candidate_multiplier: Annotated[int, Meta(ge=1, le=50)] = 4
     """The number of candidates per requested result that each search returns for ranking."""
     watch: bool = True
@@ -243,17 +237,16 @@ CONSTANTS: Final = frozenset(
         *("promotion_at_once_score", "promotion_user_score", "promotion_merge_cosine"),
         *("archive_project_strength", "archive_project_after_s", "archive_user_strength"),
         *("archive_user_after_s", "delete_archived_after_s", "orphan_after_s", "session_details_kept_s"),
-        *("prompt_probability", "search_ranking"),
+        *("prompt_probability", "search_ranking", "search_vector_weight", "search_keyword_weight"),
         # Set only by other servers' names for them, as `chunking.tokens`; they have no name of ours.
         *("provider_batch_tokens", "provider_requests", "transcripts_delta_bytes"),
         *("transcripts_delta_messages", "chunk_tokens", "chunk_overlap", "chunk_at_boundaries"),
-        *("search_max_results", "search_min_score", "search_hybrid", "search_vector_weight"),
-        *("search_keyword_weight", "search_candidate_multiplier", "watch_quiet_s", "sync_interval_s"),
+        *("search_max_results", "search_min_score", "search_hybrid"),
+        *("search_candidate_multiplier", "watch_quiet_s", "sync_interval_s"),
         *("index_file", "embedding_batch_texts", "model_load_timeout_s", "embedding_cache_entries"),
     ]
 )
-"""The fields that a person cannot set. They were settings in release 0.2.0: their names are accepted, and have no
-effect."""
+"""The names of settings of release 0.2.0 that a person cannot set now: they are accepted, and have no effect."""
 SETTABLE: Final = tuple(name for name in Settings.__struct_fields__ if name not in CONSTANTS)
 """The settings that a person can set."""
 

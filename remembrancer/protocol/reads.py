@@ -164,6 +164,8 @@ class Recalled(msgspec.Struct, frozen=True, tag=True):
     """The weight profile used; None if only one scope was searched."""
     left_out: tuple[RecalledMemory, ...] = ()
     """The best of the matching memories that are not in the answer, if requested."""
+    short_ids: dict[str, str] = {}
+    """The short forms of the memories' ids; empty if only a part of the project's memories was read."""
 
 
 class Recall(Filters, Request[Recalled], frozen=True, kw_only=True):

@@ -279,11 +279,16 @@ async def short_forms_of(call: Call, memory_ids: Iterable[str], *, only_known: b
     if unknown and not only_known and call.service.store_health.usable:
         with suppress(RemembrancerError):  # whole ids are correct, too
             question = FindIds(project, session_id, ids=tuple(unknown))
-            reply = (await call.service.ask(question, call.received_at)).reply
-            if len(known) > MOST_SHORT_IDS:
-                known.clear()
-            known.update({(project.id, session_id, each): short for each, short in reply.short.items()})
+            note_short_ids(call, (await call.service.ask(question, call.received_at)).reply.short)
     return {each: short for each in ids if (short := known.get((project.id, session_id, each))) is not None}
+
+
+def note_short_ids(call: Call, short: Mapping[str, str]) -> None:
+    """Remember the short forms of ids that the store has provided for the caller."""
+    known = call.service.short_ids
+    if len(known) > MOST_SHORT_IDS:
+        known.clear()
+    known.update({(call.caller.project.id, call.caller.session_id, each): form for each, form in short.items()})
 
 
 def non_empty(**fields: Any) -> Answer:

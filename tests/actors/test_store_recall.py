@@ -39,6 +39,7 @@ async def test_a_memory_is_found_by_its_words_before_there_are_any_vectors(rig: 
     assert "meaning" not in memory.scores.shares
     assert memory.scores.shares["bm25"] > 0.0
     assert memory.scores.relevance > 0.5
+    assert answer.short_ids == {lantern: lantern[-4:]}, "so that the gateway need not ask for them"
     assert answer.strategy_used == "keyword"
     assert [notice.code for notice in answer.notices] == ["embedding_starting"]
     assert (await gateway.recall("lantern", strategy="keyword")).notices == (), "who asks for words lacks nothing"

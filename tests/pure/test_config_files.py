@@ -154,7 +154,11 @@ def test_what_has_no_effect_stops_no_runtime_whatever_its_value(tmp_path: Path) 
 
 def test_a_file_of_a_server_that_indexes_sources_is_read_as_it_stands(tmp_path: Path) -> None:
     read_in = read(tmp_path, "memory.config.json", json.dumps(SECOND_SEED))
-    assert (read_in.problems, read_in.unused, read_in.warnings) == ((), (), ())
+    assert read_in.problems == ()
+    assert [each.origin.name for each in read_in.unused] == [
+        "search.hybrid.vectorWeight",
+        "search.hybrid.keywordWeight",
+    ]
     assert read_in.settings == Settings(
         search_min_score=0.3,
         workspace="/home/user/projects/my-app",
@@ -181,8 +185,6 @@ OTHER_VALUES = [
     ("search.maxResults", 5, "search_max_results", 5),
     ("search.minScore", 0.1, "search_min_score", 0.1),
     ("search.hybrid.enabled", False, "search_hybrid", False),
-    ("search.hybrid.vectorWeight", 0.5, "search_vector_weight", 0.5),
-    ("search.hybrid.keywordWeight", 0.5, "search_keyword_weight", 0.5),
     ("search.hybrid.candidateMultiplier", 2, "search_candidate_multiplier", 2),
     ("sync.watchEnabled", False, "watch", False),
     ("sync.watchDebounceMs", 500, "watch_quiet_s", 0.5),

@@ -39,7 +39,7 @@ from remembrancer.memory.limits import LISTED_BYTES, MAX_ANSWER_BYTES, first_tha
 from remembrancer.memory.promotion import used_in
 from remembrancer.memory.ranking import DEFAULT_WEIGHTS, Weights, is_given_whole
 from remembrancer.memory.sentences import first_words
-from remembrancer.memory.short_ids import LEAST, NAMED, has_part, keys_of, short_forms
+from remembrancer.memory.short_ids import NAMED, has_part, keys_of
 from remembrancer.protocol.browsing import BrowserRequest, FindPairs, PairsFound
 from remembrancer.protocol.consolidation import ReadSession
 from remembrancer.protocol.errors import (
@@ -422,7 +422,7 @@ def describe(request: DescribeSession, view: View) -> SessionDescription:
 
 def find_ids(request: FindIds, view: View) -> IdsFound:
     """Find the memories whose ids contain the given parts, and the short forms of whole ids."""
-    known = set(view.reader.ids_with(keys_of([*request.parts, *(each[-LEAST:] for each in request.ids)])))
+    known = view.reader.ids_with(keys_of(request.parts)) if request.parts else []
     filters = Filters(request.session_id, include_forgotten=True)
     candidates: dict[str, list[tuple[str, str]]] = {}
     for part in request.parts:
@@ -433,7 +433,7 @@ def find_ids(request: FindIds, view: View) -> IdsFound:
             (memory_id, first_words(named[ref].content, CANDIDATE_WORDS) if ref in named else "")
             for memory_id, ref in ids.items()
         ]
-    return IdsFound(candidates, short_forms(request.ids, known))
+    return IdsFound(candidates, view.short_forms(request.ids))
 
 
 def show_memory(

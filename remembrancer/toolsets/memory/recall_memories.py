@@ -35,7 +35,7 @@ from remembrancer.toolsets.memory.answers import MOST_LINES, line_of, memory_of,
 from remembrancer.toolsets.memory.fields import clean_kind, clean_tags, given, seconds_of
 from remembrancer.toolsets.memory.recall_budget import within_budget
 from remembrancer.toolsets.service import Asked
-from remembrancer.toolsets.tools import DATA, Answer, Call, non_empty, tool, with_caveats
+from remembrancer.toolsets.tools import DATA, Answer, Call, non_empty, note_short_ids, tool, with_caveats
 
 MAX_QUERY_BYTES: Final = 16_384
 LEAST_TOKENS: Final = 64
@@ -108,6 +108,8 @@ async def recall_memories(call: Call, arguments: RecallMemoriesArguments) -> Ans
     if not asked_for or request.sources:
         response = await call.service.ask(request, call.received_at)
     recalled, is_degraded = response.reply, response.is_degraded
+    if not response.is_old:
+        note_short_ids(call, recalled.short_ids)
     places, code_notices = list[Answer](), tuple[Notice, ...]()
     if CODE in asked_for:
         places, code_notices, is_old = await find_code(

@@ -1,8 +1,4 @@
-"""Searches files: the nearest chunks by words and by meaning, ranked by one of two rankings.
-
-`ranks` combines the cosine with the rank among the hits by words; `fitted` is the ranking of memories, whose score is
-the probability that a chunk answers.
-"""
+"""Searches files: the nearest chunks by words and by meaning, ranked as memories are."""
 
 from __future__ import annotations
 
@@ -85,11 +81,8 @@ def search_files(
         compared.add(passages.of_memories([number for number in words if number not in near]), vector, passages.scale)
         cosines |= compared.cosines
     mode: SearchMode = "keyword" if near is None else "hybrid" if settings.search_hybrid else "vector"
-    if near is not None and settings.search_ranking == "ranks":
-        scores = weighted_ranks(cosines, words, settings.search_vector_weight, settings.search_keyword_weight)
-    else:
-        model = passages.model if passages is not None and near is not None else None
-        scores = _scores(index, cosines, words, request.query, model)
+    model = passages.model if passages is not None and near is not None else None
+    scores = _scores(index, cosines, words, request.query, model)
     best = sorted(
         (number for number in scores if scores[number] >= request.min_score), key=lambda number: -scores[number]
     )
@@ -100,18 +93,6 @@ def search_files(
             same.append(chunk)
     ordered = [chunk for number in best for chunk in chunks.get(number, ())]
     return [_shown(chunk, scores[chunk.text], request.query) for chunk in ordered[: request.limit]], mode
-
-
-def weighted_ranks(
-    cosines: Mapping[int, float], words: Mapping[int, float], vector_weight: float = 0.7, keyword_weight: float = 0.3
-) -> dict[int, float]:
-    """Return a weighted sum of the cosine and 1 / (1 + rank by words), in [0, 1]. Pure."""
-    by_words = sorted((number for number in words if words[number]), key=lambda number: -words[number])
-    ranks = {number: 1.0 / (1 + place) for place, number in enumerate(by_words)}
-    return {
-        number: vector_weight * max(0.0, cosines.get(number, 0.0)) + keyword_weight * ranks.get(number, 0.0)
-        for number in dict.fromkeys((*cosines, *words))
-    }
 
 
 def _scores(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import replace
 from functools import cached_property
@@ -26,7 +26,7 @@ from remembrancer.actors.store.retrieval.candidates import (
 )
 from remembrancer.actors.store.retrieval.graph_search import connections
 from remembrancer.actors.store.retrieval.joined_graph import JoinedGraph
-from remembrancer.actors.store.retrieval.once import Ranked, as_recalled, passages_of, shortlist
+from remembrancer.actors.store.retrieval.once import Entry, Ranked, as_recalled, passages_of, shortlist
 from remembrancer.actors.store.retrieval.question import Question, read_question
 from remembrancer.actors.store.retrieval.view import Ref, View
 from remembrancer.memory.decay import has_ended, recency
@@ -285,6 +285,7 @@ class RunningRecall:
             notices=tuple(self.notices),
             profile=request.profile,
             left_out=self._left_out(ranked, {entry.ref for entry in entries}) if request.left_out else (),
+            short_ids={} if request.scopes or request.sources else self._view.short_forms(_ids_in(entries)),
         )
         self.trace.mark("shortlist loaded")
         return answer, [entry.ref for entry in entries]
@@ -416,6 +417,23 @@ def page_ranks(relevance: Mapping[Ref, float], graph: JoinedGraph) -> dict[Ref, 
     most = max((got for node, got in received.items() if node != best), default=0.0)
     trust = max(relevance[key] for key in first if key in seeds) / max(relevance.values())
     return {node: trust * min(1.0, got / max(most, LEAST_SHARE)) for node, got in received.items()} if most else {}
+
+
+def _ids_in(entries: Iterable[Entry]) -> set[str]:
+    """Return all ids of memories in an answer's entries."""
+    return {
+        memory_id
+        for entry in entries
+        if entry.ref > 0
+        for memory_id in (
+            entry.record.id,
+            *entry.record.near_duplicates,
+            *entry.record.derived_from,
+            *entry.record.superseded_by,
+            *entry.record.possibly_superseded_by,
+            *entry.stands_for,
+        )
+    }
 
 
 def _may_be_replaced(facts: RankingFacts) -> bool:
