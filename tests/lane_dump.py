@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from remembrancer.actors.store.records.schema import OWNED
-from remembrancer.actors.store.records.taking_in import NUMBERED
+from remembrancer.actors.store.records.space_copies import NUMBERED
 
 DERIVED: Final = ("passages", "embedded", "tallies", "entities")
 """Tables of what each host makes of the memories by itself. Entities are compared by their names."""

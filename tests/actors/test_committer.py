@@ -33,7 +33,7 @@ from remembrancer.protocol.errors import (
 )
 from remembrancer.protocol.writes import Applied, Operation
 from tests.operations import REQUESTED_AT, memory_id_of, store_operation
-from tests.patience import PATIENCE_S, until
+from tests.patience import PATIENCE_S
 
 pytestmark = pytest.mark.anyio
 NAME = "p_0123456789ab"
@@ -105,7 +105,7 @@ async def test_operations_that_wait_together_are_committed_together_and_in_order
 
 
 async def test_what_is_committed_is_answered_though_nothing_more_can_be_said_of_it(tmp_path: Path) -> None:
-    def complete(target: object, operations: Sequence[Operation], outcomes: list[Outcome]) -> list[Outcome]:
+    def complete(operations: Sequence[Operation], outcomes: list[Outcome]) -> list[Outcome]:
         raise RecordsUnusable(f"{operations[0].operation_id} cannot be looked at")
 
     async with writing(tmp_path, complete=complete) as (committer, [records]):
@@ -139,18 +139,6 @@ async def test_a_file_that_is_held_holds_no_other(tmp_path: Path) -> None:
         for future in futures:
             await future
         assert (one.groups, two.groups) == ([["op0", "op1", "op3"]], [["op2"]])
-
-
-async def test_the_thread_of_a_file_that_nobody_writes_ends_and_another_one_takes_its_place(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(committer_module, "IDLE_S", 0.01)
-    async with writing(tmp_path) as (committer, [records]):
-        for number in range(3):
-            outcome = (await committer.submit(records, [store_operation(f"op{number}", f"text {number}")]))[0]
-            assert isinstance(outcome.reply, Applied)
-            await until(lambda: not any(each.name == f"writer {NAME}" for each in threading.enumerate()))
-        assert committer.commits == committer.commits_of(NAME) == 3
 
 
 async def test_groups_that_nothing_waited_behind_cost_an_operation_no_turn(tmp_path: Path) -> None:

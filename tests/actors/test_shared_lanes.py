@@ -9,19 +9,22 @@ import sys
 from collections.abc import AsyncIterator
 from functools import partial
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 from remembrancer.actors.store import shared_lanes
 from remembrancer.actors.store.committer import Committer
 from remembrancer.actors.store.home_reader import HomeReader
-from remembrancer.actors.store.memory_files import MemoryFiles, find_target
-from remembrancer.actors.store.moves import Move
+from remembrancer.actors.store.memory_files import MemoryFiles
 from remembrancer.actors.store.records.contract import Filters, Phrase
 from remembrancer.actors.store.records.sqlite_records import Records
+from remembrancer.actors.store.requests import LoadGate
 from remembrancer.actors.store.shared_lane import SharedLane
 from remembrancer.actors.store.shared_lanes import SILENT_S, Connection, FollowUp, SharedLanes
+from remembrancer.actors.store.vectors.embedding_scheduler import EmbeddingScheduler
+from remembrancer.actors.store.write_handlers import WriteHandlers
 from remembrancer.commands.backup import back_up, restore
 from remembrancer.commands.share import look_at_lanes
 from remembrancer.journal.contract import EntryPage, LaneMark
@@ -56,6 +59,7 @@ from remembrancer.protocol.writes import (
     Scope,
     TagMemory,
 )
+from tests.contracts.records_factories import pending
 from tests.in_process_journal import InProcessJournal, InProcessServer
 from tests.operations import (
     OTHER_PROJECT,
@@ -112,6 +116,8 @@ class Host:
             self.changed,
         )
         self.lanes.attach(self.files, follow_up)
+        scheduler = cast(EmbeddingScheduler, SimpleNamespace(error=None))
+        self.writes = WriteHandlers(self.files, self.committer, scheduler, LoadGate(), self.changed)
 
     def changed(self, lane: str) -> None:
         """Others have written to a lane."""
@@ -133,11 +139,10 @@ class Host:
         return await self.ask(ShareProject(self.project, LANE, dry_run))
 
     async def submit(self, operation: Operation) -> Applied | RemembrancerError:
-        target = await find_target(self.files, operation)
-        if isinstance(target, (Applied, RemembrancerError)):
-            return target
-        (outcome,) = await self.committer.submit(target, [operation])  # type: ignore[arg-type]
-        return outcome.reply
+        try:
+            return await self.writes.submit(operation)
+        except RemembrancerError as refusal:
+            return refusal
 
     async def store(self, name: str, content: str, scope: Scope = "project") -> str:
         operation = store_operation(name, content, project=self.project, scope=scope)
@@ -183,7 +188,7 @@ async def test_a_project_gives_what_it_has_to_the_lane_and_keeps_what_is_a_sessi
     assert [entry.change for entry in shown.history] == ["stored", "tagged"]
     await until(lambda: here.finds("project", "torch"))
     number = here.records("project").number_of(torch)
-    assert number in here.records("project").pending(), "what others store gets its vectors"
+    assert number in pending(here.records("project")), "what others store gets its vectors"
 
 
 async def both_have_one(here: Host, there: Host) -> str:
@@ -260,7 +265,7 @@ async def test_who_joins_after_the_journal_was_trimmed_has_what_a_snapshot_has_a
     await there.share()
     assert there.finds("project", "lantern")
     assert there.finds("project", "candle")
-    assert len(there.records("project").pending()) == 2
+    assert len(pending(there.records("project"))) == 2
     await there.store("torch", "the torch burns pitch")
     await until(lambda: here.finds("project", "torch"))
 
@@ -273,9 +278,6 @@ async def test_a_session_gives_a_memory_to_the_lane_and_none_goes_from_there_to_
     await there.share()
     memory_id = await here.store("lantern", "the lantern burns oil", "session")
     promote = change_operation("promote", PromoteMemory(memory_id, "project"))
-    target = await find_target(here.files, promote)
-    assert isinstance(target, Move)
-    assert target.name == LANE, "a server that is slow keeps nobody waiting who writes for the session"
     assert isinstance(await here.submit(promote), Applied)
     assert not here.finds("session", "lantern")
     await until(lambda: there.finds("project", "lantern"))
@@ -555,20 +557,6 @@ async def test_what_is_shared_can_be_read_without_a_membership_and_goes_on_with_
     here.refusal = None
     await here.ask(RejoinLane(LANE))
     await until(lambda: here.finds("project", "bottle"))
-
-
-async def test_what_others_append_and_what_moves_in_is_counted_anew(hosts: list[Host]) -> None:
-    here, there = hosts
-    await here.store("lantern", "the lantern burns oil")
-    counted = here.committer.commits_of(PROJECT.id)
-    await here.share()
-    assert here.committer.commits_of(PROJECT.id) > counted
-    counted = here.committer.commits_of(LANE)
-    assert counted
-    await there.share()
-    await there.store("torch", "the torch burns pitch")
-    await until(lambda: here.finds("project", "torch"))
-    assert here.committer.commits_of(LANE) > counted
 
 
 async def test_what_is_shared_is_exported_listed_and_examined(hosts: list[Host], tmp_path: Path) -> None:

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from remembrancer.actors.store.home_reader import HomeReader
-from remembrancer.actors.store.memory_files import find_target
 from remembrancer.protocol.errors import InvalidInput, JournalAway, NotFound
 from remembrancer.protocol.home import ExportWritten, FindMemories, MemoriesFound, WriteExport
 from remembrancer.protocol.kinds import SCOPES
@@ -43,7 +42,7 @@ class OwnHost(Host):
         """End, and begin anew with what is in the files."""
         await self.aclose()
         self.start()
-        await self.files.open_users_lane()
+        await self.files.open_lane("user")
         await self.files.project(self.project)
 
     def contents(self) -> list[str]:
@@ -212,11 +211,9 @@ async def test_who_does_not_see_the_user_sees_nothing_of_what_he_shares(hosts: l
     await both_share(here, there)
     memory_id = await here.store("tea", "I drink tea", "user")
     own_alone = ProjectRef(PROJECT.id, PROJECT.path, sees_user=False)
-    refused = await find_target(here.files, change_operation("tag", TagMemory(memory_id, ("x",)), project=own_alone))
+    refused = await here.submit(change_operation("tag", TagMemory(memory_id, ("x",)), project=own_alone))
     assert isinstance(refused, NotFound)
-    lost = await find_target(
-        here.files, change_operation("back", PromoteMemory(memory_id, "project"), project=own_alone)
-    )
+    lost = await here.submit(change_operation("back", PromoteMemory(memory_id, "project"), project=own_alone))
     assert isinstance(lost, NotFound | InvalidInput)
     assert not any(here.records(scope).number_of(memory_id) for scope in ("session", "project"))
 

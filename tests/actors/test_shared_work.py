@@ -13,15 +13,16 @@ import pytest
 from remembrancer.actors.store import job_finder
 from remembrancer.actors.store.job_finder import JobFinder
 from remembrancer.actors.store.job_leases import JobLeases
-from remembrancer.actors.store.memory_files import USER, find_target, moved_to
+from remembrancer.actors.store.memory_files import USER
 from remembrancer.actors.store.shared_lanes import LEASE_S
 from remembrancer.config.settings import Settings
 from remembrancer.protocol.consolidation import ConsolidateJob, Maintain, MaintainJob, Work
-from remembrancer.protocol.errors import ConsolidatorUnavailable, NotFound, RemembrancerError
+from remembrancer.protocol.errors import ConsolidatorUnavailable, RemembrancerError
 from remembrancer.protocol.runs import ApplyRun, CloseRequest, ReviseMemory, UndoneResult, UndoRun
 from remembrancer.protocol.sharing import LeaveLane, ShareProject
 from remembrancer.protocol.writes import Applied, EraseMemory, Operation, ProjectRef
 from tests.actors.test_shared_lanes import LANE, Host
+from tests.contracts.records_factories import is_erased
 from tests.in_process_journal import InProcessJournal, InProcessServer
 from tests.lane_dump import dump_of
 from tests.operations import OTHER_PROJECT, PROJECT
@@ -56,18 +57,6 @@ class Worker(Host):
 
     def changed(self, lane: str) -> None:
         self.finder.mark(lane)
-
-    async def submit(self, operation: Operation) -> Applied | RemembrancerError:
-        """As the store does: what is not where it was looked for may be in the lane."""
-        reply = await super().submit(operation)
-        if not isinstance(reply, NotFound):
-            return reply
-        looked_in = await find_target(self.files, operation)
-        elsewhere = moved_to(self.files, operation, looked_in)  # type: ignore[arg-type]
-        if elsewhere is None:
-            return reply
-        (outcome,) = await self.committer.submit(elsewhere, [operation])  # type: ignore[arg-type]
-        return outcome.reply
 
     async def apply(self, operation: Operation) -> Applied:
         reply = await self.submit(operation)
@@ -234,7 +223,7 @@ async def test_a_run_in_a_lane_is_undone_from_any_host_and_leaves_nothing_of_wha
     with_words = [entry.position for entry in entries if memory_id.encode() in entry.body]
     assert isinstance(await there.change("erase", EraseMemory(memory_id)), Applied)
     lane = here.lanes._open[LANE].lane
-    await until(lambda: lane.is_erased(memory_id))
+    await until(lambda: is_erased(lane, memory_id))
     assert lane.to_scrub >= max(with_words), "the entries of the runs are among those that are scrubbed"
 
 
@@ -254,7 +243,7 @@ async def test_one_of_a_user_s_machines_works_in_what_he_shares_and_another_take
     await there.done(job)
     assert there.server.lanes[LANE].leases == {}, "another may have the next turn"
     here.start()
-    await here.files.open_users_lane()
+    await here.files.open_lane("user")
     await here.files.project(PROJECT)
     assert await here.job() is None, "it knows that this is done"
     await until(lambda: here.dump() == there.dump())

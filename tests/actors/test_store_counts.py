@@ -11,7 +11,6 @@ import pytest
 
 from remembrancer.actors.shell import LaunchSpec
 from remembrancer.actors.store.actor import StoreActor
-from remembrancer.actors.store.committer import Committer
 from remembrancer.actors.store.memory_files import MemoryFiles
 from remembrancer.config.settings import Settings
 from remembrancer.protocol.reads import Counts
@@ -20,20 +19,20 @@ from tests.patience import until
 pytestmark = pytest.mark.anyio
 
 
-async def test_a_file_is_counted_once_a_commit_and_never_on_the_event_loop() -> None:
+async def test_the_memories_are_counted_once_a_commit_and_never_on_the_event_loop() -> None:
     actor = StoreActor(LaunchSpec("store", "store", "incarnation", "/nowhere", Settings()))
-    threads, commits = [], {"p_1": 1}
+    threads: list[threading.Thread] = []
 
-    def counts(_: None) -> Counts:
+    def counts() -> Counts:
         threads.append(threading.current_thread())
         return Counts(total=len(threads))
 
-    actor._files = cast(MemoryFiles, [SimpleNamespace(name="p_1", counts=counts)])
-    actor._committer = cast(Committer, SimpleNamespace(commits_of=commits.__getitem__))
+    files = SimpleNamespace(counts=counts, version=1)
+    actor._files = cast(MemoryFiles, files)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(actor._keep_counts)
         await until(lambda: len(threads) == 1)
-        commits["p_1"] = 2
+        files.version = 2
         await until(lambda: len(threads) == 2)
         tasks.cancel_scope.cancel()
     assert threading.main_thread() not in threads

@@ -36,6 +36,7 @@ from remembrancer.protocol.reads import (
 from remembrancer.protocol.work import Passage
 from remembrancer.protocol.writes import Applied, EntityRef, ForgetMemory, Operation
 from tests.actors.store_process import StoreRig, store_rig, the
+from tests.contracts.records_factories import texts_of
 from tests.operations import OTHER_PROJECT, OTHER_SESSION, PROJECT, REQUESTED_AT, SESSION, result_of, store_operation
 from tests.patience import PATIENCE_S
 
@@ -484,7 +485,7 @@ async def test_what_is_joined_to_a_memory_answers_what_that_leaves_open(
     for number in range(30):
         put(project, f"other {number}", f"The drawer {number} is merged with a shelf.")
     cosines = {JOINED: 0.0, **cosines}
-    texts = project.texts(range(1, 40))
+    texts = texts_of(project, range(1, 40))
     vectors = {number: cosines.get(text, 0.2) for number, text in texts.items() if text != CLUE or CLUE in cosines}
     project.save_embeddings(
         "m",

@@ -9,14 +9,16 @@ from pathlib import Path
 import pytest
 
 from remembrancer.actors.store.committer import Committer
-from remembrancer.actors.store.memory_files import Lanes, MemoryFiles, Target, find_target, moved_to
-from remembrancer.actors.store.moves import Move
+from remembrancer.actors.store.memory_files import MemoryFiles
+from remembrancer.actors.store.memory_writer import Lanes, MemoryWriter
 from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.actors.store.retrieval.view import Source
-from remembrancer.protocol.errors import NotFound
+from remembrancer.protocol.errors import NotFound, RemembrancerError
 from remembrancer.protocol.paths import RuntimePaths
 from remembrancer.protocol.writes import (
+    Applied,
     Change,
+    ErasedResult,
     EraseMemory,
     ImportMemory,
     Operation,
@@ -39,41 +41,44 @@ class Lane:
         self.files = files
         self.shared = shared
         self.own = files.lanes_of(PROJECT.id)["session"]
+        self.writer = MemoryWriter(lambda: files.database, self.lanes_of, files.shared_lane)
+        self._count = 0
 
     def lanes_of(self, _: str) -> Lanes:
         return {"session": self.own, "project": self.shared, "user": self.files.user}
 
-    async def target_of(self, change: Change, project: ProjectRef = PROJECT) -> object:
-        return await find_target(self.files, change_operation("asked", change, project=project))
+    def change(self, change: Change, project: ProjectRef = PROJECT) -> Applied | RemembrancerError:
+        self._count += 1
+        (outcome,) = self.writer.apply([Operation(f"op{self._count}", project, SESSION, 1.0, change)])
+        return outcome.reply
 
-    async def store(self, name: str, scope: Scope) -> str:
+    def store(self, name: str, scope: Scope) -> str:
         operation = store_operation(name, f"a lantern for the {scope}", scope=scope)
-        target = await find_target(self.files, operation)
-        assert target is self.lanes_of("")[scope]
-        assert isinstance(target, Records)
-        target.apply([operation])
+        (outcome,) = self.writer.apply([operation])
+        assert isinstance(outcome.reply, Applied)
         return memory_id_of(operation)
+
+    def places(self, memory_id: str) -> list[Records]:
+        """The lanes that have a memory."""
+        return [records for records in self.lanes_of("").values() if records.number_of(memory_id) is not None]
 
 
 @pytest.fixture
-async def lane(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Lane]:
+async def lane(tmp_path: Path) -> AsyncIterator[Lane]:
     committer, paths = Committer(), RuntimePaths(tmp_path)
     files = MemoryFiles(paths, committer, time.time, limit_bytes=None, on_open=lambda _: None)
     await files.project(PROJECT)
-    shared = Records(files.database, "shared", time.time)
-    made = Lane(files, shared)
-    monkeypatch.setattr(files, "lanes_of", made.lanes_of)
-    yield made
+    yield Lane(files, Records(files.database, "shared", time.time))
     committer.close()
     files.close()
 
 
 async def test_a_memory_is_written_to_the_lane_of_its_scope_and_changed_where_it_is(lane: Lane) -> None:
-    ids = {scope: await lane.store(scope, scope) for scope in SCOPES}
-    lanes = lane.lanes_of("")
-    for scope in SCOPES:
-        records = lanes[scope]
-        assert await lane.target_of(TagMemory(ids[scope], ("lit",))) is records
+    for scope, records in lane.lanes_of("").items():
+        assert scope != "unshared"
+        memory_id = lane.store(scope, scope)
+        assert lane.places(memory_id) == [records]
+        assert isinstance(lane.change(TagMemory(memory_id, ("lit",))), Applied)
         imported = PortableMemory(
             id=f"mem_{scope}",
             content="a candle",
@@ -83,56 +88,47 @@ async def test_a_memory_is_written_to_the_lane_of_its_scope_and_changed_where_it
             created_at=1.0,
             updated_at=1.0,
         )
-        assert await lane.target_of(ImportMemory(imported)) is records
-    assert isinstance(await lane.target_of(TagMemory("mem_none", ("lit",))), NotFound)
+        assert isinstance(lane.change(ImportMemory(imported)), Applied)
+        assert lane.places(imported.id) == [records]
+    assert isinstance(lane.change(TagMemory("mem_none", ("lit",))), NotFound)
 
 
-@pytest.mark.parametrize(
-    ("source", "target", "lanes"),
-    [
-        ("session", "project", (0, 1)),
-        ("session", "user", (0, 2)),
-        ("user", "project", (2, 1)),
-    ],
-)
-async def test_a_promotion_is_a_move_from_a_lane_to_a_lane(
-    lane: Lane, source: Scope, target: Scope, lanes: tuple[int, int]
-) -> None:
+@pytest.mark.parametrize(("source", "target"), [("session", "project"), ("session", "user")])
+async def test_a_promotion_moves_a_memory_from_a_lane_to_a_lane(lane: Lane, source: Scope, target: Scope) -> None:
     assert target != "session"
-    each = list(lane.lanes_of("").values())
-    promotion = PromoteMemory(await lane.store("moves", source), target)
-    move = await lane.target_of(promotion)
-    assert isinstance(move, Move)
-    assert (move.source, move.destination) == (each[lanes[0]], each[lanes[1]])
-    assert move == await lane.target_of(promotion), "those that wait together are carried out together"
+    memory_id = lane.store("moves", source)
+    assert isinstance(lane.change(PromoteMemory(memory_id, target)), Applied)
+    assert lane.places(memory_id) == [lane.lanes_of("")[target]]
+
+
+async def test_operations_that_wait_together_find_their_memory_wherever_those_before_them_moved_it(lane: Lane) -> None:
+    memory_id = lane.store("moves", "session")
+    changes: list[Change] = [TagMemory(memory_id, (f"t{number}",)) for number in range(3)]
+    changes.insert(1, PromoteMemory(memory_id, "user"))
+    changes.insert(3, PromoteMemory(memory_id, "project"))
+    outcomes = lane.writer.apply([change_operation(str(place), change) for place, change in enumerate(changes)])
+    assert all(isinstance(each.reply, Applied) for each in outcomes)
+    assert [set(each.changed) for each in outcomes][1] == {lane.own.name, "user"}
+    (place,) = lane.places(memory_id)
+    memory = place.portable(memory_id, None)
+    assert memory is not None
+    assert set(memory.tags) == {"t0", "t1", "t2"}
 
 
 async def test_what_was_erased_anywhere_is_answered_from_there(lane: Lane) -> None:
-    memory_id = await lane.store("gone", "project")
-    erase = EraseMemory(memory_id)
-    assert await lane.target_of(erase) is lane.shared
-    lane.shared.apply([change_operation("erase", erase)])
-    assert await lane.target_of(erase) is lane.shared
-    assert await lane.target_of(EraseMemory("mem_none")) is lane.own
-
-
-async def test_a_memory_that_was_moved_meanwhile_is_looked_for_in_each_lane_that_the_caller_sees(lane: Lane) -> None:
-    ids = {scope: await lane.store(scope, scope) for scope in SCOPES}
-
-    def moved(scope: Scope, target: Target, project: ProjectRef = PROJECT) -> object:
-        return moved_to(lane.files, Operation("op", project, SESSION, 1.0, TagMemory(ids[scope], ("lit",))), target)
-
-    assert moved("project", lane.own) is lane.shared
-    assert moved("user", lane.shared) is lane.files.user
-    assert moved("user", lane.shared, ProjectRef(PROJECT.id, PROJECT.path, sees_user=False)) is None
-    assert moved("session", lane.shared) is lane.own, "it may have been taken back"
-    assert moved("user", lane.files.user) is lane.files.user, "it may have gone and come back"
+    memory_id = lane.store("gone", "project")
+    for was_erased in (False, True):
+        done = lane.change(EraseMemory(memory_id))
+        assert isinstance(done, Applied)
+        assert isinstance(done.result, ErasedResult)
+        assert done.result.already == was_erased
+    assert isinstance(lane.change(EraseMemory("mem_none")), NotFound)
 
 
 async def test_a_lane_is_the_user_s_by_what_it_is_and_not_by_its_name(lane: Lane) -> None:
     lane.shared.is_users = True
-    memory_id = await lane.store("shared", "project")
+    memory_id = lane.store("shared", "project")
     assert Source(lane.shared).scopes == {"user"}
     own_alone = ProjectRef(PROJECT.id, PROJECT.path, sees_user=False)
-    assert isinstance(await lane.target_of(TagMemory(memory_id, ("new",)), own_alone), NotFound)
-    assert await lane.target_of(TagMemory(memory_id, ("new",))) is lane.shared
+    assert isinstance(lane.change(TagMemory(memory_id, ("new",)), own_alone), NotFound)
+    assert isinstance(lane.change(TagMemory(memory_id, ("new",))), Applied)

@@ -10,11 +10,11 @@ import signal
 import sys
 from pathlib import Path
 
-from remembrancer.actors.store.moves import Move
 from remembrancer.actors.store.records.contract import USER
 from remembrancer.actors.store.records.sqlite_file import SqliteFile
 from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.protocol.writes import Operation, PromoteMemory
+from tests.contracts.records_factories import Move
 from tests.operations import PROJECT, REQUESTED_AT, change_operation
 
 

@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import shutil
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import closing
 from pathlib import Path
+from typing import NamedTuple
 
 from remembrancer.actors.store.memory_files import scrub_spaces
-from remembrancer.actors.store.records.contract import Filters, WaitingWork
-from remembrancer.actors.store.records.sqlite_file import SqliteFile
-from remembrancer.actors.store.records.sqlite_records import Records
+from remembrancer.actors.store.records.contract import Filters, Outcome, WaitingWork
+from remembrancer.actors.store.records.passage_rows import EmbeddedTexts
+from remembrancer.actors.store.records.space import Spaces
+from remembrancer.actors.store.records.sqlite_edits import earlier_outcome
+from remembrancer.actors.store.records.sqlite_file import SqliteFile, json_list, query_of
+from remembrancer.actors.store.records.sqlite_records import Records, apply_each
 from remembrancer.protocol.consolidation import ReadUpkeep
+from remembrancer.protocol.errors import RemembrancerError
 from remembrancer.protocol.runs import Prune
+from remembrancer.protocol.writes import Operation
 from tests.operations import PROJECT, REQUESTED_AT
 
 
@@ -47,6 +53,29 @@ class SqliteFactory:
             records.close()
 
 
+class Move(NamedTuple):
+    """Two spaces of a database, between which memories move."""
+
+    source: Records
+    destination: Records
+
+    def apply(self, operations: Sequence[Operation]) -> list[Outcome]:
+        """Move the memory of each promotion, in one transaction, as the writer of all memories does."""
+        source, destination = self
+        database = source._file.file
+        try:
+            with database.transaction() as connection:
+                query = Spaces(database, [source.space, destination.space]).bound(query_of(connection))
+
+                def apply_one(operation: Operation) -> Outcome:
+                    earlier = earlier_outcome(query, operation.operation_id)
+                    return earlier or source.apply_in(connection, operation, destination)
+
+                return apply_each(connection, operations, apply_one)
+        except RemembrancerError as error:
+            return [Outcome(error) for _ in operations]
+
+
 def leave_half_made(path: Path) -> None:
     """Leave a database as `kill -9` does while it is made: a page or more, and the journal that takes them back."""
     begun = path.with_name("begun.db")
@@ -65,9 +94,26 @@ def scrub(records: Records, *memory_ids: str, quotes: Sequence[str] = ()) -> Non
     scrub_spaces(records._file.file, records._clock(), memory_ids, quotes, records.name)
 
 
-def texts_of(records: Records, numbers: Sequence[int]) -> dict[int, str]:
-    """The contents of memories, by number."""
-    return {number: memory.content for number, memory in records.load(numbers, None).items()}
+def pending(texts: EmbeddedTexts, model: str | None = None) -> list[int]:
+    """The numbers of the texts without vectors of a model (None: of any), oldest first."""
+    of_model, arguments = ("", ()) if model is None else ("AND model = ?", (model,))
+    rows = texts._file.read(
+        f"""SELECT number FROM {texts._table} AS t WHERE {texts._own}
+            AND NOT EXISTS (SELECT 1 FROM passages WHERE memory = t.number {of_model}) ORDER BY number""",
+        arguments,
+    )
+    return [number for (number,) in rows]
+
+
+def is_erased(records: Records, memory_id: str) -> bool:
+    """True if a memory of that id was erased here."""
+    return bool(records._file.read("SELECT 1 FROM erased WHERE space = @SPACE AND memory_id = ?", (memory_id,)))
+
+
+def texts_of(texts: EmbeddedTexts, numbers: Iterable[int]) -> dict[int, str]:
+    """The texts of these numbers that are there."""
+    which = "number IN (SELECT value FROM json_each(?))"
+    return dict(texts._file.read(f"SELECT number, content FROM {texts._table} WHERE {which}", (json_list(numbers),)))
 
 
 def work_of(records: Records, threshold: int = 500, *, score: float = 0.0, limit: int = 200) -> WaitingWork:

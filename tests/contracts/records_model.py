@@ -40,6 +40,7 @@ from remembrancer.protocol.writes import (
     UpdatedResult,
     UpdateMemory,
 )
+from tests.contracts.records_factories import pending
 from tests.operations import OTHER_SESSION, SESSION
 
 WORDS = ("lantern", "candle", "torch", "bottle")
@@ -296,8 +297,8 @@ def check(records: Records, model: Model) -> None:
         check_counts(records, model, session)
         for forgotten in (False, True):
             check_searches(records, model, session, forgotten)
-    pending = {number_of(records, memory_id) for memory_id, memory in model.memories.items() if not memory.embedded}
-    assert set(records.pending()) == pending
+    waiting = {number_of(records, memory_id) for memory_id, memory in model.memories.items() if not memory.embedded}
+    assert set(pending(records)) == waiting
 
 
 def check_memory(shown: PortableMemory, memory: Remembered) -> None:

@@ -41,7 +41,7 @@ from remembrancer.protocol.writes import (
     UpdatedResult,
     UpdateMemory,
 )
-from tests.contracts.records_factories import SqliteFactory, near_duplicates
+from tests.contracts.records_factories import SqliteFactory, near_duplicates, pending
 from tests.operations import (
     OTHER_SESSION,
     REQUESTED_AT,
@@ -113,7 +113,7 @@ def refusal(records: Records, change: Change, session_id: str = SESSION) -> Reme
 
 
 def everything(records: Records) -> list[object]:
-    return [shown(records), records.counts(None), records.pending(), records.session_story(SESSION)]
+    return [shown(records), records.counts(None), pending(records), records.session_story(SESSION)]
 
 
 def shown(records: Records, memory_id: str = ID) -> PortableMemory:
@@ -245,7 +245,7 @@ def test_a_new_content_has_none_of_the_old_ones_vectors_and_near_duplicates(reco
     outcome = records.apply([operation_of(UpdateMemory(ID, content="a candle"))])[0]
     assert outcome.to_embed == one
     assert records.passages(PassageFilter(MODEL, vectors=False)).numbers == theirs
-    assert records.pending() == [one]
+    assert pending(records) == [one]
     assert near_duplicates(records, two, SESSION) == ()
     records.link_similar([link])
     assert near_duplicates(records, two, SESSION) == (), "what was compared is not there any more"
@@ -404,7 +404,7 @@ def test_a_memory_comes_back_from_another_place_as_it_was(
             assert do(copy, ImportMemory(memory), ImportedResult) == ImportedResult(memory.id, "imported")
         for memory in exported:
             assert copy.portable(memory.id, None) == memory, "whichever came first"
-        assert len(copy.pending()) == 2
+        assert len(pending(copy)) == 2
         assert copy.counts(None) == records.counts(None)
         assert hits(copy, "candle", Filters(SESSION, include_forgotten=True))
         do(copy, RestoreMemory(ID, 1), RestoredResult)

@@ -36,6 +36,7 @@ from remembrancer.protocol.files import (
 )
 from remembrancer.protocol.work import Passage
 from remembrancer.protocol.writes import ProjectRef
+from tests.contracts.records_factories import pending, texts_of
 from tests.patience import PATIENCE_S
 
 ROOT = "/shop"
@@ -66,7 +67,7 @@ def embed(index: FileIndex, numbers: Sequence[int]) -> None:
         EmbeddedMemory(
             number, digest_of(text), (Passage(0, len(text)),), np.array([[len(text), 1.0]], dtype=np.float32)
         )
-        for number, text in index.texts(numbers).items()
+        for number, text in texts_of(index, numbers).items()
     ]
     index.save_embeddings(MODEL, embedded)
 
@@ -80,11 +81,11 @@ def found(index: FileIndex, word: str, wanted: FileFilter | None = None) -> list
 def test_an_edit_embeds_the_chunks_that_it_changed_and_no_others(index: FileIndex) -> None:
     first = change(index, note("a.md", "one", "two", "three"))
     assert first == FilesIndexed(added=3)
-    assert len(index.pending(MODEL)) == 3
-    embed(index, index.pending(MODEL))
+    assert len(pending(index, MODEL)) == 3
+    embed(index, pending(index, MODEL))
     second = change(index, note("a.md", "one", "zwei", "three", "four"))
     assert second == FilesIndexed(updated=1, added=1)
-    assert set(index.texts(index.pending(MODEL)).values()) == {"zwei", "four"}
+    assert set(texts_of(index, pending(index, MODEL)).values()) == {"zwei", "four"}
     assert len(index.passages(PassageFilter(MODEL)).numbers) == 2
     assert found(index, "two") == []
     assert found(index, "zwei") == ["a.md"]
@@ -103,42 +104,42 @@ def test_a_file_may_be_told_piece_by_piece_and_only_to_an_index_that_has_the_pie
 
 def test_a_text_stands_once_in_however_many_files_it_is(index: FileIndex) -> None:
     change(index, note("a.md", "the lantern"), note("b.md", "the lantern"))
-    assert len(index.pending(MODEL)) == 1
+    assert len(pending(index, MODEL)) == 1
     assert found(index, "lantern") == ["a.md", "b.md"]
     change(index, removed=["a.md"])
-    assert len(index.pending(MODEL)) == 1
+    assert len(pending(index, MODEL)) == 1
     assert found(index, "lantern") == ["b.md"]
 
 
 def test_what_comes_back_is_not_embedded_again(index: FileIndex) -> None:
     change(index, note("a.md", "the lantern"))
-    embed(index, index.pending(MODEL))
+    embed(index, pending(index, MODEL))
     before = index.passages(PassageFilter(MODEL))
     change(index, removed=["a.md"])
     assert index.passages(PassageFilter(MODEL)).numbers == []
     change(index, note("renamed.md", "the lantern"))
-    assert index.pending(MODEL) == []
+    assert pending(index, MODEL) == []
     revived = index.passages(PassageFilter(MODEL))
     assert revived.vectors.tolist() == before.vectors.tolist()
     assert not set(revived.numbers) & set(before.numbers)
-    assert index.pending(MODEL) == []
+    assert pending(index, MODEL) == []
 
 
 def test_a_rename_in_one_change_keeps_its_passages(index: FileIndex) -> None:
     change(index, note("a.md", "the lantern"))
-    embed(index, index.pending(MODEL))
+    embed(index, pending(index, MODEL))
     change(index, note("b.md", "the lantern"), removed=["a.md"])
-    assert index.pending(MODEL) == []
+    assert pending(index, MODEL) == []
 
 
 def test_of_the_cache_the_oldest_go_first(index: FileIndex) -> None:
     texts = ["one", "two", "three"]
     change(index, *(note(f"{text}.md", text) for text in texts))
-    embed(index, index.pending(MODEL))
+    embed(index, pending(index, MODEL))
     for text in texts:
         change(index, removed=[f"{text}.md"])
     change(index, *(note(f"{text}.md", text) for text in texts))
-    assert list(index.texts(index.pending(MODEL)).values()) == ["one"]
+    assert list(texts_of(index, pending(index, MODEL)).values()) == ["one"]
 
 
 def test_the_same_content_at_another_time_changes_nothing_but_that(index: FileIndex) -> None:
@@ -180,14 +181,14 @@ def test_a_damaged_index_is_made_anew_and_its_passages_have_other_numbers(tmp_pa
     path = tmp_path / "index.db"
     first = FileIndex(path, "p_0.files", cached=2)
     change(first, note("a.md", "the lantern"))
-    embed(first, first.pending(MODEL))
+    embed(first, pending(first, MODEL))
     before = first.passages(PassageFilter(MODEL)).numbers
     first.close()
     path.write_bytes(b"this is no database" * 100)
     second = FileIndex(path, "p_0.files", cached=2)
     assert second.states(ROOT) == []
     change(second, note("a.md", "the lantern"))
-    embed(second, second.pending(MODEL))
+    embed(second, pending(second, MODEL))
     assert not set(before) & set(second.passages(PassageFilter(MODEL)).numbers)
     second.close()
 
@@ -197,7 +198,7 @@ def test_a_zeroed_page_is_damage_wherever_it_is(tmp_path: Path) -> None:
     made = FileIndex(path, "p_0.files", cached=2)
     notes = (note(f"{n}.md", *(f"lantern {n} {k} " * 40 for k in range(4))) for n in range(40))
     change(made, *notes)
-    embed(made, made.pending(MODEL))
+    embed(made, pending(made, MODEL))
     made.close()
     whole = path.read_bytes()
     for page in range(1, len(whole) // 4096):
@@ -206,7 +207,7 @@ def test_a_zeroed_page_is_damage_wherever_it_is(tmp_path: Path) -> None:
         try:
             found(index, "lantern")
             change(index, note("1.md", "the windmill"), removed=["2.md"])
-            embed(index, index.pending(MODEL))
+            embed(index, pending(index, MODEL))
             index.passages(PassageFilter(MODEL))
         except RecordsUnusable:
             assert index.is_damaged

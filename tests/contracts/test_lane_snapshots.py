@@ -25,6 +25,7 @@ from remembrancer.protocol.errors import JournalAway, SchemaTooNew
 from remembrancer.protocol.work import Passage
 from remembrancer.protocol.writes import Applied, EraseMemory, Operation
 from tests.contracts.journals import OneServer
+from tests.contracts.records_factories import pending, texts_of
 from tests.contracts.test_shared_lane import LANE
 from tests.in_process_journal import InProcessJournal, InProcessServer
 from tests.lane_dump import dump_of
@@ -69,7 +70,7 @@ class Host:
 
     async def embed(self) -> None:
         """Make the vectors and find the names, as the host does for itself."""
-        texts = self.lane.texts(self.lane.pending())
+        texts = texts_of(self.lane, pending(self.lane))
         digests = dict(self.lane._file.read("SELECT number, content_digest FROM memories"))
         embedded = [
             EmbeddedMemory(number, digests[number], (Passage(0, len(text)),), np.ones((1, 4), dtype=np.float32))
@@ -139,7 +140,7 @@ async def test_a_snapshot_is_written_after_so_many_entries_and_who_joins_by_it_h
     assert dump_of(joined.path) == dump_of(first.path)
     assert joined.lane.keyword_hits([Phrase("candle")], Filters("session:elsewhere"), 5)[0]
     await joined.embed()
-    assert joined.lane.pending() == []
+    assert pending(joined.lane) == []
     assert not directory_of(joined.path).exists()
 
 

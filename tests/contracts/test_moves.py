@@ -14,7 +14,6 @@ import msgspec
 import numpy as np
 import pytest
 
-from remembrancer.actors.store.moves import Move
 from remembrancer.actors.store.records.contract import (
     EmbeddedMemory,
     Filters,
@@ -42,7 +41,7 @@ from remembrancer.protocol.writes import (
     UpdateMemory,
 )
 from tests.contracts.moving_process import promotion
-from tests.contracts.records_factories import Clock
+from tests.contracts.records_factories import Clock, Move, pending
 from tests.operations import (
     OTHER_PROJECT,
     OTHER_SESSION,
@@ -159,7 +158,7 @@ def check_moved(move: Move, before: PortableMemory) -> None:
     everyone = Filters(OTHER_SESSION)
     assert [hit.number for hit in move.destination.keyword_hits([Phrase("moves")], everyone, 5)[0]] == [2]
     assert move.destination.matching(Filters(OTHER_SESSION, tags=("blue",)), 5) == [2]
-    assert move.destination.pending() == []
+    assert pending(move.destination) == []
     (passage,) = move.destination.passages(PassageFilter(MODEL, vectors=False)).numbers
     assert passage > 2, "who knows the vectors up to a number finds it"
     assert move.source.keyword_hits([Phrase("moves")], Filters(SESSION), 5)[0] == []
@@ -206,7 +205,7 @@ def test_vectors_that_come_when_their_memory_has_moved_are_kept_in_the_space_tha
     assert saved.spaces == {move.destination.name: 1}
     assert move.destination.passages(PassageFilter(MODEL, [number])).numbers == saved.kept
     assert texts.missing(MODEL) == missing - 1
-    assert number not in move.source.pending(MODEL) + move.destination.pending(MODEL)
+    assert number not in pending(move.source, MODEL) + pending(move.destination, MODEL)
     while texts.prune_models(["another"], 1):
         pass
     assert move.destination.passages(PassageFilter(MODEL)).numbers == []

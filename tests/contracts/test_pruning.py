@@ -7,14 +7,14 @@ import pytest
 from remembrancer.actors.store.records.background import KEPT_VERSIONS
 from remembrancer.actors.store.records.contract import USER
 from remembrancer.actors.store.records.sqlite_records import Records
-from remembrancer.memory.edits import Move
+from remembrancer.memory.edits import Move as MoveRow
 from remembrancer.memory.moves import begin_move
 from remembrancer.protocol.consolidation import ReadSession
 from remembrancer.protocol.errors import NotFound
 from remembrancer.protocol.runs import CloseSession, Prune, ReviseMemory
 from remembrancer.protocol.session_life import EndSession, RecordEvents, StartSession, ToolCall, Turn
 from remembrancer.protocol.writes import Applied, ForgetMemory, PromoteMemory, UpdateMemory
-from tests.contracts.records_factories import SqliteFactory, upkeep_of, work_of
+from tests.contracts.records_factories import Move, SqliteFactory, upkeep_of, work_of
 from tests.contracts.runs_rig import (
     ONE,
     SUMMARY,
@@ -101,7 +101,7 @@ def test_what_came_of_operations_of_long_ago_goes_but_for_those_on_their_way(
     count = upkeep_of(records, 0, nothing(operations_before=before))[1]
     assert count == pruned(records, nothing(operations_before=before)) > 5
     assert records.outcome_of("end") is None
-    assert [each.operation_id for each in records.unfinished(Move)] == [moving.operation_id]
+    assert [each.operation_id for each in records.unfinished(MoveRow)] == [moving.operation_id]
 
 
 def test_an_operation_that_was_queued_for_months_is_known_from_when_it_was_applied(
@@ -131,14 +131,14 @@ def test_the_log_and_the_history_of_what_has_gone_to_the_user_go_and_it_can_stil
     factory: SqliteFactory, records: Records
 ) -> None:
     user = Records(records._file.file, USER, factory.clock)
-    records.promote([change_operation("away", PromoteMemory(ONE, "user"))], user)
+    Move(records, user).apply([change_operation("away", PromoteMemory(ONE, "user"))])
     long_ago = nothing(runs_before=factory.clock.now + 1)
     for each in (records, user):
         assert upkeep_of(each, 0, long_ago)[1] <= pruned(each, long_ago)
     assert rows(records, "history", ONE) == 0
     assert len(shown(user, ONE).history) == 3
     assert rows(user, "promotion_log", ONE) == 1, "it is there, and says why"
-    (back,) = user.promote([change_operation("back", PromoteMemory(ONE, "project"))], records)
+    (back,) = Move(user, records).apply([change_operation("back", PromoteMemory(ONE, "project"))])
     assert isinstance(back.reply, Applied)
     assert [entry.change for entry in shown(records, ONE).history] == ["stored", "archived", "promoted", "taken back"]
     pruned(user, long_ago)

@@ -43,7 +43,7 @@ from remembrancer.protocol.writes import (
     SourceRef,
     UpdateMemory,
 )
-from tests.contracts.records_factories import SqliteFactory, near_duplicates, texts_of
+from tests.contracts.records_factories import SqliteFactory, near_duplicates, pending, texts_of
 from tests.operations import (
     OTHER_SESSION,
     PROJECT,
@@ -109,7 +109,7 @@ def test_an_operation_is_applied_once_and_answered_alike_ever_after(factory: Sql
         assert applied(outcome).result == applied(first).result
         assert outcome.to_embed is None
     assert reopened.counts(SESSION) == Counts(1, {"project": 1}, {"semantic": 1}, 0, 1, 1)
-    assert reopened.pending() == [first.to_embed]
+    assert pending(reopened) == [first.to_embed]
 
 
 def test_operations_are_applied_in_order(records: Records) -> None:
@@ -177,7 +177,7 @@ def test_an_operation_that_cannot_be_applied_changes_nothing_and_does_not_hurt_t
     assert outcomes[1].to_embed is None
     assert records.counts(None) == Counts(2, {"project": 2}, {"semantic": 2}, 0, 0, 0)
     assert records.session_story(OTHER_SESSION) == SessionStory(None, {}, {}, {})
-    assert len(records.pending()) == 2
+    assert len(pending(records)) == 2
     assert hits(records, "never kept") == []
     good = _with(store_operation("bad", "kept now"), content="kept now")
     assert not applied(records.apply([good])[0]).replayed, "its id has not been used up"
@@ -485,12 +485,12 @@ def save(records: Records, number: int, *vectors: Sequence[float], model: str = 
 
 def test_vectors_are_kept_beside_their_memory_which_does_not_wait_for_them_any_more(records: Records) -> None:
     one, two = store(records, store_operation("a", "x"), store_operation("b", "y"))
-    assert records.pending() == [one, two]
+    assert pending(records) == [one, two]
     assert not records.is_embedded(MODEL, one)
     saved = records.save_embeddings(
         MODEL, [embedded(records, one, [1, 0, 0, 0], [0, 1, 0, 0]), embedded(records, two, [0, 0, 1, 0])]
     )
-    assert records.pending() == []
+    assert pending(records) == []
     assert records.is_embedded(MODEL, one)
     assert not records.is_embedded(OTHER_MODEL, one)
     assert records.passages(PassageFilter(MODEL, vectors=False)).numbers == saved.kept == sorted(saved.kept)
@@ -522,16 +522,16 @@ def test_vectors_of_what_has_some_already_are_passed_over(records: Records) -> N
 def test_a_memory_has_vectors_of_several_models_side_by_side(records: Records) -> None:
     one, two = store(records, store_operation("a", "x"), store_operation("b", "y"))
     first = save(records, one, [1, 0, 0, 0], [0, 1, 0, 0])
-    assert (records.pending(), records.pending(MODEL), records.pending(OTHER_MODEL)) == ([two], [two], [one, two])
+    assert (pending(records), pending(records, MODEL), pending(records, OTHER_MODEL)) == ([two], [two], [one, two])
     other = save(records, one, [0, 0, 0, 1], model=OTHER_MODEL)
-    assert records.pending(OTHER_MODEL) == [two]
+    assert pending(records, OTHER_MODEL) == [two]
     assert records.passages(PassageFilter(MODEL, vectors=False)).numbers == first.kept
     assert records.passages(PassageFilter(OTHER_MODEL, vectors=False)).numbers == other.kept
     update = UpdateMemory(memory_id_of(store_operation("a", "x")), content="anew")
     (outcome,) = records.apply([change_operation("update", update)])
     assert outcome.to_embed == one
     assert records.passages(PassageFilter(numbers=[*first.kept, *other.kept])).numbers == []
-    assert records.pending(MODEL) == records.pending(OTHER_MODEL) == [one, two]
+    assert pending(records, MODEL) == pending(records, OTHER_MODEL) == [one, two]
 
 
 def test_vectors_of_models_that_are_not_kept_are_pruned_some_at_a_time(records: Records) -> None:
@@ -540,8 +540,8 @@ def test_vectors_of_models_that_are_not_kept_are_pruned_some_at_a_time(records: 
     save(records, one, [0, 0, 0, 1], [0, 0, 1, 0], model=OTHER_MODEL)
     save(records, two, [0, 0, 0, 1], model=OTHER_MODEL)
     assert [records.prune_models([MODEL], 2) for _ in range(3)] == [2, 1, 0]
-    assert records.pending(MODEL) == [two]
-    assert records.pending(OTHER_MODEL) == [one, two]
+    assert pending(records, MODEL) == [two]
+    assert pending(records, OTHER_MODEL) == [one, two]
     assert records.passages(PassageFilter(MODEL, vectors=False)).numbers == first.kept
     again = save(records, one, [0, 0, 0, 1], model=OTHER_MODEL)
     assert min(again.kept) > max(first.kept) + 3, "a passage's number is never used again"
@@ -618,7 +618,7 @@ def test_all_of_it_is_there_after_closing_and_opening_again(factory: SqliteFacto
     records.close()
     again = factory.open()
     assert again.load([one, two], ALL) == before
-    assert again.pending() == [two]
+    assert pending(again) == [two]
     assert hits(again, "first") == [one]
     assert again.counts(None).total == 2
     assert again.name == PROJECT.id

@@ -52,7 +52,7 @@ from remembrancer.protocol.writes import (
     UpdateMemory,
 )
 from tests.contracts.dying_process import APPLIED, carry_out_and_die
-from tests.contracts.records_factories import SqliteFactory, upkeep_of, work_of
+from tests.contracts.records_factories import SqliteFactory, pending, upkeep_of, work_of
 from tests.contracts.runs_rig import (
     CONTENTS,
     FOUR,
@@ -135,7 +135,7 @@ def test_a_run_does_all_that_it_says(records: Records) -> None:
     )
     assert [(entry.change, entry.details) for entry in summary.history] == [("stored", {"run": "run"})]
     assert [(link.target, link.relation) for link in summary.links] == [(ONE, "derived_from"), (TWO, "derived_from")]
-    assert records.number_of(SUMMARY) in records.pending()
+    assert records.number_of(SUMMARY) in pending(records)
     one, two, three, four = (shown(records, memory_id) for memory_id in CONTENTS)
     assert (one.status, one.tags, one.version) == ("consolidated", ("light",), 2)
     assert (two.importance, two.confidence, two.access_count, two.promotion_chain) == (0.75, 0.55, 1, (STEP,))

@@ -66,7 +66,7 @@ from remembrancer.protocol.writes import (
     ProjectRef,
     UpdateMemory,
 )
-from tests.contracts.records_factories import scrub
+from tests.contracts.records_factories import pending, scrub, texts_of
 from tests.operations import PROJECT, REQUESTED_AT, SESSION, change_operation, memory_id_of, store_operation
 from tests.patience import PATIENCE_S
 
@@ -74,7 +74,7 @@ MODEL = "small.int8.0123456789ab.4"
 SECRET = "zanzibar"
 WRITES = {
     *("note_commit", "move"),
-    *("apply", "touch", "import_sessions", "rename_project", "prepare", "complete", "take_outcomes", "promote"),
+    *("apply", "touch", "import_sessions", "rename_project", "prepare", "complete", "take_outcomes", "apply_in"),
     *("receive", "tidy", "close", "held", "request_consolidation"),
     *("note_maintenance", "save_embeddings", "prune_models", "link_similar", "note_compared", "note_attempts"),
     *("try_again",),
@@ -159,7 +159,6 @@ READS: dict[str, Callable[[Records], Any]] = {
     "load": lambda it: it.load(NUMBERS, ALL),
     "merged_into": lambda it: it.merged_into(IDS),
     "summaries_of": lambda it: it.summaries_of(NUMBERS),
-    "is_erased": lambda it: it.is_erased(IDS[0]) or (),
     "outcome_of": lambda it: it.outcome_of("first"),
     "portable": lambda it: it.portable(IDS[0], None),
     "follow": lambda it: it.follow(IDS, SESSION, 2, 9),
@@ -176,10 +175,10 @@ READS: dict[str, Callable[[Records], Any]] = {
         it.materials(ReadUpkeep(PROJECT, 1e12, None)).orphans,
         it.materials(ReadSession(PROJECT, SESSION)).entry,
     ],
+    "copies_of": lambda it: it.copies_of(IDS[0], f"the {SECRET} is lit", SESSION),
     "surroundings": lambda it: [it.surroundings(IDS[0], f"the {SECRET} is lit", None).copies],
     "proposals": lambda it: it.proposals(),
     "waiting_work": lambda it: (it.waiting_work(0, 0.0, 9).sessions, it.waiting_work(0, 0.0, 9).promotable),
-    "pending": lambda it: it.pending(MODEL) + it.pending(),
     "missing": lambda it: it.missing("another"),
     "next_texts": lambda it: it.next_texts("another", 9, 9999),
     "dead_letters": lambda it: it.dead_letters(MODEL),
@@ -205,13 +204,13 @@ IN_GRAPH: dict[str, Callable[[Records], Any]] = {
     "memories": lambda it: it.graph.memories(NUMBERS, ALL, 5),
 }
 BY_SHOWN_NUMBERS = {
+    "materials_of",
     "spaces_of",
     "number_beside",
     "edges",
     "said_by",
     "descriptions",
     "links_of",
-    "texts",
     "is_embedded",
 }
 """Questions about numbers that an answer of the same space has shown."""
@@ -262,9 +261,9 @@ def test_what_is_asked_all_the_time_costs_no_more_in_a_space_of_many(tmp_path: P
         costs: list[dict[str, int]] = []
         for numbers in (range(50), range(50, 1000)):
             records.apply([store_operation(f"{number}", f"lamp {number}") for number in numbers])
-            texts = records.texts(records.pending(MODEL))
+            found = texts_of(records, pending(records, MODEL))
             vector, passages = np.eye(4, dtype=np.float32)[:1], (Passage(0, 5),)
-            embedded = [EmbeddedMemory(number, digest_of(text), passages, vector) for number, text in texts.items()]
+            embedded = [EmbeddedMemory(number, digest_of(text), passages, vector) for number, text in found.items()]
             records.save_embeddings(MODEL, embedded)
             costs.append({name: steps_of(database, partial(ask, records)) for name, ask in OFTEN.items()})
         few, many = costs
@@ -374,7 +373,10 @@ VIEWED: dict[str, Callable[[View, str, list[int], list[str]], Any]] = {
     "visible": lambda view, session, numbers, ids: view.visible(ids, FILTERS(session)),
     "portable": lambda view, session, numbers, ids: [view.reader.portable(each, session, PROJECT.id) for each in ids],
     "surroundings": lambda view, session, numbers, ids: [
-        view.reader.surroundings(each, found.content, session)
+        (
+            view.reader.surroundings(each, found.content, session),
+            view.reader.copies_of("another", found.content, session),
+        )
         for each in ids
         if (found := view.reader.portable(each, session, PROJECT.id)) is not None
     ],
@@ -391,13 +393,13 @@ VIEWED: dict[str, Callable[[View, str, list[int], list[str]], Any]] = {
 }
 """Every question of a view that a session asks; numbers and ids are those of all memories that there are."""
 BY_SHOWN = {"find", "records_of", "by_file", "passages_of", "spaces_of", "number_beside"}
-BY_SHOWN |= {"number_of", "numbers_of", "summaries_of", "ids_with", "merged_into", "known_as_of"}
+BY_SHOWN |= {"copies_of", "number_of", "numbers_of", "summaries_of", "ids_with", "merged_into", "known_as_of"}
 """Questions of a view about what it has shown, or in which ids alone are named, and one that a list asks."""
 PARTS = {"without", "beside", "is_users", "of", "tidy"}
 """Parts of a view, and of its reader."""
 FOR_ONE = {"keyword_hits", "words_in", "frequencies", "survey"}
 """Questions about the words of a space, which a recall asks."""
-IN_BACKGROUND = {"materials", "waiting_work", "request_consolidation", "note_maintenance"}
+IN_BACKGROUND = {"materials", "materials_of", "waiting_work", "request_consolidation", "note_maintenance"}
 
 
 def recalled(view: View, request: Recall) -> Any:

@@ -37,7 +37,7 @@ from remembrancer.protocol.errors import (
     TooManyFiles,
 )
 from remembrancer.protocol.writes import Applied, ProjectRef
-from tests.contracts.records_factories import SqliteFactory, leave_half_made, near_duplicates
+from tests.contracts.records_factories import SqliteFactory, leave_half_made, near_duplicates, pending
 from tests.operations import OTHER_PROJECT, PROJECT, REQUESTED_AT, SESSION, memory_id_of, store_operation
 from tests.patience import PATIENCE_S
 
@@ -186,9 +186,9 @@ def everything_of(records: Records) -> list[Callable[[], object]]:
         lambda: records.keyword_hits([Phrase("lantern")], filters, 50),
         lambda: records.load(list(range(200)), filters),
         lambda: records.counts(None),
-        records.pending,
+        lambda: records.missing(None),
         lambda: records.passages(PassageFilter(numbers=list(range(50)))),
-        lambda: records.pending("model"),
+        lambda: pending(records, "model"),
         lambda: records.touch([1, 2, 3], 1.0),
         records._file.file.checkpoint,
     ]
@@ -318,7 +318,7 @@ def test_what_was_acknowledged_is_there_after_kill_9_at_any_moment(factory: Sqli
     records = factory.open()
     assert records.counts(None).total == len(applied)
     assert len(records.keyword_hits([Phrase("lantern")], Filters(SESSION), 100_000)[0]) == len(applied)
-    assert len(records.pending()) == len(applied)
+    assert len(pending(records)) == len(applied)
     replies = [outcome.reply for outcome in records.apply([store_operation(each, "again") for each in acknowledged])]
     assert all(isinstance(reply, Applied) and reply.replayed for reply in replies)
 

@@ -26,7 +26,7 @@ from remembrancer.actors.store.indexer_work import IndexerPoll
 from remembrancer.actors.store.job_handlers import JobHandlers
 from remembrancer.actors.store.memory_files import USER, MemoryFiles
 from remembrancer.actors.store.project_moves import ProjectMoves
-from remembrancer.actors.store.read_handlers import ReadHandlers, total_counts
+from remembrancer.actors.store.read_handlers import ReadHandlers
 from remembrancer.actors.store.readers import Readers
 from remembrancer.actors.store.records.passage_rows import EmbeddedTexts
 from remembrancer.actors.store.records.sqlite_records import Records
@@ -41,7 +41,7 @@ from remembrancer.config.settings import KNOWN_DIMENSIONS, Settings, maintenance
 from remembrancer.memory.ranking import Weights
 from remembrancer.protocol.consolidation import NotePresence
 from remembrancer.protocol.control import PeerFailed, PeerGone, StoreHealth
-from remembrancer.protocol.errors import RemembrancerError
+from remembrancer.protocol.errors import FileLocked, RemembrancerError
 from remembrancer.protocol.file_locks import FileLock
 from remembrancer.protocol.home import HomeRequest
 from remembrancer.protocol.reads import (
@@ -68,10 +68,10 @@ if TYPE_CHECKING:
 ASKERS: Final = ("gateway", "command")
 ABOUT_STATE: Final = (NotePresence, DescribeStore, *get_args(HomeRequest))
 HOUSEKEEPING_S: Final = 1.0
-COUNT_S: Final = 0.25
+COUNT_S: Final = 1.0
 """The time between two checks for commits to count."""
 COUNTED_AT_ONCE_BYTES: Final = 4 * 1024 * 1024
-"""Files up to this size are counted in a millisecond or two, at once, so that their status includes every acknowledged
+"""A database up to this size is counted in a few milliseconds, at once, so that its status includes every acknowledged
 write."""
 
 T = TypeVar("T")
@@ -88,8 +88,8 @@ class StoreActor(Actor):
         self._job_thread = ThreadPoolExecutor(1, thread_name_prefix="background")
         """For work that no client waits for, so that it delays no recall."""
         self._gate = LoadGate()
-        self._counts_of: dict[str, tuple[int, Counts]] = {}
-        """The counts of each file, with the number of commits at that time."""
+        self._counted: tuple[object, Counts] = (None, Counts())
+        """The counts of all memories, and the version of the records that they are of."""
         self._embedded = 0
         self._asked = 0
         """The number of requests by clients and commands, apart from those about the store's state."""
@@ -190,7 +190,6 @@ class StoreActor(Actor):
         writes = WriteHandlers(
             self._files,
             self._committer,
-            self._vectors,
             self._scheduler,
             self._gate,
             self._changed,
@@ -220,7 +219,8 @@ class StoreActor(Actor):
             self._files,
             FollowUp(writes.scrub, self._tell_gateway, self._changed),
         )
-        self._jobs.finder.mark(USER)
+        for records in self._files:
+            self._file_opened(records)
         self._requests = Dispatcher(self._hear)
         self._requests.register({**writes.handlers(), **self._reads.handlers()})
         self._requests.register({**self._jobs.handlers(), **self._file_handlers.handlers()})
@@ -236,19 +236,21 @@ class StoreActor(Actor):
                 self._tasks.start_soon(self._listen_for_workers, settings.embedder_listen)
             self._tasks.start_soon(self._work_in_background)
             gc.freeze()  # modules stay for good: garbage collections need not traverse them
-            await self._files.open_users_lane()
+            await self._files.open_lane(USER)
             task_status.started()
             self._tasks.start_soon(self._vectors.run)
-            self._tasks.start_soon(self._open_projects)
+            self._tasks.start_soon(self._open_lanes)
             await anyio.sleep_forever()
 
     def health(self) -> StoreHealth:
         if not hasattr(self, "_router"):
             choice, _ = model_choices(self.spec.settings)
             return StoreHealth(Counts(), EmbeddingSummary(choice.engine, choice.model, 0, 0, 0, vectors_ready=False))
-        self._count_small_files()
+        if self._files.size_bytes <= COUNTED_AT_ONCE_BYTES and self._files.version != self._counted[0]:
+            with contextlib.suppress(RemembrancerError, OSError):  # the background task tries again and reports it
+                self._count()
         return StoreHealth(
-            total_counts([counts for _, counts in self._counts_of.values()]),
+            self._counted[1],
             self._embedding(),
             self._router.rejected_frames,
             self._files.unusable,
@@ -268,26 +270,15 @@ class StoreActor(Actor):
         await self._remote.run()
 
     async def _keep_counts(self) -> None:
-        """Recount each open file after a commit, off the event loop, since a large one takes long."""
+        """Count all memories anew after commits, off the event loop, since those of a large database take long."""
         while True:
-            files = {records.name: records for records in self._files}
-            for name in self._counts_of.keys() - files.keys():
-                del self._counts_of[name]
-            for name, records in files.items():
-                commits, (counted, _) = self._committer.commits_of(name), self._counts_of.get(name, (-1, Counts()))
-                if commits != counted:
-                    counts = await self._tolerantly(name, self._in_background(partial(records.counts, None)))
-                    if counts is not None:
-                        self._counts_of[name] = (commits, counts)
+            if self._files.version != self._counted[0]:
+                await self._tolerantly("records", self._in_background(self._count))
             await anyio.sleep(COUNT_S)
 
-    def _count_small_files(self) -> None:
-        for records in self._files:
-            name, commits = records.name, self._committer.commits_of(records.name)
-            with contextlib.suppress(RemembrancerError, OSError):  # the background task tries again and reports it
-                is_new = self._counts_of.get(name, (-1, Counts()))[0] != commits
-                if is_new and self._files.size_bytes <= COUNTED_AT_ONCE_BYTES:
-                    self._counts_of[name] = (commits, records.counts(None))
+    def _count(self) -> None:
+        version = self._files.version
+        self._counted = version, self._files.counts()
 
     def on_peer_gone(self, peer: PeerGone) -> None:
         if not hasattr(self, "_jobs"):
@@ -378,18 +369,14 @@ class StoreActor(Actor):
         self._vectors.note_kept(index.name, 0)
         self._scheduler.texts_opened()
 
-    async def _open_projects(self) -> None:
-        """Open all known projects, the most recently used first, so that their pending work gets done."""
+    async def _open_lanes(self) -> None:
+        """Open the shared lanes of all projects, which are followed from then on."""
         await self._files.opened.wait()
-        for project in self._files.catalog.projects():
-            if not self._files.is_there(project):
-                continue
+        for name in list(self._files.catalog.lanes):
             try:
-                await self._files.project(project)
+                await self._files.open_lane(name)
             except RemembrancerError as error:
-                logger.warning(
-                    "a project's records cannot be opened", extra={"project": project.id, "code": error.code}
-                )
+                logger.warning("a shared lane cannot be opened", extra={"project": name, "code": error.code})
 
     async def _let_readers_finish(self) -> None:
         await asyncio.to_thread(self._readers.close)
@@ -411,7 +398,8 @@ class StoreActor(Actor):
     async def _keep_house(self) -> None:
         while True:
             await anyio.sleep(HOUSEKEEPING_S)
-            await self._files.reopen_replaced(self._vectors.forget)
+            if self._files.is_replaced:  # writes are refused already, and the next store opens what is there now
+                raise FileLocked(f"{self.spec.paths.database} was taken away or replaced while it was open")
             await self._count_accesses()
             await self._tolerantly("records", self._in_background(self._files.checkpoint))
             await self._tolerantly("files", self._file_handlers.keep_house())

@@ -31,8 +31,8 @@ from remembrancer.actors.salvage import Pages, Salvage
 from remembrancer.actors.snapshots import unreadable
 from remembrancer.actors.store.records.contract import USER
 from remembrancer.actors.store.records.schema import FORMER, MEMORY
+from remembrancer.actors.store.records.space_copies import take_in
 from remembrancer.actors.store.records.sqlite_file import as_error
-from remembrancer.actors.store.records.taking_in import take_in
 from remembrancer.memory.moves import decode_operation
 from remembrancer.protocol.errors import (
     FileUnusable,

@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import queue
-import threading
 import time
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, Final, Protocol, TypeVar
 
@@ -23,36 +22,34 @@ from remembrancer.protocol.tracing import Trace, current
 from remembrancer.protocol.writes import Operation
 
 MAX_WAITING: Final = 10_000
-"""The number of operations that may wait for one file's commit before more are refused."""
+"""The number of operations that may wait for one thread before more are refused."""
 MAX_GROUP: Final = 256
 """Operations in one transaction: enough to spread the cost of the disk wait, few enough to answer the first one
 soon."""
 MAX_GROUPS_IN_A_ROW: Final = 4
 """The number of groups of operations that may overtake other waiting work."""
-IDLE_S: Final = 30.0
-"""A thread ends after being idle for this long; the next write starts another."""
 
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 
 class Appliable(Protocol):
-    """A target of operations: a file of records, or a pair of them between which memories move."""
+    """Something that applies operations: the writer of all memories, or a shared lane."""
 
     @property
     def name(self) -> str:
-        """The file whose thread commits the operations."""
+        """The name by which the thread is chosen that commits the operations."""
 
     def apply(self, operations: Sequence[Operation]) -> list[Outcome]:
         """Apply the operations durably and in order, and return an outcome for each."""
 
 
 Done = Callable[[list[Outcome]], None]
-Complete = Callable[[Appliable, Sequence[Operation], list[Outcome]], list[Outcome]]
+Complete = Callable[[Sequence[Operation], list[Outcome]], list[Outcome]]
 Submission = tuple[Appliable, tuple[Operation, ...], Done, Trace]
 
 
-def as_they_are(_: Appliable, __: Sequence[Operation], outcomes: list[Outcome]) -> list[Outcome]:
+def as_they_are(_: Sequence[Operation], outcomes: list[Outcome]) -> list[Outcome]:
     """Return the outcomes unchanged."""
     return outcomes
 
@@ -69,33 +66,17 @@ class Committer:
         self._loop = asyncio.get_running_loop()
         self._complete = complete
         self.thread_of = thread_of
-        """Maps a file's name to the name of the thread that writes it."""
-        self._commits: Counter[str] = Counter()
+        """Maps the name of a space, a lane or an index to the name of the thread that writes it."""
         self._writers: dict[str, _Writer] = {}
         self._closing = False
-
-    @property
-    def commits(self) -> int:
-        """The number of groups of operations that have been committed to any file."""
-        return self._commits.total()
-
-    def commits_of(self, name: str) -> int:
-        """Return the number of groups of operations that have been committed to that file."""
-        return self._commits[name]
-
-    def note_commit(self, name: str) -> None:
-        """Count a commit to that file that was made by `run`, on its thread, not by `commit`."""
-        self._commits[name] += 1
 
     def commit(self, target: Appliable, operations: Sequence[Operation], done: Done) -> None:
         """Commit these operations in order; `done` is called on the event loop with an outcome for each.
 
         Raises:
-            QueueFull: `MAX_WAITING` operations already wait for that file.
+            QueueFull: `MAX_WAITING` operations already wait for that thread.
             MemoryUnavailable: the committer is closed.
         """
-        if self._closing:
-            raise MemoryUnavailable("the store is stopping")
         writer = self._writer_of(target.name)
         waiting = writer.submitted - writer.taken
         if waiting + len(operations) > MAX_WAITING:
@@ -111,23 +92,16 @@ class Committer:
         return future
 
     def run(self, name: str, work: Callable[[], T]) -> asyncio.Future[T]:
-        """Run `work` on that file's thread when no operation waits. The future fails if the committer is closed."""
+        """Run `work` on the thread of that name when no operation waits. The future fails if the committer is
+        closed."""
         future: asyncio.Future[T] = self._loop.create_future()
-        if self._closing:
-            future.set_exception(MemoryUnavailable("the store is stopping"))
-        else:
+        try:
             writer = self._writer_of(name)
             writer.work.append((work, future))
             writer.wake()
+        except MemoryUnavailable as error:
+            future.set_exception(error)
         return future
-
-    def run_soon(self, name: str, work: Callable[[], object]) -> None:
-        """Like `run`, from any thread, without waiting for the result."""
-
-        def begin() -> None:
-            self.run(name, work).add_done_callback(asyncio.Future.exception)
-
-        self._loop.call_soon_threadsafe(begin)
 
     def run_from_thread(self, name: str, work: Callable[[], T]) -> T:
         """Like `run`, but waits for the result. Call it neither from the event loop nor from a writing thread."""
@@ -140,88 +114,47 @@ class Committer:
     def close(self) -> None:
         """Finish all submitted work, then end the threads. Blocks; may be called twice."""
         self._closing = True
-        writers = list(self._writers.values())
-        for writer in writers:
-            writer.close()
-        for writer in writers:
-            writer.join()
-        if not self._loop.is_closed():
-            for writer in writers:
-                self._loop.call_soon_threadsafe(writer.refuse_late)
+        for writer in list(self._writers.values()):
+            writer.thread.shutdown()
 
     def _writer_of(self, name: str) -> _Writer:
+        if self._closing:
+            raise MemoryUnavailable("the store is stopping")
         name = self.thread_of(name)
-        writer = self._writers.get(name)
-        if writer is None:
-            writer = self._writers[name] = _Writer(name, self._loop, self._complete, self.note_commit)
-        return writer
+        if name not in self._writers:
+            self._writers[name] = _Writer(name, self._loop, self._complete)
+        return self._writers[name]
 
 
 class _Writer:
-    """The queue of one thread, and the thread, which exists while there is work."""
+    """A thread, and what waits for it. Each submission wakes it for one step, which does nothing if an earlier one took
+    the submission along."""
 
-    def __init__(
-        self, name: str, loop: asyncio.AbstractEventLoop, complete: Complete, committed: Callable[[str], None]
-    ) -> None:
+    def __init__(self, name: str, loop: asyncio.AbstractEventLoop, complete: Complete) -> None:
         self._name = name
         self._loop = loop
         self._complete = complete
-        self._committed = committed
         self.operations: deque[Submission] = deque()
         self.work: deque[tuple[Callable[[], Any], asyncio.Future[Any]]] = deque()
         self.submitted = 0
         self.taken = 0
-        self._tokens: queue.SimpleQueue[None] = queue.SimpleQueue()
-        self._closing = False
-        self._guard = threading.Lock()
-        """Held while the thread is started, and while it checks whether it may end."""
-        self._thread: threading.Thread | None = None
-
-    def close(self) -> None:
-        self._closing = True
-        self._tokens.put(None)
-
-    def join(self) -> None:
-        thread = self._thread
-        if thread is not None:
-            thread.join()
-
-    def refuse_late(self) -> None:
-        """Refuse work that was submitted just as the thread ended."""
-        error = MemoryUnavailable("the store is stopping")
-        while self.operations:
-            _, operations, done, _ = self.operations.popleft()
-            done([Outcome(error)] * len(operations))
-        while self.work:
-            _fail(self.work.popleft()[1], error)
+        self._groups_in_a_row = 0
+        self.thread = ThreadPoolExecutor(1, f"writer {name}")
 
     def wake(self) -> None:
-        with self._guard:
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name=f"writer {self._name}", daemon=True)
-                self._thread.start()
-        self._tokens.put(None)
+        """Have the thread do a step. Raises `MemoryUnavailable` if the thread is ending."""
+        try:
+            self.thread.submit(self._step)
+        except RuntimeError as error:
+            raise MemoryUnavailable("the store is stopping") from error
 
-    def _run(self) -> None:
-        in_a_row = 0
-        while True:
-            if self.operations and not (self.work and in_a_row >= MAX_GROUPS_IN_A_ROW):
-                in_a_row = in_a_row + 1 if self.work else 0
-                self._commit(self._take_group())
-            elif self.work:
-                in_a_row = 0
-                self._do(*self.work.popleft())
-            elif self._closing:
-                return
-            else:
-                try:
-                    # There is a token for each submission, so grouped submissions leave idle turns.
-                    self._tokens.get(timeout=IDLE_S)
-                except queue.Empty:
-                    with self._guard:
-                        if not (self.operations or self.work or self._closing):
-                            self._thread = None
-                            return
+    def _step(self) -> None:
+        if self.operations and not (self.work and self._groups_in_a_row >= MAX_GROUPS_IN_A_ROW):
+            self._groups_in_a_row = self._groups_in_a_row + 1 if self.work else 0
+            self._commit(self._take_group())
+        elif self.work:
+            self._groups_in_a_row = 0
+            self._do(*self.work.popleft())
 
     def _take_group(self) -> list[Submission]:
         """Return the longest run of submissions to one target, within `MAX_GROUP` operations; the rest keep their
@@ -247,10 +180,9 @@ class _Writer:
         except Exception:
             logger.exception("a commit failed")
             outcomes = [Outcome(InternalError("the store could not write this: see store.log")) for _ in together]
-        self._committed(group[0][0].name)
         committed = time.monotonic()
         try:
-            outcomes = self._complete(group[0][0], together, outcomes)
+            outcomes = self._complete(together, outcomes)
         except Exception:
             logger.exception("what was committed is answered without what else there is to say")
         results: list[tuple[Callable[[Any], None], Any]] = []

@@ -25,7 +25,6 @@ LOOK_S: Final = 600.0
 STAMP: Final = "%Y%m%dT%H%M%SZ"
 GIVE_WAY_S: Final = 0.5
 """The longest pause for clients between two groups of pages."""
-WAIT_S: Final = 0.01
 STEPS_BETWEEN_PAUSES: Final = 50_000
 """Steps of SQLite's virtual machine between two pauses while a file is checked."""
 REPAIR: Final = "'remembrancer down' and then 'remembrancer doctor --repair' mend it"
@@ -120,9 +119,7 @@ class DailyCopies:
 
     def _pause(self) -> None:
         """Pause while clients are being served. Raises `MemoryUnavailable` after `close`."""
-        give_up_at = time.monotonic() + GIVE_WAY_S
-        while self._gate.is_serving(now := time.monotonic()) and now < give_up_at and not self._closed:
-            time.sleep(WAIT_S)
+        self._gate.make_way(GIVE_WAY_S)
         if self._closed:
             raise MemoryUnavailable("the store is stopping")
 

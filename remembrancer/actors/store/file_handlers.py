@@ -22,7 +22,7 @@ from remembrancer.actors.store.file_index import PAGE, FileFilter, FileIndex
 from remembrancer.actors.store.file_memories import FileMemories
 from remembrancer.actors.store.indexer_work import IndexerPoll
 from remembrancer.actors.store.listed_files import compared
-from remembrancer.actors.store.memory_files import PROJECT_ID, MemoryFiles
+from remembrancer.actors.store.memory_files import INDEX, PROJECT_ID, MemoryFiles
 from remembrancer.actors.store.readers import Readers
 from remembrancer.actors.store.records.contract import Vectors
 from remembrancer.actors.store.records.passage_rows import EmbeddedTexts
@@ -320,7 +320,7 @@ class FileHandlers:
             sources, pending, size = {}, 0, 0
         else:
             sources = await self._readers.read(partial(index.counts, workspace.root))
-            pending = len(await self._readers.read(index.pending))
+            pending = await self._readers.read(partial(index.missing, None))
             size = index.size_bytes()
         return FilesDescription(
             sources=sources,
@@ -416,7 +416,7 @@ class FileHandlers:
         return await asyncio.shield(opening)
 
     async def _open_index(self, path: Path, project_id: str) -> FileIndex:
-        name = f"{project_id}.files"
+        name = project_id + INDEX
         settings = self._settings
         cut = f"{settings.chunk_tokens} {settings.chunk_overlap} {settings.chunk_at_boundaries}"
         index = await self._committer.run(name, partial(FileIndex, path, name, settings.embedding_cache_entries, cut))

@@ -96,7 +96,6 @@ WORDS: Final = 80
 """The number of characters by which a person recognises a memory."""
 GIVE_WAY_S: Final = 0.02
 """The longest pause for clients, so that a client that never rests does not hold up a long task for ever."""
-LOOK_S: Final = 0.005
 BETWEEN_PAUSES: Final = 20
 """The number of exported memories between two pauses: a few milliseconds of work."""
 GIT_DIRECTORY: Final = ".git"
@@ -186,9 +185,8 @@ class HomeReader:
 
     def _pause(self) -> None:
         """Pause while clients are being served. Raises `MemoryUnavailable` after `close`."""
-        give_up_at = time.monotonic() + GIVE_WAY_S
-        while self._gate is not None and self._gate.is_serving(now := time.monotonic()) and now < give_up_at:
-            time.sleep(LOOK_S)
+        if self._gate is not None:
+            self._gate.make_way(GIVE_WAY_S)
         if self._closed:
             raise MemoryUnavailable("the store is stopping")
 

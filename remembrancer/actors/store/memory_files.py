@@ -8,16 +8,16 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Final, Literal, Protocol
+from typing import Final, Protocol
 
 from remembrancer.actors.migrations import note_made, was_made
 from remembrancer.actors.store.bring_forward import bring_forward, is_old, problems
 from remembrancer.actors.store.committer import Committer
 from remembrancer.actors.store.file_index import FileIndex
-from remembrancer.actors.store.moves import Move
+from remembrancer.actors.store.memory_writer import Lanes as Lanes
 from remembrancer.actors.store.note_files import NoteFiles
 from remembrancer.actors.store.records.catalog import Catalog, former_files, put_former_aside, take_in_former
 from remembrancer.actors.store.records.contract import RECORDS
@@ -28,36 +28,26 @@ from remembrancer.actors.store.records.space import SpaceConnection, drop_space
 from remembrancer.actors.store.records.sqlite_edits import SqliteEdits
 from remembrancer.actors.store.records.sqlite_file import SqliteFile, unusable
 from remembrancer.actors.store.records.sqlite_records import Reader, Records
-from remembrancer.memory.changes import unknown_memory
-from remembrancer.memory.edits import NoteWrite
 from remembrancer.protocol.errors import (
     FileLocked,
     InvalidInput,
-    NotFound,
     RecordsUnusable,
     RemembrancerError,
     from_failure,
     size_on_disk,
 )
 from remembrancer.protocol.paths import RuntimePaths, database_files, look_at, set_aside
-from remembrancer.protocol.reads import Notice
-from remembrancer.protocol.runs import ApplyRun, UndoRun
-from remembrancer.protocol.session_life import EndSession, RecordEvents, SessionResult, StartSession
+from remembrancer.protocol.reads import Counts, Notice
+from remembrancer.protocol.session_life import EndSession, StartSession
 from remembrancer.protocol.writes import (
-    Applied,
-    EraseMemory,
-    ImportMemory,
     Operation,
     ProjectRef,
-    PromoteMemory,
-    Scope,
-    StoreMemory,
-    WriteNote,
-    memory_id_of,
 )
 
 PROJECT_ID: Final = re.compile("p_[0-9a-f]{12}")
 """Project ids become parts of paths, so nothing else may pass."""
+INDEX: Final = ".files"
+"""The ending of an index's name, after its project's id."""
 AGAIN_S: Final = 2.0
 """The time after a failed attempt before the database may be opened again, on demand."""
 OPENING_S: Final = 1.5
@@ -101,7 +91,7 @@ class PendingSessions:
 
 class MemoryFiles:
     """The records of a home, in its one database. The database is opened at once and, if that fails, retried. A project
-    gets its space on first use; a shared project is also read from its lane.
+    gets its space on first use; a shared project is also read from its lane, once that is open.
 
     A database that existed once and is now missing or empty is started anew: its remains are kept beside it, and
     answers carry a notice until somebody removes them.
@@ -127,14 +117,13 @@ class MemoryFiles:
         self._database: SqliteFile | None = None
         self._memories: HomeTexts | None = None
         self._spaces: set[str] = set()
-        """The names of the spaces in the database."""
+        """The projects that have a space in the database."""
         self._open: dict[str, Records] = {}
         self._user: Records | None = None
         self._lanes = lanes
         self._shared: dict[str, Records] = {}
         """The shared lanes of open projects, by project id, and the user's, under the name of the user's space."""
         self._loss: str | None = None
-        self._opening: dict[str, asyncio.Task[Records]] = {}
         self._unusable: str | None = None
         self._left_out: tuple[str, ...] = ()
         self._notes: dict[str, NoteFiles] = {}
@@ -166,10 +155,9 @@ class MemoryFiles:
         """The database.
 
         Raises:
-            RemembrancerError: the database cannot be opened. Opening is retried.
+            RemembrancerError: the database cannot be opened. `wait_for_opening` tries again.
         """
         if self._database is None:
-            self._open_soon()
             raise from_failure(self._refusal)
         return self._database
 
@@ -185,7 +173,6 @@ class MemoryFiles:
     def user_file(self) -> Records:
         """The user's own space. Raises as `database`."""
         if self._user is None:
-            self._open_soon()
             raise from_failure(self._refusal)
         return self._user
 
@@ -210,8 +197,9 @@ class MemoryFiles:
     async def _open_again(self) -> None:
         try:
             self._take(await self._committer.run(USER, self._opened_database))
-            await self.open_users_lane()
-            self._on_open(self.user_file)
+            await self.open_lane(USER)
+            for records in (self.user_file, *self._open.values()):
+                self._on_open(records)
         except RemembrancerError as error:
             self._failed(error)
         finally:
@@ -236,10 +224,17 @@ class MemoryFiles:
 
     def _take(self, database: SqliteFile) -> None:
         self._left_out = tuple(problems(self._paths).values())
-        self._spaces = {name for (name,) in database.read("SELECT name FROM spaces")}
+        names = (name for (name,) in database.read("SELECT name FROM spaces"))
+        self._spaces = set(filter(PROJECT_ID.fullmatch, names))
         self.catalog.attach(database)
         self._database, self._memories = database, HomeTexts(database, self._clock)
         self._user = Records(database, USER, self._clock, **self._limits)
+        for project in self.catalog.projects():
+            if project.id in self._spaces:
+                self._open[project.id] = Records(database, project.id, self._clock, **self._limits)
+        for (name,) in database.read("SELECT DISTINCT name FROM note_writes JOIN spaces ON number = space"):
+            if name in self._open:
+                self.notes_of(self._open[name]).settle_soon()
         self._unusable = None
         self.opened.set()
 
@@ -248,6 +243,7 @@ class MemoryFiles:
         if self._database is not None:
             self._database.close()
         self._database = self._user = None
+        self._open.clear()
         self._refusal = error.to_failure()
         self._again_at = self._clock() + AGAIN_S
         self.note_unusable(error)
@@ -304,23 +300,19 @@ class MemoryFiles:
         """The size of the database on disk in bytes, with its write-ahead log."""
         return size_on_disk(self._paths.database)
 
-    async def reopen_replaced(self, forget: Callable[[str], None]) -> None:
-        """Close a database whose file was removed or replaced; calls `forget` with the name of each space.
+    @property
+    def version(self) -> object:
+        """A value that changes with each commit; None while the database is not open."""
+        return None if self._database is None else (self._database, self._database.commits)
 
-        The next use opens it again. Shared lanes come back at the next start.
-        """
-        database = self._database
-        if database is None or not database.is_replaced:
-            return
-        logger.error("the database was taken away or replaced, and is opened anew")
-        for name in [USER, *self._open]:
-            forget(name)
-            self.let_go(name)
-        self._database = self._user = None
-        self._refusal = FileLocked("the memories are being opened anew").to_failure()
-        self._again_at = 0.0
-        await self._committer.run(USER, database.close)
-        self._open_soon()
+    def counts(self) -> Counts:
+        """Count everything in the open spaces. May be called from any thread. Raises as `database`."""
+        return Reader.of(list(self), self.database).counts(None)
+
+    @property
+    def is_replaced(self) -> bool:
+        """True if the database was deleted, emptied or replaced while it was open."""
+        return self._database is not None and self._database.is_replaced
 
     def scrub(self, memory_ids: Sequence[str], quotes: Sequence[str] = (), project_id: str = "") -> None:
         """Like `scrub_spaces`. Runs on the records' thread."""
@@ -362,53 +354,33 @@ class MemoryFiles:
         return project.id in self._spaces or self.shares(project.id)
 
     def open_project(self, project: ProjectRef) -> Records | None:
-        """Return the records of a project if they are open, else None."""
-        return self._open.get(project.id)
+        """Return the records of a project if they are open, and so is its shared lane, if it has one; else None."""
+        is_waiting = self.shares(project.id) and project.id not in self._shared
+        return None if is_waiting else self._open.get(project.id)
 
     async def project(self, project: ProjectRef) -> Records:
-        """Return the records of a project, making its space if needed.
+        """Return the records of a project, making its space if needed, and open its shared lane.
 
         Raises:
             InvalidInput: the id is not a project id.
-            RemembrancerError: as `database`.
+            RemembrancerError: as `database`, or the lane cannot be opened.
         """
-        found = self._open.get(project.id)
-        if found is not None:
-            return found
-        opening = self._opening.get(project.id)
-        if opening is None:
+        records = self._open.get(project.id)
+        if records is None:
             if not PROJECT_ID.fullmatch(project.id):
                 raise InvalidInput(f"a project's id is p_ and 12 hexadecimal digits, not {project.id[:60]!r}")
-            opening = asyncio.create_task(self._open_project(project))
-            self._opening[project.id] = opening
-            opening.add_done_callback(partial(self._project_opened, project.id))
-        return await asyncio.shield(opening)
+            records = await self._committer.run(project.id, partial(self._make, self.database, project))
+            self._spaces.add(project.id)
+            while starts := self.pending_sessions.take(project.id):  # more may arrive until the space is known
+                await self._committer.run(project.id, partial(self._register, project, records, starts))
+            records = self._open.setdefault(project.id, records)
+            self._on_open(records)
+        await self.open_lane(project.id)
+        return records
 
-    def _project_opened(self, name: str, opening: asyncio.Task[Records]) -> None:
-        """Remove a finished task, and retrieve its error in case nobody awaits it. The next caller tries again."""
-        del self._opening[name]
-        error = None if opening.cancelled() else opening.exception()
-        if isinstance(error, RecordsUnusable):
-            self.note_unusable(error)
-
-    async def _open_project(self, project: ProjectRef) -> Records:
-        database = self.database
-
-        def make() -> Records:
-            records = Records(database, project.id, self._clock, **self._limits)
-            self.catalog.register(project)
-            return records
-
-        records = await self._committer.run(project.id, make)
-        self._spaces.add(project.id)
-        if records.unfinished(NoteWrite):
-            self.notes_of(records).settle_soon()
-        while starts := self.pending_sessions.take(project.id):  # more may arrive until the space is known
-            await self._committer.run(project.id, partial(self._register, project, records, starts))
-        if self._lanes is not None and self.shares(project.id):  # before the first write
-            self.share(project.id, await self._lanes.open(project.id))
-        self._open[project.id] = records
-        self._on_open(records)
+    def _make(self, database: SqliteFile, project: ProjectRef) -> Records:
+        records = Records(database, project.id, self._clock, **self._limits)
+        self.catalog.register(project)
         return records
 
     def _register(self, project: ProjectRef, records: Records, starts: Sequence[Operation]) -> None:
@@ -462,10 +434,10 @@ class MemoryFiles:
             self._shared[name] = lane
             self._on_open(lane)
 
-    async def open_users_lane(self) -> None:
-        """Open the user's shared lane, if there is one. Until then the user's memories wait."""
-        if self._lanes is not None and self.shares(USER):
-            self.share(USER, await self._lanes.open(USER))
+    async def open_lane(self, name: str) -> None:
+        """Open the shared lane of an open project, or of the user, if there is one. Until then its memories wait."""
+        if self._lanes is not None and self.shares(name) and name not in self._shared:
+            self.share(name, await self._lanes.open(name))
 
     def share_no_more(self, project_id: str) -> None:
         """Write an open project's memories to its own space from now on."""
@@ -478,7 +450,7 @@ class MemoryFiles:
 
     def lanes_of(self, project_id: str) -> Lanes:
         """Return the lanes that a project's sessions write to; only the user's if the project is not open."""
-        own = self._open.get(project_id)
+        own = self.open_project(ProjectRef(project_id, ""))
         users: Lanes = {"user": self.user}
         if USER in self._shared:
             users = {"unshared": self.user_file, **users}
@@ -486,8 +458,10 @@ class MemoryFiles:
 
 
 def _thread_of(name: str) -> str:
-    """Return the thread for that name. Shared lanes, which may wait for a journal, and indexes have their own; all
-    other records share one."""
+    """Return the thread for that name. A shared lane, which may wait for a journal, has its own; so have all indexes
+    together, and all other records."""
+    if name.endswith(INDEX):
+        return INDEX
     return RECORDS if name == USER or PROJECT_ID.fullmatch(name) is not None else name
 
 
@@ -518,170 +492,3 @@ class LaneSource(Protocol):
 
     async def open(self, project_id: str) -> Records:
         """Open the lane of a project that shares one."""
-
-
-Lanes = Mapping[Scope | Literal["unshared"], Records]
-"""The lane of each scope, narrowest first. Several scopes may have the same lane. `unshared` is the own space of a user
-who shares a lane, with the memories that could not be shared."""
-Target = Records | Move | NoteFiles
-"""The target of an operation."""
-Answer = Applied | RemembrancerError
-NOT_THE_USERS: Final = InvalidInput("the user's memories are not for this token: use scope project or session")
-
-
-def broadest_first(lanes: Lanes) -> list[Records]:
-    """Return each lane once, broadest scope first."""
-    return list(dict.fromkeys(reversed(list(lanes.values()))))
-
-
-def lane_with(lanes: Lanes, memory_id: str) -> Records | None:
-    """Return the lane that holds a memory, read in one snapshot, since the memory may be moving. If two lanes hold it,
-    it is moving to the broader one, which is returned."""
-    broadest = broadest_first(lanes)
-    spaces = {space for space, _ in Reader.of(broadest).numbers_of([memory_id]).values()}
-    return next((lane for lane in broadest if lane.space in spaces), None)
-
-
-def applied_elsewhere(lanes: Lanes, found: Records, operation_id: str) -> Applied | None:
-    """Return the answer to an operation that another lane applied, before the memory moved to `found`."""
-    others = (lane for lane in broadest_first(lanes) if lane is not found)
-    return next((earlier for lane in others if (earlier := lane.outcome_of(operation_id)) is not None), None)
-
-
-async def find_target(files: MemoryFiles, operation: Operation) -> Target | Answer:
-    """Like `target_of`, but opens the project first where needed. A project's space is made only for a new memory."""
-    await files.wait_for_opening()
-    if not is_ready(files, operation):
-        await files.project(operation.project)
-    return target_of(files, operation)
-
-
-def moved_to(files: MemoryFiles, operation: Operation, target: Target) -> Target | None:
-    """Return the new target of an operation whose memory is no longer in `target`, or whose run is in the project's
-    shared lane. It is `target` itself if the memory has come back, and None if there is no target."""
-    if isinstance(operation.change, UndoRun):
-        lanes = files.lanes_of(operation.project.id)
-        lane = lanes.get("project")
-        return lane if target is lanes.get("session") is not lane else None
-    if memory_id_of(operation.change) is None:
-        return None
-    try:
-        found = target_of(files, operation)
-    except RemembrancerError:  # then the earlier answer stands
-        return None
-    return None if isinstance(found, Applied | RemembrancerError) else found
-
-
-def stays_in(files: MemoryFiles, target: Target, operation: Operation) -> bool:
-    """True if an operation on the same memory as the one before, which left it in `target`, belongs there too."""
-    if isinstance(target, Move | NoteFiles) or isinstance(operation.change, StoreMemory | PromoteMemory):
-        return False
-    return applied_elsewhere(files.lanes_of(operation.project.id), target, operation.operation_id) is None
-
-
-def is_ready(files: MemoryFiles, operation: Operation) -> bool:
-    """True if the database is open, and so is the project's space if the operation needs it."""
-    if not files.is_open:
-        return False
-    if files.open_project(operation.project) is not None:
-        return True
-    match operation.change:
-        case StoreMemory(scope=scope):
-            return scope == "user"
-        case ApplyRun(place="user") | UndoRun(place="user"):
-            return True
-        case RecordEvents() | WriteNote():
-            return False
-        case ImportMemory(memory=memory) if memory.scope != "user":
-            return False
-        case _:
-            return not files.is_there(operation.project)
-
-
-def target_of(files: MemoryFiles, operation: Operation) -> Target | Answer:
-    """Return the lane of an operation that `is_ready`, or the answer if no lane can take it. Costs a few reads of 20
-    µs."""
-    found = _place(files, operation)
-    if not operation.project.sees_user and _touches_user(found):
-        memory_id, project = memory_id_of(operation.change) or "", files.open_project(operation.project)
-        is_new = isinstance(operation.change, StoreMemory | ApplyRun | UndoRun)
-        is_seen = is_new or (project is not None and project.portable(memory_id, operation.session_id) is not None)
-        return NOT_THE_USERS if is_seen else unknown_memory(memory_id)
-    return found
-
-
-def _touches_user(found: Target | Answer) -> bool:
-    if isinstance(found, Move):
-        return found.source.is_users or found.destination.is_users
-    return not isinstance(found, NoteFiles | Applied | RemembrancerError) and found.is_users
-
-
-def _place(files: MemoryFiles, operation: Operation) -> Target | Answer:
-    lanes = files.lanes_of(operation.project.id)
-    own, user = lanes.get("session"), lanes["user"]
-    match operation.change:
-        case StoreMemory(scope=scope):
-            return _once(lanes, lanes.get(scope, user), operation)
-        case ApplyRun(place="user") | UndoRun(place="user"):
-            return _once(lanes, user, operation)
-        case ApplyRun() | UndoRun():
-            no_project = NotFound(f"the project {operation.project.id} has no memories")
-            return own or files.shared_lane(operation.project.id) or no_project
-        case StartSession(session_id=session_id) | EndSession(session_id=session_id) if own is None:
-            # A project gets its space with its first memory; until then a session has nothing to record.
-            return Applied(operation.operation_id, SessionResult(session_id, "active"))
-        case StartSession() | EndSession() | RecordEvents() if own is not None:
-            return own
-        case WriteNote() if own is not None:
-            return files.notes_of(own)
-    memory_id = memory_id_of(operation.change)
-    assert memory_id is not None
-    found = lane_with(lanes, memory_id)
-    if found is not None:
-        return _place_of_known(operation, lanes, found)
-    match operation.change:
-        case EraseMemory():
-            return next(
-                (lane for lane in lanes.values() if lane.is_erased(memory_id)),
-                own or user,
-            )
-        case ImportMemory(memory=memory):
-            return _once(lanes, lanes.get(memory.scope, user), operation)
-        case _:
-            return unknown_memory(memory_id)
-
-
-def _once(lanes: Lanes, found: Records, operation: Operation) -> Records | Applied:
-    """Return the lane for an operation that makes something, or its answer if the space beside a shared lane applied it
-    before this host joined."""
-    earlier = applied_elsewhere(lanes, found, operation.operation_id) if found.is_shared else None
-    return found if earlier is None else earlier
-
-
-SHARED: Final = (
-    "this memory is shared with other machines, and would be gone for them: store what is of use to you alone anew, "
-    "with the scope user"
-)
-
-
-SHARED_WITH_OTHERS: Final = (
-    "this memory is yours, on your machines alone, and the project is shared with others: store anew in the project "
-    "what they may read"
-)
-
-
-def _place_of_known(operation: Operation, lanes: Lanes, found: Records) -> Target | Answer:
-    """Return the target of an operation on a memory that a lane holds."""
-    change = operation.change
-    earlier = applied_elsewhere(lanes, found, operation.operation_id)
-    if earlier is not None:
-        return earlier
-    destination = lanes.get(change.target_scope) if isinstance(change, PromoteMemory) else None
-    own = lanes.get("session")
-    if destination is None or destination is found or (found.is_users and destination.is_users):
-        return found
-    if not found.is_users and found is not own:
-        return InvalidInput(SHARED, field="target_scope")
-    if found.is_shared and destination.is_shared:
-        return InvalidInput(SHARED_WITH_OTHERS, field="target_scope")
-    return Move(found, destination)

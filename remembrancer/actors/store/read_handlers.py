@@ -54,7 +54,6 @@ from remembrancer.protocol.paths import RuntimePaths
 from remembrancer.protocol.reads import (
     AwaitEmbedding,
     ContextGathered,
-    Counts,
     DescribeSession,
     DescribeStore,
     Doubt,
@@ -380,23 +379,6 @@ class ReadHandlers:
         # Includes the project's lane, which is opened with its space.
         notices = (*files.losses, *self._lane_notices(project.id), *of_user)
         return Readable(view, files.note_unusable, notices)
-
-
-def total_counts(all_counts: Sequence[Counts]) -> Counts:
-    """Add up counts."""
-    by_scope: Counter[str] = Counter()
-    by_type: Counter[str] = Counter()
-    for counts in all_counts:
-        by_scope.update(counts.by_scope)
-        by_type.update(counts.by_type)
-    return Counts(
-        total=sum(counts.total for counts in all_counts),
-        by_scope=dict(by_scope),
-        by_type=dict(by_type),
-        forgotten=sum(counts.forgotten for counts in all_counts),
-        entities=sum(counts.entities for counts in all_counts),
-        relationships=sum(counts.relationships for counts in all_counts),
-    )
 
 
 def list_memories(request: ListMemories, view: View) -> Listed:

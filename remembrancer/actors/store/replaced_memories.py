@@ -16,7 +16,6 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from remembrancer.actors.store.committer import Appliable
 from remembrancer.actors.store.records.contract import MemoryRecord, NearDuplicate, Outcome, Phrase
 from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.memory.replacement import LEAST_COSINE, POSSIBLE, PROBABLE, Read, TextPair, probability, read
@@ -44,7 +43,7 @@ class ReplacedMemories:
     """
 
     def __init__(self) -> None:
-        self._stored_by: OrderedDict[tuple[str, int], str] = OrderedDict()
+        self._stored_by: OrderedDict[int, str] = OrderedDict()
         self._changed_by: OrderedDict[str, str] = OrderedDict()
         """The session that last changed a memory. It has just read the memory, so it is not told that it is
         outdated."""
@@ -71,7 +70,7 @@ class ReplacedMemories:
         chances = [probability(replace(compared, having=having, memories=memories)) for compared, _ in possible]
         judged = [each._replace(probability=chance) for (_, each), chance in zip(possible, chances, strict=True)]
         best = {each.later.number: each for each in sorted(judged, key=lambda each: each.probability)}
-        self._keep(records.name, best.values())
+        self._keep(best.values())
         return [
             NearDuplicate(each.later.number, each.earlier.number, each.probability, each.seen, relation="contradicts")
             for each in judged
@@ -83,7 +82,7 @@ class ReplacedMemories:
         with self._lock:
             return tuple(self._untold.pop(session_id, ()))
 
-    def tell(self, target: Appliable, operations: Sequence[Operation], outcomes: list[Outcome]) -> list[Outcome]:
+    def tell(self, operations: Sequence[Operation], outcomes: list[Outcome]) -> list[Outcome]:
         """Return the outcomes, those of new memories with their session's pending reports."""
         told = list(outcomes)
         for place, (operation, outcome) in enumerate(zip(operations, outcomes, strict=True)):
@@ -96,16 +95,16 @@ class ReplacedMemories:
                     told[place] = replace(outcome, reply=msgspec.structs.replace(outcome.reply, near=near))
                 if outcome.to_embed is not None:
                     with self._lock:
-                        self._stored_by[target.name, outcome.to_embed] = operation.session_id
+                        self._stored_by[outcome.to_embed] = operation.session_id
                         _keep_last(self._stored_by, STORED)
         return told
 
-    def _keep(self, name: str, judged: Iterable[_Judged]) -> None:
+    def _keep(self, judged: Iterable[_Judged]) -> None:
         with self._lock:
             for each in judged:
                 if each.probability < PROBABLE:
                     continue
-                session_id = self._stored_by.pop((name, each.later.number), None)
+                session_id = self._stored_by.pop(each.later.number, None)
                 if session_id is None or session_id == self._changed_by.get(each.earlier.id):
                     continue  # already told, or the session is unknown
                 near = self._untold.setdefault(session_id, [])

@@ -251,8 +251,6 @@ class SharedLanes:
         (connection, problem), (limit_bytes, session_limit) = self._connected(name), self._limits
 
         def take_in(done: Sequence[tuple[Submitted, Outcome]]) -> None:
-            if done:
-                self._committer.note_commit(name)
             self._loop.call_soon_threadsafe(self._take_in, name, done)
 
         def make() -> SharedLane:
@@ -340,7 +338,6 @@ class SharedLanes:
 
     def _taken_in(self, lane: SharedLane, erased: Sequence[str]) -> None:
         """Follow up a snapshot that was loaded into the lane."""
-        self._committer.run_soon(lane.name, partial(self._committer.note_commit, lane.name))
         self._follow_up.changed(lane.name)
         for memory_id in erased:
             self._scrub_soon(memory_id)
@@ -456,7 +453,6 @@ class SharedLanes:
     ) -> tuple[list[tuple[Outcome, Outcome]], list[Outcome]]:
         memories = _portables(own, ids)
         outcomes = lane.apply([self._import(project, _apart(lane, memory)) for memory in memories])
-        self._committer.note_commit(lane.name)
         taken, left = list[tuple[Outcome, Outcome]](), list[Outcome]()
         for memory, outcome in zip(memories, outcomes, strict=True):
             if isinstance(outcome.reply, RemembrancerError):
@@ -465,7 +461,6 @@ class SharedLanes:
             leaving = self._import(project, memory)
             step = partial(let_go, memory_id=memory.id)
             taken.append((outcome, own.complete(leaving, step)))
-        self._committer.note_commit(own.name)
         return taken, left
 
     async def _leave(self, request: LeaveLane, _context: RequestContext) -> LaneLeft:

@@ -1,4 +1,4 @@
-"""Accepts writes: each goes to its file, is committed with the others that wait there, and is answered."""
+"""Accepts writes: each is committed with the others that wait, and is answered."""
 
 from __future__ import annotations
 
@@ -6,38 +6,29 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from typing import Any
 
 import msgspec
 
 from remembrancer.actors.store.committer import Committer
-from remembrancer.actors.store.memory_files import (
-    Answer,
-    MemoryFiles,
-    Target,
-    broadest_first,
-    find_target,
-    is_ready,
-    moved_to,
-    stays_in,
-    target_of,
-)
-from remembrancer.actors.store.moves import Move
-from remembrancer.actors.store.note_files import NoteFiles
+from remembrancer.actors.store.memory_files import MemoryFiles
+from remembrancer.actors.store.memory_writer import Forwarded, LaneMove, MemoryWriter, broadest_first
 from remembrancer.actors.store.records.contract import USER, Outcome
+from remembrancer.actors.store.records.sqlite_records import Reader, Records
 from remembrancer.actors.store.requests import Handler, LoadGate, RequestContext
 from remembrancer.actors.store.vectors.embedding_scheduler import EmbeddingScheduler
-from remembrancer.actors.store.vectors.vector_spaces import VectorSpaces
-from remembrancer.protocol.errors import UNREADABLE, NotFound, RemembrancerError
-from remembrancer.protocol.session_life import StartSession
+from remembrancer.protocol.errors import UNREADABLE, RemembrancerError
+from remembrancer.protocol.runs import ApplyRun, UndoRun
+from remembrancer.protocol.session_life import EndSession, RecordEvents, SessionResult, StartSession
 from remembrancer.protocol.tracing import current
 from remembrancer.protocol.writes import (
     Applied,
     BatchApplied,
     ErasedResult,
     EraseMemory,
+    ImportMemory,
     ImportSessions,
     Operation,
     Rejected,
@@ -47,35 +38,34 @@ from remembrancer.protocol.writes import (
     Submit,
     SubmitBatch,
     UpdatedResult,
+    WriteNote,
     memory_id_of,
 )
 
+Answer = Applied | RemembrancerError
 logger = logging.getLogger(__name__)
 
 
 class WriteHandlers:
     """Carries out writes. Changed memories are embedded again, and are no longer found by their old text.
 
-    `on_commit` is called with the name of each file after a commit.
+    `on_commit` is called with the name of each space after a commit.
     """
 
     def __init__(
         self,
         files: MemoryFiles,
         committer: Committer,
-        vectors: VectorSpaces,
         scheduler: EmbeddingScheduler,
         gate: LoadGate,
         on_commit: Callable[[str], None] = lambda name: None,
     ) -> None:
         self._files = files
         self._committer = committer
-        self._vectors = vectors
+        self._writer = MemoryWriter(lambda: files.database, files.lanes_of, files.shared_lane)
         self._scheduler = scheduler
         self._gate = gate
         self._on_commit = on_commit
-        self._writing: set[asyncio.Future[list[Outcome]]] = set()
-        """Writes of notes in progress."""
 
     def handlers(self) -> dict[type, Handler]:
         """Return the handlers of writes."""
@@ -86,18 +76,15 @@ class WriteHandlers:
         }
 
     def _take(self, request: Submit, context: RequestContext) -> Coroutine[Any, Any, Applied] | None:
-        """Answer from the commit's callback if the file is open, as it usually is; otherwise in a task."""
+        """Answer from the commit's callback if no lane, note or opening is involved; otherwise in a task."""
         operation, trace = request.operation, current()
-        if isinstance(operation.change, EraseMemory) or not is_ready(self._files, operation):
+        is_special = isinstance(operation.change, EraseMemory | WriteNote | StartSession | EndSession)
+        if is_special or self._files.catalog.lanes or not self._is_ready(operation):
             return self._take_slowly(request)
-        try:
-            target = target_of(self._files, operation)
-        except RemembrancerError as error:  # an unreadable file
-            target = error
 
-        def answer(reply: Answer) -> None:
+        def done(outcomes: list[Outcome]) -> None:
             self._gate.end(time.monotonic())
-            reply = self._completed(operation, reply)
+            (reply,) = self._follow_up([operation], outcomes)
             trace.end("answer ready")
             if isinstance(reply, RemembrancerError):
                 context.refuse(reply)
@@ -105,7 +92,10 @@ class WriteHandlers:
                 context.reply(reply)
 
         self._gate.begin()
-        self._commit_one(target, operation, answer)
+        try:
+            self._committer.commit(self._writer, [operation], done)
+        except RemembrancerError as error:
+            done([Outcome(error)])
         return None
 
     async def _take_slowly(self, request: Submit) -> Applied:
@@ -114,15 +104,8 @@ class WriteHandlers:
 
     async def submit(self, operation: Operation, quotes: Sequence[str] = ()) -> Applied:
         """Apply one operation; raises the error if it is refused. For `quotes` see `Submit`."""
-        target = await find_target(self._files, operation)
-        replied: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
-
-        def answer(reply: Answer) -> None:
-            if not replied.done():  # the caller may be gone; the operation is committed all the same
-                replied.set_result(reply)
-
-        self._commit_one(target, operation, answer)
-        reply = self._completed(operation, await replied)
+        # A caller may leave: the operation is committed and followed up all the same.
+        (reply,) = await asyncio.shield(asyncio.ensure_future(self._commit([operation])))
         if isinstance(reply, RemembrancerError):
             raise reply
         if isinstance(operation.change, EraseMemory) and isinstance(reply.result, ErasedResult):
@@ -145,9 +128,9 @@ class WriteHandlers:
         rejected: list[Rejected] = []
         left = list(operations)
         while left:
-            target, run = await self._next_run(left)
+            run = _independent(left)
             left = left[len(run) :]
-            for operation, reply in zip(run, await self._commit_run(target, run), strict=True):
+            for operation, reply in zip(run, await self._commit(run), strict=True):
                 if isinstance(reply, Applied):
                     applied.append(reply.operation_id)
                 elif reply.retry_possible or reply.code in UNREADABLE:  # the file may become readable again
@@ -156,118 +139,109 @@ class WriteHandlers:
                     rejected.append(Rejected(operation.operation_id, reply.code, reply.message))
         return BatchApplied(tuple(applied), tuple(rejected))
 
-    async def _next_run(self, operations: Sequence[Operation]) -> tuple[Target | Answer, list[Operation]]:
-        """Return the first operations that certainly share a target: a memory's place may depend on earlier
-        operations."""
-        target = await self._find(operations[0])
-        run = [operations[0]]
-        if isinstance(target, (Applied, RemembrancerError)):
-            return target, run
-        touched = {_memory_of(operations[0])}
-        for operation in operations[1:]:
-            memory = _memory_of(operation)
-            if memory in touched and not stays_in(self._files, target, operation):
-                break
-            if memory not in touched and await self._find(operation) != target:
-                break
-            run.append(operation)
-            touched.add(memory)
-        return target, run
+    async def _commit(self, operations: Sequence[Operation]) -> list[Answer]:
+        """Commit operations of which no two change the same memory, and return the replies."""
+        outcomes: dict[int, Outcome] = {}
+        for place, operation in enumerate(operations):
+            try:
+                outcome = await self._without_commit(operation)
+            except RemembrancerError as error:
+                outcome = Outcome(error)
+            if outcome is not None:
+                outcomes[place] = outcome
+        places = [place for place in range(len(operations)) if place not in outcomes]
+        await self._commit_at(self._writer, operations, places, outcomes)
+        forwarded: dict[Records | LaneMove, list[int]] = {}
+        for place, outcome in sorted(outcomes.items()):
+            if isinstance(outcome, Forwarded) and outcome.lane is not None:
+                forwarded.setdefault(outcome.lane, []).append(place)
+        for lane, places in forwarded.items():
+            await self._commit_at(lane, operations, places, outcomes)
+            for name in (lane.lane.name, lane.local.name) if isinstance(lane, LaneMove) else (lane.name,):
+                self._on_commit(name)
+        return self._follow_up(operations, [outcomes[place] for place in range(len(operations))])
 
-    async def _find(self, operation: Operation) -> Target | Answer:
-        try:
-            return await find_target(self._files, operation)
-        except RemembrancerError as error:  # an unreadable file
-            return error
-
-    async def _commit_run(
-        self, target: Target | Answer, run: list[Operation], *, is_retry: bool = False
-    ) -> list[Answer]:
-        if isinstance(target, (Applied, RemembrancerError)):
-            self._note_without_file(run[0], target)
-            return [target]
-        try:
-            if isinstance(target, NoteFiles):
-                outcomes = await target.write(run)
-            else:
-                outcomes = await self._committer.submit(target, run)
-        except RemembrancerError as error:
-            return [error] * len(run)
-        replies = self._follow_up(target, run, outcomes)
-        for place, operation in enumerate(run):
-            present = self._moved_from(target, operation, replies[place], is_retry=is_retry)
-            if present is not None:
-                (replies[place],) = await self._commit_run(present, [operation], is_retry=present == target)
-        return replies
-
-    def _commit_one(
+    async def _commit_at(
         self,
-        target: Target | Answer,
-        operation: Operation,
-        answer: Callable[[Answer], None],
-        *,
-        is_retry: bool = False,
+        target: MemoryWriter | Records | LaneMove,
+        operations: Sequence[Operation],
+        places: Sequence[int],
+        outcomes: dict[int, Outcome],
     ) -> None:
-        """Commit an operation and answer it, at once or after the commit."""
-        if isinstance(target, (Applied, RemembrancerError)):
-            self._note_without_file(operation, target)
-            answer(target)
-            return
-
-        def done(outcomes: list[Outcome]) -> None:
-            (reply,) = self._follow_up(target, [operation], outcomes)
-            present = self._moved_from(target, operation, reply, is_retry=is_retry)
-            if present is None:
-                answer(reply)
-            else:
-                self._commit_one(present, operation, answer, is_retry=present == target)
-
-        if isinstance(target, NoteFiles):
-            writing = asyncio.ensure_future(target.write([operation]))
-            self._writing.add(writing)
-            writing.add_done_callback(self._writing.discard)
-            writing.add_done_callback(lambda written: None if written.cancelled() else done(written.result()))
+        """Commit the operations of these places to a target, and add their outcomes."""
+        if not places:
             return
         try:
-            self._committer.commit(target, [operation], done)
+            done = await self._committer.submit(target, [operations[place] for place in places])
         except RemembrancerError as error:
-            answer(error)
+            done = [Outcome(error)] * len(places)
+        outcomes.update(zip(places, done, strict=True))
 
-    def _moved_from(self, target: Target, operation: Operation, reply: Answer, *, is_retry: bool) -> Target | None:
-        """Return the target to try next if the memory was moved between the lookup and the commit, perhaps there and
-        back. None if it was not moved, or `target` has been tried twice."""
-        present = moved_to(self._files, operation, target) if isinstance(reply, NotFound) else None
-        return None if is_retry and present == target else present
+    async def _without_commit(self, operation: Operation) -> Outcome | None:
+        """Return the outcome of an operation that is no change of records, having opened its project; else None."""
+        await self._files.wait_for_opening()
+        if not self._is_ready(operation):
+            await self._files.project(operation.project)
+        project, change = self._files.open_project(operation.project), operation.change
+        if isinstance(change, WriteNote):
+            assert project is not None
+            (outcome,) = await self._files.notes_of(project).write([operation])
+            return outcome
+        if isinstance(change, StartSession | EndSession) and project is None:
+            # A project gets its space with its first memory; until then a session has nothing to record.
+            self._files.pending_sessions.note(operation)
+            return Outcome(Applied(operation.operation_id, SessionResult(change.session_id, "active")))
+        return None
 
-    def _completed(self, operation: Operation, reply: Answer) -> Answer:
-        """Add to a reply the memories of the same text in another file, and the reason if the memory cannot be embedded
-        now."""
+    def _follow_up(self, operations: Sequence[Operation], outcomes: Sequence[Outcome]) -> list[Answer]:
+        """Have new content embedded and new sessions recorded, and return the replies."""
+        for name in {name for outcome in outcomes for name in outcome.changed}:
+            self._on_commit(name)
+        for operation, outcome in zip(operations, outcomes, strict=True):
+            change = operation.change
+            if isinstance(change, StartSession) and outcome.changed:
+                note = partial(self._files.catalog.note_session, operation.project, change.directory)
+                self._committer.run(USER, note).add_done_callback(asyncio.Future.exception)
+        return [self._completed(*both) for both in zip(operations, outcomes, strict=True)]
+
+    def _completed(self, operation: Operation, outcome: Outcome) -> Answer:
+        """Return the reply, with the memories of the same text in other spaces, and the reason if the memory cannot be
+        embedded now."""
+        reply = outcome.reply
         if isinstance(reply, RemembrancerError):
             return reply
         change, result = operation.change, reply.result
         if isinstance(change, StoreMemory) and isinstance(result, StoredResult):
-            duplicates = dict.fromkeys((*result.duplicates, *self._duplicates(operation, change, result.memory_id)))
-            reply = msgspec.structs.replace(reply, result=msgspec.structs.replace(result, duplicates=tuple(duplicates)))
+            others = self._duplicates(operation, change, result.memory_id)
+            duplicates = tuple(dict.fromkeys((*result.duplicates, *others)))
+            if duplicates != result.duplicates:
+                result = msgspec.structs.replace(result, duplicates=duplicates)
+                reply = msgspec.structs.replace(reply, result=result)
         error = self._scheduler.error
         if error is None:
             return reply
-        match reply.result:
+        match result:
             case StoredResult(already_known=False) | UpdatedResult(re_embedded=True) | RestoredResult(re_embedded=True):
                 if not (reply.replayed and self._has_vectors(operation)):
                     return msgspec.structs.replace(reply, embedding_error=error)
         return reply
 
-    def _duplicates(self, operation: Operation, change: StoreMemory, memory_id: str) -> Iterator[str]:
-        for records in broadest_first(self._files.lanes_of(operation.project.id)):
-            is_other = records.is_users is not (change.scope == "user")
-            if is_other and (operation.project.sees_user or not records.is_users):
-                with contextlib.suppress(RemembrancerError):  # an unreadable file
-                    found = records.surroundings(memory_id, change.content, operation.session_id)
-                    yield from (copy.memory_id for copy in found.copies)
+    def _duplicates(self, operation: Operation, change: StoreMemory, memory_id: str) -> tuple[str, ...]:
+        """Return the memories of the same text in the spaces of other scopes."""
+        with contextlib.suppress(RemembrancerError):  # an unreadable file
+            is_of_user = change.scope == "user"
+            others = [
+                records
+                for records in broadest_first(self._files.lanes_of(operation.project.id))
+                if records.is_users is not is_of_user and (operation.project.sees_user or not records.is_users)
+            ]
+            reader = Reader.of(others, self._files.database)
+            return tuple(copy.memory_id for copy in reader.copies_of(memory_id, change.content, operation.session_id))
+        return ()
 
     def _has_vectors(self, operation: Operation) -> bool:
         """True if the memory has its vectors, in any space. Used for repeated operations, which are rare: two reads a
-        file."""
+        space."""
         memory_id = memory_id_of(operation.change) or ""
         for records in broadest_first(self._files.lanes_of(operation.project.id)):
             number = records.number_of(memory_id)
@@ -275,28 +249,34 @@ class WriteHandlers:
                 return True
         return False
 
-    def _note_without_file(self, operation: Operation, answer: Answer) -> None:
-        """Remember a session that begins or ends in a project without a space. Other operations are ignored."""
-        if isinstance(answer, Applied) and self._files.open_project(operation.project) is None:
-            self._files.pending_sessions.note(operation)
-
-    def _follow_up(self, target: Target, operations: Sequence[Operation], outcomes: list[Outcome]) -> list[Answer]:
-        """Have new content embedded and new sessions recorded, and return the replies."""
-        if isinstance(target, NoteFiles):
-            return [outcome.reply for outcome in outcomes]
-        gains, loses = (target.destination, target.source) if isinstance(target, Move) else (target, target)
-        for name in {gains.name, loses.name}:
-            self._on_commit(name)
-            if gains is not loses:
-                self._committer.note_commit(name)
-        for operation, outcome in zip(operations, outcomes, strict=True):
-            change, reply = operation.change, outcome.reply
-            if isinstance(change, StartSession) and isinstance(reply, Applied) and not reply.replayed:
-                note = partial(self._files.catalog.note_session, operation.project, change.directory)
-                self._committer.run(USER, note).add_done_callback(asyncio.Future.exception)
-        return [outcome.reply for outcome in outcomes]
+    def _is_ready(self, operation: Operation) -> bool:
+        """True if the database is open, and so is the project's space if the operation needs it."""
+        if not self._files.is_open:
+            return False
+        if self._files.open_project(operation.project) is not None:
+            return True
+        match operation.change:
+            case StoreMemory(scope=scope):
+                return scope == "user"
+            case ApplyRun(place="user") | UndoRun(place="user"):
+                return True
+            case RecordEvents() | WriteNote():
+                return False
+            case ImportMemory(memory=memory) if memory.scope != "user":
+                return False
+            case _:
+                return not self._files.is_there(operation.project)
 
 
-def _memory_of(operation: Operation) -> tuple[str, str]:
-    """Return the project and id of an operation's memory: the same id in two projects may be two memories."""
-    return operation.project.id, memory_id_of(operation.change) or operation.operation_id
+def _independent(operations: Sequence[Operation]) -> list[Operation]:
+    """Return the first operations of which no two change the same memory: where one finds it may depend on the other.
+    The same id in two projects may be two memories."""
+    run: list[Operation] = []
+    touched: set[tuple[str, str]] = set()
+    for operation in operations:
+        memory = operation.project.id, memory_id_of(operation.change) or operation.operation_id
+        if memory in touched:
+            break
+        touched.add(memory)
+        run.append(operation)
+    return run

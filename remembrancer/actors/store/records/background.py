@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, Final, overload
+from typing import Final, TypeVar, cast
 
 import msgspec
 
@@ -31,7 +30,7 @@ from remembrancer.actors.store.records.sqlite_file import Query, encode_json
 from remembrancer.memory.promotion import CONFIDENCE_SHARE, COUNTED_USES, DIGITS, IMPORTANCE_SHARE, MOST_BESIDE
 from remembrancer.protocol.consolidation import (
     EntityEdges,
-    MemoriesRead,
+    Material,
     ReadEntityEdges,
     ReadMemories,
     ReadSession,
@@ -41,7 +40,10 @@ from remembrancer.protocol.consolidation import (
 )
 from remembrancer.protocol.reads import MemoryCopy, Promotion, Proposal
 from remembrancer.protocol.runs import Prune
+from remembrancer.protocol.wire import Request
 from remembrancer.protocol.writes import MemoryLink
+
+T = TypeVar("T")
 
 _decode_projects: Final = msgspec.json.Decoder(tuple[str, ...]).decode
 MAINTENANCE: Final = "maintenance"
@@ -63,27 +65,17 @@ class SqliteBackground:
 
     _file: Space
 
-    @overload
-    def materials(self, request: ReadMemories, model: str | None = None) -> MemoriesRead: ...
-    @overload
-    def materials(self, request: list[int], model: str | None = None) -> MemoriesRead: ...
-    @overload
-    def materials(self, request: ReadEntityEdges, model: str | None = None) -> EntityEdges: ...
-    @overload
-    def materials(self, request: ReadUpkeep, model: str | None = None) -> Upkeep: ...
-    @overload
-    def materials(self, request: ReadSession, model: str | None = None) -> SessionRead: ...
-    def materials(self, request: Any, model: str | None = None) -> Any:
-        """Return material for the consolidator: a page of memories (with vectors of `model`), the memories of given
-        numbers (without vectors), a page of pairs of entities that memories of the project or the user name together,
-        best supported first, and so on. `request.project` is ignored."""
+    def materials(self, request: Request[T], model: str | None = None) -> T:
+        """Return material for the consolidator: a page of memories (with vectors of `model`), a page of pairs of
+        entities that memories of the project or the user name together, best supported first, and so on.
+        `request.project` is ignored."""
 
-        def read(query: Query) -> MemoriesRead | EntityEdges | Upkeep | SessionRead:
-            match request:
+        question: object = request  # mypy does not see that one request is of several types
+
+        def read(query: Query) -> object:
+            match question:
                 case ReadMemories():
-                    return read_materials(query, request, model)
-                case list():
-                    return read_materials_of(query, request)
+                    return read_materials(query, question, model)
                 case ReadEntityEdges(after=after):
                     return _entity_edges(query, after)
                 case ReadUpkeep(orphans_before=before, prune=edit):
@@ -97,7 +89,11 @@ class SqliteBackground:
                     return _session_read(query, session_id)
             raise TypeError(request)
 
-        return self._file.read_together(read)
+        return cast(T, self._file.read_together(read))
+
+    def materials_of(self, numbers: Sequence[int]) -> tuple[Material, ...]:
+        """Return the memories of these numbers as material, without vectors."""
+        return self._file.read_together(lambda query: read_materials_of(query, numbers))
 
     def session_story(self, session_id: str) -> SessionStory:
         """Return the memories that a session has stored and changed here, forgotten ones included (but not in its
@@ -177,6 +173,10 @@ class SqliteBackground:
             found.setdefault(summary, []).append(number)
         return found
 
+    def copies_of(self, memory_id: str, content: str, session_id: str) -> tuple[MemoryCopy, ...]:
+        """Return the other memories of that text that the session may see and that are not forgotten."""
+        return self._file.read_decoded(lambda query: _copies(query, memory_id, content, session_id))
+
     def surroundings(self, memory_id: str, content: str, session_id: str | None) -> Surroundings:
         """Return a memory's surroundings, as far as the session (None: anybody) may see them. For a memory of another
         space only its copies here are returned."""
@@ -192,12 +192,6 @@ class SqliteBackground:
                 (memory_id, session_id, INCOMING),
             )
             links = tuple(MemoryLink(*row) for row in incoming)
-            copies = query(
-                f"""SELECT id, scope FROM memories AS m
-                   WHERE space = @SPACE AND content_digest = ? AND id != ? AND forgotten_at IS NULL
-                   AND {shown_to("m", "ifnull(?, m.session_id)")} ORDER BY number""",  # noqa: S608 - fixed
-                (digest_of(content), memory_id, session_id),
-            )
             found = query(
                 """SELECT DISTINCT e.name FROM memories AS m JOIN memory_entities AS s ON s.memory = m.number
                    JOIN entities AS e ON e.number = s.entity
@@ -208,13 +202,23 @@ class SqliteBackground:
                 links,
                 _promotions_of(query, memory_id),
                 _observed_in(query, memory_id),
-                copies=tuple(MemoryCopy(*row) for row in copies),
+                copies=_copies(query, memory_id, content, session_id),
                 summed_up_in=memories_that_say(query, memory_id, session_id),
                 proposal=next(iter(_read_proposals(query, memory_id)), None),
                 found_entities=tuple(row[0] for row in found),
             )
 
         return self._file.read_together(read)
+
+
+def _copies(query: Query, memory_id: str, content: str, session_id: str | None) -> tuple[MemoryCopy, ...]:
+    rows = query(
+        f"""SELECT id, scope FROM memories AS m
+            WHERE space = @SPACE AND content_digest = ? AND id != ? AND forgotten_at IS NULL
+            AND {shown_to("m", "ifnull(?, m.session_id)")} ORDER BY number""",  # noqa: S608 - fixed
+        (digest_of(content), memory_id, session_id),
+    )
+    return tuple(MemoryCopy(*row) for row in rows)
 
 
 def _promotions_of(query: Query, memory_id: str) -> tuple[Promotion, ...]:
@@ -362,96 +366,76 @@ KEPT_VERSIONS: Final = 100
 _CLOSED: Final = f"s.status != 'active' AND {_OVER_AT} < ?"
 
 
-@dataclass(frozen=True, slots=True)
-class _Stale:
-    """The rows of a table, by key, that a query selects for a point in time."""
-
-    table: str
-    key: str
-    query: str
-
-
-def _stale(edit: Prune) -> tuple[tuple[_Stale, float], ...]:
-    """Return the rows to delete, in order: tool calls refer to turns, and a run is deleted after its last change."""
-    calls, turns = (
-        _Stale(
-            table,
-            "number",
-            f"""SELECT t.number FROM sessions AS s JOIN {table} AS t ON t.space = @SPACE AND t.session_id = s.session_id
-                WHERE s.space = @SPACE AND {_CLOSED}""",  # noqa: S608
-        )
-        for table in ("tool_calls", "turns")
-    )
-    changes = _Stale(
+_SESSION_EVENTS: Final = f"""SELECT t.number FROM sessions AS s JOIN TABLE AS t
+    ON t.space = @SPACE AND t.session_id = s.session_id WHERE s.space = @SPACE AND {_CLOSED}"""  # noqa: S608 - our names
+_NO_TRACE: Final = "".join(
+    f" AND NOT EXISTS (SELECT 1 FROM {table} AS t WHERE t.space = @SPACE AND t.session_id = s.session_id)"  # noqa: S608
+    for table in ("memories", "turns", "tool_calls")
+)
+_STALE: Final = (
+    ("tool_calls", "number", "sessions_before", _SESSION_EVENTS.replace("TABLE", "tool_calls")),
+    ("turns", "number", "sessions_before", _SESSION_EVENTS.replace("TABLE", "turns")),
+    (
         "run_changes",
         "sequence",
+        "runs_before",
         """SELECT c.sequence FROM runs AS r JOIN run_changes AS c ON c.space = @SPACE AND c.run_id = r.run_id
            WHERE r.space = @SPACE AND r.began_at < ?""",
-    )
-    runs = _Stale(
+    ),
+    (
         "runs",
         "run_id",
+        "runs_before",
         """SELECT run_id FROM runs AS r WHERE space = @SPACE AND began_at < ?
            AND NOT EXISTS (SELECT 1 FROM run_changes WHERE space = @SPACE AND run_id = r.run_id)""",
-    )
-    operations = _Stale(
+    ),
+    (
         "applied_operations",
         "operation_id",
+        "operations_before",
         """SELECT operation_id FROM applied_operations WHERE space = @SPACE AND applied_at < ?
            AND operation_id NOT IN (SELECT operation_id FROM moves WHERE space = @SPACE)""",
-    )
-    history = _Stale(
+    ),
+    (
         "history",
         "(memory_id, version, operation_id)",
+        "runs_before",
         f"""SELECT h.memory_id, h.version, h.operation_id
             FROM history AS h LEFT JOIN memories AS m ON m.space = @SPACE AND m.id = h.memory_id
             WHERE h.space = @SPACE AND h.changed_at < ?
             AND (m.id IS NULL OR h.version BETWEEN 2 AND m.version - {KEPT_VERSIONS})""",  # noqa: S608 - a number
-    )
-    promotions = _Stale(
+    ),
+    (
         "promotion_log",
         "sequence",
+        "runs_before",
         """SELECT sequence FROM promotion_log AS l WHERE space = @SPACE AND promoted_at < ?
            AND NOT EXISTS (SELECT 1 FROM memories WHERE space = @SPACE AND id = l.memory_id)""",
-    )
-    consolidations = _Stale(
+    ),
+    (
         "consolidation_log",
         "sequence",
+        "runs_before",
         "SELECT sequence FROM consolidation_log WHERE space = @SPACE AND consolidated_at < ?",
-    )
-    traces = ("memories", "turns", "tool_calls")
-    sessions = _Stale(
+    ),
+    (
         "sessions",
         "session_id",
-        f"SELECT session_id FROM sessions AS s WHERE s.space = @SPACE AND {_CLOSED}"  # noqa: S608 - our names
-        + "".join(
-            f" AND NOT EXISTS (SELECT 1 FROM {table} AS t WHERE t.space = @SPACE AND t.session_id = s.session_id)"  # noqa: S608
-            for table in traces
-        ),
-    )
-    return (
-        (calls, edit.sessions_before),
-        (turns, edit.sessions_before),
-        (changes, edit.runs_before),
-        (runs, edit.runs_before),
-        (operations, edit.operations_before),
-        (history, edit.runs_before),
-        (promotions, edit.runs_before),
-        (consolidations, edit.runs_before),
-        (sessions, edit.runs_before),
-    )
+        "runs_before",
+        f"SELECT session_id FROM sessions AS s WHERE s.space = @SPACE AND {_CLOSED}{_NO_TRACE}",  # noqa: S608 - our names
+    ),
+)
+"""The tables to prune, in order (tool calls refer to turns, and a run is deleted after its last change): the key, the
+time of a `Prune` before which a row is stale, and a query for the keys of stale rows."""
 
 
 def prune(execute: Callable[[str, Sequence[object]], sqlite3.Cursor], edit: Prune) -> int:
     """Delete up to `edit.limit` rows and return their number. If it is lower, none are left."""
     removed = 0
-    for stale, before in _stale(edit):
-        left = edit.limit - removed
-        if left <= 0:
-            break
+    for table, key, before, stale in _STALE:
         removed += execute(
-            f"DELETE FROM {stale.table} WHERE space = @SPACE AND {stale.key} IN ({stale.query} LIMIT ?)",  # noqa: S608 - our names
-            (before, left),
+            f"DELETE FROM {table} WHERE space = @SPACE AND {key} IN ({stale} LIMIT ?)",  # noqa: S608 - our names
+            (getattr(edit, before), max(0, edit.limit - removed)),
         ).rowcount
     return removed
 
@@ -459,10 +443,9 @@ def prune(execute: Callable[[str, Sequence[object]], sqlite3.Cursor], edit: Prun
 def _prunable(query: Query, edit: Prune) -> int:
     """Return the number of rows that `prune` would delete in total."""
     count = 0
-    for stale, before in _stale(edit):
-        if stale.table == "runs":  # also those whose last change would be pruned before
-            ((rows,),) = query("SELECT count(*) FROM runs WHERE space = @SPACE AND began_at < ?", (before,))
-        else:
-            ((rows,),) = query(f"SELECT count(*) FROM ({stale.query})", (before,))  # noqa: S608 - our names
+    for table, _, before, stale in _STALE:
+        if table == "runs":  # also those whose last change would be pruned before
+            stale = "SELECT 1 FROM runs WHERE space = @SPACE AND began_at < ?"
+        ((rows,),) = query(f"SELECT count(*) FROM ({stale})", (getattr(edit, before),))  # noqa: S608 - our names
         count += rows
     return count

@@ -216,10 +216,12 @@ class NearDuplicate(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The outcome of an operation, and the first memory that needs vectors because of it."""
+    """The outcome of an operation, the first memory that needs vectors because of it, and the spaces that it
+    changed."""
 
     reply: Applied | RemembrancerError
     to_embed: int | None = None
+    changed: tuple[str, ...] = ()
 
 
 class RankingFacts(msgspec.Struct, frozen=True, gc=False):

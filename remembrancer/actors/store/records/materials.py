@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
 import msgspec
@@ -15,16 +15,21 @@ from remembrancer.protocol.writes import EntityRef
 
 MOST_AT_ONCE: Final = 1000
 """The limit on memories in a page, whatever the request: a page with vectors is then a few megabytes."""
-_COLUMNS: Final = """m.number, m.id, m.kind, m.type, m.scope, m.session_id, m.version, m.created_at,
-    coalesce(m.occurred_at, m.created_at), m.updated_at, max(coalesce(m.last_accessed_at, 0), m.created_at),
-    m.importance, m.confidence, m.access_count,
-    (SELECT count(*) FROM memory_sessions WHERE memory = m.number), m.status, m.domain, m.tags,
-    EXISTS (SELECT 1 FROM memory_links WHERE source = m.number AND relation = 'derived_from'),
-    m.archived_at, m.valid_until, m.pinned OR (m.kind = 'open_end' AND NOT m.done),
-    EXISTS (SELECT 1 FROM memory_links
-            WHERE target = m.number AND relation = 'contradicts' AND strength >= 0.5)"""
-_TEXTS: Final = ", m.content, m.summary"
-_NO_TEXTS: Final = ", '', NULL"
+_OWN: Final = ("number", "id", "kind", "type", "scope", "session_id", "version", "created_at", "updated_at")
+_OWN_TOO: Final = ("importance", "confidence", "access_count", "status", "domain", "tags", "archived_at", "valid_until")
+_COLUMNS: Final = {name: f"m.{name}" for name in (*_OWN, *_OWN_TOO)} | {
+    "happened_at": "coalesce(m.occurred_at, m.created_at)",
+    "last_accessed_at": "max(coalesce(m.last_accessed_at, 0), m.created_at)",
+    "sessions_used": "(SELECT count(*) FROM memory_sessions WHERE memory = m.number)",
+    "is_derived": "EXISTS (SELECT 1 FROM memory_links WHERE source = m.number AND relation = 'derived_from')",
+    "pinned": "m.pinned OR (m.kind = 'open_end' AND NOT m.done)",
+    "is_replaced": """EXISTS (SELECT 1 FROM memory_links
+            WHERE target = m.number AND relation = 'contradicts' AND strength >= 0.5)""",
+}
+"""The columns of a `Material`, with their SQL."""
+_TEXTS: Final = {"content": "m.content", "summary": "m.summary"}
+_NO_TEXTS: Final = {"content": "''", "summary": "NULL"}
+_FLAGS: Final = ("is_derived", "pinned", "is_replaced")
 _decode_tags: Final = msgspec.json.Decoder(tuple[str, ...]).decode
 
 
@@ -36,29 +41,39 @@ def read_materials(query: Query, request: ReadMemories, model: str | None) -> Me
     """
     limit = max(1, min(request.limit, MOST_AT_ONCE))
     clauses, arguments = _wanted(request, model)
-    order = "ASC" if request.before is None else "DESC"
-    rows = query(
-        f"""SELECT {_COLUMNS} {_TEXTS if request.with_content else _NO_TEXTS} FROM memories AS m
-            WHERE {" AND ".join(clauses)} ORDER BY m.number {order} LIMIT ?""",  # noqa: S608 - fixed clauses
-        (*arguments, limit + 1),
-    )
-    page = rows[:limit]
-    numbers = [row[0] for row in page]
+    order = f"ORDER BY m.number {'ASC' if request.before is None else 'DESC'} LIMIT ?"
+    found = _read(query, f"{' AND '.join(clauses)} {order}", (*arguments, limit + 1), with_content=request.with_content)
+    page = found[:limit]
+    numbers = [each["number"] for each in page]
     vectors = _read_means(query, model, numbers) if request.with_vectors and model is not None else {}
-    entities = _read_entities(query, numbers) if request.with_content else {}
-    sources = _read_sources(query, [row[0] for row in page if row[18]]) if request.with_content else {}
     undone = _read_undone(query, numbers)
-    memories = tuple(
-        _material(
-            row,
-            entities.get(row[0], ()),
-            vectors.get(row[0], b""),
-            sources.get(row[0], ()),
-            undone.get(row[0], ""),
-        )
-        for row in page
+    memories = (
+        Material(**each, vector=vectors.get(each["number"], b""), undone=undone.get(each["number"], ""))
+        for each in page
     )
-    return MemoriesRead(memories, len(rows) > limit)
+    return MemoriesRead(tuple(memories), len(found) > limit)
+
+
+def read_materials_of(query: Query, numbers: Sequence[int]) -> tuple[Material, ...]:
+    """Return memories by number, complete apart from vectors. Raises `ValueError` if a row cannot be decoded."""
+    which = "m.number IN (SELECT value FROM json_each(?)) AND m.forgotten_at IS NULL"
+    return tuple(Material(**each) for each in _read(query, which, (_listed(numbers),), with_content=True))
+
+
+def _read(query: Query, which: str, arguments: Sequence[object], *, with_content: bool) -> list[dict[str, Any]]:
+    """Return the fields of the materials that a clause selects, without vectors."""
+    columns = _COLUMNS | (_TEXTS if with_content else _NO_TEXTS)
+    rows = query(f"SELECT {', '.join(columns.values())} FROM memories AS m WHERE {which}", arguments)  # noqa: S608
+    found = [dict(zip(columns, row, strict=True)) for row in rows]
+    entities = _read_entities(query, [each["number"] for each in found]) if with_content else {}
+    derived = [each["number"] for each in found if each["is_derived"]]
+    sources = _read_sources(query, derived) if with_content else {}
+    for each in found:
+        each |= {name: bool(each[name]) for name in _FLAGS}
+        each["tags"] = _decode_tags(each["tags"])
+        each["entities"] = tuple(entities.get(each["number"], ()))
+        each["derived_from"] = tuple(sources.get(each["number"], ()))
+    return found
 
 
 def _wanted(request: ReadMemories, model: str | None) -> tuple[list[str], list[object]]:
@@ -102,19 +117,6 @@ def _wanted(request: ReadMemories, model: str | None) -> tuple[list[str], list[o
     return clauses, arguments
 
 
-def read_materials_of(query: Query, numbers: Sequence[int]) -> MemoriesRead:
-    """Return memories by number, complete apart from vectors. Raises `ValueError` if a row cannot be decoded."""
-    rows = query(
-        f"""SELECT {_COLUMNS} {_TEXTS} FROM memories AS m
-            WHERE m.number IN (SELECT value FROM json_each(?)) AND m.forgotten_at IS NULL""",  # noqa: S608
-        (_listed(numbers),),
-    )
-    entities = _read_entities(query, [row[0] for row in rows])
-    sources = _read_sources(query, [row[0] for row in rows if row[18]])
-    found = (_material(row, entities.get(row[0], ()), b"", sources.get(row[0], ())) for row in rows)
-    return MemoriesRead(tuple(found), more=False)
-
-
 def mean_vectors(passages: PassageVectors) -> tuple[list[int], Vectors]:
     """Return the memories of the passages, ascending, and the normalised mean of each one's vectors.
 
@@ -131,42 +133,6 @@ def mean_vectors(passages: PassageVectors) -> tuple[list[int], Vectors]:
     sums = np.add.reduceat(passages.vectors[order], starts, axis=0)
     lengths = np.linalg.norm(sums, axis=1, keepdims=True)
     return memories.tolist(), np.asarray(sums / np.where(lengths > 0, lengths, 1), dtype=np.float32)
-
-
-def _material(
-    row: Any, entities: Iterable[EntityRef], vector: bytes, sources: Iterable[str] = (), undone: str = ""
-) -> Material:
-    return Material(
-        number=row[0],
-        id=row[1],
-        content=row[23],
-        kind=row[2],
-        type=row[3],
-        scope=row[4],
-        session_id=row[5],
-        version=row[6],
-        created_at=row[7],
-        happened_at=row[8],
-        updated_at=row[9],
-        last_accessed_at=row[10],
-        importance=row[11],
-        confidence=row[12],
-        access_count=row[13],
-        sessions_used=row[14],
-        status=row[15],
-        summary=row[24],
-        domain=row[16],
-        tags=_decode_tags(row[17]),
-        entities=tuple(entities),
-        is_derived=bool(row[18]),
-        derived_from=tuple(sources),
-        archived_at=row[19],
-        valid_until=row[20],
-        pinned=bool(row[21]),
-        is_replaced=bool(row[22]),
-        vector=vector,
-        undone=undone,
-    )
 
 
 def _read_means(query: Query, model: str, numbers: Sequence[int]) -> dict[int, bytes]:

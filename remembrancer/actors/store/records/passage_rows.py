@@ -49,15 +49,6 @@ class EmbeddedTexts:
     def _of_own(self) -> str:
         return f"EXISTS (SELECT 1 FROM {self._table} WHERE number = memory AND {self._own})"  # noqa: S608 - our names
 
-    def texts(self, numbers: Sequence[int]) -> dict[int, str]:
-        """Return the text to embed for each of the memories that exist."""
-        asked = padded(numbers)
-        rows = self._file.read(
-            f"SELECT number, content FROM {self._table} WHERE number IN {places_for(asked)}",  # noqa: S608 - our name
-            asked,
-        )
-        return dict(rows)
-
     def missing(self, model: str | None) -> int:
         """Return the number of memories that have no vectors of `model` and are not its dead letters (None: without
         vectors of the model with the most vectors)."""
@@ -133,26 +124,6 @@ class EmbeddedTexts:
             (model, MAX_ATTEMPTS),
         )
         return dict(rows)
-
-    def pending(self, model: str | None = None) -> list[int]:
-        """Return the numbers of the memories without vectors of `model` (None: of any), oldest first."""
-        if model is None:
-            return self._numbers("NOT EXISTS (SELECT 1 FROM passages WHERE memory = t.number)", ())
-        ((missing,),) = self._file.read(  # two counts tell quickly if any are missing
-            f"""SELECT (SELECT count(*) FROM {self._table} WHERE {self._own})
-                       - coalesce((SELECT memories FROM embedded WHERE {self._own} AND model = ?), 0)""",  # noqa: S608
-            (model,),
-        )
-        if not missing:
-            return []
-        return self._numbers("NOT EXISTS (SELECT 1 FROM passages WHERE memory = t.number AND model = ?)", (model,))
-
-    def _numbers(self, which: str, arguments: tuple[object, ...]) -> list[int]:
-        rows = self._file.read(
-            f"SELECT number FROM {self._table} AS t WHERE {self._own} AND {which} ORDER BY number",  # noqa: S608
-            arguments,
-        )
-        return [row[0] for row in rows]
 
     def save_embeddings(self, model: str, embedded: Sequence[EmbeddedMemory]) -> SavedEmbeddings:
         """Store passages and vectors of `model`.

@@ -83,13 +83,14 @@ class Spaces:
 
     def read_decoded(self, work: Callable[[Query], T]) -> T:
         """As `SqliteFile.read_decoded`."""
-        return self.file.read_decoded(lambda query: work(self._bound(query)))
+        return self.file.read_decoded(lambda query: work(self.bound(query)))
 
     def read_together(self, work: Callable[[Query], T]) -> T:
         """As `SqliteFile.read_together`."""
-        return self.file.read_together(lambda query: work(self._bound(query)))
+        return self.file.read_together(lambda query: work(self.bound(query)))
 
-    def _bound(self, query: Query) -> Query:
+    def bound(self, query: Query) -> Query:
+        """Return a query function for statements with `@SPACE`."""
         return lambda statement, arguments: query(self._of_spaces(statement), arguments)
 
 
@@ -101,7 +102,6 @@ class Space(Spaces):
         self.file = file
         self.name = name
         self.commits = 0
-        self._writing = threading.Lock()
         self._holding = threading.Lock()
         self._holder: int | None = None
         """The thread that holds the space."""
@@ -115,44 +115,28 @@ class Space(Spaces):
 
     @contextlib.contextmanager
     def transaction(self, *, durable: bool = True) -> Iterator[SpaceConnection]:
-        """Like `SqliteFile.transaction`.
-
-        Raises:
-            FileLocked: also if another thread holds this space.
-        """
-        with self._alone():
-            with self.file.transaction(durable=durable) as connection:
-                yield SpaceConnection(connection, self.number)
-            self.commits += 1
-
-    @contextlib.contextmanager
-    def transaction_with(self, other: Space) -> Iterator[tuple[SpaceConnection, SpaceConnection]]:
-        """Open one transaction on this space and another one of the database."""
-        first, second = sorted((self, other), key=lambda space: space.number)
-        with first._alone(), second._alone():
-            with self.file.transaction() as connection:
-                yield SpaceConnection(connection, self.number), SpaceConnection(connection, other.number)
-            self.commits += 1
-            other.commits += 1
+        """Like `SqliteFile.transaction`. Raises also as `refuse_if_held`."""
+        with self.file.transaction(durable=durable) as connection:
+            self.refuse_if_held()
+            yield SpaceConnection(connection, self.number)
+        self.commits += 1
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
         """Keep other threads from writing to this space: their writes are refused, and never wait. Other spaces are not
         affected."""
         with self._holding:
-            with self._writing:
+            with self.file.writing:
                 self._holder = threading.get_ident()
             try:
                 yield
             finally:
                 self._holder = None
 
-    @contextlib.contextmanager
-    def _alone(self) -> Iterator[None]:
-        with self._writing:
-            if self._holder not in (None, threading.get_ident()):
-                raise FileLocked("memories are being moved to what is shared: this is written when that has ended")
-            yield
+    def refuse_if_held(self) -> None:
+        """Raise `FileLocked` if another thread holds this space. Inside a transaction."""
+        if self._holder not in (None, threading.get_ident()):
+            raise FileLocked("memories are being moved to what is shared: this is written when that has ended")
 
 
 def empty_space(connection: SpaceConnection) -> None:

@@ -160,13 +160,8 @@ class SqliteEdits:
     # Operations.
 
     def apply_operation(self, operation: Operation, session_limit: int | None = None) -> Outcome:
-        """Apply an operation once: a second call with the same id changes nothing and returns the first answer.
-
-        A refusal is an outcome, and has written nothing. Errors from SQLite leave the transaction to be rolled back.
-        """
-        earlier = self.outcome_of(operation.operation_id)
-        if earlier is not None:
-            return Outcome(earlier)
+        """Apply an operation. A refusal is an outcome, and has written nothing. Errors from SQLite leave the
+        transaction to be rolled back."""
         try:
             if session_limit is not None and isinstance(operation.change, StoreMemory):
                 stored = self.stored_by(operation.change.session_id)
@@ -820,6 +815,12 @@ def read_applied(query: Query, operation_id: str) -> Applied | None:
     """The answer to an operation that was applied; None when it has not been. Raises `ValueError` for a damaged one."""
     rows = query("SELECT result FROM applied_operations WHERE space = @SPACE AND operation_id = ?", (operation_id,))
     return Applied(operation_id, _decode_result(rows[0][0]), replayed=True) if rows else None
+
+
+def earlier_outcome(query: Query, operation_id: str) -> Outcome | None:
+    """The outcome of an operation that was applied; None when it has not been. Raises as `read_applied`."""
+    earlier = read_applied(query, operation_id)
+    return None if earlier is None else Outcome(earlier)
 
 
 def _json(value: object) -> str:

@@ -102,7 +102,6 @@ class _Reader:
 
     connection: sqlite3.Connection
     lock: threading.RLock = field(default_factory=threading.RLock)
-    thread: threading.Thread = field(default_factory=threading.current_thread)
 
 
 class SqliteFile:
@@ -137,7 +136,7 @@ class SqliteFile:
         self._readers: list[_Reader] = []
         self._readers_lock = threading.Lock()
         self._closed = False
-        self._writing = threading.RLock()
+        self.writing = threading.RLock()
         """Held during a transaction: shared lanes are written by their own threads."""
         self._was_locked = False
         self._synchronous = synchronous
@@ -179,7 +178,7 @@ class SqliteFile:
     def empty_log(self) -> bool:
         """Move all of the write-ahead log into the database and truncate it. Returns False if an older reader is still
         in the way after `BUSY_TIMEOUT_S`; the log is then unchanged, or partly moved."""
-        with self._writing:
+        with self.writing:
             ((is_busy, _, _),) = self.writer.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
         return not is_busy
 
@@ -195,7 +194,7 @@ class SqliteFile:
         """
         self._empty_whole_log()
         if texts and self._has_any(texts):
-            with self._writing:
+            with self.writing:
                 self.writer.execute("VACUUM")
             self._empty_whole_log()
         if words := (*ids, *texts):
@@ -221,7 +220,7 @@ class SqliteFile:
         for reader in readers:
             with reader.lock:
                 reader.connection.close()
-        with self._writing:
+        with self.writing:
             self.writer.close()
 
     def read(self, query: str, arguments: Sequence[object] | Mapping[str, object] = ()) -> list[Any]:
@@ -273,18 +272,10 @@ class SqliteFile:
                 self._refuse_if_closed()
                 if self.is_replaced:  # otherwise a new connection would create an empty file without tables
                     raise self._replaced()
-                self._close_left()
                 reader = _Reader(_connect(self.path, 0.0 if _is_event_loop() else READ_TIMEOUT_S))
                 self._readers.append(reader)
             self._local.reader = reader
         return reader
-
-    def _close_left(self) -> None:
-        """Close the connections of threads that have ended, since reading and writing threads come and go."""
-        left = [reader for reader in self._readers if not reader.thread.is_alive()]
-        self._readers = [reader for reader in self._readers if reader.thread.is_alive()]
-        for reader in left:
-            reader.connection.close()
 
     @contextlib.contextmanager
     def transaction(self, *, durable: bool = True) -> Iterator[sqlite3.Connection]:
@@ -296,7 +287,7 @@ class SqliteFile:
         Raises:
             FileLocked: another program has the file locked, or has removed it, in which case it is reopened.
         """
-        with self._writing:
+        with self.writing:
             self._refuse_if_closed()
             if self.is_replaced:
                 raise self._replaced()
@@ -334,8 +325,6 @@ class SqliteFile:
         self.writer.execute(f"PRAGMA busy_timeout = {round(wait_s * 1000)}")
 
     def _refuse_if_closed(self) -> None:
-        if self._closed and self.is_replaced:
-            raise self._replaced()
         if self._closed:
             raise MemoryUnavailable(f"{self.path.name} is closed: the store is stopping")
 

@@ -17,12 +17,18 @@ from remembrancer.actors.store.records.passage_rows import EmbeddedTexts
 from remembrancer.actors.store.records.search import SqliteSearch
 from remembrancer.actors.store.records.sessions import import_sessions
 from remembrancer.actors.store.records.space import Space, SpaceConnection, Spaces
-from remembrancer.actors.store.records.sqlite_edits import ArrivingEdits, SqliteEdits, read_applied, read_rows
+from remembrancer.actors.store.records.sqlite_edits import (
+    ArrivingEdits,
+    SqliteEdits,
+    earlier_outcome,
+    read_applied,
+    read_rows,
+)
 from remembrancer.actors.store.records.sqlite_file import AMONG, SqliteFile, json_list
 from remembrancer.actors.store.records.sqlite_graph import SqliteGraph
 from remembrancer.actors.store.records.transfer import read_belongings, read_portable
 from remembrancer.memory.edits import AppliedOperation, Edits, Put, Row
-from remembrancer.memory.moves import begin_move, end_move, receive_move
+from remembrancer.memory.moves import begin_move, cancel_move, end_move, receive_move
 from remembrancer.memory.plan import carry_out
 from remembrancer.memory.planner import Planner
 from remembrancer.protocol.browsing import BrowserAnswer, BrowserRequest
@@ -156,30 +162,31 @@ class Records(Reader, EmbeddedTexts):
 
         An operation that cannot be applied changes nothing and does not affect the others.
         """
-        full = self._full()
-        if full is not None:
-            outcomes = []
-            for operation in operations:
-                if needs_room(operation.change):
-                    earlier = self.outcome_of(operation.operation_id)
-                    outcomes.append(Outcome(full if earlier is None else earlier))
-                else:
-                    outcomes += self._apply_all([operation])
-            return outcomes
-        return self._apply_all(operations)
 
-    def _apply_all(self, operations: Sequence[Operation]) -> list[Outcome]:
-        limit, now = self._session_limit, self._clock()
+        def apply_one(operation: Operation) -> Outcome:
+            earlier = earlier_outcome(connection.query, operation.operation_id)
+            return earlier or self.apply_in(connection.connection, operation, self)
+
         try:
             with self._file.transaction() as connection:
-                try:
-                    return [SqliteEdits(connection, now).apply_operation(each, limit) for each in operations]
-                except UNACCEPTABLE:  # rare: start over with a savepoint for each, to find the failing one
-                    connection.execute("ROLLBACK")
-                    connection.execute("BEGIN IMMEDIATE")
-                    return [_apply_alone(connection, each, limit, now) for each in operations]
+                return apply_each(connection.connection, operations, apply_one)
         except RemembrancerError as error:
             return [Outcome(error) for _ in operations]
+
+    def apply_in(self, connection: sqlite3.Connection, operation: Operation, destination: Records) -> Outcome:
+        """Apply an operation that was not applied before, inside a transaction of the database. If the destination is
+        another space, its memory moves there. A refusal is an outcome, and has written nothing. Errors from SQLite
+        leave the transaction to be rolled back."""
+        self._file.refuse_if_held()
+        full = destination._full() if needs_room(operation.change) else None
+        if full is not None:
+            return Outcome(full)
+        edits = SqliteEdits(SpaceConnection(connection, self.space), self._clock())
+        if destination is self:
+            return edits.apply_operation(operation, self._session_limit)
+        destination._file.refuse_if_held()
+        arriving = ArrivingEdits(SpaceConnection(connection, destination.space), self._clock(), edits)
+        return _promoted(operation, edits, arriving)
 
     @contextlib.contextmanager
     def _edits(self, *, durable: bool = True) -> Iterator[SqliteEdits]:
@@ -236,27 +243,6 @@ class Records(Reader, EmbeddedTexts):
             for each in applied:
                 edits.apply(Put(each))
 
-    def promote(self, operations: Sequence[Operation], destination: Records) -> list[Outcome]:
-        """Move the memory of each promotion to another space of the database, or back, in one transaction, and return
-        an outcome for each. A repeated operation gets its earlier outcome."""
-        full, now = destination._full(), self._clock()
-        outcomes: list[Outcome] = []
-        try:
-            with self._file.transaction_with(destination._file) as (source, target):
-                for operation in operations:
-                    source.execute("SAVEPOINT move")
-                    leaving = SqliteEdits(source, now)
-                    try:
-                        outcomes.append(_promoted(operation, leaving, ArrivingEdits(target, now, leaving), full))
-                    except UNACCEPTABLE as error:
-                        outcomes.append(Outcome(InvalidInput(f"the records refuse this operation: {error}")))
-                    if isinstance(outcomes[-1].reply, RemembrancerError):
-                        source.execute("ROLLBACK TO move")
-                    source.execute("RELEASE move")
-        except RemembrancerError as error:
-            return [Outcome(error) for _ in operations]
-        return outcomes
-
     def move(self, operation: Operation, local: Records) -> Outcome:
         """Bring in a memory from a space of this host, or return one to it. Only for shared lanes."""
         raise NotImplementedError
@@ -264,10 +250,6 @@ class Records(Reader, EmbeddedTexts):
     def unfinished(self, kind: type[R]) -> list[R]:
         """Return the rows of operations that were prepared but not completed, oldest first: `Move`s or `NoteWrite`s."""
         return self._file.read_together(lambda query: read_rows(query, kind))
-
-    def is_erased(self, memory_id: str) -> bool:
-        """True if a memory of that id was erased here."""
-        return bool(self._file.read("SELECT 1 FROM erased WHERE space = @SPACE AND memory_id = ?", (memory_id,)))
 
     def touch(self, numbers: Sequence[int], at: float, session_id: str = "", used: Sequence[str] = ()) -> None:
         """Count an access to each memory (twice in the list counts twice), and record the session of each used one.
@@ -320,13 +302,8 @@ class Records(Reader, EmbeddedTexts):
         return StorageFull.at_limit(message, current_bytes=size_bytes, limit_bytes=self._limit_bytes)
 
 
-def _promoted(operation: Operation, source: SqliteEdits, destination: SqliteEdits, full: StorageFull | None) -> Outcome:
+def _promoted(operation: Operation, source: SqliteEdits, destination: SqliteEdits) -> Outcome:
     """Carry out a promotion, or its return: the steps of a move between lanes, in one transaction."""
-    earlier = destination.outcome_of(operation.operation_id) or source.outcome_of(operation.operation_id)
-    if earlier is not None:
-        return Outcome(earlier)
-    if full is not None:
-        return Outcome(full)
     try:
         memory = carry_out(begin_move(Planner(operation, source)), source.apply)
     except (InvalidInput, NotFound) as refusal:
@@ -335,14 +312,30 @@ def _promoted(operation: Operation, source: SqliteEdits, destination: SqliteEdit
     if isinstance(received.reply, Applied):
         assert isinstance(received.reply.result, PromotedResult)
         source.carry_out(operation, end_move(Planner(operation, source), received.reply.result))
+    else:
+        carry_out(cancel_move(Planner(operation, source)), source.apply)
     return received
 
 
-def _apply_alone(connection: SpaceConnection, operation: Operation, session_limit: int | None, now: float) -> Outcome:
-    """Apply an operation inside a savepoint, so that its failure does not affect others."""
+def apply_each(
+    connection: sqlite3.Connection, operations: Sequence[Operation], apply_one: Callable[[Operation], Outcome]
+) -> list[Outcome]:
+    """Apply operations in order, inside a transaction. If one of them cannot be written at all, which is rare, start
+    over with a savepoint for each: at each savepoint FTS5 writes its index."""
+    try:
+        return [apply_one(operation) for operation in operations]
+    except UNACCEPTABLE:
+        connection.execute("ROLLBACK")
+        connection.execute("BEGIN IMMEDIATE")
+        return [_apply_alone(connection, operation, apply_one) for operation in operations]
+
+
+def _apply_alone(
+    connection: sqlite3.Connection, operation: Operation, apply_one: Callable[[Operation], Outcome]
+) -> Outcome:
     connection.execute("SAVEPOINT operation")
     try:
-        outcome = SqliteEdits(connection, now).apply_operation(operation, session_limit)
+        outcome = apply_one(operation)
     except UNACCEPTABLE as error:
         connection.execute("ROLLBACK TO operation")
         logger.error("an operation was refused", extra={"operation": operation.operation_id, "reason": str(error)})

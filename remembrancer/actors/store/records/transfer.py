@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import sqlite3
-from typing import Final
-
 import msgspec
 
 from remembrancer.actors.store.records.contract import Belongings
 from remembrancer.actors.store.records.memory_rows import read_history, read_memory
-from remembrancer.actors.store.records.schema import MEMORY, OWNED
 from remembrancer.actors.store.records.sessions import read_events, read_sessions
 from remembrancer.actors.store.records.space import shown_to
 from remembrancer.actors.store.records.sqlite_file import Query
@@ -86,40 +82,3 @@ def _read_links(query: Query, number: int, session_id: str | None) -> tuple[Memo
     if session_id is None:
         rows += query("SELECT target, relation, strength, created_at FROM awaited_links WHERE source = ?", (number,))
     return tuple(MemoryLink(*row) for row in sorted(rows))
-
-
-_IN_SPACE: Final = "SELECT number FROM memories WHERE space = @SPACE"
-_WRITTEN: Final = {
-    **dict.fromkeys(
-        (
-            *("memories", "entities", "history", "erased", "applied_operations", "sessions", "moves", "note_writes"),
-            *("proposals", "turns", "tool_calls", "promotion_log", "runs", "run_changes", "consolidation_log"),
-            *("consolidation_requests", "cross_project_patterns", "topics", "maintenance", "lane_entries"),
-            *("lane", "lane_erasures", "lane_refusals"),
-        ),
-        "space = @SPACE",
-    ),
-    **dict.fromkeys(("aliases", "memory_tags", "memory_sessions"), f"memory IN ({_IN_SPACE})"),
-    **dict.fromkeys(("memory_links", "awaited_links"), f"source IN ({_IN_SPACE})"),
-    "memory_entities": f"NOT found AND memory IN ({_IN_SPACE})",
-}
-"""The tables of a snapshot, with the condition that selects a space's rows."""
-
-
-def write_space(query: Query, target: sqlite3.Connection, name: str) -> None:
-    """Write a space into an empty database, as its only one, without data derived from memories: vectors, full text,
-    and names found in them."""
-    MEMORY.migrate(target, None)
-    target.execute("PRAGMA foreign_keys = OFF")
-    target.execute("BEGIN")
-    target.execute("INSERT INTO spaces VALUES (1, ?)", (name,))
-    for table, condition in _WRITTEN.items():
-        columns = [f'"{row[1]}"' for row in target.execute(f"PRAGMA table_info ({table})") if row[1] != "space"]
-        rows = query(f"SELECT {', '.join(columns)} FROM {table} WHERE {condition}", ())  # noqa: S608 - our names
-        into, values = ", ".join(columns), ", ".join("?" * len(columns))
-        if table in OWNED:
-            into, values = f"space, {into}", f"1, {values}"
-        target.executemany(f"INSERT INTO {table} ({into}) VALUES ({values})", rows)  # noqa: S608 - our names
-    linked = "SELECT DISTINCT entity FROM memory_entities UNION SELECT subject FROM memory_entities"
-    target.execute(f"DELETE FROM entities WHERE number NOT IN ({linked} WHERE subject IS NOT NULL)")  # noqa: S608 - fixed
-    target.execute("COMMIT")

@@ -78,7 +78,7 @@ def find_near(
         least = request.min_cosine - SLACK
         numbers = sorted({memory for found in near for memory, cosine in found.items() if cosine >= least})
     best = _nearest(records, model, queries, numbers, request)
-    materials = records.materials(sorted({number for row in best for number, _ in row})).memories
+    materials = records.materials_of(sorted({number for row in best for number, _ in row}))
     active = {material.number: material for material in materials if material.status == "active"}
     return tuple(
         tuple([(active[number], cosine) for number, cosine in row if number in active][: request.limit]) for row in best

@@ -1,4 +1,5 @@
-"""Imports files with one space into the database: record files of release 0.2.0, and snapshots of shared lanes."""
+"""Copies spaces between the database and files with one space: record files of release 0.2.0, and snapshots of shared
+lanes."""
 
 from __future__ import annotations
 
@@ -7,7 +8,8 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any, Final
 
-from remembrancer.actors.store.records.schema import OWNED, fill_full_texts, make_space
+from remembrancer.actors.store.records.schema import MEMORY, OWNED, fill_full_texts, make_space
+from remembrancer.actors.store.records.sqlite_file import Query
 
 _OF_MEMORY: Final = {"memory": "memories"}
 _IN_ORDER: Final = {"sequence": ""}
@@ -42,6 +44,8 @@ _TAKEN: Final = (
     *("maintenance", "lane_entries", "lane_erasures", "lane_refusals", "passages"),
 )
 """The tables to copy, ordered so that rows come after those that they refer to."""
+_DERIVED: Final = ("names_to_find", "found_names", "embedding_attempts", "passages")
+_IN_SPACE: Final = "SELECT number FROM memories WHERE space = @SPACE"
 AT_ONCE: Final = 2000
 
 
@@ -97,3 +101,27 @@ def _copy(old: sqlite3.Connection, new: sqlite3.Connection, table: str, space: i
 
 def _shifted(value: Any, shift: int) -> Any:
     return value + shift if shift and value is not None else value
+
+
+def write_space(query: Query, target: sqlite3.Connection, name: str) -> None:
+    """Write a space into an empty database, as its only one, without data derived from memories: vectors, full text,
+    and names found in them."""
+    MEMORY.migrate(target, None)
+    target.execute("PRAGMA foreign_keys = OFF")
+    target.execute("BEGIN")
+    target.execute("INSERT INTO spaces VALUES (1, ?)", (name,))
+    for table in (*(table for table in _TAKEN if table not in _DERIVED), "lane"):
+        columns = [f'"{row[1]}"' for row in target.execute(f"PRAGMA table_info ({table})") if row[1] != "space"]
+        into, values = ", ".join(columns), ", ".join("?" * len(columns))
+        condition = "space = @SPACE"
+        if table in OWNED:
+            into, values = f"space, {into}", f"1, {values}"
+        else:
+            condition = f"{next(iter(NUMBERED[table]))} IN ({_IN_SPACE})"
+        if table == "memory_entities":
+            condition += " AND NOT found"
+        rows = query(f"SELECT {', '.join(columns)} FROM {table} WHERE {condition}", ())  # noqa: S608 - our names
+        target.executemany(f"INSERT INTO {table} ({into}) VALUES ({values})", rows)  # noqa: S608 - our names
+    linked = "SELECT DISTINCT entity FROM memory_entities UNION SELECT subject FROM memory_entities"
+    target.execute(f"DELETE FROM entities WHERE number NOT IN ({linked} WHERE subject IS NOT NULL)")  # noqa: S608 - fixed
+    target.execute("COMMIT")
