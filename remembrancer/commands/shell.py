@@ -21,6 +21,7 @@ import click
 
 from remembrancer.commands import exit_codes
 from remembrancer.commands.report import Report, Rows, argument, command, confirm, count, flag, option
+from remembrancer.memory.open_ends import asks_for_open_ends
 from remembrancer.memory.sentences import cut_at_word
 from remembrancer.memory.short_ids import LEAST, WHOLE, has_part, id_or_part
 from remembrancer.protocol.errors import (
@@ -328,6 +329,7 @@ def search(
 ) -> Report:
     """Find memories by meaning and words, best first. Exit status 1: nothing was found. If nothing that was found seems
     to answer, standard error says so."""
+    is_open = is_open or (asks_for_open_ends(" ".join(query)) and not given["kind"])
     given["kind"] = (OPEN_END,) if is_open else given["kind"]
     arguments = {"query": " ".join(query), "limit": given["number"], "detail": True, "strategy": strategy}
     times = _without_none({"after": given["since"], "before": given["until"]}) or None
@@ -341,7 +343,7 @@ def search(
         return _listing(memories, warnings, note=nothing, status=exit_codes.FAILED)
     most = len(memories) if shows_all else BEST
     weaker = f"{len(memories) - most} weaker: --all" if len(memories) > most else ""
-    nearest = "" if warnings or any(map(_answers, memories)) else "Nothing answers this; the nearest:"
+    nearest = "" if warnings or is_open or any(map(_answers, memories)) else "Nothing answers this; the nearest:"
     return _listing(memories, warnings, note=nearest, most=most, more=weaker)
 
 

@@ -1,9 +1,13 @@
-"""Splits lists of open ends: a text such as "Next: a; b; c" is three of them. Pure."""
+"""Splits lists of open ends: a text such as "Next: a; b; c" is three of them; and recognizes questions for all of them.
+Pure."""
 
 from __future__ import annotations
 
 import re
 from typing import Final
+
+from remembrancer.memory.times.period_questions import EMPTY
+from remembrancer.memory.times.windows import without_times
 
 _HEADINGS: Final = (
     *(
@@ -27,6 +31,29 @@ _ITEM: Final = re.compile(r"(?:^|\n)[ \t]*(?:[-*•–]|\(?\d{1,2}[.)])[ \t]+")
 """The marker of an item at the start of a line."""
 _NUMBER: Final = re.compile(r"(?:^|\s)\(\d{1,2}\)\s")
 """The marker of an item within a line."""
+_OPEN_TEXT: Final = """
+    open left todo todos pending outstanding unfinished remaining remains due overdue undone offen offene offenes
+    ausstehend ausstehende übrig restant restante pendiente pendientes
+"""
+_AROUND_TEXT: Final = """
+    still yet next must should need needs be done end ends item items point points question questions task tasks work
+    tun noch punkte fragen aufgaben faire reste encore hacer queda quedan todavía aún
+"""
+_OPEN: Final = frozenset(_OPEN_TEXT.split())
+_AROUND: Final = frozenset(_AROUND_TEXT.split()) | _OPEN | EMPTY
+_TO_BE_DONE: Final = re.compile(
+    r"\b(?:must|needs? to|should|has to|have to|still) (?:still )?be done\b|\bto do next\b|\breste à faire\b"
+    r"|\bnoch (?:zu )?tun\b|\bqueda por hacer\b",
+    re.IGNORECASE,
+)
+_WORD: Final = re.compile(r"[^\W_]+")
+
+
+def asks_for_open_ends(query: str) -> bool:
+    """True if a query asks for everything that is open: "what is left to do?", "what must be done by Friday?". A query
+    with any word about a subject does not."""
+    words = {word.casefold() for word in _WORD.findall(without_times(query))}
+    return bool(words & _OPEN or _TO_BE_DONE.search(query)) and words <= _AROUND
 
 
 def is_list_of_open_ends(text: str) -> bool:

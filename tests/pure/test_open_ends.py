@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from remembrancer.memory.open_ends import is_list_of_open_ends, open_ends_in
+from remembrancer.memory.open_ends import asks_for_open_ends, is_list_of_open_ends, open_ends_in
 
 
 @pytest.mark.parametrize(
@@ -40,3 +40,22 @@ def test_a_heading_says_that_open_ends_follow(text: str) -> None:
 @pytest.mark.parametrize("text", ["Next.js: used here", "The next: a", "Opened: a", "Nextcloud: a", "- a\n- b", ""])
 def test_other_words_do_not(text: str) -> None:
     assert not is_list_of_open_ends(text)
+
+
+@pytest.mark.parametrize(
+    ("query", "asks"),
+    [
+        ("what is left to do?", True),
+        ("what's still open?", True),
+        ("what must be done by December?", True),
+        ("open tasks", True),
+        ("Was ist noch offen?", True),
+        ("what is open in the billing service?", False),
+        ("what did Anna leave?", False),
+        ("what should be logged?", False),
+        ("which port is open?", False),
+        ("what did we do this week?", False),
+    ],
+)
+def test_a_question_without_a_subject_asks_for_all_open_ends(query: str, *, asks: bool) -> None:
+    assert asks_for_open_ends(query) is asks

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from remembrancer.memory.times.period_questions import (
-    _EMPTY,
     _PAST,
+    EMPTY,
     KINDS_NAMED,
     LONGEST,
     PeriodQuestion,
@@ -105,8 +105,8 @@ def test_a_question_with_a_subject_a_moment_or_a_plan_asks_for_no_period(query: 
 
 
 def test_the_tables_say_one_thing_of_a_word_and_all_in_small_letters() -> None:
-    assert not KINDS_NAMED.keys() & (_PAST | _EMPTY)
-    assert all(word == word.casefold() for word in (*KINDS_NAMED, *_PAST, *_EMPTY))
+    assert not KINDS_NAMED.keys() & (_PAST | EMPTY)
+    assert all(word == word.casefold() for word in (*KINDS_NAMED, *_PAST, *EMPTY))
 
 
 @given(st.text(max_size=LONGEST + 20) | st.lists(st.sampled_from([*KINDS_NAMED, *sorted(_PAST), "hier"])).map(" ".join))

@@ -77,7 +77,8 @@ _EMPTY_TEXT: Final = """
     liste montre qué cuáles cuál el los las lo un una unos unas de del en por y a al se me nos nosotros yo tú ha han
     hemos he hubo había fue fueron son todos todas este esta dime dame lista muestra
 """
-_EMPTY: Final = frozenset(_EMPTY_TEXT.split()) | COUNTS.keys() | UNITS.keys() | {f"{unit}s" for unit in UNITS}
+EMPTY: Final = frozenset(_EMPTY_TEXT.split()) | COUNTS.keys() | UNITS.keys() | {f"{unit}s" for unit in UNITS}
+"""Words that say nothing about the subject of a question, in four languages."""
 _AND_WHY: Final = re.compile(r",?\s+(?:and|und|et|y)\s+(?:why|warum|wieso|pourquoi|por qué)\W*$", re.IGNORECASE)
 _WORD: Final = re.compile(r"[^\W_]+[+#]*")
 
@@ -108,7 +109,7 @@ def asks_for_period(query: str) -> PeriodQuestion | None:
         return None
     written = _WORD.findall(_AND_WHY.sub("", rest))
     words = [word.casefold() for word in written]
-    if any(word not in KINDS_NAMED and word not in _PAST and word not in _EMPTY for word in words):
+    if any(word not in KINDS_NAMED and word not in _PAST and word not in EMPTY for word in words):
         return None
     if any(_may_be_a_name(word) for word in written[1:]):
         return None
@@ -118,4 +119,4 @@ def asks_for_period(query: str) -> PeriodQuestion | None:
 
 def _may_be_a_name(word: str) -> bool:
     """True if a word is capitalized unnecessarily: "Go" is a language, "Entscheidungen" is a noun."""
-    return word != "I" and not word.islower() and word.casefold() in _EMPTY and word.isalpha()
+    return word != "I" and not word.islower() and word.casefold() in EMPTY and word.isalpha()

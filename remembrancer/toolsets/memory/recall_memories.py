@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Sequence
 from datetime import datetime
 from functools import partial
 from typing import Annotated, Final, Literal
@@ -14,6 +13,7 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from remembrancer.config.project import workspace_root
+from remembrancer.memory.open_ends import asks_for_open_ends
 from remembrancer.memory.promotion import used_in
 from remembrancer.memory.ranking import is_given_whole
 from remembrancer.memory.text import check_text
@@ -123,15 +123,20 @@ async def recall_memories(call: Call, arguments: RecallMemoriesArguments) -> Ans
     none_answers = not any(is_given_whole(each) for each in memories)
     if not (detail or is_degraded):
         memories = with_lines(memories, given(arguments.limit, MOST_LINES))
-        if arguments.limit is UNSET and request.filters == Filters(request.session_id, kinds=(OPEN_END,)):
-            memories += await _open_ends_but(memories, call)
+        open_ends: list[RecalledMemory] = []
+        if arguments.limit is UNSET and _asks_for_open_ends(request):
+            open_ends = await _open_ends(call)
+            known = {each.id for each in open_ends}
+            memories = [*open_ends, *(each for each in memories if each.id not in known and is_given_whole(each))]
+            none_answers = none_answers and not open_ends
         full = {each.id for place, each in enumerate(memories) if is_given_whole(each) or (none_answers and not place)}
+        full |= {each.id for each in open_ends}
     answer: Answer = {
         "memories": [
             memory_of(each, detail=detail, is_judged=not is_degraded) if each.id in full else line_of(each)
             for each in memories
         ],
-        "total_matched": recalled.total_matched,
+        "total_matched": max(recalled.total_matched, len(memories)),
     }
     answer |= non_empty(
         code=places,
@@ -161,8 +166,15 @@ async def recall_memories(call: Call, arguments: RecallMemoriesArguments) -> Ans
     return answer
 
 
-async def _open_ends_but(memories: Sequence[RecalledMemory], call: Call) -> list[RecalledMemory]:
-    """The open ends that are not among these, by due date: a caller who asks for open ends alone wants all of them."""
+def _asks_for_open_ends(request: Recall) -> bool:
+    """True if a caller wants all open ends, by the kind alone or by the question."""
+    filters = request.filters
+    asks = asks_for_open_ends(request.query) and filters == Filters(request.session_id)
+    return asks or filters == Filters(request.session_id, kinds=(OPEN_END,))
+
+
+async def _open_ends(call: Call) -> list[RecalledMemory]:
+    """The open ends that are not done, by due date."""
     caller = call.caller
     request = GatherContext(
         caller.project,
@@ -173,8 +185,7 @@ async def _open_ends_but(memories: Sequence[RecalledMemory], call: Call) -> list
         with_subjects=False,
     )
     reply = (await call.service.ask(request, call.received_at)).reply
-    known = {each.id for each in memories}
-    return [each for section in reply.sections for each in section.memories if each.id not in known]
+    return [each for section in reply.sections for each in section.memories]
 
 
 def to_recall(arguments: RecallMemoriesArguments, project: ProjectRef, session_id: str, root: str = "") -> Recall:
