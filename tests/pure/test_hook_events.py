@@ -11,13 +11,12 @@ from typing import Any
 
 import pytest
 
-from remembrancer.actors.gateway.hook_events import MAX_REJECTED, PRESENT_S, HeardOf, HookIntake, to_operation
+from remembrancer.actors.gateway.hook_events import MAX_REJECTED, PRESENT_S, HookIntake, to_operation
 from remembrancer.commands import hook as hook_command
 from remembrancer.commands.hook import leave, note, take_duration_ms
 from remembrancer.config.project import project_of
 from remembrancer.memory.credentials import masked, masked_value
-from remembrancer.protocol.consolidation import NotePresence
-from remembrancer.protocol.errors import InvalidInput, NotFound, QueueFull, RemembrancerError, StorageFull
+from remembrancer.protocol.errors import InvalidInput, NotFound, QueueFull, RemembrancerError
 from remembrancer.protocol.session_life import EndSession, RecordEvents, StartSession, ToolCall, Turn
 from remembrancer.protocol.writes import Operation, SessionChange
 
@@ -53,10 +52,7 @@ class Recorder:
 
 
 def intake_of(spool: Path, writes: Recorder) -> HookIntake:
-    def tell(_: NotePresence) -> None:
-        return
-
-    return HookIntake(spool, writes, tell)
+    return HookIntake(spool, writes.apply)
 
 
 def prompt(text: str) -> dict[str, Any]:
@@ -132,17 +128,25 @@ def test_a_credential_is_blotted_out_wherever_it_is_and_a_block_to_its_end() -> 
     assert TOKEN not in repr(change("UserPromptSubmit", text=TOKEN))
 
 
-def test_a_session_that_was_heard_of_is_there_until_its_end_or_for_a_while() -> None:
-    heard = HeardOf()
-    one = to_operation("1-a.json", content("UserPromptSubmit", text="hi"))
-    heard.note(one)
-    assert heard.present(5.5 + PRESENT_S - 1) == ((one.project, "s"),)
-    heard.note(to_operation("2-a.json", content("SessionEnd", session="other")))
-    assert heard.present(6.0) == ((one.project, "s"),)
-    heard.note(to_operation("3-a.json", content("SessionEnd")))
-    assert heard.present(6.0) == ()
-    heard.note(one)
-    assert heard.present(5.5 + PRESENT_S) == ()
+@pytest.mark.anyio
+async def test_a_session_is_present_until_its_end_or_for_a_while_after_its_last_event(tmp_path: Path) -> None:
+    now = 6.0
+    intake = HookIntake(tmp_path, Recorder().apply, lambda: now)
+
+    async def take(**event: Any) -> None:
+        leave(str(tmp_path), json.loads(content(**event)), 1)
+        assert await intake.take_all() == 1
+
+    await take(event="UserPromptSubmit", text="hi")
+    await take(event="SessionEnd", session="other")
+    assert intake.present() == [(project_of(Path("/app")), "s")]
+    await take(event="SessionEnd")
+    assert intake.present() == []
+    await take(event="UserPromptSubmit", text="hi")
+    now = 5.5 + PRESENT_S - 1
+    assert len(intake.present()) == 1
+    now += 1
+    assert intake.present() == []
 
 
 @pytest.mark.anyio
@@ -164,9 +168,6 @@ async def test_events_are_taken_in_in_their_order_and_are_gone(tmp_path: Path) -
 async def test_a_directory_that_nobody_changes_is_not_listed_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def tell(_: NotePresence) -> None:
-        return
-
     lists: list[Path] = []
     listed = Path.iterdir
 
@@ -177,7 +178,7 @@ async def test_a_directory_that_nobody_changes_is_not_listed_again(
     monkeypatch.setattr(Path, "iterdir", iterdir)
     now = time.time()
     writes = Recorder()
-    intake = HookIntake(tmp_path, writes, tell, lambda: now)
+    intake = HookIntake(tmp_path, writes.apply, lambda: now)
     for _ in range(3):
         assert await intake.take_all() == 0
     assert len(lists) == 3, "it was made a moment ago, and may be changed at the very same time"
@@ -225,24 +226,6 @@ async def test_an_event_that_can_be_written_nowhere_waits(tmp_path: Path) -> Non
     writes.error = None
     assert await intake_of(tmp_path, writes).take_all() == 2
     assert writes.texts == ["one", "two"]
-
-
-@pytest.mark.anyio
-async def test_the_events_of_a_full_project_hold_those_of_no_other(tmp_path: Path) -> None:
-    class FullOfOne(Recorder):
-        async def apply(self, operation: Operation, received_at: float) -> None:
-            self.error = StorageFull("full") if operation.project == project_of(Path("/full")) else None
-            await super().apply(operation, received_at)
-
-    writes = FullOfOne()
-    for number, (directory, text) in enumerate(
-        [("/full", "one"), ("/app", "two"), ("/full", "three"), ("/app", "four")]
-    ):
-        leave(str(tmp_path), {**prompt(text), "directory": directory}, number + 1)
-    with pytest.raises(StorageFull):
-        await intake_of(tmp_path, writes).take_all()
-    assert writes.texts == ["two", "four"]
-    assert await intake_of(tmp_path, Recorder()).take_all() == 2
 
 
 @pytest.mark.parametrize("error", [NotFound("gone"), OverflowError("too large")])

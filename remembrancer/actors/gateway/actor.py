@@ -22,8 +22,7 @@ from remembrancer.actors.gateway.subscriptions import Subscriptions
 from remembrancer.actors.gateway.write_queue import WriteQueue
 from remembrancer.actors.shell import ORPHANED, Actor, LaunchSpec, acquire
 from remembrancer.config.settings import Settings
-from remembrancer.protocol.consolidation import NotePresence
-from remembrancer.protocol.control import ChangeQueue, GatewayHealth, PeerFailed
+from remembrancer.protocol.control import GatewayHealth, PeerFailed
 from remembrancer.protocol.errors import MemoryUnavailable
 from remembrancer.protocol.file_locks import FileLock
 from remembrancer.protocol.reads import Notice
@@ -91,7 +90,8 @@ class GatewayActor(Actor):
                 def attend(_: ClientConversation, caller: Caller) -> None:
                     tasks.start_soon(index.attend, caller)
 
-                registry = self._registry = SessionRegistry(access, self._store)
+                hooks = HookIntake(paths.hooks, access.apply)
+                registry = self._registry = SessionRegistry(access, self._store, hooks.present)
                 registry.on_known += [subscriptions.move, attend]
                 registry.on_left.append(subscriptions.close)
                 self._service = McpService(
@@ -105,7 +105,7 @@ class GatewayActor(Actor):
                 tasks.start_soon(access.run)
                 tasks.start_soon(access.shown_log.run)
                 tasks.start_soon(index.run)
-                tasks.start_soon(HookIntake(paths.hooks, access, self._tell_presence).run)
+                tasks.start_soon(hooks.run)
                 await self._listener.open()
                 if settings.http_port:
                     self._open_http(settings)
@@ -171,10 +171,6 @@ class GatewayActor(Actor):
             await anyio.sleep(0.01)  # it starts listening in a moment
         return self._http is not None and self._http.url is not None
 
-    def _tell_presence(self, presence: NotePresence) -> None:
-        if self._store.health.usable:
-            self._store.tell(presence)
-
     def _queue_notices(self) -> list[Notice]:
         """Notices for the first answer to every session."""
         return [Notice("queue_damaged", each) for each in (self._queue.problem, self._queue.damage) if each is not None]
@@ -207,9 +203,6 @@ class GatewayActor(Actor):
     def on_peer_failed(self, peer: PeerFailed) -> None:
         if peer.role == "store":
             self._store.peer_failed(peer)
-
-    async def change_queue(self, change: ChangeQueue) -> int:
-        return await self._queue.take_back(change.operation_ids, deletes=change.deletes)
 
     async def drain(self, reason: str) -> None:
         """Finish the requests in progress, and tell the bridges of an orderly stop, if it is one.

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Final, Protocol
 
 import anyio
@@ -60,14 +60,18 @@ class ClientConversation(Protocol):
 class SessionRegistry:
     """Tells the store about starts, ends and presence of sessions, in order.
 
-    `on_known` is called when a session's project is known or changes; `on_left` when a connection has ended.
+    `on_known` is called when a session's project is known or changes; `on_left` when a connection has ended. `of_hooks`
+    gives the sessions that only hooks report as present.
     """
 
-    def __init__(self, access: StoreAccess, store: StoreClient) -> None:
+    def __init__(
+        self, access: StoreAccess, store: StoreClient, of_hooks: Callable[[], Iterable[tuple[ProjectRef, str]]] = tuple
+    ) -> None:
         self.on_known: list[Callable[[ClientConversation, Caller], None]] = []
         self.on_left: list[Callable[[ClientConversation], None]] = []
         self._access = access
         self._store = store
+        self._of_hooks = of_hooks
         self._callers: dict[str, Caller] = {}
         """Callers by the key of their connection."""
         self._waiting: deque[Operation] = deque()
@@ -161,7 +165,7 @@ class SessionRegistry:
     async def _note_presence(self) -> None:
         was_present = False
         while True:
-            connected, present = self._connection, self._present()
+            connected, present = self._connection, {*self._present(), *self._of_hooks()}
             if present or was_present:
                 was_present = bool(present)
                 directories = {(caller.project, caller.directory): None for caller in self._callers.values()}

@@ -10,9 +10,9 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any, Final, Literal, Protocol
+from typing import Any, Final, Literal
 
 import anyio
 import anyio.to_thread
@@ -22,7 +22,6 @@ from remembrancer.config.project import project_of, working_tree_of
 from remembrancer.memory.credentials import masked, masked_value
 from remembrancer.memory.limits import MAX_SESSION_ID
 from remembrancer.memory.text import clean_name
-from remembrancer.protocol.consolidation import NotePresence
 from remembrancer.protocol.errors import InvalidInput, RemembrancerError
 from remembrancer.protocol.gateway_link import DROPPED, HOOK_FORMAT, HOOK_SUFFIX, MAX_EVENT_BYTES, REJECTED
 from remembrancer.protocol.ids import derive_operation_id
@@ -146,8 +145,6 @@ MAX_REJECTED: Final = 100
 PRESENT_S: Final = 1800.0
 """A session counts as present for this time after its last event, unless it has ended: a person may think for a
 while."""
-PRESENCE_S: Final = 5.0
-"""The time between two reports of present sessions to the store."""
 SETTLED_S: Final = 2.0
 """A directory changed within this time may change again without a new modification time, whose resolution is that of
 the file system's clock: two seconds at the coarsest (FAT)."""
@@ -155,70 +152,34 @@ the file system's clock: two seconds at the coarsest (FAT)."""
 logger = logging.getLogger(__name__)
 
 
-class Writes(Protocol):
-    """The path of every write, which makes an operation durable."""
-
-    async def apply(self, operation: Operation, received_at: float) -> object:
-        """Make the operation durable, or raise the reason why not."""
-        ...
-
-
-class HeardOf:
-    """Sessions with recent hook events that have not ended. Pure; times are seconds since the epoch."""
-
-    def __init__(self) -> None:
-        self._last: dict[tuple[str, str], tuple[float, ProjectRef]] = {}
-
-    def note(self, operation: Operation) -> None:
-        """Note a recorded event."""
-        key = (operation.project.id, operation.session_id)
-        if isinstance(operation.change, EndSession):
-            self._last.pop(key, None)
-        else:
-            self._last[key] = (operation.requested_at, operation.project)
-
-    def present(self, now: float) -> tuple[tuple[ProjectRef, str], ...]:
-        """The sessions that count as present."""
-        self._last = {key: last for key, last in self._last.items() if now - last[0] < PRESENT_S}
-        return tuple((project, session) for (_, session), (_, project) in self._last.items())
-
-
 class HookIntake:
     """Records hook events. Run `run` as a task. `directory` is created by the first hook, and need not exist.
 
-    `tell` sends the store messages without an answer: without them, a session that has no bridge would count as
-    abandoned between two prompts.
+    `apply` makes an operation durable, or raises the reason why not.
     """
 
     def __init__(
         self,
         directory: Path,
-        writes: Writes,
-        tell: Callable[[NotePresence], None],
+        apply: Callable[[Operation, float], Awaitable[object]],
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._directory = directory
-        self._writes = writes
-        self._tell = tell
+        self._apply = apply
         self._clock = clock
-        self._heard = HeardOf()
+        self._last_events: dict[tuple[str, str], tuple[float, ProjectRef]] = {}
         self._done_with_ns: int | None = None
         """The directory's modification time when nothing was left in it to record."""
 
+    def present(self) -> list[tuple[ProjectRef, str]]:
+        """The sessions with recent events that have not ended: one without a bridge is not abandoned between two
+        prompts."""
+        now = self._clock()
+        self._last_events = {key: last for key, last in self._last_events.items() if now - last[0] < PRESENT_S}
+        return [(project, session) for (_, session), (_, project) in self._last_events.items()]
+
     async def run(self) -> None:
         """Record events, until cancelled."""
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(self._note_presence)
-            await self._take_in()
-
-    async def _note_presence(self) -> None:
-        while True:
-            present = self._heard.present(self._clock())
-            if present:
-                self._tell(NotePresence(present))
-            await anyio.sleep(PRESENCE_S)
-
-    async def _take_in(self) -> None:
         while True:
             try:
                 await self.take_all()
@@ -234,18 +195,15 @@ class HookIntake:
         """Record all present events in order. Returns their number.
 
         Raises:
-            RemembrancerError: an event cannot be written for now; it and later ones of its project stay.
+            RemembrancerError: an event cannot be written for now; it and later ones stay.
             OSError: the directory cannot be read, or a file not removed.
         """
         changed_ns = self._changed_ns()
         if changed_ns is None or changed_ns == self._done_with_ns:
             return 0
         taken, waiting = 0, self._waiting()
-        put_off: dict[str, RemembrancerError] = {}
         for name in waiting:
-            taken += await self._take(name, put_off)
-        for error in put_off.values():
-            raise error
+            taken += await self._take(name)
         is_settled = not waiting and self._clock() - changed_ns / 1e9 > SETTLED_S
         self._done_with_ns = changed_ns if is_settled else None
         return taken
@@ -266,7 +224,7 @@ class HookIntake:
             self._tell_of_dropped()
         return [name for name in found if name.endswith(HOOK_SUFFIX) and not name.startswith(".")]
 
-    async def _take(self, name: str, put_off: dict[str, RemembrancerError]) -> bool:
+    async def _take(self, name: str) -> bool:
         path = self._directory / name
         try:
             operation = await anyio.to_thread.run_sync(_read, path)
@@ -275,22 +233,23 @@ class HookIntake:
         except InvalidInput as error:
             self._reject(path, error.message)
             return False
-        if operation.project.id in put_off:
-            return False
         with anyio.CancelScope(shield=True):  # a write must not be cancelled half-way; it has its own time limit
             try:
-                await self._writes.apply(operation, self._clock())
+                await self._apply(operation, self._clock())
             except RemembrancerError as error:
                 if error.retry_possible:
-                    put_off[operation.project.id] = error
-                    return False
+                    raise
                 self._reject(path, error.message)
                 return False
             except Exception as error:
                 logger.exception("an event of a hook could not be recorded")
                 self._reject(path, type(error).__name__)
                 return False
-            self._heard.note(operation)
+            key = (operation.project.id, operation.session_id)
+            if isinstance(operation.change, EndSession):
+                self._last_events.pop(key, None)
+            else:
+                self._last_events[key] = (operation.requested_at, operation.project)
             path.unlink(missing_ok=True)
         return True
 
