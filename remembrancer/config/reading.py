@@ -19,7 +19,6 @@ from remembrancer.config.named_home import CONFIG_FILES, is_file
 from remembrancer.config.settings import (
     CONSTANTS,
     DEFAULT_MODELS,
-    KNOWN_DIMENSIONS,
     LEAST_GRACE_S,
     NAMED_MODELS,
     NOT_SETTINGS,
@@ -89,7 +88,6 @@ FOREIGN_KEYS: Final = {
 SECONDS: Final = {"sync.watchDebounceMs": 0.001, "sync.intervalMinutes": 60.0}
 """The seconds per unit of these settings."""
 CACHE_SWITCH: Final = "store.cache.enabled"
-EXTENSION: Final = "store.vectorExtensionPath"
 _INDEX_NAME: Final = re.compile(r"(?!memory\.db)[\w-][\w.-]{0,60}", re.ASCII)
 PROVIDERS: Final = {
     "embedding.provider": ("engine", "model"),
@@ -99,11 +97,10 @@ PROVIDERS: Final = {
 REMOTE: Final = ("voyage", "openai")
 LOCAL: Final = "local"
 LOCAL_MODEL: Final = "embedding.local.model"
-BATCH_SWITCH: Final = "embedding.batch.enabled"
-SWITCHES: Final = (CACHE_SWITCH, BATCH_SWITCH)
-SECTION_KEYS: Final = frozenset({*FOREIGN_KEYS, *PROVIDERS, *SWITCHES, EXTENSION, LOCAL_MODEL})
+IGNORED_KEYS: Final = frozenset({"store.vectorExtensionPath", "embedding.batch.enabled", "embedding_dimensions"})
+"""Names in a file that stand for nothing here, whatever their values."""
+SECTION_KEYS: Final = frozenset({*FOREIGN_KEYS, *PROVIDERS, CACHE_SWITCH, *IGNORED_KEYS, LOCAL_MODEL})
 DB_PATH: Final = "db_path"
-DIMENSIONS: Final = "embedding_dimensions"
 
 UNUSED_KEYS: Final = frozenset(
     {"namespace", "database", "remote_url", "remote_user", "remote_pass", "http_shared_tokens"}
@@ -195,7 +192,6 @@ class _Reader:
         self._unused: list[Unused] = []
         self._values: dict[str, Any] = {}
         self._origins: dict[str, SettingOrigin] = {}
-        self._dimensions: tuple[int, SettingOrigin] | None = None
         self._remote_url: tuple[object, SettingOrigin] | None = None
 
     def read_file(self, file: Path) -> None:
@@ -217,21 +213,13 @@ class _Reader:
             self._take(name, value, SettingOrigin(name, file), strict=True)
 
     def _take_local_model(self, model: object, content: Mapping[str, object], file: Path) -> None:
-        """Choose the engine for `local` by its model; if nothing uses `local`, only the default model is allowed."""
+        """Choose the engine for `local` by its model."""
         origin = SettingOrigin(LOCAL_MODEL, file)
         default = DEFAULT_MODELS[_FIELDS["engine"].default]
         if not isinstance(model, str | None) or (model is not None and not _is_text(model)):
             self._refuse_value(origin, "it must be the name of a model")
             return
-        if model is not None and model.lower().endswith(".gguf"):
-            self.problems.append(
-                f"{origin} is a GGUF file, which no engine here runs: name {default}, or a model of the "
-                "sentence-transformers library"
-            )
-            return
         users = [name for name in PROVIDERS if content.get(name) == LOCAL]
-        if model not in (None, default) and not users:
-            self.problems.append(f"{origin} would not be used: the last resort is {default}, unless fallback is local")
         for name in users:
             engine, its_model = PROVIDERS[name]
             local = "onnx" if model in (None, default) else "sentence-transformers"
@@ -286,7 +274,6 @@ class _Reader:
     def result(self) -> Configuration:
         self._check_grace()
         self._check_files()
-        self._check_dimensions()
         self._check_model()
         self._check_server()
         self._warn_of_unused()
@@ -328,30 +315,18 @@ class _Reader:
             elif value != LOCAL and not (value is None and name != "embedding.provider"):
                 allowed_here = ", ".join((*REMOTE, LOCAL))
                 self._refuse_value(origin, f"it must be one of {allowed_here}")
-        elif name in SWITCHES:
+        elif name == CACHE_SWITCH:
             if not isinstance(value, bool):
                 self._refuse_value(origin, "it must be true or false")
-            elif name == BATCH_SWITCH and not value:
-                self.problems.append(f"{origin} must be true: make batches small with embedding.batch.maxTokens")
-        elif name == LOCAL_MODEL:
-            return  # validated with the others
-        elif name == EXTENSION:
-            if value is not None:
-                self.problems.append(
-                    f"{origin} must be null: vectors are kept by Chroma, not by an extension of SQLite"
-                )
+        elif name == LOCAL_MODEL or name in IGNORED_KEYS:
+            return  # the model was validated with the others
         elif name == DB_PATH:
             if not isinstance(value, str) or not value or "\0" in value:
                 self._refuse_value(origin, "it is a path")
-        elif name == DIMENSIONS:
-            if isinstance(value, int) and not isinstance(value, bool) and value > 0:
-                self._dimensions = value, origin
-            else:
-                self._refuse_value(origin, "it is a number above 0")
-        elif name in UNUSED_KEYS or name in CONSTANTS:
+        elif name in UNUSED_KEYS | CONSTANTS:
             self._do_without(name, value, origin)
         else:
-            known = sorted({*SETTABLE, *SECTION_KEYS, DB_PATH, DIMENSIONS, *UNUSED_KEYS})
+            known = sorted({*SETTABLE, *SECTION_KEYS, DB_PATH, *UNUSED_KEYS})
             self.problems.append(f"{origin.file}: {unknown_name(name, known)}")
 
     def _do_without(self, name: str, value: object, origin: SettingOrigin) -> None:
@@ -443,17 +418,6 @@ class _Reader:
         model, engine = self._values.get("model"), self._value("engine")
         if model in NAMED_MODELS and engine not in ("onnx", "sentence-transformers"):
             self._refuse("model", f"{model} is for the engine sentence-transformers, and the engine is {engine}")
-
-    def _check_dimensions(self) -> None:
-        if self._dimensions is None:
-            return
-        given, origin = self._dimensions
-        model = self._values.get("model") or DEFAULT_MODELS[self._values.get("engine", Settings().engine)]
-        known = KNOWN_DIMENSIONS.get(model)
-        if known is None:
-            self._warnings.append(f"{origin} has no effect: the model {shown('model', model)} says how many it has")
-        elif given != known:
-            self.problems.append(f"{origin} is {given}, and the model {model} has {known}")
 
 
 def _is_text(value: str) -> bool:

@@ -10,8 +10,7 @@ from typing import Annotated, Any, Final, Literal, NamedTuple
 import msgspec
 from msgspec import Meta
 
-from remembrancer.memory.decay import DEFAULT_MAINTENANCE, ArchiveRule, MaintenanceRules
-from remembrancer.memory.promotion import DEFAULT_PROMOTION, PromotionRules
+from remembrancer.memory.decay import DEFAULT_MAINTENANCE, MaintenanceRules
 from remembrancer.memory.tokens import LEAST_CHUNK_TOKENS
 from remembrancer.protocol.environment import NETWORK_VARIABLES
 from remembrancer.protocol.work import ModelChoice
@@ -70,8 +69,6 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """A runtime that a session started stops this long after the last session left."""
     rest_timeout_s: Seconds = 300.0
     """Its embedders, consolidator and indexer stop this long after that, and start again on demand."""
-    heartbeat_interval_s: Seconds = 0.5
-    """The interval of heartbeats to each process."""
     heartbeat_timeout_s: Seconds = 2.5
     """A process that has not answered for this long, and that the system has stopped, is replaced."""
     stall_timeout_s: Seconds = 15.0
@@ -94,10 +91,6 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """The size from which on a database refuses new writes; None: only the disk limits it."""
     backup_copies: Annotated[int, Meta(ge=0, le=366)] = 7
     """The number of daily backups that are kept of each memory file; 0: no backups."""
-    relevance_weight: Weight = 0.6
-    importance_weight: Weight = 0.2
-    recency_weight: Weight = 0.2
-    """The weights of the composite rank; they add up to 1."""
     consolidator: bool = True
     """True if memories are promoted, consolidated and cleaned up in the background; otherwise that waits."""
     session_grace_s: Seconds = 120.0
@@ -111,26 +104,6 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     max_memories_per_session: Annotated[int, Meta(ge=1)] | None = None
     """The number of memories that one session may store in a project, and as many again for the user; None: no
     limit."""
-    promotion_session_end_score: Weight = 0.6
-    """The score from which a session's memory is promoted to its project at the session's end."""
-    promotion_at_once_score: Weight = 0.85
-    """The score from which it is promoted at once."""
-    promotion_user_score: Weight = 0.7
-    """The score from which a project's memory that several sessions use is promoted to the user."""
-    promotion_merge_cosine: Weight = 0.85
-    """A memory with a higher cosine than this to one in the broader scope is merged into it."""
-    archive_project_strength: Weight = 0.05
-    archive_project_after_s: LongSeconds = 1_209_600.0
-    """A project's memory that is older than this, weak and hardly used is archived."""
-    archive_user_strength: Weight = 0.02
-    archive_user_after_s: LongSeconds = 7_776_000.0
-    """The same for the user's memories."""
-    delete_archived_after_s: LongSeconds = 7_776_000.0
-    """A project's memory that has been archived for this long is forgotten (it can be restored)."""
-    orphan_after_s: LongSeconds = 2_592_000.0
-    """An entity that no memory mentions is removed when it is older than this."""
-    session_details_kept_s: LongSeconds = 2_592_000.0
-    """The turns, tool calls, scratchpads and tool outcomes of a session are deleted this long after it was closed."""
     runs_kept_s: LongSeconds = 7_776_000.0
     """The time for which runs can be undone, and for which logs and versions of deleted memories are kept."""
     shown_kept_s: Annotated[float, Meta(ge=0, le=1e9)] = 7_776_000.0
@@ -141,8 +114,6 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     hook_wait_s: Seconds = 1.5
     """The time that a hook waits for the context, counted from its own start, before it stays silent; with the first
     prompt up to four times as long for a runtime that is starting."""
-    prompt_probability: Weight = 0.5
-    """The least probability of a memory that is shown with a prompt."""
     before_actions: Literal["tell", "ask", "off"] = "tell"
     """`tell`: a decision that is relevant to a command or an edit is shown just before it; `ask`: a convention that
     says never makes the client ask its user instead."""
@@ -318,34 +289,9 @@ def threads_per_worker(settings: Settings, workers: int) -> int:
     return max(1, (os.cpu_count() or 1) // max(1, workers))
 
 
-def promotion_rules(settings: Settings) -> PromotionRules:
-    """The parameters for promoting memories."""
-    return replace(
-        DEFAULT_PROMOTION,
-        session_end_score=settings.promotion_session_end_score,
-        at_once_score=settings.promotion_at_once_score,
-        user_score=settings.promotion_user_score,
-        merge_cosine=settings.promotion_merge_cosine,
-    )
-
-
 def maintenance_rules(settings: Settings) -> MaintenanceRules:
     """The parameters for archiving and forgetting memories."""
-    return replace(
-        DEFAULT_MAINTENANCE,
-        project=ArchiveRule(
-            settings.archive_project_strength,
-            settings.archive_project_after_s,
-            DEFAULT_MAINTENANCE.project.accessed_below,
-        ),
-        user=ArchiveRule(
-            settings.archive_user_strength, settings.archive_user_after_s, DEFAULT_MAINTENANCE.user.accessed_below
-        ),
-        delete_after_s=settings.delete_archived_after_s,
-        orphan_after_s=settings.orphan_after_s,
-        session_details_kept_s=settings.session_details_kept_s,
-        runs_kept_s=settings.runs_kept_s,
-    )
+    return replace(DEFAULT_MAINTENANCE, runs_kept_s=settings.runs_kept_s)
 
 
 def model_choices(settings: Settings) -> tuple[ModelChoice, tuple[ModelChoice, ...]]:

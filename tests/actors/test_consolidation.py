@@ -7,6 +7,7 @@ import json
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,9 @@ from remembrancer.actors.consolidator.actor import HANDLERS, JobLoop
 from remembrancer.actors.consolidator.derived_memories import name_of
 from remembrancer.actors.consolidator.promoting import propose_to_user
 from remembrancer.actors.consolidator.store_connection import StoreConnection, all_memories
-from remembrancer.config.settings import Settings, promotion_rules
+from remembrancer.config.settings import Settings
+from remembrancer.memory.decay import DEFAULT_MAINTENANCE, ArchiveRule
+from remembrancer.memory.promotion import DEFAULT_PROMOTION
 from remembrancer.protocol.consolidation import (
     Done,
     Maintain,
@@ -494,9 +497,15 @@ async def test_maintenance_does_what_its_dry_run_said_and_then_finds_nothing_to_
         assert plan.run_ids == again.run_ids == ()
 
 
-async def test_a_dry_run_counts_a_copy_that_is_archived_once(home: Path) -> None:
-    settings = Settings(archive_project_strength=1.0, archive_project_after_s=0.001)
-    async with workplace(home, settings) as place:
+def archives_after(seconds: float, patch: pytest.MonkeyPatch, *, strength: float = 0.05) -> None:
+    """Have a project's memories archived that are older than this."""
+    rule = ArchiveRule(strength, seconds, DEFAULT_MAINTENANCE.project.accessed_below)
+    patch.setattr("remembrancer.config.settings.DEFAULT_MAINTENANCE", replace(DEFAULT_MAINTENANCE, project=rule))
+
+
+async def test_a_dry_run_counts_a_copy_that_is_archived_once(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    archives_after(0.001, monkeypatch, strength=1.0)
+    async with workplace(home) as place:
         ids = [
             await place.note(f"{COPY}{'.' * n}", scope="project", kind="fact", importance=0.5 + n / 10)
             for n in range(3)
@@ -529,7 +538,7 @@ class Died(Exception):
 
 async def test_a_merge_into_the_user_s_memory_that_was_broken_off_is_finished_and_counted_once(home: Path) -> None:
     text = "prefer small commits with a reason in each message over a large commit at the end"
-    rules = promotion_rules(Settings())
+    rules = DEFAULT_PROMOTION
     async with store_rig(home) as rig:
         await rig.worker()
         known = await rig.gateway.store(text, scope="user", kind="preference", importance=0.5, confidence=0.2)
@@ -570,10 +579,11 @@ async def test_what_has_nothing_to_do_writes_nothing(home: Path) -> None:
         assert wal.read_bytes() == before
 
 
-async def test_maintenance_archives_the_weak_and_can_be_undone(home: Path) -> None:
+async def test_maintenance_archives_the_weak_and_can_be_undone(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     entities = (EntityRef("api", "service", "about"),)
     # So short that no maintenance is due because of the time, which would be done before it is asked for.
-    async with workplace(home, Settings(archive_project_after_s=60.0)) as place:
+    archives_after(60.0, monkeypatch)
+    async with workplace(home) as place:
         weak = await place.note(
             "a detail", kind="observation", scope="project", importance=0.05, requested_at=time.time() - 3600
         )

@@ -205,13 +205,6 @@ async def test_a_candidate_that_was_used_is_offered_again_as_long_as_use_counts(
         await consolidator.no_job(*done)
 
 
-async def test_what_is_offered_for_promotion_follows_from_the_score_that_is_asked_for(rig: StoreRig) -> None:
-    await restart_with(rig, promotion_at_once_score=0.7)
-    memory_id = await rig.gateway.store("Deploy on Mondays", scope="session", importance=0.5, confidence=0.5)
-    async with Consolidator(rig.home) as consolidator:
-        assert (await consolidator.job(PromoteJob)).memory_ids == (memory_id,)
-
-
 async def test_what_was_seen_right_before_the_end_of_a_session_is_counted_when_that_is_dealt_with(
     rig: StoreRig,
 ) -> None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import time
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import anyio
 import pytest
 
-from remembrancer.config.settings import Settings
+from remembrancer.memory.decay import DEFAULT_MAINTENANCE, ArchiveRule
 from remembrancer.protocol.consolidation import Maintain, Maintained, ReadSession
 from remembrancer.protocol.reads import GetMemory, NoteAccess, Promotion
 from remembrancer.protocol.runs import UndoRun
@@ -21,7 +22,11 @@ from tests.patience import PATIENCE_S
 from tests.spaces import connect_space
 
 pytestmark = pytest.mark.anyio
-AT_ONCE = Settings(session_details_kept_s=0.001)
+AT_ONCE = replace(DEFAULT_MAINTENANCE, session_details_kept_s=0.001)
+ARCHIVED_SOON = replace(
+    DEFAULT_MAINTENANCE, project=ArchiveRule(0.05, 60.0, DEFAULT_MAINTENANCE.project.accessed_below)
+)
+RULES = "remembrancer.config.settings.DEFAULT_MAINTENANCE"
 
 
 async def maintained(place: Workplace, *, dry_run: bool = False) -> Maintained:
@@ -35,8 +40,11 @@ def rows_of(place: Workplace) -> list[int]:
         return [connection.execute(query, (SESSION,)).fetchone()[0] for query in of_session]
 
 
-async def test_what_closed_sessions_noted_for_themselves_goes_after_a_while(home: Path) -> None:
-    async with workplace(home, AT_ONCE) as place:
+async def test_what_closed_sessions_noted_for_themselves_goes_after_a_while(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(RULES, AT_ONCE)
+    async with workplace(home) as place:
         await place.start()
         scratch = await place.note("try the other flag", kind="scratchpad")
         outcome = await place.note("pytest: 3 failed", kind="tool_outcome")
@@ -66,8 +74,9 @@ async def test_what_closed_sessions_noted_for_themselves_goes_after_a_while(home
         assert "notes" not in (await maintained(place)).done, "somebody wanted it back"
 
 
-async def test_use_saves_what_a_leap_of_the_clock_has_archived(home: Path) -> None:
-    async with workplace(home, Settings(archive_project_after_s=60.0)) as place:
+async def test_use_saves_what_a_leap_of_the_clock_has_archived(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(RULES, ARCHIVED_SOON)
+    async with workplace(home) as place:
         weak = await place.note(
             "a detail", kind="observation", scope="project", importance=0.05, requested_at=time.time() - 3600
         )

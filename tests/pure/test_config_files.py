@@ -19,6 +19,8 @@ from remembrancer.commands.report import Rows
 from remembrancer.config.home import MAX_FILE_BYTES, Home, read_settings_file
 from remembrancer.config.reading import (
     HIDDEN,
+    IGNORED_KEYS,
+    LOCAL_MODEL,
     SECTION_KEYS,
     Configuration,
     exposed,
@@ -204,8 +206,7 @@ OTHER_VALUES = [
 
 
 def test_every_name_in_a_section_is_tried() -> None:
-    of_several = {"store.vectorExtensionPath", "embedding.local.model", "embedding.batch.enabled"}
-    assert {name for name, *_ in OTHER_VALUES} == SECTION_KEYS - {"embedding_model"} - of_several
+    assert {name for name, *_ in OTHER_VALUES} == SECTION_KEYS - {"embedding_model", LOCAL_MODEL} - IGNORED_KEYS
 
 
 @pytest.mark.parametrize(("name", "value", "setting", "meant"), OTHER_VALUES)
@@ -238,14 +239,10 @@ def section(name: str, value: object) -> dict[str, Any]:
         ("sync.watchDebounceMs", "soon", "not allowed: it must be a number"),
         ("sync.watchDebounceMs", True, "not allowed: it must be a number"),
         ("store.path", "/var/memory.sqlite", "not allowed: it must be the name of a file alone"),
-        ("store.vectorExtensionPath", "/x.so", "must be null: vectors are kept by Chroma"),
         ("store.cache.enabled", 1, "not allowed: it must be true or false"),
         ("embedding.provider", "cohere", "it must be one of voyage, openai, local"),
         ("embedding.provider", None, "it must be one of voyage, openai, local"),
-        ("embedding.local.model", "nomic-embed-text-v1.5.Q8_0.gguf", "GGUF .* name all-Mini"),
-        ("embedding.local.model", "BAAI/bge-m3", "would not be used"),
         ("embedding.local.model", 3, "must be the name of a model"),
-        ("embedding.batch.enabled", False, "must be true"),
         ("embedding.batch.concurency", 4, "unknown name .*: did you mean embedding.batch.conc"),
         ("secrets.COHERE_API_KEY", "${X}", "unknown name .*: did you mean secrets."),
         ("workspace", "my-app", "not allowed: it must be the absolute path of a directory"),
@@ -350,8 +347,6 @@ def test_a_variable_that_is_empty_says_nothing_when_it_is_of_another_server() ->
         ("c.toml", 'log_level = "loud"', "log_level in .* not allowed: it must be one of debug, error, info, warning"),
         ("c.toml", "db_path = 3", "db_path in .* is not allowed: it is a path"),
         ("c.toml", 'db_path = ""', "db_path in .* is not allowed: it is a path"),
-        ("c.toml", "embedding_dimensions = 768", "is 768, and the model all-MiniLM-L6-v2 has 384"),
-        ("c.toml", "embedding_dimensions = true", "embedding_dimensions in .* is not allowed"),
         ("c.json", '{"chunking": {"tokens": 31}}', "chunking.tokens in .* is not allowed"),
         ("c.json", '{"chunking": {"overlap": 201}}', "chunking.overlap in .* is not allowed"),
         ("c.json", '{"search": {"minScore": 2}}', "search.minScore in .* is not allowed"),
@@ -457,12 +452,6 @@ def test_a_variable_with_the_prefix_that_others_use_is_none_of_our_business_unle
     assert load_configuration({"MEMORY_FILE_PATH": "/x", "MEMORY_LIMIT": "1", "MEMORY_": ""}).warnings == ()
     [warning] = load_configuration({"MEMORY_LOGLEVEL": "info"}).warnings
     assert warning == "MEMORY_LOGLEVEL is not known: did you mean MEMORY_LOG_LEVEL?"
-
-
-def test_the_dimensions_of_a_model_that_is_not_known_are_not_believed(tmp_path: Path) -> None:
-    read_in = read(tmp_path, "c.toml", 'embedding_dimensions = 1024\nmodel = "bge-m3"')
-    assert read_in.problems == ()
-    assert "no effect: the model bge-m3" in read_in.warnings[0]
 
 
 def test_a_secret_that_others_can_read_is_warned_of(tmp_path: Path) -> None:

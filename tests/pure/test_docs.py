@@ -18,7 +18,6 @@ from remembrancer.config.home import read_settings_file
 from remembrancer.config.named_home import CONFIG_FILES
 from remembrancer.config.reading import (
     DB_PATH,
-    DIMENSIONS,
     FOREIGN_PREFIX,
     FOREIGN_VARIABLES,
     READ_ELSEWHERE,
@@ -53,7 +52,7 @@ def test_every_name_of_another_memory_server_is_documented() -> None:
     rows = re.findall(r"^- (`.*?):", section, flags=re.MULTILINE)
     documented = {name for row in rows for name in re.findall(r"`([\w.]+)`", row)}
     variables = {*FOREIGN_VARIABLES, *UNUSED_VARIABLES, *READ_ELSEWHERE}
-    keys = {"deployment_mode", "log_level", *SECTION_KEYS, "workspace", DB_PATH, DIMENSIONS, *UNUSED_KEYS}
+    keys = {"deployment_mode", "log_level", *SECTION_KEYS, "workspace", DB_PATH, *UNUSED_KEYS}
     assert documented == {FOREIGN_PREFIX + name for name in variables} | keys | {"FLOOD_MEMORY_DIR"}
 
 

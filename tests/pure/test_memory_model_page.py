@@ -121,7 +121,6 @@ def test_the_thresholds_of_promotion_are_those_in_force() -> None:
     assert gains in text
     assert f"the limit of {rules.user_limit} counts" in text
     settings = Settings()
-    assert rules.session_end_score == settings.promotion_session_end_score
     assert f"for {settings.session_grace_s:g} seconds" in text
     assert f"more than {settings.consolidation_threshold} new active memories" in text
 
@@ -139,7 +138,7 @@ def test_the_numbers_of_maintenance_are_those_in_force() -> None:
         f"archived for {rules.delete_after_s / DAY_S:g} days and not used since"
     )
     settings = Settings()
-    assert f"go {settings.session_details_kept_s / DAY_S:g} days after" in table["notes of sessions"][0]
+    assert f"go {rules.session_details_kept_s / DAY_S:g} days after" in table["notes of sessions"][0]
     assert table["undo data"][0] == f"runs go after {settings.runs_kept_s / DAY_S:g} days"
     assert table["entities that no memory names"][0] == f"removed after {rules.orphan_after_s / DAY_S:g} days"
     assert (MAINTENANCE_SESSIONS, MAINTENANCE_S) == (10, 7 * DAY_S)

@@ -37,9 +37,10 @@ from remembrancer.actors.consolidator.store_connection import (
     run_id_of,
     vectors_wait_s,
 )
-from remembrancer.config.settings import Settings, promotion_rules
+from remembrancer.config.settings import Settings
 from remembrancer.memory.decay import strength_of
 from remembrancer.memory.promotion import (
+    DEFAULT_PROMOTION,
     SPEAKING_KINDS,
     PromotionRules,
     Verdict,
@@ -83,7 +84,7 @@ logger = logging.getLogger(__name__)
 
 async def promote_now(job: PromoteJob, store: StoreConnection, settings: Settings, clock: Clock) -> None:
     """Promote those memories of running sessions that are so good that they do not wait for the session's end."""
-    rules, project = promotion_rules(settings), job.project
+    rules, project = DEFAULT_PROMOTION, job.project
     request = ReadMemories(project, memory_ids=job.memory_ids, scopes=("session",), statuses=("active",))
     memories = await read_settled(store, request, vectors_wait_s(settings))
     memories.sort(key=lambda each: (-strength_of(each, clock()), each.id))

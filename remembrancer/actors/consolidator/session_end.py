@@ -24,15 +24,15 @@ from remembrancer.actors.consolidator.store_connection import (
     slices,
     vectors_wait_s,
 )
-from remembrancer.config.settings import Settings, promotion_rules
-from remembrancer.memory.promotion import PromotionRules, promoted_at_session_end
+from remembrancer.config.settings import Settings
+from remembrancer.memory.promotion import DEFAULT_PROMOTION, PromotionRules, promoted_at_session_end
 from remembrancer.protocol.consolidation import Material, ReadMemories, ReadSession, SessionEndJob
 from remembrancer.protocol.runs import CloseSession, SaveTopics
 
 
 async def end_session(job: SessionEndJob, store: StoreConnection, settings: Settings, clock: Clock) -> None:
     """Deal with the end of a session."""
-    project, session, rules = job.project, job.session, promotion_rules(settings)
+    project, session, rules = job.project, job.session, DEFAULT_PROMOTION
     run_id = run_id_of("session_end", project.id, session.session_id, session.ended_at)
     request = ReadMemories(project, session_id=session.session_id, statuses=("active", "consolidated"))
 

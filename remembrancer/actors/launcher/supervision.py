@@ -29,6 +29,8 @@ from remembrancer.protocol.control import (
 from remembrancer.protocol.errors import InvalidInput
 from remembrancer.protocol.work import ModelChoice
 
+HEARTBEAT_S: Final = 0.5
+"""The interval of heartbeats to each process."""
 EMBEDDERS_WAIT_S: Final = 5.0
 """The head start of the gateway over the embedders, whose models take both cores to load."""
 FIRST_SESSION_S: Final = 30.0
@@ -80,7 +82,7 @@ class Supervision:
         job."""
         self._asked = 0
         """The number of requests and writes that the present store has counted."""
-        self._next_beat = now + settings.heartbeat_interval_s
+        self._next_beat = now + HEARTBEAT_S
         self._embedders_at: float | None = now + EMBEDDERS_WAIT_S
         self._consolidator_at: float | None = now + CONSOLIDATOR_WAIT_S if settings.consolidator else None
         self._told: dict[str, PeerFailed | None] = {}
@@ -247,7 +249,7 @@ class Supervision:
 
     def _beat(self, now: float) -> list[Instruction]:
         late_s = now - self._next_beat
-        self._next_beat = now + self._settings.heartbeat_interval_s
+        self._next_beat = now + HEARTBEAT_S
         for watch in self._watches:
             watch.excuse(late_s)
         return [instruction for process in self.processes for instruction in process.beat(now, late_s)]

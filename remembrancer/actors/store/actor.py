@@ -37,7 +37,8 @@ from remembrancer.actors.store.vectors.chroma_vectors import Server
 from remembrancer.actors.store.vectors.embedding_scheduler import EmbeddingScheduler
 from remembrancer.actors.store.vectors.vector_spaces import VectorSpaces
 from remembrancer.actors.store.write_handlers import WriteHandlers
-from remembrancer.config.settings import KNOWN_DIMENSIONS, Settings, maintenance_rules, model_choices, promotion_rules
+from remembrancer.config.settings import KNOWN_DIMENSIONS, Settings, maintenance_rules, model_choices
+from remembrancer.memory.promotion import DEFAULT_PROMOTION
 from remembrancer.memory.ranking import Weights
 from remembrancer.protocol.consolidation import NotePresence
 from remembrancer.protocol.control import PeerFailed, PeerGone, StoreHealth
@@ -182,9 +183,9 @@ class StoreActor(Actor):
             replaced,
             self._file_handlers.source_of,
             self._code,
-            Weights(settings.relevance_weight, settings.importance_weight, settings.recency_weight),
+            Weights(),
             lane_notices=self._lanes.notices,
-            rules=Rules(promotion_rules(settings), maintenance_rules(settings)),
+            rules=Rules(DEFAULT_PROMOTION, maintenance_rules(settings)),
             read_budget_s=settings.read_budget_s,
         )
         writes = WriteHandlers(

@@ -26,7 +26,8 @@ from remembrancer.actors.store.memory_files import PROJECT_ID, USER, MemoryFiles
 from remembrancer.actors.store.records.contract import Promotable, WaitingWork
 from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.actors.store.shared_lanes import SharedLanes
-from remembrancer.config.settings import Settings, promotion_rules
+from remembrancer.config.settings import Settings
+from remembrancer.memory.promotion import DEFAULT_PROMOTION
 from remembrancer.protocol.consolidation import (
     ConsolidateJob,
     Maintain,
@@ -128,7 +129,7 @@ class JobFinder:
         self._files = files
         self._committer = committer
         self._threshold = settings.consolidation_threshold
-        self._at_once_score = promotion_rules(settings).at_once_score
+        self._at_once_score = DEFAULT_PROMOTION.at_once_score
         self._submit = submit
         self._threads = threads
         self._on_news = on_news

@@ -25,6 +25,8 @@ MAX_TASK_BYTES: Final = 262_144
 SEARCHED_CHARACTERS: Final = 4000
 """The number of characters searched in a long task or memory: its beginning says what it is about."""
 MAX_FILES: Final = 200
+PROMPT_PROBABILITY: Final = 0.5
+"""The least probability of a memory that is shown with a prompt."""
 
 
 class GetMemoryContextArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -65,7 +67,7 @@ async def get_memory_context(call: Call, arguments: GetMemoryContextArguments) -
         seen = service.seen(caller)
         memories = [each for each in memories if each.id not in seen]
         if not (request.with_subjects or is_all):  # unrequested memories have to be relevant to the prompt
-            least = service.settings.prompt_probability
+            least = PROMPT_PROBABILITY
             memories = [] if away else [each for each in memories if each.scores.relevance >= least]
     says_nothing = arguments.unseen is True and not memories and not (is_all and arguments.sections is UNSET and is_new)
     budget = request.tokens if is_all else request.part_tokens
