@@ -224,8 +224,8 @@ def down() -> Report:
 
 
 def _ask_down(paths: RuntimePaths, give_up_at: float) -> int | None:
-    """The launcher's process, from its answer; None if it ended without one. A late answer is requested again, because
-    requests past their deadline are ignored.
+    """The launcher's process, from its answer; None if it ended without one, or is of an older release, whose answer is
+    another. A late answer is requested again, because requests past their deadline are ignored.
 
     Raises:
         PeerUnavailable: nothing listens.
@@ -233,12 +233,12 @@ def _ask_down(paths: RuntimePaths, give_up_at: float) -> int | None:
     """
     from remembrancer.commands.runtime_client import ask, is_up
     from remembrancer.protocol.control import AskDown
-    from remembrancer.protocol.errors import DeadlineExceeded, PeerLost, PeerUnavailable
+    from remembrancer.protocol.errors import DeadlineExceeded, InternalError, PeerLost, PeerUnavailable
 
     while is_up(paths):
         try:
             return ask(paths, AskDown("remembrancer down"))
-        except PeerLost:
+        except (PeerLost, InternalError):
             return None
         except PeerUnavailable:
             if is_up(paths):

@@ -199,6 +199,7 @@ class Session:
             message = answer["message"]
             for advice, own in OWN_ADVICE.items():
                 message = message.replace(advice, own)
+            message += _hint_of_release(answer["error"])
             message = WHOLE.sub(lambda match: _bare(match[0]), message)
             raise from_failure(Failure(answer["error"], message, answer["retry_possible"]))
         return answer
@@ -206,6 +207,21 @@ class Session:
     def close(self) -> None:
         """Close the connection."""
         self._gateway.close()
+
+
+def _hint_of_release(code: str) -> str:
+    """A hint for an error that the running release may have caused, because it is older than this one."""
+    import psutil
+
+    from remembrancer.actors.launcher.home import read_record
+    from remembrancer.commands.runtime_client import paths_here
+    from remembrancer.protocol.problems import ANEW, OLDER, is_older
+
+    record = read_record(paths_here()) if code in ("invalid_input", "internal_error") else None
+    with suppress(psutil.Error):
+        if record is not None and is_older(psutil.Process(record.pid).create_time()):
+            return f" ({OLDER}: {ANEW})"
+    return ""
 
 
 # --- the command line ---

@@ -4,6 +4,7 @@ and the page *Health* share."""
 from __future__ import annotations
 
 import shutil
+import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final, Literal
@@ -48,7 +49,28 @@ SEVERE: Final = frozenset({"failed", "degraded", "unresponsive"})
 def find_problems(status: RuntimeStatus) -> tuple[Problem, ...]:
     """Everything that makes the runtime degraded, the most important first; empty when all is well."""
     away = {process.role for process in status.processes if process.state != "ready"}
-    return (*_of_disk(Path(status.home)), *_of_processes(status), *_of_gateway(status, away), *_of_store(status, away))
+    return (
+        *_of_release(status),
+        *_of_disk(Path(status.home)),
+        *_of_processes(status),
+        *_of_gateway(status, away),
+        *_of_store(status, away),
+    )
+
+
+OLDER: Final = "the memory that runs was started before this release was installed"
+ANEW: Final = "run 'remembrancer down': the next session or command starts this release"
+
+
+def is_older(started_at: float) -> bool:
+    """True if a process that was started then (seconds since the epoch) runs another release than is installed now."""
+    return started_at < Path(__file__).stat().st_mtime
+
+
+def _of_release(status: RuntimeStatus) -> Iterator[Problem]:
+    uptimes_s = [process.uptime_s for process in status.processes if process.role == "launcher"]
+    if uptimes_s and is_older(time.time() - uptimes_s[0]):
+        yield Problem("older_release", "warning", OLDER, ANEW)
 
 
 def _of_disk(home: Path) -> Iterator[Problem]:

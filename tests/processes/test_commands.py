@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import anyio
 import anyio.to_thread
@@ -136,8 +137,9 @@ def test_a_launcher_that_does_not_answer_is_degraded(home: Path) -> None:
         assert {process.restarts for process in running.until_ready().values()} == {0}
 
 
+@pytest.mark.parametrize("answer", [7, ["GoingDown"]], ids=["of this release", "of an older one"])
 def test_a_launcher_that_reads_a_question_late_is_asked_again_to_stop(
-    home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], answer: Any
 ) -> None:
     paths = RuntimePaths(home)
     paths.run.mkdir(mode=0o700)
@@ -149,7 +151,7 @@ def test_a_launcher_that_reads_a_question_late_is_asked_again_to_stop(
         def hear(peer: Peer, envelope: Envelope, message: ToLauncher) -> None:
             asked.append(message)
             if len(asked) > 1:
-                router.send(peer, 7, in_reply_to=envelope.message_id)
+                router.send(peer, answer, in_reply_to=envelope.message_id)
                 lock.release()
 
         router: Router[ToLauncher] = Router(paths.control_endpoint, Speaker("launcher", "01L"), to_launcher, hear)

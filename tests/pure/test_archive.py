@@ -130,7 +130,7 @@ def test_a_backup_of_a_newer_release_is_told_from_one_that_is_none(tmp_path: Pat
     with pytest.raises(FileUnusable):
         read_manifest(tar(tmp_path / "without", ("user/memory.db", b"x")))
     (tmp_path / "text").write_text("no archive at all")
-    with pytest.raises(FileUnusable, match="no backup") as caught:
+    with pytest.raises(FileUnusable, match="not a backup") as caught:
         read_manifest(tmp_path / "text")
     assert "\n" not in caught.value.message
     with pytest.raises(FileUnusable, match="No such file"):

@@ -105,3 +105,11 @@ def test_the_table_for_persons_says_what_is_wrong_and_what_to_do() -> None:
 )
 def test_a_time_span_is_said_as_a_person_says_it(seconds: float, text: str) -> None:
     assert duration(seconds) == text
+
+
+def test_a_runtime_of_the_release_before_is_a_problem() -> None:
+    status = runtime()
+    old = msgspec.structs.replace(status.processes[0], role="launcher", uptime_s=1e9)
+    (problem,) = find_problems(msgspec.structs.replace(status, processes=(old, *status.processes[1:])))
+    assert "before this release was installed" in problem.what
+    assert "remembrancer down" in problem.advice
