@@ -58,6 +58,7 @@ FIGURES: Final = (
     "still given",
     "tokens",
     "recalled",
+    "tokens of a recall",
     "before its edit",
     "replaced before edits",
 )
@@ -113,6 +114,7 @@ class Outcome:
     still_given: int = 0
     tokens: int = 0
     recalled: int = 0
+    recall_tokens: list[int] = field(default_factory=list)
     before_edit: int = 0
     replaced_before_edits: int = 0
 
@@ -191,11 +193,13 @@ async def play(running: Runtime, directory: Path, history: Json, *, untold: bool
         given = set().union(*(rules[each] for each in context["memory_ids"]))
         outcome.given, outcome.still_given = len(given & set(stated.tasks)), len(given & replaced)
         outcome.tokens = context["tokens_used"]
-        for rule, asked in stated.tasks.items():
-            found = await client.call("recall_memories", query=asked, limit=LIMIT)
-            short = [each["id"] for each in found["memories"]]
-            outcome.recalled += any(rule in its for whole, its in rules.items() if whole.endswith(tuple(short)))
         outcome.before_edit, outcome.replaced_before_edits = await play_edits(client, stated, rules, replaced)
+    for rule, asked in stated.tasks.items():
+        async with session_in(running, directory) as client:
+            answer = await client.call("recall_memories", query=asked, limit=LIMIT)
+        short = [each["id"] for each in answer["memories"]]
+        outcome.recalled += any(rule in its for whole, its in rules.items() if whole.endswith(tuple(short)))
+        outcome.recall_tokens.append(estimate_tokens(json.dumps(answer, ensure_ascii=False, separators=(",", ":"))))
     return outcome
 
 
@@ -297,6 +301,7 @@ def _figures(outcomes: Sequence[Outcome]) -> dict[str, float]:
         100 * sum(each.still_given for each in outcomes) / max(1, replaced),
         statistics.median(each.tokens for each in outcomes),
         100 * sum(each.recalled for each in outcomes) / in_force,
+        statistics.median([tokens for each in outcomes for tokens in each.recall_tokens]),
         100 * sum(each.before_edit for each in outcomes) / in_force,
         100 * sum(each.replaced_before_edits for each in outcomes) / max(1, replaced),
     )

@@ -13,7 +13,7 @@ from mcp_types import TextContent
 from remembrancer.memory.features import NAMES
 from remembrancer.memory.ranking import LIKELY, PERHAPS
 from remembrancer.memory.tokens import estimate_tokens
-from remembrancer.toolsets.memory.recall_memories import NEAREST
+from remembrancer.toolsets.memory.recall_memories import AND_STANDING, NEAREST
 from tests.actors.gateway_rig import PATIENT, RawClient, Rig
 from tests.actors.sdk_client import sdk_client
 from tests.actors.store_process import store_rig
@@ -107,7 +107,7 @@ async def test_each_result_says_in_a_word_how_surely_it_answers(rig: Rig) -> Non
         assert isinstance(text, TextContent)
         memories = json.loads(text.text)["memories"]
         assert memories
-        for memory in memories:
+        for memory in (each for each in memories if "answers" in each):
             least, most = words[memory["answers"]]
             assert least <= memory["relevance_score"] <= most
 
@@ -137,10 +137,32 @@ async def test_a_memory_that_hardly_answers_has_one_line_unless_nothing_is_neare
         memories = answer["memories"]
         assert [len(each["content"].split()) > 11 for each in memories] == [True] * whole + [False] * lines
         for each in memories[whole:]:
-            assert (set(each), each["answers"]) == ({"id", "content", "answers"}, "hardly")
+            assert set(each) == {"id", "content"}
             assert each["content"].endswith(" …")
             assert "light from the pier" in (await client.call("get_memory", memory_id=each["id"]))["content"]
         assert (answer.get("hint") == NEAREST) == ("mends" in query)
+
+
+async def test_what_holds_for_every_task_is_given_to_a_query_that_nothing_answers_once_in_a_session(rig: Rig) -> None:
+    rules = ("Start names with f_, also those of private ones, and end them with nothing.", "Never use floats.")
+    task = "merges two sorted lists"
+    async with store_rig(rig.paths.home), rig.running():
+        async with rig.session("01" * 16, session="session:one") as client:
+            for rule in rules:
+                await client.store(rule, kind="convention")
+            await client.store("The ferry leaves at six.", kind="fact")
+            own = await client.call("recall_memories", query=task)
+        async with rig.session("02" * 16, session="session:two") as client:
+            filtered = await client.call("recall_memories", query=task, kind=["convention"])
+            asked = await client.call("recall_memories", query=task)
+            again = await client.call("recall_memories", query=task)
+        async with rig.session("03" * 16, session="session:three") as client:
+            await client.call("get_memory_context")
+            after_context = await client.call("recall_memories", query=task)
+    assert {each["content"] for each in asked["memories"]} >= set(rules)
+    assert asked["hint"] == AND_STANDING
+    for other in (own, filtered, again, after_context):
+        assert other.get("hint") != AND_STANDING
 
 
 async def test_the_shares_of_the_score_say_why_a_memory_came_third(rig: Rig) -> None:

@@ -186,6 +186,16 @@ def test_memories_are_grouped_lines_with_short_ids_and_the_day_of_the_last_chang
     assert not made.truncated
 
 
+def test_the_day_of_a_change_is_said_where_the_text_does_not_name_it_and_that_of_a_closed_end_always() -> None:
+    texts: tuple[tuple[str, dict[str, Any], str], ...] = (
+        ("On 1970-01-10 the cache became Valkey", {}, "1970-01-10 the cache became Valkey\n"),
+        ("Since 1970-01-09 the cache is Valkey", {}, "(changed 1970-01-10)"),
+        ("Moved to Valkey on 1970-01-10", {"kind": "open_end", "done": True}, "(done 1970-01-10)"),
+    )
+    for content, fields, line in texts:
+        assert line in block([memory(content, version=2, updated_at=9 * 86_400.0, **fields)], 2000).text
+
+
 @pytest.mark.parametrize(("replaced", "text"), [(1, "1 memory that"), (2, "2 memories that")])
 def test_the_memories_left_out_as_replaced_are_counted_in_a_sentence(replaced: int, text: str) -> None:
     memories = [memory("We deploy on Tuesdays")]

@@ -24,7 +24,7 @@ function dress(context) { if (context?.theme) document.documentElement.style.col
 
 function show(answer) {
   const stored = answer.memory_id && { id: answer.memory_id, content: given.content || "", scope: answer.scope || given.scope || "project", kind: answer.kind || given.kind, isNew: !answer.already_known };
-  const memories = stored ? [stored] : (answer.memories || []).filter((each) => each.answers !== "hardly").slice(0, 5);
+  const memories = stored ? [stored] : (answer.memories || []).filter((each) => each.answers ? each.answers !== "hardly" : answer.degraded).slice(0, 5);
   list.replaceChildren(...memories.map(card));
   said.textContent = answer.error ? answer.message : memories.length ? "" : "Nothing that answers is remembered.";
 }

@@ -74,8 +74,12 @@ def with_lines(memories: Sequence[RecalledMemory], most_lines: int) -> list[Reca
 
 def line_of(memory: RecalledMemory) -> Answer:
     """The first words of a memory that is an unlikely answer."""
-    words = {"content": first_words(memory.content, FIRST_WORDS), "answers": "hardly"}
-    return _place_of(memory) | words | _unusual(memory)
+    return {**_place_of(memory), "content": first_words(memory.content, FIRST_WORDS), **_unusual(memory)}
+
+
+def standing_line(memory: RecalledMemory) -> Answer:
+    """A memory that holds for every task."""
+    return {**fields_of(memory, "id", "content"), **_unusual(memory)}
 
 
 def _place_of(memory: RecalledMemory) -> Answer:

@@ -166,8 +166,8 @@ def item(memory: RecalledMemory, content: str, ids: Mapping[str, str]) -> str:
     by = next((f" by {ids[each]}" for each in later if each in ids), "")
     remarks = [f"(possibly superseded{by})"] if later else []
     if memory.version > 1 and memory.updated_at > memory.created_at:
-        changed = f"({'done' if memory.done else 'changed'} {_day(memory.updated_at)})"
-        remarks += [changed] if changed not in content else []
+        day = _day(memory.updated_at)
+        remarks += [f"(done {day})"] if memory.done else [f"(changed {day})"] if day not in content else []
     due = f"due {_day(memory.due)}: " if memory.is_open and memory.due is not None else ""
     name = ids.get(memory.id, memory.id.removeprefix(MEMORY_PREFIX))
     return render(f"{due}{content}", memory.source, " ".join(remarks), name)

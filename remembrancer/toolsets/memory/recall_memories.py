@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Sequence
 from datetime import datetime
 from functools import partial
+from itertools import accumulate
 from typing import Annotated, Final, Literal
 
 import anyio.to_thread
@@ -13,12 +15,14 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from remembrancer.config.project import workspace_root
+from remembrancer.memory.contexts import AROUND
 from remembrancer.memory.open_ends import asks_for_open_ends
 from remembrancer.memory.promotion import used_in
-from remembrancer.memory.ranking import is_given_whole
+from remembrancer.memory.ranking import LIKELY, is_given_whole
 from remembrancer.memory.text import check_text
+from remembrancer.memory.tokens import estimate_tokens
 from remembrancer.protocol.errors import InvalidInput
-from remembrancer.protocol.kinds import OPEN_END, SESSION_RECORD, Kind
+from remembrancer.protocol.kinds import OPEN_END, SESSION_RECORD, STANDING, Kind
 from remembrancer.protocol.reads import (
     Filters,
     GatherContext,
@@ -29,9 +33,10 @@ from remembrancer.protocol.reads import (
     RecalledMemory,
     Strategy,
 )
+from remembrancer.protocol.store_client import AWAY
 from remembrancer.protocol.writes import MemoryType, ProjectRef, Scope
 from remembrancer.toolsets.code.search_code import find_code, within
-from remembrancer.toolsets.memory.answers import MOST_LINES, line_of, memory_of, with_lines
+from remembrancer.toolsets.memory.answers import MOST_LINES, line_of, memory_of, standing_line, with_lines
 from remembrancer.toolsets.memory.fields import clean_kind, clean_tags, given, seconds_of
 from remembrancer.toolsets.memory.recall_budget import within_budget
 from remembrancer.toolsets.service import Asked
@@ -45,6 +50,9 @@ OF_MEMORIES: Final = ("types", "kinds", "domains", "tags", "min_importance")
 """Filters that do not apply to files."""
 Source = Literal["memory", "notes", "sessions", "code"]
 NEAREST: Final = "Nothing answers the query; these are the nearest memories."
+AND_STANDING: Final = "Nothing is likely to answer the query. Whole texts without a relevance hold for every task."
+STANDING_TOKENS: Final = 600
+"""The most tokens of memories that hold for every task in one answer."""
 CODE: Final = "code"
 """The source that is searched and shown alongside the others: places in the project's code."""
 CODE_SHARE: Final = 3
@@ -120,7 +128,7 @@ async def recall_memories(call: Call, arguments: RecallMemoriesArguments) -> Ans
             places = places[: within(places, arguments.max_tokens // CODE_SHARE, least=0)]
     detail = arguments.detail is True
     memories, full = list(recalled.memories), {each.id for each in recalled.memories}
-    none_answers = not any(is_given_whole(each) for each in memories)
+    none_answers, standing = not any(is_given_whole(each) for each in memories), dict[str, RecalledMemory]()
     if not (detail or is_degraded):
         memories = with_lines(memories, given(arguments.limit, MOST_LINES))
         open_ends: list[RecalledMemory] = []
@@ -131,9 +139,19 @@ async def recall_memories(call: Call, arguments: RecallMemoriesArguments) -> Ans
             none_answers = none_answers and not open_ends
         full = {each.id for place, each in enumerate(memories) if is_given_whole(each) or (none_answers and not place)}
         full |= {each.id for each in open_ends}
+        is_answered = bool(open_ends) or any(each.scores.relevance >= LIKELY for each in memories)
+        is_narrowed = request.filters != Filters(request.session_id) or arguments.max_tokens is not UNSET
+        if not (is_answered or is_narrowed):
+            standing = {each.id: each for each in await _standing(memories, call) if each.id not in full}
+            whole = [each for each in memories if each.id in full]
+            memories = list({each.id: each for each in [*whole, *standing.values(), *memories]}.values())
     answer: Answer = {
         "memories": [
-            memory_of(each, detail=detail, is_judged=not is_degraded) if each.id in full else line_of(each)
+            memory_of(each, detail=detail, is_judged=not is_degraded)
+            if each.id in full
+            else standing_line(each)
+            if each.id in standing
+            else line_of(each)
             for each in memories
         ],
         "total_matched": max(recalled.total_matched, len(memories)),
@@ -145,7 +163,9 @@ async def recall_memories(call: Call, arguments: RecallMemoriesArguments) -> Ans
         profile=recalled.profile if detail else None,
         note=DATA if recalled.memories or places else None,
         below_threshold=recalled.below_threshold if detail or not recalled.memories else None,
-        hint=None
+        hint=AND_STANDING
+        if standing
+        else None
         if is_degraded or places or not none_answers
         else NEAREST
         if memories
@@ -159,11 +179,36 @@ async def recall_memories(call: Call, arguments: RecallMemoriesArguments) -> Ans
         words = frozenset(re.findall(r"\w+", arguments.query.casefold()))
         fit = partial(within_budget, formed, passages, words, arguments.max_tokens)
         answer = await anyio.to_thread.run_sync(fit)
+    full |= standing.keys()
     given_ids = [memory["id"] for memory in answer["memories"] if memory.get("id") in full]
     used = [] if request.counts_accesses else [each for each in used_in(recalled.memories) if each in given_ids]
     counts = not (request.counts_accesses or response.is_old)
     call.service.shown(call.caller, given_ids, count=counts, used=used, tool=call.tool, question=request.query)
     return answer
+
+
+async def _standing(nearest: Sequence[RecalledMemory], call: Call) -> list[RecalledMemory]:
+    """The memories that hold for every task and were not yet shown to the session, the nearest first: a query that
+    nothing likely answers may be a task, and no convention looks like the tasks for which it holds."""
+    caller = call.caller
+    request = GatherContext(
+        caller.project,
+        caller.session_id,
+        sections=("project_context", "preferences"),
+        tokens=2 * STANDING_TOKENS,
+        part_tokens=2 * STANDING_TOKENS,
+        with_subjects=False,
+    )
+    try:
+        reply = (await call.service.ask(request, call.received_at)).reply
+    except AWAY:
+        return []
+    seen, places = call.service.seen(caller), {each.id: place for place, each in enumerate(nearest)}
+    gathered = [each for section in reply.sections for each in section.memories]
+    unseen = [each for each in gathered if each.kind in STANDING and each.id not in seen]
+    unseen.sort(key=lambda each: places.get(each.id, len(places)))
+    tokens = accumulate(estimate_tokens(each.content) + AROUND for each in unseen)
+    return [each for each, used in zip(unseen, tokens, strict=True) if used <= STANDING_TOKENS]
 
 
 def _asks_for_open_ends(request: Recall) -> bool:
