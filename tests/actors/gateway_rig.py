@@ -78,7 +78,7 @@ NEAR = "memory:01ARZ3NDEKTSV4RRFFQ69G5FAV"
 """What the played store holds for nearly the same as any other memory."""
 PATIENT = Settings(write_budget_s=30.0, read_budget_s=30.0, call_budget_s=60.0)
 """Where the store answers: however long that takes on a busy machine, no answer is given without it."""
-QUICK = Settings(write_budget_s=1.0, read_budget_s=1.0, call_budget_s=4.0)
+QUICK = Settings(write_budget_s=0.4, read_budget_s=0.4, call_budget_s=1.5)
 """Where the store is away or hangs, and that is what the test is about. One that answers has the time of `PATIENT`."""
 AWAY = msgspec.structs.replace(QUICK, call_budget_s=0.1, reflect_budget_s=0.1)
 """Where no store comes in the whole test: what waits for its start waits in vain."""

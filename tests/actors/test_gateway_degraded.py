@@ -222,6 +222,7 @@ async def test_what_is_written_while_the_database_is_damaged_waits_and_is_there_
             each.write_bytes(content)
         async with store_rig(home):
             await until(lambda: gateway.health().queue_depth == 0)
+            gateway.access.settings = PATIENT
             found = await client.call("recall_memories", query="one two")
             assert {memory["content"] for memory in found["memories"]} == {"One is written", "Two waits"}
 

@@ -6,7 +6,6 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any
 
 import anyio
@@ -28,18 +27,12 @@ from remembrancer.protocol.errors import InternalError, StorageFull
 from remembrancer.protocol.ids import new_ulid
 from remembrancer.protocol.sockets import Speaker
 from remembrancer.protocol.writes import UpdateMemory
-from tests.actors.store_process import StoreRig, store_rig
+from tests.actors.store_process import StoreRig
 from tests.operations import PROJECT, SESSION, change_operation
 from tests.patience import PATIENCE_S, until
 
 pytestmark = pytest.mark.anyio
 REFLECT = Reflect(PROJECT, SESSION, SESSION, operation_id="reflect-1")
-
-
-@pytest.fixture
-async def rig(home: Path) -> AsyncIterator[StoreRig]:
-    async with store_rig(home) as rig:
-        yield rig
 
 
 @asynccontextmanager

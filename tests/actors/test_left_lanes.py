@@ -26,9 +26,9 @@ async def test_who_left_and_joins_again_has_what_both_have_done_meanwhile(hosts:
     candle = await here.store("candle", "the candle burns wax")
     await until(lambda: there.finds("project", "candle"))
     await there.ask(LeaveLane(OTHER_PROJECT))
-    assert isinstance(await there.change("own", UpdateMemory(lantern, content="the lantern burns gas")), Applied)
+    await there.done("own", UpdateMemory(lantern, content="the lantern burns gas"))
     await there.store("torch", "the torch burns pitch")
-    assert isinstance(await here.change("theirs", UpdateMemory(candle, content="the candle burns tallow")), Applied)
+    await here.done("theirs", UpdateMemory(candle, content="the candle burns tallow"))
     for _ in range(2):
         await there.share()
         await until(lambda: here.finds("project", "torch"))
@@ -60,8 +60,7 @@ async def test_what_the_lane_has_applied_is_answered_after_leaving_and_not_appli
     assert isinstance(first, Applied)
     assert isinstance(again, Applied)
     assert (again.result, again.replayed) == (first.result, True)
-    kept = there.records("project").portable(lantern, None)
-    assert kept is not None
+    kept = there.memory("project", lantern)
     assert [entry.version for entry in kept.history] == [1, 2]
 
 
@@ -74,7 +73,7 @@ async def test_what_was_stored_while_a_lane_was_left_is_not_stored_again_when_it
     await there.files.project(OTHER_PROJECT)
     storing = store_operation("lantern", "it burns oil", project=OTHER_PROJECT, scope=scope, tags=("old",))
     lantern, first = memory_id_of(storing), await there.submit(storing)
-    assert isinstance(await there.change("tag", TagMemory(lantern, ("new",), ("old",))), Applied)
+    await there.done("tag", TagMemory(lantern, ("new",), ("old",)))
     await there.ask(ShareProject(None if scope == "user" else OTHER_PROJECT, LANE))
     again = await there.submit(storing)
     assert isinstance(first, Applied)
@@ -93,9 +92,9 @@ async def test_a_history_goes_along_and_does_not_meet_another_when_the_lane_is_l
     for host in hosts:
         await host.share()
     await there.ask(LeaveLane(OTHER_PROJECT))
-    assert isinstance(await there.change("gas", UpdateMemory(lantern, content="the lantern burns gas")), Applied)
+    await there.done("gas", UpdateMemory(lantern, content="the lantern burns gas"))
     await until(lambda: here.finds("project", "lantern"))
-    assert isinstance(await here.change("wax", UpdateMemory(lantern, content="the lantern burns wax")), Applied)
+    await here.done("wax", UpdateMemory(lantern, content="the lantern burns wax"))
     await there.share()
     await until(lambda: there.finds("project", "wax"))
     await there.ask(LeaveLane(OTHER_PROJECT))
@@ -140,11 +139,11 @@ async def test_what_was_promoted_while_the_lane_was_left_comes_back_with_the_his
     await there.share()
     lantern = await there.store("lantern", "the lantern burns oil")
     await there.ask(LeaveLane(OTHER_PROJECT))
-    assert isinstance(await there.change("gas", UpdateMemory(lantern, content="the lantern burns gas")), Applied)
-    assert isinstance(await there.change("promote", PromoteMemory(lantern, "user")), Applied)
+    await there.done("gas", UpdateMemory(lantern, content="the lantern burns gas"))
+    await there.done("promote", PromoteMemory(lantern, "user"))
     await here.share()
     await until(lambda: here.finds("project", "lantern"))
-    assert isinstance(await here.change("wax", UpdateMemory(lantern, content="the lantern burns wax")), Applied)
+    await here.done("wax", UpdateMemory(lantern, content="the lantern burns wax"))
     await there.share()
     await until(lambda: there.finds("project", "wax"))
     await there.ask(LeaveLane(OTHER_PROJECT))

@@ -152,8 +152,20 @@ class Host:
     async def change(self, name: str, change: Change) -> Applied | RemembrancerError:
         return await self.submit(change_operation(name, change, project=self.project))
 
+    async def done(self, name: str, change: Change) -> Applied:
+        """As `change`, for one that has to succeed."""
+        reply = await self.change(name, change)
+        assert isinstance(reply, Applied), reply
+        return reply
+
     def records(self, scope: Scope) -> Records:
         return self.files.lanes_of(self.project.id)[scope]
+
+    def memory(self, scope: Scope, memory_id: str, session_id: str | None = None) -> PortableMemory:
+        """A memory that is there."""
+        memory = self.records(scope).portable(memory_id, session_id)
+        assert memory is not None
+        return memory
 
     def finds(self, scope: Scope, word: str) -> bool:
         return bool(self.records(scope).keyword_hits([Phrase(word)], Filters(SESSION), 5)[0])
@@ -183,8 +195,7 @@ async def test_a_project_gives_what_it_has_to_the_lane_and_keeps_what_is_a_sessi
     torch = await there.store("torch", "the torch burns pitch")
     assert await there.share() == ProjectShared(1)
     assert there.finds("project", "lantern")
-    shown = there.records("project").portable(memory_id, "session:elsewhere")
-    assert shown is not None
+    shown = there.memory("project", memory_id, "session:elsewhere")
     assert [entry.change for entry in shown.history] == ["stored", "tagged"]
     await until(lambda: here.finds("project", "torch"))
     number = here.records("project").number_of(torch)
@@ -203,7 +214,7 @@ async def both_have_one(here: Host, there: Host) -> str:
 async def test_hosts_follow_each_other(hosts: list[Host]) -> None:
     here, there = hosts
     memory_id = await both_have_one(here, there)
-    assert isinstance(await there.change("erase", EraseMemory(memory_id)), Applied)
+    await there.done("erase", EraseMemory(memory_id))
     await until(lambda: here.scrubbed == [memory_id])
     assert not here.finds("project", "lantern")
     assert [each.change for each in here.told] == [EraseMemory(memory_id)], "its own are no news"
@@ -236,7 +247,7 @@ async def test_a_status_says_who_has_not_confirmed_that_a_memory_is_erased(hosts
     here, there = hosts
     memory_id = await both_have_one(here, there)
     await there.aclose()
-    assert isinstance(await here.change("erase", EraseMemory(memory_id)), Applied)
+    await here.done("erase", EraseMemory(memory_id))
     told = await members_of(here)
     assert (told["here"]["unconfirmed"], told["there"]["unconfirmed"]) == (0, 1)
     there.start()
@@ -247,7 +258,7 @@ async def test_a_status_says_who_has_not_confirmed_that_a_memory_is_erased(hosts
     assert not there.finds("project", "lantern")
     await there.ask(LeaveLane(OTHER_PROJECT))
     other = await here.store("torch", "the torch burns pitch")
-    assert isinstance(await here.change("erase again", EraseMemory(other)), Applied)
+    await here.done("erase again", EraseMemory(other))
     assert "unconfirmed" not in (await members_of(here))["there"], "who has left keeps a copy, and confirms nothing"
 
 
@@ -292,16 +303,13 @@ async def test_what_a_session_gives_to_a_shared_lane_leaves_its_drafts_behind(ho
     memory_id = await here.store("lantern", "the lantern burns oil", "session")
     await here.change("tag", TagMemory(memory_id, ("draft",)))
     promotion = PromoteMemory(memory_id, "project")
-    done = await here.change("promote", promotion)
-    assert isinstance(done, Applied)
+    done = await here.done("promote", promotion)
     assert done.result == PromotedResult(memory_id, "session", "project", 3)
     assert here.records("session").number_of(memory_id) is None
-    given = here.records("project").portable(memory_id, None)
-    assert given is not None
+    given = here.memory("project", memory_id)
     assert (given.scope, given.source_project, given.tags) == ("project", None, ("draft",))
     assert [entry.version for entry in given.history] == [3], "what it was in its session is nobody else's"
-    again = await here.change("promote", promotion)
-    assert isinstance(again, Applied), "the same operation is answered, and done once"
+    again = await here.done("promote", promotion)
     assert again.replayed
 
 
@@ -339,8 +347,7 @@ async def test_a_promotion_whose_outcome_nobody_knew_is_done_once_when_it_is_ask
     while not isinstance(done, Applied):  # for a moment a journal that did not answer is not asked again
         done = await here.change("promote", promotion)
     assert not here.finds("session", "lantern")
-    kept = here.records("project").portable(memory_id, SESSION)
-    assert kept is not None
+    kept = here.memory("project", memory_id, SESSION)
     assert [entry.version for entry in kept.history] == [2]
 
 
@@ -425,8 +432,7 @@ async def test_who_leaves_keeps_a_copy_and_takes_nothing_from_the_others(hosts: 
     assert await there.ask(LeaveLane(OTHER_PROJECT, dry_run=True)) == LaneLeft(LANE, 1)
     assert await there.ask(LeaveLane(OTHER_PROJECT)) == LaneLeft(LANE, 1)
     assert there.records("project") is there.records("session")
-    kept = there.records("project").portable(memory_id, SESSION)
-    assert kept is not None
+    kept = there.memory("project", memory_id, SESSION)
     assert [entry.details.get("member") for entry in kept.history] == ["here"]
     assert list(there.paths.lanes.glob("*.db*")) == []
     await here.store("torch", "the torch burns pitch")

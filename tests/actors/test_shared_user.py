@@ -15,7 +15,6 @@ from remembrancer.protocol.home import ExportWritten, FindMemories, MemoriesFoun
 from remembrancer.protocol.kinds import SCOPES
 from remembrancer.protocol.sharing import DescribeLanes, LaneLeft, LeaveLane, ProjectShared, ShareProject
 from remembrancer.protocol.writes import (
-    Applied,
     EraseMemory,
     ProjectRef,
     PromotedResult,
@@ -88,11 +87,9 @@ async def test_a_user_has_on_each_machine_what_he_had_on_any(hosts: list[OwnHost
     await until(lambda: here.finds("user", "coffee"))
     for host in hosts:
         assert host.contents() == ["I drink no coffee", "I drink tea"], "the same text is one memory"
-    kept = here.records("user").portable(tea, None)
-    assert kept is not None
+    kept = here.memory("user", tea)
     assert [entry.change for entry in kept.history] == ["stored", "tagged"]
-    merged = here.records("user").portable(twin, None)
-    assert merged is not None
+    merged = here.memory("user", twin)
     assert merged.id == tea, "who knows it by its other id finds it"
     assert here.finds("project", "lantern")
     await here.store("bed", "I go to bed late", "user")
@@ -127,16 +124,14 @@ async def test_a_project_gives_a_memory_to_the_user_and_takes_it_back(hosts: lis
     here, there = hosts
     await both_share(here, there)
     memory_id = await here.store("tea", "we drink tea")
-    promoted = await here.change("promote", PromoteMemory(memory_id, "user", "everywhere so"))
-    assert isinstance(promoted, Applied)
+    await here.done("promote", PromoteMemory(memory_id, "user", "everywhere so"))
     assert not here.finds("project", "tea")
     await until(lambda: there.finds("user", "tea"))
     refused = await there.change("not theirs", PromoteMemory(memory_id, "project"))
     assert isinstance(refused, InvalidInput)
     assert "came from another project" in refused.message
     assert there.finds("user", "tea")
-    back = await here.change("back", PromoteMemory(memory_id, "project", "not so"))
-    assert isinstance(back, Applied)
+    back = await here.done("back", PromoteMemory(memory_id, "project", "not so"))
     assert isinstance(back.result, PromotedResult)
     assert (back.result.previous_scope, here.finds("project", "tea"), here.finds("user", "tea")) == (
         "user",
@@ -146,8 +141,7 @@ async def test_a_project_gives_a_memory_to_the_user_and_takes_it_back(hosts: lis
     await until(lambda: not there.finds("user", "tea"))
     for host in hosts:
         assert not any("drink" in row for row in dump_of(host.paths.database)), "its history went along"
-    again = await here.change("back", PromoteMemory(memory_id, "project", "not so"))
-    assert isinstance(again, Applied)
+    again = await here.done("back", PromoteMemory(memory_id, "project", "not so"))
     assert again.replayed
     assert dump_of(here.paths.database) == dump_of(there.paths.database)
 
@@ -158,7 +152,7 @@ async def test_what_is_taken_back_while_the_server_is_away_is_the_project_s_afte
     here, there = hosts
     await both_share(here, there)
     memory_id = await here.store("tea", "we drink tea")
-    assert isinstance(await here.change("promote", PromoteMemory(memory_id, "user")), Applied)
+    await here.done("promote", PromoteMemory(memory_id, "user"))
     await until(lambda: there.finds("user", "tea"))
     here.journal.reachable = False
     waits = await here.change("back", PromoteMemory(memory_id, "project"))
@@ -167,7 +161,7 @@ async def test_what_is_taken_back_while_the_server_is_away_is_the_project_s_afte
     assert (here.finds("project", "tea"), here.finds("user", "tea")) == (False, True)
     here.journal.reachable = True
     await here.reopen()
-    assert isinstance(await here.change("back", PromoteMemory(memory_id, "project")), Applied), "the queue asks again"
+    await here.done("back", PromoteMemory(memory_id, "project"))  # the queue asks again
     await until(lambda: not there.finds("user", "tea"))
     assert (here.finds("project", "tea"), here.finds("user", "tea")) == (True, False)
 
@@ -178,15 +172,14 @@ async def test_what_is_taken_back_by_an_append_that_had_no_answer_is_the_project
     here, there = hosts
     await both_share(here, there)
     memory_id = await here.store("tea", "we drink tea")
-    assert isinstance(await here.change("promote", PromoteMemory(memory_id, "user")), Applied)
+    await here.done("promote", PromoteMemory(memory_id, "user"))
     here.journal.loses_answers = 1
     assert isinstance(await here.change("back", PromoteMemory(memory_id, "project")), JournalAway)
     await here.reopen()
     await until(lambda: here.finds("project", "tea"))
     assert not here.finds("user", "tea")
     await until(lambda: not there.finds("user", "tea"))
-    again = await here.change("back", PromoteMemory(memory_id, "project"))
-    assert isinstance(again, Applied)
+    again = await here.done("back", PromoteMemory(memory_id, "project"))
     assert again.replayed
 
 
@@ -200,7 +193,7 @@ async def test_without_the_journal_what_is_the_user_s_waits_and_a_project_s_does
     assert isinstance(waits, JournalAway)
     await here.store("lantern", "the lantern burns oil")
     assert here.finds("user", "tea"), "it is read as ever"
-    assert isinstance(await there.change("erase", EraseMemory(memory_id)), Applied)
+    await there.done("erase", EraseMemory(memory_id))
     here.journal.reachable = True
     await until(lambda: here.scrubbed == [memory_id])
     assert not here.finds("user", "tea")
@@ -254,7 +247,7 @@ async def test_a_project_that_is_moved_can_still_take_back_what_it_gave(hosts: l
     here, there = hosts
     await both_share(here, there)
     memory_id = await here.store("tea", "we drink tea")
-    assert isinstance(await here.change("promote", PromoteMemory(memory_id, "user")), Applied)
+    await here.done("promote", PromoteMemory(memory_id, "user"))
     for users in here.files.users:
         await here.committer.run(users.name, partial(users.rename_project, PROJECT.id, OTHER_PROJECT.id))
     await until(lambda: there.finds("user", "tea"))
@@ -264,5 +257,5 @@ async def test_a_project_that_is_moved_can_still_take_back_what_it_gave(hosts: l
         return None if found is None else found.source_project
 
     await until(lambda: source() == OTHER_PROJECT.id)
-    assert isinstance(await there.change("back", PromoteMemory(memory_id, "project")), Applied)
+    await there.done("back", PromoteMemory(memory_id, "project"))
     assert there.finds("project", "tea")

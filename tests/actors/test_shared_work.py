@@ -14,7 +14,6 @@ from remembrancer.actors.store import job_finder
 from remembrancer.actors.store.job_finder import JobFinder
 from remembrancer.actors.store.job_leases import JobLeases
 from remembrancer.actors.store.memory_files import USER
-from remembrancer.actors.store.shared_lanes import LEASE_S
 from remembrancer.config.settings import Settings
 from remembrancer.protocol.consolidation import ConsolidateJob, Maintain, MaintainJob, Work
 from remembrancer.protocol.errors import ConsolidatorUnavailable, RemembrancerError
@@ -73,7 +72,7 @@ class Worker(Host):
         await self.finder.look()
         return self.leases.take(self.finder.wanted(), CONSOLIDATOR, time.monotonic())
 
-    async def done(self, job: Work) -> None:
+    async def finish(self, job: Work) -> None:
         """The consolidator has carried out a job."""
         done = self.leases.finish(CONSOLIDATOR, job.job_id, time.monotonic())
         assert done is not None
@@ -147,7 +146,7 @@ async def test_one_host_works_in_a_lane_and_the_others_rest(workers: list[Worker
     assert job.request.project == ProjectRef(LANE, PROJECT.path)
     for _ in range(2):
         assert await there.job() is None
-    await here.done(job)
+    await here.finish(job)
     assert await here.job() is None
     assert here.server.lanes[LANE].leases == {}, "another may have the next turn"
     assert await there.job() is None, "it knows that this is done"
@@ -160,7 +159,7 @@ async def test_no_clock_of_a_host_says_that_something_is_due_in_a_lane(
     here, _ = workers
     job = await here.job()
     assert job is not None
-    await here.done(job)
+    await here.finish(job)
     now = time.time
     monkeypatch.setattr(time, "time", lambda: now() + 365 * 86400)
     here.server.clock = now
@@ -184,7 +183,7 @@ async def test_consolidation_is_asked_for_once_and_done_where_the_lease_is(worke
     here, there = workers
     maintained = await here.job()
     assert maintained is not None
-    await here.done(maintained)
+    await here.finish(maintained)
     for number in range(4):
         await there.store(f"candle {number}", f"candle {number} burns wax")
     await until(lambda: here.finds("project", "candle"))
@@ -195,7 +194,7 @@ async def test_consolidation_is_asked_for_once_and_done_where_the_lease_is(worke
     run = ApplyRun("run:closing", "project", "consolidation", "summarize_cluster", (CloseRequest(job.request_id),))
     assert job.project is not None
     assert isinstance(await there.submit(Operation("closing", job.project, "", time.time(), run)), Applied)
-    await there.done(job)
+    await there.finish(job)
     assert (await there.job(), await here.job()) == (None, None)
     await until(lambda: here.dump() == there.dump())
 
@@ -213,40 +212,17 @@ async def test_a_run_in_a_lane_is_undone_from_any_host_and_leaves_nothing_of_wha
     again = msgspec.structs.replace(in_lane, operation_id="weak too")
     assert isinstance(await here.submit(again), Applied), "what was planned on an old state is passed over"
     await until(lambda: len(there.versions(memory_id)) == 2)
-    undone = await there.change("undo", UndoRun("run:weak", "project"))
-    assert isinstance(undone, Applied)
+    undone = await there.done("undo", UndoRun("run:weak", "project"))
     assert isinstance(undone.result, UndoneResult)
     assert undone.result.memories == (memory_id,)
     assert there.versions(memory_id) == ["stored", "archived", "undone"]
     await until(lambda: here.dump() == there.dump())
     entries = here.server.lanes[LANE].entries.values()
     with_words = [entry.position for entry in entries if memory_id.encode() in entry.body]
-    assert isinstance(await there.change("erase", EraseMemory(memory_id)), Applied)
+    await there.done("erase", EraseMemory(memory_id))
     lane = here.lanes._open[LANE].lane
     await until(lambda: is_erased(lane, memory_id))
     assert lane.to_scrub >= max(with_words), "the entries of the runs are among those that are scrubbed"
-
-
-async def test_one_of_a_user_s_machines_works_in_what_he_shares_and_another_takes_over(
-    own_workers: list[OwnWorker],
-) -> None:
-    here, there = own_workers
-    job = await here.job()
-    assert job == MaintainJob(job.job_id if job else 0, Maintain(None), here.lanes.time_of(LANE))
-    for _ in range(2):
-        assert await there.job() is None
-    await here.aclose()
-    assert await there.job() is None
-    here.server.ahead_s += LEASE_S + 1  # type: ignore[attr-defined]
-    job = await there.job()
-    assert isinstance(job, MaintainJob)
-    await there.done(job)
-    assert there.server.lanes[LANE].leases == {}, "another may have the next turn"
-    here.start()
-    await here.files.open_lane("user")
-    await here.files.project(PROJECT)
-    assert await here.job() is None, "it knows that this is done"
-    await until(lambda: here.dump() == there.dump())
 
 
 async def test_what_a_user_shares_is_summed_up_once_and_that_is_undone_from_any_machine(
@@ -255,7 +231,7 @@ async def test_what_a_user_shares_is_summed_up_once_and_that_is_undone_from_any_
     here, there = own_workers
     maintained = await here.job()
     assert maintained is not None
-    await here.done(maintained)
+    await here.finish(maintained)
     ids = [await there.store(f"candle {number}", f"my candle {number} burns wax", "user") for number in range(4)]
     await until(lambda: here.finds("user", "candle"))
     jobs = [await worker.job() for worker in (there, here, here)]
@@ -268,7 +244,7 @@ async def test_what_a_user_shares_is_summed_up_once_and_that_is_undone_from_any_
     for name, edits in (("weak", (revised,)), ("closing", (CloseRequest(job.request_id),))):
         run = ApplyRun(f"run:{name}", "user", "consolidation", "summarize_cluster", edits)
         assert isinstance(await there.submit(Operation(name, nobody, "", time.time(), run)), Applied)
-    await there.done(job)
+    await there.finish(job)
     assert (await there.job(), await here.job()) == (None, None)
     undoing = Operation("undo", nobody, "", time.time(), UndoRun("run:weak", "user"))
     await until(lambda: here.dump() == there.dump())
@@ -288,7 +264,7 @@ async def test_who_asks_for_work_in_a_lane_has_its_lease_or_is_told_who_has_it(o
             pass
     async with there.finder.working_in(LANE, reads_only=True) as at:
         assert at == there.lanes.time_of(LANE)
-    await here.done(maintained)
+    await here.finish(maintained)
     assert there.finder.lane_of(None) == there.finder.lane_of(ProjectRef(LANE, "")) == LANE
     assert there.finder.lane_of(OTHER_PROJECT) is None
     async with there.finder.working_in(LANE, reads_only=False) as at:

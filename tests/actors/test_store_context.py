@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import anyio
@@ -12,18 +10,12 @@ import pytest
 
 from remembrancer.protocol.reads import ContextGathered, GatherContext, NoteAccess, Section
 from remembrancer.protocol.writes import ForgetMemory, Operation, ProjectRef, SourceRef
-from tests.actors.store_process import Gateway, StoreRig, store_rig
+from tests.actors.store_process import Gateway, StoreRig
 from tests.operations import OTHER_PROJECT, OTHER_SESSION, PROJECT, SESSION
 from tests.patience import PATIENCE_S
 from tests.spaces import has_space
 
 pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture
-async def rig(home: Path) -> AsyncIterator[StoreRig]:
-    async with store_rig(home) as made:
-        yield made
 
 
 async def gather(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -35,18 +35,12 @@ from remembrancer.protocol.reads import (
 )
 from remembrancer.protocol.work import Passage
 from remembrancer.protocol.writes import Applied, EntityRef, ForgetMemory, Operation
-from tests.actors.store_process import StoreRig, store_rig, the
+from tests.actors.store_process import StoreRig, the
 from tests.contracts.records_factories import texts_of
 from tests.operations import OTHER_PROJECT, OTHER_SESSION, PROJECT, REQUESTED_AT, SESSION, result_of, store_operation
 from tests.patience import PATIENCE_S
 
 pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture
-async def rig(home: Path) -> AsyncIterator[StoreRig]:
-    async with store_rig(home) as made:
-        yield made
 
 
 def refs(*entities: str) -> tuple[EntityRef, ...]:

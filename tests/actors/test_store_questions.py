@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 
@@ -20,12 +19,6 @@ pytestmark = pytest.mark.anyio
 DAY_S = 86_400.0
 SUBJECTS = ("kettle", "ladder", "mirror", "needle", "orchard", "pebble", "quilt", "ribbon", "saddle", "thimble")
 """What all the memories are about, so that none is left out for being about nothing of the question."""
-
-
-@pytest.fixture
-async def rig(home: Path) -> AsyncIterator[StoreRig]:
-    async with store_rig(home) as made:
-        yield made
 
 
 @pytest.mark.parametrize("name", ["ECONNRESET-104", "connectionPoolSize", "src/net/retry_policy.py", "v2.4.1"])

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator
 from datetime import UTC, datetime
-from pathlib import Path
 
 import pytest
 
 from remembrancer.protocol.writes import ProjectRef
-from tests.actors.store_process import StoreRig, store_rig, the
+from tests.actors.store_process import StoreRig, the
 from tests.operations import OTHER_PROJECT, OTHER_SESSION, PROJECT, SESSION
 
 pytestmark = pytest.mark.anyio
@@ -22,12 +20,6 @@ LENDER = "The keeper did say a word or two about the lantern in the harbour."
 ANSWER = "It was in the attic."
 """Without a word of the question that counts."""
 DECOY = "A harbour in the south has piers, and the boats are there."
-
-
-@pytest.fixture
-async def rig(home: Path) -> AsyncIterator[StoreRig]:
-    async with store_rig(home) as made:
-        yield made
 
 
 def at(day: str) -> float:

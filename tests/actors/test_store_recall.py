@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Final
 
 import anyio
@@ -14,18 +12,12 @@ from remembrancer.memory.decay import DAY_S
 from remembrancer.protocol.reads import Recall, Recalled
 from remembrancer.protocol.work import CosineScale, WorkerReady
 from remembrancer.protocol.writes import EntityRef, NearMemory, SourceRef, UpdatedResult, UpdateMemory
-from tests.actors.store_process import StoreRig, store_rig, the
+from tests.actors.store_process import StoreRig, the
 from tests.operations import OTHER_PROJECT, OTHER_SESSION, PROJECT, SESSION, change_operation, store_operation
 from tests.patience import PATIENCE_S
 from tests.spaces import has_space
 
 pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture
-async def rig(home: Path) -> AsyncIterator[StoreRig]:
-    async with store_rig(home) as made:
-        yield made
 
 
 async def test_a_memory_is_found_by_its_words_before_there_are_any_vectors(rig: StoreRig) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -27,7 +25,7 @@ from remembrancer.protocol.runs import (
 )
 from remembrancer.protocol.session_life import RecordEvents, StartSession, ToolCall, Turn
 from remembrancer.protocol.writes import Change, EntityRef, PromoteMemory
-from tests.actors.store_process import StoreRig, store_rig
+from tests.actors.store_process import StoreRig
 from tests.operations import (
     OTHER_PROJECT,
     OTHER_SESSION,
@@ -45,12 +43,6 @@ SUMMARY = "memory:01ARZ3NDEKTSV4RRFFQ69G5FAV"
 
 def a_run_with(*topics: Topic) -> ApplyRun:
     return ApplyRun("topics", "project", "maintenance", "promote", (SaveTopics(topics),))
-
-
-@pytest.fixture
-async def rig(home: Path) -> AsyncIterator[StoreRig]:
-    async with store_rig(home) as made:
-        yield made
 
 
 async def do(rig: StoreRig, name: str, change: Change, session_id: str = SESSION) -> None:

@@ -57,12 +57,6 @@ MANY = 40
 
 
 @pytest.fixture
-async def rig(home: Path) -> AsyncIterator[StoreRig]:
-    async with store_rig(home) as made:
-        yield made
-
-
-@pytest.fixture
 async def rig_with_chroma(home: Path) -> AsyncIterator[StoreRig]:
     async with store_rig(home, settings=WITH_CHROMA) as made:
         yield made

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from pathlib import Path
-
 import pytest
 
 from remembrancer.actors.store.records.contract import MAX_ATTEMPTS
@@ -13,17 +10,11 @@ from remembrancer.actors.store.vectors.leases import HAND_BYTES
 from remembrancer.protocol.control import PeerGone
 from remembrancer.protocol.work import PassageJob
 from remembrancer.protocol.writes import UpdateMemory
-from tests.actors.store_process import StoreRig, Worker, store_rig
+from tests.actors.store_process import StoreRig, Worker
 from tests.operations import change_operation
 from tests.patience import until
 
 pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture
-async def rig(home: Path) -> AsyncIterator[StoreRig]:
-    async with store_rig(home) as made:
-        yield made
 
 
 def size_of(jobs: list[PassageJob]) -> int:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import AsyncIterator
 from contextlib import closing
 from pathlib import Path
 
@@ -39,12 +38,6 @@ from tests.patience import until
 from tests.spaces import connect_space
 
 pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture
-async def rig(home: Path) -> AsyncIterator[StoreRig]:
-    async with store_rig(home) as made:
-        yield made
 
 
 def stored_ids(rig: StoreRig) -> list[str]:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from remembrancer.actors.store.records.sqlite_records import Records
 from tests.contracts.records_factories import SqliteFactory
 
 
@@ -15,3 +16,9 @@ def factory(tmp_path: Path) -> Iterator[SqliteFactory]:
     made = SqliteFactory(tmp_path)
     yield made
     made.close()
+
+
+@pytest.fixture
+def records(factory: SqliteFactory) -> Records:
+    """Empty records, unless a module fills them."""
+    return factory.open()

@@ -5,8 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from remembrancer.actors.store.records.contract import EntityFilter
 from remembrancer.actors.store.records.found_entities import FEW
 from remembrancer.actors.store.records.sqlite_records import Records
@@ -15,11 +13,6 @@ from remembrancer.protocol.kinds import SESSION_RECORD
 from remembrancer.protocol.writes import Applied, EntityRef, EraseMemory, UpdateMemory
 from tests.contracts.records_factories import SqliteFactory, scrub
 from tests.operations import OTHER_SESSION, SESSION, change_operation, memory_id_of, store_operation
-
-
-@pytest.fixture
-def records(factory: SqliteFactory) -> Records:
-    return factory.open()
 
 
 def store(records: Records, *contents: str, **fields: Any) -> list[str]:

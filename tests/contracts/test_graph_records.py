@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
@@ -27,11 +26,6 @@ from tests.operations import (
     memory_id_of,
     store_operation,
 )
-
-
-@pytest.fixture
-def records(factory: SqliteFactory) -> Records:
-    return factory.open()
 
 
 def ref(text: str) -> EntityRef:

@@ -60,11 +60,6 @@ MODEL, OTHER_MODEL = "small.int8.0123456789ab.4", "other.int8.ba9876543210.4"
 ALL = Filters(SESSION)
 
 
-@pytest.fixture
-def records(factory: SqliteFactory) -> Records:
-    return factory.open()
-
-
 def applied(outcome: Outcome) -> Applied:
     assert isinstance(outcome.reply, Applied), outcome.reply
     return outcome.reply

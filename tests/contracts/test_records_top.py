@@ -12,7 +12,6 @@ from remembrancer.actors.store.records.contract import Filters
 from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.protocol.reads import Order
 from remembrancer.protocol.writes import ForgetMemory, MemoryType, Scope, SourceRef, StoreMemory, UpdateMemory
-from tests.contracts.records_factories import SqliteFactory
 from tests.operations import (
     OTHER_SESSION,
     REQUESTED_AT,
@@ -24,11 +23,6 @@ from tests.operations import (
 )
 
 ALL = Filters(SESSION)
-
-
-@pytest.fixture
-def records(factory: SqliteFactory) -> Records:
-    return factory.open()
 
 
 def store(records: Records, name: str, **fields: Any) -> int:

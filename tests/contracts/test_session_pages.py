@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 from itertools import pairwise
-from pathlib import Path
-
-import pytest
 
 from remembrancer.actors.store.records.sessions import TOPICS_OF, read_session_start, read_session_story
 from remembrancer.actors.store.records.space import SpaceConnection
@@ -15,7 +11,6 @@ from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.protocol.browsing import ReadTurns, TurnsRead
 from remembrancer.protocol.session_life import RecordEvents, ToolCall, Turn
 from remembrancer.protocol.writes import Operation
-from tests.contracts.records_factories import SqliteFactory
 from tests.operations import PROJECT, REQUESTED_AT, SESSION
 
 MANY = 4 * TOPICS_OF
@@ -23,13 +18,6 @@ STEP = 100
 MOST_STEPS = 60
 """Of SQLite's machine for each memory that is only counted: an entry of an index takes some 45, a row whose text is
 read twice that."""
-
-
-@pytest.fixture
-def records(tmp_path: Path) -> Iterator[Records]:
-    factory = SqliteFactory(tmp_path)
-    yield factory.open()
-    factory.close()
 
 
 def fill(records: Records, first: int, count: int) -> None:

@@ -36,11 +36,6 @@ from tests.operations import (
 )
 
 
-@pytest.fixture
-def records(factory: SqliteFactory) -> Records:
-    return factory.open()
-
-
 def entity(name: str) -> EntityRef:
     return EntityRef(name, "component", "uses")
 

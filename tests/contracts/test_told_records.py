@@ -19,7 +19,7 @@ from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.actors.store.retrieval.keywords import phrases_of, units_of
 from remembrancer.protocol.work import Passage
 from remembrancer.protocol.writes import Applied, ForgetMemory, Operation, StoreMemory
-from tests.contracts.records_factories import SqliteFactory, texts_of
+from tests.contracts.records_factories import texts_of
 from tests.operations import (
     OTHER_SESSION,
     REQUESTED_AT,
@@ -32,11 +32,6 @@ from tests.operations import (
 
 MODEL, OTHER_MODEL = "small.int8.0123456789ab.4", "other.int8.ba9876543210.4"
 ALL = Filters(SESSION)
-
-
-@pytest.fixture
-def records(factory: SqliteFactory) -> Records:
-    return factory.open()
 
 
 def tell(records: Records, *told: dict[str, Any]) -> list[int]:

@@ -58,13 +58,6 @@ def chroma(folder: Path) -> Iterator[Chroma]:
     opened.close()
 
 
-@pytest.fixture
-def records(tmp_path: Path) -> Iterator[Records]:
-    factory = SqliteFactory(tmp_path)
-    yield factory.open()
-    factory.close()
-
-
 def opened(records: Records, chroma: Chroma, goes_on: Callable[[], bool] = lambda: True) -> ChromaVectors | None:
     """The vectors of records in Chroma."""
     attempts = count()

@@ -1,4 +1,7 @@
-"""A short soak: all tools from six sessions while everything is killed. `python -m tests.faults.soak` is a long one."""
+"""Short soaks: of all tools from six sessions while everything is killed, and of a shared lane while everything breaks.
+
+`python -m tests.faults.soak`, with `--journal` for the lane, are long ones.
+"""
 
 from __future__ import annotations
 
@@ -11,11 +14,15 @@ import pytest
 
 import tests.runtime
 from bench import harness
-from tests.faults import soak
-from tests.faults.soak import run
+from tests.faults import shared_soak, soak
+from tests.faults.shared_soak import FAULTS, Weather
 
 KILLS = 20
 PACE_S = 0.5
+OPERATIONS = 44
+"""Of each host of the lane."""
+WEATHER = Weather(0.04, 0.2, 0.8, many=len(FAULTS))
+"""Each fault once."""
 
 
 class ForkedRuntime(harness.Runtime):
@@ -28,16 +35,34 @@ class ForkedRuntime(harness.Runtime):
         return done.returncode, done.stdout
 
 
+@pytest.fixture
+def seed() -> int:
+    """Where chance begins, in the output of a failed test."""
+    seed = int(os.environ.get("FAULT_SEED", random.SystemRandom().randrange(10**6)))
+    print(f"FAULT_SEED={seed}")
+    return seed
+
+
 @pytest.mark.anyio
 @pytest.mark.hurried
 @pytest.mark.usefixtures("home")
-async def test_what_six_sessions_were_acknowledged_bears_twenty_kills(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_six_sessions_were_acknowledged_bears_twenty_kills(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(soak, "Runtime", ForkedRuntime)
     monkeypatch.setattr(soak, "StdioClient", tests.runtime.Session)
-    seed = int(os.environ.get("FAULT_SEED", random.SystemRandom().randrange(10**6)))
-    print(f"FAULT_SEED={seed}")
-    found = await run(KILLS, 6, seed, PACE_S, embedders=1)
+    found = await soak.run(KILLS, 6, seed, PACE_S, embedders=1)
     assert not found.wrong, found.wrong[:5]
     assert (found.lost, found.doubled) == (0, 0)
     assert sum(found.kills.values()) == KILLS
     assert found.acknowledged > KILLS
+
+
+@pytest.mark.anyio
+@pytest.mark.usefixtures("home")
+async def test_four_hosts_have_the_same_lane_whatever_broke_while_they_changed_it(seed: int) -> None:
+    found = await shared_soak.run(seed, OPERATIONS, 2, WEATHER, every=60)
+    assert not found.wrong, found.wrong[:5]
+    assert found.operations == OPERATIONS * found.hosts
+    assert found.acknowledged > OPERATIONS
+    assert len(found.faults) >= len(FAULTS) // 2

@@ -289,17 +289,10 @@ def test_on_a_cold_start_the_runtime_is_started_and_not_waited_for(
     ("stdin", "arguments"),
     [
         (b"", ["Stop"]),
-        (b"   ", ["Stop"]),
         (b"{", ["Stop"]),
-        (b"[]", ["Stop"]),
         (b"\xff\xfe\x00", ["Stop"]),
         (b"[" * 200_000, ["Stop"]),
-        (b"{}", ["Stop"]),
-        (b"{}", ["Nonsense"]),
         (b"{}", []),
-        (b'{"session_id": "s"}', ["UserPromptSubmit"]),
-        (b'{"session_id": 7, "prompt": "x"}', ["UserPromptSubmit"]),
-        (b'{"session_id": "s", "prompt": {"x": 1}}', ["UserPromptSubmit"]),
         (b'{"session_id": "s", "cwd": [], "tool_name": 5}', ["PostToolUse"]),
     ],
 )
