@@ -12,7 +12,6 @@ import anyio
 import msgspec
 import pytest
 
-from remembrancer.actors.store.vectors.chroma import Chroma
 from remembrancer.protocol.errors import InvalidInput, NotFound
 from remembrancer.protocol.kinds import Scope
 from remembrancer.protocol.reads import GetMemory, MemoryShown
@@ -38,7 +37,7 @@ from remembrancer.protocol.writes import (
     UpdatedResult,
     UpdateMemory,
 )
-from tests.actors.store_process import IDENTITY, WITH_CHROMA, StoreRig, Worker, store_rig
+from tests.actors.store_process import WITH_CHROMA, StoreRig, Worker, store_rig
 from tests.operations import (
     OTHER_PROJECT,
     OTHER_SESSION,
@@ -283,34 +282,6 @@ async def test_texts_that_change_while_they_are_embedded_end_with_the_vectors_of
     assert rows(rig, PROJECT.id, "SELECT count(*) FROM memories WHERE number NOT IN (SELECT memory FROM passages)") == [
         (0,)
     ]
-
-
-async def test_the_index_agrees_with_the_records_after_updates_and_promotions(rig_with_chroma: StoreRig) -> None:
-    rig = rig_with_chroma
-    await rig.worker()
-    ids = [await rig.gateway.store(f"lantern number {n}") for n in range(12)]
-    await rig.gateway.until_embedded()
-    for n, memory_id in enumerate(ids[:8]):
-        await do(rig, f"update{n}", UpdateMemory(memory_id, f"bottle number {n}"), UpdatedResult)
-    await rig.gateway.until_embedded()
-    for n, memory_id in enumerate(ids[6:10]):
-        await do(rig, f"promote{n}", PromoteMemory(memory_id, "user"), PromotedResult)
-    await rig.gateway.until_embedded()
-    assert set(await rig.gateway.found("bottle number", strategy="vector", limit=50)) >= set(ids[:8])
-    assert await rig.gateway.found("lantern number 9", strategy="vector", scopes=("user",), limit=1) == [ids[9]]
-    await rig.stop()
-    await rig.start()
-    await rig.gateway.until(lambda now: now.embedding.vectors_ready)
-    await rig.stop()
-    index = Chroma(rig.paths.vectors)
-    try:
-        for name, count in ((PROJECT.id, 8), ("user", 4)):
-            recorded = passages_recorded(rig, name)
-            assert len(recorded) == count
-            indexed = index.collection(f"{name}.{IDENTITY.key}", IDENTITY.dimensions).numbers()
-            assert sorted(indexed) == recorded
-    finally:
-        index.close()
 
 
 async def test_a_memory_that_could_not_be_embedded_is_tried_again_with_its_new_text(rig: StoreRig) -> None:

@@ -24,6 +24,7 @@ from remembrancer.code.segments import Segment, read_segment
 from remembrancer.code.tree import Tree
 from remembrancer.protocol.code import CodeTree
 from remembrancer.protocol.writes import EraseMemory
+from tests.cases import cases
 from tests.operations import change_operation, memory_id_of, store_operation
 
 POOL = """\
@@ -125,41 +126,7 @@ def test_a_definition_comes_before_uses_and_tests_later(index: CodeIndex) -> Non
     assert _paths(index, "ConnectionPool") == ["pool.py", "use.py", "tests/test_pool.py"]
 
 
-CONSTANTS = {
-    "limits.py": """
-MOST_BYTES: Final = 1024
-
-
-def check(data):
-    # MOST_BYTES, MOST_BYTES
-    if len(data) > MOST_BYTES or MOST_BYTES == 1:
-        raise MOST_BYTES
-""",
-    "limits.go": """package limits
-
-const (
-\tMOST_BYTES = 1024
-)
-
-func check(size int) int {
-\t// MOST_BYTES, MOST_BYTES
-\tif size <= MOST_BYTES {
-\t\treturn MOST_BYTES
-\t}
-\treturn 0
-}
-""",
-    "limits.ts": """
-export const MOST_BYTES: Map<string, number> = EMPTY;
-
-export function check(size: number) {
-  // MOST_BYTES, MOST_BYTES
-  if (size >= MOST_BYTES) {
-    return MOST_BYTES
-  }
-}
-""",
-}
+CONSTANTS = dict(cases("code_index", "constants"))
 
 
 @pytest.mark.parametrize("file", CONSTANTS)

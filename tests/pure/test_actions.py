@@ -24,6 +24,7 @@ from remembrancer.protocol.reads import RecalledMemory, Scores
 from remembrancer.protocol.writes import SourceRef
 from remembrancer.toolsets.memory.action_block import HEADING
 from remembrancer.toolsets.memory.context_block import render
+from tests.cases import cases
 
 NOW = 1_800_000_000.0
 
@@ -134,22 +135,9 @@ def test_a_rule_about_the_form_of_names_is_told_before_an_edit_that_makes_one_an
     assert told(FUNCTION, *stored) == expected
 
 
-@pytest.mark.parametrize(
-    ("content", "forms"),
-    [
-        ("When naming function arguments, start the name with e_.", [("argument", "start")]),
-        (
-            "Start attribute names with q_ and method names with b_.",
-            [("attribute", "start"), ("method", "start")],
-        ),
-        ("Start method names with o_ and end them with _ud.", [("method", "start"), ("method", "end")]),
-        ("Add the '@timer' decorator to all functions.", [("function", "decorator @timer")]),
-        ("I'd like you to add the '@timer' decorator to all functions.", [("function", "decorator @timer")]),
-        ("No renamed variables along with a fix.", []),
-    ],
-)
-def test_the_forms_that_a_rule_speaks_of(content: str, forms: list[tuple[str, str]]) -> None:
-    assert forms_of(content) == forms
+@pytest.mark.parametrize(("content", "forms"), cases("actions", "forms"))
+def test_the_forms_that_a_rule_speaks_of(content: str, forms: list[list[str]]) -> None:
+    assert [list(form) for form in forms_of(content)] == forms
 
 
 def test_what_a_rule_denies_stands_behind_a_denial_or_before_what_is_gone() -> None:
@@ -176,22 +164,7 @@ def test_two_facts_have_120_tokens_at_the_most() -> None:
     assert estimate_tokens("\n".join([HEADING, *lines])) <= 120
 
 
-@pytest.mark.parametrize(
-    ("command", "looks"),
-    [
-        ("git status", True),
-        ("git log --oneline | head -5", True),
-        ("cd src && rg -n merge; ls", True),
-        ("kubectl -n staging get pods", True),
-        ("docker compose logs --tail 5 api", True),
-        ("LANG=C sed -n 1,5p a.py", True),
-        ("git merge origin/main", False),
-        ("cat a.py && git push --force", False),
-        ("echo x > .env", False),
-        ("npm install", False),
-        ("kubectl scale deploy/a --replicas 3", False),
-    ],
-)
+@pytest.mark.parametrize(("command", "looks"), cases("actions", "looks"))
 def test_a_command_that_only_looks_is_known(command: str, looks: bool) -> None:
     assert only_looks(command) is looks
 

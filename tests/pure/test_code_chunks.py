@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from remembrancer.code.chunks import MOST_CHARACTERS, MOST_LINES, Chunk, chunks_of, cut_by_lines, parsed
 from remembrancer.code.languages import language_of, parser_of
 from remembrancer.code.symbols import symbols_of
+from tests.cases import cases
 
 LONG_BODY = "\n".join(f"        step_{number}()" for number in range(60))
 PYTHON = f'''import os
@@ -36,67 +37,9 @@ async def connect(
 ) -> Pool:
     pass
 '''
-SAMPLES = {
-    "javascript": ("View.prototype.lookup = function lookup(name) {};", "method", "View.prototype.lookup"),
-    "typescript": ("/** Doc. */\nexport const parse = (text: string) => text;", "function", "parse"),
-    "tsx": ("export const Button = () => <a/>;", "function", "Button"),
-    "go": ("package a\n\nfunc (b *Box) Open(x int) error {\n\treturn nil\n}", "method", "Box.Open"),
-    "rust": ("/// Doc\n#[derive(Debug)]\npub struct Pool<T> { x: T }", "struct", "Pool"),
-    "java": ("@Anno\npublic class Box<T> extends X {}", "class", "Box"),
-    "c": ("static int *open_box(struct box *b) {\n  return 0;\n}", "function", "open_box"),
-    "cpp": ("int Box::close(int a) { return a; }", "method", "Box.close"),
-    "c_sharp": ("public interface I { }", "interface", "I"),
-    "ruby": ("class Box < X\n  def open(a)\n  end\nend", "class", "Box"),
-    "php": ("<?php\nfunction top() {}", "function", "top"),
-    "bash": ("open_box() {\n  echo a\n}", "function", "open_box"),
-    "scala": ("trait Shape {\n  def area: Double\n}", "interface", "Shape"),
-    "kotlin": ("fun top(a: Int): Int = a", "function", "top"),
-    "swift": ("protocol P { func a() }", "interface", "P"),
-    "lua": ("function M.open(a)\n  return a\nend", "method", "M.open"),
-    "haskell": ("module A where\n\ndata T = X | Y", "type", "T"),
-    "elixir": ("defmodule A.B do\n  def open(a) do\n    a\n  end\nend", "module", "A.B"),
-    "zig": ("pub fn open(a: i32) i32 {\n    return a;\n}", "function", "open"),
-}
+SAMPLES = dict(cases("code_chunks", "samples"))
 
-MORE_NAMES = {
-    "go": (
-        "package a\n\ntype (\n\t// Doc.\n\tConn struct{ fd int }\n\tDialer interface {\n\t\tDial(a string)\n\t}\n"
-        "\tHandler func(c Conn)\n)",
-        {"Conn": "struct", "Dialer": "interface", "Dialer.Dial": "method", "Handler": "type"},
-    ),
-    "cpp": (
-        "template <class T>\nT* Pool<T>::get(int n) {\n  return 0;\n}\nbool operator<(A a, B b) { return true; }",
-        {"Pool.get": "method", "operator<": "function"},
-    ),
-    "c": ("typedef int (*on_close)(struct conn *c);", {"on_close": "type"}),
-    "kotlin": (
-        "@Service\nclass Pool {\n    fun take() = 1\n    companion object {\n        fun of(n: Int) = 2\n    }\n}\n"
-        "const val MOST = 5",
-        {"Pool": "class", "Pool.take": "method", "Pool.of": "method", "MOST": "method"},
-    ),
-    "swift": ("struct P {\n    typealias Done = () -> Void\n}", {"P": "class", "P.Done": "type"}),
-    "ruby": (
-        "module Net\n  class Pool\n    class << self\n      def shared\n      end\n    end\n  end\nend",
-        {"Net": "module", "Net.Pool": "class", "Net.Pool.shared": "method"},
-    ),
-    "typescript": (
-        "class Box {\n  n = 1;\n  onClick = (e: Event) => {\n    this.n = 2;\n  };\n}",
-        {"Box": "class", "Box.onClick": "method"},
-    ),
-    "javascript": (
-        "module.exports = function createApp() {};\nclass Box {\n  #hide() {}\n}",
-        {"createApp": "function", "Box": "class", "Box.hide": "method"},
-    ),
-    "lua": ("function M:close()\nend\nM.run = function(a)\n  return a\nend", {"M.close": "method", "M.run": "method"}),
-    "elixir": (
-        "defmodule A do\n  defmodule B do\n    def go, do: 1\n  end\nend",
-        {"A": "module", "A.B": "module", "A.B.go": "method"},
-    ),
-    "zig": (
-        "pub const Pool = struct {\n    n: u32,\n    pub fn take(self: *Pool) u32 {\n        return 1;\n    }\n};",
-        {"Pool": "struct", "Pool.take": "method"},
-    ),
-}
+MORE_NAMES = dict(cases("code_chunks", "names"))
 COMMENTS = {
     "ruby": ("module Net\n  # Keeps them.\n  class Pool\n  end\nend", "Net.Pool", "class Pool"),
     "elixir": (

@@ -33,6 +33,7 @@ from remembrancer.config.reading import (
 from remembrancer.config.settings import Settings, model_choices
 from remembrancer.protocol.errors import ConfigurationError
 from remembrancer.protocol.work import ModelChoice
+from tests.cases import cases
 
 FIRST_SEED = """---
 deployment_mode: embedded-file
@@ -173,36 +174,7 @@ def test_a_file_of_a_server_that_indexes_sources_is_read_as_it_stands(tmp_path: 
     assert str(read_in.origins["chunk_overlap"]) == f"chunking.overlap in {tmp_path / 'memory.config.json'}"
 
 
-OTHER_VALUES = [
-    ("sources.memory.enabled", False, "notes", False),
-    ("sources.memory.paths", ["NOTES.md"], "notes_paths", ("NOTES.md",)),
-    ("sources.memory.extraPaths", ["/shared"], "notes_extra_paths", ("/shared",)),
-    ("sources.sessions.enabled", True, "transcripts", True),
-    ("sources.sessions.path", "~/x/*.jsonl", "transcripts_path", "~/x/*.jsonl"),
-    ("sources.sessions.syncThreshold.deltaBytes", 7, "transcripts_delta_bytes", 7),
-    ("sources.sessions.syncThreshold.deltaMessages", 7, "transcripts_delta_messages", 7),
-    ("chunking.tokens", 300, "chunk_tokens", 300),
-    ("chunking.overlap", 10, "chunk_overlap", 10),
-    ("chunking.boundaryAware", False, "chunk_at_boundaries", False),
-    ("search.maxResults", 5, "search_max_results", 5),
-    ("search.minScore", 0.1, "search_min_score", 0.1),
-    ("search.hybrid.enabled", False, "search_hybrid", False),
-    ("search.hybrid.candidateMultiplier", 2, "search_candidate_multiplier", 2),
-    ("sync.watchEnabled", False, "watch", False),
-    ("sync.watchDebounceMs", 500, "watch_quiet_s", 0.5),
-    ("sync.intervalMinutes", 5, "sync_interval_s", 300.0),
-    ("store.path", "other.sqlite", "index_file", "other.sqlite"),
-    ("store.cache.maxEntries", 5, "embedding_cache_entries", 5),
-    ("store.cache.enabled", False, "embedding_cache_entries", 0),
-    ("embedding.provider", "openai", "engine", "openai"),
-    ("embedding.model", "voyage-code-3", "model", "voyage-code-3"),
-    ("embedding.fallback", "voyage", "fallback_engine", "voyage"),
-    ("embedding.fallback", "local", "fallback_engine", "onnx"),
-    ("embedding.batch.maxTokens", 4000, "provider_batch_tokens", 4000),
-    ("embedding.batch.concurrency", 2, "provider_requests", 2),
-    ("secrets.VOYAGE_API_KEY", "${MY_KEY}", "voyage_key_from", "${MY_KEY}"),
-    ("secrets.OPENAI_API_KEY", "${MY_KEY}", "openai_key_from", "${MY_KEY}"),
-]
+OTHER_VALUES = cases("config_files", "names_in_sections")
 
 
 def test_every_name_in_a_section_is_tried() -> None:
@@ -215,7 +187,9 @@ def test_a_name_in_a_section_is_one_of_our_settings(
 ) -> None:
     read_in = read(tmp_path, "c.json", json.dumps(section(name, value)))
     assert (read_in.problems, read_in.warnings) == ((), ())
-    assert read_in.settings == msgspec.structs.replace(Settings(), **{setting: meant})
+    assert read_in.settings == msgspec.structs.replace(
+        Settings(), **{setting: tuple(meant) if isinstance(meant, list) else meant}
+    )
     assert str(read_in.origins[setting]) == f"{name} in {tmp_path / 'c.json'}"
 
 

@@ -7,6 +7,7 @@ import time
 import pytest
 
 from remembrancer.memory.found_names import MOST, READ, found_names, is_proper
+from tests.cases import cases
 
 
 def certain(text: str, *, is_entity: bool = False) -> list[str]:
@@ -17,18 +18,7 @@ def possible(text: str) -> list[str]:
     return [each.name for each in found_names(text) if not each.is_certain]
 
 
-@pytest.mark.parametrize(
-    ("text", "names"),
-    [
-        ("The fix for DSP-842 is in src/pool/retry.py, see also INC-311.", ["DSP-842", "src/pool/retry.py", "INC-311"]),
-        ("AuthService calls refresh_token().", ["AuthService", "refresh_token()"]),
-        ("In `app.settings` is the poolSize.", ["app.settings", "poolSize"]),
-        ("It is read by Config.from_prefixed_env at start.", ["Config.from_prefixed_env"]),
-        ("`.tool-versions` and ./cmd/replay read DATABASE_URL.", [".tool-versions", "./cmd/replay", "DATABASE_URL"]),
-        ("We call the release “Night Owl” from now on.", ["Night Owl"]),
-        ("PostgreSQL has session.timeout.ms in db/main.sql", ["PostgreSQL", "session.timeout.ms", "db/main.sql"]),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("text", "names"), cases("found_names", "names"))  # fmt: skip
 def test_names_are_certain_by_their_form(text: str, names: list[str]) -> None:
     assert certain(text) == names
 

@@ -30,6 +30,7 @@ from remembrancer.commands.hook import (
 from remembrancer.commands.hook_context import DEFAULT_TOKENS, DEFAULT_WAIT_S, LATER_WAIT_S, question, wanted
 from remembrancer.protocol.gateway_link import MAX_TOOL_BYTES, MAX_TURN_BYTES
 from remembrancer.protocol.paths import RuntimePaths
+from tests.cases import cases
 
 NOW = 1_700_000_000.5
 JSON = st.recursive(
@@ -223,32 +224,7 @@ def test_how_much_is_wanted_and_by_when_comes_from_variables_the_file_or_the_def
         assert wanted(find_places(named), named) == (tokens, 0.2, 0.2)
 
 
-@pytest.mark.parametrize(
-    ("client", "name", "given", "event", "kept"),
-    [
-        ("codex", "UserPromptSubmit", {"prompt": "hi", "turn_id": "1"}, "UserPromptSubmit", {"text": "hi"}),
-        ("codex", "Stop", {"last_assistant_message": "ho"}, "Stop", {"text": "ho"}),
-        ("gemini", "BeforeAgent", {"prompt": "hi"}, "UserPromptSubmit", {"text": "hi"}),
-        ("gemini", "AfterAgent", {"prompt": "hi", "prompt_response": "ho"}, "Stop", {"text": "ho"}),
-        (
-            "gemini",
-            "AfterTool",
-            {"tool_name": "ls", "tool_response": {"llmContent": "a", "returnDisplay": "A"}},
-            "PostToolUse",
-            {"tool": "ls", "result": "a", "success": True},
-        ),
-        ("cursor", "beforeSubmitPrompt", {"prompt": "hi"}, "UserPromptSubmit", {"text": "hi"}),
-        ("cursor", "afterAgentResponse", {"text": "ho"}, "Stop", {"text": "ho"}),
-        (
-            "cursor",
-            "postToolUse",
-            {"tool_name": "Shell", "tool_output": "a", "duration": 7},
-            "PostToolUse",
-            {"tool": "Shell", "result": "a", "success": True, "duration_ms": 7},
-        ),
-        ("vscode", "UserPromptSubmit", {"prompt": "hi"}, "UserPromptSubmit", {"text": "hi"}),
-    ],
-)
+@pytest.mark.parametrize(("client", "name", "given", "event", "kept"), cases("hook_input", "other_clients"))
 def test_the_events_of_other_clients_are_the_same_events(
     client: str, name: str, given: dict[str, Any], event: str, kept: dict[str, Any]
 ) -> None:

@@ -14,6 +14,7 @@ from remembrancer.actors.store.records.search import expression_of
 from remembrancer.actors.store.records.subword_tokens import subword_tokens
 from remembrancer.actors.store.retrieval.keywords import MAX_TERMS, QUOTED_WEIGHT, phrases_of, units_of
 from remembrancer.memory.stop_words import ENGLISH_STOP_WORDS
+from tests.cases import cases
 
 DOCUMENTS = (
     "The retry budget of src/net/retry_policy.py is 3; see ECONNRESET-104.",
@@ -155,25 +156,7 @@ def test_identifiers_paths_codes_parts_of_names_and_words_of_every_script_are_fo
     assert found(table, query)[:1] == [row]
 
 
-@pytest.mark.parametrize(
-    ("query", "texts"),
-    [
-        ("retry_policy.py", ["policy of the retry and py, all apart", "see retry_policy.py for the whole of it"]),
-        (
-            "connectionPoolSize",
-            ["size size pool pool connection connection pool", "set connectionPoolSize to a low number"],
-        ),
-        (
-            "src/app.py",
-            ["app py app py src src app", "the module in src/app.py has the routes of the whole application"],
-        ),
-        (
-            'why "exactly these words"',
-            ["these words exactly, these exactly: why these words", "he said exactly these words"],
-        ),
-        ("“to be or not”", ["not or be to to be not", "whether to be or not is open"]),
-    ],
-)
+@pytest.mark.parametrize(("query", "texts"), cases("keywords", "outweigh"))
 def test_an_exact_name_and_a_quoted_phrase_outweigh_their_scattered_parts(query: str, texts: list[str]) -> None:
     connection = table_of([*texts, *DOCUMENTS])
     assert found(connection, query)[0] == 1
@@ -219,19 +202,7 @@ def terms_of(expression: str | None) -> list[str]:
     return [] if expression is None else list(dict.fromkeys(expression.split(" OR ")))
 
 
-@pytest.mark.parametrize(
-    ("query", "expressions"),
-    [
-        ("What's the pool size?", ['"pool"', '"size"']),
-        ("connectionPoolSize", ['"connectionpoolsize" OR "connection pool size"']),
-        ("ECONNRESET-104 again", ['"econnreset 104" OR "econnreset104"']),
-        ('the "pool size" of it', ['"pool size"', '"pool"', '"size"']),
-        ("Lantern, lantern: LANTERN!", ['"lantern"']),
-        ("数据库", ['"数据"', '"据库"']),
-        ("what is it?", ['"what"', '"is"', '"it"']),
-        ("?! ___", []),
-    ],
-)
+@pytest.mark.parametrize(("query", "expressions"), cases("keywords", "units"))
 def test_each_word_or_name_of_a_question_is_one_unit_in_all_spellings_of_the_whole(
     query: str, expressions: list[str]
 ) -> None:

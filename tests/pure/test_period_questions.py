@@ -16,52 +16,12 @@ from remembrancer.memory.times.period_questions import (
 )
 from remembrancer.memory.times.windows import time_windows
 from remembrancer.protocol.kinds import KINDS
+from tests.cases import cases
 
 NOW = 1_795_100_000.0
 
 
-@pytest.mark.parametrize(
-    ("query", "kinds"),
-    [
-        ("what did we decide this week?", "decision"),
-        ("What did we decide this week and why?", "decision"),
-        ("this week's decisions", "decision"),
-        ("list all decisions since Monday", "decision"),
-        ("which errors did we fix on Thursday", "error_fix"),
-        ("what broke on Wednesday morning", "error_fix"),
-        ("What went wrong yesterday?", "error_fix"),
-        ("Which conventions have changed last month?", "convention"),
-        ("preferences noted between 3 and 9 November", "preference"),
-        ("Summarize last week, please", ""),
-        ("summarise this week", ""),
-        ("what happened yesterday", ""),
-        ("what did we note on Monday", ""),
-        ("what have we been working on this week?", ""),
-        ("what did I learn last month?", ""),
-        ("what did we do in the first week of November", ""),
-        ("recap of 2026-W45", ""),
-        ("yesterday", ""),
-        ("Was haben wir diese Woche beschlossen?", "decision"),
-        ("was haben wir gestern beschlossen", "decision"),
-        ("Alle Entscheidungen der letzten Woche", "decision"),
-        ("Welche Fehler haben wir am Freitag behoben?", "error_fix"),
-        ("Fasse diese Woche zusammen", ""),
-        ("Was ist letzte Woche passiert?", ""),
-        ("was war gestern los", ""),
-        ("¿Qué decidimos esta semana?", "decision"),
-        ("decisiones de la semana pasada", "decision"),
-        ("¿Qué errores arreglamos el viernes?", "error_fix"),
-        ("resume esta semana", ""),
-        ("¿qué pasó ayer?", ""),
-        ("qué hemos hecho el martes", ""),
-        ("Qu'avons-nous décidé cette semaine ?", "decision"),
-        ("qu'est-ce qu'on a décidé mercredi", "decision"),
-        ("Quelles erreurs avons-nous corrigées vendredi ?", "error_fix"),
-        ("résume cette semaine", ""),
-        ("que s'est-il passé hier ?", ""),
-        ("qu'a-t-on fait mardi", ""),
-    ],
-)
+@pytest.mark.parametrize(("query", "kinds"), cases("period_questions", "periods"))
 def test_a_question_may_ask_for_all_of_a_time_or_for_its_memories_of_a_kind(query: str, kinds: str) -> None:
     assert asks_for_period(query) == PeriodQuestion(frozenset(each for each in KINDS if each in kinds.split()))
     assert time_windows(query, NOW) != ()

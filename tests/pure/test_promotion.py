@@ -26,6 +26,7 @@ from remembrancer.memory.promotion import (
 from remembrancer.protocol.consolidation import Material
 from remembrancer.protocol.kinds import KINDS, STATUSES, FileSource, Kind, Scope, Status
 from remembrancer.protocol.reads import RecalledMemory, Scores
+from tests.cases import cases
 from tests.pure.reflection_world import memory
 
 NOW = 1_800_000_000.0
@@ -258,55 +259,12 @@ def test_a_merge_strengthens_confidence_more_for_the_user_than_for_a_project() -
 # --- Is it about one project?
 
 
-@pytest.mark.parametrize(
-    ("content", "sign"),
-    [
-        ("Tokens are read in src/auth/token.py.", "it names a file, src/auth/token.py"),
-        ("See src/auth/token.py:42 for the reason", "it names a file, src/auth/token.py"),
-        ("The file:src/auth/token.py is old", "it names a file, src/auth/token.py"),
-        ("Run `scripts/release` first", "it names a file, scripts/release"),
-        ("Run ./release first", "it names a file, ./release"),
-        ("Logs go to /var/log/engram today", "it names a file, /var/log/engram"),
-        ("Logs go to ~/work/engram/logs", "it names a file, ~/work/engram/logs"),
-        (r"Logs go to C:\work\logs", r"it names a file, C:\work\logs"),
-        ("Look into db/migrations/ first", "it names a file, db/migrations/"),
-        ("The limits are in rate_limits.toml", "it names a file, rate_limits.toml"),
-        ("In frontend/package.json the versions are pinned", "it names a file, frontend/package.json"),
-        ("It listens on port 8080", "it names a port, port 8080"),
-        ("Redis is at localhost:6379", "it names a port, localhost:6379"),
-        ("Redis is at redis:6379", "it names a port, redis:6379"),
-        ("Redis is at 10.0.0.7:6379", "it names a port, 10.0.0.7:6379"),
-        ("Done for ENG-1234 last week", "it names a ticket, ENG-1234"),
-        ("Done for #412 last week", "it names a ticket, #412"),
-        ("The docs are at https://docs.example.org/a(b).", "it names an address, https://docs.example.org/a(b"),
-        ("Use postgres://db.internal/main", "it names an address, postgres://db.internal/main"),
-        ("In my-api all dates are UTC", "it names the project my-api"),
-        ("In MyAPI all dates are UTC", "it names the project my-api"),
-        ("In my_api all dates are UTC", "it names the project my-api"),
-    ],
-)
+@pytest.mark.parametrize(("content", "sign"), cases("promotion", "signs"))
 def test_a_sign_that_a_memory_is_about_one_project_is_named(content: str, sign: str) -> None:
     assert is_project_specific(content, (), "my-api") == sign
 
 
-@pytest.mark.parametrize(
-    "content",
-    [
-        "",
-        "Commits say why and not what.",
-        "Prefer TypeScript and/or JavaScript; yes/no answers; CI/CD; TCP/IP; read/write/execute.",
-        "A client/server design with input/output at the edges",
-        "Use Node.js and Vue.js, React/Next.js or Express.js",
-        "Pin versions in package.json and pyproject.toml, and keep the README.md short",
-        "Put aliases into ~/.zshrc and settings into ~/.config/nvim/init.lua",
-        "Text is UTF-8, digests are SHA-256, dates ISO-8601 as in RFC-3339 and CVE-2024 is old",
-        "Washington D.C. is far from the U.S. coast, e.g. on 2024/05/01 at 10:30, 24/7",
-        "Call response.json() once; hold threading.Lock; read process.env",
-        "We rank #1 and pay 10.5 per month, import 2000 rows",
-        "A myapist is no api of mine",
-        "Ответ всегда по-русски / 日本語でも。",
-    ],
-)
+@pytest.mark.parametrize("content", cases("promotion", "no_signs"))
 def test_what_is_true_of_any_project_has_no_sign(content: str) -> None:
     assert is_project_specific(content, (("Git", "tool"), ("package.json", "file")), "my-api") is None
 

@@ -36,6 +36,7 @@ from remembrancer.memory.ranking import (
     weights_file,
 )
 from remembrancer.protocol.work import CALIBRATED, CosineScale
+from tests.cases import cases
 from tests.pure.test_features import NOW, any_candidates, candidates, questions
 
 shares = st.floats(0.0, 1.0)
@@ -215,20 +216,7 @@ def test_a_memory_is_as_near_as_its_nearest_passage_and_a_long_one_also_by_its_f
 # --- What is asked and told.
 
 
-@pytest.mark.parametrize(
-    ("query", "expected"),
-    [
-        ("Where is the harbour?", False),
-        ("Where is the harbour? And who is there?", False),
-        ("Can you list what I painted, in order? Mention five things only.", False),
-        ("harbour", False),
-        ("src/app.py v2.4.1 fails", False),
-        ("", False),
-        ("I have painted the lantern. What is next?", True),
-        ("你好。下一步是什么？", True),
-        ("Let us go on\nwith what we had", True),
-    ],
-)
+@pytest.mark.parametrize(("query", "expected"), cases("ranking", "messages"))
 def test_a_message_has_several_sentences_of_which_the_first_is_no_question(query: str, expected: bool) -> None:
     assert is_message(query) is expected
 
@@ -241,18 +229,7 @@ def test_only_a_turn_of_the_assistant_alone_is_the_assistants() -> None:
     assert not is_assistants("The assistant: a role")
 
 
-@pytest.mark.parametrize(
-    ("query", "expected"),
-    [
-        ("Have I obtained a key?", True),
-        ("Wann habe ich das Tor gestrichen?", True),
-        ("Can you help me set up a cache?", True),
-        ("What did you recommend to me?", False),
-        ("I want your advice again", False),
-        ("Which port does the gateway have?", False),
-        ("the inside of the lantern", False),
-    ],
-)
+@pytest.mark.parametrize(("query", "expected"), cases("ranking", "users"))
 def test_users_ask_about_themselves_in_the_first_person_unless_they_ask_what_they_were_told(
     query: str, expected: bool
 ) -> None:

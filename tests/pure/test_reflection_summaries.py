@@ -19,6 +19,7 @@ from remembrancer.actors.consolidator.central_sentences import (
 )
 from remembrancer.memory.sentences import cut_at_word, split_sentences
 from remembrancer.memory.wording import stem
+from tests.cases import cases
 
 
 def test_an_important_source_is_preferred() -> None:
@@ -80,21 +81,7 @@ def test_a_line_is_one_line_and_is_never_too_long(content: str, length: int) -> 
     assert one_line(content, length) == line
 
 
-@pytest.mark.parametrize(
-    ("text", "sentences"),
-    [
-        ("One. Two! Three?", ["One.", "Two!", "Three?"]),
-        ("Use a cache, e.g. Redis. It is fast.", ["Use a cache, e.g. Redis.", "It is fast."]),
-        ("Dr. Smith met J. Doe. They spoke.", ["Dr. Smith met J. Doe.", "They spoke."]),
-        ("Version 3.11 is needed. So is pip.", ["Version 3.11 is needed.", "So is pip."]),
-        ("他来了。他走了！好。", ["他来了。", "他走了！", "好。"]),
-        ("यह पहला है। यह दूसरा है।", ["यह पहला है।", "यह दूसरा है।"]),
-        ("1. Open it\n2. Close it", ["Open it", "Close it"]),
-        ("He said “stop.” She did.", ["He said “stop.”", "She did."]),
-        ("…", ["…"]),
-        ("  ", []),
-    ],
-)
+@pytest.mark.parametrize(("text", "sentences"), cases("reflection_summaries", "sentences"))
 def test_a_text_is_split_where_its_sentences_end(text: str, sentences: list[str]) -> None:
     assert split_sentences(text) == sentences
 
@@ -114,19 +101,7 @@ def test_a_text_is_cut_to_a_beginning_of_it(text: str, length: int) -> None:
     assert len(cut) <= length
 
 
-@pytest.mark.parametrize(
-    "forms",
-    [
-        ["stop", "stops", "stopped", "stopping"],
-        ["cache", "caches", "cached", "caching"],
-        ["deploy", "deploys", "deployed", "deploying"],
-        ["query", "queries"],
-        ["use", "uses", "used", "using"],
-        ["take", "takes", "taking"],
-        ["call", "calls", "called", "calling"],
-        ["box", "boxes"],
-    ],
-)
+@pytest.mark.parametrize("forms", cases("reflection_summaries", "stems"))
 def test_the_forms_of_a_word_have_one_stem(forms: list[str]) -> None:
     assert len({stem(each) for each in forms}) == 1
 

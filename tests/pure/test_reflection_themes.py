@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from remembrancer.actors.consolidator.themes import LEAST_SESSIONS, Theme, says_how
 from remembrancer.actors.consolidator.themes import find_themes as find_themes_of
 from remembrancer.protocol.consolidation import Material
+from tests.cases import cases
 from tests.pure.reflection_world import memory, rows, with_vectors
 
 ERRORS = [
@@ -95,38 +96,12 @@ def test_a_theme_about_how_something_is_done_becomes_a_procedure(kind: str, text
     assert theme.as_procedure is procedure
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "Run make test before a commit",
-        "Always show a diff",
-        "Don't force-push to shared branches",
-        "Please restart the worker",
-        "First stop the server, then copy the file",
-        "How to rotate the keys",
-        "The cache is cleared by deleting the folder",
-        "To release, tag the commit",
-        "1. Open the file\n2. Close the file",
-        "Tokens must be rotated",
-        "The user reminded me to run the tests",
-        "Tests are run before every commit",
-    ],
-)
+@pytest.mark.parametrize("text", cases("reflection_themes", "say_how"))
 def test_orders_and_steps_say_how(text: str) -> None:
     assert says_how(text)
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        "The API uses Postgres",
-        "Tests pass",
-        "Cleaner code was praised",
-        "Settings",
-        "The user asked how errors should be handled",
-    ],
-)
+@pytest.mark.parametrize("text", cases("reflection_themes", "do_not_say_how"))
 def test_statements_do_not_say_how(text: str) -> None:
     assert not says_how(text)
 

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from remembrancer.memory.replacement import LONG, POSSIBLE, PROBABLE, TextPair, probability, read, share_of
 from remembrancer.memory.wording import stem
+from tests.cases import cases
 
 LATER_S = 3 * 86_400.0
 
@@ -16,32 +17,12 @@ def chance(earlier: str, later: str, cosine: float = 0.9, apart_s: float = LATER
     return probability(TextPair(read(earlier), read(later), cosine, apart_s, having, 100))
 
 
-@pytest.mark.parametrize(
-    ("earlier", "later", "cosine"),
-    [
-        ("The API listens on port 8080", "The API now listens on port 9090", 0.9),
-        ("Python 3.11 is required", "Python 3.12 is required", 0.9),
-        ("The worker pool has 8 threads", "The worker pool has 16 threads", 0.9),
-        ("Der Dienst lauscht auf Port 8080", "Der Dienst lauscht jetzt auf Port 9090", 0.9),
-        ("We use Redis 7 as cache.", "We moved from Redis to Valkey 8.", 0.65),
-        ("Always start variable names with 'm_'.", "From now on, please start variable names with 'z_'.", 0.75),
-    ],
-)
+@pytest.mark.parametrize(("earlier", "later", "cosine"), cases("replacement", "values"))
 def test_another_value_of_the_same_thing_probably_replaces_the_first(earlier: str, later: str, cosine: float) -> None:
     assert chance(earlier, later, cosine) >= PROBABLE
 
 
-@pytest.mark.parametrize(
-    ("earlier", "later", "cosine", "replaces"),
-    [
-        ("Start function names with 'x_'.", "All function names should begin with 'y_'.", 0.85, True),
-        ("Table names end with '_t'.", "From now on, end all table names with '_tbl'.", 0.85, True),
-        ("Start function names with 'x_'.", "Start variable names with 'y_'.", 0.7, False),
-        ("Start function names with 'x_'.", "End function names with '_y'.", 0.8, False),
-        ("Always import the 'hashlib' module.", "Always import the 'locale' module.", 0.75, False),
-        ("Add the '@retry' decorator to functions.", "Also add the '@trace' decorator to functions.", 0.8, False),
-    ],
-)
+@pytest.mark.parametrize(("earlier", "later", "cosine", "replaces"), cases("replacement", "rules"))
 def test_of_rules_that_are_stated_together_only_those_of_one_slot_replace_each_other(
     earlier: str, later: str, cosine: float, *, replaces: bool
 ) -> None:

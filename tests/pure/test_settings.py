@@ -15,6 +15,7 @@ from remembrancer.config.home import find_home
 from remembrancer.config.reading import load_configuration, load_settings
 from remembrancer.config.settings import CONSTANTS, NOT_SETTINGS, PREFIX, Settings, threads_per_worker, unknown_name
 from remembrancer.protocol.errors import ConfigurationError
+from tests.cases import cases
 
 NAMES = [field.name for field in msgspec.structs.fields(Settings)]
 
@@ -53,26 +54,7 @@ def test_a_name_that_is_near_to_none_is_answered_with_all_of_them() -> None:
     assert unknown_name("zzzz", ["alpha", "beta"]) == "unknown name zzzz: known are alpha, beta"
 
 
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("embedders", "-1"),
-        ("embedders", "many"),
-        ("embedders", ""),
-        ("embedders", "1.5"),
-        ("engine", "magic"),
-        ("idle_timeout_s", "0"),
-        ("idle_timeout_s", "nan"),
-        ("idle_timeout_s", "inf"),
-        ("content_limit_bytes", "10"),
-        ("database_limit_bytes", "1"),
-        ("log_level", "loud"),
-        ("deployment_mode", "cloud"),
-        ("session_grace_s", "14.9"),
-        ("workspace", "here"),
-        ("transcripts_path", ""),
-    ],
-)
+@pytest.mark.parametrize(("name", "value"), cases("settings", "not_allowed"))
 def test_a_value_that_is_not_allowed_is_an_error_that_names_the_setting(name: str, value: str) -> None:
     with pytest.raises(ConfigurationError, match=f"{PREFIX}{name.upper()} has a value that is not allowed"):
         load_settings({f"{PREFIX}{name.upper()}": value})

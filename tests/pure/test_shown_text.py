@@ -9,37 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from remembrancer.memory.text import harmless, neutralised, neutralised_value, printable
+from tests.cases import cases
 
-KEPT = (
-    "plain, with tabs\tand\nlines\r\nof both kinds",
-    "می‌خواهم",  # Persian: two parts of a word that are not joined
-    "क्‍ष क्‌ष",  # Hindi: both forms of a cluster
-    "ශ්‍රී ලංකා",
-    "👩‍💻 👨‍👩‍👧‍👦 🏳️‍🌈 ❤️‍🔥 👩🏽‍🚀 1️⃣ ☎︎",
-    "葛\U000e0100城",
-    "עברית, العربية, 日本語, Ελληνικά, naïve",
-    "e\u0301 n\u0303",
-)
-HIDDEN = (
-    ("a\u200bb\u2060c\ufeffd\u00ade", "abcde"),
-    ("\x1b[31mred\x1b[0m", "\ufffd[31mred\ufffd[0m"),
-    ("\x9b31m", "\ufffd31m"),
-    ("gpj.\u202egnp\u202c", "gpj.\ufffdgnp\ufffd"),
-    ("\u2066x\u2069", "\ufffdx\ufffd"),
-    ("yes\U000e0049\U000e0067\U000e006e\U000e007f", "yes"),
-    ("🏴\U000e0067\U000e0062\U000e0065\U000e006e\U000e0067\U000e007f", "🏴"),
-    ("a\u200db", "ab"),
-    ("a\u200cb", "ab"),
-    ("می\u200c\u200d\u200cخواهم", "میخواهم"),
-    ("👩\u200d\u200d💻", "👩💻"),
-    ("😀\ufe01\ufe02\U000e0101\U000e01ef", "😀"),
-    ("a\ufe0f", "a"),
-    ("\u115f\u1160\u3164\uffa0x", "x"),
-    ("one\u2028two\u2029three", "one\ntwo\nthree"),
-    ("over\rwritten", "over\ufffdwritten"),
-    ("<\u200bsystem>", "‹system>"),
-    ("[I\u2060NST]", "［INST]"),
-)
+KEPT = cases("shown_text", "kept")
+HIDDEN = cases("shown_text", "hidden")
 
 
 @pytest.mark.parametrize("text", KEPT)

@@ -9,31 +9,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from remembrancer.actors.store.records.subword_tokens import LONGEST, subword_tokens
+from tests.cases import cases
 
 
-@pytest.mark.parametrize(
-    ("text", "parts"),
-    [
-        ("the plain words of a sentence, with No Names.", ""),
-        ("connectionPoolSize", "connection Pool Size"),
-        ("HTTPServer", "HTTP Server"),
-        ("retry_policy", "retrypolicy"),
-        ("src/net/retry-policy.py", "retrypolicypy"),
-        ("ECONNRESET-104", "ECONNRESET104"),
-        ("v3.11.7", "v 3 11 7 v3117"),
-        ("3.11.7", ""),
-        ("sha256", "sha 256"),
-        ("数据库", "数据 据库 库"),
-        ("使用sqlite", "使用 用 sqlite"),
-        ("저장소를", "저장 장소 소를 를"),
-        ("הַסֵּפֶר", "הספר"),
-        ("كِتَاب", "كتاب"),
-        ("हिन्दी", "हनद"),
-        ("ＡＢＣ", "ABC"),
-        ("Zürich, Пётр", ""),
-        ("🦀", "u1f980"),
-    ],
-)
+@pytest.mark.parametrize(("text", "parts"), cases("subword_tokens", "spellings"))
 def test_what_full_text_does_not_see_is_spelt_out(text: str, parts: str) -> None:
     assert subword_tokens(text) == parts
 

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from remembrancer.memory.tokens import estimate_tokens, truncate, whole_characters
+from tests.cases import cases
 
 SAMPLES = [
     "The lantern's in the harbour, isn't it?  \n\n 1234567 tokens!!!\r\n",
@@ -16,20 +17,7 @@ SAMPLES = [
     "👩‍👩‍👧‍👦🇩🇪👍🏽 e\u0301",
     "<|endoftext|> and <|fim_prefix|> are plain text",
 ]
-COUNTED = [
-    ("The billing service talks to the ledger over gRPC; REST is kept for the public API alone.", 20),
-    ("To release: bump the version, run make dist, tag, wait for the canary for one hour, roll out.", 25),
-    ("On Tuesday the nightly export failed with ECONNRESET-104 behind the new proxy; a retry fixed it.", 22),
-    ("def parse(line: str) -> int:\n    number, _, rest = line.partition(chr(32))\n    return int(number)\n", 26),
-    ("for (const [key, value] of Object.entries(headers)) {\n  request.setHeader(key, value);\n}\n", 22),
-    ("SELECT m.id, count(*) FROM memories AS m WHERE m.scope = 'user' GROUP BY 1 HAVING count(*) > 3;", 29),
-    ("我们决定使用PostgreSQL而不是MySQL，因为行级安全更好。", 21),
-    ("セッションのトークンは二週間で期限切れになります。", 26),
-    ("배포하기 전에 반드시 통합 테스트를 실행해야 합니다.", 25),
-    ("Перед развёртыванием необходимо выполнить все интеграционные тесты.", 27),
-    ("Пользователь предпочитает короткие ответы и не хочет, чтобы его беспокоили после шести вечера.", 37),
-    ("Якщо збірка не вдається, спочатку очистіть кеш і спробуйте ще раз.", 38),
-]
+COUNTED = cases("tokens", "counted")
 """Texts and how many tokens they have in cl100k_base, counted with tiktoken 0.14."""
 
 

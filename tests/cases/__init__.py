@@ -1,0 +1,13 @@
+"""Cases as data: a TOML file for a module of tests, with a table for a test, a row for a case."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import Any
+
+
+def cases(module: str, table: str) -> list[Any]:
+    """The rows of a table of `<module>.toml`."""
+    rows: list[Any] = tomllib.loads(Path(__file__).with_name(f"{module}.toml").read_text(encoding="utf-8"))[table]
+    return rows
