@@ -31,6 +31,7 @@ from remembrancer.protocol.writes import (
     UpdateMemory,
     WriteNote,
 )
+from tests.cases import cases
 
 MEMORY = "memory:01ARZ3NDEKTSV4RRFFQ69G5FAV"
 LETTERS = string.ascii_letters + string.digits
@@ -179,32 +180,9 @@ def test_the_name_of_a_note_is_not_taken_for_the_password_that_its_text_speaks_o
 @pytest.mark.parametrize(
     "text",
     [
-        "Use ghp_ tokens only in CI; they live in the vault under ci/github.",
-        "The private key is in ~/.ssh/id_ed25519, mode 0600.",
-        "commit 3f2a9c1b7d0e4f5a6b7c8d9e0f1a2b3c4d5e6f70 broke it",
+        *cases("credentials", "ordinary"),
         "id 0b6f6c9e-6a0e-4a69-8d5c-3c1a1b2c3d4e, sha256 " + "ab" * 32,
-        "The connection string is postgres://app:${DB_PASSWORD}@db/app",
-        "redis://user:<password>@localhost:6379, or mysql://root:****@localhost, or http://u:password@h",
-        "APCombinations and SKIPPED_TESTS are constants, sk-learn is a library, and hf_hub is a module",
-        "token: see vault",
-        "token: 0b6f6c9e-6a0e-4a69-8d5c-3c1a1b2c3d4e, secret: 3f2a9c1b7d0e4f5a6b7c8d9e0f1a2b3c4d5e6f70",
         "AKIAIOSFODNN7EXAMPLE is in the documentation, and pip wants --hash=sha256:" + "ab" * 32,
-        "the password policy is strict: password hashes are argon2id, and the password is bcrypt-12 hashed",
-        "token: see the vault under ci/github2, password: ask-kim-for-the-wifi-2024, secret: none",
-        "secret: infrastructure/terraform/prod-eu1/vault.tf, or /run/secrets/github_token_2a4c8b1",
-        "secret: https://vault.example.com/v1/secret/2a4c8b1",
-        "token = get_token_from_vault2(user) or token = settings.github_token_v2_of_ci",
-        "api_key = os.environ['OPENAI_API_KEY_2'], password=${DB_PASSWORD_2_FOR_TESTS}, api_key: <your-key-12345678>",
-        "api_key=your-api-key-here-12345, password: xxxxxxxxxxxxxxxxxxxx1, token: 1111111111aaaaaaaaaa",
-        "Authorization: Bearer <token>, Authorization: Bearer YOUR_ACCESS_TOKEN_1_GOES_HERE",
-        "Authorization: Basic authentication is what the proxy asks for",
-        "password: 2026-11-20T12:15:11Z was the last change; max_tokens: 2000",
-        "aws_secret_access_key is in ~/.aws/credentials; -----BEGIN CERTIFICATE-----",
-        "sk_test_ and gsk_ are beginnings, hvs. as well",
-        "memory:01JD3Q9V5W8Z2X4C6B8N0M1K2J",
-        "Der Schlüssel liegt unter der Matte; 密钥在保险箱里; ключ в сейфе.",
-        "密码是必填项。 パスワードは必須です。",
-        "Passwords: minimum length 12, the first_pass: 98.6 %, key-value stores, 1//0 is an error in Python",
         f"pi_{some(32)} is a payment, sub_{some(32)} a subscription, api-access-production is a host",
     ],
 )
