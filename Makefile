@@ -22,8 +22,6 @@ demo: $(VENV)/.runtime
 	$(BIN)/python -m examples.first
 
 demo-week: $(VENV)/.runtime
-	$(BIN)/python -m examples.demo
-	$(BIN)/python -m examples.two_machines
 	$(BIN)/python -m examples.week
 
 # Side by side: types take one core for a minute, and tests wait for each other's processes now and then.
@@ -106,8 +104,8 @@ $(VENV)/.python:
 	@touch $@
 
 $(VENV)/.runtime: pyproject.toml | $(VENV)/.python
-	@echo "==> installing Remembrancer and what its demonstrations need (300 MB, a minute or two, once)"
-	@PYTHONUNBUFFERED=1 $(BIN)/python -m pip --disable-pip-version-check install -e '.[demo]' | $(PROGRESS)
+	@echo "==> installing Remembrancer (300 MB, a minute or two, once)"
+	@PYTHONUNBUFFERED=1 $(BIN)/python -m pip --disable-pip-version-check install -e . | $(PROGRESS)
 	@touch $@
 
 $(VENV)/.bench: $(VENV)/.runtime

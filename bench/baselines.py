@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 import sqlite3
 from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
+
+from remembrancer.memory.stop_words import stop_words_of
 
 DEPTH: Final = 50
 """The number of results of each ranking that are fused."""
@@ -53,14 +55,9 @@ class PassageVectors:
     """The vectors of passages, one row of unit length each, and the index of each one's text."""
 
     def __init__(self, rows: Vectors, owners: NDArray[np.int64], texts: int) -> None:
-        self.rows = rows
+        self.texts = texts
+        self._rows = rows
         self._owners = owners
-        self._texts = texts
-
-    @property
-    def texts_without(self) -> int:
-        """The number of texts without a passage."""
-        return self._texts - len(np.unique(self._owners))
 
     def rank(self, question: Vectors, depth: int = DEPTH) -> list[int]:
         """Return the indexes of the texts by their nearest passage to the question's vector, best first."""
@@ -70,13 +67,14 @@ class PassageVectors:
 
     def cosines(self, question: Vectors) -> Vectors:
         """Return the cosine of each text's best passage; -inf if it has none."""
-        best = np.full(self._texts, -np.inf, dtype=np.float32)
-        np.maximum.at(best, self._owners, self.rows @ question)
+        best = np.full(self.texts, -np.inf, dtype=np.float32)
+        np.maximum.at(best, self._owners, self._rows @ question)
         return best
 
 
 def read_passages(database: Path, model: str, dimensions: int, places: Mapping[str, int], texts: int) -> PassageVectors:
-    """Read the vectors of a model from a project's records. `places` maps memory ids to indexes."""
+    """Read the vectors of a model from the records. `places` maps memory ids, or their ends, to indexes."""
+    lengths = {len(memory_id) for memory_id in places}
     connection = sqlite3.connect(f"{database.as_uri()}?mode=ro", uri=True)
     try:
         rows = connection.execute(
@@ -85,10 +83,34 @@ def read_passages(database: Path, model: str, dimensions: int, places: Mapping[s
         ).fetchall()
     finally:
         connection.close()
-    rows = [row for row in rows if row[0] in places]
-    matrix = np.frombuffer(b"".join(row[1] for row in rows), dtype="<f4").reshape(-1, dimensions)
-    owners = np.array([places[row[0]] for row in rows], dtype=np.int64)
+    owned = [
+        (places[end], vector)
+        for memory_id, vector in rows
+        if (end := next((end for length in lengths if (end := memory_id[-length:]) in places), None)) is not None
+    ]
+    matrix = np.frombuffer(b"".join(vector for _, vector in owned), dtype="<f4").reshape(-1, dimensions)
+    owners = np.array([place for place, _ in owned], dtype=np.int64)
     return PassageVectors(matrix.astype(np.float32, copy=False), owners, texts)
+
+
+def rank_all(
+    question: str,
+    vector: Vectors,
+    words: WordIndex,
+    vectors: PassageVectors,
+    allowed: Callable[[int], bool] = lambda _: True,
+) -> dict[str, list[int]]:
+    """Return the first `DEPTH` of the allowed texts, best first, by BM25, by the cosine of the best passage, by their
+    reciprocal ranks, and by the mean of both scores, with BM25 without stop words."""
+    count = vectors.texts
+    scores = words.scores(question, count, without=stop_words_of(question))
+    rankings = {
+        "bm25": words.rank(question, count),
+        "vectors": vectors.rank(vector, count),
+        "mean": mean_ranking(vectors.cosines(vector), scores),
+    }
+    first = {name: [place for place in ranking if allowed(place)][:DEPTH] for name, ranking in rankings.items()}
+    return {**first, "rrf": fused([first["bm25"], first["vectors"]])}
 
 
 def mean_ranking(cosines: Vectors, bm25: Mapping[int, float]) -> list[int]:

@@ -2,7 +2,7 @@
 
 `python -m bench.contradictions [FILE …] [--json] [--show]`
 
-FILE is a week (`bench/data_forms.py`), as read by `bench.replaced`; `contradictions.txt`, whose pairs were not used for
+FILE is a week (`bench/datasets.py`), as read by `bench.replaced`; `contradictions.txt`, whose pairs were not used for
 fitting, is always included. A project's memories are stored by one session a day, without saying what they replace;
 once they have vectors, the pairs of `remembrancer list --review` are compared with the true ones.
 """
@@ -18,11 +18,19 @@ from itertools import groupby
 from pathlib import Path
 from typing import Final
 
-from bench.data_forms import WEEK_BEGAN
-from bench.harness import Figure, Runtime, drained, play_in_projects, print_figures, wait_until
+from bench.datasets import WEEK_BEGAN
+from bench.harness import (
+    Figure,
+    Runtime,
+    answered,
+    drained,
+    iso,
+    play_in_projects,
+    print_figures,
+    session_in,
+    wait_until,
+)
 from bench.replaced import DAY_S, Haystack, Item, weeks
-from bench.weeks import answered, session_in
-from remembrancer.toolsets.memory.answers import iso
 
 COLD: Final = Path(__file__).with_name("contradictions.txt")
 SETTLED_S: Final = 300.0

@@ -32,8 +32,7 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize
 from sklearn.linear_model import LogisticRegression
 
-from bench.data_forms import Haystack, Question
-from bench.datasets import load_sets
+from bench.datasets import Haystack, Question, load_sets
 from bench.in_process import Asking, Sets, arguments
 from bench.joined import read_joined
 from bench.measures import measure

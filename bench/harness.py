@@ -10,8 +10,9 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -19,7 +20,7 @@ import msgspec
 from rich.console import Console
 from rich.table import Table
 
-from bench.client import StdioClient
+from bench.client import Json, StdioClient
 from remembrancer.commands import exit_codes
 from remembrancer.config.tokens import Tokens
 
@@ -28,6 +29,10 @@ Played = TypeVar("Played")
 
 IN_FLIGHT: Final = 8
 STOP_ATTEMPTS: Final = 3
+ATTEMPTS: Final = 5
+PAUSE_S: Final = 0.5
+INCOMPLETE: Final = frozenset({"partial_results", "embedding_failed", "query_timeout", "memory_unavailable"})
+"""Warnings of an incomplete search."""
 
 
 class Figure(msgspec.Struct):
@@ -103,12 +108,12 @@ async def runtime(**settings: str) -> AsyncIterator[Runtime]:
 
 
 async def play_in_projects(
-    subjects: Sequence[Subject], play: Callable[[Runtime, Path, Subject], Awaitable[Played]]
+    subjects: Sequence[Subject], play: Callable[[Runtime, Path, Subject], Awaitable[Played]], **settings: str
 ) -> list[Played]:
     """Return the results of `play` for each subject, each in its own project, with one runtime without a
     consolidator."""
     with tempfile.TemporaryDirectory() as projects:
-        async with runtime(idle_timeout_s="3600", consolidator="false") as running:
+        async with runtime(idle_timeout_s="3600", consolidator="false", **settings) as running:
             results = []
             for place, subject in enumerate(subjects):
                 directory = Path(projects) / str(place)
@@ -116,6 +121,41 @@ async def play_in_projects(
                 (directory / ".git" / "HEAD").touch()
                 results.append(await play(running, directory, subject))
             return results
+
+
+def session_in(running: Runtime, directory: Path, **environ: str) -> StdioClient:
+    """Open a session in the project of a directory."""
+    return StdioClient(
+        running.home, cwd=directory, environ={**running.environ, "REMEMBRANCER_PROJECT": str(directory), **environ}
+    )
+
+
+async def answered(client: StdioClient, tool: str, **arguments: Any) -> Json:
+    """Return a tool's answer, repeating the call several times if it is incomplete. Raises `RuntimeError`."""
+    answer: Json = {}
+    for attempt in range(ATTEMPTS):
+        if attempt:
+            await asyncio.sleep(PAUSE_S)
+        answer = await client.call_or_error(tool, **arguments)
+        codes = {warning["code"] for warning in answer.get("warnings", ())}
+        if "memory_id" in answer or ("memories" in answer and not answer.get("degraded") and not codes & INCOMPLETE):
+            return answer
+    raise RuntimeError(f"{tool} does not answer as it should: {answer}")
+
+
+def shown_places(memories: Sequence[Json], places: Mapping[str, int]) -> list[int]:
+    """Return the indexes of the texts that an answer shows, best first, without repetitions.
+
+    A memory that represents duplicates (`stands_for`) also shows their text: they follow right after it with ranks of
+    their own, as in a list without deduplication.
+    """
+    ids = (each for memory in memories for each in (memory["id"], *memory.get("stands_for", ())))
+    return list(dict.fromkeys(places[each] for each in ids if each in places))
+
+
+def iso(seconds: float) -> str:
+    """Return a moment in the form that the tools accept."""
+    return datetime.fromtimestamp(seconds, UTC).isoformat()
 
 
 def token_of(home: Path, project: Path | None = None) -> str:

@@ -1,17 +1,19 @@
 """The store's own search over whole data sets, in one process: `python -m bench.in_process --kept DIRECTORY FILE …`.
 
-FILE has LongMemEval, LoCoMo or several named sets (`bench/data_forms.py`). Records and vectors are made once and kept
+FILE has data in any format of `bench/datasets.py`. Records and vectors are made once and kept
 in DIRECTORY; then a set takes seconds, which makes it suitable for tuning the ranking. It prints the figures of each
 set, with `--baselines` also those of plain words and plain vectors. The official figures are measured through the
-public tools (`bench.retrieval`, `bench.everyday`).
+public tools (`bench.retrieval`).
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import functools
 import hashlib
 import sqlite3
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -21,11 +23,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from bench.abstention import queries, short_haystack
-from bench.baselines import DEPTH, WordIndex, fused, mean_ranking, read_passages
-from bench.data_forms import UNDATED, Haystack, Item, Question
-from bench.datasets import load_sets
-from bench.everyday import read_everyday
+from bench.baselines import WordIndex, rank_all, read_passages
+from bench.datasets import OWN_SETS, Haystack, Item, Question, load_sets
 from bench.measures import NAMES, Answered, by_kind, percentages
 from remembrancer.actors.embedder.engine import Engine, scale_of
 from remembrancer.actors.embedder.passages import split_passages
@@ -42,7 +41,6 @@ from remembrancer.config.settings import Settings
 from remembrancer.memory.features import Column as Features
 from remembrancer.memory.features import table
 from remembrancer.memory.ranking import DEFAULT_WEIGHTS
-from remembrancer.memory.stop_words import stop_words_of
 from remembrancer.protocol.ids import derive_memory_id
 from remembrancer.protocol.kinds import kind_of_type, type_of_kind
 from remembrancer.protocol.reads import Recall, RecalledMemory
@@ -53,8 +51,6 @@ PROJECT: Final = ProjectRef("p_000000000000", "/project")
 SESSION: Final = "s"
 TOGETHER: Final = 50
 """The number of memories in a transaction."""
-ADVICE: Final = Path(__file__).parent / "advice.json"
-"""Facts about a person, and tasks for each of which one is relevant."""
 LATER_S: Final = 60.0
 """The time of the questions after the last memory."""
 
@@ -169,22 +165,18 @@ class Asking:
         places = {memory_id: place for place, memory_id in enumerate(self.labels)}
         dimensions = len(next(iter(self.vectors.values())))
         vectors = read_passages(self.path, self.model, dimensions, places, len(labels))
-        found: dict[str, list[Answered]] = {"bm25": [], "vectors": [], "rrf": [], "mean": []}
+        found: dict[str, list[Answered]] = defaultdict(list)
         for question in self.haystack.questions:
             if not question.wanted:
                 continue
-            vector = self.vectors[question.text]
-            by_words = words.scores(question.text, len(labels), without=stop_words_of(question.text))
-            deep = (
-                words.rank(question.text, len(labels)),
-                vectors.rank(vector, len(labels)),
-                mean_ranking(vectors.cosines(vector), by_words),
+            rankings = rank_all(
+                question.text,
+                self.vectors[question.text],
+                words,
+                vectors,
+                functools.partial(self._may_answer, question),
             )
-            by_bm25, by_meaning, mean = (
-                [place for place in ranked if self._may_answer(question, place)][:DEPTH] for ranked in deep
-            )
-            rankings = (by_bm25, by_meaning, fused([by_bm25, by_meaning]), mean)
-            for name, ranked in zip(found, rankings, strict=True):
+            for name, ranked in rankings.items():
                 found[name].append(Answered(question.kind, tuple(labels[each] for each in ranked), question.wanted))
         words.close()
         return found
@@ -236,11 +228,10 @@ class Sets:
         engine: Engine | None = None,
         scale: CosineScale | None = None,
     ) -> None:
-        self._haystacks = {name: each for file in files for name, each in load_sets(file).items()}
+        self._haystacks = {
+            name: each for file in (*files, *(OWN_SETS if own else ())) for name, each in load_sets(file).items()
+        }
         self._haystacks |= {name: tuple(each) for name, each in haystacks.items()}
-        if own:
-            self._haystacks |= {"everyday": (everyday_haystack(),), "notes": (notes_haystack(),)}
-            self._haystacks |= load_sets(ADVICE)
         self._kept = kept
         kept.mkdir(parents=True, exist_ok=True)
         self._engine: Engine = KeptVectors(engine or load_engine(Settings(), 2), kept)
@@ -272,23 +263,6 @@ class Sets:
         """Return the vector of another question."""
         vector: Vectors = self._engine.embed_questions([text])[0]
         return vector
-
-
-def everyday_haystack() -> Haystack:
-    """Return the memories and questions of `bench.everyday`."""
-    memories, asked = read_everyday()
-    items = tuple(Item(label, text, UNDATED) for text, label in memories.items())
-    questions = (Question(str(place), text, "", UNDATED, wanted) for place, (text, wanted) in enumerate(asked))
-    return Haystack("everyday", items, tuple(questions), "semantic")
-
-
-def notes_haystack() -> Haystack:
-    """Return the short notes as facts, with the short questions about them and queries about nothing."""
-    notes, short = short_haystack()
-    asked = [(text, frozenset({notes.items[place].label})) for text, place in short]
-    asked += [(text, frozenset()) for texts in queries().values() for text in texts]
-    questions = (Question(str(place), text, "", UNDATED, wanted) for place, (text, wanted) in enumerate(asked))
-    return Haystack("notes", notes.items, tuple(questions), "semantic")
 
 
 def arguments(description: str | None) -> argparse.ArgumentParser:

@@ -2,7 +2,7 @@
 
 `joined.txt` has 202 memories of twenty domains, each with the entities that an assistant names for it; 100 questions
 whose words find one memory while another one answers, 40 that are answered by the memory that their words find, and 40
-without an answer. They are mixed with the memories of `bench.everyday` and `topics.txt`, which name no entity. Each
+without an answer. They are mixed with the memories of `everyday.json` and `topics.txt`, which name no entity. Each
 memory also names its domain, so that there are hubs. One half was used while the ranking was chosen (`tuned`); the
 other is only reported.
 """
@@ -15,8 +15,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from bench.data_forms import UNDATED, Haystack, Item, Question
-from bench.everyday import read_everyday
+from bench.datasets import OWN_SETS, UNDATED, Haystack, Item, Question, load_sets
 from bench.in_process import Sets
 
 DATA: Final = Path(__file__).with_name("joined.txt")
@@ -58,7 +57,8 @@ def read_joined() -> Haystack:
         elif mark == "!":
             questions.append(Question("", text, half, UNDATED, frozenset()))
     topics = [line[2:] for line in TOPICS.read_text(encoding="utf-8").splitlines() if line[:2] in ("- ", "= ")]
-    others = [*read_everyday()[0], *topics]
+    (everyday,) = load_sets(OWN_SETS[0])["everyday"]
+    others = [*(item.text for item in everyday.items), *topics]
     items += [Item(f"o{place}", text, UNDATED) for place, text in enumerate(dict.fromkeys(others))]
     return Haystack("joined", tuple(items), tuple(questions), "semantic", entities=entities)
 

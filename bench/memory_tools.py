@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from bench.client import StdioClient
-from bench.context import context_figures
 from bench.harness import Figure, drained, fill, latencies, runtime, wait_until
 from examples.real_text import memories
 
@@ -48,7 +47,7 @@ async def measure_tools() -> list[Figure]:
         await fill(client, with_entities(texts))
         await wait_until(lambda: drained(client), 120)
         await asyncio.sleep(SETTLE_S)
-        return [*await _changes(client), *await _graph(client, texts), *await context_figures(client, texts, SAMPLES)]
+        return [*await _changes(client), *await _graph(client, texts), *await _contexts(client, texts)]
 
 
 async def _changes(client: StdioClient) -> list[Figure]:
@@ -94,4 +93,35 @@ async def _graph(client: StdioClient, texts: list[str]) -> list[Figure]:
         lambda n: client.call("recall_memories", query=questions[n % len(questions)], strategy="graph"), SAMPLES
     )
     figures.append(Figure(f"`recall_memories` graph at {SIZE:,}, p50", p50, "ms", 0))
+    return figures
+
+
+async def _contexts(client: StdioClient, texts: list[str]) -> list[Figure]:
+    asked = texts[:: len(texts) // SAMPLES][:SAMPLES]
+    tasks = [f"understand how {text.partition(': ')[2][:60].lower()}" for text in asked]
+    files = [f"/home/ana/lib/{text.partition(': ')[0].replace('.', '/')}.py" for text in asked]
+
+    async def ask(arguments: dict[str, Any]) -> None:
+        answer = await client.call("get_memory_context", **arguments)
+        if answer.get("warnings") or not answer["memories_used"]:
+            raise RuntimeError(f"not answered as it should be: {answer}")
+
+    await ask({})  # the tokenizer is loaded on first use
+    figures = []
+    for name, reach, arguments in (
+        ("with a task", 40.0, [{"task_description": task} for task in tasks]),
+        # New wording, since vectors of earlier questions are cached.
+        (
+            "with a task and a file",
+            40.0,
+            [
+                {"task_description": f"now {task}", "files_in_context": [file]}
+                for task, file in zip(tasks, files, strict=True)
+            ],
+        ),
+        ("with neither", 0.0, [{}] * SAMPLES),
+    ):
+        p50, p95 = await latencies(lambda n, given=arguments: ask(given[n]), SAMPLES)  # type: ignore[misc]
+        figures.append(Figure(f"`get_memory_context` at {SIZE:,} {name}, p50", p50, "ms", reach))
+        figures.append(Figure(f"`get_memory_context` at {SIZE:,} {name}, p95", p95, "ms", 0))
     return figures

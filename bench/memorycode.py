@@ -19,7 +19,6 @@ import argparse
 import asyncio
 import functools
 import json
-import lzma
 import re
 import statistics
 from collections import defaultdict
@@ -32,14 +31,13 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from bench.baselines import PassageVectors, WordIndex, mean_ranking
+from bench.baselines import PassageVectors, WordIndex, rank_all
 from bench.client import Json, StdioClient
-from bench.harness import Runtime, drained, play_in_projects, wait_until
-from bench.weeks import session_in
+from bench.datasets import read_json
+from bench.harness import Runtime, drained, play_in_projects, session_in, wait_until
 from remembrancer.actors.embedder.engine import Engine
 from remembrancer.actors.embedder.workers import load_engine
 from remembrancer.config.settings import Settings
-from remembrancer.memory.stop_words import stop_words_of
 from remembrancer.memory.tokens import estimate_tokens
 
 LIMIT: Final = 10
@@ -125,13 +123,6 @@ class Stated:
 
     statements: list[tuple[Rule, str]] = field(default_factory=list)
     tasks: dict[Rule, str] = field(default_factory=dict)
-
-
-def read(path: Path) -> list[Json]:
-    """Read the histories of a file."""
-    data = path.read_bytes()
-    histories: list[Json] = json.loads(lzma.decompress(data) if path.suffix == ".xz" else data)
-    return histories
 
 
 def rules_of(history: Json) -> Stated:
@@ -237,7 +228,7 @@ async def play_edits(client: Any, stated: Stated, rules: dict[str, set[Rule]], r
 def baselines(histories: Sequence[Json], engine: Engine) -> dict[str, dict[str, float]]:
     """Return the shares of rules in force, for their own task, and of replaced ones, for any task, in percent, and the
     tokens."""
-    counts: dict[str, list[int]] = {name: [0, 0, 0] for name in ("cosine", "bm25", "mean", "MEMORY.md")}
+    counts: dict[str, list[int]] = {name: [0, 0, 0] for name in ("bm25", "vectors", "mean", "rrf", "MEMORY.md")}
     in_force = all_replaced = 0
     for stated in map(rules_of, histories):
         if not stated.tasks:
@@ -249,15 +240,8 @@ def baselines(histories: Sequence[Json], engine: Engine) -> dict[str, dict[str, 
         vectors = PassageVectors(engine.embed_passages(texts), np.arange(len(texts)), len(texts))
         shown: dict[str, set[Rule]] = {name: set() for name in counts}
         for rule, task in stated.tasks.items():
-            vector = engine.embed_questions([task])[0]
-            scores = words.scores(task, len(texts), without=stop_words_of(task))
-            rankings = {
-                "cosine": vectors.rank(vector),
-                "bm25": words.rank(task),
-                "mean": mean_ranking(vectors.cosines(vector), scores),
-                "MEMORY.md": range(min(LINES, len(texts))),
-            }
-            for name, ranking in rankings.items():
+            rankings = rank_all(task, engine.embed_questions([task])[0], words, vectors)
+            for name, ranking in {**rankings, "MEMORY.md": range(min(LINES, len(texts)))}.items():
                 places = list(ranking) if name == "MEMORY.md" else list(ranking)[:LIMIT]
                 given = {rules[place] for place in places}
                 shown[name] |= given
@@ -319,14 +303,18 @@ def main() -> int:
     parser.add_argument("--json", action="store_true", help="print the figures as JSON")
     given = parser.parse_args()
     if given.baselines:
-        print(json.dumps(baselines(read(given.file)[given.first :: given.every], load_engine(Settings(), 2)), indent=2))
+        print(
+            json.dumps(
+                baselines(read_json(given.file)[given.first :: given.every], load_engine(Settings(), 2)), indent=2
+            )
+        )
         return 0
     reported = report(
         [
             each
             for each in asyncio.run(
                 play_in_projects(
-                    read(given.file)[given.first :: given.every], functools.partial(play, untold=given.untold)
+                    read_json(given.file)[given.first :: given.every], functools.partial(play, untold=given.untold)
                 )
             )
             if each.in_force

@@ -16,8 +16,7 @@ import msgspec
 import numpy as np
 
 from bench.baselines import PassageVectors, WordIndex
-from bench.data_forms import Haystack, Question
-from bench.datasets import load_sets
+from bench.datasets import Haystack, Question, load_sets
 from bench.measures import DEPTH, Answered, percentages
 from remembrancer.actors.embedder.engine import Engine
 from remembrancer.actors.embedder.passages import split_passages

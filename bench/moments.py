@@ -20,8 +20,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from bench.client import Json
-from bench.harness import Figure, Runtime, drained, play_in_projects, print_figures, wait_until
-from bench.weeks import session_in
+from bench.harness import Figure, Runtime, drained, play_in_projects, print_figures, session_in, wait_until
 from remembrancer.commands.hook_context import action_of
 from remembrancer.protocol.kinds import KINDS
 

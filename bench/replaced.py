@@ -22,9 +22,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize
 
+from bench.datasets import read_json
 from bench.harness import Figure, print_figures
 from bench.memorycode import Rule, rules_of
-from bench.memorycode import read as read_histories
 from remembrancer.actors.embedder.engine import Engine
 from remembrancer.actors.embedder.workers import load_engine
 from remembrancer.actors.store.vectors.near_duplicates import LOOKED_AT
@@ -110,7 +110,7 @@ def weeks(path: Path) -> Iterator[Haystack]:
 def memorycode(path: Path) -> Iterator[Haystack]:
     """Yield the mentors' sentences that state rules: each history as spread over its days, and all at once. A rule not
     in force at the end is replaced by later ones for the same slot."""
-    for number, history in enumerate(read_histories(path)):
+    for number, history in enumerate(read_json(path)):
         stated = rules_of(history)
         rules: defaultdict[str, set[Rule]] = defaultdict(set)
         said: dict[str, int] = {}

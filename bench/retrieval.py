@@ -1,207 +1,147 @@
-"""Measures the quality of recall: `python -m bench.retrieval --data FILE [--only N] [--json] [--abstain] [--limit N]`.
+"""Measures the quality of recall: `python -m bench.retrieval --data FILE [--only N] [--json]`.
 
-FILE has LongMemEval or LoCoMo in the form described in `bench/data_forms.py`. Each question (or conversation) is a
-project of a temporary runtime; its events are stored by `store_memory` with their dates, embedded, and asked for by
-`recall_memories`. Three baselines answer the same questions over the same memories.
+FILE is LongMemEval or LoCoMo (`bench/datasets.py`). Each question (or conversation) is a project of a temporary
+runtime; its events are stored by `store_memory` with their dates, embedded, and asked for by `recall_memories`. The
+baselines answer the same questions over the same memories.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import functools
 import json
-import signal
 import sys
 import time
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
+import msgspec
 from rich.console import Console
 from rich.table import Table
 
-if not __package__:  # when run by path, modules beside this file must not shadow libraries
-    sys.path[0] = str(Path(__file__).resolve().parents[1])
-
-from bench.client import ClientError
-from bench.datasets import Dataset, DataUnusable, load
+from bench.baselines import WordIndex, rank_all, read_passages
+from bench.datasets import Haystack, load_sets
+from bench.harness import Runtime, answered, drained, iso, play_in_projects, session_in, shown_places, wait_until
 from bench.measures import DEPTH, NAMES, Answered, by_kind, percentages, percentile
-from bench.retrieval_run import SYSTEMS, Failed, Measurement, Run, Say
-from remembrancer.protocol.errors import RemembrancerError
+from remembrancer.actors.embedder.engine import Engine
+from remembrancer.actors.embedder.workers import load_engine
+from remembrancer.config.settings import Settings
+from remembrancer.protocol.paths import RuntimePaths
 
-INTERRUPTED = 130
-UNUSABLE = 2
-FAILED = 1
-WIDTH = 132
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Exit status: 0 measured, 1 something was not stored or not answered, 2 the file or an option is unusable, 130
-    interrupted."""
-    given = _arguments(argv)
-    try:
-        dataset = load(given.data).first(given.only)
-    except DataUnusable as error:
-        print(f"bench.retrieval: {error}", file=sys.stderr)
-        return UNUSABLE
-    run = Run(
-        limit=given.limit,
-        with_abstention=given.abstain,
-        with_details=given.details is not None,
-        say=_progress(),
-    )
-    try:
-        measured = asyncio.run(_until_told_to_stop(run, dataset))
-    except (KeyboardInterrupt, asyncio.CancelledError):
-        print("bench.retrieval: interrupted; the runtime is stopped", file=sys.stderr)
-        return INTERRUPTED
-    except (Failed, RemembrancerError, ClientError, OSError) as error:  # for example when the session has ended
-        print(f"bench.retrieval: {error!r}", file=sys.stderr)
-        return FAILED
-    if given.details is not None:
-        given.details.write_text("".join(f"{json.dumps(each)}\n" for each in measured.details), encoding="utf-8")
-    if not measured.recall_ms:
-        print("bench.retrieval: nothing was asked: " + "; ".join(measured.problems), file=sys.stderr)
-        return FAILED
-    reported = report(dataset, measured)
-    if given.json:
-        print(json.dumps(reported, indent=2))
-    else:
-        print_tables(reported)
-    return FAILED if measured.problems else 0
+OURS: Final = "remembrancer"
+TOGETHER: Final = 25
+"""The number of haystacks in one runtime. Its home is removed with it, which limits the disk space used."""
+CONTENT_LIMIT_BYTES: Final = 16_777_216
+EMBEDDED_S: Final = 3600.0
 
 
-def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="bench.retrieval", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--data", type=Path, required=True, metavar="FILE", help="JSON, or that packed by xz or gzip")
-    parser.add_argument("--only", type=_positive, metavar="N", help="the first N questions alone")
-    parser.add_argument("--limit", type=_positive, default=DEPTH, help="memories that a recall asks for (default 10)")
-    parser.add_argument("--abstain", action="store_true", help="ask each project for what it cannot know as well")
-    parser.add_argument("--details", type=Path, metavar="FILE", help="write what each question got, a JSON line each")
-    parser.add_argument("--json", action="store_true", help="print the figures as JSON")
-    return parser.parse_args(argv)
+@dataclass
+class Measured:
+    """The results of one haystack."""
+
+    answers: dict[str, list[Answered]] = field(default_factory=lambda: defaultdict(list))
+    recall_ms: list[float] = field(default_factory=list)
 
 
-def _positive(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError("must be 1 or more")
-    return number
+def first_questions(haystacks: Sequence[Haystack], count: int | None) -> Iterator[Haystack]:
+    """Yield the haystacks of the first `count` questions; None: of all."""
+    for haystack in haystacks:
+        questions = haystack.questions[:count]
+        if questions:
+            yield msgspec.structs.replace(haystack, questions=questions)
+        count = None if count is None else count - len(questions)
 
 
-async def _until_told_to_stop(run: Run, dataset: Dataset) -> Measurement:
-    """Run until finished; SIGTERM and SIGHUP end it in order, as SIGINT does."""
-    task = asyncio.current_task()
-    assert task is not None
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        asyncio.get_running_loop().add_signal_handler(number, task.cancel)
-    return await run.over(dataset)
-
-
-def _progress() -> Say:
+async def play(running: Runtime, directory: Path, haystack: Haystack, *, engine: Engine) -> Measured:
+    """Store a haystack's memories, wait for their vectors, and ask its questions."""
     began = time.perf_counter()
-
-    def say(text: str) -> None:
-        print(f"{time.perf_counter() - began:6.1f} s  {text}", file=sys.stderr, flush=True)
-
-    return say
-
-
-def report(dataset: Dataset, measured: Measurement) -> dict[str, Any]:
-    """Return all results, as printed by `--json`. Shares are in per cent."""
-    answers = measured.answers["remembrancer"]
-    reported: dict[str, Any] = {
-        "questions": len(answers),
-        "systems": _figures(measured.answers),
-        "by_type": {
-            kind: {
-                "questions": len(own),
-                "systems": _figures({name: by_kind(each)[kind] for name, each in measured.answers.items()}),
+    places: dict[str, int] = {}
+    async with session_in(running, directory) as client:
+        for place, item in enumerate(haystack.items):
+            memory = {
+                "type": haystack.type,
+                "scope": "project",
+                "allow_secrets": True,
+                "occurred_at": iso(item.occurred_at),
             }
-            for kind, own in by_kind(answers).items()
-        },
-        "recall_ms": {
-            "p50": round(percentile(measured.recall_ms, 0.5), 2),
-            "p95": round(percentile(measured.recall_ms, 0.95), 2),
-        },
-        "empty_answers": _share(measured.empty, len(answers)),
-        "data": {
-            "form": dataset.form,
-            "projects": len(dataset.haystacks),
-            "memories": measured.memories,
-            "characters": measured.characters,
-            "passages": measured.passages,
-            "questions_left_out": dataset.left_out,
-            "passed_over": dataset.passed_over,
-            "evidence_not_in_the_memories": measured.evidence_absent,
-        },
-        "seconds": {part: round(took, 1) for part, took in measured.seconds.items()},
-        "asked_again": measured.asked_again,
-        "problems": measured.problems,
+            answer = await answered(client, "store_memory", content=item.text, **memory)
+            places[answer["memory_id"]] = place
+        await wait_until(lambda: drained(client), EMBEDDED_S, 0.25)
+    labels = [item.label for item in haystack.items]
+    words = WordIndex([item.text for item in haystack.items])
+    identity = engine.identity
+    vectors = read_passages(
+        RuntimePaths(running.home).database, identity.key, identity.dimensions, places, len(haystack.items)
+    )
+    measured = Measured()
+    async with session_in(running, directory) as client:
+        for question in haystack.questions:
+            asked_at = time.perf_counter()
+            answer = await answered(
+                client, "recall_memories", query=question.text, limit=DEPTH, reference_time=iso(question.asked_at)
+            )
+            measured.recall_ms.append((time.perf_counter() - asked_at) * 1000)
+            rankings = {OURS: shown_places(answer["memories"], places)}
+            rankings |= rank_all(question.text, engine.embed_questions([question.text])[0], words, vectors)
+            for system, ranking in rankings.items():
+                ranked = tuple(labels[place] for place in ranking)
+                measured.answers[system].append(Answered(question.kind, ranked, question.wanted))
+    words.close()
+    print(f"{haystack.name}: {time.perf_counter() - began:.1f} s", file=sys.stderr, flush=True)
+    return measured
+
+
+def report(measured: Sequence[Measured]) -> dict[str, Any]:
+    """Return the figures, as printed by `--json`. Shares are in per cent."""
+    systems = {
+        system: [answer for each in measured for answer in each.answers[system]] for system in measured[0].answers
     }
-    if measured.abstention:
-        reported["abstention"] = {
-            "asked": sum(map(len, measured.abstention.values())),
-            "empty_by_sort": {sort: _share(sum(empty), len(empty)) for sort, empty in measured.abstention.items()},
-            "empty": _share(sum(map(sum, measured.abstention.values())), sum(map(len, measured.abstention.values()))),
-            "real_questions_empty": _share(measured.empty, len(answers)),
-            "short_questions": {
-                "asked": len(measured.short),
-                "empty": _share(sum(empty for empty, _ in measured.short), len(measured.short)),
-                "found": _share(sum(found for _, found in measured.short), len(measured.short)),
-            },
-        }
-    return reported
-
-
-def _figures(answers: dict[str, list[Answered]]) -> dict[str, dict[str, float]]:
-    return {name: percentages(answers[name]) for name in SYSTEMS}
-
-
-def _share(part: int, whole: int) -> float:
-    return round(100 * part / whole, 2) if whole else 0.0
+    times = [ms for each in measured for ms in each.recall_ms]
+    return {
+        "questions": len(times),
+        "systems": {system: percentages(answers) for system, answers in systems.items()},
+        "by_type": {kind: {"questions": len(own), **percentages(own)} for kind, own in by_kind(systems[OURS]).items()},
+        "recall_ms": {"p50": round(percentile(times, 0.5), 2), "p95": round(percentile(times, 0.95), 2)},
+    }
 
 
 def print_tables(reported: dict[str, Any]) -> None:
     """Print tables for a person."""
-    console = Console(width=None if sys.stdout.isatty() else WIDTH)
-    data = reported["data"]
-    console.print(
-        f"{data['form']}: {reported['questions']} questions in {data['projects']} projects, {data['memories']:,} "
-        f"memories, {data['passages']:,} passages; figures in per cent"
-    )
-    table = Table("", *NAMES)
+    console = Console(width=None if sys.stdout.isatty() else 132)
+    table = Table(f"{reported['questions']} questions, in per cent", *NAMES)
+    kinds = Table(f"{OURS}, by type", "questions", *NAMES)
     for name, figures in reported["systems"].items():
         table.add_row(name, *(f"{figures[each]:.1f}" for each in NAMES))
-    console.print(table)
-    kinds = Table("remembrancer, by type", "questions", *NAMES)
-    for kind, found in reported["by_type"].items():
-        figures = found["systems"]["remembrancer"]
-        kinds.add_row(kind, str(found["questions"]), *(f"{figures[each]:.1f}" for each in NAMES))
-    console.print(kinds)
-    times = reported["recall_ms"]
-    console.print(f"a recall: p50 {times['p50']:.1f} ms, p95 {times['p95']:.1f} ms")
-    console.print(f"real questions without an answer: {reported['empty_answers']:.1f} %")
-    if said := reported.get("abstention"):
-        by_sort = ", ".join(f"{sort} {share:.1f}" for sort, share in said["empty_by_sort"].items())
-        console.print(f"queries about nothing without an answer: {said['empty']:.1f} % of {said['asked']} ({by_sort})")
-        short = said["short_questions"]
-        console.print(
-            f"short questions about short notes without an answer: {short['empty']:.1f} % of {short['asked']}; "
-            f"with their note in it: {short['found']:.1f} %"
-        )
-    console.print("seconds: " + ", ".join(f"{part} {took:.1f}" for part, took in reported["seconds"].items()))
-    for reason, count in data["questions_left_out"].items():
-        console.print(f"left out: {count} questions that {reason}")
-    for what, count in data["passed_over"].items():
-        console.print(f"in the file: {count} {what}")
-    if absent := data["evidence_not_in_the_memories"]:
-        console.print(f"evidence that is in no memory counts as not found: {len(absent)} questions")
-    for problem in reported["problems"]:
-        console.print(f"[red]problem:[/red] {problem}")
+    for kind, figures in reported["by_type"].items():
+        kinds.add_row(kind, str(figures["questions"]), *(f"{figures[each]:.1f}" for each in NAMES))
+    console.print(table, kinds)
+    console.print("a recall: p50 {p50:.1f} ms, p95 {p95:.1f} ms".format(**reported["recall_ms"]))
+
+
+def main() -> None:
+    """Print the figures."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, required=True, metavar="FILE", help="JSON, or that packed by xz or gzip")
+    parser.add_argument("--only", type=int, metavar="N", help="the first N questions alone")
+    parser.add_argument("--json", action="store_true", help="print the figures as JSON")
+    given = parser.parse_args()
+    sets = load_sets(given.data).values()
+    haystacks = list(first_questions([each for haystacks in sets for each in haystacks], given.only))
+    play_one = functools.partial(play, engine=load_engine(Settings(), 1))
+    measured: list[Measured] = []
+    for first in range(0, len(haystacks), TOGETHER):
+        batch = haystacks[first : first + TOGETHER]
+        measured += asyncio.run(play_in_projects(batch, play_one, content_limit_bytes=str(CONTENT_LIMIT_BYTES)))
+    reported = report(measured)
+    if given.json:
+        print(json.dumps(reported, indent=2))
+    else:
+        print_tables(reported)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

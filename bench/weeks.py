@@ -2,7 +2,7 @@
 
 `python -m bench.weeks FILE… [--json] [--untold] [--in-process --kept DIRECTORY]`
 
-FILE is an invented week (`bench/data_forms.py`). Each session of the file is a stdio session that ends when the next
+FILE is an invented week (`bench/datasets.py`). Each session of the file is a stdio session that ends when the next
 one begins; memories `about_user` have the scope `user`. When the consolidator has processed all sessions, each question
 is one `recall_memories` in its project, with one session for consecutive questions of a project; and, at the end, the
 task of a `get_memory_context`. Four baselines answer over the same texts with the same model.
@@ -23,6 +23,7 @@ import json
 import re
 import sqlite3
 import statistics
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -32,17 +33,14 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from bench.answers import is_whole, told
-from bench.baselines import PassageVectors, WordIndex, fused, mean_ranking
-from bench.client import Json, StdioClient
-from bench.data_forms import Asked, Memory, Week, moment
-from bench.harness import Runtime, drained, runtime, wait_until
+from bench.baselines import PassageVectors, WordIndex, rank_all
+from bench.client import Json
+from bench.datasets import Asked, Memory, Week, moment, read_json
+from bench.harness import Runtime, answered, drained, iso, runtime, session_in, wait_until
 from bench.in_process import Sets
-from bench.retrieval_run import ATTEMPTS, PAUSE_S, iso
 from remembrancer.actors.embedder.engine import Engine
 from remembrancer.actors.embedder.workers import load_engine
 from remembrancer.config.settings import Settings
-from remembrancer.memory.stop_words import stop_words_of
 from remembrancer.protocol.paths import RuntimePaths
 
 LIMIT: Final = 10
@@ -146,9 +144,8 @@ def packed(text: str) -> list[str]:
 
 
 def baselines(week: Week, engine: Engine) -> dict[str, list[Answered]]:
-    """Return the rankings by the cosine of the best passage, by BM25, by their reciprocal ranks, and by the mean of
-    both scaled by minimum and maximum, with BM25 without stop words."""
-    found: dict[str, list[Answered]] = {"cosine": [], "bm25": [], "rrf": [], "mean": []}
+    """Return the first results of each baseline."""
+    found: dict[str, list[Answered]] = defaultdict(list)
     for project in week.projects:
         memories = week.seen_in(project)
         words = WordIndex([each.text for each in memories])
@@ -156,12 +153,9 @@ def baselines(week: Week, engine: Engine) -> dict[str, list[Answered]]:
         owners = np.array([place for place, _ in passages], dtype=np.int64)
         vectors = PassageVectors(engine.embed_passages([text for _, text in passages]), owners, len(memories))
         for asked in week.asked_in(project):
-            vector = engine.embed_questions([asked.text])[0]
-            both = vectors.rank(vector), words.rank(asked.text)
-            by_words = words.scores(asked.text, len(memories), without=stop_words_of(asked.text))
-            rankings = (*both, fused(both), mean_ranking(vectors.cosines(vector), by_words))
-            for answers, ranking in zip(found.values(), rankings, strict=True):
-                answers.append((asked, [Shown(frozenset((memories[place].id,))) for place in ranking[:LIMIT]]))
+            rankings = rank_all(asked.text, engine.embed_questions([asked.text])[0], words, vectors)
+            for name, ranking in rankings.items():
+                found[name].append((asked, [Shown(frozenset((memories[place].id,))) for place in ranking[:LIMIT]]))
         words.close()
     return found
 
@@ -196,7 +190,7 @@ async def play(week: Week, *, untold: bool = False) -> Played:
                         ids.setdefault(name, set()).add(each.id)
         async with session_in(running, directories[week.projects[0]]) as client:
             await wait_until(lambda: drained(client), SETTLED_S, 0.5)
-        await settle(running, directories.values())
+        await settle(running)
         answers: list[Answered] = []
         for (project, day), questions in itertools.groupby(week.asked, lambda each: (each.project, each.day)):
             async with session_in(running, directories[project]) as client:
@@ -204,7 +198,7 @@ async def play(week: Week, *, untold: bool = False) -> Played:
                     at = iso(moment(day))
                     given = await answered(client, "recall_memories", query=asked.text, limit=LIMIT, reference_time=at)
                     answers.append((asked, [_shown(each, ids) for each in given["memories"]]))
-        await settle(running, directories.values())
+        await settle(running)
         promotions = await promotions_of(running, week, directories, ids)
         contexts: list[Answered] = []
         for project, questions in itertools.groupby(week.asked, lambda each: each.project):
@@ -213,13 +207,6 @@ async def play(week: Week, *, untold: bool = False) -> Played:
                     given = await client.call("get_memory_context", task_description=asked.text, detail=True)
                     contexts.append((asked, [Shown(frozenset(ids.get(each, ()))) for each in given["memory_ids"]]))
     return Played({OURS: answers, CONTEXT: contexts}, leaks_of(week, [*answers, *contexts]), promotions)
-
-
-def session_in(running: Runtime, directory: Path, **environ: str) -> StdioClient:
-    """Open a session in a directory of a week."""
-    return StdioClient(
-        running.home, cwd=directory, environ={**running.environ, "REMEMBRANCER_PROJECT": str(directory), **environ}
-    )
 
 
 def _arguments(memory: Memory, happened: float, stored: dict[str, str], *, untold: bool) -> Json:
@@ -236,31 +223,18 @@ def _arguments(memory: Memory, happened: float, stored: dict[str, str], *, untol
     return arguments
 
 
-async def answered(client: StdioClient, tool: str, **arguments: Any) -> Json:
-    """Return a tool's answer, repeating the call several times if it is incomplete."""
-    answer: Json = {}
-    for attempt in range(ATTEMPTS):
-        if attempt:
-            await asyncio.sleep(PAUSE_S)
-        answer = await client.call_or_error(tool, **arguments)
-        if "memory_id" in answer or is_whole(answer):
-            return answer
-    raise RuntimeError(f"{tool} does not answer as it should: {told(answer)}")
-
-
 def _shown(memory: Json, ids: dict[str, set[str]]) -> Shown:
     own = (memory["id"], *memory.get("stands_for", ()))
     return Shown(frozenset().union(*(ids.get(each, ()) for each in own)), memory.get("relevance_score"))
 
 
-async def settle(running: Runtime, directories: Iterable[Path]) -> None:
+async def settle(running: Runtime) -> None:
     """Wait until all sessions have ended and the consolidator has processed them."""
-    files = [RuntimePaths(running.home).database]
+    database = RuntimePaths(running.home).database
 
     async def settled() -> bool:
-        for file in files:
-            if rows_of(file, "SELECT 1 FROM sessions WHERE status = 'active'"):
-                return False
+        if rows_of(database, "SELECT 1 FROM sessions WHERE status = 'active'"):
+            return False
         return (await running.status())["consolidator"]["job"] is None
 
     await wait_until(settled, SETTLED_S, 2.0)
@@ -277,11 +251,9 @@ def rows_of(file: Path, question: str) -> list[Any]:
 async def promotions_of(
     running: Runtime, week: Week, directories: dict[str, Path], ids: dict[str, set[str]]
 ) -> dict[str, int]:
-    """Return the promotions in the logs of all files, and the proposals of the status."""
-    paths = RuntimePaths(running.home)
-    files = [paths.database]
+    """Return the promotions in the log, and the proposals of the status."""
     logged = "SELECT memory_id FROM promotion_log WHERE to_scope = 'user'"
-    promoted = {memory_id for file in files if file.exists() for (memory_id,) in rows_of(file, logged)}
+    promoted = {memory_id for (memory_id,) in rows_of(RuntimePaths(running.home).database, logged)}
     proposed: set[str] = set()
     for directory in directories.values():
         async with session_in(running, directory) as client:
@@ -370,7 +342,7 @@ def main() -> int:
     engine = load_engine(Settings(), 2)
     played: dict[str, Played] = {}
     for file in given.files:
-        week = msgspec.json.decode(file.read_bytes(), type=Week)
+        week = msgspec.convert(read_json(file), Week)
         played[file.stem] = (
             ask_in_process(file.stem, week, given.kept, engine)
             if given.in_process

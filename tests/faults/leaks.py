@@ -1,6 +1,6 @@
 """Find whether anything leaves the scope in which it was said: `python -m tests.faults.leaks FILE… [--json]`.
 
-A FILE holds a week of use, in the form of `bench/data_forms.py`. All of it is stored in its project, also what is about
+A FILE holds a week of use, in the form of `bench/datasets.py`. All of it is stored in its project, also what is about
 the user. Each session keeps some memories to itself beside that, and hooks tell its prompts and its last answer: each
 of these has an invented word in it. When the sessions have ended, every question of a project is asked in three
 sessions of it, and then in the other projects. Counted is what went to the user by itself, what a project was given of
@@ -24,17 +24,14 @@ from typing import Any, Final
 import msgspec
 
 from bench.client import Json, StdioClient
-from bench.data_forms import Week, moment
-from bench.harness import Runtime, drained, runtime, wait_until
-from bench.retrieval_run import iso
+from bench.datasets import Week, moment
+from bench.harness import Runtime, answered, drained, iso, runtime, session_in, wait_until
 from bench.weeks import (
     GRACE_S,
     LIMIT,
     SETTLED_S,
-    answered,
     promotions_of,
     rows_of,
-    session_in,
     settle,
 )
 from remembrancer.protocol.paths import RuntimePaths
@@ -163,7 +160,7 @@ class Scopes:
     async def settle(self) -> None:
         async with self.session(self._week.projects[0], "looks") as client:
             await wait_until(lambda: drained(client), SETTLED_S, 0.5)
-        await settle(self._running, self.directories.values())
+        await settle(self._running)
 
     async def use(self) -> tuple[int, list[str]]:
         """Ask each question in several sessions of its project: how many answers there were, and all their texts."""

@@ -1,24 +1,21 @@
-"""The demonstrations, smaller than `make demo` shows them: real runtimes, real sessions."""
+"""The week of `make demo-week`: a real runtime, real sessions."""
 
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import anyio
 import pytest
 from mcp import StdioServerParameters
 
-from examples import demo, sessions
+from examples import sessions
 from examples.sessions import server
 from examples.week import playing
 from examples.week.predictions import outcomes
 from examples.week.story import WEEK
-from remembrancer.commands.terminal import Terminal
 from tests.forked import run_command, start_runtime
 from tests.patience import PATIENCE_S
 
@@ -27,7 +24,7 @@ pytestmark = pytest.mark.anyio
 
 @pytest.fixture(autouse=True)
 def processes_are_forked(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (sessions, demo, playing):
+    for module in (sessions, playing):
         monkeypatch.setattr(module, "command", forked_command)
         monkeypatch.setattr(module, "server", forked)
 
@@ -57,18 +54,3 @@ async def test_a_week_of_ten_sessions_ends_as_the_model_predicts(home: Path, mon
         each.rule: each.predicted for each in outcomes(played)
     }
     assert sum(line.startswith("[bold]day") for line in told) == len({session.day for session in WEEK})
-
-
-async def test_the_demonstration_keeps_every_promise(
-    monkeypatch: pytest.MonkeyPatch, capsys: Any, tmp_path: Path
-) -> None:
-    monkeypatch.setattr(demo, "BULK", 60)
-    part = tmp_path / "part"
-    for package in {Path(file).parent for file in demo.CODE_QUESTIONS.values()}:
-        shutil.copytree(demo.REPOSITORY / package, part / package, ignore=shutil.ignore_patterns("__pycache__"))
-    monkeypatch.setattr(demo, "REPOSITORY", part)
-    kept = await sessions.in_a_home_of_its_own(demo.show_system, Terminal(width=200))
-    told = capsys.readouterr().out
-    assert kept, told
-    assert "nothing that is likely to answer" in told
-    assert "$ curl -s http://127.0.0.1:" in told or shutil.which("curl") is None

@@ -13,8 +13,7 @@ import re2
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench.credential_shapes import NAMED, named
-from bench.credentials import SHAPED_LINES
+from bench.credentials import SHAPED_LINES, read_shapes, with_secrets
 from remembrancer.memory.credentials import find_credential, refuse_credentials, texts_of
 from remembrancer.memory.text import finder_of
 from remembrancer.protocol.errors import InvalidInput
@@ -146,9 +145,9 @@ def test_a_credential_is_seen_wherever_it_stands(text: str) -> None:
     assert find_credential(f"Deploys use this.\n  {text}\nAsk Kim.") is not None
 
 
-@pytest.mark.parametrize("template", NAMED)
+@pytest.mark.parametrize("template", read_shapes()["named"])
 def test_a_secret_is_seen_in_a_sentence_a_command_or_a_setting(template: str) -> None:
-    assert find_credential(named(template)) is not None
+    assert find_credential(with_secrets(template)) is not None
 
 
 def test_lines_with_the_same_words_and_no_secret_are_not_taken_for_one() -> None:
