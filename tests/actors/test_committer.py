@@ -24,15 +24,13 @@ from remembrancer.actors.store.records.contract import Outcome
 from remembrancer.actors.store.records.sqlite_file import SqliteFile
 from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.protocol.errors import (
-    FileLocked,
     InternalError,
-    InvalidInput,
     MemoryUnavailable,
     QueueFull,
     RecordsUnusable,
 )
 from remembrancer.protocol.writes import Applied, Operation
-from tests.operations import REQUESTED_AT, memory_id_of, store_operation
+from tests.operations import REQUESTED_AT, store_operation
 from tests.patience import PATIENCE_S
 
 pytestmark = pytest.mark.anyio
@@ -194,18 +192,6 @@ async def test_too_many_waiting_operations_are_refused_and_nobody_else_suffers(
     assert MAX_WAITING > 10
 
 
-async def test_an_operation_that_cannot_be_applied_does_not_hurt_those_beside_it(tmp_path: Path) -> None:
-    async with writing(tmp_path) as (committer, [records]):
-        gate = await held(committer)
-        twin = store_operation("first", "one")
-        clash = store_operation("second", "two", memory_id=memory_id_of(twin))
-        futures = [committer.submit(records, [each]) for each in (twin, clash, store_operation("third", "three"))]
-        gate.let_go()
-        replies = [(await future)[0].reply for future in futures]
-        assert [type(reply) for reply in replies] == [Applied, InvalidInput, Applied]
-        assert len(records.groups) == 1
-
-
 async def test_a_fault_in_the_records_is_an_answer_and_the_thread_goes_on(tmp_path: Path) -> None:
     async with writing(tmp_path) as (committer, [records]):
         records.fault = RuntimeError("a fault in the records")
@@ -213,17 +199,6 @@ async def test_a_fault_in_the_records_is_an_answer_and_the_thread_goes_on(tmp_pa
         assert [type(each.reply) for each in outcomes] == [InternalError, InternalError]
         with pytest.raises(ZeroDivisionError):
             await committer.run(NAME, lambda: 1 // 0)
-        records.fault = None
-        outcomes = await committer.submit(records, [store_operation("a", "x")])
-        assert isinstance(outcomes[0].reply, Applied)
-
-
-async def test_a_commit_to_a_file_that_is_taken_away_meanwhile_may_be_tried_again(tmp_path: Path) -> None:
-    async with writing(tmp_path) as (committer, [records]):
-        records.fault = FileLocked("it was taken away")
-        outcomes = await committer.submit(records, [store_operation("a", "x"), store_operation("b", "y")])
-        assert [each.reply for each in outcomes] == [records.fault, records.fault]
-        assert records.fault.retry_possible
         records.fault = None
         outcomes = await committer.submit(records, [store_operation("a", "x")])
         assert isinstance(outcomes[0].reply, Applied)

@@ -12,7 +12,6 @@ from mcp.shared.exceptions import MCPError
 
 from remembrancer.toolsets.memory.prompts import (
     inspect_text,
-    keep_text,
     knowledge_text,
     recall_text,
     search_text,
@@ -72,20 +71,21 @@ async def test_the_prompts_are_listed_in_few_words(rig: Rig, era: str) -> None:
     assert sum(len(prompt.model_dump_json(exclude_none=True)) for prompt in prompts) / 4 < 400
 
 
-@pytest.mark.parametrize("era", ERAS)
-async def test_remember_says_what_and_where(rig: Rig, era: str) -> None:
-    async with rig.running(), sdk_client(rig, era) as client:
+async def test_remember_says_what_and_where(rig: Rig) -> None:
+    async with rig.running(), sdk_client(rig, "legacy") as client:
         text = await text_of(client, "remember", what="the build needs Java 21", scope="project")
         open_text = await text_of(client, "remember", what="the build needs Java 21")
+        of_all = await text_of(client, "remember-all", what="tabs, never spaces")
     assert "store_memory" in text
     assert 'Use scope "project"' in text
     assert "<memory-data>\n- the build needs Java 21\n</memory-data>" in text
     assert "Choose the scope" in open_text
+    assert 'scope "project" for what is about this codebase, and scope "user" for what holds' in of_all
+    assert "<memory-data>\n- tabs, never spaces\n</memory-data>" in of_all
 
 
-@pytest.mark.parametrize("era", ERAS)
-async def test_recall_brings_along_what_is_known(rig: Rig, era: str) -> None:
-    async with ResourceStore(rig.paths).open(), rig.running(), sdk_client(rig, era) as client:
+async def test_recall_brings_along_what_is_known(rig: Rig) -> None:
+    async with ResourceStore(rig.paths).open(), rig.running(), sdk_client(rig, "legacy") as client:
         memory_id = await store(client, "the build needs Java 21", source={"file": "pom.xml"})
         text = await text_of(client, "recall", topic="java version")
         summary = (await client.read_resource("memory://session/summary")).contents[0]
@@ -105,9 +105,8 @@ async def test_what_do_you_know_about_brings_along_entities_and_memories(rig: Ri
     assert "- the gateway owns the queue [" in text
 
 
-@pytest.mark.parametrize("era", ERAS)
-async def test_remember_with_nothing_said_keeps_what_the_session_has_learned(rig: Rig, era: str) -> None:
-    async with ResourceStore(rig.paths).open(), rig.running(), sdk_client(rig, era) as client:
+async def test_remember_with_nothing_said_keeps_what_the_session_has_learned(rig: Rig) -> None:
+    async with ResourceStore(rig.paths).open(), rig.running(), sdk_client(rig, "legacy") as client:
         memory_id = await store(client, "the build needs Java 21", scope="user")
         text = await text_of(client, "remember")
         for_all = await text_of(client, "remember-all")
@@ -118,13 +117,6 @@ async def test_remember_with_nothing_said_keeps_what_the_session_has_learned(rig
     assert '"user"' not in text
     assert 'to "project"; to "user" what holds in every project' in for_all
     assert for_user == for_all
-
-
-async def test_remember_all_says_what_goes_where(rig: Rig) -> None:
-    async with rig.running(), sdk_client(rig, "legacy") as client:
-        text = await text_of(client, "remember-all", what="tabs, never spaces")
-    assert 'scope "project" for what is about this codebase, and scope "user" for what holds' in text
-    assert "<memory-data>\n- tabs, never spaces\n</memory-data>" in text
 
 
 async def test_forget_names_what_it_would_hide_and_asks(rig: Rig) -> None:
@@ -139,9 +131,8 @@ async def test_forget_names_what_it_would_hide_and_asks(rig: Rig) -> None:
     assert kept["status"] == "active"
 
 
-@pytest.mark.parametrize("era", ERAS)
-async def test_memory_counts_searches_and_inspects(rig: Rig, era: str) -> None:
-    async with ResourceStore(rig.paths).open(), rig.running(), sdk_client(rig, era) as client:
+async def test_memory_counts_searches_and_inspects(rig: Rig) -> None:
+    async with ResourceStore(rig.paths).open(), rig.running(), sdk_client(rig, "legacy") as client:
         memory_id = await store(client, "the build needs Java 21")
         counts = await text_of(client, "memory")
         found = await text_of(client, "memory", action="search", about="java")
@@ -152,12 +143,6 @@ async def test_memory_counts_searches_and_inspects(rig: Rig, era: str) -> None:
     assert "In the scope user:\n- nothing was found" in found
     assert '"content": "the build needs Java 21"' in inspected
     assert '"not_found"' in unknown
-
-
-def test_the_sessions_memories_come_with_their_ids_in_order() -> None:
-    block = {"context_block": "## Memory Context\n\n- a\n- b", "memory_ids": ["memory:1", "memory:2"]}
-    text = keep_text(block, for_user=False)
-    assert "- a\n- b\n\nTheir ids, in this order:\n- memory:1\n- memory:2\n</memory-data>" in text
 
 
 def test_a_search_says_each_scope_on_its_own_the_narrowest_first() -> None:
@@ -238,9 +223,8 @@ async def test_a_prompt_that_cannot_be_made_says_why(
     assert hint in caught.value.error.message
 
 
-@pytest.mark.parametrize("era", ERAS)
-async def test_arguments_are_completed_from_entities_tags_and_scopes(rig: Rig, era: str) -> None:
-    async with ResourceStore(rig.paths).open(), rig.running(), sdk_client(rig, era) as client:
+async def test_arguments_are_completed_from_entities_tags_and_scopes(rig: Rig) -> None:
+    async with ResourceStore(rig.paths).open(), rig.running(), sdk_client(rig, "legacy") as client:
         await store(client, "the gateway owns the queue", related_entities=[GATEWAY], tags=["gates", "queue"])
         assert await completed(client, "what-do-you-know-about", "subject", "ga") == ["Gateway"]
         assert await completed(client, "recall", "topic", "ga") == ["Gateway", "gates"]

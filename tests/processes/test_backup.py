@@ -143,26 +143,6 @@ def test_writes_that_wait_in_the_queue_are_in_a_backup(
     until(lambda: set(contents().values()) >= {"This is there already.", "This waits in the queue."})
 
 
-def test_a_runtime_that_is_up_is_not_restored_over(home: Path) -> None:
-    ask(home, store("one", "one"))
-    done("backup", str(home / "backup.tar"), home=home)
-    refused = command("backup", "restore", str(home / "backup.tar"), "--yes", home=home)
-    assert refused.returncode == exit_codes.ALREADY_RUNNING
-    assert b"remembrancer down" in refused.stderr
-    assert recall(home, "one", strategy="keyword") == [id_of("one")]
-
-
-def test_a_process_of_a_crashed_runtime_is_not_restored_over(home: Path) -> None:
-    ask(home, store("one", "one"))
-    done("backup", str(home / "backup.tar"), home=home)
-    stop_runtime(home)
-    with FileLock(RuntimePaths(home).store_lock) as lock:
-        assert lock.try_acquire()
-        refused = command("backup", "restore", str(home / "backup.tar"), "--yes", home=home)
-    assert refused.returncode == exit_codes.HOME_UNUSABLE
-    assert b"store.lock" in refused.stderr
-
-
 def test_what_was_there_is_kept_beside_and_a_second_restore_brings_it_back(home: Path) -> None:
     fill(home)
     early = home / "early.tar"
@@ -183,16 +163,6 @@ def test_what_was_there_is_kept_beside_and_a_second_restore_brings_it_back(home:
     restore(later, home)
     assert exported(home) == as_it_is
     assert len(list(home.glob("before-restore-*"))) == 2
-
-
-def test_a_project_that_a_backup_does_not_have_is_set_aside(home: Path, second: Path) -> None:
-    ask(second, store("one", "one", "user"))
-    done("backup", str(second / "backup.tar"), home=second)
-    fill(home)
-    stop_runtime(home)
-    said = restore(second / "backup.tar", home)
-    assert [line["memory"]["id"] for line in exported(home) if line["line"] == "memory"] == [id_of("one")]
-    assert (Path(said["set_aside"]) / "memory.db").exists()
 
 
 def test_a_backup_that_is_not_sound_changes_nothing(home: Path) -> None:
@@ -227,14 +197,21 @@ def rewrite_manifest(content: bytes, old: bytes, new: bytes) -> bytes:
     return content.replace(manifest, changed).replace(seal, new_seal)
 
 
-def test_nothing_is_restored_without_consent(home: Path) -> None:
+def test_nothing_is_restored_without_consent_or_over_a_home_that_is_in_use(home: Path) -> None:
     ask(home, store("one", "one"))
     done("backup", str(home / "backup.tar"), home=home)
+    restoring = ("backup", "restore", str(home / "backup.tar"))
+    in_use = command(*restoring, "--yes", home=home)
+    assert (in_use.returncode, b"remembrancer down" in in_use.stderr) == (exit_codes.ALREADY_RUNNING, True)
+    assert recall(home, "one", strategy="keyword") == [id_of("one")]
     stop_runtime(home)
+    with FileLock(RuntimePaths(home).store_lock) as lock:  # as a process of a crashed runtime holds it
+        assert lock.try_acquire()
+        held = command(*restoring, "--yes", home=home)
+    assert (held.returncode, b"store.lock" in held.stderr) == (exit_codes.HOME_UNUSABLE, True)
     before = tree(home)
-    silent = command("backup", "restore", str(home / "backup.tar"), home=home)
-    assert silent.returncode == exit_codes.USAGE
-    assert b"--yes" in silent.stderr
+    silent = command(*restoring, home=home)
+    assert (silent.returncode, b"--yes" in silent.stderr) == (exit_codes.USAGE, True)
     assert answer_on_a_terminal(home, b"n\n") == exit_codes.FAILED
     assert tree(home) == before
     assert answer_on_a_terminal(home, b"y\n") == exit_codes.OK

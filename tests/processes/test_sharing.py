@@ -76,17 +76,22 @@ class World:
         return self.laptop.join(run(self.desk.invite(lane, name, read_only=read_only)))
 
 
-@pytest.fixture(params=["127.0.0.1", "127.0.0.2"], ids=["loopback", "tls"])
+@pytest.fixture
 def world(
     request: pytest.FixtureRequest, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[World]:
     for name, value in PATIENT_JOURNAL.items():
         monkeypatch.setattr(name, value)
-    world = World(home, tmp_path, request.param)
+    world = World(home, tmp_path, getattr(request, "param", "127.0.0.1"))
     with world.server:
         yield world
 
 
+encrypted_or_not = pytest.mark.parametrize("world", ["127.0.0.1", "127.0.0.2"], ids=["loopback", "tls"], indirect=True)
+"""For tests of what the connection itself has to do with."""
+
+
+@encrypted_or_not
 def test_two_machines_share_by_four_commands(
     world: World,
     monkeypatch: pytest.MonkeyPatch,
@@ -125,6 +130,7 @@ def test_two_machines_share_by_four_commands(
     assert "eof_received" not in caplog.text, "an encrypted connection ends without a complaint"
 
 
+@encrypted_or_not
 def test_a_member_is_let_in_to_its_own_lane_alone(world: World) -> None:
     lane, other = world.begin(), run(world.desk.new_lane("diary", "desk"))
     member = world.join(lane.lane)
@@ -152,6 +158,7 @@ def test_who_may_only_read_appends_nothing(world: World) -> None:
     assert run(ids_read(world.desk, lane)) == ["op-1"]
 
 
+@encrypted_or_not
 def test_a_removed_member_reads_nothing_more_and_the_others_are_brought_the_new_key(
     world: World, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

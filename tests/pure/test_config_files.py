@@ -35,56 +35,10 @@ from remembrancer.protocol.errors import ConfigurationError
 from remembrancer.protocol.work import ModelChoice
 from tests.cases import cases
 
-FIRST_SEED = """---
-deployment_mode: embedded-file
-db_path: ~/.claude/surrealdb-memory/data
-namespace: memory
-database: default
-embedding_model: all-MiniLM-L6-v2
-embedding_dimensions: 384
-max_memories_per_session: 100
-consolidation_on_shutdown: true
-log_level: info
----
-
-# SurrealDB Memory Configuration
-
-Edit the YAML frontmatter above to change settings.
-
-## Remote Mode Settings (only used when deployment_mode is "remote")
-
-```yaml
-remote_url: ws://localhost:8000
-remote_user: root
-remote_pass: root
-```
-"""
-SECOND_SEED: dict[str, Any] = {
-    "workspace": "/home/user/projects/my-app",
-    "sources": {
-        "memory": {"enabled": True, "paths": ["MEMORY.md", "memory.md", "memory/"], "extraPaths": []},
-        "sessions": {
-            "enabled": False,
-            "path": "~/.claude/projects/*/sessions/",
-            "syncThreshold": {"deltaBytes": 100000, "deltaMessages": 50},
-        },
-    },
-    "embedding": {
-        "provider": "voyage",
-        "model": "voyage-3-large",
-        "fallback": "openai",
-        "batch": {"enabled": True, "maxTokens": 8000, "concurrency": 4},
-    },
-    "secrets": {"VOYAGE_API_KEY": "${VOYAGE_API_KEY}", "OPENAI_API_KEY": "${OPENAI_API_KEY}"},
-    "chunking": {"tokens": 400, "overlap": 80, "boundaryAware": True},
-    "search": {
-        "maxResults": 8,
-        "minScore": 0.3,
-        "hybrid": {"enabled": True, "vectorWeight": 0.7, "keywordWeight": 0.3, "candidateMultiplier": 4},
-    },
-    "sync": {"watchEnabled": True, "watchDebounceMs": 2000, "intervalMinutes": 0},
-    "store": {"path": "memory.sqlite", "vectorExtensionPath": None, "cache": {"enabled": True, "maxEntries": 10000}},
-}
+FIRST_SEED, SECOND_SEED = (
+    (Path(__file__).parents[1] / "cases" / name).read_text()
+    for name in ("surrealdb-memory.local.md", "memory.config.json")
+)
 MINILM = Settings(engine="onnx", model="all-MiniLM-L6-v2")
 BGE = Settings(engine="sentence-transformers", model="BAAI/bge-m3")
 ALIKE = {
@@ -156,7 +110,7 @@ def test_what_has_no_effect_stops_no_runtime_whatever_its_value(tmp_path: Path) 
 
 
 def test_a_file_of_a_server_that_indexes_sources_is_read_as_it_stands(tmp_path: Path) -> None:
-    read_in = read(tmp_path, "memory.config.json", json.dumps(SECOND_SEED))
+    read_in = read(tmp_path, "memory.config.json", SECOND_SEED)
     assert read_in.problems == ()
     assert [each.origin.name for each in read_in.unused] == [
         "search.hybrid.vectorWeight",
