@@ -152,7 +152,7 @@ class Asking:
         running.find_words()
         rows, _ = running.candidates()
         labels = [item.label for item in self.haystack.items]  # numbered from 1 in this order
-        return table(running.columns(rows), running.question.asked), [labels[number - 1] for number in rows]
+        return table(running.columns(rows), running.question.asked), [labels[number - 1] for number in rows.refs]
 
     async def ranking(self, question: Question, **fields: Any) -> list[str]:
         """Return the labels of a recall's memories."""

@@ -118,10 +118,10 @@ def rarity(frequencies: Sequence[int], memories: int) -> list[float]:
     return [math.log(1.0 + memories / min(max(each, 0.5), COMMON)) for each in frequencies]
 
 
-def coverage(matched: set[int] | frozenset[int], weights: Sequence[float]) -> float:
-    """The share in [0, 1] of a query's words that a memory has, by weight."""
-    total = sum(weights)
-    return sum(weights[place] for place in matched) / total if matched and total > 0.0 else 0.0
+def coverage(matched: NDArray[np.bool_], weights: Column) -> Column:
+    """The share in [0, 1] of a query's words (candidates, words) that each candidate has, by weight."""
+    total = float(weights.sum())
+    return np.asarray(matched @ weights / total) if total > 0.0 else np.zeros(len(matched))
 
 
 def _filled(values: Column, missing: float) -> Column:

@@ -87,8 +87,11 @@ _FIRST_NOT_LATIN: Final = 0x370
 """The start of Greek; letters before it are Latin, and those after it hardly ever (ligatures are split before)."""
 
 
+@lru_cache(maxsize=1024)
 def normalised(text: str) -> str:
-    """A text without irrelevant differences: character forms (NFKC), case, white space, final punctuation."""
+    """A text without irrelevant differences: character forms (NFKC), case, white space, final punctuation.
+
+    Cached, because each text is compared with several."""
     folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
     joined = " ".join(folded.split())
     return joined.rstrip(_END_MARKS) or joined

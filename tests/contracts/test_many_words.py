@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from remembrancer.actors.store.records.contract import Filters, Phrase
-from remembrancer.actors.store.records.search import BM25, ENOUGH, READ_MEANWHILE, WIDE_ROWS, expression_of, narrowed
+from remembrancer.actors.store.records.search import BM25, ENOUGH, WIDE_ROWS, expression_of, narrowed
 from remembrancer.actors.store.records.sqlite_records import Records
 from tests.contracts.records_factories import SqliteFactory
 from tests.operations import OTHER_SESSION, SESSION, store_operation
@@ -85,17 +85,3 @@ def test_what_is_known_of_how_many_have_a_word_changes_nothing_of_what_is_found(
     assert known == {Phrase("seldom"): COUNT // 90 + 1, Phrase("common"): COUNT}
     hits = records.keyword_hits(QUESTION, OTHERS, 50, counted=known)
     assert hits == records.keyword_hits(QUESTION, OTHERS, 50, counted={})
-
-
-@pytest.mark.parametrize("asked", [range(1, 5), range(1, 400)], ids=["few", "many"])
-def test_a_common_word_is_told_of_memories_that_are_looked_up_and_of_those_that_are_read(
-    records: Records, asked: range
-) -> None:
-    groups = [[Phrase("common")], [Phrase("usual")], [Phrase("rare")]]
-    frequencies = records.frequencies(groups)
-    assert (frequencies[1] > READ_MEANWHILE * len(asked)) == (len(asked) < 5)
-    found = records.words_in(groups, frequencies, list(asked))
-    assert found == {
-        number: {0} | ({1} if (number - 1) % 4 else set()) | ({2} if (number - 1) % 400 == 0 else set())
-        for number in asked
-    }

@@ -419,12 +419,15 @@ def test_a_survey_tells_sizes_words_the_sessions_own_and_whether_there_is_a_grap
     )
     words = [(Phrase("harbour"),), (Phrase("green"), Phrase("lantern")), (Phrase("zeppelin"),)]
     survey = records.survey(words, SESSION, 10)
-    assert survey.frequencies == {records.space: [2, 2, 0]}
+    assert [len(having) for having in survey.postings[records.space]] == [2, 2, 0]
     assert survey.sizes[records.space] == {"session": 2, "project": 1}
     assert survey.own == {records.space: [own]}
     assert records.survey(words, "another", 10).own == {records.space: [other]}
     many = [(Phrase(f"word{number}"),) for number in range(900)]
-    assert records.survey([*many, *words], SESSION, 10).frequencies == {records.space: [*[0] * 900, 2, 2, 0]}
+    assert records.survey([*many, *words], SESSION, 10).postings[records.space] == [
+        *([] for _ in many),
+        *survey.postings[records.space],
+    ]
     assert records.survey([], SESSION, 0).own is None
 
 

@@ -148,9 +148,9 @@ READS: dict[str, Callable[[Records], Any]] = {
     "keyword_hits": lambda it: it.keyword_hits(WORD, ALL, 5) + it.keyword_hits(WORD, ALL, 5, apart=True),
     "survey": lambda it: [
         list(it.survey([WORD], SESSION, 5).sizes.values()),
-        list(it.survey([WORD], SESSION, 5).frequencies.values()),
+        list(it.survey([WORD], SESSION, 5).postings.values()),
     ],
-    "words_in": lambda it: it.words_in([WORD], [1], NUMBERS),
+    "postings": lambda it: it.postings([WORD]),
     "frequencies": lambda it: it.frequencies([WORD]),
     "matching": lambda it: it.matching(ALL, 9),
     "top": lambda it: [it.top(ALL, order, 9) for order in ("important", "latest", "valid", "due")],
@@ -393,11 +393,12 @@ VIEWED: dict[str, Callable[[View, str, list[int], list[str]], Any]] = {
 }
 """Every question of a view that a session asks; numbers and ids are those of all memories that there are."""
 BY_SHOWN = {"find", "records_of", "by_file", "passages_of", "spaces_of", "number_beside"}
-BY_SHOWN |= {"copies_of", "number_of", "numbers_of", "summaries_of", "ids_with", "merged_into", "known_as_of"}
+BY_SHOWN |= {"copies_of", "number_of", "numbers_of", "summaries_of", "ids_with", "short_forms", "merged_into"}
+BY_SHOWN |= {"known_as_of"}
 """Questions of a view about what it has shown, or in which ids alone are named, and one that a list asks."""
 PARTS = {"without", "beside", "is_users", "of", "tidy"}
 """Parts of a view, and of its reader."""
-FOR_ONE = {"keyword_hits", "words_in", "frequencies", "survey"}
+FOR_ONE = {"keyword_hits", "postings", "frequencies", "survey"}
 """Questions about the words of a space, which a recall asks."""
 IN_BACKGROUND = {"materials", "materials_of", "waiting_work", "request_consolidation", "note_maintenance"}
 

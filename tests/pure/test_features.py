@@ -154,17 +154,19 @@ def test_a_rare_word_weighs_more_and_one_that_nobody_has_the_most() -> None:
 
 @given(st.lists(st.integers(0, 5000), min_size=1, max_size=8), st.data())
 def test_coverage_is_a_share_that_grows_with_each_word(frequencies: list[int], data: st.DataObject) -> None:
-    weights = rarity(frequencies, 5000)
-    places = set(range(len(weights)))
-    some = data.draw(st.sets(st.sampled_from(sorted(places))))
-    assert coverage(set(), weights) == 0.0
-    assert coverage(places, weights) == pytest.approx(1.0)
-    for place in places - some:
-        assert 0.0 <= coverage(some, weights) < coverage(some | {place}, weights) <= 1.0 + 1e-9
+    weights = np.array(rarity(frequencies, 5000))
+    some = np.array(data.draw(st.lists(st.booleans(), min_size=len(weights), max_size=len(weights))))
+    none, every = coverage(np.array([np.zeros_like(some), np.ones_like(some)]), weights)
+    assert none == 0.0
+    assert every == pytest.approx(1.0)
+    for place in np.flatnonzero(~some):
+        more = some | (np.arange(len(some)) == place)
+        fewer_covered, more_covered = coverage(np.array([some, more]), weights)
+        assert 0.0 <= fewer_covered < more_covered <= 1.0 + 1e-9
 
 
 def test_a_question_without_a_word_is_covered_by_nothing() -> None:
-    assert coverage(set(), rarity([], 10)) == 0.0
+    assert coverage(np.zeros((1, 0), dtype=bool), np.zeros(0)).tolist() == [0.0]
 
 
 rounded = st.floats(-1.0, 1.0).map(lambda value: round(value, 6))

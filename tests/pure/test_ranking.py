@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
 from remembrancer.actors.store.records.contract import PassageVectors
-from remembrancer.actors.store.retrieval.candidates import Compared
+from remembrancer.actors.store.retrieval.candidates import compare
 from remembrancer.memory.decay import RECENCY_HALF_LIFE_S, recency
 from remembrancer.memory.features import NAMES, Asked, Candidates
 from remembrancer.memory.ranking import (
@@ -203,14 +203,13 @@ def test_a_memory_is_as_near_as_its_nearest_passage_and_a_long_one_also_by_its_f
     vectors = np.array([vector / np.linalg.norm(vector) for _, vector in rows], dtype=np.float32).reshape(-1, 4)
     memories = [memory for memory, _ in rows]
     ordinals = [memories[:place].count(memory) for place, memory in enumerate(memories)]
-    found = Compared()
-    found.add(PassageVectors(list(range(len(rows))), memories, ordinals, vectors), query)
-    assert found.cosines.keys() == set(memories)
-    for memory, cosine in found.cosines.items():
+    found = compare(PassageVectors(list(range(len(rows))), memories, ordinals, vectors), query)
+    assert list(found.memories) == sorted(set(memories))
+    for memory, cosine, opening in zip(found.memories, found.cosines, found.openings, strict=True):
         own = [float(vectors[place] @ query) for place, each in enumerate(memories) if each == memory]
         assert cosine == pytest.approx(max(own), abs=1e-5)
-        assert (memory in found.openings) == (len(own) > 1)
-        assert found.openings.get(memory, own[0]) == pytest.approx(own[0], abs=1e-5)
+        assert np.isnan(opening) == (len(own) == 1)
+        assert len(own) == 1 or opening == pytest.approx(own[0], abs=1e-5)
 
 
 # --- What is asked and told.

@@ -30,7 +30,6 @@ class FileMemories:
         self._index = index
         self._wanted = FileFilter(root, sources)
         self.passages = index.passages
-        self.frequencies = index.frequencies
 
     @cached_property
     def size(self) -> int:
@@ -52,12 +51,9 @@ class FileMemories:
         found = [KeywordHit(-hit.number, hit.bm25) for hit in hits]
         return [[], found] if apart else [found]
 
-    def words_in(
-        self, groups: Sequence[Sequence[Phrase]], frequencies: Sequence[int], refs: Sequence[int]
-    ) -> dict[int, set[int]]:
+    def postings(self, groups: Sequence[Sequence[Phrase]]) -> list[list[int]]:
         """As in `Records`."""
-        found = self._index.words_in(groups, frequencies, [-ref for ref in refs])
-        return {-number: places for number, places in found.items()}
+        return [[-number for number in numbers] for numbers in self._index.postings(groups)]
 
     def matching(self, filters: Filters, limit: int) -> list[int] | None:
         """As in `Records`."""

@@ -138,5 +138,5 @@ def _frequencies(records: Records, texts: Sequence[Read]) -> tuple[Mapping[str, 
     if not written:
         return {}, 0
     survey = records.survey([[Phrase(form)] for form in written.values()], "", 0)
-    frequencies, sizes = survey.frequencies[records.space], survey.sizes[records.space]
-    return dict(zip(written, frequencies, strict=True)), sum(sizes.values())
+    frequencies = map(len, survey.postings[records.space])
+    return dict(zip(written, frequencies, strict=True)), sum(survey.sizes[records.space].values())

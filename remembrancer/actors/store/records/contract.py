@@ -180,11 +180,10 @@ class PassageFilter:
 @dataclass(frozen=True, slots=True)
 class Survey:
     """Statistics of spaces at the start of a recall, by space number: the number of unforgotten memories of each scope,
-    visible or not; the number of memories with each group of phrases; and the session's own memories (None: too many).
-    """
+    visible or not; the memories with each group of phrases; and the session's own memories (None: too many)."""
 
     sizes: dict[int, dict[Scope, int]]
-    frequencies: dict[int, list[int]]
+    postings: dict[int, list[list[int]]]
     own: Mapping[int, Sequence[int]] | None = None
 
 

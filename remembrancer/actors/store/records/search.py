@@ -44,6 +44,7 @@ SCOPE_COLUMN: Final = 3
 """The position of the scope among them."""
 
 
+_decode_numbers: Final = msgspec.json.Decoder(list[int]).decode
 _CHANGES: Final = "SELECT total_changes()"
 
 
@@ -68,24 +69,13 @@ class SqliteWords:
         rows = self._file.read(" UNION ALL ".join([count] * len(groups)), [expression_of(group) for group in groups])
         return [count for (count,) in rows]
 
-    def words_in(
-        self, groups: Sequence[Sequence[Phrase]], frequencies: Sequence[int], numbers: Sequence[int]
-    ) -> dict[int, set[int]]:
-        """Return, for each of these memories, the positions of the groups of which it has a phrase. `frequencies` are
-        the numbers of memories with each group."""
-        asked = json_list(numbers)
-        found: defaultdict[int, set[int]] = defaultdict(set)
-        parts: list[str] = []
-        arguments: list[object] = []
-        for place, (phrases, frequency) in enumerate(zip(groups, frequencies, strict=True)):
-            if frequency:  # scans the rows of a word unless looking up the memories one by one is faster
-                rowid = "rowid" if frequency > READ_MEANWHILE * len(numbers) else "+rowid"
-                among = f"{rowid} IN {AMONG}"
-                parts.append(f"SELECT {place}, rowid FROM {self._words} WHERE {self._words} MATCH ? AND {among}")  # noqa: S608
-                arguments += (expression_of(phrases), asked)
-        for place, number in self._file.read(" UNION ALL ".join(parts), arguments) if parts else ():
-            found[number].add(place)
-        return found
+    def postings(self, groups: Sequence[Sequence[Phrase]]) -> list[list[int]]:
+        """Return for each group the memories that have one of its phrases."""
+        if not groups:
+            return []
+        found = f"SELECT json_group_array(rowid) FROM {self._words} WHERE {self._words} MATCH ?"  # noqa: S608 - our name
+        rows = self._file.read(" UNION ALL ".join([found] * len(groups)), [expression_of(group) for group in groups])
+        return [_decode_numbers(numbers) for (numbers,) in rows]
 
     def tidy(self) -> bool:
         """Merge some segments of the full-text index. Returns True if more is left. Runs on the file's thread."""
@@ -132,15 +122,15 @@ class SqliteSearch(SqliteWords):
         return [own, _among_few(read, match, narrow, _Among(passing, f"NOT ({passing.is_own})"), limit)]
 
     def survey(self, groups: Sequence[Sequence[Phrase]], session_id: str, limit: int) -> Survey:
-        """Return the sizes of the spaces, the number of memories in each with a group of phrases, and up to `limit` of
-        the session's own memories."""
+        """Return the sizes of the spaces, the memories in each with a group of phrases, and up to `limit` of the
+        session's own memories."""
         step = MOST_COUNTS // max(1, len(self._file.numbers))
         if len(groups) > step:
             whole, rest = self.survey(groups[:step], session_id, limit), self.survey(groups[step:], session_id, 0)
-            counts = {space: [*each, *rest.frequencies[space]] for space, each in whole.frequencies.items()}
-            return replace(whole, frequencies=counts)
+            postings = {space: [*each, *rest.postings[space]] for space, each in whole.postings.items()}
+            return replace(whole, postings=postings)
         found = Survey({space: {} for space in self._file.numbers}, {space: [] for space in self._file.numbers})
-        word = "SELECT 'word', @SPACE, {}, count(*) FROM words_@SPACE WHERE words_@SPACE MATCH ?{}"
+        word = "SELECT 'word', @SPACE, {}, json_group_array(rowid) FROM words_@SPACE WHERE words_@SPACE MATCH ?{}"
         places = range(len(groups)) if found.sizes else ()
         rows = self._file.read(
             " UNION ALL ".join(
@@ -160,7 +150,7 @@ class SqliteSearch(SqliteWords):
             if sort == "scope":
                 found.sizes[space][which] = value
             elif sort == "word":
-                found.frequencies[space].append(value)
+                found.postings[space].append(_decode_numbers(value))
             else:
                 own[space].append(value)
         return replace(found, own=own if sum(map(len, own.values())) <= limit else None)
@@ -436,8 +426,6 @@ def narrowing_of(filters: Filters) -> tuple[str, list[object]]:
     return " AND ".join(clauses), arguments
 
 
-READ_MEANWHILE: Final = 200
-"""The number of a word's rows that can be scanned in the time of one lookup, while segments are not fully merged."""
 MERGED_PAGES: Final = 64
 """The number of full-text pages merged at once: a few milliseconds."""
 ROWS: Final = 4_000

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from remembrancer.actors.store.file_memories import FileMemories
 from remembrancer.actors.store.records.contract import (
@@ -28,6 +28,7 @@ from remembrancer.actors.store.records.contract import (
     Vectors,
 )
 from remembrancer.actors.store.records.materials import mean_vectors
+from remembrancer.actors.store.records.search import ROWS
 from remembrancer.actors.store.retrieval.question import Question
 from remembrancer.actors.store.retrieval.view import Ref, Source, View
 from remembrancer.actors.store.vectors.exact_vectors import Nearest
@@ -44,35 +45,63 @@ FIRST_SEARCH: Final = 2 * CANDIDATES
 """The number of memories in the first search, as some may not pass the filters."""
 MOST_AT_FIRST: Final = 400
 """The limit on the first search if many of the memories are known to be of other scopes."""
-GLADLY_SCORED: Final = 4000
-"""The size of a space up to which every memory with a word of the question is scored."""
 FEW: Final = 1000
 """The number of a session's own memories up to which they are compared one by one."""
 TRUSTED_SIZE: Final = 10
 """The size at which a space's BM25 is scaled half by the best of all spaces, and half by the space's own best."""
 
 
-class Row(msgspec.Struct, frozen=True, gc=False):
-    """A candidate's ranking data. None: unknown or missing."""
+Matches = NDArray[np.bool_]
+"""A row for each candidate, and a column for each unit of the question."""
 
-    facts: RankingFacts
-    bm25: float | None = None
-    cosine: float | None = None
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Candidates and their ranking data: place i of each list and row i of each array are of `refs[i]`. NaN: unknown
+    or missing."""
+
+    refs: Sequence[Ref]
+    facts: Sequence[RankingFacts]
+    bm25: Column
+    """0 without any word of the question."""
+    cosine: Column
     """The cosine of the best passage with the question."""
-    opening: float | None = None
+    opening: Column
     """The cosine of the first passage, if there are several."""
-    words: frozenset[int] = frozenset()
-    """The positions of the question's units that it contains."""
-    context_cosine: float | None = None
+    context_cosine: Column
     """The mean cosine of a turn and its neighbours."""
-    context_words: frozenset[int] | None = None
+    words: Matches
+    """The question's units that each contains."""
+    context_words: Matches
     """The question's units that a turn and its neighbours contain together."""
-    vector: Vectors | None = None
-    """The mean of its passages, of unit length."""
+    has_context: NDArray[np.bool_]
+    """True for turns with `context_words`."""
+    vectors: Vectors
+    """The mean of the passages of each, of unit length; 0 if it has none."""
 
+    def __len__(self) -> int:
+        return len(self.refs)
 
-Rows = dict[Ref, Row]
-"""Candidates by memory."""
+    def take(self, places: Sequence[int]) -> Rows:
+        """Return the candidates at some places."""
+        refs, facts = [self.refs[place] for place in places], [self.facts[place] for place in places]
+        chosen = np.asarray(places, dtype=np.intp)
+        return Rows(refs, facts, *(column[chosen] for column in self._arrays()))
+
+    def followed_by(self, others: Rows) -> Rows:
+        """Return these candidates, and after them those of the others that are not among them."""
+        known = set(self.refs)
+        new = others.take([place for place, ref in enumerate(others.refs) if ref not in known])
+        if not new.refs or not self.refs:
+            return new if new.refs else self
+        arrays = (np.concatenate(pair) for pair in zip(self._arrays(), new._arrays(), strict=True))
+        return Rows([*self.refs, *new.refs], [*self.facts, *new.facts], *arrays)
+
+    def _arrays(self) -> tuple[Any, ...]:
+        return (
+            *(self.bm25, self.cosine, self.opening, self.context_cosine),
+            *(self.words, self.context_words, self.has_context, self.vectors),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +113,8 @@ class WordsFound:
     """
 
     sizes: Mapping[Scope, int]
-    frequencies: Sequence[int]
+    postings: Sequence[Sequence[Ref]]
+    """The memories with each unit of the question."""
     own: Sequence[int] | None = ()
     sides: Sequence[Filters] = ()
     hits: Sequence[list[KeywordHit]] | None = ()
@@ -120,14 +150,14 @@ def find_words(view: View, question: Question) -> Words:
     for space, source in view.sources.items():
         texts = source.texts
         if isinstance(texts, FileMemories):
-            known = WordsFound({"project": texts.size} if texts.size else {}, texts.frequencies(question.units))
+            known = WordsFound({"project": texts.size} if texts.size else {}, texts.postings(question.units))
         else:
             own = None if survey.own is None else survey.own.get(space, ())
-            known = WordsFound(survey.sizes[space], survey.frequencies[space], own)
+            known = WordsFound(survey.sizes[space], survey.postings[space], own)
         if known.sizes or filters.include_forgotten:
             sides = _sides(filters, known.own)
             hits = _by_words(source, question, known, len(sides)) if question.strategy != "vector" else None
-            known = WordsFound(known.sizes, known.frequencies, known.own, sides, hits)
+            known = WordsFound(known.sizes, known.postings, known.own, sides, hits)
         found[space] = known
     return found
 
@@ -146,9 +176,9 @@ def _by_words(source: Source, question: Question, words: WordsFound, sides: int)
     if not question.phrases:
         return [[] for _ in range(sides)]
     counted = None
-    if words.size > GLADLY_SCORED:
-        units = zip(question.units, words.frequencies, strict=True)
-        counted = {unit[0]: count for unit, count in units if len(unit) == 1}
+    if sum(map(len, words.postings)) > ROWS:
+        units = zip(question.units, words.postings, strict=True)
+        counted = {unit[0]: len(found) for unit, found in units if len(unit) == 1}
     return source.texts.keyword_hits(question.phrases, question.filters, CANDIDATES, apart=sides > 1, counted=counted)
 
 
@@ -216,7 +246,7 @@ def find_candidates(view: View, question: Question, words: Words) -> Candidates:
         wanted |= {ref: facts[ref] for found in (*sides, *of_words) for ref in found if ref in facts}
         first += [ref for found in (*sides, *of_words) for ref in _first(found)]
     rows = describe(view, question, words, wanted, bm25, first)
-    with_rows = {row.facts.space for row in rows.values()}
+    with_rows = {facts.space for facts in rows.facts}
     searched = [each.near is not None for each in searches if each.near is not None or each.space in with_rows]
     return Candidates(rows, by_meaning=not searches or any(searched), whole=all(searched))
 
@@ -259,60 +289,81 @@ def describe(
         told = view.reader.neighbours(turns, question.filters, and_theirs=len(first) > 0)
         around, others = told.steps, told.facts
         known |= {other: others[other] for ref in first for other in around.get(ref, ()) if other not in known}
-    by_space: defaultdict[int, list[Ref]] = defaultdict(list)
-    told_around = (other for each in known for other in around.get(each, ()))
-    for ref in dict.fromkeys((*known, *told_around)):
-        by_space[(known.get(ref) or others[ref]).space].append(ref)
-    matched: dict[Ref, set[int]] = {}
-    compared = Compared()
-    for space, refs in by_space.items():
-        source = view.sources[space]
-        if question.units:
-            matched |= source.texts.words_in(question.units, words[space].frequencies, refs)
-        if question.vector is not None and source.vectors is not None:
-            compared.add(source.passages_of(refs), question.vector, source.vectors.scale)
-    rows: Rows = {}
-    for ref, each in known.items():
-        cosine, opening = compared.cosines.get(ref), compared.openings.get(ref)
-        own = frozenset(matched.get(ref, ()))
-        context_cosine, context_words = None, None
-        if each.type == "episodic" and opening is None:
-            together = [ref, *around.get(ref, ())]
-            if cosine is not None:
-                context_cosine = sum(compared.cosines.get(other, 0.0) for other in together) / len(together)
-            context_words = own.union(*(matched.get(other, ()) for other in together))
-        mean = compared.means.get(ref)
-        rows[ref] = Row(each, bm25.get(ref), cosine, opening, own, context_cosine, context_words, mean)
-    return rows
+    refs, count = list(known), len(known)
+    places = {ref: place for place, ref in enumerate(refs)}
+    for other in (other for ref in refs for other in around.get(ref, ())):
+        places.setdefault(other, len(places))
+    matched = np.zeros((len(places), len(question.units)), dtype=bool)
+    for found in words.values():
+        for unit, having in enumerate(found.postings):
+            matched[[places[ref] for ref in places.keys() & having], unit] = True
+    compared = _compared(view, question, places, {ref: (known.get(ref) or others[ref]).space for ref in places})
+    has_context = np.array([each.type == "episodic" for each in known.values()], dtype=bool)
+    has_context &= np.isnan(compared.openings[:count])
+    context_cosine, context_words = np.full(count, np.nan), np.zeros((count, len(question.units)), dtype=bool)
+    if has_context.any():
+        middles = np.flatnonzero(has_context).tolist()
+        together = [[place, *(places[other] for other in around.get(refs[place], ()))] for place in middles]
+        lengths = np.array([len(each) for each in together])
+        starts = np.cumsum(lengths) - lengths
+        members = np.array([place for each in together for place in each])
+        sums = np.add.reduceat(np.nan_to_num(compared.cosines)[members], starts)
+        context_cosine[middles] = np.where(np.isnan(compared.cosines[middles]), np.nan, sums / lengths)
+        context_words[middles] = np.logical_or.reduceat(matched[members], starts, axis=0)
+    return Rows(
+        refs,
+        list(known.values()),
+        np.array([bm25.get(ref, 0.0) for ref in refs]),
+        compared.cosines[:count],
+        compared.openings[:count],
+        context_cosine,
+        matched[:count],
+        context_words,
+        has_context,
+        compared.means[:count],
+    )
 
 
-@dataclass(frozen=True, slots=True)
-class Compared:
-    """Vector comparisons of memories: the cosine of the best passage, that of the first one if there are several, and
-    the mean vector."""
+class Compared(NamedTuple):
+    """Vector comparisons of memories: the cosine of the best passage, that of the first one if there are several (else
+    NaN), and the mean vector, of unit length."""
 
-    cosines: dict[Ref, float] = field(default_factory=dict)
-    openings: dict[Ref, float] = field(default_factory=dict)
-    means: dict[Ref, Vectors] = field(default_factory=dict)
+    memories: Sequence[int]
+    cosines: Column
+    openings: Column
+    means: Vectors
 
-    def add(self, passages: PassageVectors, query: Vectors, scale: CosineScale = CALIBRATED) -> None:
-        """Compare the memories of these passages with the query's vector (dimensions,). The cosines are on the default
-        model's scale."""
-        if not passages.numbers:
-            return
-        counts: dict[int, int] = {}
-        firsts: dict[int, float] = {}
-        cosines = (passages.vectors @ query).tolist()
-        if scale != CALIBRATED:
-            cosines = [on_the_scale(cosine, scale) for cosine in cosines]
-        for memory, ordinal, cosine in zip(passages.memories, passages.ordinals, cosines, strict=True):
-            counts[memory] = counts.get(memory, 0) + 1
-            if cosine > self.cosines.get(memory, -math.inf):
-                self.cosines[memory] = cosine
-            if ordinal == 0:
-                firsts[memory] = cosine
-        self.openings.update({memory: cosine for memory, cosine in firsts.items() if counts[memory] > 1})
-        self.means.update(zip(*mean_vectors(passages), strict=True))
+
+def _compared(view: View, question: Question, places: Mapping[Ref, int], spaces: Mapping[Ref, int]) -> Compared:
+    """Compare memories with the question's vector; NaN, and 0 as a mean, where there are no vectors."""
+    count, vector = len(places), question.vector
+    cosines, openings = np.full(count, np.nan), np.full(count, np.nan)
+    means: Vectors = np.zeros((count, 0 if vector is None else len(vector)), dtype=np.float32)
+    for space, source in view.sources.items():
+        refs = [ref for ref, its in spaces.items() if its == space]
+        if vector is not None and refs and source.vectors is not None:
+            found = compare(source.passages_of(refs), vector, source.vectors.scale)
+            there = [places[ref] for ref in found.memories]
+            cosines[there], openings[there], means[there] = found.cosines, found.openings, found.means
+    return Compared(list(places), cosines, openings, means)
+
+
+def compare(passages: PassageVectors, query: Vectors, scale: CosineScale = CALIBRATED) -> Compared:
+    """Compare the memories of passages with a query's vector (dimensions,). The cosines are on the default model's
+    scale."""
+    if not passages.numbers:
+        return Compared([], np.zeros(0), np.zeros(0), np.zeros((0, len(query)), dtype=np.float32))
+    cosines = (passages.vectors @ query).astype(np.float64)
+    if scale != CALIBRATED:
+        cosines = np.array([on_the_scale(cosine, scale) for cosine in cosines.tolist()])
+    owners = np.asarray(passages.memories)
+    order = np.argsort(owners, kind="stable")
+    owners, cosines, is_first = owners[order], cosines[order], np.asarray(passages.ordinals)[order] == 0
+    _, starts, counts = np.unique(owners, return_index=True, return_counts=True)
+    openings = np.add.reduceat(np.where(is_first, cosines, 0.0), starts)
+    openings[(counts == 1) | ~np.logical_or.reduceat(is_first, starts)] = np.nan
+    memories, means = mean_vectors(passages)
+    return Compared(memories, np.maximum.reduceat(cosines, starts), openings, means)
 
 
 def comparable(rows: Rows, sizes: Mapping[int, int]) -> Column:
@@ -322,10 +373,10 @@ def comparable(rows: Rows, sizes: Mapping[int, int]) -> Column:
     three no word is rare. So scores are divided by that logarithm, and by the best of the results. The smaller a space,
     the more it is scaled by its own best score instead, which gives every space a perfect match, however bad.
     """
-    bm25 = np.array([row.bm25 or 0.0 for row in rows.values()])
+    bm25 = rows.bm25
     if not bm25.any():
         return bm25
-    spaces = np.array([row.facts.space for row in rows.values()])
+    spaces = np.array([facts.space for facts in rows.facts])
     scaled, own, trust = bm25.copy(), np.ones(len(bm25)), np.ones(len(bm25))
     for space in set(spaces.tolist()):
         its, size = spaces == space, sizes[space]

@@ -11,7 +11,7 @@ import numpy as np
 
 from remembrancer.actors.store.file_index import ROWS, FileFilter, FileIndex, IndexedChunk
 from remembrancer.actors.store.records.contract import EVERY, Phrase, Vectors
-from remembrancer.actors.store.retrieval.candidates import Compared
+from remembrancer.actors.store.retrieval.candidates import compare
 from remembrancer.actors.store.retrieval.keywords import numbered_of, phrases_of, units_of
 from remembrancer.actors.store.vectors.exact_vectors import SpaceVectors
 from remembrancer.config.settings import Settings
@@ -77,9 +77,9 @@ def search_files(
         words = {}
     cosines = dict(near or {})
     if near is not None and vector is not None and passages is not None:
-        compared = Compared()
-        compared.add(passages.of_memories([number for number in words if number not in near]), vector, passages.scale)
-        cosines |= compared.cosines
+        others = passages.of_memories([number for number in words if number not in near])
+        compared = compare(others, vector, passages.scale)
+        cosines |= zip(compared.memories, compared.cosines.tolist(), strict=True)
     mode: SearchMode = "keyword" if near is None else "hybrid" if settings.search_hybrid else "vector"
     model = passages.model if passages is not None and near is not None else None
     scores = _scores(index, cosines, words, request.query, model)
@@ -103,17 +103,16 @@ def _scores(
     if not numbers:
         return {}
     units = units_of(query)
-    frequencies = index.frequencies(units)
-    weights = rarity(frequencies, index.size())
-    matched = index.words_in(units, frequencies, numbers)
-    numbered = set(numbered_of(units))
-    has = [matched.get(number, set()) for number in numbers]
+    postings = [set(having) for having in index.postings(units)]
+    matched = np.array([[number in having for having in postings] for number in numbers], dtype=bool)
+    matched = matched.reshape(len(numbers), len(units))
+    numbered = numbered_of(units)
     candidates = Candidates.of(
         len(numbers),
         cosine=np.array([cosines.get(number, math.nan) for number in numbers]),
         bm25=np.array([words.get(number, 0.0) for number in numbers]),
-        coverage=np.array([coverage(each, weights) for each in has]),
-        names_missed=np.array([len(numbered - each) / len(numbered) if numbered else 0.0 for each in has]),
+        coverage=coverage(matched, np.array(rarity([len(having) for having in postings], index.size()))),
+        names_missed=1.0 - matched[:, numbered].mean(axis=1) if numbered else np.zeros(len(numbers)),
     )
     probabilities = weigh(candidates, Asked(0.0), fitted_for(model)).probabilities.tolist()
     return {number: each**SCALE for number, each in zip(numbers, probabilities, strict=True)}

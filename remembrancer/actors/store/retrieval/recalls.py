@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from concurrent.futures import Executor
 from dataclasses import replace
 from functools import cached_property
@@ -13,10 +13,10 @@ from typing import Final
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from remembrancer.actors.store.records.contract import RankingFacts, Vectors
 from remembrancer.actors.store.retrieval.candidates import (
-    Row,
     Rows,
     Words,
     comparable,
@@ -61,6 +61,8 @@ MOST_COUNTED: Final = 1000
 LEAST_SHARE: Final = 0.03
 """The least share of the walk that counts. Memories with less depend on names that many memories have, such as the
 speakers' names."""
+ROUNDED: Final = 9
+"""The decimals of a score; more are rounding errors, which would order what is equal."""
 LEAST_RECEIVED: Final = 1e-9
 """Anything less is rounding error."""
 
@@ -111,8 +113,6 @@ class RunningRecall:
         self._vector: Vectors | None = None
         self._strategy = request.strategy
         self._words: Words = {}
-        self._values: dict[Ref, tuple[float | None, ...]] = {}
-        """The candidates' feature values, without PageRank."""
         self._graph: Mapping[Ref, float] = {}
         self._vectors: Mapping[Ref, Vectors] = {}
         self._below = 0
@@ -146,8 +146,10 @@ class RunningRecall:
                 return happened
         rows, by_meaning = self.candidates()
         if self._request.about:
-            rows |= self._asked_about(rows)
-        self._vectors = {key: row.vector for key, row in rows.items() if row.vector is not None}
+            rows = rows.followed_by(self._asked_about(rows))
+        self._vectors = {
+            rows.refs[place]: rows.vectors[place] for place in np.flatnonzero(~np.isnan(rows.cosine)).tolist()
+        }
         ranked = self._cut(rows, self.weighed(rows, by_meaning=by_meaning))
         self.trace.mark("ranked")
         return ranked
@@ -163,7 +165,7 @@ class RunningRecall:
             self.notices.append(Notice("partial_results", text))
         by_meaning, rows = question.vector is not None and found.by_meaning, found.rows
         if SESSION_RECORD not in request.kinds:
-            rows = {key: row for key, row in rows.items() if row.facts.kind != SESSION_RECORD}
+            rows = rows.take([place for place, each in enumerate(rows.facts) if each.kind != SESSION_RECORD])
         if request.strategy == "graph":
             connected = self._connected(rows)
             if connected is not None:
@@ -175,8 +177,7 @@ class RunningRecall:
             self._strategy = "keyword"
         elif not found.whole:
             self._strategy = "hybrid"
-        whole = len(question.units)
-        leaves_something_open = not any(len(row.words) == whole for row in rows.values())
+        leaves_something_open = not rows.words.all(axis=1).any()
         if request.ranking == "pagerank" or (self._strategy == "hybrid" and leaves_something_open):
             rows = self._walked(rows, by_meaning=by_meaning)
         return rows, by_meaning
@@ -197,62 +198,53 @@ class RunningRecall:
         fitted = fitted_for(self._view.model or "" if by_meaning else None)
         factors = None
         if request.profile is not None:
-            shares = scope_shares(PROFILES[request.profile], {row.facts.scope for row in rows.values()})
-            factors = np.array([shares[row.facts.scope] for row in rows.values()])
+            shares = scope_shares(PROFILES[request.profile], {each.scope for each in rows.facts})
+            factors = np.array([shares[each.scope] for each in rows.facts])
         return weigh(of, self.question.asked, fitted, formula, factors)
 
     def columns(self, rows: Rows) -> Candidates:
         """Return the feature columns of the candidates."""
-        question, words = self.question, self._words
-        numbered, windows, asked_at = question.numbered, question.windows, question.asked.asked_at
-        frequencies = [sum(counts) for counts in zip(*(each.frequencies for each in words.values()), strict=True)]
-        sizes = {space: each.size for space, each in words.items()}
-        weights = rarity(frequencies, sum(sizes.values()))
-        for ref, row in rows.items():
-            if ref in self._values:
-                continue
-            self._values[ref] = (
-                row.cosine,
-                row.opening,
-                0.0,
-                coverage(row.words, weights),
-                row.context_cosine,
-                None if row.context_words is None else coverage(row.context_words, weights),
-                len(numbered - row.words) / len(numbered) if numbered else 0.0,
-                nearness(row.facts.happened_at, windows),
-                row.facts.happened_at,
-                row.facts.importance,
-                standing(row.facts.status, row.facts.valid_until, asked_at, row.facts.kind),
-                _may_be_replaced(row.facts),
-                row.facts.by_assistant,
-            )
-        if not rows:
+        if not len(rows):
             return Candidates.of(0)
-        columns = np.array([self._values[ref] for ref in rows], dtype=float).T  # None becomes NaN
-        graph = np.array([self._graph.get(ref, 0.0) for ref in rows])
-        likeness = self._likeness(list(rows.values()))
-        of = Candidates(*np.vstack((columns, graph)))
-        return replace(of, bm25=comparable(rows, sizes), likeness=likeness)
+        question, facts, found = self.question, rows.facts, self._words.values()
+        sizes = {space: each.size for space, each in self._words.items()}
+        frequencies = [sum(map(len, postings)) for postings in zip(*(each.postings for each in found), strict=True)]
+        weights = np.array(rarity(frequencies, sum(sizes.values())))
+        numbered, windows, asked_at = sorted(question.numbered), question.windows, question.asked.asked_at
+        happened_at = [each.happened_at for each in facts]
+        may_be_replaced = np.array([_may_be_replaced(each) for each in facts])
+        return Candidates(
+            cosine=rows.cosine,
+            opening=rows.opening,
+            bm25=comparable(rows, sizes),
+            coverage=coverage(rows.words, weights),
+            context_cosine=rows.context_cosine,
+            context_coverage=np.where(rows.has_context, coverage(rows.context_words, weights), np.nan),
+            names_missed=1.0 - rows.words[:, numbered].mean(axis=1) if numbered else np.zeros(len(rows)),
+            nearness=np.array([nearness(each, windows) for each in happened_at]) if windows else np.zeros(len(rows)),
+            happened_at=np.array(happened_at),
+            importance=np.array([each.importance for each in facts]),
+            standing=np.array([standing(each.status, each.valid_until, asked_at, each.kind) for each in facts]),
+            is_fact=may_be_replaced.astype(float),
+            by_assistant=np.array([float(each.by_assistant) for each in facts]),
+            graph=np.array([self._graph.get(ref, 0.0) for ref in rows.refs]),
+            likeness=self._likeness(rows, may_be_replaced),
+        )
 
-    def _likeness(self, rows: Sequence[Row]) -> Column:
+    def _likeness(self, rows: Rows, may_be_replaced: NDArray[np.bool_]) -> Column:
         """Return the cosines between facts, where one may have been replaced by another."""
-        found: Column = np.zeros((0, 0))
-        vectors = {
-            place: row.vector
-            for place, row in enumerate(rows)
-            if _may_be_replaced(row.facts) and row.vector is not None
-        }
-        facts = list(vectors)
-        if facts and not self.question.windows:  # facts from a named time are not outdated
-            matrix = np.stack(list(vectors.values()))
-            like = matrix @ matrix.T
-            if numbered := self.question.numbered:
-                # A fact without a requested name that another one has is about something else.
-                names = [rows[place].words.intersection(numbered) for place in facts]
-                like = like * np.array([[own <= other for other in names] for own in names])
-            found = np.zeros((len(rows), len(rows)))
-            found[np.ix_(facts, facts)] = like
-        return found
+        facts = np.flatnonzero(may_be_replaced & ~np.isnan(rows.cosine))
+        if not len(facts) or self.question.windows:  # facts from a named time are not outdated
+            return np.zeros((0, 0))
+        vectors = rows.vectors[facts]
+        like = vectors @ vectors.T
+        if numbered := sorted(self.question.numbered):
+            # A fact without a requested name that another one has is about something else.
+            names = rows.words[facts][:, numbered].astype(np.float32)
+            like = np.where(names @ (1.0 - names).T > 0.0, 0.0, like)
+        likeness = np.zeros((len(rows), len(rows)))
+        likeness[np.ix_(facts, facts)] = like
+        return likeness
 
     def answer(self, ranked: Ranked) -> tuple[Recalled, list[Ref]]:
         """Return the answer for a ranking, and the memories in it."""
@@ -299,30 +291,30 @@ class RunningRecall:
         by_formula = self._strategy == "graph" or request.ranking != "fitted"
         least = 0.0 if request.is_task else weighed.least_probability
         ranked: list[tuple[Ref, Scores]] = []
-        shares = np.round(weighed.shares, 3).tolist()
-        of_each = zip(rows.items(), weighed.probabilities.tolist(), weighed.scores.tolist(), shares, strict=True)
-        for (key, row), probability, score, its in of_each:
-            if probability < least:
-                self._below += 1
-                if not request.left_out:
-                    continue
+        probabilities, finals = weighed.probabilities.tolist(), weighed.scores.round(ROUNDED).tolist()
+        for place in sorted(range(len(rows)), key=lambda place: (-finals[place], rows.refs[place])):
+            is_below = probabilities[place] < least
+            self._below += is_below
+            if is_below and not request.left_out:
+                continue
+            facts, score, cosine = rows.facts[place], finals[place], float(rows.cosine[place])
+            shares = zip(NAMES, weighed.shares[place].round(3).tolist(), strict=True)
             scores = Scores(
                 final=score,
-                relevance=min(1.0, max(0.0, score)) if by_formula else probability,
-                importance=row.facts.importance,
-                recency=recency(row.facts.happened_at, asked_at),
-                shares={name: share for name, share in zip(NAMES, its, strict=True) if share},
-                cosine=row.cosine if request.is_task else None,
+                relevance=min(1.0, max(0.0, score)) if by_formula else probabilities[place],
+                importance=facts.importance,
+                recency=recency(facts.happened_at, asked_at),
+                shares={name: share for name, share in shares if share},
+                cosine=cosine if request.is_task and not math.isnan(cosine) else None,
             )
-            (self._cut_off if probability < least else ranked).append((key, scores))
-        ranked.sort(key=lambda item: (-item[1].final, item[0]))
+            (self._cut_off if is_below else ranked).append((rows.refs[place], scores))
         return ranked
 
     def _asked_about(self, rows: Rows) -> Rows:
         """Return the memory that the request asks about as a candidate, found or not, if it passes the filters."""
         ref = self._view.find(self._request.about)
-        facts = {} if ref is None or ref in rows else self._view.ranking_facts([ref], self.question.filters)
-        return describe(self._view, self.question, self._words, facts) if facts else {}
+        asked = [] if ref is None or ref in rows.refs else [ref]
+        return self._described(self._view.ranking_facts(asked, self.question.filters))
 
     def _left_out(self, ranked: Ranked, shown: Collection[Ref]) -> tuple[RecalledMemory, ...]:
         """Return the best candidates that are not shown, and the memory that the request asks about."""
@@ -336,28 +328,31 @@ class RunningRecall:
     def _connected(self, rows: Rows) -> Rows | None:
         """Return the memories connected with an entity that the query names. None: it names none."""
         graph = self._view.graph(self._request.session_id)
-        facts = {ref: row.facts for ref, row in rows.items()}
+        facts = dict(zip(rows.refs, rows.facts, strict=True))
         links = connections(graph, self._request.query, self.question.filters, facts)
         if links is None:
             return None
         self._graph = {ref: near for ref, (_, near) in links.items()}
-        fresh = {ref: known for ref, (known, _) in links.items() if ref not in rows}
-        described = describe(self._view, self.question, self._words, fresh)
-        return {ref: described.get(ref) or rows[ref] for ref in links}
+        rows = rows.followed_by(self._described({ref: known for ref, (known, _) in links.items() if ref not in facts}))
+        places = {ref: place for place, ref in enumerate(rows.refs)}
+        return rows.take([places[ref] for ref in links])
+
+    def _described(self, facts: Mapping[Ref, RankingFacts]) -> Rows:
+        return describe(self._view, self.question, self._words, facts)
 
     def _walked(self, rows: Rows, *, by_meaning: bool) -> Rows:
         """Return the candidates, and the `BROUGHT` best memories that PageRank adds to them."""
         graph = self._view.graph(self._request.session_id)
-        if not rows:
+        if not len(rows):
             return rows
         probabilities = self.weighed(rows, by_meaning=by_meaning).probabilities.tolist()
-        ranks = page_ranks(dict(zip(rows, probabilities, strict=True)), graph)
+        ranks = page_ranks(dict(zip(rows.refs, probabilities, strict=True)), graph)
         # The ranking `pagerank` scales the largest value to 1.
         most = max(ranks.values(), default=1.0) if self._request.ranking == "pagerank" else 1.0
         self._graph = {ref: rank / most for ref, rank in ranks.items()}
-        others = sorted((ref for ref in self._graph if ref not in rows), key=lambda ref: (-self._graph[ref], ref))
+        others = sorted(self._graph.keys() - set(rows.refs), key=lambda ref: (-self._graph[ref], ref))
         brought = self._view.ranking_facts(others[:BROUGHT], self.question.filters)
-        return rows | describe(self._view, self.question, self._words, brought)
+        return rows.followed_by(self._described(brought))
 
     def _of_period(self) -> Ranked:
         """Return the memories of the requested times, by their scores. Those of the requested kinds (all, if none are
@@ -370,10 +365,10 @@ class RunningRecall:
         facts = self._view.ranking_facts(within, question.filters)
         happened = [(ref, each) for ref, each in facts.items() if each.kind != SESSION_RECORD]
         happened.sort(key=lambda item: (item[1].kind not in kinds, -item[1].importance, -item[1].happened_at))
-        rows = describe(self._view, question, self._words, dict(happened[:MOST_OF_A_TIME]))
+        rows = self._described(dict(happened[:MOST_OF_A_TIME]))
         weighed = self.weighed(rows, by_meaning=question.vector is not None)
-        asked_for = [not kinds or row.facts.kind in kinds for row in rows.values()]
-        best = sorted(zip(asked_for, weighed.scores, weighed.probabilities, rows, strict=True), reverse=True)
+        asked_for = [not kinds or each.kind in kinds for each in rows.facts]
+        best = sorted(zip(asked_for, weighed.scores, weighed.probabilities, rows.refs, strict=True), reverse=True)
         return [
             (
                 key,
