@@ -39,7 +39,6 @@ from bench.client import CLOSED, HttpClient, Json, StdioClient
 from bench.harness import Runtime, token_of, wait_until
 from bench.varied_text import varied
 from remembrancer.actors.launcher.home import SAME_START_S, read_record
-from remembrancer.actors.launcher.lifecycle import BUDGET, WINDOW_S
 from remembrancer.memory.credentials import find_credential
 from remembrancer.protocol.paths import RuntimePaths
 from tests.ports import free_port
@@ -51,6 +50,8 @@ ROLES: Final = ("store", "gateway", "embedder", "consolidator", "indexer", "laun
 LONGEST_PAUSE_S: Final = 0.3
 """Between two calls of a session: a memory that grows by tens of thousands would measure something else."""
 SETTLE_S: Final = 180.0
+MOST_KILLS, KILLS_S = 9, 60.0
+"""The most kills of one role within that time: more would end its quick restarts."""
 LEAVE_S: Final = 15.0
 MOST_SHOWN: Final = 20
 TEXT_CHARACTERS: Final = 240
@@ -429,7 +430,7 @@ class Killer:
     def __init__(self, runtime: Runtime, sessions: list[Session], soak: Soak, dice: random.Random) -> None:
         self._paths = RuntimePaths(runtime.home)
         self._sessions, self._soak, self._dice = sessions, soak, dice
-        self._recent: dict[str, deque[float]] = {role: deque(maxlen=BUDGET - 1) for role in ROLES}
+        self._recent: dict[str, deque[float]] = {role: deque(maxlen=MOST_KILLS) for role in ROLES}
 
     async def kill(self, kills: int, pace_s: float) -> None:
         """So many kills, one every `pace_s` on average."""
@@ -456,7 +457,7 @@ class Killer:
 
     def _may(self, role: str) -> bool:
         recent = self._recent[role]
-        full = len(recent) == recent.maxlen and time.monotonic() - recent[0] < WINDOW_S
+        full = len(recent) == recent.maxlen and time.monotonic() - recent[0] < KILLS_S
         return role in ("bridge", "launcher") or not full
 
     def _find(self, role: str) -> psutil.Process | None:

@@ -15,6 +15,12 @@ from remembrancer.protocol.work import ModelChoice
 
 LEAVE_S: Final = 2.0
 """The time for a process to exit after it has reported that it cannot start."""
+DELAYS_S: Final = (0.0, 0.0, 0.0, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
+"""The pauses before successive restarts. The first are 0, so that a crash or two is not noticed."""
+SLOW_S: Final = 30.0
+"""The pause after those. Because restarts never end, the runtime recovers by itself when a full disk is cleared."""
+FORGIVEN_S: Final = 4.0
+"""For each such time that a process was ready, one earlier death no longer counts."""
 
 
 class Lifecycle:
@@ -46,10 +52,12 @@ class Lifecycle:
         self._start_timeout_s = settings.start_timeout_s
         self._new_incarnation = new_incarnation
         self._is_stopped = is_stopped
-        self._heartbeat = Heartbeat()
+        self._unanswered_since: float | None = None
+        """The time of the first ping without an answer."""
         self._heartbeat_timeout_s = settings.heartbeat_timeout_s
         self._stall_timeout_s = settings.stall_timeout_s
-        self._policy = Restarts()
+        self._deaths = 0.0
+        """The deaths so far, less one for each `FORGIVEN_S` that it was ready."""
         self._ready_at: float | None = None
         self._restart_at: float | None = None
         self._kill_at: float | None = None
@@ -103,7 +111,7 @@ class Lifecycle:
 
     def on_pong(self) -> None:
         """Note an answered ping: the process's event loop works."""
-        self._heartbeat.answered()
+        self._unanswered_since = None
 
     def on_exit(self, ending: int | str, now: float) -> list[Instruction]:
         """Note the end of the process: its exit status (negative: the signal), or the reason why it could not be
@@ -116,17 +124,20 @@ class Lifecycle:
             self.error = self.error or f"it cannot start: see {self.name}.log in the logs of the home"
             self.failure = self.failure or PeerFailed(self.role, "start_failed", self.error)
             return self._changed(now)
-        lived_s = 0.0 if self._ready_at is None else now - self._ready_at
         never_ready = self._cause is not None and self._ready_at is None
         self.error = self._cause or describe_ending(self.name, ending)
-        retry = self._policy.exhaust() if never_ready else self._policy.after_death(now, lived_s)
-        self._restart_at = now + retry.delay_s
-        if retry.exhausted:
+        lived_s = 0.0 if self._ready_at is None else now - self._ready_at
+        self._deaths = max(0.0, min(self._deaths, len(DELAYS_S)) - lived_s / FORGIVEN_S)
+        is_hopeless = never_ready or self._deaths >= len(DELAYS_S)
+        delay_s = SLOW_S if is_hopeless else DELAYS_S[int(self._deaths)]
+        self._restart_at = now + delay_s
+        if is_hopeless:
             self.state = "failed"
             code = "start_timeout" if never_ready else "crash_loop"
-            self.failure = PeerFailed(self.role, code, f"{self.error}; the next try comes in {retry.delay_s:.0f} s")
+            self.failure = PeerFailed(self.role, code, f"{self.error}; the next try comes in {delay_s:.0f} s")
         else:
             self.state = "restarting"
+        self._deaths = len(DELAYS_S) if is_hopeless else self._deaths + 1
         return self._changed(now)
 
     def ask_to_stop(self, reason: str, now: float) -> list[Instruction]:
@@ -144,22 +155,27 @@ class Lifecycle:
         if self.alive or self.state != "failed":
             return []
         self.failure = self.error = None
-        self._policy.forgive()
+        self._deaths = 0.0
         return self.start(now)
 
     def beat(self, now: float, late_s: float) -> list[Instruction]:
-        """Send a ping and check the earlier answers. The launcher's timer was `late_s` late."""
+        """Send a ping and check the earlier answers.
+
+        Silence counts from the first unanswered ping, and only while the launcher itself was running: the time by
+        which its timer was late (`late_s`) is excused, since the answers may be waiting unread.
+        """
         if not self.alive or self.retiring:
             return []
         ping = Tell(self.name, self.incarnation, Ping())
         if self._ready_at is None:
             return [ping]  # the answer shows whether a `Ready` was lost; silence does not count yet
-        self._heartbeat.excuse(late_s)
-        fault = self._fault(self._heartbeat.silent_s(now))
+        if self._unanswered_since is not None:
+            self._unanswered_since += max(0.0, late_s)
+        fault = self._fault(0.0 if self._unanswered_since is None else now - self._unanswered_since)
         if self._cause is None and fault is not None:
             self.state, self._cause = "unresponsive", fault
             return [*self._changed(now), Signal(self.name, "KILL")]
-        self._heartbeat.pinged(now)
+        self._unanswered_since = now if self._unanswered_since is None else self._unanswered_since
         return [ping]
 
     def _fault(self, silent_s: float) -> str | None:
@@ -222,37 +238,6 @@ def describe_ending(name: str, ending: int | str) -> str:
         except ValueError:
             return f"it was ended by signal {-ending}"
     return f"it ended with status {ending}: see {name}.log and {name}.out in the logs of the home"
-
-
-class Heartbeat:
-    """The pings and pongs of one process. Times are seconds of any monotonic clock.
-
-    Silence counts from the first unanswered ping, and only while the launcher itself was running: time in which the
-    launcher was suspended or starved is excused, since the pongs may be waiting unread.
-    """
-
-    def __init__(self) -> None:
-        self._unanswered_since: float | None = None
-
-    def pinged(self, now: float) -> None:
-        """Note that a ping was sent."""
-        if self._unanswered_since is None:
-            self._unanswered_since = now
-
-    def answered(self) -> None:
-        """Note a sign of life: all pings so far are answered."""
-        self._unanswered_since = None
-
-    def excuse(self, late_s: float) -> None:
-        """Excuse `late_s`, by which the launcher's own timer was late."""
-        if self._unanswered_since is not None:
-            self._unanswered_since += max(0.0, late_s)
-
-    def silent_s(self, now: float) -> float:
-        """The seconds of silence that count."""
-        if self._unanswered_since is None:
-            return 0.0
-        return max(0.0, now - self._unanswered_since)
 
 
 class Start(msgspec.Struct, frozen=True):
@@ -337,56 +322,3 @@ class StopSequence:
     def next_at(self) -> float | None:
         """The time of the next step; None after the last."""
         return self._steps[0][0] if self._steps else None
-
-
-DELAYS_S: Final = (0.0, 0.0, 0.0, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
-"""The pauses before successive restarts; the last one repeats. The first are 0, so that a crash or two is not
-noticed."""
-BUDGET: Final = 10
-"""The restarts that are allowed within `WINDOW_S`."""
-WINDOW_S: Final = 60.0
-STABLE_S: Final = 30.0
-"""After being ready for this long, a process's earlier deaths no longer count."""
-SLOW_S: Final = 30.0
-"""The pause when the budget is spent. Because restarts never end, the runtime recovers by itself when a full disk is
-cleared."""
-
-
-class Retry(msgspec.Struct, frozen=True):
-    """Start again `delay_s` from now. `exhausted`: the budget is spent and a person should look."""
-
-    delay_s: float
-    exhausted: bool
-
-
-class Restarts:
-    """The restart policy of one process. Times are seconds of any monotonic clock."""
-
-    def __init__(self) -> None:
-        self._recent: list[float] = []
-        self._streak = 0
-        self._exhausted = False
-
-    def after_death(self, now: float, lived_s: float) -> Retry:
-        """Decide how to continue after a death at `now` of a process that had been ready for `lived_s` (0: never
-        ready)."""
-        if lived_s >= STABLE_S:
-            self.forgive()
-        self._recent = [moment for moment in self._recent if now - moment < WINDOW_S]
-        if self._exhausted or len(self._recent) >= BUDGET:
-            return self.exhaust()
-        delay_s = DELAYS_S[min(self._streak, len(DELAYS_S) - 1)]
-        self._streak += 1
-        self._recent.append(now + delay_s)
-        return Retry(delay_s, exhausted=False)
-
-    def exhaust(self) -> Retry:
-        """Spend the whole budget, after a death that quick restarts would not fix."""
-        self._exhausted = True
-        return Retry(SLOW_S, exhausted=True)
-
-    def forgive(self) -> None:
-        """Forget all earlier deaths."""
-        self._recent.clear()
-        self._streak = 0
-        self._exhausted = False
