@@ -127,7 +127,7 @@ async def _results(view: View) -> Response:
         listing = ListMemories(project=view.project, order=order, limit=PAGE + 1, offset=past, **filters)
         listed = await view.ask(listing)
         values["memories"] = page = listed.memories[:PAGE]
-        if len(listed.memories) > PAGE or listed.cut:
+        if len(listed.memories) > PAGE or listed.more:
             go_on: dict[str, Any] = {"past": past + len(page)}
             if order == "latest" and page:
                 last = page[-1].happened_at

@@ -622,7 +622,7 @@ async def _listed(ask_store: AskStore, project: ProjectRef | None) -> AsyncItera
         for each in reply.memories:
             yield each
         offset += len(reply.memories)
-        cut = reply.cut or len(reply.memories) == PAGE
+        cut = reply.more or len(reply.memories) == PAGE
 
 
 def _is_from(file: str | None, places: Sequence[Path]) -> bool:

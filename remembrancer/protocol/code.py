@@ -9,7 +9,7 @@ from typing import Literal
 
 import msgspec
 
-from remembrancer.protocol.files import AskedSync, FilesListed, Workspace
+from remembrancer.protocol.files import AskedSync, Files, ListedFile, Workspace
 from remembrancer.protocol.reads import Notice
 from remembrancer.protocol.wire import Request
 from remembrancer.protocol.writes import ProjectRef
@@ -145,7 +145,7 @@ class IndexCode(Request[tuple[TreeDescription, ...]], frozen=True):
     watch: bool = True
 
 
-class ListCodeFiles(Request[FilesListed], frozen=True):
+class ListCodeFiles(Request[Files[ListedFile]], frozen=True):
     """List the files of a tree after this path, in the order of their paths."""
 
     project: ProjectRef

@@ -13,6 +13,7 @@ import msgspec
 
 from remembrancer.protocol.errors import Failure
 from remembrancer.protocol.kinds import Kind, MemoryType, Scope, Status
+from remembrancer.protocol.reads import Memories
 from remembrancer.protocol.runs import Prune
 from remembrancer.protocol.session_life import SessionEntry
 from remembrancer.protocol.wire import Request
@@ -245,14 +246,7 @@ class ReadProjects(Request[tuple[ProjectRef, ...]], frozen=True):
     project: ProjectRef
 
 
-class MemoriesRead(msgspec.Struct, frozen=True, tag=True):
-    """A page of memories. `more`: ask again with the number of the last one."""
-
-    memories: tuple[Material, ...]
-    more: bool
-
-
-class ReadMemories(Request[MemoriesRead], frozen=True):
+class ReadMemories(Request[Memories[Material]], frozen=True):
     """Read the memories of a file that are not forgotten, in the order of their numbers.
 
     `project` None: the user's. Empty tuples allow all. `session_id` limits to the memories that this session stored,
@@ -321,15 +315,9 @@ class ReadEntityEdges(Request[EntityEdges], frozen=True):
     after: int = 0
 
 
-class Upkeep(msgspec.Struct, frozen=True, tag=True):
-    """The number of entities older than the requested time that no memory names, and of rows to be pruned."""
-
-    orphans: int = 0
-    prunable: int = 0
-
-
-class ReadUpkeep(Request[Upkeep], frozen=True):
-    """Read the facts that the maintenance of a file needs. Times are seconds since the epoch."""
+class ReadUpkeep(Request[tuple[int, int]], frozen=True):
+    """Read the number of entities older than a time (seconds since the epoch) that no memory names, and of the rows to
+    be pruned."""
 
     project: ProjectRef | None
     orphans_before: float

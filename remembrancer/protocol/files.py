@@ -5,7 +5,7 @@ The files are the source of truth: the indexer reads them, and the store keeps a
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Generic, Literal, TypeVar
 
 import msgspec
 
@@ -14,6 +14,7 @@ from remembrancer.protocol.reads import EmbeddingSummary, Notice
 from remembrancer.protocol.wire import Request
 from remembrancer.protocol.writes import ProjectRef
 
+F = TypeVar("F")
 SearchMode = Literal["hybrid", "vector", "keyword"]
 
 
@@ -72,14 +73,14 @@ class AskedSync(msgspec.Struct, frozen=True):
     source: FileSource | None = None
 
 
-class Indexed(msgspec.Struct, frozen=True, tag=True):
-    """The files after the requested path, in the order of their paths. `more`: there are further files."""
+class Files(msgspec.Struct, Generic[F], frozen=True, tag=True):
+    """Files in the order of their paths. `more`: there are further files."""
 
-    files: tuple[FileState, ...]
+    files: tuple[F, ...]
     more: bool = False
 
 
-class ReadIndexed(Request[Indexed], frozen=True):
+class ReadIndexed(Request[Files[FileState]], frozen=True):
     """Indexer to store: list the files of a workspace that the index has. The answer is one page."""
 
     workspace: Workspace
@@ -197,14 +198,7 @@ class ListedFile(msgspec.Struct, frozen=True, omit_defaults=True):
     state: IndexState = "current"
 
 
-class FilesListed(msgspec.Struct, frozen=True, tag=True):
-    """Files in the order of their paths. `more`: there are further files."""
-
-    files: tuple[ListedFile, ...]
-    more: bool = False
-
-
-class ListFiles(Request[FilesListed], frozen=True):
+class ListFiles(Request[Files[ListedFile]], frozen=True):
     """List the indexed files of a workspace after this path, in the order of their paths."""
 
     workspace: Workspace

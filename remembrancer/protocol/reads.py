@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Generic, Literal, get_args
+from typing import Any, Generic, Literal, TypeVar, get_args
 
 import msgspec
 
@@ -31,6 +31,7 @@ last."""
 Direction = Literal["outgoing", "incoming", "both"]
 ProfileName = Literal["default", "codebase", "preferences", "debugging", "new_project", "architecture"]
 """The six named profiles of scope weights in a recall."""
+M = TypeVar("M")
 Section = Literal["preferences", "project_context", "session_history", "relevant_procedures", "open_ends"]
 
 
@@ -212,15 +213,15 @@ class Recall(Filters, Request[Recalled], frozen=True, kw_only=True):
         return not is_narrowed and (not self.scopes or "project" in self.scopes)
 
 
-class Listed(msgspec.Struct, frozen=True, tag=True):
-    """The first memories of that order. `cut`: fewer than requested, because of the size limit in bytes."""
+class Memories(msgspec.Struct, Generic[M], frozen=True, tag=True):
+    """Memories in the requested order. `more`: there are further ones, beyond the limit in number or bytes."""
 
-    memories: tuple[ListedMemory, ...]
+    memories: tuple[M, ...]
+    more: bool = False
     notices: tuple[Notice, ...] = ()
-    cut: bool = False
 
 
-class ListMemories(Filters, Request[Listed], frozen=True, kw_only=True):
+class ListMemories(Filters, Request[Memories[ListedMemory]], frozen=True, kw_only=True):
     """List the memories of `project`, of the user and of the session that pass the filters."""
 
     project: ProjectRef
@@ -247,17 +248,8 @@ class LinkedMemory(ListedMemory, frozen=True, kw_only=True, omit_defaults=True):
     last_accessed_at: float | None = None
 
 
-class LinksFound(msgspec.Struct, frozen=True, tag=True):
-    """The memories found, in the requested order and then by distance. `more`: there are further ones within the
-    depth."""
-
-    memories: tuple[LinkedMemory, ...]
-    more: bool = False
-    notices: tuple[Notice, ...] = ()
-
-
-class FollowLinks(SessionRequest[LinksFound], frozen=True):
-    """Read these memories and related ones, up to `depth` links away, the nearest first.
+class FollowLinks(SessionRequest[Memories[LinkedMemory]], frozen=True):
+    """Read these memories, in this order, and then related ones, up to `depth` links away, the nearest first.
 
     At most `limit` memories, and after the first about this many `characters` at most. Raises `NotFound` if none of the
     ids exists.

@@ -41,8 +41,8 @@ from remembrancer.protocol.reads import (
     GetMemory,
     GraphFound,
     IdsFound,
-    LinksFound,
     ListMemories,
+    Memories,
     MemoryShown,
     NoteAccess,
     Notice,
@@ -252,7 +252,7 @@ class PlayedStore:
                 return list_memories(message, self._view)
             case FollowLinks():
                 linked = self._view.reader.follow(message.memory_ids, message.session_id, message.depth, message.limit)
-                return LinksFound(tuple(linked.values()))
+                return Memories(tuple(linked.values()))
             case NoteAccess():
                 return True
             case RecogniseProject():

@@ -27,7 +27,8 @@ from remembrancer.protocol.reads import (
     FollowLinks,
     GraphEntity,
     GraphFound,
-    LinksFound,
+    LinkedMemory,
+    Memories,
     Recall,
     Recalled,
     SearchGraph,
@@ -388,7 +389,7 @@ async def test_a_walk_over_links_ends_where_the_answer_is_full_and_counts_what_i
     near = [await rig.gateway.store(f"{each} " * 20, related=(middle,)) for each in ("north", "south")]
     far = await rig.gateway.store("far away", related=(near[0],))
 
-    async def walk(**fields: Any) -> LinksFound:
+    async def walk(**fields: Any) -> Memories[LinkedMemory]:
         return await rig.gateway.ask(FollowLinks(PROJECT, SESSION, (middle,), 2, **fields))
 
     whole = await walk(counts_accesses=False)

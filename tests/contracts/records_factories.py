@@ -123,8 +123,7 @@ def work_of(records: Records, threshold: int = 500, *, score: float = 0.0, limit
 
 def upkeep_of(records: Records, orphans_before: float, edit: Prune | None) -> tuple[int, int]:
     """The number of entities that no memory names, and of rows to be pruned."""
-    found = records.materials(ReadUpkeep(None, orphans_before, edit))
-    return found.orphans, found.prunable
+    return records.materials(ReadUpkeep(None, orphans_before, edit))
 
 
 def near_duplicates(records: Records, number: int, session_id: str) -> tuple[str, ...]:

@@ -24,10 +24,10 @@ from remembrancer.config.settings import Settings
 from remembrancer.protocol.errors import MemoryUnavailable, RecordsUnusable
 from remembrancer.protocol.files import (
     FileChunk,
+    Files,
     FilesIndexed,
     FileState,
     FileUpdate,
-    Indexed,
     IndexFiles,
     ReadIndexed,
     SearchFiles,
@@ -265,7 +265,7 @@ class IndexStore:
     async def ask(self, body: Any) -> Any:
         answer: object
         if isinstance(body, ReadIndexed):
-            answer = Indexed(tuple(self._index.states(ROOT, body.after)))
+            answer = Files(tuple(self._index.states(ROOT, body.after)))
         else:
             assert isinstance(body, IndexFiles)
             answer = self._index.change(ROOT, body.updates, body.removed, MODEL)

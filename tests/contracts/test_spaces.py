@@ -172,7 +172,7 @@ READS: dict[str, Callable[[Records], Any]] = {
     "materials": lambda it: [
         it.materials(ReadMemories(PROJECT)).memories,
         it.materials(ReadEntityEdges(PROJECT)).edges,
-        it.materials(ReadUpkeep(PROJECT, 1e12, None)).orphans,
+        it.materials(ReadUpkeep(PROJECT, 1e12, None))[0],
         it.materials(ReadSession(PROJECT, SESSION)).entry,
     ],
     "copies_of": lambda it: it.copies_of(IDS[0], f"the {SECRET} is lit", SESSION),

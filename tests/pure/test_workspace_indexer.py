@@ -11,7 +11,7 @@ import pytest
 
 from remembrancer.actors.indexer.workspace import BATCH_CHARACTERS, WorkspaceIndexer
 from remembrancer.config.settings import Settings
-from remembrancer.protocol.files import AskedSync, FilesIndexed, Indexed, IndexFiles, ReadIndexed, SyncDone, Workspace
+from remembrancer.protocol.files import AskedSync, Files, FilesIndexed, IndexFiles, ReadIndexed, SyncDone, Workspace
 from remembrancer.protocol.writes import ProjectRef
 from remembrancer.toolsets.files.workspace_files import FoundFile
 from tests.patience import PATIENCE_S
@@ -33,7 +33,7 @@ class SlowStore:
         self.told = anyio.Event()
 
     async def ask(self, body: Any) -> Any:
-        answer: Any = Indexed(())
+        answer: Any = Files(())
         if not isinstance(body, ReadIndexed):
             assert isinstance(body, IndexFiles)
             self.left.append(body.left)

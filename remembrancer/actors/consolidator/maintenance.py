@@ -74,15 +74,15 @@ async def maintain(job: MaintainJob, store: StoreConnection, settings: Settings,
     notes = _Pass(store, project, run_id_of("notes", run_id), "maintenance", clock, dry_run=request.dry_run)
     orphans_before = 0.0 if is_shared else now - rules.orphan_after_s
     prune = Prune(now - rules.session_details_kept_s, now - rules.runs_kept_s, now - rules.operations_kept_s)
-    upkeep = await store.ask(ReadUpkeep(project, orphans_before, None if is_shared else prune))
+    orphans, prunable = await store.ask(ReadUpkeep(project, orphans_before, None if is_shared else prune))
     examined, archived, deleted = await run.archive(rules)
     duplicates = await run.deduplicate(archived)
     # In a dry run, what is archived or stands behind a copy does not look like that.
     left_out = frozenset((*archived, *duplicates)) if request.dry_run else frozenset()
-    if upkeep.orphans:
+    if orphans:
         await run.write("decay_archive", [(DropOrphans(orphans_before),)])
     forgotten = await notes.forget_notes(rules)
-    pruned = await run.prune(prune, upkeep.prunable)
+    pruned = await run.prune(prune, prunable)
     to_user = ToUser()
     if project is not None and not is_shared:
         to_user = await propose_to_user(
@@ -97,7 +97,7 @@ async def maintain(job: MaintainJob, store: StoreConnection, settings: Settings,
         "notes": forgotten,
     }
     done = {sort: Done(len(ids), tuple(ids[:NAMED])) for sort, ids in named.items()}
-    done |= {"orphans": Done(upkeep.orphans), "pruned": Done(pruned)}
+    done |= {"orphans": Done(orphans), "pruned": Done(pruned)}
     return Maintained(
         place,
         examined,

@@ -47,7 +47,7 @@ from remembrancer.protocol.code import (
     TreeDescription,
 )
 from remembrancer.protocol.errors import InvalidInput, MemoryUnavailable, NotFound
-from remembrancer.protocol.files import FilesListed, ListedFile
+from remembrancer.protocol.files import Files, ListedFile
 from remembrancer.protocol.paths import RuntimePaths, delete_database, write_whole
 from remembrancer.protocol.reads import Filters, Notice, Recalled
 from remembrancer.protocol.writes import ProjectRef
@@ -441,7 +441,7 @@ class CodeHandlers:
             reason = f"its index cannot be read: {error}"
             return TreeDescription(tree.id, tree.root, tree.watch, "failed", error=reason)
 
-    async def _list_files(self, request: ListCodeFiles, context: RequestContext) -> FilesListed:
+    async def _list_files(self, request: ListCodeFiles, context: RequestContext) -> Files[ListedFile]:
         (tree,) = self._chosen(request.project, request.tree_id)
 
         def read(index: CodeIndex) -> tuple[list[ListedFile], bool]:

@@ -45,13 +45,14 @@ from remembrancer.protocol.errors import (
 from remembrancer.protocol.files import (
     AskedSync,
     DescribeFiles,
+    Files,
     FilesDescription,
     FilesFound,
     FilesIndexed,
-    FilesListed,
+    FileState,
     FoundChunk,
-    Indexed,
     IndexFiles,
+    ListedFile,
     ListFiles,
     ReadIndexed,
     SearchFiles,
@@ -206,14 +207,14 @@ class FileHandlers:
 
     # --- The indexer
 
-    async def _read_indexed(self, request: ReadIndexed, _context: RequestContext) -> Indexed:
+    async def _read_indexed(self, request: ReadIndexed, _context: RequestContext) -> Files[FileState]:
         index = await self._index_of(request.workspace.project, make=False)
         if index is None:
-            return Indexed(())
+            return Files(())
         found = await self._made_anew_if_damaged(
             index, self._readers.read(partial(index.states, request.workspace.root, request.after))
         )
-        return Indexed(tuple(found), more=len(found) == PAGE)
+        return Files(tuple(found), more=len(found) == PAGE)
 
     async def _index_files(self, request: IndexFiles, _context: RequestContext) -> FilesIndexed:
         await self._gate.step_aside()
@@ -333,11 +334,11 @@ class FileHandlers:
             notices=notices,
         )
 
-    async def _list(self, request: ListFiles, context: RequestContext) -> FilesListed:
+    async def _list(self, request: ListFiles, context: RequestContext) -> Files[ListedFile]:
         workspace = request.workspace
         index = await self._index_of(workspace.project, make=False)
         if index is None:
-            return FilesListed(())
+            return Files(())
         found = await self._made_anew_if_damaged(
             index, self._readers.read(partial(index.listed, workspace.root, request.after, request.limit + 1))
         )

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeVar, get_args
 
 import anyio
-import msgspec
 
 from remembrancer.actors.store.committer import Committer
 from remembrancer.actors.store.job_finder import Apply, JobFinder
@@ -35,7 +34,6 @@ from remembrancer.protocol.consolidation import (
     Maintained,
     MaintainJob,
     MaterialRequest,
-    MemoriesRead,
     NoJob,
     NotePresence,
     ReadEntityEdges,
@@ -47,7 +45,6 @@ from remembrancer.protocol.consolidation import (
     Reflected,
     ReflectJob,
     SessionRead,
-    Upkeep,
     Work,
 )
 from remembrancer.protocol.errors import (
@@ -60,6 +57,7 @@ from remembrancer.protocol.errors import (
     RemembrancerError,
     from_failure,
 )
+from remembrancer.protocol.reads import Memories
 from remembrancer.protocol.sockets import Peer
 from remembrancer.protocol.writes import ProjectRef, Submit, SubmitBatch
 
@@ -72,10 +70,10 @@ BACKLOG: Final = 200
 """A backlog of memories without vectors that a worker finishes within seconds."""
 LONGEST_HOLD_S: Final = 3600.0
 """The longest time that a backlog holds back jobs, in case it never ends."""
-NOTHING: Final[dict[type[MaterialRequest], msgspec.Struct]] = {
-    ReadMemories: MemoriesRead((), more=False),
+NOTHING: Final[dict[type[MaterialRequest], object]] = {
+    ReadMemories: Memories((), more=False),
     ReadEntityEdges: EntityEdges(()),
-    ReadUpkeep: Upkeep(),
+    ReadUpkeep: (0, 0),
     ReadSession: SessionRead(None),
 }
 """The answers for a project without a file."""
@@ -323,7 +321,7 @@ class JobHandlers:
         if records is None:
             return NOTHING[type(request)]
         model = None if identity is None else identity.key
-        answer: msgspec.Struct = await self._read(lambda: records.materials(request, model))
+        answer: object = await self._read(lambda: records.materials(request, model))
         return answer
 
     async def _records_of(self, project: ProjectRef | None) -> Records | None:

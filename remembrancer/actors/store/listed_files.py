@@ -11,12 +11,12 @@ import anyio
 import msgspec
 
 from remembrancer.protocol.errors import DeadlineExceeded
-from remembrancer.protocol.files import FilesListed, IndexState, ListedFile
+from remembrancer.protocol.files import Files, IndexState, ListedFile
 
 
 async def compared(
     root: str, files: Sequence[ListedFile], limit: int, changed: IndexState, within_s: float
-) -> FilesListed:
+) -> Files[ListedFile]:
     """The first of these files with their states; those that differ from the disk are `changed`.
 
     Raises:
@@ -30,7 +30,7 @@ async def compared(
             found = await asyncio.shield(looking)
     except TimeoutError as error:
         raise DeadlineExceeded(f"the disk with {root} does not answer") from error
-    return FilesListed(found, len(files) > limit)
+    return Files(found, len(files) > limit)
 
 
 def _compared(root: Path, files: Sequence[ListedFile], changed: IndexState) -> tuple[ListedFile, ...]:

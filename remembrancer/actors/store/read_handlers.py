@@ -66,10 +66,10 @@ from remembrancer.protocol.reads import (
     GetMemory,
     GraphFound,
     IdsFound,
-    LinksFound,
-    Listed,
+    LinkedMemory,
     ListedMemory,
     ListMemories,
+    Memories,
     MemoryShown,
     NoteAccess,
     Notice,
@@ -100,7 +100,7 @@ CANDIDATE_WORDS: Final = 8
 WHAT_TO_DO: Final = "'remembrancer doctor' examines it, 'remembrancer backup restore' puts a backup in its place"
 
 T = TypeVar("T")
-R = TypeVar("R", LinksFound, Recalled, GraphFound, ContextGathered)
+R = TypeVar("R", Memories[LinkedMemory], Recalled, GraphFound, ContextGathered)
 logger = logging.getLogger(__name__)
 
 
@@ -313,8 +313,8 @@ class ReadHandlers:
     def _shown(self, request: GetMemory, view: View) -> MemoryShown:
         return show_memory(request, view, self._scheduler.is_embedded, time.time(), self._rules)
 
-    async def _follow(self, request: FollowLinks, _context: RequestContext) -> LinksFound:
-        async def follow(view: View) -> LinksFound:
+    async def _follow(self, request: FollowLinks, _context: RequestContext) -> Memories[LinkedMemory]:
+        async def follow(view: View) -> Memories[LinkedMemory]:
             wanted = (request.memory_ids, request.session_id, request.depth, request.limit + 1)
             found = list((await self._readers.read(lambda: view.reader.follow(*wanted))).items())
             if not found:
@@ -333,7 +333,7 @@ class ReadHandlers:
                 if touched[number]:  # shown, but not stored yet
                     count = each.access_count + touched[number]
                     memories[place] = msgspec.structs.replace(each, access_count=count, last_accessed_at=now)
-            return LinksFound(tuple(memories), more=len(found) > len(shown))
+            return Memories(tuple(memories), more=len(found) > len(shown))
 
         now = time.time()
         with self._gate.serving():
@@ -381,7 +381,7 @@ class ReadHandlers:
         return Readable(view, files.note_unusable, notices)
 
 
-def list_memories(request: ListMemories, view: View) -> Listed:
+def list_memories(request: ListMemories, view: View) -> Memories[ListedMemory]:
     """List memories. They are read page by page, so a list may end early."""
     if request.valid_at is not None and request.as_of is not None:
         asked = request.session_id, request.project.id, request.valid_at, request.as_of
@@ -394,7 +394,7 @@ def list_memories(request: ListMemories, view: View) -> Listed:
         loaded = ((page, view.load(page, request.filters)) for page in pages)
         known = (ListedMemory(**found[ref].listed()) for page, found in loaded for ref in page if ref in found)
     memories, cut = first_that_fit(known)
-    return Listed(memories, cut=cut)
+    return Memories(memories, more=cut)
 
 
 def describe(request: DescribeSession, view: View) -> SessionDescription:

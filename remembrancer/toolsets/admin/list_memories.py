@@ -61,7 +61,7 @@ async def listed(call: Call, request: ListMemories, shown: Callable[[ListedMemor
     """The memories of a list. Raises `MemoryUnavailable` if the store is away."""
     asked = await call.service.ask(request, call.received_at)
     answer: Answer = {"memories": [shown(memory) for memory in asked.reply.memories]}
-    cut = [cut_notice(len(asked.reply.memories), request.offset)] if asked.reply.cut else []
+    cut = [cut_notice(len(asked.reply.memories), request.offset)] if asked.reply.more else []
     return with_caveats(answer, [*asked.notices, *cut], degraded=asked.is_old)
 
 

@@ -89,7 +89,7 @@ class _Directory:
             service = self._call.service
             reply = await service.require(request, service.settings.call_budget_s)
             memories += reply.memories
-            if not reply.cut and len(reply.memories) < PAGE:
+            if not reply.more and len(reply.memories) < PAGE:
                 return files_of(memories)
 
     async def file(self, place: Place) -> File:

@@ -11,7 +11,7 @@ import msgspec
 from remembrancer.memory.limits import MAX_ANSWER_BYTES, MAX_LINKS, MAX_NAME, check_count
 from remembrancer.protocol.errors import InvalidInput, NotFound
 from remembrancer.protocol.ids import parse_memory_id
-from remembrancer.protocol.reads import FollowLinks, LinkedMemory, LinksFound, ListedMemory, Notice
+from remembrancer.protocol.reads import FollowLinks, LinkedMemory, ListedMemory, Memories, Notice
 from remembrancer.protocol.store_client import AWAY
 from remembrancer.toolsets.admin.erase_memory import erase_memory
 from remembrancer.toolsets.memory.answers import changed, iso, source_of
@@ -43,7 +43,9 @@ def node_of(memory: ListedMemory) -> Answer:
     }
 
 
-async def follow(call: Call, memory_ids: Sequence[str], *, depth: int = 0, count: bool = True) -> Asked[LinksFound]:
+async def follow(
+    call: Call, memory_ids: Sequence[str], *, depth: int = 0, count: bool = True
+) -> Asked[Memories[LinkedMemory]]:
     """Ask for memories with their links, and for those up to `depth` links away."""
     asked = FollowLinks(
         call.caller.project,

@@ -36,7 +36,6 @@ from remembrancer.protocol.consolidation import (
     ReadSession,
     ReadUpkeep,
     SessionRead,
-    Upkeep,
 )
 from remembrancer.protocol.reads import MemoryCopy, Promotion, Proposal
 from remembrancer.protocol.runs import Prune
@@ -84,7 +83,7 @@ class SqliteBackground:
                            AND NOT EXISTS (SELECT 1 FROM memory_entities WHERE entity = number)""",
                         (before,),
                     )
-                    return Upkeep(orphans, 0 if edit is None else _prunable(query, edit))
+                    return orphans, 0 if edit is None else _prunable(query, edit)
                 case ReadSession(session_id=session_id):
                     return _session_read(query, session_id)
             raise TypeError(request)

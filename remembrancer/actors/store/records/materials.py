@@ -10,7 +10,8 @@ import numpy as np
 
 from remembrancer.actors.store.records.contract import PassageVectors, Vectors
 from remembrancer.actors.store.records.sqlite_file import Query, encode_json
-from remembrancer.protocol.consolidation import Material, MemoriesRead, ReadMemories
+from remembrancer.protocol.consolidation import Material, ReadMemories
+from remembrancer.protocol.reads import Memories
 from remembrancer.protocol.writes import EntityRef
 
 MOST_AT_ONCE: Final = 1000
@@ -33,7 +34,7 @@ _FLAGS: Final = ("is_derived", "pinned", "is_replaced")
 _decode_tags: Final = msgspec.json.Decoder(tuple[str, ...]).decode
 
 
-def read_materials(query: Query, request: ReadMemories, model: str | None) -> MemoriesRead:
+def read_materials(query: Query, request: ReadMemories, model: str | None) -> Memories[Material]:
     """Return a page of memories that are not forgotten. Without content there are no summaries and entities either.
 
     Raises:
@@ -51,7 +52,7 @@ def read_materials(query: Query, request: ReadMemories, model: str | None) -> Me
         Material(**each, vector=vectors.get(each["number"], b""), undone=undone.get(each["number"], ""))
         for each in page
     )
-    return MemoriesRead(tuple(memories), len(found) > limit)
+    return Memories(tuple(memories), len(found) > limit)
 
 
 def read_materials_of(query: Query, numbers: Sequence[int]) -> tuple[Material, ...]:
