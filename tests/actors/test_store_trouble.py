@@ -355,10 +355,19 @@ async def test_a_damaged_database_refuses_all_is_left_as_it_is_and_is_opened_whe
             path.write_bytes(b"x" * 8192 if damage == "garbage" else whole[: len(whole) // 2])
         spoiled = None if damage == "directory" else path.read_bytes()
         await rig.start()
-        for scope in ("project", "user"):
+        for asked in (
+            rig.gateway.store("they like cake"),
+            rig.gateway.store("they like cake", scope="user"),
+            rig.gateway.recall("tea"),
+            rig.gateway.describe(OTHER_PROJECT),
+        ):
             with pytest.raises(RemembrancerError) as refused:
-                await rig.gateway.store("they like cake", scope=scope)
+                await asked
             assert refused.value.code in UNREADABLE
+        assert str(path) in refused.value.message
+        done = await rig.gateway.submit_batch(store_operation("a", "lantern"))
+        assert (done.applied, done.rejected) == ((), ()), "the file may come back"
+        assert [str(path) in reason for reason in (await rig.health()).unusable] == [True]
         if spoiled is None:
             path.rmdir()
         else:

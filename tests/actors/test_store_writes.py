@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import sqlite3
 from contextlib import closing
-from pathlib import Path
 
 import psutil
 import pytest
@@ -14,9 +12,7 @@ from remembrancer.actors.shell import EXIT_ORPHANED, EXIT_STOPPED
 from remembrancer.protocol.control import Ready
 from remembrancer.protocol.errors import (
     InvalidInput,
-    RecordsUnusable,
     RemembrancerError,
-    SchemaTooNew,
     StorageFull,
 )
 from remembrancer.protocol.reads import (
@@ -24,7 +20,7 @@ from remembrancer.protocol.reads import (
     MemoryCopy,
 )
 from remembrancer.protocol.writes import Applied, ProjectRef
-from tests.actors.store_process import StoreRig, store_rig
+from tests.actors.store_process import StoreRig
 from tests.operations import (
     OTHER_PROJECT,
     OTHER_SESSION,
@@ -170,42 +166,6 @@ async def test_a_full_disk_is_told_apart_survived_and_forgotten(rig: StoreRig) -
     await rig.gateway.until_embedded()
     assert rig.store.process.poll() is None
     assert first in await rig.gateway.found("first lantern", strategy="vector")
-
-
-def spoil(path: Path, how: str) -> bytes:
-    """Put a file there that this release cannot read; its bytes."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    if how == "newer":
-        with closing(sqlite3.connect(path)) as connection:
-            connection.executescript("CREATE TABLE future (x); PRAGMA user_version = 99000000;")
-    else:
-        path.write_bytes(b"no database at all, but a note\n" * 300)
-    return path.read_bytes()
-
-
-@pytest.mark.parametrize(("how", "kind"), [("newer", SchemaTooNew), ("damaged", RecordsUnusable)])
-async def test_a_database_that_cannot_be_read_says_so_and_is_left_as_it_is(
-    home: Path, how: str, kind: type[RemembrancerError]
-) -> None:
-    async with store_rig(home, started=False) as rig:
-        bad = rig.paths.database
-        before = spoil(bad, how)
-        await rig.start()
-        gateway = rig.gateway
-        for _ in range(2):
-            with pytest.raises(kind):
-                await gateway.submit(store_operation("there", "x"))
-            with pytest.raises(kind):
-                await gateway.recall("x")
-            with pytest.raises(kind):
-                await gateway.ask(GetMemory(PROJECT, SESSION, "unknown"))
-        done = await gateway.submit_batch(store_operation("a", "lantern"))
-        assert (done.applied, done.rejected) == ((), ()), "the file may come back"
-        with pytest.raises(kind) as refused:
-            await gateway.describe(PROJECT)
-        assert str(bad) in refused.value.message
-        assert bad.read_bytes() == before
-        assert [str(bad) in reason for reason in (await rig.health()).unusable] == [True]
 
 
 async def test_no_content_is_in_the_log(rig: StoreRig) -> None:

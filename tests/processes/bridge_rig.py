@@ -16,6 +16,7 @@ from typing import IO, Any
 
 import msgspec
 
+from remembrancer.actors.bridge.bridge import LEAVE_S, START_S
 from remembrancer.actors.shell import LaunchSpec
 from remembrancer.config.settings import Settings
 from remembrancer.protocol.ids import new_ulid
@@ -31,31 +32,33 @@ HANDSHAKE: dict[str, Any] = {
 }
 
 
-PATIENT_TO_LEAVE = (
+OF_ANOTHER_PATIENCE = (
     "import sys, remembrancer.actors.bridge.bridge as bridge\n"
-    "bridge.LEAVE_S = float(sys.argv[1])\n"
-    "sys.exit(bridge.main(sys.argv[2:]))"
+    "bridge.LEAVE_S, bridge.START_S = map(float, sys.argv[1:3])\n"
+    "sys.exit(bridge.main(sys.argv[3:]))"
 )
-"""A bridge that waits so long for open answers when its input has ended."""
+"""A bridge with another `LEAVE_S` and `START_S`."""
 
 
 class BridgeClient:
     """A client that has started `remembrancer mcp` and speaks to it.
 
-    `leave_s`: the time that the bridge waits for open answers when its input has ended, if it is another than ever.
+    `waits`: other times that the bridge waits: for open answers when its input has ended, and for a runtime to start.
     `is_forked`: the bridge is, and the runtime that it starts.
     """
 
     process: subprocess.Popen[bytes] | ForkedProcess
 
-    def __init__(self, *arguments: str, leave_s: float | None = None, is_forked: bool = False, **environ: str) -> None:
+    def __init__(
+        self, *arguments: str, waits: tuple[float, float] | None = None, is_forked: bool = False, **environ: str
+    ) -> None:
         if is_forked:
             source, sink = os.pipe()
             self.process = ForkedProcess(run_bridge, *arguments, environ={**os.environ, **environ}, stdout=sink)
             os.close(sink)
             self._output: IO[bytes] = os.fdopen(source, "rb", buffering=0)
         else:
-            program = ["-m", "remembrancer", "mcp"] if leave_s is None else ["-c", PATIENT_TO_LEAVE, str(leave_s)]
+            program = ["-c", OF_ANOTHER_PATIENCE, *map(str, waits)] if waits else ["-m", "remembrancer", "mcp"]
             self.process = subprocess.Popen(
                 [sys.executable, *program, *arguments],
                 stdin=subprocess.PIPE,
@@ -143,10 +146,11 @@ class BridgeClient:
 
 
 @contextmanager
-def bridge(**environ: str) -> Iterator[BridgeClient]:
+def bridge(leave_s: float = LEAVE_S, start_s: float = START_S, /, **environ: str) -> Iterator[BridgeClient]:
     """Its requests wait long for their answers, unless `environ` says otherwise."""
+    waits = None if (leave_s, start_s) == (LEAVE_S, START_S) else (leave_s, start_s)
     with _closed(
-        BridgeClient(leave_s=None, is_forked=False, **{"REMEMBRANCER_BRIDGE_BUDGET_S": "90", **environ})
+        BridgeClient(waits=waits, is_forked=False, **{"REMEMBRANCER_BRIDGE_BUDGET_S": "90", **environ})
     ) as client:
         yield client
 
@@ -155,15 +159,8 @@ def bridge(**environ: str) -> Iterator[BridgeClient]:
 def forked_bridge(**environ: str) -> Iterator[BridgeClient]:
     """As `bridge`, for what is not about the start of a process: it is forked, and the runtime that it starts."""
     with _closed(
-        BridgeClient(leave_s=None, is_forked=True, **{"REMEMBRANCER_BRIDGE_BUDGET_S": "90", **environ})
+        BridgeClient(waits=None, is_forked=True, **{"REMEMBRANCER_BRIDGE_BUDGET_S": "90", **environ})
     ) as client:
-        yield client
-
-
-@contextmanager
-def bridge_that_leaves_late(leave_s: float) -> Iterator[BridgeClient]:
-    """As `bridge`, but that it waits so long for open answers when its input has ended."""
-    with _closed(BridgeClient(leave_s=leave_s, REMEMBRANCER_BRIDGE_BUDGET_S="90")) as client:
         yield client
 
 

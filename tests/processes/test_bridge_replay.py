@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pytest
 
+from remembrancer.actors.bridge.bridge import LEAVE_S
 from remembrancer.config.settings import Settings
 from remembrancer.protocol.file_locks import FileLock
 from remembrancer.protocol.paths import RuntimePaths
@@ -25,7 +26,6 @@ from tests.processes.bridge_rig import (
     HANDSHAKE,
     BridgeClient,
     bridge,
-    bridge_that_leaves_late,
     forked_bridge,
     gateway,
 )
@@ -86,7 +86,7 @@ def test_a_request_that_a_crash_interrupts_is_done_once(runtime: Path) -> None:
 
 
 def test_without_a_gateway_each_request_is_refused_when_its_budget_is_over(runtime: Path) -> None:
-    with bridge(REMEMBRANCER_BRIDGE_BUDGET_S="0.3") as client:
+    with bridge(LEAVE_S, 0.5, REMEMBRANCER_BRIDGE_BUDGET_S="0.3") as client:
         started = time.monotonic()
         answer = client.request("tools/list")
         assert time.monotonic() - started > 0.25
@@ -243,7 +243,7 @@ def leave(client: BridgeClient) -> None:
 
 
 def test_a_bridge_leaves_at_once_when_nothing_is_open(runtime: Path) -> None:
-    with gateway(runtime, QUICK), bridge_that_leaves_late(FOREVER) as client:
+    with gateway(runtime, QUICK), bridge(FOREVER) as client:
         client.initialize()
         client.request("ping")
         leave(client)
@@ -271,7 +271,7 @@ def test_a_bridge_leaves_soon_although_the_socket_is_full(runtime: Path) -> None
 
 
 def test_what_is_under_way_at_the_end_of_input_is_still_answered(runtime: Path) -> None:
-    with gateway(runtime, QUICK), bridge_that_leaves_late(PATIENCE_S) as client:
+    with gateway(runtime, QUICK), bridge(PATIENCE_S) as client:
         client.initialize()
         client.request("ping")
         arguments = {"content": "last words", "type": "semantic", "scope": "project"}

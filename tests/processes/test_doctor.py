@@ -244,24 +244,6 @@ async def test_a_damaged_file_is_made_whole_of_what_can_be_read_and_the_daily_co
     await Runtime(home).down()
 
 
-@pytest.mark.parametrize("kind", ["file", "link into nothing"])
-def test_a_home_that_is_no_directory_is_said(home: Path, kind: str) -> None:
-    home.rmdir()
-    if kind == "file":
-        home.write_text("")
-    else:
-        (home.parent / f"{home.name}-x").write_text("")
-        home.symlink_to(home.parent / f"{home.name}-x" / "inside")
-    try:
-        found = Findings(home)
-        assert found.checks["home"]["status"] == "problem"
-        assert found.returncode == exit_codes.DEGRADED
-    finally:
-        home.unlink()
-        (home.parent / f"{home.name}-x").unlink(missing_ok=True)
-        home.mkdir()
-
-
 async def test_what_is_open_to_others_is_listed_and_narrowed_only_when_asked(home: Path) -> None:
     await filled(home)
     (home / "of-a-person").mkdir(mode=0o755)
@@ -297,21 +279,6 @@ def test_a_wrong_setting_is_said_and_the_rest_is_looked_at(
     assert found.checks[check]["status"] == "problem"
     assert (name if check == "configuration" else value) in found.text(check)
     assert found.checks["model"]["status"] == ("warning" if check == "configuration" else "problem")
-
-
-def test_a_clients_entry_whose_command_is_gone_is_a_problem(home: Path, user: Path) -> None:
-    assert Findings(home).checks["clients"]["status"] == "warning"
-    entry = {"command": "/gone/bin/remembrancer", "args": ["mcp"], "env": {"X_KEY": "hush"}}
-    (user / ".claude.json").write_text(json.dumps({"projects": {str(user): {"mcpServers": {"mine": entry}}}}))
-    found = Findings(home)
-    assert found.checks["clients"]["status"] == "problem"
-    assert "/gone/bin/remembrancer" in found.text("clients")
-    assert "hush" not in found.whole
-    entry["command"] = str(Path(sys.executable).with_name("remembrancer"))
-    (user / ".claude.json").write_text("{}")
-    (user / "app").mkdir()
-    (user / "app/.mcp.json").write_text(json.dumps({"mcpServers": {"mine": entry}}))
-    assert Findings(home, "--project", "app").checks["clients"]["status"] == "ok"
 
 
 def test_a_person_reads_findings_with_advice_and_nothing_of_the_environment(

@@ -22,15 +22,6 @@ def mode(path: Path) -> int:
     return stat.S_IMODE(path.lstat().st_mode)
 
 
-def test_everything_in_a_home_is_its_users_alone(home: Path) -> None:
-    home.rmdir()
-    with runtime(home) as running:
-        running.until_ready()
-        assert mode(home) == 0o700
-        for path in home.rglob("*"):
-            assert mode(path) & 0o077 == 0, path
-
-
 def test_a_home_that_others_could_read_is_closed_and_one_in_which_everyone_may_write_is_refused(home: Path) -> None:
     home.chmod(0o755)
     prepare_home(RuntimePaths(home))
