@@ -97,7 +97,7 @@ class Browser:
             form: Form = []
             if method == "POST":
                 if grant is not None and grant.read_only:
-                    raise Turned(403, "You may look, and change nothing: your token is read only.")
+                    raise Turned(403, "Your token is read only: you cannot change anything.")
                 form = await read_form(request)
                 self._door.check_change(request, form)
             view = None
@@ -131,7 +131,7 @@ class Browser:
         places = tuple(by_id.values())
         project = by_id.get(wanted) if wanted else next(iter(places), None)
         if project is None:
-            raise Turned(404, "There is no such project, or it is not for you to see.")
+            raise Turned(404, "There is no such project, or you may not see it.")
         if grant is not None:
             project = await anyio.to_thread.run_sync(as_granted, project, grant)
         return project, places
@@ -149,11 +149,11 @@ class Browser:
             form = dict(await read_form(request))
             if self._door.enter(request, welcome, token=form.get("token", "")):
                 return welcome
-            return HTMLResponse(self._shared.render("enter.html", is_in=False, said="This token opens nothing."), 401)
+            return HTMLResponse(self._shared.render("enter.html", is_in=False, said="This token is not valid."), 401)
         link = request.query_params.get("link", "") if request.method == "GET" else ""  # a HEAD request signs nobody in
         if link and self._door.enter(request, welcome, link=link):
             return welcome
-        message = "This link has been used, or is too old: 'remembrancer ui' makes another." if link else ""
+        message = "This link has been used, or is too old: 'remembrancer ui' makes a new one." if link else ""
         return HTMLResponse(self._shared.render("enter.html", is_in=False, said=message), 401 if link else 200)
 
     async def _leave(self, request: Request) -> Response:

@@ -87,14 +87,14 @@ class Door:
         self.check_origin(request)
         token = dict(form).get("csrf", "")
         if not hmac.compare_digest(token.encode(), self.csrf(request).encode()):
-            raise Turned(403, "This form is out of date: go back, load the page again, and send it once more.")
+            raise Turned(403, "This form is out of date: go back, reload the page, and send it again.")
 
     def check_origin(self, request: Request) -> None:
         """Raises `Turned` for requests from pages of another origin; another port of this machine counts as one."""
         origin, site = request.headers.get("origin"), request.headers.get("sec-fetch-site")
         is_ours = origin is None or origin == f"{request.url.scheme}://{request.headers.get('host', '')}"
         if not is_ours or site not in (None, "same-origin", "none"):
-            raise Turned(403, "Only pages of the memory browser itself may change something.")
+            raise Turned(403, "Only pages of the memory browser can change anything.")
 
     def enter(self, request: Request, response: Response, *, link: str = "", token: str = "") -> bool:
         """Set the cookie for a visitor with a link (which is exchanged, once) or a token. Returns False if neither is

@@ -258,7 +258,7 @@ def parts_of(
 async def undo_run(view: View) -> Response:
     """Undo all changes of one consolidation run."""
     if not view.said("run"):
-        raise InvalidInput("No run is named.")
+        raise InvalidInput("No run is given.")
     await view.call("reflect_and_consolidate", undo=view.said("run"))
     return view.go("/today", done="run")
 

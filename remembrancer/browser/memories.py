@@ -66,7 +66,7 @@ def filters_of(view: View) -> dict[str, Any]:
     """The filters in an address, as `Filters` takes them. Raises `InvalidInput` if one is not valid."""
     scope, kind = view.asked("scope"), view.asked("kind")
     if (scope and scope not in SCOPES) or (kind and kind not in KINDS):
-        raise InvalidInput("There is no such scope or kind: choose one of the list.")
+        raise InvalidInput("There is no such scope or kind: choose one from the list.")
     before = day_of(view.asked("until"))
     return {
         "session_id": view.session,
@@ -295,7 +295,7 @@ async def invalidate(view: View) -> Response:
 async def erase(view: View) -> Response:
     """Delete a memory for good, after confirmation."""
     if view.said("sure") != "yes":
-        raise InvalidInput("Erasing cannot be undone: tick that you are sure.")
+        raise InvalidInput("Erasing cannot be undone: tick the box to confirm.")
     await view.call("erase_memory", memory_id=_id_of(view))
     return view.go("/", done="erased")
 
@@ -309,7 +309,7 @@ async def several(view: View) -> Response:
         raise InvalidInput("Nothing is ticked: tick some memories first.")
     tags = tags_in(view.said("tags"))
     if what not in ("tag", "forget", "done", "user", "project", "undo") or (what == "tag" and not tags):
-        raise InvalidInput("Say what is to be done with them: tags to give, a move, or to forget them.")
+        raise InvalidInput("Choose what to do with them: add tags, move them, or forget them.")
     undo: list[str] = []
     failed = 0
     for memory_id in chosen[:PAGE]:

@@ -173,7 +173,7 @@ def read_archive(path: Path, unpack: Callable[[CopiedFile], IO[bytes]] | None = 
             expected = awaited.pop(member.name, None)
             source = archive.extractfile(member) if member.isreg() else None
             if expected is None or source is None or member.size != expected.size_bytes:
-                raise FileUnusable(f"{path} is damaged: {member.name!r} is not what its manifest says")
+                raise FileUnusable(f"{path} is damaged: {member.name!r} differs from its manifest")
             digest = hashlib.sha256()
             with ExitStack() as stack:
                 target = None if unpack is None else stack.enter_context(unpack(expected))
@@ -220,11 +220,11 @@ def _first_member(archive: tarfile.TarFile) -> Manifest:
             )
         manifest = msgspec.json.decode(content, type=Manifest)
     except UNDECODABLE as error:
-        raise FileUnusable(f"it is no backup of Remembrancer: {error}") from error
+        raise FileUnusable(f"it is not a backup: {error}") from error
     names = [file.name for file in manifest.files]
     strange = [name for name in names if not _is_known(name)]
     if strange or len(set(names)) < len(names):
-        raise FileUnusable(f"it is no backup of Remembrancer: it names {', '.join(map(repr, strange or names))}")
+        raise FileUnusable(f"it is not a backup: it names {', '.join(map(repr, strange or names))}")
     if _small_member(archive, SEAL) != hashlib.sha256(content).hexdigest().encode():
         raise FileUnusable(f"{archive.name!s} is damaged: the checksum of its manifest is wrong")
     return manifest
@@ -234,7 +234,7 @@ def _small_member(archive: tarfile.TarFile, name: str) -> bytes:
     member = archive.next()
     source = archive.extractfile(member) if member is not None and member.isreg() else None
     if member is None or source is None or member.name != name or member.size > MAX_MANIFEST_BYTES:
-        raise FileUnusable(f"{archive.name!s} is no backup of Remembrancer: it does not begin with its manifest")
+        raise FileUnusable(f"{archive.name!s} is not a backup: it does not begin with a manifest")
     return source.read()
 
 
@@ -272,7 +272,7 @@ def create(file: str | None, force: bool) -> Report:
         f"{target}: {count(memories, 'memory')} of {count(projects, 'project')}{shared} and the user{waiting}, "
         f"{size / 2**20:.1f} MiB, read back and checked.",
         f"Not in it: {'keys/, sharing/' if lanes else 'keys/'} and logs.",
-        "It is readable by you alone, and not encrypted: keep it as private as the memories.",
+        "Only you can read it, and it is not encrypted: keep it as private as your memories.",
     ]
     return Report(facts, lines)
 
@@ -318,13 +318,17 @@ def put_back(file: str, home: str | None, yes: bool) -> Report:
     archive = Path(file).expanduser()
     paths = paths_here() if home is None else RuntimePaths(Path(home).expanduser().resolve())
     if home is None and locate(os.environ).in_memory:
-        raise InvalidInput("this memory is kept in memory only, and ends with its runtime: restore with --home DIR")
+        raise InvalidInput("this memory is kept in RAM only, and ends with its runtime: restore with --home DIR")
     manifest = check_manifest(archive)
     if not is_up(paths):
         there = _files_in(paths)
-        kept = f" Kept beside them, as there now: {count(len(there), 'file')}." if there else ""
+        kept = (
+            f" The {count(len(there), 'file')} that {paths.home} has now will be kept in a directory beside them."
+            if there
+            else ""
+        )
         number = count(manifest.total("memories"), "memory")
-        what = f"The backup of {manifest.made_at} has {number}. They take the place of what {paths.home} has.{kept}"
+        what = f"The backup of {manifest.made_at} has {number}. They replace the memories of {paths.home}.{kept}"
         confirm(f"{what}\nRestore it?", yes=yes)
     with locked(paths):
         manifest, aside = restore(paths, archive, time.time())
@@ -333,7 +337,7 @@ def put_back(file: str, home: str | None, yes: bool) -> Report:
     facts |= {"queued": manifest.total("queued"), "files": [each.name for each in manifest.files]}
     lines = [f"{paths.home} has the {count(memories, 'memory')} of the backup of {manifest.made_at}."]
     if aside is not None:
-        lines.append(f"What was there before is in {aside}: delete it when you do not need it.")
+        lines.append(f"The files that were there before are in {aside}: delete them when you no longer need them.")
     return Report(facts | {"set_aside": aside and str(aside)}, lines)
 
 
@@ -422,7 +426,7 @@ def _check_file(path: Path, file: CopiedFile, archive: Path) -> None:
         return
     state = check_copy(path, file.schema_version)
     if state != "ok":
-        raise FileUnusable(f"{archive} is damaged: {file.name} is no sound database ({state})")
+        raise FileUnusable(f"{archive} is damaged: {file.name} is not an intact database ({state})")
 
 
 def _put_in_place(paths: RuntimePaths, archive: Path, manifest: Manifest, aside: Path) -> Path | None:

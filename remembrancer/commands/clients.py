@@ -581,7 +581,7 @@ def _parse(text: str) -> Json:
 def _no_key_twice(pairs: list[tuple[str, Any]]) -> Json:
     members = dict(pairs)
     if len(members) < len(pairs):
-        raise FileRefused("it names a key twice")
+        raise FileRefused("it has a key twice")
     return members
 
 

@@ -60,9 +60,7 @@ def write_setting(home: Home, assignment: str) -> str:
         raise ValueError(unknown_name(name, sorted(SETTABLE)))
     file = home.files[0] if home.files else home.on_disk / CONFIG_FILES[0]
     if len(home.files) > 1 or file.suffix != ".toml":
-        raise ValueError(
-            f"settings are written into {CONFIG_FILES[0]} alone: change {' and '.join(map(str, home.files))}"
-        )
+        raise ValueError(f"only {CONFIG_FILES[0]} can be written: change {' and '.join(map(str, home.files))}")
     document = tomlkit.parse(file.read_text()) if file.exists() else tomlkit.document()
     document.pop(name, None)
     if text:
@@ -73,7 +71,7 @@ def write_setting(home: Home, assignment: str) -> str:
         document[name] = list(value) if isinstance(value, tuple) else value
     file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     write_whole(file, tomlkit.dumps(document).encode(), 0o600)
-    return f"{name} is {text or 'as by default'} from the next start of the runtime on (remembrancer down): {file}"
+    return f"{name} is now {text or 'the default'} in {file}; 'remembrancer down' makes the next start use it"
 
 
 def as_object(home: Home, configuration: Configuration) -> dict[str, Any]:
@@ -100,7 +98,7 @@ def as_lines(home: Home, configuration: Configuration) -> list[Line]:
     """The lines for a person."""
     lines: list[Line] = [f"home    {home.directory}  ({home.named_by})"]
     if home.in_memory:
-        lines.append(f"        in memory, in place of {home.on_disk}: it is deleted when the runtime ends")
+        lines.append(f"        in RAM, instead of {home.on_disk}: it is deleted when the runtime ends")
     if home.files:
         lines += [f"file    {path}" for path in home.files]
     else:

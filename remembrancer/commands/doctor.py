@@ -91,9 +91,9 @@ REMOTE_FILE_SYSTEMS: Final = frozenset(
 )
 """File systems on which SQLite's locks and its memory-mapped log are unreliable."""
 PASSING_FILE_SYSTEMS: Final = {
-    "overlay": "a container's own layer, which goes when the container goes",
-    "tmpfs": "memory, which is empty after the next start of the machine",
-    "ramfs": "memory, which is empty after the next start of the machine",
+    "overlay": "a container's own layer, which is deleted with the container",
+    "tmpfs": "memory, which is lost when the machine restarts",
+    "ramfs": "memory, which is lost when the machine restarts",
 }
 IN_MEMORY: Final = "remembrancer-memory-"
 """The prefix of a home that is kept in RAM on purpose."""
@@ -125,12 +125,12 @@ ENOUGH_MEMORIES: Final = 10
 LATE_S: Final = 2 * DAY_S
 """A daily copy that is this late is reported. No runtime may have been up for a while."""
 LANES: Final = "lanes"
-JOIN: Final = "'remembrancer share invite' on the machine that began it, and 'remembrancer share join' here"
+JOIN: Final = "'remembrancer share invite' on the machine that started it, and 'remembrancer share join' here"
 LEAVE: Final = (
-    "have the server restored, or 'remembrancer share leave' in the project's directory, and join and share anew"
+    "restore the server, or run 'remembrancer share leave' in the project's directory, then join and share again"
 )
 WHEN_STOPPED: Final = {
-    "journal_away": "nothing to do if the server is meant to be away: writes wait, and reads go on; else start it",
+    "journal_away": "nothing to do if the server is down on purpose: writes wait, reads work; otherwise start it",
     "journal_refused": JOIN,
     "journal_changed": LEAVE,
     "key_missing": JOIN,
@@ -256,7 +256,7 @@ def lines_of(home: Path, findings: Mapping[str, Finding], *, shows_all: bool) ->
         listed.add_row(MARKS[finding.status], name, "\n".join([escape(finding.found), *details, *advice]))
     statuses = [finding.status for finding in findings.values()]
     problems, warnings = statuses.count("problem"), statuses.count("warning")
-    totals = [f"[red]{problems} problem{'s' * (problems > 1)} to mend[/red]"] if problems else []
+    totals = [f"[red]{problems} problem{'s' * (problems > 1)} to fix[/red]"] if problems else []
     totals += [f"[yellow]{warnings} warning{'s' * (warnings > 1)} to look at[/yellow]"] if warnings else []
     hidden = f": {count(len(findings) - len(selected), 'check')} found nothing wrong (--all shows them)"
     last = "; ".join(totals) or "[green]All is well[/green]"
@@ -285,9 +285,9 @@ def check_configuration(at: Examination) -> Finding:
         configuration = load_configuration(at.around.environ)
         at.settings = configuration.settings
     except ConfigurationError as error:
-        return Finding("problem", error.message, "fix that setting: no runtime starts with it")
+        return Finding("problem", error.message, "fix that setting: no runtime can start with it")
     if configuration.warnings:
-        text = f"{count(len(configuration.warnings), 'setting')} without effect or to look at"
+        text = f"{count(len(configuration.warnings), 'setting')} without effect, or to check"
         return Finding("warning", text, "'remembrancer config' shows all settings", few(configuration.warnings))
     return Finding("ok", "all settings are valid")
 
@@ -304,26 +304,26 @@ def check_model(at: Examination) -> Finding:
     state = ModelState.read(at.records.models, model_choices(at.settings)[0])
     choice, last_key = state.chosen, state.active and state.active.identity.key
     if at.settings.embedder_listen is not None and not at.settings.embedders:
-        return Finding("ok", f"{choice.model} by {choice.engine}, on other hosts alone")
+        return Finding("ok", f"{choice.model} by {choice.engine}, on other hosts only")
     if choice.engine in REMOTE_ENGINES:
-        return Finding("ok", f"{choice.model} by {choice.engine}: a runtime that is up says whether it answers")
+        return Finding("ok", f"{choice.model} by {choice.engine}: a running memory reports whether it answers")
     try:
         model = load_engine(msgspec.structs.replace(at.settings, engine=choice.engine, model=choice.model), 1).identity
     except ModelUnusable as error:
-        return Finding("problem", error.message, "until it is fixed, search is by keyword only")
+        return Finding("problem", error.message, "until it is fixed, search is by words only")
     text = f"{model.model} by {model.engine}, {model.dimensions} dimensions, can be loaded"
     if last_key not in (None, model.key):
         advice = "nothing to do: everything is embedded again in the background"
-        return Finding("warning", f"{text}; the present vectors are of {last_key}", advice)
+        return Finding("warning", f"{text}; the present vectors are from {last_key}", advice)
     languages = Counter[str]()
     for file in at.records.files if model.is_default else ():
         languages.update(file.languages)
     known = languages.total()
     others = known - languages[ENGLISH]
     if known >= ENOUGH_MEMORIES and 2 * others > known:
-        use = "'remembrancer model use multilingual' brings in one that knows a hundred languages"
+        use = "'remembrancer model use multilingual' switches to one that knows a hundred languages"
         extra = "" if find_spec(MULTILINGUAL_PACKAGE) else f"{MULTILINGUAL_EXTRA}, then "
-        why = f"{others} of {known} memories seem to be in another language than English, which is all that it knows"
+        why = f"{others} of {known} memories seem to be in a language other than English, the only one it knows"
         return Finding("warning", f"{model.model}: {why}", f"{extra}{use}")
     return Finding("ok", text)
 
@@ -332,7 +332,7 @@ def check_other_hosts(at: Examination) -> Finding:
     """Check that the store listens if other hosts were invited to make vectors; a runtime says itself how they are."""
     names = ", ".join(each.name for each in WorkerKeys(at.paths.keys).all())
     if not names:
-        return Finding("ok", "no other machine makes vectors: the texts stay on this one")
+        return Finding("ok", "no other machine makes vectors: texts stay on this one")
     if at.settings is not None and at.settings.embedder_listen is not None:
         return Finding("ok", f"{names} can connect while the memory runs")
     text = f"{names} were invited to make vectors, but nothing listens for their connections"
@@ -350,29 +350,29 @@ def check_home(at: Examination) -> Finding:
         nearest = nearest_directory(home)
         about = home.stat() if os.path.lexists(home) else nearest.stat()
     except OSError as error:
-        text = f"{home} cannot be looked at: {error.strerror}"
-        return Finding("problem", text, f"mend the owner and mode of its parents, or {MOVE}")
+        text = f"{home} cannot be checked: {error.strerror}"
+        return Finding("problem", text, f"fix the owner and mode of its parents, or {MOVE}")
     if not stat.S_ISDIR(about.st_mode):
         return Finding("problem", f"{home} is not a directory", f"move it away, or {MOVE}")
     if home.exists() and about.st_uid != os.getuid():
         return Finding("problem", f"{home} belongs to another user", MOVE)
     if home.exists() and about.st_mode & stat.S_IWOTH:
-        return Finding("problem", f"everyone may write in {home}", f"chmod 700 it, or {MOVE}")
+        return Finding("problem", f"everyone can write to {home}", f"chmod 700 it, or {MOVE}")
     if os.statvfs(nearest).f_flag & os.ST_RDONLY or not os.access(nearest, os.R_OK | os.W_OK | os.X_OK):
-        return Finding("problem", f"{home} cannot be written", f"mend its owner and mode (0700), or {MOVE}")
+        return Finding("problem", f"{home} cannot be written", f"fix its owner and mode (0700), or {MOVE}")
     if at.paths.restore_mark.exists():
         text = f"a restore of {home} was interrupted while it replaced files"
         return Finding("problem", text, "run 'remembrancer backup restore' with the same backup again")
     system = file_system(nearest)
     if system in REMOTE_FILE_SYSTEMS:
-        text = f"{home} is on a file system of a network or another machine ({system})"
+        text = f"{home} is on a network file system ({system})"
         return Finding("warning", text, f"SQLite's locks may fail there: {MOVE} on a local disk")
     if system in PASSING_FILE_SYSTEMS and not home.name.startswith(IN_MEMORY):
         text = f"{home} is in {PASSING_FILE_SYSTEMS[system]} ({system})"
-        return Finding("warning", text, f"to keep what is remembered, {MOVE} on a lasting disk or volume")
+        return Finding("warning", text, f"to keep your memories, {MOVE} on a permanent disk or volume")
     run = at.paths.run
-    details = () if run.parent == home else (f"its path is too long for sockets, which lie in {run}",)
-    missing = "" if home.exists() else " is not there yet: the first session makes it"
+    details = () if run.parent == home else (f"its path is too long for sockets, which are in {run}",)
+    missing = "" if home.exists() else " does not exist yet: the first session creates it"
     return Finding("ok", f"{home}{missing}", details=details)
 
 
@@ -424,8 +424,8 @@ def check_permissions(at: Examination) -> Finding:
         text += f"; {len(narrowed)} were narrowed" if narrowed else ""
         return Finding("ok", text, details=few(narrowed))
     advice = ["change the owner to your user (chown)"] if foreign else []
-    advice += ["'remembrancer doctor --fix' narrows the modes"] if wide else []
-    text = f"{len(foreign) + len(wide)} of {len(places)} are open to others"
+    advice += ["'remembrancer doctor --fix' makes them private"] if wide else []
+    text = f"{len(foreign) + len(wide)} of {len(places)} can be opened by others"
     return Finding("problem" if foreign else "warning", text, "; ".join(advice), few([*foreign, *wide, *narrowed]))
 
 
@@ -441,7 +441,7 @@ def _modes(about: os.stat_result, between: str) -> str:
 def check_files(at: Examination) -> Finding:
     """Check that the memories have not been lost, and that no file was set aside because of damage."""
     home = at.paths.home
-    lost = [f"{path} is missing or empty, though memories were in it" for path in _lost(at)]
+    lost = [f"{path} is missing or empty, although it had memories" for path in _lost(at)]
     patterns = ("*.damaged-*", "*/*.damaged-*", "*.lost-*", "projects/*/*.damaged-*")
     aside = sorted(path for pattern in patterns for path in home.glob(pattern))
     details = few([*lost, *(f"set aside: {path}" for path in aside)])
@@ -449,8 +449,8 @@ def check_files(at: Examination) -> Finding:
         return Finding("problem", "memories are lost", "'remembrancer backup restore' puts back a backup", details)
     if aside:
         advice = "check their contents, restore a backup of lost memories, and delete them"
-        return Finding("warning", f"{len(aside)} were damaged or lost, and begun anew", advice, details)
-    return Finding("ok", "none is lost, and none was set aside")
+        return Finding("warning", f"{len(aside)} were damaged or lost, and replaced by new ones", advice, details)
+    return Finding("ok", "no file is lost or was set aside")
 
 
 def _lost(at: Examination) -> list[Path]:
@@ -469,7 +469,7 @@ def check_disk(at: Examination) -> Finding:
     if free < NEARLY_FULL_BYTES:
         return Finding("problem", text, "free disk space now: the next writes will fail")
     if free < max(GIB, 2 * used):
-        return Finding("warning", text, "free disk space: backups and a new index need about as much as is used")
+        return Finding("warning", text, "free disk space: backups and a new index need about as much as the memories")
     return Finding("ok", text)
 
 
@@ -517,10 +517,10 @@ def check_orphans(at: Examination) -> Finding:
         if not left:
             return Finding("ok", "no process is left over")
         if time.monotonic() > give_up_at:
-            advice = f"they hang, or would have left: kill -9 {' '.join(map(str, left))}"
+            advice = f"they hang: kill -9 {' '.join(map(str, left))}"
             details = tuple(f"{name}: process {pid}" for pid, name in left.items())
             return Finding(
-                "problem", f"{count(len(left), 'process', 'processes')} left over, without a launcher", advice, details
+                "problem", f"{count(len(left), 'process', 'processes')} left without a launcher", advice, details
             )
         time.sleep(0.1)  # they are not our children, so there is no event to wait for
 
@@ -545,19 +545,23 @@ def _actors(paths: RuntimePaths, record: Record | None) -> dict[int, str]:
 # --- the data ---
 
 
-RESTORE: Final = "'remembrancer down', then 'remembrancer doctor --repair'; or put back a backup of it"
+RESTORE: Final = "'remembrancer down', then 'remembrancer doctor --repair'; or restore a backup"
 OF_STATES: Final[dict[FileCondition, tuple[CheckStatus, str, str]]] = {
     "whole": ("ok", "", ""),
-    "older": ("ok", "of release {}: it is copied and brought forward when it is opened next", ""),
+    "older": ("ok", "of release {}: it is copied and upgraded when it is next opened", ""),
     "newer": ("problem", "of a newer release ({})", "install the newer release that wrote it"),
-    "too_old": ("problem", "{}, the first release whose files are kept", "export it with the release that wrote it"),
+    "too_old": (
+        "problem",
+        "{}, the oldest release whose files can be opened",
+        "export it with the release that wrote it",
+    ),
     "damaged": ("problem", "damaged: {}", RESTORE),
     "dangling": ("problem", "{}", RESTORE),
     "unreadable": ("problem", "cannot be read: {}", RESTORE),
-    "no_room": ("problem", "cannot be read now: {}", "make room on its disk; the file may well be whole"),
-    "locked": ("warning", "not looked at: another program has it locked", "end what that does there"),
+    "no_room": ("problem", "cannot be read now: {}", "free disk space; the file itself may be fine"),
+    "locked": ("warning", "not checked: another program has locked it", "end that program"),
     "too_large": (
-        *("warning", "too large to be checked whole in this time"),
+        *("warning", "too large to be checked completely in this time"),
         "check it with sqlite3 and PRAGMA quick_check",
     ),
 }
@@ -574,13 +578,17 @@ def check_records(at: Examination) -> Finding:
     whole = sum(finding.status == "ok" for finding in findings.values())
     total = size_in_words(sum(file.size_bytes for file in files))
     details = [f"{path}: {finding.found}" for path, finding in findings.items() if finding.found]
-    details += [f"kept for a return to an older release, delete it when that is not wanted: {each}" for each in copies]
+    details += [
+        f"kept for going back to an older release; delete it when you no longer need it: {each}" for each in copies
+    ]
     advice = dict.fromkeys(finding.advice for finding in findings.values() if finding.advice)
     old, left_out = old_files(at.paths) if at.paths.database.exists() else {}, problems(at.paths)
-    details += [f"not taken over whole from release 0.2.0: {problem}" for problem in left_out.values()]
+    details += [f"not imported completely from release 0.2.0: {problem}" for problem in left_out.values()]
     if is_old(at.paths):
         waiting = count(len(old_files(at.paths)), "file")
-        advice[f"nothing to do: the next start takes {waiting} of release 0.2.0 into memory.db, and keeps them"] = None
+        advice[f"nothing to do: the next start imports {waiting} of release 0.2.0 into memory.db, and keeps them"] = (
+            None
+        )
     if old:
         size = size_in_words(sum(path.stat().st_size for path in old.values()))
         advice[f"'doctor --delete-old-files' deletes {count(len(old), 'file')} of release 0.2.0, {size}"] = None
@@ -606,7 +614,7 @@ def check_copies(at: Examination) -> Finding:
         if file.size_bytes and is_due(path, now - LATE_S):
             late.append(f"{path}: {f'the last one is {ages[-1] / DAY_S:.0f} days old' if copies else 'none yet'}")
     if not ages:
-        return Finding("ok", "none yet: a running memory makes one of each file a day")
+        return Finding("ok", "none yet: a running memory makes one of each file every day")
     text = f"every file was copied in the last {duration(max(ages))}; the copies take {size_in_words(size)}"
     if late:
         text = f"{count(len(late), 'file')} without a copy of the last two days"
@@ -652,7 +660,7 @@ def check_sharing(at: Examination) -> Finding:
             status = worst([status, "warning" if code == JournalAway.code else "problem"])
     strange = [each for each in shared.values() if each not in {str(about["lane"]) for about in lanes}]
     if strange:
-        details += [f"{lane}: this home is no member any more, and reads what it has" for lane in strange]
+        details += [f"{lane}: this home is no longer a member, and reads the copy that it has" for lane in strange]
         advice[WHEN_STOPPED["key_missing"]] = None
         status = "problem"
     projects = len(shared.keys() - {USER})
@@ -671,7 +679,7 @@ def check_queue(at: Examination) -> Finding:
     try:
         queued, refused = read_queue(path)
     except RemembrancerError as error:
-        keep = "keep that file: it may hold writes that the store has not; the next start begins a new one beside it"
+        keep = "keep that file: it may hold writes that the store has not; the next start creates a new one beside it"
         text = f"{path} cannot be read: {error.__cause__}" if error.__cause__ else error.message
         return Finding("problem", text, keep)
     messages, advice = list[str](), list[str]()
@@ -711,7 +719,7 @@ def check_clients(at: Examination) -> Finding:
             if not is_there(command, at.around):
                 bad.append(f"{which} starts {command}, which does not exist")
             elif "/" not in command and not client.has_path:
-                doubtful.append(f"{which} starts {command} by name, and may not find it when started by an icon")
+                doubtful.append(f"{which} starts {command} by name, and may not find it when started from an icon")
             elif isinstance(home, str) and Path(home) != at.paths.home:
                 good.append(f"{which} uses the home {home}")
             else:
@@ -721,11 +729,11 @@ def check_clients(at: Examination) -> Finding:
         return Finding(
             "problem",
             f"{count(len(bad), 'entry')} that cannot start it",
-            "'remembrancer setup' writes a right one",
+            "'remembrancer setup' writes a correct one",
             details,
         )
     if doubtful:
-        advice = "mend such a file; 'remembrancer setup' writes absolute commands"
+        advice = "fix that file; 'remembrancer setup' writes absolute paths"
         return Finding("warning", f"{count(len(doubtful), 'entry')} to look at", advice, details)
     if not good:
         names = sorted(client.title for client in clients() if client.is_found(at.around))

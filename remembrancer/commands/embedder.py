@@ -73,10 +73,10 @@ def embedder(
         return _invite(keys, Path(invite), name)
     if revoke is not None:
         keys.revoke(revoke)
-        return Report({"revoked": revoke}, f"Revoked {revoke}: it is given no more texts.")
+        return Report({"revoked": revoke}, f"Revoked {revoke}: it gets no more texts.")
     members = keys.all()
     lines = [f"{each.name}: since {datetime.fromtimestamp(each.created_at):%Y-%m-%d %H:%M}" for each in members]
-    nobody = "No other host may work for this memory: 'remembrancer admin embedder --invite FILE' lets one in."
+    nobody = "No other host may work for this memory: 'remembrancer admin embedder --invite FILE' invites one."
     facts = [{"name": each.name, "created_at": each.created_at} for each in members]
     return Report({"embedders": facts}, lines or nobody)
 
@@ -86,7 +86,7 @@ def _endpoint(text: str) -> str:
     try:
         msgspec.convert({"embedder_listen": text}, Settings)
     except msgspec.ValidationError:
-        raise InvalidInput(f"--connect wants tcp://HOST:PORT, not {text[:80]!r}", field="connect") from None
+        raise InvalidInput(f"--connect needs tcp://HOST:PORT, not {text[:80]!r}", field="connect") from None
     return text
 
 
@@ -109,13 +109,13 @@ def _invite(keys: WorkerKeys, file: Path, name: str | None) -> Report:
     reached = socket.gethostname() if host in EVERYWHERE else host
     line = f"remembrancer admin embedder --connect tcp://{reached}:{port} --key-file {file.name}"
     lines = [
-        f"{file} is the key of {name}: whoever has it is sent texts of this memory. Move it there (scp), and run",
+        f"{file} is the key of {name}: whoever has it receives texts of this memory. Copy it there (scp), and run",
         f"  {line}",
     ]
     if listen is None:
         lines.append(
-            f"The store does not listen yet: set REMEMBRANCER_EMBEDDER_LISTEN={DEFAULT_LISTEN} here, run "
-            "'remembrancer down', and the next session starts it anew."
+            f"The store does not listen for other hosts yet: set REMEMBRANCER_EMBEDDER_LISTEN={DEFAULT_LISTEN} here, "
+            "run 'remembrancer down', and the next session restarts it."
         )
     return Report({"name": name, "file": str(file), "line": line, "listens": listen}, lines)
 

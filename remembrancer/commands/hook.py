@@ -86,13 +86,13 @@ OTHER_NAMES = {
 """The names of input fields in other clients."""
 USAGE = f"""usage: remembrancer hook <event> [<client>]  (its input, a JSON object, comes on standard input)
 
-Record an event of an assistant's session; 'remembrancer setup CLIENT --hooks' has a client say them.
-At the first prompt, what is remembered for it is printed for the assistant, and later what is new and likely to answer;
-before a command or an edit, what bears on it.
+Record an event of an assistant's session; 'remembrancer setup CLIENT --hooks' has a client report them.
+Print memories for the assistant: at the first prompt those for the task, later new ones that probably answer, and
+before a command or an edit those about it.
 
 events: {", ".join(HOOK_EVENTS)}; those of Gemini CLI and Cursor by their own names
 
-exit status: always 0, so that no session fails because of its memory; standard error says what went wrong
+exit status: always 0, so that no session fails because of its memory; errors go to standard error
 """
 
 
@@ -200,7 +200,7 @@ def _last_message(event: str, given: Given, read_tail: Callable[[str], bytes]) -
         own = given.get("agent_transcript_path") if is_subagent else None
         path = own or given.get("transcript_path")
         text = last_said(read_tail(path), sidechain=is_subagent) if isinstance(path, str) and path else None
-    about = {"text": _turn(text, "the assistant has said nothing that can be found")}
+    about = {"text": _turn(text, "the assistant's last message was not found")}
     return {**about, **(_metadata(given, "agent_type", "agent_id") if event == link.SUBAGENT_STOP else {})}
 
 
@@ -400,7 +400,7 @@ def _make_private(directory: str) -> None:
         os.mkdir(directory, 0o700)
     about = os.lstat(directory)
     if not stat.S_ISDIR(about.st_mode) or about.st_uid != os.getuid() or about.st_mode & 0o077:
-        raise PermissionError(f"{directory} is not a directory of this user alone")
+        raise PermissionError(f"{directory} is not a directory that only this user can access")
 
 
 def _drop(directory: str, names: list[str]) -> None:
@@ -451,10 +451,10 @@ def main(argv: list[str]) -> int:
         if argv[:1] in (["-h"], ["--help"]):
             _write(1, USAGE)
         elif (give := _hear([*argv, None, None], os.environ, began)) is not None:
-            failure = "nothing of the memory is given"
+            failure = "no context is given"
             give()
     except Exception as error:  # noqa: BLE001 - the session must go on, and the line says what was wrong
-        _complain(f"{failure}: {error or 'something unexpected went wrong'}")
+        _complain(f"{failure}: {error or 'an unexpected error'}")
     return 0
 
 
@@ -479,7 +479,7 @@ def _hear(argv: list[str | None], environ: Mapping[str, str], began: float) -> C
     name = argv[0] if argv[0] in EVENTS_BY_NAME else given.get("hook_event_name")
     event = EVENTS_BY_NAME.get(name) if isinstance(name, str) else None
     if event is None:
-        _complain(f"the event {str(argv[0] or name)[:60]!r} is not known, and nothing is recorded of it")
+        _complain(f"unknown event {str(argv[0] or name)[:60]!r}: nothing is recorded")
         return None
     places = find_places(environ)
     client = client_of(argv[1], raw)
@@ -533,7 +533,7 @@ def _record(
     if client != CLAUDE_CODE:
         kept["client"] = client
     if places.on_disk != places.home and not os.path.isdir(places.home):  # noqa: PTH112 - pathlib costs as much as all
-        raise NoEvent("the memory is kept in memory, and no runtime is up")
+        raise NoEvent("the memory is in RAM, and no runtime is up")
     spool = os.path.join(places.home, "hooks")
     if event == TOOL_BEGINS:
         note(spool, tool_key(given, session), b"%d" % now_ns)
@@ -636,7 +636,7 @@ def _as_output(client: str, name: str, context: str) -> dict[str, Any]:
 def _parsed(data: bytes) -> dict[str, Any]:
     """The object in the input. Raises `ValueError` if there is none."""
     if not data.strip():
-        raise ValueError("there is no input: a client's hook gives a JSON object on standard input")
+        raise ValueError("there is no input: a hook needs a JSON object on standard input")
     try:
         given = json.loads(data)
     except (ValueError, RecursionError) as error:

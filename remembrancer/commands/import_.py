@@ -153,12 +153,12 @@ def check(file: IO[bytes], content_limit_bytes: int = CONTENT_LIMIT_BYTES, *, al
             case MemoryLine() | SessionLine():
                 checked.note_sound(number, line, content_limit_bytes, allow_secrets=allow_secrets)
     if end is None:
-        checked.note_bad(number, "after this, the file was cut off: the line that counts the others is missing")
+        checked.note_bad(number, "the file was cut off after this line: its last line, with the totals, is missing")
     elif len(checked.bad) == len(checked.refused) and (checked.memories, checked.sessions) != (
         end.memories,
         end.sessions,
     ):
-        checked.note_bad(number, f"{end.memories} memories are announced, and {checked.memories} are there")
+        checked.note_bad(number, f"{end.memories} memories are announced, but {checked.memories} are in the file")
     return checked
 
 
@@ -189,7 +189,7 @@ def _sound_lines(
         if len(raw) > MAX_LINE_BYTES:
             while raw and not raw.endswith(b"\n"):
                 raw = file.readline(MAX_LINE_BYTES)
-            note_bad(number, f"a line may have {MAX_LINE_BYTES} bytes at most")
+            note_bad(number, f"a line may have at most {MAX_LINE_BYTES} bytes")
             continue
         try:
             line = decode_line(raw)
@@ -414,14 +414,14 @@ def choose_targets(projects: Mapping[str, ProjectRef], named: Sequence[str]) -> 
         if match is None and len(projects) != 1:
             known = ", ".join(f"{project.id} ({project.path})" for project in projects.values())
             raise InvalidInput(
-                f"the file has {len(projects)} projects: say which with --project ID=DIR: {known or '-'}"
+                f"the file has {len(projects)} projects: choose one with --project ID=DIR: {known or '-'}"
             )
         source = match[1] if match else next(iter(projects))
         if source not in projects:
             raise InvalidInput(f"the file has no project {source}: it has {', '.join(projects) or 'none'}")
         directory = Path(match[2] if match else each).expanduser()
         if not directory.is_dir():
-            raise InvalidInput(f"{directory} is not a directory: no session would find what is imported for it")
+            raise InvalidInput(f"{directory} is not a directory: no session would find the imported memories")
         targets[source] = project_of(directory)
     return targets
 
@@ -510,7 +510,7 @@ def lines_of_nodes(path: Path, project: ProjectRef) -> Iterator[bytes]:
                 )
             )
     except (sqlite3.Error, ValueError, TypeError) as error:
-        raise FileUnusable(f"{path} is a database, and not one of linked nodes: {error}") from error
+        raise FileUnusable(f"{path} is a database, but not one of linked nodes: {error}") from error
     yield encode_header(time.time())
     yield encode_line(ProjectLine(project.id, project.path))
     for memory in memories:
@@ -701,7 +701,7 @@ def _refusals(checked: Checked, tally: Tally) -> list[str]:
 def _summary_lines(checked: Checked, tally: Tally, *, dry_run: bool, undo: bool) -> list[str]:
     if undo:
         return [
-            f"{count(tally.imported, 'memory')} forgotten again{': that is what would be done' if dry_run else ''}."
+            f"{count(tally.imported, 'memory')} forgotten again{' (not done: this is a dry run)' if dry_run else ''}."
         ]
     verb = "would be imported" if dry_run else "imported"
     line = f"{count(tally.imported, 'memory')} {verb}, {tally.present:,} were there already"
@@ -711,4 +711,4 @@ def _summary_lines(checked: Checked, tally: Tally, *, dry_run: bool, undo: bool)
         line += f"; {count(len(checked.bad), 'line')} skipped, for the reasons above"
     if not tally.imported or dry_run:
         return [f"{line}."]
-    return [f"{line}.", "They are found by their words now, and by their meaning when the embedders have read them."]
+    return [f"{line}.", "They can be found by their words now, and by their meaning in a moment."]

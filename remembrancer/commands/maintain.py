@@ -53,7 +53,7 @@ def maintain(project: str | None, user: bool, everywhere: bool, dry_run: bool, u
     clean up loose ends. This also happens automatically in the background. --undo reverses a run within 90 days, except
     for deletions. docs/memory-model.md has the rules."""
     if sum((project is not None, user, everywhere)) > 1 or (dry_run and undo):
-        raise InvalidInput("only one of --project, --user and --all can be meant, and one of --dry-run and --undo")
+        raise InvalidInput("use only one of --project, --user and --all, and of --dry-run and --undo")
     places = places_of(project, user=user, everywhere=everywhere)
     if undo:
         return undo_run(places, undo)
@@ -86,7 +86,7 @@ def places_of(named: str | None, *, user: bool, everywhere: bool) -> list[Place]
         raise InvalidInput(f"{directory} is not a directory")
     project = project_of(directory)
     if project.id not in {each.id for each in known}:
-        raise InvalidInput(f"nothing is remembered of the project {project.path}: --user and --all are other choices")
+        raise InvalidInput(f"there are no memories of the project {project.path}: use --user or --all")
     return [project]
 
 
@@ -129,7 +129,7 @@ async def _undo(places: list[Place], run_id: str) -> list[tuple[Place, UndoneRes
                     undone.append((place if part == "project" else None, reply.result))
     if not undone:
         raise InvalidInput(
-            f"there is no run {run_id} here, or it is too old to be undone; --project, --user and --all say where it is"
+            f"there is no run {run_id} here, or it is too old to be undone; --project, --user or --all says where it is"
         )
     return undone
 

@@ -129,4 +129,4 @@ def _linked(fresh: Path, target: Path) -> bool:
 
 def _refuse_existing(target: Path) -> None:
     if os.path.lexists(target):
-        raise InvalidInput(f"{target} is there already: name another file, or replace it with --force")
+        raise InvalidInput(f"{target} already exists: choose another file, or replace it with --force")

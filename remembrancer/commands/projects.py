@@ -28,19 +28,19 @@ MOVE_S: Final = 60.0
 
 @command(
     argument("old", metavar="OLD", help="Where it was: a directory, or an id of 'remembrancer admin projects'."),
-    argument("new", metavar="NEW", help="The directory where it is."),
+    argument("new", metavar="NEW", help="The directory where it is now."),
     flag("--dry-run", help="Show what would be done without changing anything."),
-    flag("--yes", help="Also if a project is still at the old place."),
+    flag("--yes", help="Even if a project is still at the old place."),
 )
 def move(old: str, new: str, dry_run: bool, yes: bool) -> Report:
-    """A project was moved: give its memories to the place where it is now. What was stored there since is kept and
-    joined with them. Also while the runtime works; a session that still works in the old place has to end first."""
+    """Move the memories of a project that was moved to its new place. Memories that were stored there since are kept
+    and joined with them. Works while the runtime is up; a session in the old place has to end first."""
     paths = paths_here()
     target, directory = _new_place(new)
     source = _old_place(old, known_projects(paths), target)
     if not yes and os.path.lexists(source.path):
         raise InvalidInput(
-            f"{source.path} is still there: its memories would be gone from it. If that is meant, say --yes; to give a "
+            f"{source.path} is still there: it would lose its memories. Use --yes if you mean that; to give a "
             f"copy of them to another clone, 'remembrancer backup export --project {source.id} FILE' and there "
             "'remembrancer backup import FILE'"
         )
@@ -59,7 +59,7 @@ def move(old: str, new: str, dry_run: bool, yes: bool) -> Report:
 def _new_place(named: str) -> tuple[ProjectRef, str]:
     place = Path(named).expanduser()
     if not place.is_dir():
-        raise InvalidInput(f"{named} is no directory: name the one where the project is now")
+        raise InvalidInput(f"{named} is not a directory: give the one where the project is now")
     return project_of(place), str(working_tree_of(place))
 
 
@@ -74,9 +74,9 @@ def _old_place(named: str, described: ProjectsDescribed, new: ProjectRef) -> Pro
     if not matching or matching[0].path is None:
         for failure in described.unreadable:
             raise from_failure(failure)
-        raise InvalidInput(f"nothing is remembered of {named}: 'remembrancer admin projects' lists what there is")
+        raise InvalidInput(f"there are no memories of {named}: 'remembrancer admin projects' lists the projects")
     if matching[0].id == new.id:
-        raise InvalidInput(f"{named} and {new.path} are one project already")
+        raise InvalidInput(f"{named} and {new.path} are already the same project")
     return ProjectRef(matching[0].id, matching[0].path)
 
 
@@ -84,14 +84,14 @@ def _refuse_queued(paths: RuntimePaths, project: ProjectRef) -> None:
     if waiting := read_queue(paths.write_queue).waiting_for(project.id):
         raise InvalidInput(
             f"the queue still has {count(waiting, 'write')} to {project.path} (see 'remembrancer admin queue'): "
-            "move it when they are applied"
+            "move it once they are applied"
         )
 
 
 @command(name="list")
 def list_projects() -> Report:
-    """The projects of this home: where each is, when a session last began in it, and how much is remembered. Also while
-    the runtime works, and without it. Exit status 10: a file cannot be read (the others are listed)."""
+    """List the projects of this home: where each is, when a session last started in it, and its number of memories.
+    Works with and without a runtime. Exit status 10: a file cannot be read (the others are listed)."""
     paths = paths_here()
     described = known_projects(paths)
     unreadable = [failure.message for failure in described.unreadable]

@@ -44,7 +44,7 @@ def queue(what: str, ids: Sequence[str], drops_all: bool) -> Report:
     """Manage the write queue. Writes that were acknowledged while the store was away wait in it and are applied
     automatically; those that the store rejects stay here. Also works while the runtime is up."""
     if what == "drop" and not (ids or drops_all):
-        raise click.UsageError("drop deletes acknowledged writes: name their ids, or give --all")
+        raise click.UsageError("drop deletes acknowledged writes: give their ids, or --all")
     paths = paths_here()
     if not paths.write_queue.exists():
         return Report({"queued": [], "set_aside": []}, "Nothing has ever been queued.")
@@ -52,7 +52,7 @@ def queue(what: str, ids: Sequence[str], drops_all: bool) -> Report:
     chosen = [write for write in aside if not ids or write.operation_id in ids]
     unknown = set(ids) - {write.operation_id for write in chosen}
     if unknown:
-        raise InvalidInput(f"nothing is set aside as {', '.join(sorted(unknown))}")
+        raise InvalidInput(f"nothing was set aside as {', '.join(sorted(unknown))}")
     if what == "list":
         return _listed(queued, aside)
     if what == "export":

@@ -46,7 +46,7 @@ class RepairedFile(msgspec.Struct, frozen=True):
     def lines(self) -> Iterator[str]:
         """The outcome for a person."""
         when = None if self.copy is None else datetime.fromtimestamp(made_at(Path(self.copy)), UTC)
-        yield f"{self.path} is whole: {self.rows:,} rows were read of what was there"
+        yield f"{self.path} is repaired: {self.rows:,} rows could be read"
         if self.as_of_copy:
             ids = ", ".join(self.as_of_copy)
             yield f"  {count(len(self.as_of_copy), 'memory')} as the copy of {when:%d %b %H:%M} UTC has them: {ids}"

@@ -84,7 +84,7 @@ def ask(paths: RuntimePaths, question: Request[T]) -> T:
         async with Dealer(paths.control_endpoint, Speaker("command", new_ulid()), from_launcher) as launcher:
             if not await launcher.wait_connected(CONNECT_S):
                 log = paths.logs / "launcher.log"
-                raise PeerUnavailable(f"a runtime has the home {paths.home}, and it does not listen: look at {log}")
+                raise PeerUnavailable(f"the runtime of the home {paths.home} does not answer: look at {log}")
             return await launcher.request(question, timeout_s=ANSWER_S)
 
     return _run(asked)
@@ -136,7 +136,7 @@ async def connected_store(environ: Mapping[str, str] = os.environ) -> AsyncItera
                 return await client.request_patiently(question, answer_s, away_s=STORE_BUDGET_S, on_wait=start)
             except StoreAway as error:
                 raise MemoryUnavailable(
-                    f"{error.message}: look at {places.logs}, then run the command again: it goes on where it stopped"
+                    f"{error.message}: look at {places.logs}, then run the command again: it continues where it stopped"
                 ) from error
             finally:
                 starter.connected()  # releases the lock under which it may be starting one

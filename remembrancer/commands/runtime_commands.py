@@ -47,7 +47,7 @@ def _default_address(environ: Mapping[str, str]) -> str:
         metavar="[HOST:]PORT",
         help="Serve MCP over HTTP as well (default: 127.0.0.1:8080).",
     ),
-    flag("--no-token", help="Have HTTP answer every program of this machine, of other users too, for this once."),
+    flag("--no-token", help="Let every program on this machine, also of other users, use HTTP this time."),
     flag("--for-sessions", help="As a session starts it.", hidden=True),
     flag("--secrets-on-stdin", help="As a session starts it.", hidden=True),
 )
@@ -110,7 +110,7 @@ def _address(text: str) -> tuple[str, int]:
 
     host, _, port = text.rpartition(":")
     if not port.isdigit() or not 0 < int(port) < 65_536:
-        raise InvalidInput(f"--http wants [HOST:]PORT with a port from 1 to 65535, not {text[:60]!r}")
+        raise InvalidInput(f"--http needs [HOST:]PORT with a port from 1 to 65535, not {text[:60]!r}")
     return host.strip("[]") or "127.0.0.1", int(port)
 
 
@@ -123,13 +123,13 @@ def _prepare_tokens(home: Home, host: str, token: str | None, *, is_none_needed:
     if token:
         tokens.create("FLOOD_MEMORY_AUTH_TOKEN", (str(home.directory),), time.time(), token=token, replace=True)
     if is_none_needed and host not in LOOPBACK:
-        raise InvalidInput(f"{host} can be reached from elsewhere: --no-token is for this machine alone")
+        raise InvalidInput(f"{host} can be reached from other machines: --no-token is for this machine only")
     if is_none_needed:
-        print("Every program of this machine may come over HTTP, of other users too (--no-token).", file=sys.stderr)
+        print("Every program on this machine, also of other users, can use HTTP (--no-token).", file=sys.stderr)
     elif not tokens.all():
         raise InvalidInput(
-            "there is no token, and without one HTTP answers nobody: 'remembrancer token create NAME' makes one "
-            "(or --no-token, which opens it to every program of this machine)"
+            "HTTP needs a token, and there is none: 'remembrancer token create NAME' makes one "
+            "(or --no-token, which opens it to every program on this machine)"
         )
 
 
@@ -180,13 +180,11 @@ def _observer(home: Home, address: tuple[str, int] | None) -> Callable[[Changed]
         setting = f"-e REMEMBRANCER_HOME={home.on_disk} " if is_named else ""
         if address is not None:
             where = escape(f"{address[0]}:{address[1]}")
-            console.print(
-                f"HTTP at {where}: /mcp for clients, /browser for you; if not, 'remembrancer status' says why."
-            )
+            console.print(f"HTTP at {where}: /mcp for clients, /browser for you (sign in with 'remembrancer ui').")
         console.print(
             f"Ready. Connect a client with the command [bold]remembrancer mcp[/bold]{beside}, for example:\n"
             f"{escape(f'  claude mcp add remembrancer {setting}-- remembrancer mcp')}\n"
-            "'remembrancer status' shows how it is; Ctrl-C stops it."
+            "'remembrancer status' shows its state; Ctrl-C stops it."
         )
 
     def observe(change: Changed) -> None:
@@ -213,8 +211,8 @@ def down() -> Report:
     if not wait_down(paths, STOP_LIMIT_S):
         why = (
             f"remembrancer down: the runtime{f' (process {pid})' if pid else ''} has not ended after "
-            f"{STOP_LIMIT_S:.0f} s: look at {paths.logs / 'launcher.log'}, or kill its launcher, and the others leave "
-            "by themselves"
+            f"{STOP_LIMIT_S:.0f} s: look at {paths.logs / 'launcher.log'}, or kill its launcher; the other "
+            "processes then end by themselves"
         )
         return Report({"stopped": False}, (), exit_codes.NO_ANSWER, (why,))
     took_s = time.monotonic() - began

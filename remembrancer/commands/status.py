@@ -176,7 +176,7 @@ def lines_of(status: RuntimeStatus, problems: tuple[Problem, ...]) -> list[Line]
 
 def _work(status: RuntimeStatus) -> list[str]:
     """The work of the processes, in lines."""
-    lines = ["Embedders, consolidator and indexer rest until somebody asks for something."] if status.is_resting else []
+    lines = ["Embedders, consolidator and indexer are stopped until they are needed."] if status.is_resting else []
     if status.store is not None:
         counts, embedding = status.store.counts, status.store.embedding
         lines.append(f"memories    {counts.total} ({counts.forgotten} forgotten), {count(counts.entities, 'entity')}")
@@ -200,14 +200,20 @@ def _work(status: RuntimeStatus) -> list[str]:
         lines.append(f"consolidator {now}; {health.finished} done{failed}")
     if status.indexer is not None:
         indexer = status.indexer
-        trouble = f"; {indexer.error}" if indexer.error else "" if indexer.watching else "; the system tells no changes"
+        trouble = (
+            f"; {indexer.error}"
+            if indexer.error
+            else ""
+            if indexer.watching
+            else "; the system does not report changes"
+        )
         notes = f"{count(indexer.files, 'file')} of notes in {count(indexer.workspaces, 'working tree')}"
         code = f"{count(indexer.code_files, 'file')} of code in {count(indexer.code_trees, 'tree')}"
         lines.append(f"indexer     {notes}, {code}{trouble}")
         if indexer.native_files:
             files = ", ".join(f"{client} {number}" for client, number in native_files().items())
-            lines.append(f"assistants  files of their own that searches read: {files}")
-            lines.append("            ('remembrancer config --set native_memories=false' ends it)")
+            lines.append(f"assistants  searches read their own files: {files}")
+            lines.append("            ('remembrancer config --set native_memories=false' stops that)")
     return lines
 
 
@@ -218,7 +224,7 @@ def describe_remote(remote: RemoteEmbedders) -> str:
         done = f", {count(each.embedded, 'text')} embedded" if each.embedded else ""
         why = f" ({each.error})" if each.error and each.state != "refused" else ""
         workers.append(f"{each.name} {each.state}{done}{why}")
-    return "; ".join(workers) or "nobody is invited"
+    return "; ".join(workers) or "none is invited"
 
 
 def duration(seconds: float) -> str:

@@ -27,7 +27,7 @@ _SECONDS: Final = {"h": 3600.0, "d": 86_400.0, "w": 604_800.0}
         "--project",
         multiple=True,
         metavar="DIR",
-        help="A project that it may use (default: that of this directory); sessions begin in the first one.",
+        help="A project that it can use (default: that of this directory); sessions start in the first one.",
     ),
     flag("--read-only", help="Let it recall but not change memories."),
     flag("--no-user", help="Hide the user's own memories from it."),
@@ -61,7 +61,7 @@ def list_tokens() -> Report:
 def revoke(name: str) -> Report:
     """Revoke a token and close its open streams."""
     Tokens(paths_here().home).revoke(name)
-    return Report({"revoked": name}, f"Revoked {name}: it opens nothing any more.")
+    return Report({"revoked": name}, f"Revoked {name}: it no longer works.")
 
 
 COMMANDS = {
@@ -87,9 +87,9 @@ def _moment(text: str, now: float) -> float:
     try:
         at = datetime.fromisoformat(text).astimezone().timestamp()
     except ValueError:
-        raise InvalidInput(f"--expires wants 12h, 30d, 8w or a date like 2027-01-31, not {text[:40]!r}") from None
+        raise InvalidInput(f"--expires needs 12h, 30d, 8w or a date like 2027-01-31, not {text[:40]!r}") from None
     if at <= now:
-        raise InvalidInput(f"--expires {text} is over already")
+        raise InvalidInput(f"--expires {text} is in the past")
     return at
 
 

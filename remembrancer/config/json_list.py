@@ -50,7 +50,7 @@ class JsonList(Generic[T]):
             self._listed, self._seen = (), None
         except (OSError, msgspec.DecodeError) as error:
             raise HomeUnusable(
-                f"{self._path} cannot be read ({error}): mend or remove it, and {self._remedy}"
+                f"{self._path} cannot be read ({error}): fix or remove it, and {self._remedy}"
             ) from error
         return self._listed
 
@@ -60,7 +60,7 @@ class JsonList(Generic[T]):
             others = tuple(each for each in self.all() if each.name != new.name)
             if len(others) < len(self.all()) and not replace:
                 raise InvalidInput(
-                    f"there is {self._thing} {new.name!r}: revoke it first, or give the new one another name"
+                    f"there is {self._thing} {new.name!r}: revoke it first, or use another name for the new one"
                 )
             self.write((*others, new))
 
@@ -81,7 +81,7 @@ class JsonList(Generic[T]):
         for directory in (self._home, self._path.parent):  # each with this mode, which `parents` does not set
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         if not self._lock.try_acquire():
-            raise InvalidInput(f"{self._things} are being changed by somebody else: try again")
+            raise InvalidInput(f"{self._things} are being changed by another process: try again")
         return self._lock
 
     def write(self, listed: tuple[T, ...]) -> None:

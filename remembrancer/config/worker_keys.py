@@ -20,7 +20,7 @@ from remembrancer.protocol.work import ModelChoice
 
 KEY_CHARACTERS: Final = 40
 """The length of a 32-byte key in Z85 (ZeroMQ RFC 32)."""
-INVITE_ANEW: Final = "invite the embedders anew"
+INVITE_ANEW: Final = "invite the embedders again"
 
 
 class InvitedWorker(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -94,7 +94,7 @@ class WorkerKeys:
         try:
             pair = _decode_pair(read_file(self._own))
         except (OSError, msgspec.DecodeError) as error:
-            raise HomeUnusable(f"{self._own} cannot be read ({error}): mend or remove it, and {INVITE_ANEW}") from error
+            raise HomeUnusable(f"{self._own} cannot be read ({error}): fix or remove it, and {INVITE_ANEW}") from error
         return CurveKeys(pair.public, pair.secret)
 
     def all(self) -> tuple[InvitedWorker, ...]:

@@ -117,7 +117,7 @@ def look_at(path: Path | str, wanted: FileKind = "file", access: int = os.R_OK |
     if not os.access(path, access | (os.X_OK if kind == "directory" else 0)):
         whose = "" if about.st_uid == os.geteuid() else f" and its owner is another user (uid {about.st_uid})"
         mode = f"its mode is {stat.S_IMODE(about.st_mode):04o}{whose}"
-        return Look(kind, about.st_size, f"{path} may not be read and written: {mode}: mend its owner and mode")
+        return Look(kind, about.st_size, f"{path} may not be read and written: {mode}: fix its owner and mode")
     return Look(kind, about.st_size)
 
 

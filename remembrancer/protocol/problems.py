@@ -33,13 +33,13 @@ class Problem(msgspec.Struct, frozen=True):
 
 
 ADVICE: Final[Mapping[ProcessState, str]] = {
-    "starting": "nothing to do: it is ready in a moment",
-    "degraded": "mend what it says; it tries again by itself",
+    "starting": "nothing to do: it will be ready in a moment",
+    "degraded": "fix the cause that it names; it is retried automatically",
     "unresponsive": "it hangs and is being replaced",
     "restarting": "it is being started again",
     "stopping": "it is being stopped",
     "stopped": "start the runtime again",
-    "failed": "mend what it says, then run 'remembrancer down'; the next session starts everything again",
+    "failed": "fix the cause that it names, then run 'remembrancer down'; the next session starts everything again",
 }
 """The advice for each state of a process."""
 SEVERE: Final = frozenset({"failed", "degraded", "unresponsive"})
@@ -76,8 +76,8 @@ def _of_release(status: RuntimeStatus) -> Iterator[Problem]:
 def _of_disk(home: Path) -> Iterator[Problem]:
     free_bytes = shutil.disk_usage(home).free if home.exists() else 0
     if free_bytes < NEARLY_FULL_BYTES:
-        what = f"the disk of {home} has {free_bytes / MIB:.1f} MiB free: writes fail, or will"
-        advice = "make room; what is remembered is whole, and nothing has to be restored"
+        what = f"the disk of {home} has {free_bytes / MIB:.1f} MiB free: writes fail, or soon will"
+        advice = "free disk space; the memories are intact, and nothing has to be restored"
         yield Problem("disk_full", "problem", what, advice)
 
 
@@ -93,7 +93,7 @@ def _of_processes(status: RuntimeStatus) -> Iterator[Problem]:
 
 def _not_reported(role: str, away: set[str]) -> Iterator[Problem]:
     if role not in away:
-        yield Problem("not_reported", "warning", f"the {role} has not reported", "ask again")
+        yield Problem("not_reported", "warning", f"the {role} has not reported", "try again")
 
 
 def _of_gateway(status: RuntimeStatus, away: set[str]) -> Iterator[Problem]:
@@ -102,8 +102,8 @@ def _of_gateway(status: RuntimeStatus, away: set[str]) -> Iterator[Problem]:
         yield from _not_reported("gateway", away)
         return
     if gateway.store != "connected":
-        what = f"the gateway sees the store as {gateway.store} after {gateway.store_attempts} attempts: "
-        advice = f"it is tried again in {gateway.store_next_attempt_s or 0:.0f} s, and then the queue drains"
+        what = f"the gateway cannot reach the store ({gateway.store}, {gateway.store_attempts} attempts): "
+        advice = f"it is retried in {gateway.store_next_attempt_s or 0:.0f} s, and then the queue is applied"
         yield Problem("store_away", "warning", what + "writes are queued, reads come from the cache", advice)
     yield from of_queue(gateway)
 
@@ -111,27 +111,27 @@ def _of_gateway(status: RuntimeStatus, away: set[str]) -> Iterator[Problem]:
 def of_queue(gateway: GatewayHealth) -> Iterator[Problem]:
     """The problems of the write queue and of HTTP, as reported by the gateway."""
     for lane, why in gateway.queue_stuck.items():
-        what = f"queued writes for {_whose(lane)} have to wait: {why}"
-        yield Problem("queued", "warning", what, "they are tried again by themselves")
+        what = f"queued writes to {_whose(lane)} have to wait: {why}"
+        yield Problem("queued", "warning", what, "they are retried automatically")
     if gateway.http_error is not None:
-        advice = "mend that, and start the runtime anew; sessions are served meanwhile"
+        advice = "fix that, and run 'remembrancer down'; sessions work meanwhile"
         yield Problem("http_unusable", "warning", gateway.http_error, advice)
     for lane, why in gateway.full.items():
-        what = f"nothing more is stored of {_whose(lane)}: {why}"
-        yield Problem("storage_full", "warning", what, "make room, or raise database_limit_bytes")
+        what = f"nothing more can be stored in {_whose(lane)}: {why}"
+        yield Problem("storage_full", "warning", what, "free disk space, or raise database_limit_bytes")
     if gateway.queue_problem is not None:
-        advice = "mend that; until then a write that the store does not take at once is refused"
+        advice = "fix that; until then a write that the store cannot take at once is refused"
         yield Problem("queue_unusable", "warning", gateway.queue_problem, advice)
     if gateway.queue_damage is not None:
-        advice = "delete the file set aside when it is not needed"
+        advice = "delete the file that was set aside when you no longer need it"
         yield Problem("queue_damaged", "warning", gateway.queue_damage, advice)
     if gateway.queue_rejected:
-        what = f"queued writes that were refused and set aside: {gateway.queue_rejected}"
+        what = f"{gateway.queue_rejected} queued writes were refused and set aside"
         advice = "`remembrancer admin queue` lists, retries, exports and drops them"
         yield Problem("queued_rejected", "warning", what, advice)
     if gateway.queue_depth:
-        what = f"writes in the queue: {gateway.queue_depth}"
-        yield Problem("queued", "warning", what, "they are applied by themselves, in order")
+        what = f"{gateway.queue_depth} writes are in the queue"
+        yield Problem("queued", "warning", what, "they are applied automatically, in order")
 
 
 def _whose(lane: str) -> str:
@@ -144,14 +144,14 @@ def _of_store(status: RuntimeStatus, away: set[str]) -> Iterator[Problem]:
         yield from _not_reported("store", away)
         return
     for reason in store.unusable:
-        advice = "until that is mended, what it has is missing from answers; 'remembrancer doctor' looks at all files"
+        advice = "until that is fixed, its memories are missing from answers; 'remembrancer doctor' checks all files"
         yield Problem("file_unusable", "warning", reason, advice)
     if not status.is_resting:
         yield from of_embedding(store.embedding)
     if not (store.embedding.error or store.embedding.workers) and any(
         process.role == "embedder" for process in status.processes
     ):
-        advice = "ask again in a moment; until then search is by keyword only"
+        advice = "try again in a moment; until then, search is by words only"
         yield Problem("embedding_starting", "warning", "no embedder is ready yet", advice)
     yield from _of_models(store)
     if store.remote is not None:
@@ -161,12 +161,12 @@ def _of_store(status: RuntimeStatus, away: set[str]) -> Iterator[Problem]:
 def of_embedding(embedding: EmbeddingSummary) -> Iterator[Problem]:
     """The problems of the vectors, as reported by the store."""
     if embedding.error:
-        advice = "mend that; until then search is by keyword only"
+        advice = "fix that; until then, search is by words only"
         yield Problem("embedding_failed", "problem", f"no vectors are made: {embedding.error}", advice)
     if embedding.dead_letters:
         texts = "1 text has" if embedding.dead_letters == 1 else f"{embedding.dead_letters} texts have"
-        what = f"{texts} no vectors, for embedders died or refused: {embedding.dead_letter_error}"
-        yield Problem("text_unembedded", "warning", what, "found by words alone; store.log names the memories")
+        what = f"{texts} no vectors, because embedders died of them or refused them: {embedding.dead_letter_error}"
+        yield Problem("text_unembedded", "warning", what, "they are found by their words; store.log names the memories")
 
 
 def _of_models(store: StoreHealth) -> Iterator[Problem]:
@@ -175,19 +175,21 @@ def _of_models(store: StoreHealth) -> Iterator[Problem]:
     for model in models:
         if model.error is not None and answering not in (None, model.choice.model):
             what = f"{model.choice.model} by {model.choice.engine} cannot be used: {model.error}"
-            advice = f"mend that; until then questions are answered by {answering}"
+            advice = f"fix that; until then {answering} answers questions"
             yield Problem("model_unusable", "warning", what, advice)
 
 
 def _of_other_hosts(remote: RemoteEmbedders, *, has_own: bool) -> Iterator[Problem]:
     if remote.error is not None:
-        what = f"no embedder on another host can come: {remote.error}"
-        yield Problem("embedder_listen", "warning", what, "mend embedder_listen; it is tried again")
+        what = f"embedders on other hosts cannot connect: {remote.error}"
+        yield Problem("embedder_listen", "warning", what, "fix embedder_listen; it is retried automatically")
     elif not has_own and not any(worker.state == "ready" for worker in remote.workers):
         advice = "start 'remembrancer admin embedder --connect' there, or set REMEMBRANCER_EMBEDDERS=1 here"
-        yield Problem("embedders_away", "problem", "no embedder on another host is there, and none is here", advice)
+        yield Problem(
+            "embedders_away", "problem", "no embedder is connected from another host, and none runs here", advice
+        )
     for worker in remote.workers:
         if worker.state == "refused":
             what = f"the embedder {worker.name} on another host is refused: {worker.error}"
-            advice = "mend that there, and start it anew; others do its work meanwhile"
+            advice = "fix that there, and restart it; others do its work meanwhile"
             yield Problem("worker_refused", "warning", what, advice)

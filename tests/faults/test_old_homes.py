@@ -387,4 +387,4 @@ def test_a_doctor_knows_an_old_home_that_waits_for_its_upgrade_from_one_that_los
     assert (records.status, "the next start takes 2 files of release 0.2.0" in records.advice) == ("ok", True)
     for path in old_files(paths).values():
         path.unlink()
-    assert "missing or empty, though memories were in it" in doctor.check_files(at).details[0]
+    assert "missing or empty, although it had memories" in doctor.check_files(at).details[0]

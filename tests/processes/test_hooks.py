@@ -314,7 +314,7 @@ def test_a_home_that_cannot_be_used_never_fails_the_session(tmp_path: Path, proj
 def test_a_prompt_that_is_recorded_is_not_said_to_be_lost_where_nothing_can_be_given(home: Path, project: Path) -> None:
     note(str(RuntimePaths(home).hooks), given_key("s", str(project)), b"\xff")  # as a damaged disk leaves it
     finished = hook("UserPromptSubmit", project, prompt="when do we deploy")
-    assert b"nothing of the memory is given" in finished.stderr
+    assert b"no context is given" in finished.stderr
     assert b"not recorded" not in finished.stderr
     assert len(waiting(home)) == 1
 

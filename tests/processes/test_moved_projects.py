@@ -185,7 +185,7 @@ async def test_clones_beside_each_other_stay_apart_and_nothing_is_taken_from_who
         for arguments, reason in (
             ((tmp_path / "three", two), "nothing is remembered of"),
             ((one, tmp_path / "three"), "is no directory"),
-            ((one, one), "are one project already"),
+            ((one, one), "are already the same project"),
             (("p_000000000000", two), "nothing is remembered of"),
         ):
             done = await moving(*arguments, home=home)

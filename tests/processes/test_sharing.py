@@ -191,7 +191,7 @@ def test_a_removed_member_reads_nothing_more_and_the_others_are_brought_the_new_
     assert main(["share", "remove", "laptop"]) == exit_codes.USAGE
     assert "build" in capsys.readouterr().err
     assert main(["share", "status"]) == exit_codes.OK
-    assert "laptop: takes no part any more" in capsys.readouterr().out
+    assert "laptop: has left" in capsys.readouterr().out
     again = world.join(lane.lane, "laptop")
     assert run(ids_read(world.laptop, again)) == ["op-1", "op-2"]
 

@@ -74,7 +74,7 @@ def test_a_look_says_what_is_there_and_what_to_do_about_it(tmp_path: Path) -> No
 def test_a_look_says_what_may_not_be_read(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.touch(mode=0)
-    assert look_at(path).problem == (f"{path} may not be read and written: its mode is 0000: mend its owner and mode")
+    assert look_at(path).problem == (f"{path} may not be read and written: its mode is 0000: fix its owner and mode")
 
 
 @pytest.mark.timeout(PATIENCE_S)

@@ -233,7 +233,7 @@ class HttpServer:
 
     def _check_exposed(self, host: str) -> None:
         if host not in LOOPBACK and self._no_token:
-            raise InvalidInput(f"{host} can be reached from elsewhere: --no-token is for this machine alone")
+            raise InvalidInput(f"{host} can be reached from other machines: --no-token is for this machine only")
         if any("*" in name for name in self._settings.http_hosts):
             raise InvalidInput("http_hosts has whole names, and no patterns of them")
 

@@ -78,7 +78,7 @@ def _make_run_directory(directory: Path, *, inside: bool) -> None:
     if inside and ours:
         directory.chmod(PRIVATE_DIRECTORY)
     elif not ours or stat.S_IMODE(about.st_mode) != PRIVATE_DIRECTORY:
-        raise unusable(directory, "sockets go there, and it is not a directory of this user alone")
+        raise unusable(directory, "sockets go there, and other users can access it")
 
 
 def unusable(directory: Path, reason: OSError | str) -> HomeUnusable:
@@ -88,7 +88,7 @@ def unusable(directory: Path, reason: OSError | str) -> HomeUnusable:
     why = reason if isinstance(reason, str) else reason.strerror or str(reason)
     return HomeUnusable(
         f"the directory {directory} cannot be used: {why}. "
-        "Set REMEMBRANCER_HOME to a directory of your own, or mend its owner and mode (0700)"
+        "Set REMEMBRANCER_HOME to a directory of your own, or fix its owner and mode (0700)"
     )
 
 
@@ -104,7 +104,7 @@ def claim_memory_home(home: Path) -> None:
         raise unusable(home, error) from error
     about = home.lstat()  # checks the path itself, not the target of a link
     if not stat.S_ISDIR(about.st_mode) or about.st_uid != os.getuid() or stat.S_IMODE(about.st_mode) & 0o077:
-        raise unusable(home, "this memory goes there, and it is not a directory of this user alone")
+        raise unusable(home, "this memory goes there, and other users can access it")
 
 
 def take_home(paths: RuntimePaths, wait_s: float) -> FileLock:
@@ -123,8 +123,8 @@ def take_home(paths: RuntimePaths, wait_s: float) -> FileLock:
             record = read_record(paths)
             who = "another process" if record is None else f"process {record.pid}"
             raise AlreadyRunning(
-                f"a runtime of the home {paths.home} is up already ({who}): "
-                "see it with 'remembrancer status', stop it with 'remembrancer down'"
+                f"a runtime of the home {paths.home} is already up ({who}): "
+                "'remembrancer status' shows it, 'remembrancer down' stops it"
             )
         time.sleep(LOOK_S)  # flock offers no event to wait for
     return lock

@@ -260,7 +260,7 @@ class MemoryFiles:
             except OSError as error:
                 raise unusable(path, error) from error
             if set_aside(path, LOST) is None:
-                raise RecordsUnusable(f"{path} is empty, though memories were in it: put back a backup of it")
+                raise RecordsUnusable(f"{path} is empty, although it had memories: put back a backup of it")
             logger.error("the file of memories was missing or empty, and is begun anew")
         left = sorted(path.parent.glob(f"{path.name}.{LOST}-*"))
         if left:
