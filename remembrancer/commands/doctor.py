@@ -124,7 +124,6 @@ ENOUGH_MEMORIES: Final = 10
 """With fewer memories, the languages of a user are not known well enough."""
 LATE_S: Final = 2 * DAY_S
 """A daily copy that is this late is reported. No runtime may have been up for a while."""
-LANES: Final = "lanes"
 JOIN: Final = "'remembrancer share invite' on the machine that started it, and 'remembrancer share join' here"
 LEAVE: Final = (
     "restore the server, or run 'remembrancer share leave' in the project's directory, then join and share again"
@@ -195,7 +194,10 @@ class Examination:
 
 @command(
     option(
-        "--project", metavar="DIR", default=".", help="Whose clients' files are looked at (default: this directory)."
+        "--project",
+        metavar="DIR",
+        default=".",
+        help="The project whose clients' files are checked (default: this directory).",
     ),
     flag("--all", "shows_all", help="Show every check, not only those that found something."),
     flag("--fix", help="Close files that other users can open."),

@@ -61,7 +61,6 @@ example because they were refused, remain."""
 AGAIN = b"again"
 """The note on a session whose conversation has lost its context."""
 MAX_NOTE_BYTES = 64 * 1024
-_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
 INPUT_BYTES = 16 * 1024 * 1024
 INPUT_WAIT_S = 2.0
 """The time to wait for the input, and the number of bytes read from it."""
@@ -359,15 +358,10 @@ def note(directory: str, key: str, content: bytes) -> None:
 def noted(directory: str, key: str) -> bytes | None:
     """The note with that key; None if there is none."""
     try:
-        descriptor = os.open(os.path.join(directory, RUNNING, key), os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        with open(os.path.join(directory, RUNNING, key), "rb", buffering=0) as file:
+            return file.read(MAX_NOTE_BYTES)
     except OSError:
         return None
-    try:
-        return os.read(descriptor, MAX_NOTE_BYTES)
-    except OSError:
-        return None
-    finally:
-        os.close(descriptor)
 
 
 def take_away(directory: str, key: str) -> None:
@@ -405,28 +399,24 @@ def _make_private(directory: str) -> None:
 
 def _drop(directory: str, names: list[str]) -> None:
     """Delete the oldest events, and count them for the gateway."""
-    counted = os.open(
-        os.path.join(directory, DROPPED), os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600
-    )
-    try:
+    with open(os.path.join(directory, DROPPED), "ab", buffering=0, opener=_open_private) as counted:
         for name in names:
             if _remove(os.path.join(directory, name)):
-                os.write(counted, b".")
-    finally:
-        os.close(counted)
+                counted.write(b".")
 
 
 def _write_new(path: str, content: bytes) -> None:
-    descriptor = os.open(path, _NEW, 0o600)
-    try:
-        rest = memoryview(content)
-        while rest:
-            rest = rest[os.write(descriptor, rest) :]
-    except OSError:
-        _remove(path)
-        raise
-    finally:
-        os.close(descriptor)
+    with open(path, "xb", opener=_open_private) as file:
+        try:
+            file.write(content)
+            file.flush()
+        except OSError:
+            _remove(path)
+            raise
+
+
+def _open_private(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NOFOLLOW, 0o600)
 
 
 def _remove(path: str) -> bool:

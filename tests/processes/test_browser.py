@@ -101,7 +101,7 @@ def test_a_token_lets_in_as_far_as_its_rights_go_and_one_signs_out(come: Come) -
     visit = come()
     memory = visit.stored("The gate opens at seven")
     reader = Tokens(visit.door.home).create("reader", (str(visit.directory),), time.time(), read_only=True)
-    assert "opens nothing" in come(token="rmb_guessed").entered.text
+    assert "is not valid" in come(token="rmb_guessed").entered.text
     visit = come(token=reader)
     page = visit.get(f"/memory/{memory}")
     assert "The gate opens at seven" in page

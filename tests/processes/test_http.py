@@ -325,7 +325,7 @@ def test_nobody_is_let_in_by_a_start_that_says_nothing_of_tokens(door: Door) -> 
         assert b"token create" in refused.stderr
     refused = command("up", "--http", "0.0.0.0:8080", "--no-token", home=door.home)
     assert refused.returncode == exit_codes.USAGE
-    assert b"this machine alone" in refused.stderr
+    assert b"this machine only" in refused.stderr
     refused = command("up", "--http", "here", home=door.home)
     assert b"[HOST:]PORT" in refused.stderr
 

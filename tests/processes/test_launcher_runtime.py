@@ -36,7 +36,7 @@ def test_two_launchers_at_once_are_one_runtime(home: Path) -> None:
         until(lambda: one.process.poll() is not None or two.process.poll() is not None)
         loser, winner = (one, two) if one.process.poll() is not None else (two, one)
         assert loser.process.poll() == exit_codes.ALREADY_RUNNING
-        assert "is up already" in loser.output.read_text()
+        assert "is already up" in loser.output.read_text()
         winner.until_ready()
         assert len(winner.starts("store")) == 1
 
@@ -120,7 +120,7 @@ def test_a_directory_for_sockets_that_others_can_enter_or_a_link_in_its_place_is
         paths.run.mkdir()
         paths.run.chmod(0o755)
     try:
-        with pytest.raises(HomeUnusable, match="alone"):
+        with pytest.raises(HomeUnusable, match="other users can access it"):
             prepare_home(paths)
     finally:
         (paths.run.unlink if is_link else paths.run.rmdir)()

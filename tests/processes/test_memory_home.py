@@ -125,11 +125,11 @@ def test_a_mode_that_wants_a_server_is_refused_without_one_before_anything_runs(
 def test_a_directory_that_is_not_this_users_alone_is_no_home(home: Path, memory: RuntimePaths) -> None:
     memory.home.mkdir()
     memory.home.chmod(0o755)
-    with pytest.raises(HomeUnusable, match="alone"):
+    with pytest.raises(HomeUnusable, match="other users can access it"):
         claim_memory_home(memory.home)
     memory.home.rmdir()
     memory.home.symlink_to(home)
-    with pytest.raises(HomeUnusable, match="alone"):
+    with pytest.raises(HomeUnusable, match="other users can access it"):
         claim_memory_home(memory.home)
     (home / "kept").write_text("")
     done = remembrancer("up", **MODE)

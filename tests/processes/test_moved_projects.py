@@ -160,7 +160,7 @@ async def test_a_moved_repository_is_recognised_and_finds_its_memories_again(hom
         assert project["sessions"] >= 2
         done = await moving(old, new, home=home)
         assert done.returncode == exit_codes.USAGE
-        assert b"nothing is remembered of" in done.stderr
+        assert b"there are no memories of" in done.stderr
 
 
 async def test_clones_beside_each_other_stay_apart_and_nothing_is_taken_from_who_is_there(
@@ -183,10 +183,10 @@ async def test_clones_beside_each_other_stay_apart_and_nothing_is_taken_from_who
             assert b"is still there" in done.stderr
             assert b"--yes" in done.stderr
         for arguments, reason in (
-            ((tmp_path / "three", two), "nothing is remembered of"),
+            ((tmp_path / "three", two), "there are no memories of"),
             ((one, tmp_path / "three"), "is no directory"),
             ((one, one), "are already the same project"),
-            (("p_000000000000", two), "nothing is remembered of"),
+            (("p_000000000000", two), "there are no memories of"),
         ):
             done = await moving(*arguments, home=home)
             assert done.returncode == exit_codes.USAGE

@@ -300,9 +300,9 @@ def test_a_wrong_command_line_is_refused_with_the_reason(machine: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "word"),
     [
-        (["opencode", "--hooks", "--rules"], "has no hooks"),
+        (["opencode", "--hooks", "--rules"], "knows no hooks"),
         (["vscode", "--hooks"], "runs the hooks of Claude Code: write them with 'setup claude-code --hooks'"),
-        (["claude-desktop", "--rules"], "has no file of instructions"),
+        (["claude-desktop", "--rules"], "has no instruction file"),
         (["cursor", "--rules"], "--project"),
         (["--project", "cursor"], "Cursor"),
     ],

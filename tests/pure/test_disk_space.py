@@ -52,7 +52,7 @@ def test_a_healthy_file_on_a_full_disk_is_not_called_damaged(tmp_path: Path, mon
         SqliteFile(path)
     with pytest.raises(StorageFull, match="make room"):
         take_snapshot(path, MEMORY)
-    assert "make room" in finding_of(examine_file(path, MEMORY)).advice
+    assert "free disk space" in finding_of(examine_file(path, MEMORY)).advice
 
 
 def test_a_status_is_not_well_on_a_disk_without_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

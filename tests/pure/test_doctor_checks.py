@@ -84,7 +84,7 @@ def test_the_worst_finding_decides() -> None:
         ("9p", "warning", "9p"),
         ("fuse.sshfs", "warning", "sshfs"),
         ("overlay", "warning", "container"),
-        ("tmpfs", "warning", "empty after"),
+        ("tmpfs", "warning", "lost when"),
     ],
 )
 def test_a_file_system_that_is_no_good_place_is_said(

@@ -48,7 +48,7 @@ def test_each_other_state_of_a_process_is_a_problem_with_advice(state: ProcessSt
     [
         (runtime(gateway=msgspec.structs.replace(GATEWAY, store="away")), "away"),
         (runtime(gateway=msgspec.structs.replace(GATEWAY, store="reconnecting")), "reconnecting"),
-        (runtime(gateway=msgspec.structs.replace(GATEWAY, queue_depth=4)), "writes in the queue: 4"),
+        (runtime(gateway=msgspec.structs.replace(GATEWAY, queue_depth=4)), "4 writes are in the queue"),
         (msgspec.structs.replace(runtime(), store=UNUSABLE), "p_1/memory.db cannot be read"),
         (runtime(gateway=None), "gateway has not reported"),
         (runtime(embedding=msgspec.structs.replace(EMBEDDING, workers=0)), "no embedder is ready"),
@@ -95,7 +95,7 @@ def test_the_table_for_persons_says_what_is_wrong_and_what_to_do() -> None:
     assert "no [weights] here" in text
     assert ADVICE["failed"] in text
     status = runtime(embedding=msgspec.structs.replace(EMBEDDING, dead_letters=1, dead_letter_error="it will not"))
-    assert "1 text has no vectors, for embedders died or refused: it will not" in printed(status)
+    assert "embedders died of them or refused them: it will not" in printed(status)
     assert report(Path("/h"), status, ())["embedding"]["dead_letters"] == 1
 
 
