@@ -176,13 +176,15 @@ class LazyGroup(click.Group):
 
 
 def run(group: click.Command, arguments: list[str], name: str = "remembrancer") -> int:
-    """Run the command that the arguments name, and return its exit status. Errors become a line on stderr."""
+    """Run the command that the arguments name, and return its exit status. Errors become a line on standard error, and
+    with `--json` also an object on standard output."""
     named = 0 if not isinstance(group, click.Group) else 2 if arguments[:1] == ["admin"] else 1
     label = " ".join([name, *arguments[:named]])
     try:
         return int(group.main(arguments, prog_name=name, standalone_mode=False) or exit_codes.OK)
     except click.UsageError as error:
         error.show()
+        _show_error(arguments, "invalid_input", error.format_message())
         return exit_codes.USAGE
     except click.Abort as error:
         if isinstance(error.__cause__, KeyboardInterrupt):
@@ -199,7 +201,13 @@ def run(group: click.Command, arguments: list[str], name: str = "remembrancer") 
 
         clean_output()
         print(f"{label}: {error.message}", file=sys.stderr)
+        _show_error(arguments, error.code, error.message)
         return exit_codes.OF_ERRORS[error.code]
+
+
+def _show_error(arguments: Sequence[str], code: str, message: str) -> None:
+    if "--json" in arguments:
+        print(json.dumps({"error": code, "message": message}, ensure_ascii=False))
 
 
 def nearest(name: str, known: Sequence[str]) -> str | None:

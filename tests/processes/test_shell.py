@@ -181,6 +181,14 @@ def test_an_undo_without_an_id_goes_back_step_by_step(shell: Shell) -> None:
     assert {shell.json("show", each)["status"] for each in (old, new)} == {"forgotten"}
 
 
+def test_a_program_gets_an_error_as_an_object(shell: Shell) -> None:
+    for arguments, code in ((("show", "ZZZZ"), "not_found"), (("list", "--kind", "nope"), "invalid_input")):
+        done = command(*arguments, "--json", home=shell.home, directory=shell.directory)
+        assert done.returncode != 0
+        assert json.loads(done.stdout)["error"] == code
+        assert json.loads(done.stdout)["message"] in done.stderr
+
+
 def test_contradicting_options_change_nothing(shell: Shell) -> None:
     memory_id = shell.json("add", "Paint the boat", "--kind", "open_end")["memory_id"]
     for arguments in (("--done", "--reopen"), ("--content", "one", "two")):

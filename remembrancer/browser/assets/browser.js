@@ -107,11 +107,15 @@ async function draw(at) {
       const places = data.nodes.map((node) => node[axis]), low = Math.min(...places), high = Math.max(...places);
       for (const node of data.nodes) node[axis] = high > low ? ((node[axis] - low) / (high - low) * 2 - 1) * most(node) : 0;
     }
-    for (let round = 0; round < 120; round++) for (const one of data.nodes) for (const other of data.nodes) {
-      if (one === other || !meet(box(one, 1), box(other, 1))) continue;
-      const across = one.half + other.half - Math.abs(one.x - other.x), down = 25 + (pixels(one) + pixels(other)) - Math.abs(one.y - other.y), right = one.x < other.x ? -1 : 1, below = one.y < other.y ? -1 : 1;
-      if (down < across) { one.y += below * down / 4; other.y -= below * down / 4; } else { one.x += right * across / 4; other.x -= right * across / 4; }
-      for (const node of [one, other]) { node.x = within(node.x, wide(node)); node.y = within(node.y, tall); }
+    for (let round = 0, moved = true; moved && round < Math.min(200, 12000 / data.nodes.length); round++) {
+      moved = false;
+      data.nodes.forEach((one, place) => { for (const other of data.nodes.slice(place + 1)) {
+        const [upper, lower] = one.y < other.y ? [one, other] : [other, one], across = one.half + other.half - Math.abs(one.x - other.x), down = upper.y + pixels(upper) + 19 - (lower.y - pixels(lower) - 2);
+        if (across <= 0 || down <= 0) continue;
+        moved = true;
+        if (down < across) { upper.y -= down / 2; lower.y += down / 2; } else { const way = one.x < other.x ? -1 : 1; one.x += way * across / 2; other.x -= way * across / 2; }
+        for (const node of [one, other]) { node.x = within(node.x, wide(node)); node.y = within(node.y, tall); }
+      } });
     }
     for (const node of data.nodes) { node.fx = node.x; node.fy = node.y; }
     drawn.centerAt(0, 0).zoom(1);
