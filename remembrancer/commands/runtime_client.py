@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
@@ -15,9 +16,7 @@ import anyio
 from remembrancer.actors.bridge.places import find_places
 from remembrancer.actors.bridge.starter import Starter
 from remembrancer.config.home import find_home
-from remembrancer.protocol.control import (
-    from_launcher,
-)
+from remembrancer.protocol.control import from_launcher
 from remembrancer.protocol.errors import HomeUnusable, MemoryUnavailable, PeerUnavailable
 from remembrancer.protocol.file_locks import FileLock
 from remembrancer.protocol.home import FindMemories
@@ -38,6 +37,8 @@ HOME_ANSWER_S: Final = 3600.0
 """The time limit for questions about the whole home. The launcher kills a hanging store sooner."""
 
 T = TypeVar("T")
+
+logging.getLogger("remembrancer").addHandler(logging.NullHandler())  # logs are for the processes of a runtime
 
 
 def paths_here() -> RuntimePaths:

@@ -184,7 +184,7 @@ async def test_clones_beside_each_other_stay_apart_and_nothing_is_taken_from_who
             assert b"--yes" in done.stderr
         for arguments, reason in (
             ((tmp_path / "three", two), "there are no memories of"),
-            ((one, tmp_path / "three"), "is no directory"),
+            ((one, tmp_path / "three"), "is not a directory"),
             ((one, one), "are already the same project"),
             (("p_000000000000", two), "there are no memories of"),
         ):
