@@ -374,6 +374,9 @@ class Reader(Protocol):
         """The ids, scopes and sessions of the five oldest memories with this content that the session can see and that
         are not forgotten."""
 
+    def open_ends(self, session_id: str, most: int) -> list[tuple[str, str]]:
+        """The ids and contents of the newest open ends that are not done, not private, and of other sessions."""
+
     def summed_up_in(self, memory_id: str) -> tuple[str, ...]:
         """The memories that were derived from a memory and repeat its text, or the text of one that it supports.
 

@@ -7,6 +7,7 @@ same space on every host. An operation is refused before its first edit.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from itertools import islice
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -41,10 +42,11 @@ from remembrancer.memory.edits import (
     RowEdit,
     Unlink,
 )
+from remembrancer.memory.found_names import tickets_in
 from remembrancer.memory.moves import join_promoted, log_entry, propose_again, refuse_proposal, snapshot_of, step_of
 from remembrancer.memory.planner import SIMILAR, Planner, restating
 from remembrancer.memory.run_plan import apply_run, undo_run
-from remembrancer.memory.sentences import quotable
+from remembrancer.memory.sentences import first_words, quotable
 from remembrancer.protocol.errors import InvalidInput, NotFound
 from remembrancer.protocol.kinds import kind_of_type
 from remembrancer.protocol.runs import ApplyRun, UndoRun
@@ -80,6 +82,9 @@ from remembrancer.protocol.writes import (
 )
 
 SUPERSEDES: Final = "supersedes"
+OPEN_ENDS: Final = 50
+"""The number of open ends that are compared with a new memory."""
+TOUCHED: Final = 2
 CONTRADICTS: Final = "contradicts"
 SUPERSEDED: Final = "superseded"
 INVALIDATED: Final = "invalidated"
@@ -158,7 +163,9 @@ def _store(planner: Planner, change: StoreMemory) -> Edits[Result]:
         first = MemoryVersion(**fields)
         yield from planner.insert(change.memory_id, first)
         duplicates = tuple(memory_id for memory_id, _, _ in same)
-        result = StoredResult(change.memory_id, change.type, change.scope, len(first.related_entities), duplicates)
+        touches = _touched(planner, change.content)
+        edges = len(first.related_entities)
+        result = StoredResult(change.memory_id, change.type, change.scope, edges, duplicates, touches=touches)
     else:
         others = tuple(memory_id for memory_id, _, _ in same if memory_id != known.id)
         result = yield from _store_again(planner, change, known, others)
@@ -169,6 +176,15 @@ def _store(planner: Planner, change: StoreMemory) -> Edits[Result]:
         _, missing = yield from _relate(planner, made, change.related)
         result = msgspec.structs.replace(result, missing=missing)
     return result
+
+
+def _touched(planner: Planner, content: str) -> tuple[tuple[str, str], ...]:
+    """The newest open ends of earlier sessions that name a ticket of this text, with their first words: what is said of
+    the ticket probably changes or closes them."""
+    tickets = tickets_in(content)
+    ends = planner.known.open_ends(planner.operation.session_id, OPEN_ENDS) if tickets else []
+    naming = ((memory_id, first_words(text, 10)) for memory_id, text in ends if tickets & tickets_in(text))
+    return tuple(islice(naming, TOUCHED))
 
 
 def check_session_limit(operation: Operation, known: Reader, stored: int, limit: int) -> None:

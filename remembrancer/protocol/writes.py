@@ -390,6 +390,8 @@ class StoredResult(msgspec.Struct, frozen=True, omit_defaults=True, tag=True, ta
     missing: tuple[str, ...] = ()
     updated_fields: tuple[str, ...] = ()
     """The fields that changed of an existing memory with this text."""
+    touches: tuple[tuple[str, str], ...] = ()
+    """Open ends of earlier sessions that name the same ticket: their ids and first words."""
 
 
 class UpdatedResult(msgspec.Struct, frozen=True, omit_defaults=True, tag=True, tag_field="result"):
