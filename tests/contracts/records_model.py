@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from remembrancer.actors.store.records.contract import Filters, Phrase
 from remembrancer.actors.store.records.sqlite_records import Records
+from remembrancer.memory.changes import removed_words
 from remembrancer.memory.names import name_key
 from remembrancer.protocol.errors import InvalidInput, NotFound
 from remembrancer.protocol.reads import Counts
@@ -215,9 +216,10 @@ class Model:
                 if each in entities:
                     entities.remove(each)
         entities += [each for each in dict.fromkeys(change.add_entities) if each not in entities]
+        before = memory.now.content
         fields = memory.become(
             "updated",
-            content=memory.now.content if change.content is None else change.content,
+            content=before if change.content is None else change.content,
             importance=memory.now.importance if change.importance is None else change.importance,
             tags=new_tags(memory.now.tags, change.add_tags, change.remove_tags),
             metadata=merged(memory.now.metadata, change.metadata),
@@ -229,7 +231,8 @@ class Model:
             confidence=memory.now.confidence if change.confidence is None else change.confidence,
             valid_until=change.valid_until or (None if change.cleared else memory.now.valid_until),
         )
-        return UpdatedResult(change.memory_id, tuple(fields), "content" in fields, len(memory.versions))
+        was = removed_words(before, memory.now.content)
+        return UpdatedResult(change.memory_id, tuple(fields), "content" in fields, len(memory.versions), was=was)
 
     def _restore(self, memory: Remembered, change: RestoreMemory, session_id: str) -> RestoredResult | Refusal:
         if change.version is None:
@@ -363,7 +366,7 @@ def number_of(records: Records, memory_id: str) -> int:
 
 contents = st.lists(st.sampled_from(WORDS), min_size=1, max_size=3).map(" ".join)
 importances = st.sampled_from([0.0, 0.25, 1.0])
-tags = st.lists(st.sampled_from(TAGS), max_size=2).map(tuple)
+tags = st.lists(st.sampled_from(TAGS), max_size=2, unique=True).map(tuple)
 entities = st.lists(
     st.builds(
         EntityRef,
