@@ -3,62 +3,54 @@
 from __future__ import annotations
 
 import json
+import sqlite3
+import tomllib
 from collections import Counter
 from collections.abc import Awaitable, Callable
+from contextlib import closing
 from dataclasses import dataclass, field
 from itertools import groupby
 from pathlib import Path
 from textwrap import shorten
-from typing import Final
+from typing import Any, Final
 
 import anyio
 from mcp import Client
 from rich.markup import escape
 
 from examples.sessions import Json, call, command, server, until
-from examples.week.records import File, SessionEnd, read_project, read_user, session_status
-from examples.week.steps import (
-    Ask,
-    AwaitPromotion,
-    Hooks,
-    Keep,
-    Project,
-    ReadContext,
-    SeekInVain,
-    Session,
-    Step,
-    Supersede,
-)
-from examples.week.story import HOLIDAY_DAYS, WEEK, memories
 from examples.week.time_machine import let_pass
 from remembrancer.memory.decay import DAY_S
+from remembrancer.protocol.paths import RuntimePaths
 
-PROJECTS: Final[tuple[Project, ...]] = ("tidewatch", "slipway")
+STORY: Final[Json] = tomllib.loads(Path(__file__).with_name("story.toml").read_text(encoding="utf-8"))
+MEMORIES: Final[dict[str, Json]] = {
+    step["keep"]: step for session in STORY["sessions"] for step in session["steps"] if "keep" in step
+}
+"""The steps that store the memories, by the story's names for these."""
 SHOWN: Final = 100
 """The number of characters of a session's summary in its line."""
 WAIT_S: Final = 30.0
 """The time allowed for background work of a second or two."""
 
-Tell = Callable[[str], None]
-
 
 @dataclass
 class Journal:
-    """Observations from outside, by session. Memories have the story's names."""
+    """Observations from outside. Memories have the story's names."""
 
     ids: dict[str, str] = field(default_factory=dict)
-    shown: Counter[str] = field(default_factory=Counter)
-    """The number of sessions in which each memory was shown, by its id."""
-    found: list[tuple[Session, Ask, tuple[str, ...]]] = field(default_factory=list)
+    read_by: Counter[str] = field(default_factory=Counter)
+    """The number of sessions that read each memory, by its id."""
+    answers: dict[str, set[str]] = field(default_factory=dict)
+    """The memories found by each question of a session."""
     doubted: set[tuple[str, str]] = field(default_factory=set)
     """The memories reported as possibly superseded, each with the one that may have replaced it."""
-    leaks: list[tuple[Session, str]] = field(default_factory=list)
+    leaks: list[str] = field(default_factory=list)
     """Memories that a session saw but must not see."""
-    sought: list[tuple[Session, str]] = field(default_factory=list)
+    sought: int = 0
     at_once: set[str] = field(default_factory=set)
     """Memories that were in the project while their session was still running."""
     context: str = ""
-    maintained: Json = field(default_factory=dict)
     trouble: list[str] = field(default_factory=list)
 
     def named(self, memory_id: str) -> str:
@@ -66,238 +58,234 @@ class Journal:
         return next((name for name, known in self.ids.items() if known.endswith(memory_id)), memory_id)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
+class Records:
+    """The records of a home. `memories` and `sessions` are rows by id."""
+
+    memories: dict[str, Any]
+    sessions: dict[str, Any]
+    links: list[Any]
+    promotions: list[Any]
+    patterns: dict[str, list[str]]
+    """The projects in which a user's memory was observed."""
+
+
+def read_records(home: Path) -> Records:
+    """Read the records from the file, even while a runtime is up."""
+    path = RuntimePaths(home).database.absolute()
+    with closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)) as connection:
+        connection.row_factory = sqlite3.Row
+        memories = connection.execute("SELECT * FROM memories WHERE forgotten_at IS NULL ORDER BY number")
+        sessions = connection.execute(
+            """SELECT *, (SELECT content FROM memories AS m
+                          WHERE m.session_id = s.session_id AND m.kind = 'session_record') AS summary,
+               (SELECT count(*) FROM turns AS t WHERE t.session_id = s.session_id) AS turns,
+               (SELECT count(*) FROM tool_calls AS c WHERE c.session_id = s.session_id) AS tool_calls
+               FROM sessions AS s"""
+        )
+        patterns = connection.execute("SELECT memory_id, source_projects FROM cross_project_patterns")
+        return Records(
+            {row["id"]: row for row in memories},
+            {row["session_id"]: row for row in sessions},
+            connection.execute(
+                """SELECT a.id AS source, b.id AS target, l.relation FROM memory_links AS l
+                   JOIN memories AS a ON a.number = l.source JOIN memories AS b ON b.number = l.target"""
+            ).fetchall(),
+            connection.execute(
+                """SELECT p.*, r.kind AS run FROM promotion_log AS p LEFT JOIN runs AS r USING (run_id, space)
+                   ORDER BY p.sequence"""
+            ).fetchall(),
+            {row["memory_id"]: json.loads(row["source_projects"]) for row in patterns},
+        )
+
+
+@dataclass(frozen=True)
 class Played:
-    """The journal, and the contents of the records: at the end of the week, and after the holiday and its
-    maintenance."""
+    """The journal, and the records: at the end of the week, and after the holiday and its maintenance."""
 
     journal: Journal
-    week: dict[str, File]
-    after: dict[str, File]
+    week: Records
+    after: Records
 
 
-class Week:
-    """One week in its own home. `tell` is called with each event in a line."""
-
-    def __init__(self, home: Path, tell: Tell) -> None:
-        self._home = home
-        self._tell = tell
-        self._directories = {name: home / "work" / name for name in PROJECTS}
-        self.journal = Journal()
-
-    async def play(self) -> Played:
-        """Play the whole week. The runtime is down afterwards."""
-        for directory in self._directories.values():
-            directory.mkdir(parents=True)
-        days = [(day, list(sessions)) for day, sessions in groupby(WEEK, key=lambda session: session.day)]
-        for place, (day, sessions) in enumerate(days):
-            await self._day(day, sessions)
-            following = days[place + 1][0] if place + 1 < len(days) else day + HOLIDAY_DAYS
-            let_pass(self._home, (following - day) * DAY_S)
-        week = self._read()
-        await self._maintain()
-        return Played(self.journal, week, self._read())
-
-    async def _day(self, day: int, sessions: list[Session]) -> None:
-        self._tell(f"[bold]day {day}[/]")
+async def play(home: Path, tell: Callable[[str], None]) -> Played:
+    """Play the whole week in a home. `tell` is called with each event in a line. The runtime is down afterwards."""
+    journal = Journal()
+    numbered = list(enumerate(STORY["sessions"], 1))
+    days = [(day, list(sessions)) for day, sessions in groupby(numbered, key=lambda each: each[1]["day"])]
+    following = [*(day for day, _ in days[1:]), days[-1][0] + STORY["holiday_days"]]
+    for (day, sessions), next_day in zip(days, following, strict=True):
+        tell(f"[bold]day {day}[/]")
         try:
             async with anyio.create_task_group() as tasks:
-                for session in sessions:
-                    tasks.start_soon(self._session, session)
+                for number, session in sessions:
+                    tasks.start_soon(_Session(number, session, home, journal, tell).play)
         finally:
-            with anyio.CancelScope(shield=True):
-                await command(self._home, "down")
-
-    async def _session(self, session: Session) -> None:
-        directory = self._directories[session.project]
-        parameters = server(self._home, directory, REMEMBRANCER_SESSION_ID=session.id)
-        play = _Player(session, self._home, directory, self.journal)
-        async with Client(parameters) as client:
-            for step in session.steps:
-                await play.step(client, step)
-            await play.settle()
-
-        async def is_over() -> bool:
-            status = session_status(self._home, directory, session.id)
-            return status is not None and status[0] != "active"
-
-        await play.wait(is_over, f"the end of session {session.number}")
-        end = read_project(self._home, directory).sessions.get(session.id)
-        self._tell(f"  {session.number:>2} [cyan]{session.project}[/], {session.about}: {play.told(end)}")
-
-    async def _maintain(self) -> None:
-        self._tell(f"[bold]{HOLIDAY_DAYS} days later[/]")
-        try:
-            done = await command(self._home, "maintain", "--all", "--json")
-            if done.returncode != 0:
-                self.journal.trouble.append(f"remembrancer admin maintain failed: {done.stderr.decode().strip()}")
-                return
-            self.journal.maintained = json.loads(done.stdout)
-            examined = sum(place["examined"] for place in self.journal.maintained["places"])
-            self._tell(f"  remembrancer admin maintain --all looks at {examined} memories")
-        finally:
-            with anyio.CancelScope(shield=True):
-                await command(self._home, "down")
-
-    def _read(self) -> dict[str, File]:
-        files = {"user": read_user(self._home)}
-        for name, directory in self._directories.items():
-            files[name] = read_project(self._home, directory)
-        return files
+            await _down(home)
+        let_pass(home, (next_day - day) * DAY_S)
+    week = read_records(home)
+    tell(f"[bold]{STORY['holiday_days']} days later[/]")
+    try:
+        done = await command(home, "admin", "maintain", "--all", "--json")
+        if done.returncode != 0:
+            journal.trouble.append(f"remembrancer admin maintain failed: {done.stderr.decode().strip()}")
+        else:
+            examined = sum(place["examined"] for place in json.loads(done.stdout)["places"])
+            tell(f"  remembrancer admin maintain --all looks at {examined} memories")
+    finally:
+        await _down(home)
+    return Played(journal, week, read_records(home))
 
 
-class _Player:
-    """Plays one session."""
+async def _down(home: Path) -> None:
+    with anyio.CancelScope(shield=True):
+        await command(home, "down")
 
-    def __init__(self, session: Session, home: Path, directory: Path, journal: Journal) -> None:
+
+class _Session:
+    """One session of the week."""
+
+    def __init__(self, number: int, session: Json, home: Path, journal: Journal, tell: Callable[[str], None]) -> None:
+        self._number = number
         self._session = session
         self._home = home
-        self._directory = directory
+        self._directory = home / "work" / session["project"]
+        self._directory.mkdir(parents=True, exist_ok=True)
         self._journal = journal
-        self._shown: set[str] = set()
-        self.kept = 0
-        self.asked = 0
+        self._tell = tell
+        self._id = f"week-{number}"
+        self._read: set[str] = set()
 
-    async def step(self, client: Client, step: Step) -> None:
+    async def play(self) -> None:
+        async with Client(server(self._home, self._directory, REMEMBRANCER_SESSION_ID=self._id)) as client:
+            for step in self._session["steps"]:
+                await self._step(client, step)
+            await self._settle()
+
+        async def is_over() -> bool:
+            return bool(read_records(self._home).sessions[self._id]["status"] != "active")
+
+        await self._wait(is_over, f"the end of session {self._number}")
+        end = read_records(self._home).sessions[self._id]
+        summary = f"; [dim]{escape(shorten(end['summary'], SHOWN))}[/]" if end["summary"] else ""
+        self._tell(
+            f"  {self._number:>2} [cyan]{self._session['project']}[/], {self._session['about']}: "
+            f"{end['memories_promoted']} promoted{summary}"
+        )
+
+    async def _step(self, client: Client, step: Json) -> None:
         match step:
-            case Keep():
-                await self._keep(client, step)
-            case Ask():
-                await self._ask(client, step)
-            case SeekInVain(names=names):
+            case {"keep": name}:
+                await self._keep(client, name, step)
+            case {"ask": query, "finds": names}:
+                await self._ask(client, query, names)
+            case {"unseen": names}:
                 for name in names:
                     await self._seek(client, name)
-            case AwaitPromotion(name=name):
+            case {"promoted": name}:
                 await self._await_promotion(name)
-            case Supersede(newer=newer, older=older):
-                await self._supersede(client, newer, older)
-            case ReadContext(shows=names):
-                answer = await call(client, "get_memory_context")
-                self._journal.context = answer.get("context_block", "")
-                self._shown.update(names)
-            case Hooks():
+            case {"supersede": newer, "older": older}:
+                link = {"relation": "supersedes", "target": self._journal.ids[older]}
+                answer = await call(client, "update_memory", memory_id=self._journal.ids[newer], add_links=[link])
+                if "error" in answer:
+                    self._journal.trouble.append(f"{newer!r} could not supersede {older!r}: {answer}")
+            case {"context": names}:
+                self._journal.context = (await call(client, "get_memory_context"))["context_block"]
+                self._read.update(names)
+            case {"prompt": _}:
                 await self._report(step)
 
-    def told(self, end: SessionEnd | None) -> str:
-        """Return the session in a line."""
-        if end is None:
-            return "nobody knows of it"
-        said = f"kept {self.kept}, asked {self.asked}; its end: {end.promoted} promoted"
-        return f"{said}; [dim]{escape(shorten(end.summary, SHOWN))}[/]" if end.summary else said
-
-    async def settle(self) -> None:
-        """Wait until the memories shown are counted, which happens after the answers, once a second."""
+    async def _settle(self) -> None:
+        """Wait until the memories that were read are counted, which happens after the answers, once a second."""
+        ids = {self._journal.ids[name] for name in self._read}
+        self._journal.read_by.update(ids)
 
         async def is_counted() -> bool:
-            files = (read_project(self._home, self._directory), read_user(self._home))
-            held = {memory.id: memory for file in files for memory in file.memories.values()}
-            wanted = [self._journal.ids[name] for name in self._shown if name in self._journal.ids]
-            return all(each in held and held[each].access_count >= self._journal.shown[each] for each in wanted)
+            memories = read_records(self._home).memories
+            return all(memories[each]["access_count"] >= self._journal.read_by[each] for each in ids)
 
-        for name in self._shown & self._journal.ids.keys():
-            self._journal.shown[self._journal.ids[name]] += 1
-        await self.wait(is_counted, f"session {self._session.number} counted as one that read {sorted(self._shown)}")
+        await self._wait(is_counted, f"session {self._number} counted as one that read {sorted(self._read)}")
 
-    async def wait(self, condition: Callable[[], Awaitable[bool]], what: str) -> None:
+    async def _wait(self, condition: Callable[[], Awaitable[bool]], what: str) -> None:
         """Wait, and record a timeout."""
         try:
             await until(condition, what=what, within_s=WAIT_S)
         except TimeoutError as error:
             self._journal.trouble.append(str(error))
 
-    async def _keep(self, client: Client, step: Keep) -> None:
-        about = [{"name": name, "type": kind, "relationship": "concerns"} for name, kind in step.about]
-        answer = await call(
-            client,
-            "store_memory",
-            content=step.content,
-            kind=step.kind,
-            scope=step.scope,
-            importance=step.importance,
-            confidence=step.confidence,
-            **({"related_entities": about} if about else {}),
-        )
-        if "memory_id" not in answer:
-            self._journal.trouble.append(f"{step.name!r} was not stored: {answer}")
-            return
-        self._journal.ids[step.name] = self._whole(answer["memory_id"])
-        self.kept += 1
+    async def _keep(self, client: Client, name: str, step: Json) -> None:
+        about = [
+            {"name": each, "type": kind, "relationship": "concerns"} for each, kind in step.get("about", {}).items()
+        ]
+        fields = {key: step[key] for key in ("content", "kind", "importance", "confidence")}
+        fields |= {"related_entities": about} if about else {}
+        answer = await call(client, "store_memory", scope=step.get("scope", "session"), **fields)
+        short_id = answer["memory_id"]
+        memories = read_records(self._home).memories
+        self._journal.ids[name] = next((each for each in memories if each.endswith(short_id)), short_id)
 
-    def _whole(self, short_id: str) -> str:
-        """Return the full id for the end of an id from an answer."""
-        held = {*read_project(self._home, self._directory).memories, *read_user(self._home).memories}
-        return next((each for each in held if each.endswith(short_id)), short_id)
-
-    async def _ask(self, client: Client, step: Ask) -> None:
+    async def _ask(self, client: Client, query: str, names: list[str]) -> None:
+        """Recall as many memories as are listed; each that is shown in full counts as read."""
         await self._embedded(client)
-        answer = await call(client, "recall_memories", query=step.query, limit=len(step.finds))
-        found = answer.get("memories", [])
-        named = tuple(self._journal.named(each["id"]) for each in found)
-        self._journal.found.append((self._session, step, named))
-        for each in found:
-            for newer in each.get("possibly_superseded_by", ()):
-                self._journal.doubted.add((self._journal.named(each["id"]), self._journal.named(newer)))
-        # The line for a memory that hardly answers counts as no access.
-        whole = {self._journal.named(each["id"]) for each in found if each.get("answers") != "hardly"}
-        self._shown.update(whole & self._journal.ids.keys())
-        self.asked += 1
+        answer = await call(client, "recall_memories", query=query, limit=len(names))
+        memories = {self._journal.named(each["id"]): each for each in answer.get("memories", ())}
+        self._journal.answers[f"{query} (session {self._number})"] = set(memories)
+        for name, memory in memories.items():
+            self._journal.doubted |= {
+                (name, self._journal.named(newer)) for newer in memory.get("possibly_superseded_by", ())
+            }
+            if "answers" in memory and name in self._journal.ids:
+                self._read.add(name)
 
     async def _seek(self, client: Client, name: str) -> None:
-        """Look for a memory by its words (among session memories, since shown memories count as read) and by its id, in
-        whole answers."""
-        memory_id = self._journal.ids.get(name)
-        if memory_id is None:
-            return
+        """Look for another session's memory by its words (among session memories, since shown memories count as read)
+        and by its id, in whole answers."""
         await self._embedded(client)
-        content = memories()[name][1].content
+        memory_id, content = self._journal.ids[name], MEMORIES[name]["content"]
         recalled = await call(
             client, "recall_memories", query=content, scope=["session"], limit=50, include_forgotten=True
         )
-        shown = await call(client, "get_memory", memory_id=memory_id)
-        self._journal.sought.append((self._session, name))
-        seen = json.dumps([recalled, shown], ensure_ascii=False)
-        if content in seen or any(memory_id.endswith(each["id"]) for each in recalled.get("memories", ())):
-            self._journal.leaks.append((self._session, name))
+        got = await call(client, "get_memory", memory_id=memory_id)
+        self._journal.sought += 1
+        in_text = content in json.dumps([recalled, got], ensure_ascii=False)
+        if in_text or any(memory_id.endswith(each["id"]) for each in recalled.get("memories", ())):
+            self._journal.leaks.append(f"session {self._number} saw {name}")
 
     async def _await_promotion(self, name: str) -> None:
         async def is_there() -> bool:
-            held = read_project(self._home, self._directory).memories.get(self._journal.ids.get(name, ""))
-            return held is not None and held.scope == "project"
+            return bool(read_records(self._home).memories[self._journal.ids[name]]["scope"] == "project")
 
-        await self.wait(is_there, f"the promotion of {name!r} at once")
+        await self._wait(is_there, f"the promotion of {name!r} at once")
         if await is_there():
             self._journal.at_once.add(name)
 
-    async def _supersede(self, client: Client, newer: str, older: str) -> None:
-        ids = self._journal.ids
-        link = {"relation": "supersedes", "target": ids.get(older, "")}
-        answer = await call(client, "update_memory", memory_id=ids.get(newer, ""), add_links=[link])
-        if "error" in answer:
-            self._journal.trouble.append(f"{newer!r} could not supersede {older!r}: {answer}")
-
-    async def _report(self, step: Hooks) -> None:
-        """Report as the client's hooks do, with its session's id; then wait until both events are recorded."""
-        about = {"session_id": self._session.id, "cwd": str(self._directory)}
-        use = {"tool_name": "Bash", "tool_input": {"command": step.command}, "tool_response": {"stdout": step.output}}
-        for event, given in (("UserPromptSubmit", {"prompt": step.prompt}), ("PostToolUse", use)):
+    async def _report(self, step: Json) -> None:
+        """Report a prompt and a command as the client's hooks do; then wait until both events are recorded."""
+        about = {"session_id": self._id, "cwd": str(self._directory)}
+        use = {
+            "tool_name": "Bash",
+            "tool_input": {"command": step["command"]},
+            "tool_response": {"stdout": step["output"]},
+        }
+        for event, fields in (("UserPromptSubmit", {"prompt": step["prompt"]}), ("PostToolUse", use)):
             await command(
                 self._home,
                 "hook",
                 event,
                 directory=self._directory,
-                stdin=json.dumps({**about, "hook_event_name": event, **given}),
+                stdin=json.dumps({**about, "hook_event_name": event, **fields}),
                 REMEMBRANCER_HOOK_CONTEXT_LENGTH="0",
             )
 
         async def is_recorded() -> bool:
-            status = session_status(self._home, self._directory, self._session.id)
-            return status is not None and status[1:] == (1, 1)
+            session = read_records(self._home).sessions.get(self._id)
+            return session is not None and (session["turns"], session["tool_calls"]) == (1, 1)
 
-        await self.wait(is_recorded, "the record of what the hooks reported")
+        await self._wait(is_recorded, "the record of what the hooks reported")
 
     async def _embedded(self, client: Client) -> None:
         async def is_done() -> bool:
             embedding = (await call(client, "get_memory_status")).get("embedding", {})
             return bool(embedding.get("pending") == 0 and embedding.get("workers"))
 
-        await self.wait(is_done, "the vectors of all memories")
+        await self._wait(is_done, "the vectors of all memories")
