@@ -327,17 +327,6 @@ def test_a_lanes_time_never_runs_backwards(hosts: Hosts) -> None:
         assert (memory.created_at, host.lane._applied_at) == (REQUESTED_AT, REQUESTED_AT)
 
 
-def test_entries_of_the_first_format_are_applied_at_their_hosts_time(hosts: Hosts) -> None:
-    stored = store_operation("lantern", "the lantern burns oil", requested_at=REQUESTED_AT + 60)
-    of_old = {"entry": "operation", "operation": msgspec.to_builtins(stored), "by": "host0"}
-    begin = hosts[0].lane.mark
-    hosts.run(hosts[0].journal.append(LANE, [NewEntry("old", msgspec.msgpack.encode(of_old))], behind=begin))
-    hosts[1].lane.catch_up()
-    memory = hosts[1].lane.portable(memory_id_of(stored), None)
-    assert memory is not None
-    assert (memory.created_at, hosts[1].lane._applied_at) == (REQUESTED_AT + 60, REQUESTED_AT + 60)
-
-
 def test_what_0_2_0_said_of_tokens_and_sessions_changes_nothing_and_every_entry_names_its_form(hosts: Hosts) -> None:
     said = (
         {"entry": "token", "name": "ana", "token": None, "format": 2},

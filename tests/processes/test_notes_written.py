@@ -166,7 +166,7 @@ async def is_stored_at_once(client: StdioClient, content: str) -> bool:
 async def test_a_note_on_a_disk_that_hangs_is_written_when_it_answers_and_holds_no_memory_up(
     home: Path, workspace: Path, tmp_path: Path
 ) -> None:
-    waits_for = workspace / ".gitignore.note.tmp.new"  # which the first note of a workspace in git goes by
+    waits_for = workspace / ".gitignore.note.tmp"  # which the first note of a workspace in git goes by
     other = tmp_path / "other"
     other.mkdir()
     async with (

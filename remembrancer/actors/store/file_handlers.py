@@ -115,7 +115,7 @@ class FileHandlers:
         self._on_open = on_open
         self._indexer = indexer
         self._open: dict[str, FileIndex] = {}
-        self._opening: dict[str, asyncio.Task[FileIndex]] = {}
+        self._opening = anyio.Lock()
         self._used_at: dict[Workspace, float] = {}
         self._present_at = -math.inf
         self._present: set[str] = set()
@@ -171,7 +171,7 @@ class FileHandlers:
         return time.monotonic() - self._present_at < PRESENT_S and project_id in self._present
 
     async def discard_index(self, project_id: str) -> None:
-        """Delete the index of a project's files, which have moved."""
+        """Delete the index of a project's files."""
         index = self._open.pop(project_id, None)
         if index is not None:
             self._files.indexes.pop(index.name, None)
@@ -187,11 +187,9 @@ class FileHandlers:
             look = asyncio.get_running_loop().run_in_executor
             self._looking = look(None, lambda: any(has_files(root, self._settings) for root in roots))
             self._looking.add_done_callback(self._note_look)
-        for project_id, index in list(self._open.items()):
-            if index.is_damaged:
-                await self._committer.run(index.name, index.discard)
-            if index.is_lost:
-                await self._begin_anew(project_id, index)
+        for index in list(self._open.values()):
+            if index.is_damaged or index.is_lost:
+                await self._make_anew(index)
             else:
                 await self._readers.read(index.checkpoint)
 
@@ -403,27 +401,20 @@ class FileHandlers:
             raise InvalidInput(f"a project's id is p_ and 12 hexadecimal digits, not {project.id[:60]!r}")
         index = self._open.get(project.id)
         if index is not None and index.is_lost:
-            await self._begin_anew(project.id, index)
-            index = None
-        if index is not None:
-            return index
-        path = self._paths.project_database(project.id).with_name(self._settings.index_file)
-        if not make and not path.exists():
-            return None
-        opening = self._opening.get(project.id)
-        if opening is None:
-            opening = self._opening[project.id] = asyncio.create_task(self._open_index(path, project.id))
-            opening.add_done_callback(lambda _: self._opening.pop(project.id, None))
-        return await asyncio.shield(opening)
+            await self._make_anew(index)
+        async with self._opening:
+            path = self._paths.project_database(project.id).with_name(self._settings.index_file)
+            if project.id not in self._open and (make or path.exists()):
+                await self._open_index(path, project.id)
+            return self._open.get(project.id)
 
-    async def _open_index(self, path: Path, project_id: str) -> FileIndex:
+    async def _open_index(self, path: Path, project_id: str) -> None:
         name = project_id + INDEX
         settings = self._settings
         cut = f"{settings.chunk_tokens} {settings.chunk_overlap} {settings.chunk_at_boundaries}"
         index = await self._committer.run(name, partial(FileIndex, path, name, settings.embedding_cache_entries, cut))
         self._open[project_id] = self._files.indexes[name] = index
         self._on_open(index)
-        return index
 
     async def _made_anew_if_damaged(self, index: FileIndex, work: Awaitable[T]) -> T:
         """The result of `work` on an index.
@@ -434,21 +425,18 @@ class FileHandlers:
         try:
             return await work
         except RecordsUnusable as error:
-            await self._committer.run(index.name, index.discard)
-            await self._begin_anew(index.name.partition(".")[0], index)
+            await self._make_anew(index)
             raise MemoryUnavailable(
                 f"the index of the files was damaged, and is made again: {error.message}"
             ) from error
 
-    async def _begin_anew(self, project_id: str, index: FileIndex) -> None:
-        """Replace an index that was deleted under us by an empty one, and have everything read again."""
+    async def _make_anew(self, index: FileIndex) -> None:
+        """Delete a lost or damaged index, and have everything read again."""
+        project_id = index.name.partition(".")[0]
         if self._open.get(project_id) is not index:
             return
-        logger.warning("an index of files is gone, and is made again", extra={"file": index.name})
-        del self._open[project_id]
-        self._files.indexes.pop(index.name, None)
-        self._vectors.forget(index.name)
-        await self._committer.run(index.name, index.close)
+        logger.warning("an index of files is lost or damaged, and is made again", extra={"file": index.name})
+        await self.discard_index(project_id)
         for workspace in self._used_at:
             if workspace.project.id == project_id:
                 self._ask(workspace, None, SyncFiles(workspace))

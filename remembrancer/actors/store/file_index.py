@@ -25,14 +25,13 @@ from remembrancer.actors.store.records.contract import (
 )
 from remembrancer.actors.store.records.memory_rows import digest_of
 from remembrancer.actors.store.records.passage_rows import EmbeddedTexts, add_passages
-from remembrancer.actors.store.records.schema import attempts_of, passages_of
+from remembrancer.actors.store.records.schema import passages_of
 from remembrancer.actors.store.records.search import ENOUGH, TIMES, SqliteWords, expression_of, narrowed_for
 from remembrancer.actors.store.records.sqlite_file import Query, SqliteFile, encode_json, padded, places_for, unusable
 from remembrancer.actors.store.records.subword_tokens import subword_tokens
 from remembrancer.protocol.errors import (
     MemoryUnavailable,
     RecordsUnusable,
-    RemembrancerError,
     SchemaTooNew,
     SchemaTooOld,
 )
@@ -43,7 +42,7 @@ from remembrancer.protocol.work import Passage
 
 SCHEMA: Final = Schema(
     Step(
-        "0.2.0",
+        "0.3.0",
         "".join(
             (
                 """
@@ -96,6 +95,11 @@ SCHEMA: Final = Schema(
     );
     """,
                 passages_of("texts"),
+                """
+    -- Vectors in memory are keyed by these numbers, so numbers of a deleted index must not be reused.
+    INSERT INTO sqlite_sequence SELECT name, CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER)
+        FROM (SELECT 'texts' AS name UNION ALL SELECT 'passages');
+    """,
             )
         ),
     ),
@@ -365,20 +369,7 @@ class FileIndex(EmbeddedTexts, SqliteWords):
 
 
 def _opened(path: Path) -> SqliteFile:
-    file = SqliteFile(path, SCHEMA, synchronous="NORMAL")  # changes lost in a power failure are read again
-    file.writer.executescript(attempts_of("texts"))  # missing in an index of release 0.2.0
-    # Vectors in memory are keyed by these numbers, so numbers of a deleted index must not be reused.
-    try:
-        with file.transaction() as connection:
-            for table in ("texts", "passages"):
-                if not connection.execute("SELECT 1 FROM sqlite_sequence WHERE name = ?", (table,)).fetchone():
-                    connection.execute(
-                        "INSERT INTO sqlite_sequence VALUES (?, ?)", (table, time.time_ns() // 1_000_000)
-                    )
-    except RemembrancerError:
-        file.close()
-        raise
-    return file
+    return SqliteFile(path, SCHEMA, synchronous="NORMAL")  # changes lost in a power failure are read again
 
 
 class _Change:

@@ -12,9 +12,9 @@ A write happens exactly once, even through `kill -9`, although a file and a data
 3. the temporary file is renamed to the note;
 4. the records mark the operation as applied, and delete the record of its beginning.
 
-Between 2 and 4 only the rename removes the temporary file (a second version of it also replaces the first by a rename).
-So after a crash the file tells the outcome of a begun operation: if it exists, the note is unchanged, and the operation
-is dropped and starts over when it is requested again; if not, the note has been written, and step 4 is completed.
+Between 2 and 4 only the rename removes the temporary file (a second version of it is written over the first). So after
+a crash the file tells the outcome of a begun operation: if it exists, the note is unchanged, and the operation is
+dropped and starts over when it is requested again; if not, the note has been written, and step 4 is completed.
 Nothing is begun before 2, and a leftover temporary file is overwritten or deleted by the next attempt.
 """
 
@@ -163,18 +163,10 @@ class NoteFiles:
                 made.append(NoteWritten(change.path, done.lines, done.replaced, ignored))
                 return done.text
 
-            try:
-                note.replace(
-                    edit,
-                    lambda: self._in_records(
-                        partial(self._records.prepare, operation, partial(_begin, result=made[-1]))
-                    ),
-                )
-            except BaseException:
-                if note.is_prepared:  # before the file is deleted, since its absence means that the note is written
-                    self._in_records(partial(self._records.prepare, operation, _drop))
-                note.discard()
-                raise
+            def begin() -> None:
+                self._in_records(partial(self._records.prepare, operation, partial(_begin, result=made[-1])))
+
+            note.replace(edit, begin, lambda: self._in_records(partial(self._records.prepare, operation, _drop)))
         return self._in_records(partial(self._records.complete, operation, partial(_end, result=made[-1])))
 
 
@@ -267,46 +259,36 @@ class _NoteFile:
         self._directory = directory
         self._name = name
         self._temporary = temporary
-        self.is_prepared = False
 
-    def replace(self, edit: Callable[[str], str], begin: Callable[[], object]) -> None:
+    def replace(
+        self, edit: Callable[[str], str], begin: Callable[[], object], drop: Callable[[], object] = lambda: None
+    ) -> None:
         """Replace the note with the result of `edit`. `begin` is called once the temporary file is durable. Both are
-        called again if the note has changed meanwhile."""
-        for _ in range(ATTEMPTS):
-            before = _read(self._directory, self._name)
-            self._prepare(_edited_bytes(before.data, edit, self._name), before.mode)
-            self.is_prepared = True
-            begin()
-            if _read(self._directory, self._name) == before:
-                self._rename(self._temporary, self._name)
-                self.is_prepared = False
-                os.fsync(self._directory)
-                return
-        raise MemoryUnavailable(f"{self._name} is saved by somebody else all the time: try again")
-
-    def discard(self) -> None:
-        """Delete the temporary file."""
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(self._temporary, dir_fd=self._directory)
-
-    def _rename(self, name: str, to: str) -> None:
-        os.rename(name, to, src_dir_fd=self._directory, dst_dir_fd=self._directory)
-
-    def _prepare(self, data: bytes, mode: int | None) -> None:
-        """Write or replace the temporary file; an existing one is never missing in between."""
-        name = f"{self._temporary}.new"
+        called again if the note has changed meanwhile. `drop` is called if it is not replaced after that."""
+        has_begun = False
         try:
-            self._put(name, data, mode)
+            for _ in range(ATTEMPTS):
+                before = _read(self._directory, self._name)
+                self._prepare(_edited_bytes(before.data, edit, self._name), before.mode)
+                has_begun = True
+                begin()
+                if _read(self._directory, self._name) == before:
+                    os.rename(self._temporary, self._name, src_dir_fd=self._directory, dst_dir_fd=self._directory)
+                    break
+            else:
+                raise MemoryUnavailable(f"{self._name} is saved by somebody else all the time: try again")
         except BaseException:
+            if has_begun:  # before the file is deleted, since its absence means that the note is written
+                drop()
             with contextlib.suppress(FileNotFoundError):
-                os.unlink(name, dir_fd=self._directory)
+                os.unlink(self._temporary, dir_fd=self._directory)
             raise
-        self._rename(name, self._temporary)
         os.fsync(self._directory)
 
-    def _put(self, name: str, data: bytes, mode: int | None) -> None:
+    def _prepare(self, data: bytes, mode: int | None) -> None:
+        """Write the temporary file durably. An existing one is never missing in between."""
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
-        descriptor = os.open(name, flags, 0o666, dir_fd=self._directory)
+        descriptor = os.open(self._temporary, flags, 0o666, dir_fd=self._directory)
         try:
             if mode is not None:
                 os.fchmod(descriptor, mode)
@@ -316,6 +298,7 @@ class _NoteFile:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
+        os.fsync(self._directory)
 
 
 BOM: Final = b"\xef\xbb\xbf"

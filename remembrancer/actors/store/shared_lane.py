@@ -99,9 +99,8 @@ from remembrancer.protocol.writes import (
 )
 
 FORMAT: Final = 4
-"""The format of entries and of the rules for applying them; any change to either increases it. Entries of format 1 were
-applied at their own host's time; those of format 2 have no `behind`; before format 4 a text that was promoted twice was
-stored twice."""
+"""The format of entries and of the rules for applying them; any change to either increases it. Release 0.2.0 has format
+3, in which a text that was promoted twice was stored twice."""
 PAGE: Final = 1000
 AWAY_S: Final = 1.0
 """For this long after the journal failed to answer, writes are refused at once instead of waiting again."""
@@ -155,8 +154,6 @@ class Accessed(msgspec.Struct, frozen=True, omit_defaults=True, tag="accesses", 
 
     shown: dict[str, int]
     used: dict[str, tuple[str, ...]]
-    at: float = 0.0
-    """The host's time, in format 1."""
     format: int = 1
 
 
@@ -607,7 +604,7 @@ class SharedLane(Records):
         if not self._shown and not self._used:
             return None
         used = {session: tuple(sorted(ids)) for session, ids in sorted(self._used.items())}
-        return Accessed(dict(sorted(self._shown.items())), used, format=FORMAT)
+        return Accessed(dict(sorted(self._shown.items())), used, FORMAT)
 
     def _ask(self, question: Coroutine[Any, Any, T]) -> T:
         try:
@@ -654,7 +651,7 @@ class SharedLane(Records):
         outcomes: list[tuple[Submitted, Outcome]] = []
         with self._file.transaction() as connection:
             for stands, entry in entries:
-                applied_at = max(applied_at, _time_of(stands, entry))
+                applied_at = max(applied_at, stands.at)
                 connection.execute("SAVEPOINT entry")
                 try:
                     edits = SqliteEdits(connection, applied_at)
@@ -724,20 +721,12 @@ def _count(edits: SqliteEdits, entry: Accessed, at: float) -> None:
     edits.count_accesses(numbers, at)
 
 
-def _time_of(stands: Entry, entry: LaneEntry) -> float:
-    """Return the time for applying an entry, unless the lane's own time is later."""
-    if entry.format > 1 or isinstance(entry, Nothing | SessionEnded | ProjectRenamed):
-        return stands.at
-    return entry.at if isinstance(entry, Accessed) else entry.operation.requested_at
-
-
 def _applied(edits: SqliteEdits, entry: Submitted, position: int, at: float, *, is_users: bool) -> Outcome:
     """Apply an operation at the lane's time `at`. Errors from SQLite are left to the caller, which rolls back.
 
     The operation is recorded with the time of its request, but no later than the lane's time.
     """
-    requested_at = at if entry.format == 1 else min(at, entry.operation.requested_at)
-    operation = msgspec.structs.replace(entry.operation, requested_at=requested_at)
+    operation = msgspec.structs.replace(entry.operation, requested_at=min(at, entry.operation.requested_at))
     earlier = edits.outcome_of(operation.operation_id)
     if earlier is not None:
         return Outcome(earlier)

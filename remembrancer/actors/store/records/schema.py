@@ -59,14 +59,9 @@ _ATTEMPTS: Final = """
 """
 
 
-def attempts_of(table: str) -> str:
-    """Return the table of embedding failures for the texts of a table."""
-    return _ATTEMPTS.replace("TEXTS", table)
-
-
 def passages_of(table: str) -> str:
-    """Return the tables of passages and vectors for the texts of a table."""
-    return _PASSAGES.replace("TEXTS", table)
+    """Return the tables of passages, vectors and embedding failures for the texts of a table."""
+    return (_PASSAGES + _ATTEMPTS).replace("TEXTS", table)
 
 
 FORMER: Final = Schema(*[Step("0.2.0", "")] * 8)
