@@ -11,11 +11,9 @@ import re
 import sqlite3
 import threading
 import zlib
-from array import array
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple
 
@@ -31,7 +29,7 @@ from remembrancer.memory.names import name_key
 from remembrancer.protocol.files import ListedFile
 from remembrancer.protocol.paths import delete_database
 
-VERSION: Final = 10
+VERSION: Final = 11
 """The version of the tables, and of cutting and counting. An index of another version is rebuilt."""
 MOST_SEGMENTS: Final = 32
 """If there are more segments, they are merged."""
@@ -67,7 +65,6 @@ _SCHEMA: Final = """
         file INTEGER NOT NULL,
         start_line INTEGER NOT NULL,
         end_line INTEGER NOT NULL,
-        digest INTEGER NOT NULL,
         kind TEXT NOT NULL,
         name TEXT NOT NULL,
         last_name TEXT NOT NULL,
@@ -189,34 +186,17 @@ class CodeIndex:
         rows = self._connection.execute("SELECT path, mtime_ns, size FROM files")
         return {path: KnownFile(mtime_ns, size) for path, mtime_ns, size in rows}
 
-    def digests(self, paths: Sequence[str]) -> dict[str, bytes]:
-        """The 64-bit digests of the chunks of each of these files that has any."""
-        found: defaultdict[str, array[int]] = defaultdict(partial(array, "q"))
-        for path, digest in self._connection.execute(
-            """SELECT f.path, c.digest FROM json_each(?) AS given JOIN files AS f ON f.path = given.value
-               JOIN chunks AS c ON c.file = f.number""",
-            (msgspec.json.encode(paths).decode(),),
-        ):
-            found[path].append(digest)
-        return {path: each.tobytes() for path, each in found.items()}
-
     def take(self, segment: Segment, removed: Sequence[str] = ()) -> None:
-        """Index new and changed files and remove others, in one transaction. A chunk without a text is already there
-        and only moves.
-
-        Raises:
-            sqlite3.OperationalError: a chunk that should be there is missing; nothing was changed.
-        """
+        """Index new and changed files and remove others, in one transaction."""
         connection = self._connection
         connection.execute("BEGIN IMMEDIATE")
         with connection:
-            for path in removed:
-                rows = connection.execute("DELETE FROM files WHERE path = ? RETURNING number", (path,)).fetchall()
-                for (place,) in rows:
-                    connection.execute("DELETE FROM chunks WHERE file = ?", (place,))
-                    connection.execute("DELETE FROM symbols WHERE file = ?", (place,))
-            first = self._number("next")
-            number = first
+            for path in (*removed, *(file.path for file in segment.files)):
+                for (place,) in connection.execute("SELECT number FROM files WHERE path = ?", (path,)).fetchall():
+                    for table in ("chunks", "symbols"):
+                        connection.execute(f"DELETE FROM {table} WHERE file = ?", (place,))  # noqa: S608 - our names
+            connection.executemany("DELETE FROM files WHERE path = ?", ((path,) for path in removed))
+            number = first = self._number("next")
             for file in segment.files:
                 ((place,),) = connection.execute(
                     """INSERT INTO files (path, mtime_ns, size, language, skipped) VALUES (?, ?, ?, ?, ?)
@@ -224,9 +204,9 @@ class CodeIndex:
                        language = excluded.language, skipped = excluded.skipped RETURNING number""",
                     (file.path, file.mtime_ns, file.size, file.language, file.skipped),
                 ).fetchall()
-                self._take_chunks(place, file.chunks, number)
-                number += sum(bool(chunk.text) for chunk in file.chunks)
-                self._take_symbols(place, file)
+                self._put_chunks(place, file.chunks, number)
+                number += len(file.chunks)
+                self._put_symbols(place, file)
             if number > first:
                 numbers = np.frombuffer(segment.postings.chunks, np.uint32) + np.uint32(first)
                 postings = msgspec.structs.replace(segment.postings, chunks=numbers.tobytes())
@@ -236,68 +216,32 @@ class CodeIndex:
         self._cut_log()
         self._loaded = self._loaded._replace(version=-1)  # `data_version` does not count own changes
 
-    def _take_chunks(self, file: int, chunks: Sequence[ReadChunk], first: int) -> None:
-        """Replace a file's chunks, numbering new ones from `first`."""
-        connection = self._connection
-        there: defaultdict[int, list[tuple[int, int, int]]] = defaultdict(list)
-        rows = connection.execute("SELECT digest, number, start_line, end_line FROM chunks WHERE file = ?", (file,))
-        for digest, *row in rows:
-            there[digest].append(tuple(row))
-        moved = []
-        for chunk in chunks:
-            if not chunk.text:
-                if not there[chunk.digest]:
-                    raise sqlite3.OperationalError("a chunk has gone that the index had")
-                number, *lines = there[chunk.digest].pop(0)
-                if lines != [chunk.start_line, chunk.end_line]:
-                    moved.append((chunk.start_line, chunk.end_line, number))
-        connection.executemany("UPDATE chunks SET start_line = ?, end_line = ? WHERE number = ?", moved)
-        gone = ((number,) for same in there.values() for number, *_ in same)
-        connection.executemany("DELETE FROM chunks WHERE number = ?", gone)
-        new = (
+    def _put_chunks(self, file: int, chunks: Sequence[ReadChunk], first: int) -> None:
+        self._connection.executemany(
+            "INSERT INTO chunks VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
             (
-                number,
-                file,
-                c.start_line,
-                c.end_line,
-                c.digest,
-                c.kind,
-                c.name,
-                "" if c.kind == "block" else _last(c.name),
-                c.signature,
-                c.length,
-                c.text,
-            )
-            for number, c in enumerate((chunk for chunk in chunks if chunk.text), first)
+                (
+                    number,
+                    file,
+                    c.start_line,
+                    c.end_line,
+                    c.kind,
+                    c.name,
+                    "" if c.kind == "block" else _last(c.name),
+                    c.signature,
+                    c.length,
+                    c.text,
+                )
+                for number, c in enumerate(chunks, first)
+            ),
         )
-        connection.executemany("INSERT INTO chunks VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", new)
 
-    def _take_symbols(self, file: int, read: ReadFile) -> None:
-        """Replace a file's symbols. One with the same content stays and only moves."""
-        connection = self._connection
-        there: defaultdict[tuple[object, ...], list[tuple[int, int, int]]] = defaultdict(list)
-        rows = connection.execute(
-            "SELECT name, kind, digest, pieces, rowid, start_line, end_line FROM symbols WHERE file = ?", (file,)
-        )
-        for *about, number, start, end in rows:
-            there[tuple(about)].append((number, start, end))
-        moved, new = [], []
-        for symbol in read.symbols:
-            same = there[symbol.name, symbol.kind, symbol.digest, symbol.pieces]
-            if not same:
-                new.append(symbol)
-                continue
-            number, *lines = same.pop(0)
-            if lines != [symbol.start_line, symbol.end_line]:
-                moved.append((symbol.start_line, symbol.end_line, number))
-        connection.executemany("UPDATE symbols SET start_line = ?, end_line = ? WHERE rowid = ?", moved)
-        gone = ((number,) for same in there.values() for number, *_ in same)
-        connection.executemany("DELETE FROM symbols WHERE rowid = ?", gone)
-        connection.executemany(
+    def _put_symbols(self, file: int, read: ReadFile) -> None:
+        self._connection.executemany(
             "INSERT INTO symbols VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
             (
                 (file, s.name, _last(s.name), name_key(s.name or read.path), *msgspec.structs.astuple(s)[1:])
-                for s in new
+                for s in read.symbols
             ),
         )
 

@@ -36,8 +36,6 @@ class ReadFiles(msgspec.Struct, frozen=True, array_like=True, tag=0):
     plain: tuple[str, ...] = ()
     deadline_s: int = DEADLINE_S
     """For each file."""
-    known: dict[str, bytes] = {}
-    """The digests of chunks that the index already has, by path, as `read_segment` takes them."""
 
 
 class Begun(msgspec.Struct, frozen=True, array_like=True, tag=1):
@@ -74,7 +72,7 @@ def serve(requests_in: BinaryIO, answers_out: BinaryIO) -> None:
 
     while head := requests_in.read(4):
         request = requests.decode(requests_in.read(struct.unpack(">I", head)[0]))
-        segment = read_segment(request.root, request.files, frozenset(request.plain), note, request.known)
+        segment = read_segment(request.root, request.files, frozenset(request.plain), note)
         signal.setitimer(signal.ITIMER_PROF, 0)
         signal.alarm(0)
         answers_out.write(frame(Done(segment)))

@@ -5,12 +5,10 @@ from __future__ import annotations
 import itertools
 import zlib
 from array import array
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from hashlib import blake2b
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
 from pathlib import PurePosixPath
-from types import MappingProxyType
 from typing import Final
 
 import msgspec
@@ -32,17 +30,15 @@ MOST_COUNT: Final = 255
 
 
 class ReadChunk(msgspec.Struct, frozen=True, array_like=True):
-    """A chunk for the index. `length` counts its terms; `digest` covers everything except its lines."""
+    """A chunk for the index. `length` counts its terms; `text` is deflated."""
 
     start_line: int
     end_line: int
-    digest: int
-    kind: str = ""
-    name: str = ""
-    signature: str = ""
-    length: int = 0
-    text: bytes = b""
-    """Deflated. Empty if the index already has the chunk, which has only moved."""
+    kind: str
+    name: str
+    signature: str
+    length: int
+    text: bytes
 
 
 class ReadFile(msgspec.Struct, frozen=True, array_like=True):
@@ -86,59 +82,33 @@ def read_segment(
     files: Sequence[SourceFile],
     plain: frozenset[str] = frozenset(),
     note: Callable[[str], None] = lambda path: None,
-    known: Mapping[str, bytes] = MappingProxyType({}),
 ) -> Segment:
     """Read these files of a tree. The `plain` ones are cut without a parser; `note` is called with each path before it
-    is read; `known` has the 64-bit digests of the chunks that the index already has, by path. Blocks."""
-    read: list[tuple[ReadFile, list[tuple[Chunk, int, bool]]]] = []
+    is read. Blocks."""
+    read: list[tuple[ReadFile, list[Chunk]]] = []
     counted = _CountedTerms()
     for file in files:
         note(file.path)
         language = language_of(file.path) or ""
-        cut, named, symbols, skipped = _cut(root, file.path, language, is_plain=file.path in plain)
+        chunks, named, symbols, skipped = _cut(root, file.path, language, is_plain=file.path in plain)
         of_path = counted.numbers_of(_path_text(file.path))
-        there = Counter(memoryview(known.get(file.path, b"")).cast("q"))
-        chunks = []
-        for chunk, (referred, imported) in zip(cut, named, strict=True):
-            digest = _digest(chunk, referred, imported)
-            is_known = there[digest] > 0
-            if is_known:
-                there[digest] -= 1
-            else:
-                names, heads = [chunk.name] * FIELDS["name"], [chunk.head] * FIELDS["head"]
-                counted.add(of_path, "\n".join((chunk.text, *names, *heads)), referred, imported)
-            chunks.append((chunk, digest, is_known))
+        for chunk, (referred, imported) in zip(chunks, named, strict=True):
+            names, heads = [chunk.name] * FIELDS["name"], [chunk.head] * FIELDS["head"]
+            counted.add(of_path, "\n".join((chunk.text, *names, *heads)), referred, imported)
         about = ReadFile(file.path, file.mtime_ns, file.size, language, (), skipped, tuple(symbols))
         read.append((about, chunks))
     lengths, postings = counted.of_all()
-    of_new = iter(lengths)
-    return Segment(
-        tuple(
-            msgspec.structs.replace(
-                about,
-                chunks=tuple(
-                    ReadChunk(chunk.start_line, chunk.end_line, digest)
-                    if is_known
-                    else _packed(chunk, digest, next(of_new))
-                    for chunk, digest, is_known in chunks
-                ),
-            )
-            for about, chunks in read
-        ),
-        postings,
-    )
+    following = iter(lengths)
+    packed = [
+        msgspec.structs.replace(about, chunks=tuple(_packed(chunk, next(following)) for chunk in chunks))
+        for about, chunks in read
+    ]
+    return Segment(tuple(packed), postings)
 
 
-def _digest(chunk: Chunk, referred: Iterable[str], imported: Iterable[str]) -> int:
-    """The digest of everything that the index keeps of a chunk, except its lines and path."""
-    said = (*chunk[2:], *sorted(referred), "", *sorted(imported))
-    digest = blake2b("\0".join(said).encode("utf-8", "replace"), digest_size=8)
-    return int.from_bytes(digest.digest(), signed=True)  # SQLite's integers are signed
-
-
-def _packed(chunk: Chunk, digest: int, length: int) -> ReadChunk:
+def _packed(chunk: Chunk, length: int) -> ReadChunk:
     text = zlib.compress(chunk.text.encode("utf-8", "replace"), 1)
-    return ReadChunk(chunk.start_line, chunk.end_line, digest, chunk.kind, chunk.name, chunk.signature, length, text)
+    return ReadChunk(chunk.start_line, chunk.end_line, chunk.kind, chunk.name, chunk.signature, length, text)
 
 
 class _CountedTerms:

@@ -350,23 +350,6 @@ async def test_a_look_at_ten_thousand_files_that_have_not_changed_reads_and_writ
         assert found(tree, "SEVEN") == ["part_7.py"]
 
 
-async def test_of_a_file_that_has_changed_only_what_is_new_in_it_is_taken_in(tree: CodeTree) -> None:
-    parts = [f"def valve_{number}(pool):\n    return pool.open({number})\n\n\n" for number in range(50)]
-    write(tree, "valves.py", "".join(parts))
-    work = Work(tree)
-    async with indexing(work) as trees:
-        await until(lambda: trees.syncs == 1)
-        with closing(CodeIndex(Path(tree.database))) as index:
-            before = index._having("open")
-            write(tree, "valves.py", "LIMIT = 3\n\n" + "".join(parts[:7] + parts[8:]) + "def drain():\n    pass\n")
-            work.say(CodeTree(tree.id, tree.root, tree.database, watch=False, asked=1))
-            await until(lambda: trees.syncs == 2)
-            assert len(before) == 50
-            assert index._having("open") == before
-            assert index.counts() == (2, 52)
-    assert found(tree, "drain") == ["valves.py"]
-
-
 def contents(tree: CodeTree) -> list[bytes]:
     paths = [Path(tree.database + ending) for ending in ("", "-wal")]
     return [path.read_bytes() if path.exists() else b"" for path in paths]

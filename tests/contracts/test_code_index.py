@@ -183,7 +183,7 @@ def test_a_reader_that_follows_changes_finds_what_a_new_one_finds(index: CodeInd
             path.write_text(
                 f"def drain_{chance.randrange(9)}(pool):\n    return pool.acquire()\n" * chance.randrange(3)
             )
-            index.take(read_again(index, tree, path.name))
+            index.take(read_segment(tree.root, [file for file in tree.files() if file.path == path.name]))
         new = CodeIndex(tmp_path / "code.db")
         for reader in (always, seldom) if step % 10 == 9 else (always,):
             for question in ("how pumps drain", "drain_7", "test of valve 3", "connection pool"):
@@ -304,38 +304,6 @@ def test_a_change_is_written_in_one_place(index: CodeIndex, tree: Tree, tmp_path
     assert log.stat().st_size < size / 10
 
 
-def read_again(index: CodeIndex, tree: Tree, *paths: str) -> Segment:
-    """These files as the indexer reads them that have changed."""
-    files = [file for file in tree.files() if file.path in paths]
-    return read_segment(tree.root, files, known=index.digests(paths))
-
-
-def test_of_a_changed_file_what_says_the_same_stays(index: CodeIndex, tree: Tree, tmp_path: Path) -> None:
-    twice = "\n\ndef twice(pool):\n    return pool\n"
-    path = Path(tree.root, "pool.py")
-    path.write_text(POOL + twice)
-    index.take(read_again(index, tree, "pool.py"))
-    rows = (
-        "SELECT c.number, name, start_line FROM chunks AS c JOIN files AS f ON f.number = file WHERE path = 'pool.py'"
-    )
-    before = {name: (number, line) for number, name, line in index._connection.execute(rows)}
-    symbols = {name: index.entities("name", [name])[0] for name in ("ConnectionPool.acquire", "twice")}
-    path.write_text("LIMIT = 3\n\n" + POOL.replace("return 1", "return 2") + twice * 2)
-    segment, segments = read_again(index, tree, "pool.py"), set(index._segments())
-    (file,) = segment.files
-    assert [chunk.name for chunk in file.chunks if chunk.text] == ["", "ConnectionPool", "twice"]
-    index.take(segment)
-    assert [chunks for number, chunks in index._segments().items() if number not in segments] == [3]
-    after = {number: (name, line) for number, name, line in index._connection.execute(rows)}
-    number, line = before["twice"]
-    assert after[number] == ("twice", line + 2)
-    assert before["ConnectionPool"][0] not in after
-    for name, symbol in symbols.items():
-        same = [each for each in index.entities("name", [name]) if each.number == symbol.number]
-        assert [each.line for each in same] == ([symbol.line + 2] if name == "twice" else [])
-    assert_as_if_new(index, tree, tmp_path / "fresh.db")
-
-
 def test_a_tree_that_is_edited_at_random_is_as_if_read_anew(index: CodeIndex, tree: Tree, tmp_path: Path) -> None:
     chance = random.Random(int(os.environ["TEST_SEED"]))
     pumps = [f"def drain_{number}(pool):\n    pool.x\n\n\n" for number in range(9)]
@@ -343,7 +311,7 @@ def test_a_tree_that_is_edited_at_random_is_as_if_read_anew(index: CodeIndex, tr
     for _ in range(40):
         name = chance.choice(("pool.py", "use.py", "pump.py"))
         Path(tree.root, name).write_text("\n".join(chance.choices(parts, k=chance.randrange(6))))
-        index.take(read_again(index, tree, name))
+        index.take(read_segment(tree.root, [file for file in tree.files() if file.path == name]))
     assert_as_if_new(index, tree, tmp_path / "fresh.db")
     chunks = """SELECT path, start_line, end_line, c.kind, c.name, signature, length, text
         FROM chunks AS c JOIN files AS f ON f.number = file ORDER BY 1, 2"""
@@ -352,15 +320,6 @@ def test_a_tree_that_is_edited_at_random_is_as_if_read_anew(index: CodeIndex, tr
     with closing(CodeIndex(tmp_path / "fresh.db")) as fresh:
         for rows in (chunks, symbols):
             assert index._connection.execute(rows).fetchall() == fresh._connection.execute(rows).fetchall()
-
-
-def test_a_chunk_that_the_index_has_not_is_refused(index: CodeIndex, tree: Tree) -> None:
-    segment = read_again(index, tree, "pool.py")
-    index.take(Segment(), ["pool.py"])
-    before = answers(index), index.known()
-    with pytest.raises(sqlite3.OperationalError, match="a chunk has gone"):
-        index.take(segment)
-    assert (answers(index), index.known()) == before
 
 
 def test_a_merge_alone_has_no_reader_load_the_chunks_again(index: CodeIndex, tree: Tree, tmp_path: Path) -> None:

@@ -81,9 +81,9 @@ class CodeReaders:
         self.deaths = 0
         """The number of processes that a file has killed."""
 
-    async def read(self, root: str, files: Sequence[SourceFile], known: dict[str, bytes] | None = None) -> Segment:
-        """Read these files of a tree; `known` has the digests of the chunks that the index already holds. A file that
-        kills its parser is cut without it; if it still kills the process, it is skipped.
+    async def read(self, root: str, files: Sequence[SourceFile]) -> Segment:
+        """Read these files of a tree. A file that kills its parser is cut without it; if it still kills the process, it
+        is skipped.
 
         Raises:
             OSError: no process can be started, or it dies before it has read anything.
@@ -94,7 +94,7 @@ class CodeReaders:
             while True:
                 process = self._idle.pop() if self._idle else await _Process.start()
                 try:
-                    asked = ReadFiles(root, tuple(files), tuple(plain), self._deadline_s, known or {})
+                    asked = ReadFiles(root, tuple(files), tuple(plain), self._deadline_s)
                     segment = await process.read(asked)
                 except EOFError:
                     self.deaths += 1

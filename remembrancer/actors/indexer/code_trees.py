@@ -191,9 +191,7 @@ class TreeIndexer:
     async def _take_in(
         self, index: CodeIndex, batch: Sequence[SourceFile], lock: anyio.Lock, few: anyio.Semaphore
     ) -> None:
-        async with lock:
-            known = await anyio.to_thread.run_sync(index.digests, [file.path for file in batch])
-        segment = await self._readers.read(self._files.root, batch, known)
+        segment = await self._readers.read(self._files.root, batch)
         async with lock:
             await anyio.to_thread.run_sync(index.take, segment)
         few.release()
