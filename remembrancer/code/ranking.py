@@ -6,7 +6,6 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
-from itertools import chain
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -66,12 +65,7 @@ class Paths:
     proper."""
 
     def __init__(self, paths: Sequence[str]) -> None:
-        named = [set(terms_in(own_name(path))) for path in paths]
-        self._sizes = np.array([max(1, len(terms)) for terms in named], np.float64)
-        self._numbers = {term: number for number, term in enumerate(dict.fromkeys(chain.from_iterable(named)))}
-        self._terms = np.fromiter(map(self._numbers.__getitem__, chain.from_iterable(named)), np.int32)
-        self._having = np.repeat(np.arange(len(paths)), [len(terms) for terms in named])
-        """The file of each term in `_terms`."""
+        self._names = [frozenset(terms_in(own_name(path))) for path in paths]
         self._prior = np.array([PROSE_SHARE if language_of(path) in PROSE | DATA else 1.0 for path in paths])
         self._aside = {
             word: np.array([pattern.search(path) is not None for path in paths], np.bool_)
@@ -80,14 +74,13 @@ class Paths:
 
     def named(self, terms: Sequence[str]) -> NDArray[np.float64]:
         """The share of the terms of each file's name that are among these."""
-        wanted = [self._numbers[term] for term in terms if term in self._numbers]
-        having = self._having[np.isin(self._terms, wanted)]
-        return np.asarray(np.bincount(having, minlength=len(self._sizes)) / self._sizes, np.float64)
+        wanted = frozenset(terms)
+        return np.array([len(name & wanted) / max(1, len(name)) for name in self._names])
 
     def priors(self, terms: Sequence[str]) -> NDArray[np.float64]:
         """The factor of each file for its kind: tests, examples and the like come later, unless the question asks for
         them."""
-        aside = np.zeros(len(self._sizes), np.bool_)
+        aside = np.zeros(len(self._names), np.bool_)
         for word, places in self._aside.items():
             if word not in terms:
                 aside |= places
