@@ -7,11 +7,10 @@ costs nothing but the time to compare again.
 from __future__ import annotations
 
 import logging
-import math
 import os
 import sqlite3
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from functools import partial
 from pathlib import Path
@@ -38,9 +37,7 @@ READERS: Final = 2
 UNDER_WAY: Final = 2 * READERS
 """Batches of files that are being read or wait to be indexed."""
 BATCH_FILES: Final = 200
-BATCH_BYTES: Final = 1024 * 1024
-LEAST_BYTES: Final = 256 * 1024
-"""Bounds of a batch, sized so that all readers finish at about the same time."""
+BATCH_BYTES: Final = 512 * 1024
 STEP_MS: Final = 150
 GROUPED_MS: Final = 1000
 """Files are read after `STEP_MS` without a change, and after `GROUPED_MS` at the latest."""
@@ -170,7 +167,7 @@ class TreeIndexer:
             lock, few = anyio.Lock(), anyio.Semaphore(UNDER_WAY)
             try:
                 async with anyio.create_task_group() as tasks:
-                    for batch in _batches(changed):
+                    for batch in portions(changed, lambda file: file.size, BATCH_BYTES, BATCH_FILES):
                         await few.acquire()
                         tasks.start_soon(self._take_in, index, batch, lock, few)
             except ExceptionGroup as group:
@@ -231,10 +228,3 @@ class TreeIndexer:
             self._watching = False
             self._wake.set()
             await anyio.sleep(UNWATCHED_LOOK_S)
-
-
-def _batches(files: Sequence[SourceFile]) -> Iterator[list[SourceFile]]:
-    """The files in batches of about the same number of bytes for each reader."""
-    size = sum(file.size for file in files)
-    shares = READERS * math.ceil(size / (READERS * BATCH_BYTES))
-    return portions(files, lambda file: file.size, max(LEAST_BYTES, math.ceil(size / max(1, shares))), BATCH_FILES)

@@ -317,27 +317,25 @@ class CodeHandlers:
         return (await self._describe_one(project_id, tree),)
 
     async def _listed(self, project_id: str, root: str, *, watch: bool, anew: bool = False) -> CodeTree:
-        """The tree of a directory, added to the list or marked as asked for again, with a usable index; with `anew`,
-        with a new one."""
+        """The tree of a directory, added to the list or marked as asked for again; with `anew`, with a new index."""
         trees = dict(self._of(project_id))
         before = next((tree for tree in trees.values() if tree.root == root), None)
-        number = f"{time.time_ns():x}"
-        tree_id = _tree_id(root) if before is None else before.id
-        if before is None and tree_id in trees:  # taken by a tree from before its project was moved
-            tree_id = _tree_id(f"{root}\n{number}")
-        if not anew and before is not None and await asyncio.to_thread(os.path.exists, before.database):
+        if before is not None and not anew:
             tree = msgspec.structs.replace(before, watch=watch, asked=before.asked + 1)
         else:  # a new file name: a process that has the old file open may still write to it
+            number = f"{time.time_ns():x}"
+            tree_id = _tree_id(root) if before is None else before.id
+            if before is None and tree_id in trees:  # taken by a tree from before its project was moved
+                tree_id = _tree_id(f"{root}\n{number}")
             tree = CodeTree(tree_id, root, str(self._folder(project_id) / f"{tree_id}-{number}.db"), watch)
-        trees[tree_id] = tree
+        trees[tree.id] = tree
 
         def keep() -> None:
             self._keep(project_id, trees)
-            if before is not None and before.database != tree.database:
+            if before is None or anew:
+                CodeIndex(Path(tree.database), "make").close()
+            if before is not None and anew:
                 self._delete_index(Path(before.database))
-            if _is_damaged(database := Path(tree.database)):
-                self._delete_index(database)
-                CodeIndex(database, "make").close()
 
         await asyncio.to_thread(keep)
         return tree
@@ -504,17 +502,6 @@ def _described(tree: CodeTree, index: CodeIndex) -> TreeDescription:
 
 def _tree_id(named: str) -> str:
     return f"code_{hashlib.sha256(named.encode()).hexdigest()[:12]}"
-
-
-def _is_damaged(database: Path) -> bool:
-    """True if a file is no index, or one of another version."""
-    try:
-        CodeIndex(database, "make").close()
-    except sqlite3.OperationalError:
-        raise
-    except sqlite3.DatabaseError:
-        return True
-    return False
 
 
 def _is_readable(root: str, project: ProjectRef) -> bool:
