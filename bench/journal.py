@@ -18,7 +18,7 @@ from typing import Final
 from bench.harness import Figure, print_figures
 from remembrancer.journal.contract import START, NewEntry
 from remembrancer.journal.jetstream import JetStreamJournal, Server
-from remembrancer.journal.sealing import SEAL_BYTES, Keyring, Sealed
+from remembrancer.journal.sealing import Keyring, Sealed
 from tests.conftest import DISK
 from tests.nats_servers import NatsServers
 
@@ -33,7 +33,7 @@ SECONDS: Final = 10.0
 
 def connected(urls: tuple[str, ...], keyring: Keyring) -> Sealed:
     """Return a connection of one host."""
-    return Sealed(JetStreamJournal(Server(urls), seal_bytes=SEAL_BYTES), keyring)
+    return Sealed(JetStreamJournal(Server(urls)), keyring)
 
 
 async def append_times(urls: tuple[str, ...], keyring: Keyring, group: int) -> list[float]:

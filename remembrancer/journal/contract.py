@@ -227,18 +227,15 @@ def check_name(name: str) -> str:
     return name
 
 
-def check_entries(entries: Sequence[NewEntry], *, seal_bytes: int = 0) -> None:
-    """Raises `EntryTooLarge` or `InvalidInput` for entries that no journal accepts together.
-
-    `seal_bytes` is the number of bytes that a seal has added to each body.
-    """
+def check_entries(entries: Sequence[NewEntry]) -> None:
+    """Raises `EntryTooLarge` or `InvalidInput` for entries that are not to be sealed and appended together."""
     if not 1 <= len(entries) <= MAX_APPEND:
         raise InvalidInput(f"1 to {MAX_APPEND} entries are appended together, not {len(entries)}")
     if len({entry.id for entry in entries}) < len(entries) or not all(_ID.fullmatch(entry.id) for entry in entries):
         raise InvalidInput("the ids of entries are 1 to 128 printable characters without spaces, each another one")
     largest = max(len(entry.body) for entry in entries)
-    if largest > MAX_ENTRY_BYTES + seal_bytes:
+    if largest > MAX_ENTRY_BYTES:
         limit = size_in_words(MAX_ENTRY_BYTES)
         raise EntryTooLarge(f"an entry of {size_in_words(largest)} is too large to be shared: at most {limit}")
-    if sum(len(entry.body) - seal_bytes for entry in entries) > MAX_APPEND_BYTES:
+    if sum(len(entry.body) for entry in entries) > MAX_APPEND_BYTES:
         raise InvalidInput(f"entries of at most {size_in_words(MAX_APPEND_BYTES)} are appended together")

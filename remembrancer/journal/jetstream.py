@@ -37,7 +37,6 @@ from remembrancer.journal.contract import (
     LaneSnapshot,
     NewEntry,
     Trimmed,
-    check_entries,
     check_name,
 )
 from remembrancer.protocol.errors import (
@@ -123,7 +122,7 @@ def rights(lane: str, member: str, inbox: str, *, read_only: bool = False) -> tu
 class JetStreamJournal:
     """A connection to the journals on a server, opened on first use and reopened after a loss.
 
-    `sign` answers the server's challenge with the user's key; `seal_bytes` is the size that a seal adds to each body.
+    `sign` answers the server's challenge with the user's key.
     """
 
     def __init__(
@@ -132,14 +131,12 @@ class JetStreamJournal:
         *,
         inbox: str = "_INBOX",
         sign: Callable[[str], bytes] | None = None,
-        seal_bytes: int = 0,
         answer_s: float | None = None,
         resolve_s: float = RESOLVE_S,
     ) -> None:
         self._server = server
         self._inbox = inbox
         self._sign = sign
-        self._seal_bytes = seal_bytes
         self._answer_s = ANSWER_S if answer_s is None else answer_s
         self._resolve_s = resolve_s
         self._client: Client | None = None
@@ -192,7 +189,6 @@ class JetStreamJournal:
 
     async def append(self, lane: str, entries: Sequence[NewEntry], *, behind: LaneMark) -> LaneMark:
         """See `Journal`."""
-        check_entries(entries, seal_bytes=self._seal_bytes)
         if not behind.journal:
             behind = msgspec.structs.replace(behind, journal=await self.identity(lane))
         deadline = asyncio.get_running_loop().time() + self._resolve_s

@@ -22,7 +22,7 @@ import msgspec
 from remembrancer.journal.contract import Seen, check_name
 from remembrancer.journal.jetstream import JetStreamJournal, Server, rights
 from remembrancer.journal.nats_accounts import USER, Authority, KeyPair
-from remembrancer.journal.sealing import KEY_BYTES, SEAL_BYTES, Keyring, Sealed
+from remembrancer.journal.sealing import KEY_BYTES, Keyring, Sealed
 from remembrancer.journal.server_config import Address, Certificates, server_files
 from remembrancer.memory.text import neutralised
 from remembrancer.protocol.errors import ConfigurationError, FileUnusable, InvalidInput, RemembrancerError
@@ -387,9 +387,9 @@ def _connection(server: Server) -> JetStreamJournal:
     if _is_database(server.urls):
         raise ConfigurationError(BY_DATABASE)
     if not server.user_seed:
-        return JetStreamJournal(server, seal_bytes=SEAL_BYTES)
+        return JetStreamJournal(server)
     key = KeyPair(server.user_seed)
-    return JetStreamJournal(server, inbox=inbox_of(key), sign=key.answer, seal_bytes=SEAL_BYTES)
+    return JetStreamJournal(server, inbox=inbox_of(key), sign=key.answer)
 
 
 def _everything(administration: Administration) -> Server:

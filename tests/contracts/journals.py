@@ -15,7 +15,7 @@ import nats
 
 from remembrancer.journal.contract import Journal
 from remembrancer.journal.jetstream import JetStreamJournal, Server, entries_stream, state_stream
-from remembrancer.journal.sealing import SEAL_BYTES, Keyring, Sealed
+from remembrancer.journal.sealing import Keyring, Sealed
 from tests.in_process_journal import InProcessJournal, InProcessServer
 from tests.nats_servers import NatsServers
 
@@ -125,9 +125,7 @@ class OneServer:
 
     async def connect(self) -> Journal:
         """See `Journals`."""
-        self._connections.append(
-            Sealed(JetStreamJournal(self._server, seal_bytes=SEAL_BYTES, resolve_s=RESOLVE_S), self._keyring)
-        )
+        self._connections.append(Sealed(JetStreamJournal(self._server, resolve_s=RESOLVE_S), self._keyring))
         return self._connections[-1]
 
     async def lose(self, lane: str) -> None:

@@ -15,7 +15,7 @@ import pytest
 
 from remembrancer.journal.contract import START, Entry, LaneMark, NewEntry
 from remembrancer.journal.jetstream import JetStreamJournal, Server
-from remembrancer.journal.sealing import SEAL_BYTES, Keyring, Sealed
+from remembrancer.journal.sealing import Keyring, Sealed
 from remembrancer.journal.server_config import Address
 from remembrancer.journal.sharing import Sharing
 from remembrancer.protocol.errors import EntryDamaged, JournalAway, JournalChanged, StorageFull
@@ -38,7 +38,7 @@ def servers() -> Iterator[NatsServers]:
 
 @asynccontextmanager
 async def connected(*urls: str, resolve_s: float = PATIENCE_S) -> AsyncIterator[Sealed]:
-    journal = Sealed(JetStreamJournal(Server(urls), seal_bytes=SEAL_BYTES, resolve_s=resolve_s), KEYS)
+    journal = Sealed(JetStreamJournal(Server(urls), resolve_s=resolve_s), KEYS)
     try:
         yield journal
     finally:

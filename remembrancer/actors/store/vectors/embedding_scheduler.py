@@ -149,12 +149,11 @@ class EmbeddingScheduler:
         self._saved = asyncio.Event()
         """Set after each save, and then replaced."""
         self._deciding = asyncio.Event()
-        self.on_untruth: Callable[[Peer, str], None] = self._lose_liar
+        self.on_untruth: Callable[[Peer, str], None] = lambda worker, reason: None
         """Called with a worker on another host that gave a false answer, and the reason; it must get no more work."""
         self._configured = configured
         self._state = ModelState.read(files.catalog.models(), configured)
         self._works: list[ModelWork] = []
-        self._announced: ModelWork | None = None
         self._decide(self._state)
 
     def read_state(self) -> None:
@@ -300,7 +299,6 @@ class EmbeddingScheduler:
         self._vectors.use_models(identities, active)
         if (following := self._next) is not None and not state.total:
             self._state = msgspec.structs.replace(state, total=self._pending(following))
-        self._note_answering()
         self._deciding.set()
         self._handing.set()
 
@@ -309,13 +307,6 @@ class EmbeddingScheduler:
         """The work for the model that will take over, if it is known."""
         chosen = (work for work in self._works if work.choice == self._state.chosen and work.identity is not None)
         return next((work for work in chosen if not self._is_active(work)), None)
-
-    def _note_answering(self) -> None:
-        """Log a change of the model that answers queries."""
-        answering = self.answering
-        if answering is not self._announced and answering.leases.has_workers:
-            self._announced = answering
-            logger.warning("questions are answered by this model now", extra={"model": answering.choice.model})
 
     async def run(self) -> None:
         """Hand out jobs and save vectors until cancelled."""
@@ -330,8 +321,6 @@ class EmbeddingScheduler:
 
     def texts_opened(self) -> None:
         """Include texts that could not be read before. Their dead letters get another chance as well."""
-        for work in self._works:
-            work.has_news = work.leases.has_workers
         self._deciding.set()
         self._handing.set()
 
@@ -451,10 +440,6 @@ class EmbeddingScheduler:
         self._lose(worker)
         self._failures.pop(worker.incarnation, None)
 
-    def _lose_liar(self, worker: Peer, reason: str) -> None:
-        logger.error("a worker is not believed any more", extra={"worker": worker.name, "reason": reason})
-        self.lose(worker)
-
     def identity_of(self, choice: ModelChoice) -> ModelIdentity | None:
         """Return the model of a choice, if a worker has identified it."""
         return next((work.identity for work in self._works if work.choice == choice), None)
@@ -500,7 +485,6 @@ class EmbeddingScheduler:
             self._answered.set()
         else:
             work.leases.worker_gone(worker)
-        self._note_answering()
         self._handing.set()
 
     def _vectors_came(self, work: ModelWork, worker: Peer, message: PassagesEmbedded) -> None:
@@ -533,8 +517,6 @@ class EmbeddingScheduler:
         work = next(each for each in self._works if (each.choice, each.identity) == (ready.choice, ready.identity))
         self._vectors.note_scale(ready.identity.key, ready.scale, keeps=bool(worker.key))
         work.leases.worker_ready(worker, ready.credit, is_remote=bool(worker.key))
-        work.has_news = True
-        self._note_answering()
         self._deciding.set()
         self._handing.set()
 
@@ -573,10 +555,7 @@ class EmbeddingScheduler:
                 await anyio.sleep(RETRY_S)
 
     async def _try_again(self) -> None:
-        for work in self._works:
-            if not work.has_news or (key := work.key) is None:
-                continue
-            work.has_news = False
+        for key in [work.key for work in self._works if work.key is not None and work.leases.has_workers]:
             for texts in self._files.texts():
                 try:
                     await self._committer.run(texts.name, partial(texts.try_again, key, time.time()))
