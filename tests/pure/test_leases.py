@@ -1,4 +1,4 @@
-"""Embedding leases: a machine that plays workers which take, answer, fail, fall silent, leave and die in any order.
+"""Embedding leases: a machine that plays workers which take, answer, fail, leave and die in any order.
 
 The records are a set of texts that have no vectors, with their attempts, as the store asks them.
 """
@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from remembrancer.actors.store.records.contract import MAX_ATTEMPTS, TextToEmbed
-from remembrancer.actors.store.vectors.leases import HAND_BYTES, SILENCE_S, SLOWEST_BYTES_PER_S, SUSPECTS, Lease, Leases
+from remembrancer.actors.store.vectors.leases import HAND_BYTES, SUSPECTS, Lease, Leases
 
 FILE = "p_0123456789ab"
 WORKERS = st.sampled_from(["ann", "bob", "cid"])
@@ -32,33 +32,31 @@ class Store:
         self.died: set[int] = set()
         self.sizes = dict.fromkeys(range(200), size_bytes)
 
-    def deliver(
-        self, now: float = 0.0, limit: int | None = None, hand_bytes: int = HAND_BYTES
-    ) -> dict[str, list[Lease]]:
+    def deliver(self, limit: int | None = None, hand_bytes: int = HAND_BYTES) -> dict[str, list[Lease]]:
         """Hand out as the store does: the newest that are not leased, as many as there is room for."""
-        room = self.leases.room(now)
+        room = self.leases.room()
         leased = self.leases.leased_of(FILE)
         asked = [key for key in sorted(self.due, reverse=True) if key not in leased and not self.is_dead(key)]
         texts = [text_of(key, self.sizes[key], is_alone=key in self.died) for key in asked]
-        return self.leases.hand_out(FILE, texts[: room if limit is None else min(room, limit)], now, hand_bytes)
+        return self.leases.hand_out(FILE, texts[: room if limit is None else min(room, limit)], hand_bytes)
 
-    def handed(self, worker: str, now: float = 0.0) -> list[Lease]:
-        return self.deliver(now).get(worker, [])
+    def handed(self, worker: str) -> list[Lease]:
+        return self.deliver().get(worker, [])
 
     def is_dead(self, key: int) -> bool:
         return self.attempts[key] >= MAX_ATTEMPTS
 
-    def finish(self, worker: str, job_id: int, now: float = 0.0) -> int | None:
+    def finish(self, worker: str, job_id: int) -> int | None:
         """An answer that is kept."""
-        held = self.leases.finish(worker, job_id, now)
+        held = self.leases.finish(worker, job_id)
         if held is None:
             return None
         self.due.discard(held.job[1])
         self.leases.release(held.job)
         return held.job[1]
 
-    def fail(self, worker: str, job_id: int, now: float = 0.0) -> bool:
-        failed = self.leases.fail(worker, job_id, now)
+    def fail(self, worker: str, job_id: int) -> bool:
+        failed = self.leases.fail(worker, job_id)
         assert failed is not None
         held, counts = failed
         self.attempts[held.job[1]] += counts
@@ -84,10 +82,8 @@ class Workers(RuleBasedStateMachine):
         super().__init__()
         self.store = Store()
         self.store.sizes = {key: HAND_BYTES * key // 10 for key in range(13)}  # the longest does not fit into a hand
-        self.now = 1000.0
         self.credit: dict[str, int] = {}
         self.in_hand: dict[str, dict[int, int]] = {}
-        self.heard_at: dict[str, float] = {}
 
     @rule(keys=st.lists(KEYS, max_size=5))
     def come(self, keys: list[int]) -> None:
@@ -111,23 +107,17 @@ class Workers(RuleBasedStateMachine):
         self.in_hand.pop(worker, None)
 
     @rule(
-        seconds=st.sampled_from([0.0, 1.0, SILENCE_S / 2, 3 * SILENCE_S]),
         limit=st.sampled_from([None, None, 0, 1, 3]),
         hand_bytes=st.sampled_from([HAND_BYTES, HAND_BYTES // 10]),
     )
-    def hand_out(self, seconds: float, limit: int | None, hand_bytes: int) -> None:
-        self.now += seconds
-        silent = {worker for worker in self.in_hand if self._is_silent(worker)}
-        sent = self.store.deliver(self.now, limit, hand_bytes)
+    def hand_out(self, limit: int | None, hand_bytes: int) -> None:
+        sent = self.store.deliver(limit, hand_bytes)
         assert limit is None or sum(map(len, sent.values())) <= limit
         for worker, leases in sent.items():
-            assert worker not in silent
             hand = self.in_hand[worker]
-            if not hand:
-                self.heard_at[worker] = self.now
             for lease in leases:
                 key = lease.text.number
-                held = {each for name, keys in self.in_hand.items() if name not in silent for each in keys.values()}
+                held = {each for keys in self.in_hand.values() for each in keys.values()}
                 assert key not in held, "in two hands at once"
                 assert not (hand and lease.text.is_alone), "a suspected text is handed out alone"
                 assert not hand or sum(self.store.sizes[each] for each in [*hand.values(), key]) <= hand_bytes
@@ -140,12 +130,11 @@ class Workers(RuleBasedStateMachine):
         worker = data.draw(st.sampled_from(sorted(each for each, hand in self.in_hand.items() if hand)))
         job_id = data.draw(st.sampled_from(sorted(self.in_hand[worker])))
         key = self.in_hand[worker].pop(job_id)
-        self.heard_at[worker] = self.now
-        assert self.store.leases.finish("somebody else", job_id, self.now) is None
+        assert self.store.leases.finish("somebody else", job_id) is None
         if well:
-            assert self.store.finish(worker, job_id, self.now) == key
+            assert self.store.finish(worker, job_id) == key
         else:
-            assert self.store.fail(worker, job_id, self.now)
+            assert self.store.fail(worker, job_id)
 
     @invariant()
     def the_workers_are_those_that_came_and_did_not_go(self) -> None:
@@ -159,15 +148,10 @@ class Workers(RuleBasedStateMachine):
         for worker in list(self.credit):
             self.store.leases.worker_gone(worker)
         self.store.leases.worker_ready("dora", 2)
-        while handed := self.store.handed("dora", self.now):
+        while handed := self.store.handed("dora"):
             for lease in handed:
-                assert self.store.finish("dora", lease.job_id, self.now) is not None
+                assert self.store.finish("dora", lease.job_id) is not None
         assert all(self.store.is_dead(key) for key in self.store.due)
-
-    def _is_silent(self, worker: str) -> bool:
-        held_bytes = sum(self.store.sizes[key] for key in self.in_hand[worker].values())
-        patience_s = SILENCE_S + held_bytes / SLOWEST_BYTES_PER_S
-        return bool(self.in_hand[worker]) and self.now - self.heard_at[worker] >= patience_s
 
 
 TestWorkersThatDoAsTheyLike = Workers.TestCase
@@ -190,8 +174,8 @@ def test_texts_are_shared_out_among_the_workers_that_have_credit() -> None:
 def test_job_numbers_begin_where_they_are_told_to() -> None:
     leases: Leases[str] = Leases(900)
     leases.worker_ready("ann", 1)
-    assert leases.hand_out(FILE, [text_of(1)], 0.0)["ann"][0].job_id == 900
-    assert leases.finish("ann", 1, 0.0) is None
+    assert leases.hand_out(FILE, [text_of(1)])["ann"][0].job_id == 900
+    assert leases.finish("ann", 1) is None
 
 
 def test_a_worker_holds_no_more_text_than_it_can_embed_soon() -> None:
@@ -212,35 +196,10 @@ def test_a_text_that_is_longer_than_a_hand_is_handed_out_beside_nothing_else() -
     assert keys_of(store.handed("ann")) == [0]
 
 
-def test_a_worker_that_answers_now_and_then_keeps_what_it_holds_however_long_it_takes() -> None:
-    store = working("ann", "bob", credit=8, keys=16)
-    held = store.deliver()
-    for step, lease in enumerate(held["ann"], start=1):
-        now = step * (SILENCE_S - 1)
-        store.finish("bob", held["bob"][step - 1].job_id, now)
-        assert store.handed("bob", now) == []
-        assert store.finish("ann", lease.job_id, now) == lease.text.number
-
-
-def test_what_a_silent_worker_holds_goes_to_another_and_either_ones_answer_will_do() -> None:
-    store = working("ann", credit=4, keys=4)
-    slow = store.handed("ann")
-    later = SILENCE_S + 1
-    assert store.handed("ann", later) == [], "a silent worker is given no more, least of all what it has"
-    store.leases.worker_ready("bob", 2)
-    quick = store.handed("bob", later)
-    assert keys_of(quick) == [3, 2]
-    assert store.finish("ann", slow[0].job_id, later) == 3, "made of the same text, it is as good"
-    assert store.finish("bob", quick[0].job_id, later) == 3, "and the records pass it over"
-    assert store.finish("bob", quick[1].job_id, later) == 2
-    assert [store.finish("ann", each.job_id, later) for each in slow[1:]] == [2, 1, 0]
-    assert store.due == set()
-
-
 def test_a_text_is_leased_until_its_vectors_are_kept() -> None:
     store = working("ann", keys=1)
     (lease,) = store.handed("ann")
-    held = store.leases.finish("ann", lease.job_id, 0.0)
+    held = store.leases.finish("ann", lease.job_id)
     assert held is not None
     assert store.handed("ann") == []
     store.leases.release(held.job)

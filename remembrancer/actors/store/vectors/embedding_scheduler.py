@@ -57,7 +57,6 @@ SAVE_BATCH: Final = 64
 """The number of memories whose vectors are saved in one transaction, few enough not to delay a client's write."""
 BYTES_UNDER_LOAD: Final = 5_000
 """The amount of text given to a worker while clients are served: about 50 ms of its time, like `JOBS_UNDER_LOAD`."""
-LEASE_CHECK_S: Final = 5.0
 PRUNE_BATCH: Final = 200
 """The number of unneeded models' passages that are deleted in one transaction."""
 RETRY_S: Final = 1.0
@@ -321,6 +320,8 @@ class EmbeddingScheduler:
 
     def texts_opened(self) -> None:
         """Include texts that could not be read before. Their dead letters get another chance as well."""
+        for work in self._works:
+            work.has_news = work.leases.has_workers
         self._deciding.set()
         self._handing.set()
 
@@ -497,7 +498,7 @@ class EmbeddingScheduler:
         if identity is None or not vectors_fit(message.vectors, len(message.passages), identity.dimensions):
             self._job_failed(work, worker, message.job_id, "the worker's answer does not fit its model")
             return
-        work.leases.finish(worker, message.job_id, self._clock())
+        work.leases.finish(worker, message.job_id)
         self._answers.append(_Answer(held.job, work, held.digest, message))
         self._answered.set()
         self._handing.set()
@@ -517,6 +518,7 @@ class EmbeddingScheduler:
         work = next(each for each in self._works if (each.choice, each.identity) == (ready.choice, ready.identity))
         self._vectors.note_scale(ready.identity.key, ready.scale, keeps=bool(worker.key))
         work.leases.worker_ready(worker, ready.credit, is_remote=bool(worker.key))
+        work.has_news = True
         self._deciding.set()
         self._handing.set()
 
@@ -555,7 +557,10 @@ class EmbeddingScheduler:
                 await anyio.sleep(RETRY_S)
 
     async def _try_again(self) -> None:
-        for key in [work.key for work in self._works if work.key is not None and work.leases.has_workers]:
+        for work in self._works:
+            if not work.has_news or (key := work.key) is None:
+                continue
+            work.has_news = False
             for texts in self._files.texts():
                 try:
                     await self._committer.run(texts.name, partial(texts.try_again, key, time.time()))
@@ -572,7 +577,7 @@ class EmbeddingScheduler:
         self._vectors.nudge()
 
     def _job_failed(self, work: ModelWork, worker: Peer, job_id: int, reason: str) -> None:
-        failed = work.leases.fail(worker, job_id, self._clock())
+        failed = work.leases.fail(worker, job_id)
         if failed is None:
             return
         held, counts = failed
@@ -587,8 +592,7 @@ class EmbeddingScheduler:
 
     async def _hand_out(self) -> None:
         while True:
-            with anyio.move_on_after(LEASE_CHECK_S):
-                await self._handing.wait()
+            await self._handing.wait()
             limit = await self._let_clients_pass()
             self._handing.clear()
             for work in list(self._works):
@@ -598,7 +602,7 @@ class EmbeddingScheduler:
                 self._deciding.set()
 
     async def _hand_out_of(self, work: ModelWork, limit: int | None, hand_bytes: int) -> None:
-        room = work.leases.room(self._clock())
+        room = work.leases.room()
         room = room if limit is None else min(room, limit)
         for texts in self._files.texts():
             if room <= 0 or work.key is None:
@@ -613,7 +617,7 @@ class EmbeddingScheduler:
             except RemembrancerError as error:
                 logger.warning("embedding waits", extra={"file": texts.name, "reason": error.message})
                 continue
-            handed = work.leases.hand_out(texts.name, next_texts, self._clock(), hand_bytes)
+            handed = work.leases.hand_out(texts.name, next_texts, hand_bytes)
             for worker, leases in handed.items():
                 jobs = tuple(PassageJob(lease.job_id, lease.text.content) for lease in leases)
                 room -= len(jobs)

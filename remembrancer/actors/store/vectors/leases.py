@@ -1,8 +1,8 @@
 """The credit of a model's embedders, and leases of texts. A pure state machine whose results the actor carries out.
 
 The records know which texts have no vectors. A lease keeps a text from being handed out twice, from the time it goes to
-a worker until its vectors are stored. If the worker leaves, its texts may go to others; so they may if it is silent for
-too long, and then the first answer counts.
+a worker until its vectors are stored. If the worker leaves, its texts may go to others. The launcher, or a ping from
+the store, notices one that hangs.
 
 A text may kill its worker. The records count that: such a text is then handed out alone, so that the cause is certain,
 and one that killed several workers becomes a dead letter.
@@ -19,14 +19,9 @@ from typing import Final, Generic, NamedTuple, TypeVar
 
 from remembrancer.actors.store.records.contract import TextToEmbed
 
-SLOWEST_BYTES_PER_S: Final = 8_000.0
-"""The speed of a worker on the slowest plausible machine: about 2,000 tokens a second, of about four bytes of UTF-8."""
 HAND_BYTES: Final = 80_000
-"""The limit on text given to a worker at a time, besides one memory of any length: 10 s of work for the slowest worker,
-and about 1 s on a laptop, much longer than the store takes to hand out more."""
-SILENCE_S: Final = 120.0
-"""A worker that holds jobs gets no more if it has not answered for this long, plus the time that the slowest worker
-would need for its texts. The launcher reports a dead worker long before."""
+"""The limit on text given to a worker at a time, besides one memory of any length: 10 s of work on the slowest
+plausible machine, and about 1 s on a laptop, much longer than the store takes to hand out more."""
 SUSPECTS: Final = 32
 """The number of texts that may have killed a worker: the first ones, as it works in order, batch by batch."""
 
@@ -58,8 +53,6 @@ class _WorkerState:
     held: dict[int, Held] = field(default_factory=dict)
     """The texts by job id, in the order in which they were handed out."""
     held_bytes: int = 0
-    heard_at: float = float("-inf")
-    silent: bool = False
     is_remote: bool = False
 
     def can_take(self, text: TextToEmbed, hand_bytes: int) -> bool:
@@ -67,13 +60,13 @@ class _WorkerState:
         alone."""
         if not self.held:
             return self.credit > 0
-        if self.silent or text.is_alone or any(held.is_alone for held in self.held.values()):
+        if text.is_alone or any(held.is_alone for held in self.held.values()):
             return False
         return len(self.held) < self.credit and self.held_bytes + text.size_bytes <= hand_bytes
 
 
 class Leases(Generic[Worker]):
-    """The workers of a model and their texts. Times are monotonic seconds."""
+    """The workers of a model and their texts."""
 
     def __init__(self, first_job_id: int = 1) -> None:
         self._leased: set[EmbeddingJob] = set()
@@ -109,7 +102,7 @@ class Leases(Generic[Worker]):
     def worker_gone(self, worker: Worker) -> None:
         """Remove a worker that is leaving, or has lost its model or its connection. Its texts may go to others."""
         state = self._workers.pop(worker, None)
-        if state is not None and not state.silent:  # a silent worker's texts may have gone to others
+        if state is not None:
             self._leased.difference_update(held.job for held in state.held.values())
 
     def worker_died(self, worker: Worker) -> list[EmbeddingJob]:
@@ -133,13 +126,12 @@ class Leases(Generic[Worker]):
         """Return the number of a worker's unanswered texts."""
         return len(self._workers[worker].held)
 
-    def room(self, now: float) -> int:
+    def room(self) -> int:
         """Return the number of texts that workers could take at most."""
-        self._note_silence(now)
-        return sum(max(0, state.credit - len(state.held)) for state in self._workers.values() if not state.silent)
+        return sum(max(0, self._room_of(worker)) for worker in self._workers)
 
     def hand_out(
-        self, name: str, texts: Iterable[TextToEmbed], now: float, hand_bytes: int = HAND_BYTES
+        self, name: str, texts: Iterable[TextToEmbed], hand_bytes: int = HAND_BYTES
     ) -> dict[Worker, list[Lease]]:
         """Lease texts of a file, in order, as far as workers can take them, each getting its share."""
         handed: dict[Worker, list[Lease]] = {}
@@ -154,33 +146,29 @@ class Leases(Generic[Worker]):
                 break  # a suspected text, and those after it, wait until a worker has nothing else in hand
             worker = max(able, key=self._room_of)
             state, job_id = self._workers[worker], next(self._job_ids)
-            if not state.held:
-                state.heard_at = now
             state.held[job_id] = Held(job, text.digest, text.size_bytes, len(text.content), text.is_alone)
             state.held_bytes += text.size_bytes
             self._leased.add(job)
             handed.setdefault(worker, []).append(Lease(job_id, text))
         return handed
 
-    def finish(self, worker: Worker, job_id: int, now: float) -> Held | None:
+    def finish(self, worker: Worker, job_id: int) -> Held | None:
         """Return the text that a worker has answered, which stays leased until released; None if it did not have it."""
         state = self._workers.get(worker)
         if state is None or job_id not in state.held:
             return None
-        state.heard_at = now
-        state.silent = False
         held = state.held.pop(job_id)
         state.held_bytes -= held.size_bytes
         self._leased.add(held.job)
         self._local.discard(held.job)
         return held
 
-    def fail(self, worker: Worker, job_id: int, now: float) -> tuple[Held, bool] | None:
+    def fail(self, worker: Worker, job_id: int) -> tuple[Held, bool] | None:
         """Return a text that could not be embedded, which stays leased until released, and whether the failure counts.
 
         The failure of a worker on another host does not count while there is a local one, which gets the text.
         """
-        held = self.finish(worker, job_id, now)
+        held = self.finish(worker, job_id)
         if held is None:
             return None
         counts = True
@@ -205,11 +193,3 @@ class Leases(Generic[Worker]):
         """Return the workers that a text may go to."""
         is_for_local = job in self._local and self._has_local
         return [worker for worker, state in self._workers.items() if not (is_for_local and state.is_remote)]
-
-    def _note_silence(self, now: float) -> None:
-        """Release the texts of silent workers for others. They keep them, and their answers still count."""
-        for state in self._workers.values():
-            patience_s = SILENCE_S + state.held_bytes / SLOWEST_BYTES_PER_S
-            if state.held and not state.silent and now - state.heard_at >= patience_s:
-                state.silent = True
-                self._leased.difference_update(held.job for held in state.held.values())

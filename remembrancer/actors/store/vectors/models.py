@@ -105,6 +105,8 @@ class ModelWork:
     choice: ModelChoice
     identity: ModelIdentity | None
     leases: Leases[Peer]
+    has_news: bool = False
+    """True if a worker has come since dead letters got another chance."""
 
     @property
     def key(self) -> str | None:
