@@ -57,6 +57,7 @@ SAVE_BATCH: Final = 64
 """The number of memories whose vectors are saved in one transaction, few enough not to delay a client's write."""
 BYTES_UNDER_LOAD: Final = 5_000
 """The amount of text given to a worker while clients are served: about 50 ms of its time, like `JOBS_UNDER_LOAD`."""
+AGAIN_S: Final = 5.0
 PRUNE_BATCH: Final = 200
 """The number of unneeded models' passages that are deleted in one transaction."""
 RETRY_S: Final = 1.0
@@ -592,7 +593,8 @@ class EmbeddingScheduler:
 
     async def _hand_out(self) -> None:
         while True:
-            await self._handing.wait()
+            with anyio.move_on_after(AGAIN_S):  # texts may have been unreadable
+                await self._handing.wait()
             limit = await self._let_clients_pass()
             self._handing.clear()
             for work in list(self._works):
