@@ -243,22 +243,15 @@ class JobHandlers:
         return asked
 
     async def _await_job(self, request: AwaitJob, context: RequestContext) -> NoJob | Work:
-        context.undelivered = lambda: self._release(context.peer.incarnation)
-        incarnation, question = context.peer.incarnation, context.envelope.message_id
         if not self._is_off:
             self._refusal = None
-        asking = (incarnation, request.sort)
-        self._latest[asking] = question
-        give_up_at = time.monotonic() + context.remaining_s(DEFAULT_DEADLINE_S, ANSWER_MARGIN_S)
-        while self._latest.get(asking) == question and not self._draining:
-            if (job := self._next_job(incarnation, request.sort)) is not None:
-                return job
-            left_s = give_up_at - time.monotonic()
-            if left_s <= 0:
-                break
-            news = self._news
-            with anyio.move_on_after(left_s):
-                await news.wait()
+        asking = (context.peer.incarnation, request.sort)
+        question = self._latest[asking] = context.envelope.message_id
+        with anyio.move_on_after(context.remaining_s(DEFAULT_DEADLINE_S, ANSWER_MARGIN_S)):
+            while self._latest.get(asking) == question and not self._draining:
+                if (job := self._next_job(context.peer.incarnation, request.sort)) is not None:
+                    return job
+                await self._news.wait()
         return NoJob()
 
     def _next_job(self, incarnation: str, sort: JobSort | None) -> Work | None:

@@ -31,8 +31,6 @@ class RequestContext:
     router: Router[Any]
     peer: Peer
     envelope: Envelope
-    undelivered: Callable[[], None] | None = None
-    """Set by a handler that wants a call if its reply could not be sent."""
 
     def remaining_s(self, default_s: float, margin_s: float = 0.0) -> float:
         """Return the seconds until the deadline less `margin_s`; `default_s` if there is no deadline."""
@@ -41,9 +39,7 @@ class RequestContext:
 
     def reply(self, body: Any) -> None:
         """Send the answer."""
-        sent = self.router.send(self.peer, body, in_reply_to=self.envelope.message_id)
-        if not sent and self.undelivered is not None:
-            self.undelivered()
+        self.router.send(self.peer, body, in_reply_to=self.envelope.message_id)
 
     def refuse(self, error: RemembrancerError) -> None:
         """Answer with an error."""

@@ -50,7 +50,6 @@ class Chroma:
         self._folder = folder
         self._server = server
         self._prefix = "" if server is None else f"{_mark_of(folder)}."
-        self._inode = 0
         self._clients: list[Any] = []
         """One client for upkeep, and one for searches, which has a shorter timeout."""
         try:
@@ -91,16 +90,6 @@ class Chroma:
         with self._guard():
             self._clients[0].delete_collection(self._prefix + name)
 
-    def is_intact(self) -> bool:
-        """True if the folder on disk is still the one that was opened, since Chroma does not notice its deletion.
-        Missing collections on a server are noticed in a search."""
-        if self._server is not None:
-            return True
-        try:
-            return self._database.stat().st_ino == self._inode
-        except OSError:
-            return False
-
     def reset(self) -> None:
         """Start over with an empty index."""
         if self._server is None:
@@ -120,10 +109,6 @@ class Chroma:
                 session.close()
             client.close()  # otherwise its connections would keep the file locked for a while
 
-    @property
-    def _database(self) -> Path:
-        return self._folder / "chroma.sqlite3"
-
     def _open(self) -> None:
         if self._server is not None:
             self._connect(self._server)
@@ -135,7 +120,6 @@ class Chroma:
             )
             self._clients = [chromadb.PersistentClient(str(self._folder), settings=settings)]
             self._clients[0].heartbeat()
-            self._inode = self._database.stat().st_ino
 
     def _connect(self, server: Server) -> None:
         headers, verify = server.headers(), server.authority or True

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from remembrancer.actors.store.vectors.chroma import Chroma
 
 CHECK_INTERVAL_S: Final = 2.0
-"""The time between two checks of Chroma and of pending near-duplicates. A deleted folder is noticed within it."""
+"""The time between two checks of Chroma and of pending near-duplicates."""
 IDLE_S: Final = 600.0
 """The time after their last search at which vectors are freed."""
 MOST_BYTES: Final = 512 * 1024 * 1024
@@ -285,19 +285,13 @@ class VectorSpaces:
     async def _tend_texts(self, texts: EmbeddedTexts, model: ModelIdentity) -> None:
         vectors = self.searchable(texts.name, model.key)
         if isinstance(vectors, ChromaVectors):
-            await self._on_thread(partial(self._follow, vectors))
+            if vectors.is_behind and (not self._busy() or vectors.newest > NEWEST):
+                await self._on_thread(partial(vectors.follow, lambda: not self._closing))
         elif texts.extent(model.key)[0] > self._exact_up_to:
             moved = await self._on_thread(partial(self._move, texts, model))
             if moved is not None and model.key in self._models:
                 moved.scale = self._scales.get(model.key, CALIBRATED)
                 self._spaces[texts.name, model.key] = moved
-
-    def _follow(self, file: ChromaVectors) -> None:
-        """Runs on the upkeep's thread. Raises `IndexLost`."""
-        if self._chroma is not None and not self._chroma.is_intact():
-            raise IndexLost("the folder of Chroma has vanished")
-        if file.is_behind and (not self._busy() or file.newest > NEWEST):
-            file.follow(lambda: not self._closing)
 
     def _move(self, texts: EmbeddedTexts, model: ModelIdentity) -> ChromaVectors | None:
         """Runs on the upkeep's thread. Raises `IndexLost`."""
@@ -341,14 +335,10 @@ class VectorSpaces:
     def _give_up(self, error: Exception) -> None:
         """Do without Chroma until it is tried again. A server's data is kept, since only the connection may have
         failed."""
-        if isinstance(error, IndexAway):
-            self._close_chroma()
-        elif self._chroma is not None:
-            try:
+        if self._chroma is not None and not isinstance(error, IndexAway):
+            with contextlib.suppress(IndexLost, OSError):
                 self._chroma.reset()
-            except (IndexLost, OSError) as reason:
-                logger.warning("Chroma cannot be made again yet", extra={"reason": repr(reason)})
-                self._close_chroma()
+        self._close_chroma()
 
     def _close_chroma(self) -> None:
         chroma, self._chroma = self._chroma, None
