@@ -5,12 +5,10 @@ Decisions rest on the disk and on what the store says it has, so a kill costs no
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import math
 import time
-from collections.abc import AsyncGenerator, Iterator, Sequence
-from contextlib import aclosing
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final, Protocol, TypeVar
 
@@ -38,7 +36,7 @@ BATCH_CHUNKS: Final = 100
 """Chunks in one message, which take a transaction of a few milliseconds."""
 BATCH_FILES: Final = 200
 BATCH_CHARACTERS: Final = 128 * 1024
-"""Files, and characters of their chunks, that are read at once while the store takes in the previous ones."""
+"""Files, and characters of their chunks, that are read at once."""
 TRANSCRIPTS_LOOK_S: Final = 30.0
 """The interval between looks at transcripts, which grow all the time and are read in larger pieces."""
 
@@ -187,18 +185,18 @@ class WorkspaceIndexer:
         unread = {file.shown for file in changed}
         if unread:
             await self._store.ask(IndexFiles(self.workspace, left=len(unread)))
-        async with aclosing(self._read_ahead(changed, known, force)) as batches:
-            async for read in batches:
-                self._unreadable |= {file: reason for file, reason in read if isinstance(reason, str)}
-                unread -= {file.shown for file, update in read if not isinstance(update, FileUpdate)}
-                of_read = [update for _, update in read if isinstance(update, FileUpdate)]
-                read_chunks += sum(len(update.chunks or ()) for update in of_read)
-                for updates in portions(of_read, lambda update: 1 + len(update.chunks or ()), BATCH_CHUNKS):
-                    unread -= {update.state.path for update in updates if not update.more}
-                    told = IndexFiles(self.workspace, tuple(updates), left=len(unread))
-                    done = await self._store.ask(told)
-                    counts = [a + b for a, b in zip(counts, (done.updated, done.added, done.removed), strict=True)]
-                    known |= {update.state.path: update.state for update in updates}
+        batches = portions(self._read(changed, known, force), _characters, BATCH_CHARACTERS, BATCH_FILES)
+        while read := await anyio.to_thread.run_sync(next, batches, None):
+            self._unreadable |= {file: reason for file, reason in read if isinstance(reason, str)}
+            unread -= {file.shown for file, update in read if not isinstance(update, FileUpdate)}
+            of_read = [update for _, update in read if isinstance(update, FileUpdate)]
+            read_chunks += sum(len(update.chunks or ()) for update in of_read)
+            for updates in portions(of_read, lambda update: 1 + len(update.chunks or ()), BATCH_CHUNKS):
+                unread -= {update.state.path for update in updates if not update.more}
+                told = IndexFiles(self.workspace, tuple(updates), left=len(unread))
+                done = await self._store.ask(told)
+                counts = [a + b for a, b in zip(counts, (done.updated, done.added, done.removed), strict=True)]
+                known |= {update.state.path: update.state for update in updates}
         there = {file.shown for file in found if file not in self._unreadable}
         removed = [path for path, state in known.items() if path not in there and source in (None, state.source)]
         for start in range(0, len(removed), BATCH_FILES):
@@ -244,20 +242,6 @@ class WorkspaceIndexer:
         if asked is not None:
             return asked.source in (None, file.source)
         return known is None or self._reader.is_due(file, known)
-
-    async def _read_ahead(
-        self, files: Sequence[FoundFile], known: dict[str, FileState], force: bool
-    ) -> AsyncGenerator[list[Read], None]:
-        """The files as they are read, batch by batch. The next batch is read while the caller deals with this one."""
-        batches = portions(self._read(files, known, force), _characters, BATCH_CHARACTERS, BATCH_FILES)
-        under_way = asyncio.create_task(anyio.to_thread.run_sync(next, batches, None))
-        try:
-            while batch := await under_way:
-                under_way = asyncio.create_task(anyio.to_thread.run_sync(next, batches, None))
-                yield batch
-        finally:
-            if not under_way.done():  # the reader belongs to one thread at a time
-                await asyncio.wait([under_way])
 
     def _read(self, files: Sequence[FoundFile], known: dict[str, FileState], force: bool) -> Iterator[Read]:
         """The files as they are read, a long one piece by piece. Blocks."""
