@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import anyio.to_thread
 import pytest
 
-from remembrancer.actors.indexer.workspace import BATCH_CHARACTERS, WorkspaceIndexer
+from remembrancer.actors.indexer.workspace import BATCH_CHUNKS, WorkspaceIndexer
 from remembrancer.config.settings import Settings
 from remembrancer.protocol.files import AskedSync, Files, FilesIndexed, IndexFiles, ReadIndexed, SyncDone, Workspace
 from remembrancer.protocol.writes import ProjectRef
@@ -40,7 +40,9 @@ class Store:
 async def test_the_store_is_told_how_many_changed_files_are_left(tmp_path: Path) -> None:
     (tmp_path / "memory").mkdir()
     for number in range(4):
-        (tmp_path / "memory" / f"{number}.md").write_text(f"note {number} " + "word " * (BATCH_CHARACTERS // 5))
+        (tmp_path / "memory" / f"{number}.md").write_text(
+            f"note {number} " + "word " * 2 * BATCH_CHUNKS * Settings().chunk_tokens
+        )
     store = Store()
     workspace = Workspace(ProjectRef("p_0123456789ab", str(tmp_path)), str(tmp_path))
     indexer = WorkspaceIndexer(workspace, store, Settings(watch=False))

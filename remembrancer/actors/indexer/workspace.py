@@ -35,8 +35,6 @@ from remembrancer.toolsets.files.workspace_files import FoundFile, native_places
 BATCH_CHUNKS: Final = 100
 """Chunks in one message, which take a transaction of a few milliseconds."""
 BATCH_FILES: Final = 200
-BATCH_CHARACTERS: Final = 128 * 1024
-"""Files, and characters of their chunks, that are read at once."""
 TRANSCRIPTS_LOOK_S: Final = 30.0
 """The interval between looks at transcripts, which grow all the time and are read in larger pieces."""
 
@@ -185,18 +183,15 @@ class WorkspaceIndexer:
         unread = {file.shown for file in changed}
         if unread:
             await self._store.ask(IndexFiles(self.workspace, left=len(unread)))
-        batches = portions(self._read(changed, known, force), _characters, BATCH_CHARACTERS, BATCH_FILES)
+        batches = portions(self._read(changed, known, force), _chunks, BATCH_CHUNKS, BATCH_FILES)
         while read := await anyio.to_thread.run_sync(next, batches, None):
             self._unreadable |= {file: reason for file, reason in read if isinstance(reason, str)}
-            unread -= {file.shown for file, update in read if not isinstance(update, FileUpdate)}
-            of_read = [update for _, update in read if isinstance(update, FileUpdate)]
-            read_chunks += sum(len(update.chunks or ()) for update in of_read)
-            for updates in portions(of_read, lambda update: 1 + len(update.chunks or ()), BATCH_CHUNKS):
-                unread -= {update.state.path for update in updates if not update.more}
-                told = IndexFiles(self.workspace, tuple(updates), left=len(unread))
-                done = await self._store.ask(told)
-                counts = [a + b for a, b in zip(counts, (done.updated, done.added, done.removed), strict=True)]
-                known |= {update.state.path: update.state for update in updates}
+            unread -= {file.shown for file, update in read if not (isinstance(update, FileUpdate) and update.more)}
+            updates = tuple(update for _, update in read if isinstance(update, FileUpdate))
+            read_chunks += sum(map(_chunks, read))
+            done = await self._store.ask(IndexFiles(self.workspace, updates, left=len(unread)))
+            counts = [a + b for a, b in zip(counts, (done.updated, done.added, done.removed), strict=True)]
+            known |= {update.state.path: update.state for update in updates}
         there = {file.shown for file in found if file not in self._unreadable}
         removed = [path for path, state in known.items() if path not in there and source in (None, state.source)]
         for start in range(0, len(removed), BATCH_FILES):
@@ -256,6 +251,5 @@ class WorkspaceIndexer:
         self._wake.set()
 
 
-def _characters(read: Read) -> int:
-    _, update = read
-    return sum(len(chunk.text) for chunk in update.chunks or ()) if isinstance(update, FileUpdate) else 0
+def _chunks(read: Read) -> int:
+    return len(read[1].chunks or ()) if isinstance(read[1], FileUpdate) else 0
