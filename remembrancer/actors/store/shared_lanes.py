@@ -431,37 +431,28 @@ class SharedLanes:
         moved, reasons = 0, list[str]()
         for begin in range(0, len(ids), MOVED_AT_ONCE):
             some = ids[begin : begin + MOVED_AT_ONCE]
-            taken, left = await self._committer.run(lane.name, partial(self._move_some, lane, own, project, some))
+            number, left = await self._committer.run(lane.name, partial(self._move_some, lane, own, project, some))
             for outcome in left:
                 if isinstance(outcome.reply, (JournalAway, JournalRefused)):
                     raise outcome.reply
             self._follow_up.changed(lane.name)
-            moved += len(taken)
+            moved += number
             reasons += [outcome.reply.message for outcome in left if isinstance(outcome.reply, RemembrancerError)]
         return ProjectShared(moved, len(reasons), reasons[0] if reasons else None)
 
     def _move_some(
         self, lane: SharedLane, own: Records, project: ProjectRef, ids: Sequence[str]
-    ) -> tuple[list[tuple[Outcome, Outcome]], list[Outcome]]:
-        """Move memories into a lane. Returns, for each moved memory, its outcomes in the lane and in the project's
-        space, and the outcomes of the memories that stay. Runs on the lane's thread."""
+    ) -> tuple[int, list[Outcome]]:
+        """Move memories into a lane. Returns their number, and the outcomes of those that stay. Runs on the lane's
+        thread."""
         with own.held():
-            return self._move_held(lane, own, project, ids)
-
-    def _move_held(
-        self, lane: SharedLane, own: Records, project: ProjectRef, ids: Sequence[str]
-    ) -> tuple[list[tuple[Outcome, Outcome]], list[Outcome]]:
-        memories = _portables(own, ids)
-        outcomes = lane.apply([self._import(project, _apart(lane, memory)) for memory in memories])
-        taken, left = list[tuple[Outcome, Outcome]](), list[Outcome]()
-        for memory, outcome in zip(memories, outcomes, strict=True):
-            if isinstance(outcome.reply, RemembrancerError):
-                left.append(outcome)
-                continue
-            leaving = self._import(project, memory)
-            step = partial(let_go, memory_id=memory.id)
-            taken.append((outcome, own.complete(leaving, step)))
-        return taken, left
+            memories = _portables(own, ids)
+            outcomes = lane.apply([self._import(project, _apart(lane, memory)) for memory in memories])
+            staying = [outcome for outcome in outcomes if isinstance(outcome.reply, RemembrancerError)]
+            for memory, outcome in zip(memories, outcomes, strict=True):
+                if not isinstance(outcome.reply, RemembrancerError):
+                    own.complete(self._import(project, memory), partial(let_go, memory_id=memory.id))
+        return len(memories) - len(staying), staying
 
     async def _leave(self, request: LeaveLane, _context: RequestContext) -> LaneLeft:
         """Leave a lane. Raises `InvalidInput` if the project shares nothing."""
