@@ -54,8 +54,6 @@ from remembrancer.protocol.writes import ProjectRef
 
 IN_USE_S: Final = 120.0
 """The time after a request for which a tree is indexed although no session is in its project."""
-DEFAULT_DEADLINE_S: Final = 10.0
-ANSWER_MARGIN_S: Final = 0.2
 MOST_BESIDE: Final = 3
 """Memories shown beside a chunk."""
 _PREPARED: Final = msgspec.json.Decoder(TreeDescription)
@@ -449,7 +447,7 @@ class CodeHandlers:
             found, is_ready = await self._ask(request.project.id, tree, read)
         except sqlite3.Error as error:
             raise MemoryUnavailable(f"the index of {shown(tree.root)} cannot be read: {error}") from error
-        within_s = context.remaining_s(DEFAULT_DEADLINE_S, ANSWER_MARGIN_S)
+        within_s = context.remaining_s()
         return await compared(tree.root, found, request.limit, "stale" if is_ready else "syncing", within_s)
 
     async def _delete(self, request: DeleteCode, _context: RequestContext) -> tuple[TreeDescription, ...]:

@@ -76,8 +76,6 @@ ABSENT_S: Final = 60.0
 MANY_CHUNKS: Final = 50
 """A message with more chunks belongs to a bulk reading, whose words are indexed before anything is embedded. A freshly
 saved file has fewer, and is embedded before such a backlog."""
-ANSWER_MARGIN_S: Final = 0.2
-DEFAULT_DEADLINE_S: Final = 10.0
 
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
@@ -311,7 +309,7 @@ class FileHandlers:
         stale = self._left.get(workspace, 0)
         if done is None and workspace not in self._left:
             try:
-                with anyio.fail_after(context.remaining_s(DEFAULT_DEADLINE_S, ANSWER_MARGIN_S)):
+                with anyio.fail_after(context.remaining_s()):
                     stale = await asyncio.shield(self._look_for_stale(workspace, index))
             except TimeoutError:
                 notices = (Notice("partial_results", "The files are not compared with the index yet."),)
@@ -341,7 +339,7 @@ class FileHandlers:
             index, self._readers.read(partial(index.listed, workspace.root, request.after, request.limit + 1))
         )
         is_read = self._left.get(workspace, 0) or any(asked.workspace == workspace for asked, _ in self._asked.values())
-        within_s = context.remaining_s(DEFAULT_DEADLINE_S, ANSWER_MARGIN_S)
+        within_s = context.remaining_s()
         return await compared(workspace.root, found, request.limit, "syncing" if is_read else "stale", within_s)
 
     def _look_for_stale(self, workspace: Workspace, index: FileIndex | None) -> asyncio.Future[int]:
@@ -365,7 +363,7 @@ class FileHandlers:
         waiting: asyncio.Future[SyncDone] = asyncio.get_running_loop().create_future()
         self._ask(request.workspace, waiting, request)
         try:
-            with anyio.fail_after(context.remaining_s(DEFAULT_DEADLINE_S, ANSWER_MARGIN_S)):
+            with anyio.fail_after(context.remaining_s()):
                 done = await waiting
         except TimeoutError as error:
             raise DeadlineExceeded(

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any
 
 import anyio
 import msgspec
 
 from remembrancer.actors.store.requests import Handler, RequestContext
 from remembrancer.protocol.code import AwaitIndexerWork, IndexerWork
-
-DEFAULT_DEADLINE_S: Final = 10.0
-ANSWER_MARGIN_S: Final = 0.2
 
 
 class IndexerPoll:
@@ -38,7 +35,7 @@ class IndexerPoll:
         self._news.set()
 
     async def _await_work(self, request: AwaitIndexerWork, context: RequestContext) -> IndexerWork:
-        with anyio.move_on_after(context.remaining_s(DEFAULT_DEADLINE_S, ANSWER_MARGIN_S)):
+        with anyio.move_on_after(context.remaining_s()):
             while self.work.revision == request.seen and not self._draining:
                 await self._news.wait()
         return self.work

@@ -61,9 +61,6 @@ from remembrancer.protocol.reads import Memories
 from remembrancer.protocol.sockets import Peer
 from remembrancer.protocol.writes import ProjectRef, Submit, SubmitBatch
 
-ANSWER_MARGIN_S: Final = 0.2
-"""The part of a deadline reserved for sending the answer."""
-DEFAULT_DEADLINE_S: Final = 10.0
 REQUEST_ATTEMPTS: Final = 3
 """The number of consolidators that may die of a client's request before it fails."""
 BACKLOG: Final = 200
@@ -218,7 +215,7 @@ class JobHandlers:
         key = asked.wanted.key
         asked.waiting += 1
         try:
-            with anyio.move_on_after(context.remaining_s(DEFAULT_DEADLINE_S, ANSWER_MARGIN_S)):
+            with anyio.move_on_after(context.remaining_s()):
                 return await asyncio.shield(asked.answer)
         finally:
             asked.waiting -= 1
@@ -247,7 +244,7 @@ class JobHandlers:
             self._refusal = None
         asking = (context.peer.incarnation, request.sort)
         question = self._latest[asking] = context.envelope.message_id
-        with anyio.move_on_after(context.remaining_s(DEFAULT_DEADLINE_S, ANSWER_MARGIN_S)):
+        with anyio.move_on_after(context.remaining_s()):
             while self._latest.get(asking) == question and not self._draining:
                 if (job := self._next_job(context.peer.incarnation, request.sort)) is not None:
                     return job

@@ -87,9 +87,6 @@ from remembrancer.protocol.writes import NearMemory, PortableMemory, ProjectRef
 
 QUERY_VECTOR_SHARE: Final = 0.5
 """The fraction of a read's budget spent waiting for the query's vector before searching by words alone."""
-ANSWER_MARGIN_S: Final = 0.1
-"""The part of a deadline reserved for sending the answer, since an answer "not yet" is better than none."""
-DEFAULT_DEADLINE_S: Final = 5.0
 LOADED_AT_ONCE: Final = 32
 """The number of memories of a list that are read together."""
 RECALLED_BYTES: Final = 4 * MAX_ANSWER_BYTES
@@ -188,7 +185,7 @@ class ReadHandlers:
 
     async def _recall(self, request: Recall, context: RequestContext) -> Recalled:
         async with self._readers.turn(request.project.id):
-            if context.remaining_s(DEFAULT_DEADLINE_S) <= 0:
+            if context.remaining_s(0.0) <= 0:
                 raise DeadlineExceeded("other recalls came first, and took all of its time")
             return await self._recalled(request, context)
 
@@ -238,7 +235,7 @@ class ReadHandlers:
 
     def embed_within(self, context: RequestContext, model: str | None) -> Callable[[str], Awaitable[Vectors]]:
         """Return a function that embeds a query with that model in time for the answer."""
-        timeout_s = min(self._vector_timeout_s, context.remaining_s(DEFAULT_DEADLINE_S) * 0.6)
+        timeout_s = min(self._vector_timeout_s, context.remaining_s(0.0) * 0.6)
         answer_by = time.monotonic() + timeout_s  # shared by all calls
 
         async def embed(text: str) -> Vectors:
@@ -298,7 +295,7 @@ class ReadHandlers:
         if ref is None:
             return EmbeddingState(request.memory_id, embedded=False, error="there is no such memory")
         records, number = view.records_of(ref), ref
-        timeout_s = context.remaining_s(DEFAULT_DEADLINE_S, ANSWER_MARGIN_S)
+        timeout_s = context.remaining_s()
         answer_at = anyio.current_time() + timeout_s
         embedded, error = await self._scheduler.wait_for(records, number, timeout_s)
         near: tuple[NearMemory, ...] = ()

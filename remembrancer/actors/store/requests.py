@@ -21,6 +21,9 @@ from remembrancer.protocol.sockets import Peer, Router
 from remembrancer.protocol.tracing import current, follow, working_on
 from remembrancer.protocol.wire import Envelope
 
+ANSWER_MARGIN_S: Final = 0.2
+"""The part of a deadline reserved for sending the answer."""
+DEFAULT_DEADLINE_S: Final = 10.0
 logger = logging.getLogger(__name__)
 
 
@@ -32,10 +35,10 @@ class RequestContext:
     peer: Peer
     envelope: Envelope
 
-    def remaining_s(self, default_s: float, margin_s: float = 0.0) -> float:
-        """Return the seconds until the deadline less `margin_s`; `default_s` if there is no deadline."""
+    def remaining_s(self, margin_s: float = ANSWER_MARGIN_S) -> float:
+        """Return the seconds until the deadline, less a margin for sending the answer."""
         remaining_s = self.envelope.remaining_s()
-        return default_s if remaining_s is None else max(0.0, remaining_s - margin_s)
+        return DEFAULT_DEADLINE_S if remaining_s is None else max(0.0, remaining_s - margin_s)
 
     def reply(self, body: Any) -> None:
         """Send the answer."""
