@@ -493,14 +493,14 @@ class EmbeddingScheduler:
         identity, held = work.identity, work.leases.held(worker, message.job_id)
         if held is None:
             return
-        if worker.key and (reason := _untruth(message, identity, held.length)) is not None:
+        if worker.key and (reason := _untruth(message, identity, len(held.text.content))) is not None:
             self.on_untruth(worker, reason)
             return
         if identity is None or not vectors_fit(message.vectors, len(message.passages), identity.dimensions):
             self._job_failed(work, worker, message.job_id, "the worker's answer does not fit its model")
             return
         work.leases.finish(worker, message.job_id)
-        self._answers.append(_Answer(held.job, work, held.digest, message))
+        self._answers.append(_Answer(held.job, work, held.text.digest, message))
         self._answered.set()
         self._handing.set()
 
@@ -719,10 +719,10 @@ def are_unit_vectors(data: bytes, count: int, dimensions: int) -> bool:
     return bool((np.abs(np.linalg.norm(vectors_of(data, dimensions), axis=1) - 1) < LENGTH_TOLERANCE).all())
 
 
-def _untruth(message: PassagesEmbedded, identity: ModelIdentity | None, length: int | None) -> str | None:
-    """Return the fault in an answer that no honest worker makes; None if there is none, or nobody asked (`length` is
-    that of the requested text)."""
-    if identity is None or length is None:
+def _untruth(message: PassagesEmbedded, identity: ModelIdentity | None, length: int) -> str | None:
+    """Return the fault in an answer that no honest worker makes; None if there is none. `length` is that of the
+    requested text."""
+    if identity is None:
         return None
     if not are_unit_vectors(message.vectors, len(message.passages), identity.dimensions):
         return "an answer was no vectors of its model: their number, dimensions or lengths are wrong"

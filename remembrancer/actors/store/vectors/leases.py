@@ -31,13 +31,10 @@ Worker = TypeVar("Worker")
 
 
 class Held(NamedTuple):
-    """A text given to a worker. `digest` identifies the text that is embedded; `length` is in characters."""
+    """A text given to a worker."""
 
     job: EmbeddingJob
-    digest: bytes
-    size_bytes: int
-    length: int
-    is_alone: bool
+    text: TextToEmbed
 
 
 class Lease(NamedTuple):
@@ -52,7 +49,6 @@ class _WorkerState:
     credit: int
     held: dict[int, Held] = field(default_factory=dict)
     """The texts by job id, in the order in which they were handed out."""
-    held_bytes: int = 0
     is_remote: bool = False
 
     def can_take(self, text: TextToEmbed, hand_bytes: int) -> bool:
@@ -60,9 +56,10 @@ class _WorkerState:
         alone."""
         if not self.held:
             return self.credit > 0
-        if text.is_alone or any(held.is_alone for held in self.held.values()):
+        if text.is_alone or any(held.text.is_alone for held in self.held.values()):
             return False
-        return len(self.held) < self.credit and self.held_bytes + text.size_bytes <= hand_bytes
+        held_bytes = sum(held.text.size_bytes for held in self.held.values())
+        return len(self.held) < self.credit and held_bytes + text.size_bytes <= hand_bytes
 
 
 class Leases(Generic[Worker]):
@@ -146,8 +143,7 @@ class Leases(Generic[Worker]):
                 break  # a suspected text, and those after it, wait until a worker has nothing else in hand
             worker = max(able, key=self._room_of)
             state, job_id = self._workers[worker], next(self._job_ids)
-            state.held[job_id] = Held(job, text.digest, text.size_bytes, len(text.content), text.is_alone)
-            state.held_bytes += text.size_bytes
+            state.held[job_id] = Held(job, text)
             self._leased.add(job)
             handed.setdefault(worker, []).append(Lease(job_id, text))
         return handed
@@ -158,7 +154,6 @@ class Leases(Generic[Worker]):
         if state is None or job_id not in state.held:
             return None
         held = state.held.pop(job_id)
-        state.held_bytes -= held.size_bytes
         self._leased.add(held.job)
         self._local.discard(held.job)
         return held
