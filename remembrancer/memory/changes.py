@@ -275,7 +275,7 @@ def _with_passage(text: str, change: str | TextEdit) -> str:
 
 LINE_AROUND: Final = 40
 """The number of characters that are shown on each side of a change, and at both ends of a long one."""
-GONE: Final = 20
+GONE: Final = 10
 """The number of words shown of what a change removed."""
 
 

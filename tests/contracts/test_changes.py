@@ -203,7 +203,7 @@ def test_of_a_replaced_passage_the_line_is_told_and_of_a_long_one_what_is_around
         ("one two three", "one two", "three"),
         ("a a", "a", "a"),
         ("one two", "three", "one two"),
-        (" ".join("x" * 40), "y", f"{' '.join('x' * 20)} …"),
+        (" ".join("x" * 40), "y", f"{' '.join('x' * 10)} …"),
     ],
 )
 def test_of_a_text_that_was_replaced_the_words_are_told_that_are_gone(before: str, after: str, words: str) -> None:

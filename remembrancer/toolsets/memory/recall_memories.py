@@ -143,8 +143,8 @@ async def recall_memories(call: Call, arguments: RecallMemoriesArguments) -> Ans
         is_narrowed = request.filters != Filters(request.session_id) or arguments.max_tokens is not UNSET
         if not (is_answered or is_narrowed):
             standing = {each.id: each for each in await _standing(memories, call) if each.id not in full}
-            whole = [each for each in memories if each.id in full]
-            memories = list({each.id: each for each in [*whole, *standing.values(), *memories]}.values())
+            ranked = {each.id for each in memories}
+            memories += [each for each in standing.values() if each.id not in ranked]
     answer: Answer = {
         "memories": [
             memory_of(each, detail=detail, is_judged=not is_degraded)
