@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from remembrancer.actors.gateway import attendance
+from remembrancer.actors.gateway import attendance, recognition
 from remembrancer.config.project import project_of
 from remembrancer.protocol.session_life import EndSession, StartSession
 from tests.actors.gateway_rig import PATIENT, QUICK, PlayedStore, Rig
@@ -95,6 +95,7 @@ async def test_a_connection_that_says_nothing_starts_no_session(rig: Rig) -> Non
 
 async def test_starts_and_ends_wait_for_a_store_that_is_away(quick_rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(attendance, "FIRST_WAIT_S", 0.05)
+    monkeypatch.setattr(recognition, "STORE_WAIT_S", 0.05)
     async with quick_rig.running() as gateway:
         async with quick_rig.session() as client:
             await until(lambda: gateway.health().queue_depth == 1)

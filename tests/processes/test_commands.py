@@ -125,14 +125,16 @@ def test_a_degraded_runtime_is_said_with_a_status_of_its_own(home: Path) -> None
         well("--json")
 
 
-def test_a_launcher_that_does_not_answer_is_degraded(home: Path) -> None:
+def test_a_launcher_that_does_not_answer_is_degraded(
+    home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(runtime_client, "CONNECT_S", 1.0)
     with runtime(home) as running:
         running.until_ready()
         running.process.send_signal(signal.SIGSTOP)
-        done = remembrancer("status", "--json")
+        assert main(["status", "--json"]) == exit_codes.DEGRADED
         running.process.send_signal(signal.SIGCONT)
-        assert done.returncode == exit_codes.DEGRADED
-        (warning,) = json.loads(done.stdout)["warnings"]
+        (warning,) = json.loads(capsys.readouterr().out)["warnings"]
         assert warning.count("launcher.log") == 1
         assert {process.restarts for process in running.until_ready().values()} == {0}
 

@@ -22,7 +22,7 @@ import pytest
 
 from remembrancer.actors.embedder import workers
 from remembrancer.actors.migrations import daily_copies
-from remembrancer.commands import doctor, exit_codes
+from remembrancer.commands import doctor, exit_codes, runtime_client
 from remembrancer.commands.repair import repair_home
 from remembrancer.commands.setup import Probed
 from remembrancer.protocol.errors import AlreadyRunning
@@ -149,8 +149,12 @@ async def test_a_running_memory_and_one_at_rest_are_well_and_nothing_of_them_is_
     assert SECRET not in found.whole
 
 
-async def test_a_launcher_that_hangs_is_said_and_the_rest_is_looked_at_all_the_same(home: Path) -> None:
+async def test_a_launcher_that_hangs_is_said_and_the_rest_is_looked_at_all_the_same(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     runtime = await filled(home, stop=False)
+    monkeypatch.setattr(runtime_client, "CONNECT_S", 1.0)
+    monkeypatch.setattr(runtime_client, "ANSWER_S", 1.0)
     launcher = runtime.process("launcher")
     launcher.send_signal(signal.SIGSTOP)
     try:
