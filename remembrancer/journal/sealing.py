@@ -96,7 +96,7 @@ def unseal(keyring: Keyring, sealed: bytes, *belongs_to: str) -> bytes:
 def _key(keyring: Keyring, sealed: bytes) -> bytes:
     """The key that a seal names. Raises `EntryDamaged` or `KeyMissing`."""
     if sealed[:1] != _VERSION:
-        raise EntryDamaged("it is not sealed, or by a newer release")
+        raise EntryDamaged("it is not sealed, or was sealed by a newer release")
     name = sealed[1 : 1 + _KEY_ID_BYTES].hex()
     if name not in keyring.keys:
         raise KeyMissing(

@@ -107,7 +107,7 @@ class Sharing:
         """The membership in a lane. Raises `InvalidInput` if there is none, `FileUnusable` if it cannot be read."""
         path = self._lanes / f"{check_name(lane)}.json"
         if not path.exists():
-            raise InvalidInput(f"this home is no member of a shared lane {lane!r}")
+            raise InvalidInput(f"this home is not a member of the shared lane {lane!r}")
         return _with_shown_title(_read(path, _decode_membership))
 
     def keep(self, membership: Membership) -> None:
@@ -129,7 +129,7 @@ class Sharing:
         mine = [each for each in self.memberships() if each.lane == membership.lane]
         if mine and mine[0].member != membership.member:
             raise InvalidInput(
-                f"this home is a member already, as {mine[0].member!r}: one invitation is for one machine"
+                f"this home is already a member, as {mine[0].member!r}: each invitation is for one machine"
             )
         self.keep(membership)
         return membership
@@ -151,8 +151,8 @@ class Sharing:
             word = (await journal.notices(membership.lane)).get(membership.member)
             if word is not None and not _decode_seen(word.body).left:
                 raise InvalidInput(
-                    "another machine has joined by this invitation: one invitation is for one machine "
-                    f"('remembrancer share remove {membership.member}' where it was made takes it back)"
+                    "another machine has joined with this invitation: each invitation is for one machine "
+                    f"(revoke it with 'remembrancer share remove {membership.member}' where it was made)"
                 )
             await journal.notify(membership.lane, membership.member, msgspec.msgpack.encode(Seen(0)))
         except RemembrancerError:
@@ -204,7 +204,7 @@ class Sharing:
         """The files of each server, by its directory's name. The keys are saved, so the call can be repeated."""
         with self._deciding():
             if len(addresses) not in (1, 3):
-                raise InvalidInput("a journal has one server, or three of which one may be away")
+                raise InvalidInput("a journal has either one server, or three of which one may be unavailable")
             known = self.administration
             authority = (known.authority if known else None) or Authority.new()
             if known is not None and known.certificate:
@@ -259,7 +259,9 @@ class Sharing:
         with self._deciding():
             administration, own = self._administrated(), self.membership(lane)
             if member in administration.members.get(lane, {}):
-                raise InvalidInput(f"{own.title!r} has a member {member!r}: each machine has a name of its own")
+                raise InvalidInput(
+                    f"{own.title!r} already has a member {member!r}: each machine needs a name of its own"
+                )
             keyring = msgspec.structs.replace(_all_keys(administration, own), current=own.keyring.current)
             invited = await self._member(administration, lane, own.title, member, keyring, read_only=read_only)
             invited = msgspec.structs.replace(invited, is_users=own.is_users)
@@ -302,7 +304,7 @@ class Sharing:
                 known = ", ".join(sorted(members)) or "nobody"
                 raise InvalidInput(f"{own.title!r} has no member {member!r}: {known}")
             if member == own.member:
-                raise InvalidInput("this machine is that member: 'remembrancer share leave' takes it out")
+                raise InvalidInput("this machine is that member: leave with 'remembrancer share leave'")
             authority = administration.authority
             if authority is not None:
                 authority = authority.revoking(members[member].user)
@@ -329,8 +331,8 @@ class Sharing:
         administration = self.administration
         if administration is None:
             raise InvalidInput(
-                "this home has begun no sharing: 'remembrancer share start --server URL' does, and members are invited "
-                "from the home that did"
+                "sharing was not started from this home: start it with 'remembrancer share start --server URL', or "
+                "invite members from the home where it was started"
             )
         return administration
 

@@ -438,13 +438,13 @@ def refuse_credentials(change: Change, texts: Sequence[tuple[str, str]]) -> None
     if split is None and find_credential("\n".join(text for _, text in texts)) is None:
         return
     allowed = MAY_BE_ALLOWED.get(type(change))
-    advice = f", or {allowed} if it is none or must be kept" if allowed else ""
+    advice = f", or {allowed} if it is not one or must be stored" if allowed else ""
     sorts = ((field, find_credential(text)) for field, text in texts)
     for field, sort in (*sorts, *([split] if split is not None else [])):
         if sort is not None:
             raise InvalidInput(
-                f"{field} looks like it holds a credential ({sort}), which everybody who recalls it would see: store "
-                f"where the secret is kept instead of the secret{advice}",
+                f"{field} seems to contain a credential ({sort}), which anyone who recalls it would see: store where "
+                f"the secret is kept, not the secret itself{advice}",
                 field=field,
             )
 

@@ -122,7 +122,7 @@ def _check_memory(line: MemoryLine) -> None:
     if parse_memory_id(memory.id, field="id") != memory.id:
         raise InvalidInput(f"id must be 'memory:' and a ULID in upper case, not {memory.id!r}")
     if (memory.scope == "user") != (line.project is None):
-        raise InvalidInput("a memory of the user has no project, and any other memory has one")
+        raise InvalidInput("a memory of the user must have no project, and any other memory must have one")
 
 
 def _unknown_fields(raw: Any, value: Any, at: str) -> Iterator[str]:

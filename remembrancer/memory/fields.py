@@ -145,7 +145,7 @@ def check_memory(memory: PortableMemory, content_limit_bytes: int) -> None:
         check_time(getattr(memory, name), name)
     versions = [entry.version for entry in memory.history]
     if versions != sorted(versions) or any(not 1 <= version <= MAX_EXACT for version in versions):
-        raise InvalidInput("history must be in the order of its versions, from 1 to 2**53")
+        raise InvalidInput("history must be in ascending order of versions, from 1 to 2**53")
     for place, entry in enumerate(memory.history):
         try:
             clean_name(entry.change, field="change", longest=MAX_NAME)
@@ -173,7 +173,7 @@ def _check_fields(memory: RecordedFields, content_limit_bytes: int) -> None:
     try:
         msgspec.msgpack.encode(memory)
     except (OverflowError, RecursionError) as error:
-        raise InvalidInput(f"it has a number that is too large, or is nested too deeply: {error}") from error
+        raise InvalidInput(f"a number in it is too large, or it is nested too deeply: {error}") from error
 
 
 def _check_share(value: float, field: Field) -> None:

@@ -1,4 +1,4 @@
-"""Extracts names from a text without asking anybody: identifiers, paths, tickets, and names by their spelling. Pure.
+"""Extracts names from a text by their form alone: identifiers, paths, tickets, and capitalized names. Pure.
 
 A name is certain by its form (`pool_size`, `src/app.py`, `INC-311`, `AuthService`, "Night Owl"), or only possible: a
 capitalized word within a sentence, which counts as a name once several memories have it.

@@ -55,17 +55,19 @@ def moment(seconds: float) -> datetime:
 def check_count(items: Sequence[object], *, field: str, most: int) -> None:
     """Raises `InvalidInput` if a list has too many items."""
     if len(items) > most:
-        raise InvalidInput(f"{field} may have {most} items at most, and has {len(items)}", field=field)
+        raise InvalidInput(f"{field} may have at most {most} items, but has {len(items)}", field=field)
 
 
 def check_length(text: str, *, field: str, longest: int) -> None:
     """Raises `InvalidInput` for a text of more than `longest` characters, or one that `check_text` refuses."""
     check_text(text, field=field, longest_bytes=4 * longest)
     if len(text) > longest:
-        raise InvalidInput(f"{field} may have {longest} characters at most, and has {len(text)}", field=field)
+        raise InvalidInput(f"{field} may have at most {longest} characters, but has {len(text)}", field=field)
 
 
 def check_time(seconds: float | None, field: str) -> None:
     """Raises `InvalidInput` for a time outside the calendar, such as one in milliseconds."""
     if seconds is not None and not EARLIEST_S <= seconds <= LATEST_S:
-        raise InvalidInput(f"{field} must be a time of the years 1 to 9999 in seconds, not {seconds:g}", field=field)
+        raise InvalidInput(
+            f"{field} must be a time between the years 1 and 9999 in seconds, not {seconds:g}", field=field
+        )

@@ -1,7 +1,7 @@
 """The generated block with a project's memories in a Markdown file of the working tree, and people's edits of it. Pure.
 
-The first mark holds the time of writing, the digest of the text and one of each item, which show what a person has
-changed since: his words hold if the memory has not changed meanwhile, and otherwise stay in the file, behind the block.
+The first mark holds the time of writing, and digests of the text and of each item, which reveal later edits. An edit is
+applied if its memory has not changed meanwhile; otherwise it stays in the file, after the block.
 """
 
 from __future__ import annotations

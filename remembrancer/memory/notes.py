@@ -128,7 +128,7 @@ def edited(text: str, content: str, mode: Literal["append", "replace"], heading:
 def _taken(text: str) -> str:
     if len(text) > MAX_REPLACED:
         raise InvalidInput(
-            f"that would take {len(text)} characters away, and an answer can show {MAX_REPLACED}: "
+            f"that would remove {len(text)} characters, but an answer can show at most {MAX_REPLACED}: "
             "replace a smaller section, by its heading, or append",
             field="mode",
         )

@@ -1,7 +1,7 @@
 """Decides whether a memory is about its own project only, by signs that a person can check, each with its reason. Pure.
 
-One sign is enough: a memory that stays in its project can still be promoted by hand, while one that goes to the user
-appears in all projects.
+One sign is enough: a memory that stays in its project can still be promoted by hand, while one that is promoted to the
+user appears in every project.
 """
 
 from __future__ import annotations

@@ -66,7 +66,7 @@ class Fitted(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def __post_init__(self) -> None:
         if unknown := set(self.weights).difference(NAMES):
-            raise ValueError(f"weights of features that there are not: {', '.join(sorted(unknown))}")
+            raise ValueError(f"weights of unknown features: {', '.join(sorted(unknown))}")
 
 
 class WeightsFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

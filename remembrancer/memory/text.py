@@ -36,9 +36,11 @@ def clean_name(text: str, *, field: str, longest: int) -> str:
     if not name:
         raise InvalidInput(f"{field} must not be empty", field=field)
     if len(name) > longest:
-        raise InvalidInput(f"{field} may have {longest} characters at most, and has {len(name)}", field=field)
+        raise InvalidInput(f"{field} may have at most {longest} characters, but has {len(name)}", field=field)
     if not name.isprintable() and any(map(_is_refused, name)):
-        raise InvalidInput(f"{field} must not hold control characters or lone surrogates: {shown(name)}", field=field)
+        raise InvalidInput(
+            f"{field} must not contain control characters or lone surrogates: {shown(name)}", field=field
+        )
     return name
 
 
@@ -56,7 +58,7 @@ def check_text(text: str, *, field: str, longest_bytes: int) -> None:
         message = f"{field} holds a lone surrogate (half a character) at position {error.start}: send whole characters"
         raise InvalidInput(message, field=field) from error
     if size > longest_bytes:
-        raise InvalidInput(f"{field} may have {longest_bytes} bytes in UTF-8 at most, and has {size}", field=field)
+        raise InvalidInput(f"{field} may have at most {longest_bytes} bytes in UTF-8, but has {size}", field=field)
     if "\0" in text:
         message = f"{field} must not hold NUL characters (the first is at position {text.index(chr(0))})"
         raise InvalidInput(message, field=field)
@@ -106,7 +108,7 @@ def clean_object(given: dict[str, Any] | UnsetType, *, field: str) -> dict[str, 
     cleaned = {clean_name(name, field=field, longest=MAX_KEY): value for name, value in given.items()}
     size = len(msgspec.json.encode(cleaned))
     if size > MAX_OBJECT_BYTES:
-        raise InvalidInput(f"{field} may have {MAX_OBJECT_BYTES} bytes as JSON at most, and has {size}", field=field)
+        raise InvalidInput(f"{field} may have at most {MAX_OBJECT_BYTES} bytes as JSON, but has {size}", field=field)
     return cleaned
 
 

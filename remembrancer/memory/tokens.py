@@ -23,8 +23,8 @@ _ZERO_WIDTH_JOINER: Final = "\u200d"
 
 
 def estimate_tokens(text: str) -> int:
-    """An estimate of the number of tokens of a text for an assistant's model, made without a vocabulary; rather too
-    high than too low.
+    """An estimate of the number of tokens of a text for an assistant's model, made without a vocabulary. It is meant to
+    be too high rather than too low.
 
     Four letters of an ASCII word are one token, and so are up to three digits, a run of blanks, or 2.5 symbols in a
     row. In other scripts, an accented letter counts 1.5, a Greek or Cyrillic one (and letters between them) 0.66,

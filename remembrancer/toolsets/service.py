@@ -79,7 +79,7 @@ class QueueHealth(msgspec.Struct, frozen=True):
 
 
 class MemoryService(Protocol):
-    """The store as tools see it, with its last answers for the time when it is away.
+    """The store as tools see it, with its last answers for times when it is away.
 
     Every method that asks raises the `RemembrancerError` with which the store refuses. Times are seconds since the
     epoch; `received_at` is the time of the client's call, from which its budget counts.

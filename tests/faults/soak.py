@@ -239,7 +239,7 @@ class Session:
         elif not (
             answer.get("retry_possible")
             or (tool == "promote_memory" and answer.get("field") == "target_scope")
-            or "may be any of" in answer["message"]  # of a short id whose ending another memory has got since
+            or "is ambiguous" in answer["message"]  # of a short id whose ending another memory has got since
         ):
             self._soak.wrong.append(f"{tool} of a call that is right was refused: {answer}")
         if tool == "reflect_and_consolidate":

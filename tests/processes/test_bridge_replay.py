@@ -206,7 +206,7 @@ def test_broken_lines_are_answered_and_harm_nobody(runtime: Path) -> None:
         with bridge(REMEMBRANCER_SESSION_ID="x" * 201) as misfit:
             error = misfit.request("initialize", **HANDSHAKE)["error"]
             assert (error["code"], error["data"]) == (-32602, {"error": "invalid_input", "retry_possible": False})
-            assert error["message"] == "REMEMBRANCER_SESSION_ID may have 200 characters at most, and has 201"
+            assert error["message"] == "REMEMBRANCER_SESSION_ID may have at most 200 characters, but has 201"
 
 
 def test_many_answers_and_a_slow_reader_lose_nothing(runtime: Path) -> None:

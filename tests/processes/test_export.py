@@ -108,7 +108,7 @@ def test_lines_that_no_tool_would_have_stored_are_named_and_the_others_are_impor
     )
     partly = command("backup", "import", str(file), home=home)
     assert partly.returncode == exit_codes.FAILED
-    assert b"line 3: occurred_at must be a time of the years 1 to 9999" in partly.stderr
+    assert b"line 3: occurred_at must be a time between the years 1 and 9999" in partly.stderr
     assert b"line 4: " in partly.stderr
     assert b"\x1b" not in partly.stderr + partly.stdout
     assert b"1 memory imported" in partly.stdout

@@ -277,7 +277,7 @@ def test_every_text_of_a_change_is_looked_at_and_the_field_named(change: Change,
     with pytest.raises(InvalidInput) as refused:
         refuse_credentials(change, list(texts_of(change)))
     assert refused.value.field == field
-    assert refused.value.message.startswith(f"{field} looks like")
+    assert refused.value.message.startswith(f"{field} seems to contain")
     assert ("allow_secrets" in refused.value.message) == isinstance(change, StoreMemory | UpdateMemory)
 
 

@@ -57,7 +57,7 @@ def test_a_part_of_several_ids_names_them_with_their_words_and_one_of_none_says_
     one, other = f"{START}{'A' * 17}17KQ2Z"[:33], f"{START}{'B' * 17}27KQ2Z"[:33]
     assert is_whole_id(one)
     with pytest.raises(
-        InvalidInput, match=r"may be any of 2 memories: .* \(the harbour …\); .* \(a lantern\)"
+        InvalidInput, match=r"is ambiguous, 2 memories match: .* \(the harbour …\); .* \(a lantern\)"
     ) as error:
         only_one(one[-4:], [(one, "the harbour …"), (other, "a lantern")], "memory_id")
     assert error.value.field == "memory_id"

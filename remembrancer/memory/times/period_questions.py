@@ -95,7 +95,7 @@ class PeriodQuestion:
 
 
 def asks_for_period(query: str) -> PeriodQuestion | None:
-    """The period query in a query, or None if it asks for anything other than everything in a period.
+    """The question for everything in a period that a query asks, or None if it asks for anything else.
 
     "What did we decide this week?" asks for its decisions, "qué pasó ayer" for all of yesterday. "What did we decide
     about Kafka this week?" asks about Kafka, "who called yesterday?" about a person, "what do I do this week?" about a

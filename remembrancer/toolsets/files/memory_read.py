@@ -85,7 +85,9 @@ def read_note(path: str, root: str, settings: Settings) -> str:
     with os.fdopen(descriptor, "rb") as file:
         data = file.read(MAX_FILE_BYTES + 1)
     if len(data) > MAX_FILE_BYTES:
-        raise InvalidInput(f"{shown(path)} has more than {MAX_FILE_BYTES} bytes, which no note has", field="path")
+        raise InvalidInput(
+            f"{shown(path)} is too large to be a note: it has more than {MAX_FILE_BYTES} bytes", field="path"
+        )
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:

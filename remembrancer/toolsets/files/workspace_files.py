@@ -1,7 +1,8 @@
-"""Which files are read for a workspace, by the settings: its notes, and the transcripts of sessions in it.
+"""Finds the files that are read for a workspace: its notes, and the transcripts of its sessions.
 
-Whoever reads, indexes or writes a note finds it by `find_note` and opens it by `open_directory` or `open_note`: where a
-file really is decides what it is, since a repository that was cloned may bring links to anything.
+All code that reads, indexes or writes a note must find it with `find_note`, and open it with `open_directory` or
+`open_note`: the real location of a file decides if it is a note, since a cloned repository may contain links to
+anything.
 """
 
 from __future__ import annotations
@@ -37,23 +38,23 @@ NATIVE: Final = {
     "windsurf": ("~/.codeium/windsurf/memories",),
     "gemini-cli": ("~/.gemini/GEMINI.md",),
 }
-"""The folders and files in which clients keep what they remember of their user, in whichever project."""
+"""The folders and files in which clients keep memories of their user, for all projects."""
 CLAUDE_CODE: Final = "claude-code"
 MAX_TRANSCRIPT_BYTES: Final = 512 * 1024 * 1024
 PIECE_BYTES: Final = 256 * 1024
-"""So much of a transcript is read at once: some 200 chunks."""
+"""The amount of a transcript that is read at once: some 200 chunks."""
 NO_MARKDOWN: Final = "no Markdown file"
 LINK_OUT: Final = "a link out of the workspace"
 LINK_ELSEWHERE: Final = "a link to what is no note"
 NOT_ORDINARY: Final = "no ordinary file"
-"""Why a file is no note."""
+"""The reasons why a file is not a note."""
 MOST_SKIPPED: Final = 100
-"""Files that are named as passed over; there may be more."""
+"""The most skipped files that are listed."""
 
 
 @dataclass(frozen=True, slots=True)
 class FoundFile:
-    """A file that is to be read. `shown` is its path as it is shown: relative to its workspace if it is in there."""
+    """A file to read. `shown` is its path for people: relative to its workspace if it is inside it."""
 
     shown: str
     path: Path
@@ -63,13 +64,13 @@ class FoundFile:
 
 
 def note_paths(root: Path, settings: Settings) -> list[Path]:
-    """The files and directories that a workspace's notes are in, whether they are there or not."""
+    """The files and directories of a workspace's notes, including those that do not exist."""
     places = (Path(path).expanduser() for path in places_of(settings, root))
     return [Path(os.path.realpath(place)) if place.is_absolute() else root / place for place in places]
 
 
 class RealNote(NamedTuple):
-    """The real place of a note: the `parts` of its path below a directory, none of which is a link."""
+    """The real location of a note: a directory, and the `parts` of the path below it, none of which is a link."""
 
     directory: Path
     parts: tuple[str, ...]
@@ -81,7 +82,7 @@ class RealNote(NamedTuple):
 
 
 def real_note(path: str, root: str, places: Sequence[str]) -> RealNote:
-    """As `find_note`. Raises `InvalidInput` where there is none, and says why."""
+    """Like `find_note`, but raises `InvalidInput` with the reason if the file is not a note."""
     found = find_note(path, root, places)
     if isinstance(found, str):
         raise InvalidInput(f"{shown(path)} is {found}: give the path of a note", field="path")
@@ -89,11 +90,11 @@ def real_note(path: str, root: str, places: Sequence[str]) -> RealNote:
 
 
 def find_note(path: str | Path, root: str | Path, places: Sequence[str]) -> RealNote | str:
-    """The note of that path in a workspace whose notes are in these places (files and directories), links resolved; or
-    why it is none: it is no Markdown file, or is not really in one of the places.
+    """The note at a path in a workspace whose notes are in these places (files and directories), with links resolved;
+    or the reason why the file is not a note: it is not Markdown, or is not really in one of the places.
 
-    A place is not resolved, unless it is an absolute path, which only a user's own settings say. Whoever opens the note
-    has to do so by `open_note` or `open_directory`: it may be replaced by a link at any time.
+    Links in a place itself are followed only if it is an absolute path, which only the user's own settings may contain.
+    Open the note with `open_note` or `open_directory`: it may be replaced by a link at any time.
     """
     real_root = os.path.realpath(root)
     real = Path(os.path.realpath(Path(root, path)))
@@ -113,10 +114,10 @@ def find_note(path: str | Path, root: str | Path, places: Sequence[str]) -> Real
 
 
 def open_directory(note: RealNote, *, make: bool = False) -> int:
-    """The descriptor of the directory that a note is in, to which no link leads. `make`: it is made if it is missing.
+    """The descriptor of a note's directory, opened without following links. `make`: create it if it is missing.
 
     Raises:
-        OSError: it is not there, or a link has taken the place of a directory.
+        OSError: it does not exist, or a directory in its path has been replaced by a link.
     """
     flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
     descriptor = os.open(note.directory, flags)
@@ -134,10 +135,10 @@ def open_directory(note: RealNote, *, make: bool = False) -> int:
 
 
 def open_note(note: RealNote) -> int:
-    """The descriptor of an ordinary file, to which no link leads, open for reading.
+    """The descriptor of a note that is an ordinary file, opened for reading without following links.
 
     Raises:
-        OSError: it is not there, or something else has taken its place.
+        OSError: it does not exist, or has been replaced by something else.
     """
     directory = open_directory(note)
     try:
@@ -152,16 +153,15 @@ def open_note(note: RealNote) -> int:
 
 
 def places_of(settings: Settings, root: Path) -> tuple[str, ...]:
-    """The places of the notes that are read for a workspace."""
+    """The files and directories with notes that are read for a workspace."""
     own = (*settings.notes_paths, *settings.notes_extra_paths) if settings.notes else ()
     return (*own, *native_places(root)) if settings.native_memories else own
 
 
 def native_places(root: Path, client: str | None = None) -> list[str]:
-    """The folders and files in which assistants (or one client) keep what they remember of a workspace, and of their
-    user.
+    """The folders and files in which assistants (or one client) keep their memories of a workspace and of their user.
 
-    Claude Code keeps a project's under the path of its repository, which all worktrees share, or in the
+    Claude Code keeps those of a project under the path of its repository, which all worktrees share, or in the
     `autoMemoryDirectory` of its settings.
     """
     if client in NATIVE:
@@ -174,7 +174,7 @@ def native_places(root: Path, client: str | None = None) -> list[str]:
 
 
 def native_files() -> dict[str, int]:
-    """The numbers of files that assistants keep for themselves on this machine, in whichever project, by client."""
+    """The number of each client's own memory files on this machine, for all projects."""
     places = {client: [Path(path).expanduser() for path in paths] for client, paths in NATIVE.items()}
     places[CLAUDE_CODE] = [*Path("~/.claude/projects").expanduser().glob("*/memory"), *_own_directory()]
     counts = {client: sum(1 for place in own for _ in markdown_below(place)) for client, own in places.items()}
@@ -182,7 +182,7 @@ def native_files() -> dict[str, int]:
 
 
 def _own_directory() -> list[Path]:
-    """Claude Code's `autoMemoryDirectory`, where its settings have one."""
+    """Claude Code's `autoMemoryDirectory`, if its settings have one."""
     with contextlib.suppress(OSError, ValueError, TypeError, KeyError):
         named = json.loads(Path("~/.claude/settings.json").expanduser().read_bytes())["autoMemoryDirectory"]
         return [Path(named).expanduser()] if isinstance(named, str) else []
@@ -190,12 +190,12 @@ def _own_directory() -> list[Path]:
 
 
 def has_files(root: Path, settings: Settings) -> bool:
-    """True if a workspace has anything that could be read: a few questions to the disk."""
+    """True if a workspace has any files to read. Checks only a few paths."""
     return any(path.exists() for path in note_paths(root, settings)) or any(transcript_paths(root, settings))
 
 
 def transcript_paths(root: Path, settings: Settings) -> Iterator[Path]:
-    """The transcripts that may be of sessions in a workspace. Which are, `is_of_workspace` says of what is in them."""
+    """The transcripts that may belong to a workspace. `is_of_workspace` decides by their content."""
     if not settings.transcripts:
         return
     name = _folder_name(root)
@@ -216,7 +216,7 @@ def _folder_name(root: Path) -> str:
 
 
 def is_of_workspace(directory: str, transcript: Path, root: Path) -> bool:
-    """True if the session of a transcript worked in a workspace, by the directory that it says, or else its folder."""
+    """True if a transcript belongs to a workspace: by the `directory` named in it, or else by its folder."""
     if directory.startswith(PROJECT_HASH):
         roots = {str(root), os.path.realpath(root)}
         return directory.removeprefix(PROJECT_HASH) in {hashlib.sha256(each.encode()).hexdigest() for each in roots}
@@ -228,8 +228,8 @@ def is_of_workspace(directory: str, transcript: Path, root: Path) -> bool:
 def turns_after(
     transcript: BinaryIO, position: Position, seen: set[str]
 ) -> tuple[list[TranscriptTurn], Position, bool] | None:
-    """The next piece of a transcript, as `read_turns`, and whether there is more. What it says has been `seen` from
-    then on."""
+    """The turns of the next piece of a transcript, the position after it, and whether there is more; None as for
+    `read_turns`. Adds the turns to `seen`."""
     size = PIECE_BYTES
     while True:
         transcript.seek(position.start)
@@ -245,7 +245,7 @@ def turns_after(
 
 
 def all_turns(transcript: BinaryIO) -> tuple[list[TranscriptTurn], Position]:
-    """All that a transcript says, and where it ends."""
+    """All turns of a transcript, and the position at its end."""
     turns: list[TranscriptTurn] = []
     position, seen, more = START, set[str](), True
     while more and (read := turns_after(transcript, position, seen)) is not None:
@@ -255,9 +255,9 @@ def all_turns(transcript: BinaryIO) -> tuple[list[TranscriptTurn], Position]:
 
 
 def scan(root: Path, settings: Settings) -> tuple[list[FoundFile], list[SkippedFile]]:
-    """The files of a workspace in the order of their paths, and what was passed over, with the reason.
+    """The files of a workspace in the order of their paths, and the skipped ones, each with the reason.
 
-    A file that is there under two names (a disk that knows no capitals, a link) is read once.
+    A file with two names (on a case-insensitive disk, or by a link) is read once.
     """
     found: dict[tuple[int, int], FoundFile] = {}
     skipped: list[SkippedFile] = []
@@ -296,12 +296,12 @@ def scan(root: Path, settings: Settings) -> tuple[list[FoundFile], list[SkippedF
 
 
 def markdown_below(start: Path) -> Iterator[Path]:
-    """The file itself, or the Markdown below a directory. Links to directories are not followed."""
+    """The file itself, or the Markdown files below a directory. Links to directories are not followed."""
     if start.is_symlink() or not start.is_dir():
         if start.exists() or start.is_symlink():
             yield start
         return
     for directory, below, names in os.walk(start):
         below[:] = sorted(name for name in below if not name.startswith("."))
-        shown = (name for name in sorted(names) if name.lower().endswith(ENDINGS) and not name.startswith("."))
-        yield from (Path(directory, name) for name in shown)
+        notes = (name for name in sorted(names) if name.lower().endswith(ENDINGS) and not name.startswith("."))
+        yield from (Path(directory, name) for name in notes)

@@ -11,7 +11,7 @@ from remembrancer.protocol.ids import entity_id, parse_entity_id
 from remembrancer.protocol.reads import Direction, GraphEntity, GraphFound, SearchGraph
 from remembrancer.protocol.store_client import AWAY
 from remembrancer.toolsets.service import Asked
-from remembrancer.toolsets.tools import Answer, Call
+from remembrancer.toolsets.tools import Call, non_empty
 
 
 def title(name: str, kind: str) -> str:
@@ -40,7 +40,7 @@ async def entity_named(call: Call, given: str, field: str) -> tuple[str, str]:
     """The name and type of the entity with an id, spelled as in the store, or as in the id if the store is away.
 
     Raises:
-        InvalidInput: this is not an id.
+        InvalidInput: it is not an id.
         NotFound: the caller can see no such entity.
     """
     name, kind = parse_entity_id(given, field=field)
@@ -63,17 +63,13 @@ def unknown_entity(given: str, field: str) -> NotFound:
 
 def entity_of(entity: GraphEntity) -> dict[str, Any]:
     """An entity with its description."""
-    shown: Answer = {
-        "id": entity_id(entity.name, entity.type),
-        "name": entity.name,
-        "entity_type": entity.type,
-    }
-    described = description_in(entity)
-    return shown | ({"description": described} if described else {})
+    fields = {"id": entity_id(entity.name, entity.type), "name": entity.name, "entity_type": entity.type}
+    return fields | non_empty(description=description_in(entity))
 
 
 def description_in(entity: GraphEntity) -> str:
     """The description in a memory that describes an entity, without the name."""
-    said = entity.description
-    before, _, rest = said.partition(": ")
-    return rest if before.casefold() == title(entity.name, entity.type).casefold() else said * bool(rest)
+    before, _, rest = entity.description.partition(": ")
+    if before.casefold() == title(entity.name, entity.type).casefold():
+        return rest
+    return entity.description if rest else ""

@@ -34,9 +34,9 @@ def node_of(memory: ListedMemory) -> Answer:
     if isinstance(memory, LinkedMemory):
         node["links"] = list(memory.related)
         last_accessed_at = memory.last_accessed_at or memory.created_at
-    shown = source_of(memory.source)
+    source = source_of(memory.source)
     return node | {
-        "source": shown.get("label") or shown.get("file") or shown.get("tool") or "",
+        "source": source.get("label") or source.get("file") or source.get("tool") or "",
         "created_at": iso(memory.created_at),
         "last_accessed": iso(last_accessed_at),
         "access_count": memory.access_count,
