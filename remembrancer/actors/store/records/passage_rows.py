@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sqlite3
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -20,7 +19,7 @@ from remembrancer.actors.store.records.contract import (
 )
 from remembrancer.actors.store.records.materials import passage_vectors
 from remembrancer.actors.store.records.space import SpaceConnection, Spaces
-from remembrancer.actors.store.records.sqlite_file import SqliteFile, encode_json, padded, places_for
+from remembrancer.actors.store.records.sqlite_file import AMONG, SqliteFile, encode_json, json_list, padded, places_for
 from remembrancer.protocol.work import Passage
 
 
@@ -131,8 +130,24 @@ class EmbeddedTexts:
         Memories that are gone, already have vectors of that model, or have changed since they were embedded are
         skipped.
         """
+        saved = SavedEmbeddings([])
         with self._file.transaction(durable=False) as connection:
-            return _save_embeddings(connection, f"{self._table} AS t WHERE {self._own}", model, embedded)
+            for memory in embedded:
+                found = connection.execute(
+                    f"""SELECT content_digest, EXISTS (SELECT 1 FROM passages WHERE memory = t.number AND model = ?)
+                        FROM {self._table} AS t WHERE {self._own} AND number = ?""",  # noqa: S608 - our names
+                    (model, memory.number),
+                ).fetchone()
+                if found is None or found[1]:
+                    continue
+                if found[0] != memory.digest:
+                    saved.outdated.append(memory.number)
+                    continue
+                done = "DELETE FROM embedding_attempts WHERE memory = ? AND model = ?"
+                connection.execute(done, (memory.number, model))
+                passages = memory.number, model, memory.passages, memory.vectors
+                saved.kept.extend(add_passages(connection, *passages, in_space=self._table == "memories"))
+        return saved
 
     def prune_models(self, kept: Sequence[str], limit: int) -> int:
         """Delete passages of all other models, at most `limit`. Returns the number deleted."""
@@ -263,45 +278,12 @@ class HomeTexts(EmbeddedTexts):
 
     def save_embeddings(self, model: str, embedded: Sequence[EmbeddedMemory]) -> SavedEmbeddings:
         """As in `EmbeddedTexts`, whatever space a memory is in by now."""
-        numbers = encode_json([memory.number for memory in embedded]).decode()
-        saved = SavedEmbeddings([])
-        with self._file.transaction() as connection:
-            spaces = connection.execute(
-                """SELECT s.number, s.name, json_group_array(m.number) FROM memories AS m
-                   JOIN spaces AS s ON s.number = m.space WHERE m.number IN (SELECT value FROM json_each(?))
-                   GROUP BY s.number""",
-                (numbers,),
-            ).fetchall()
-            for space, name, held in spaces:
-                numbers_here = set(json.loads(held))
-                own = [memory for memory in embedded if memory.number in numbers_here]
-                rows = "memories AS t WHERE space = @SPACE"
-                of_space = _save_embeddings(SpaceConnection(connection, space), rows, model, own)
-                saved.kept.extend(of_space.kept)
-                saved.outdated.extend(of_space.outdated)
-                saved.spaces[name] = len(own)
+        saved = super().save_embeddings(model, embedded)
+        numbers = json_list(memory.number for memory in embedded)
+        counted = f"""SELECT s.name, count(*) FROM memories AS m JOIN spaces AS s ON s.number = m.space
+                      WHERE m.number IN {AMONG} GROUP BY s.number"""  # noqa: S608 - fixed
+        saved.spaces.update(self._file.read(counted, (numbers,)))
         return saved
-
-
-def _save_embeddings(
-    connection: sqlite3.Connection | SpaceConnection, own_rows: str, model: str, embedded: Sequence[EmbeddedMemory]
-) -> SavedEmbeddings:
-    """Store the vectors of rows that still exist: a memory that has moved since is embedded in its new space."""
-    saved = SavedEmbeddings([])
-    for memory in embedded:
-        found = connection.execute(
-            f"""SELECT content_digest, EXISTS (SELECT 1 FROM passages WHERE memory = t.number AND model = ?)
-                FROM {own_rows} AND number = ?""",  # noqa: S608 - our names
-            (model, memory.number),
-        ).fetchone()
-        if found is None or found[1]:
-            continue
-        if found[0] != memory.digest:
-            saved.outdated.append(memory.number)
-            continue
-        connection.execute("DELETE FROM embedding_attempts WHERE memory = ? AND model = ?", (memory.number, model))
-        saved.kept.extend(add_passages(connection, memory.number, model, memory.passages, memory.vectors))
-    return saved
 
 
 def add_passages(
@@ -310,12 +292,14 @@ def add_passages(
     model: str,
     passages: Sequence[Passage],
     vectors: Vectors,
+    *,
+    in_space: bool = False,
 ) -> list[int]:
-    """Write the passages of a memory, and return their numbers."""
+    """Write the passages of a memory, and return their numbers. `in_space`: with the memory's space."""
+    columns, values = 'memory, model, ordinal, start, "end", vector', "?1, ?2, ?3, ?4, ?5, ?6"
+    if in_space:
+        columns, values = f"space, {columns}", f"(SELECT space FROM memories WHERE number = ?1), {values}"  # noqa: S608 - ours
     numbers: list[int] = []
-    columns, values = 'memory, model, ordinal, start, "end", vector', "?, ?, ?, ?, ?, ?"
-    if isinstance(connection, SpaceConnection):
-        columns, values = f"space, {columns}", f"@SPACE, {values}"
     for ordinal, (passage, vector) in enumerate(zip(passages, vectors, strict=True)):
         inserted = connection.execute(
             f"INSERT INTO passages ({columns}) VALUES ({values})",  # noqa: S608 - our names
