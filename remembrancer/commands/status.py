@@ -86,7 +86,7 @@ def status(trace: str | None) -> Report:
             problem = Problem("peer_unavailable", "problem", what, advice)
             notes = (f"remembrancer status: {problem}",)
             return Report(report(paths.home, None, (problem,)), (), exit_codes.DEGRADED, notes)
-    releases = ask_home(paths, DescribeReleases())
+    releases = ask_home(paths, DescribeReleases()).releases
     return Report(report(paths.home, None, (), releases), (), exit_codes.NOT_RUNNING, (nothing_runs(paths.home),))
 
 
@@ -107,7 +107,7 @@ def _releases(paths: RuntimePaths, status: RuntimeStatus) -> dict[str, str]:
     if not any(process.role == "store" and process.state == "ready" for process in status.processes):
         return {}
     try:
-        return ask_running_home(paths, DescribeReleases())
+        return ask_running_home(paths, DescribeReleases()).releases
     except AWAY:  # it stopped or hangs, as the next status will show
         return {}
 

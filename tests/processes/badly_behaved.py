@@ -31,7 +31,7 @@ from remembrancer.protocol.control import (
     StoreHealth,
 )
 from remembrancer.protocol.errors import ModelUnusable
-from remembrancer.protocol.home import DescribeReleases, MemoriesFound
+from remembrancer.protocol.home import DescribeReleases, MemoriesFound, ReleasesDescribed
 from remembrancer.protocol.paths import RuntimePaths
 from remembrancer.protocol.reads import Counts, EmbeddingSummary
 from remembrancer.protocol.sockets import Peer, Router
@@ -40,7 +40,7 @@ from tests.forked import forking, redirect
 from tests.operations import to_store
 
 BEHAVIOUR = "behaviour"
-RELEASES = {"memory.db": "7.7.7"}
+RELEASES = ReleasesDescribed({"memory.db": "7.7.7"})
 """The releases of files by the word of a store, which has none."""
 
 

@@ -73,6 +73,7 @@ from remembrancer.protocol.home import (
     KnownProject,
     MemoriesFound,
     ProjectsDescribed,
+    ReleasesDescribed,
     WriteExport,
 )
 from remembrancer.protocol.kinds import Scope
@@ -204,7 +205,7 @@ class HomeReader:
             case ExamineFiles():
                 return self._examine()
             case DescribeReleases():
-                return releases_in(self._paths.home)
+                return ReleasesDescribed(releases_in(self._paths.home))
             case DescribeProjects():
                 refuse_unfinished(self._paths)
                 return self._describe()
