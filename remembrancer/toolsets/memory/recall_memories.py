@@ -200,7 +200,8 @@ async def _standing(nearest: Sequence[RecalledMemory], call: Call) -> list[Recal
         with_subjects=False,
     )
     try:
-        reply = (await call.service.ask(request, call.received_at)).reply
+        # Not `ask`: without the store, these would be what was last shown to the session.
+        reply = await call.service.require(request, call.service.settings.read_budget_s)
     except AWAY:
         return []
     seen, places = call.service.seen(caller), {each.id: place for place, each in enumerate(nearest)}
