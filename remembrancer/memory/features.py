@@ -36,7 +36,7 @@ EXPIRED: Final = 1.0
 RULES: Final[frozenset[Kind]] = frozenset({"convention", "preference", "procedure"})
 """The kinds of memories that apply to many tasks, without sharing their words."""
 OF_A_RULE: Final = -0.25
-"""The standing of a valid rule."""
+"""The difference in standing of a valid rule with none of the query's words; with all of them it has no need of it."""
 
 UNKNOWN: Final = frozenset({"cosine", "opening", "context_cosine", "context_coverage"})
 """Columns that may have unknown values."""
@@ -102,11 +102,9 @@ class Feature(NamedTuple):
     why: str
 
 
-def standing(status: Status, valid_until: float | None, now: float, kind: Kind | None = None) -> float:
-    """0 for a valid memory, less for a rule, and up to `EXPIRED` for one that is not valid."""
-    if has_ended(valid_until, now):
-        return EXPIRED
-    return STANDINGS[status] + (OF_A_RULE if kind in RULES else 0.0)
+def standing(status: Status, valid_until: float | None, now: float) -> float:
+    """0 for a valid memory, and up to `EXPIRED` for one that is not valid."""
+    return EXPIRED if has_ended(valid_until, now) else STANDINGS[status]
 
 
 def rarity(frequencies: Sequence[int], memories: int) -> list[float]:

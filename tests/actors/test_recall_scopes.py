@@ -242,6 +242,16 @@ async def test_what_is_not_valid_any_more_comes_after_what_is_and_matches_nearly
     assert finals == sorted(finals, reverse=True), "what has ended counts in the order that an answer shows"
 
 
+async def test_a_rule_makes_no_fact_outdated_and_comes_before_none_that_answers_as_well(files: Files) -> None:
+    fact = files.store("We deploy on Tuesdays and Thursdays", kind="fact", occurred_at=NOW - 2.0)
+    rule = files.store("Never deploy on Fridays and holidays", kind="convention", occurred_at=NOW - 1.0)
+    unlike = files.store("Indent by four blanks", kind="convention", occurred_at=NOW - 1.0)
+    answer = await files.recall("deploy on days", is_task=True)
+    shares = {memory.id: memory.scores.shares for memory in answer.memories}
+    assert "outdated" not in shares[fact], "a later rule about the same replaces no fact"
+    assert 0.0 < shares[rule]["standing"] < shares[unlike]["standing"], "a rule with the question's words needs no help"
+
+
 async def test_a_summary_takes_no_place_from_the_source_that_says_it_better(files: Files) -> None:
     one = files.store("the lantern burns oil")
     two = files.store("the keeper sleeps at noon")

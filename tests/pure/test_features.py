@@ -140,12 +140,6 @@ def test_what_does_not_hold_any_more_stands_behind_what_is_stood_for_and_that_be
     assert standing("active", NOW, NOW) == standing("archived", NOW - 1, NOW) == EXPIRED
 
 
-def test_a_rule_stands_before_what_matches_alike_as_long_as_it_holds() -> None:
-    for kind in ("convention", "preference", "procedure"):
-        assert standing("active", None, NOW, kind) < standing("active", None, NOW, "fact") == 0.0
-        assert standing("active", NOW - 1, NOW, kind) == EXPIRED
-
-
 def test_a_rare_word_weighs_more_and_one_that_nobody_has_the_most() -> None:
     unknown, rare, common = rarity([0, 1, 500], 1000)
     assert unknown > rare > common > 0.0

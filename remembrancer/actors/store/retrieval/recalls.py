@@ -30,7 +30,17 @@ from remembrancer.actors.store.retrieval.once import Entry, Ranked, as_recalled,
 from remembrancer.actors.store.retrieval.question import Question, read_question
 from remembrancer.actors.store.retrieval.view import Ref, View
 from remembrancer.memory.decay import has_ended, recency
-from remembrancer.memory.features import NAMES, Candidates, Column, coverage, rarity, standing
+from remembrancer.memory.features import (
+    EXPIRED,
+    NAMES,
+    OF_A_RULE,
+    RULES,
+    Candidates,
+    Column,
+    coverage,
+    rarity,
+    standing,
+)
 from remembrancer.memory.pagerank import DAMPING, personal_pagerank
 from remembrancer.memory.profiles import PROFILES, scope_shares
 from remembrancer.memory.ranking import (
@@ -213,31 +223,34 @@ class RunningRecall:
         numbered, windows, asked_at = sorted(question.numbered), question.windows, question.asked.asked_at
         happened_at = [each.happened_at for each in facts]
         may_be_replaced = np.array([_may_be_replaced(each) for each in facts])
+        is_rule = np.array([each.kind in RULES for each in facts])
+        covered = coverage(rows.words, weights)
+        standings = np.array([standing(each.status, each.valid_until, asked_at) for each in facts])
         return Candidates(
             cosine=rows.cosine,
             opening=rows.opening,
             bm25=comparable(rows, sizes),
-            coverage=coverage(rows.words, weights),
+            coverage=covered,
             context_cosine=rows.context_cosine,
             context_coverage=np.where(rows.has_context, coverage(rows.context_words, weights), np.nan),
             names_missed=1.0 - rows.words[:, numbered].mean(axis=1) if numbered else np.zeros(len(rows)),
             nearness=np.array([nearness(each, windows) for each in happened_at]) if windows else np.zeros(len(rows)),
             happened_at=np.array(happened_at),
             importance=np.array([each.importance for each in facts]),
-            standing=np.array([standing(each.status, each.valid_until, asked_at, each.kind) for each in facts]),
+            standing=standings + np.where(is_rule & (standings < EXPIRED), OF_A_RULE * (1.0 - covered), 0.0),
             is_fact=may_be_replaced.astype(float),
             by_assistant=np.array([float(each.by_assistant) for each in facts]),
             graph=np.array([self._graph.get(ref, 0.0) for ref in rows.refs]),
-            likeness=self._likeness(rows, may_be_replaced),
+            likeness=self._likeness(rows, may_be_replaced, is_rule),
         )
 
-    def _likeness(self, rows: Rows, may_be_replaced: NDArray[np.bool_]) -> Column:
-        """Return the cosines between facts, where one may have been replaced by another."""
+    def _likeness(self, rows: Rows, may_be_replaced: NDArray[np.bool_], is_rule: NDArray[np.bool_]) -> Column:
+        """Return the cosines between facts, where one may have been replaced by another: no rule replaces a fact."""
         facts = np.flatnonzero(may_be_replaced & ~np.isnan(rows.cosine))
         if not len(facts) or self.question.windows:  # facts from a named time are not outdated
             return np.zeros((0, 0))
         vectors = rows.vectors[facts]
-        like = vectors @ vectors.T
+        like = np.where(is_rule[facts][:, None] == is_rule[facts], vectors @ vectors.T, 0.0)
         if numbered := sorted(self.question.numbered):
             # A fact without a requested name that another one has is about something else.
             names = rows.words[facts][:, numbered].astype(np.float32)
