@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from functools import cached_property
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -42,7 +43,7 @@ UNKNOWN: Final = frozenset({"cosine", "opening", "context_cosine", "context_cove
 """Columns that may have unknown values."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Candidates:
     """The candidates of one query: row i of each column is about candidate i. NaN means unknown or absent."""
 
@@ -82,6 +83,11 @@ class Candidates:
 
     def __len__(self) -> int:
         return len(self.cosine)
+
+    @cached_property
+    def meaning(self) -> Column:
+        """The cosine of the best passage, scaled."""
+        return scaled(self.cosine, COSINE_FLOOR, ANSWERING_COSINE)
 
 
 class Asked(NamedTuple):
@@ -137,10 +143,6 @@ def scaled(values: Column, floor: float, least: float = 0.0) -> Column:
     return np.asarray(np.maximum((known - floor) / (best - floor), 0.0))
 
 
-def _meaning(of: Candidates, _: Asked) -> Column:
-    return scaled(of.cosine, COSINE_FLOOR, ANSWERING_COSINE)
-
-
 def _opening(of: Candidates, _: Asked) -> Column:
     return _filled(of.opening - of.cosine, 0.0)
 
@@ -151,10 +153,10 @@ def _bm25(of: Candidates, _: Asked) -> Column:
     return scaled(of.bm25, 0.0) * float(of.coverage.max(initial=0.0))
 
 
-def _context_meaning(of: Candidates, query: Asked) -> Column:
+def _context_meaning(of: Candidates, _: Asked) -> Column:
     known = ~np.isnan(of.context_cosine)
     together = scaled(of.context_cosine, COSINE_FLOOR, ANSWERING_COSINE)
-    return np.where(known, together - _meaning(of, query), 0.0)
+    return np.where(known, together - of.meaning, 0.0)
 
 
 def _context_words(of: Candidates, _: Asked) -> Column:
@@ -195,14 +197,16 @@ def _outdated(of: Candidates, _: Asked) -> Column:
     return outdated
 
 
-def _joined(of: Candidates, query: Asked) -> Column:
+def _joined(of: Candidates, _: Asked) -> Column:
     """PageRank around the best candidates, reduced for memories that match the query themselves."""
-    own = of.coverage + _meaning(of, query) / 2
+    own = of.coverage + of.meaning / 2
     return np.asarray(of.graph * np.clip(1.0 - own, 0.0, 1.0))
 
 
 FEATURES: Final = (
-    Feature("meaning", _meaning, "the cosine of the best passage, between chance and the best candidate's"),
+    Feature(
+        "meaning", lambda of, _: of.meaning, "the cosine of the best passage, between chance and the best candidate's"
+    ),
     Feature("opening", _opening, "a text of several passages is about what it begins with"),
     Feature(
         "words",

@@ -250,11 +250,15 @@ class RunningRecall:
         if not len(facts) or self.question.windows:  # facts from a named time are not outdated
             return np.zeros((0, 0))
         vectors = rows.vectors[facts]
-        like = np.where(is_rule[facts][:, None] == is_rule[facts], vectors @ vectors.T, 0.0)
+        like = vectors @ vectors.T
+        if is_rule.any():
+            like = np.where(is_rule[facts][:, None] == is_rule[facts], like, 0.0)
         if numbered := sorted(self.question.numbered):
             # A fact without a requested name that another one has is about something else.
             names = rows.words[facts][:, numbered].astype(np.float32)
             like = np.where(names @ (1.0 - names).T > 0.0, 0.0, like)
+        if len(facts) == len(rows):
+            return np.asarray(like, dtype=np.float64)
         likeness = np.zeros((len(rows), len(rows)))
         likeness[np.ix_(facts, facts)] = like
         return likeness
@@ -304,13 +308,12 @@ class RunningRecall:
         by_formula = self._strategy == "graph" or request.ranking != "fitted"
         least = 0.0 if request.is_task else weighed.least_probability
         ranked: list[tuple[Ref, Scores]] = []
-        probabilities, finals = weighed.probabilities.tolist(), weighed.scores.round(ROUNDED).tolist()
-        for place in sorted(range(len(rows)), key=lambda place: (-finals[place], rows.refs[place])):
-            is_below = probabilities[place] < least
-            self._below += is_below
-            if is_below and not request.left_out:
-                continue
-            facts, score, cosine = rows.facts[place], finals[place], float(rows.cosine[place])
+        probabilities, finals = weighed.probabilities.tolist(), weighed.scores.round(ROUNDED)
+        order = np.lexsort((np.array(rows.refs, dtype=np.int64), -finals))
+        may_answer = weighed.probabilities >= least
+        self._below = len(rows) - int(np.count_nonzero(may_answer))
+        for place in (order if request.left_out else order[may_answer[order]]).tolist():
+            facts, score, cosine = rows.facts[place], float(finals[place]), float(rows.cosine[place])
             shares = zip(NAMES, weighed.shares[place].round(3).tolist(), strict=True)
             scores = Scores(
                 final=score,
@@ -320,7 +323,7 @@ class RunningRecall:
                 shares={name: share for name, share in shares if share},
                 cosine=cosine if request.is_task and not math.isnan(cosine) else None,
             )
-            (self._cut_off if is_below else ranked).append((rows.refs[place], scores))
+            (ranked if may_answer[place] else self._cut_off).append((rows.refs[place], scores))
         return ranked
 
     def _asked_about(self, rows: Rows) -> Rows:

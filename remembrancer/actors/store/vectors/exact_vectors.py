@@ -242,8 +242,9 @@ def first_memories(cosines: Vectors, memories: NDArray[np.int64], limit: int) ->
         best = places[np.argsort(-cosines[places], kind="stable")]
         nearest: Nearest = {}
         for memory, cosine in zip(memories[best].tolist(), cosines[best].tolist(), strict=True):
-            if len(nearest) < limit:
-                nearest.setdefault(memory, cosine)
+            nearest.setdefault(memory, cosine)
+            if len(nearest) == limit:
+                break
         if len(nearest) == limit or len(places) == len(cosines):
             return nearest
         looked_at *= 4
