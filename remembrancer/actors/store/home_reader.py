@@ -12,7 +12,7 @@ import re
 import sqlite3
 import time
 from collections import Counter
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager, suppress
 from functools import partial
@@ -167,12 +167,19 @@ class HomeReader:
         self._gate = gate
         self._closed = False
         self._thread: ThreadPoolExecutor | None = None
+        self._answers: dict[type, Callable[[Any], object]] = {
+            DescribeProjects: lambda _: self._describe(),
+            FindMemories: self._find,
+            ExamineFiles: lambda _: self._examine(),
+            DescribeReleases: lambda _: ReleasesDescribed(releases_in(self._paths.home)),
+            CopyRecords: lambda request: self._copy(Path(request.directory)),
+            WriteExport: self._export,
+        }
 
     def handlers(self) -> dict[type, Handler]:
         """Return the store's handlers. Requests are answered one at a time."""
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="home")
-        requests = DescribeProjects, FindMemories, ExamineFiles, DescribeReleases, CopyRecords, WriteExport
-        return dict.fromkeys(requests, self._handle)
+        return dict.fromkeys(self._answers, self._handle)
 
     async def _handle(self, request: HomeRequest, _context: RequestContext) -> object:
         return await asyncio.get_running_loop().run_in_executor(self._thread, self.answer, request)
@@ -198,24 +205,7 @@ class HomeReader:
             InvalidInput: a requested project does not exist.
             SchemaTooNew, SchemaTooOld, RecordsUnusable, FileLocked, StorageFull: a file of the home cannot be read.
         """
-        return cast(T, self._answer(request))
-
-    def _answer(self, request: Request[Any]) -> object:
-        match request:
-            case ExamineFiles():
-                return self._examine()
-            case DescribeReleases():
-                return ReleasesDescribed(releases_in(self._paths.home))
-            case DescribeProjects():
-                refuse_unfinished(self._paths)
-                return self._describe()
-            case FindMemories():
-                return self._find(request)
-            case CopyRecords():
-                return self._copy(Path(request.directory))
-            case WriteExport():
-                return self._export(request)
-        raise TypeError(f"{type(request).__name__} is no question about a home")
+        return cast(T, self._answers[type(request)](request))
 
     @contextmanager
     def _records(self) -> Iterator[Snapshot | None]:
@@ -257,6 +247,7 @@ class HomeReader:
             file.connection.close()
 
     def _describe(self) -> ProjectsDescribed:
+        refuse_unfinished(self._paths)
         known: dict[str, Any] = {}
         counts: dict[str, tuple[int, int]] = {}
         sessions: dict[str, int] = {}

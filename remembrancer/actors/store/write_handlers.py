@@ -243,11 +243,9 @@ class WriteHandlers:
         """True if the memory has its vectors, in any space. Used for repeated operations, which are rare: two reads a
         space."""
         memory_id = memory_id_of(operation.change) or ""
-        for records in broadest_first(self._files.lanes_of(operation.project.id)):
-            number = records.number_of(memory_id)
-            if number is not None and self._scheduler.is_embedded(records, number):
-                return True
-        return False
+        spaces = broadest_first(self._files.lanes_of(operation.project.id))
+        numbers = ((records, records.number_of(memory_id)) for records in spaces)
+        return any(number is not None and self._scheduler.is_embedded(records, number) for records, number in numbers)
 
     def _is_ready(self, operation: Operation) -> bool:
         """True if the database is open, and so is the project's space if the operation needs it."""

@@ -119,31 +119,23 @@ def _activity(query: Query, spaces: Spaces, request: ReadActivity) -> ActivityRe
 def _sessions(spaces: Spaces, users: Collection[int], request: ListSessions) -> SessionsListed:
     rows = spaces.read(
         spaces.for_each(
-            """SELECT @SPACE, session_id, started_at, last_active_at, status, ended_at, ending, memories_promoted,
-               client,
-               (SELECT count(*) FROM memories AS m WHERE m.space = @SPACE AND m.session_id = s.session_id),
-               (SELECT count(*) FROM turns AS t WHERE t.space = @SPACE AND t.session_id = s.session_id),
+            """SELECT @SPACE, (SELECT count(*) FROM memories AS m
+                               WHERE m.space = @SPACE AND m.session_id = s.session_id),
+               session_id, started_at, last_active_at, status, ended_at, ending, memories_promoted, NULL, client,
+               0, (SELECT count(*) FROM turns AS t WHERE t.space = @SPACE AND t.session_id = s.session_id),
                (SELECT count(*) FROM tool_calls AS t WHERE t.space = @SPACE AND t.session_id = s.session_id)
                FROM (SELECT * FROM sessions WHERE space = @SPACE AND last_active_at < ?1
                      ORDER BY last_active_at DESC LIMIT ?2) AS s"""
         ),
         (LAST if request.before is None else request.before, request.limit),
     )
-    names = (
-        *("session_id", "started_at", "last_active_at", "status", "ended_at", "ending", "memories_promoted"),
-        *("client", "memories", "turns", "tool_calls"),
-    )
     stored = Counter[str]()
-    for _, session_id, *others in rows:
-        stored[session_id] += others[names.index("memories") - 1]
+    for _, memories, session_id, *_ in rows:
+        stored[session_id] += memories
     # The user's space also has sessions of other projects, which stored memories of the user.
-    entries = [dict(zip(names, row, strict=True)) for space, *row in rows if space not in users]
-    sessions = {
-        entry["session_id"]: ListedSession(**entry | {"memories": stored[entry["session_id"]]})
-        for entry in reversed(entries)
-    }
-    latest = sorted(sessions.values(), key=lambda each: -each.last_active_at)
-    return SessionsListed(tuple(latest[: request.limit]))
+    sessions = {row[0]: ListedSession(*row) for space, _, *row in reversed(rows) if space not in users}
+    latest = sorted(sessions.values(), key=lambda each: -each.last_active_at)[: request.limit]
+    return SessionsListed(tuple(msgspec.structs.replace(each, memories=stored[each.session_id]) for each in latest))
 
 
 def _turns(query: Query, spaces: Spaces, request: ReadTurns) -> TurnsRead:

@@ -99,7 +99,6 @@ LOGS: Final[dict[type[Any], tuple[str, str]]] = {
     FoundTopic: ("topics", "number"),
 }
 """The tables of the rows without a key, each with the column of its order."""
-_ORDER: Final[dict[type[Any], str]] = {Move: "begun_at", NoteWrite: "operation_id"}
 _COLUMNS: Final[dict[type[Any], tuple[str, ...]]] = {
     kind: tuple(name for name in kind.__struct_fields__ if (kind, name) != (SessionEntry, "summary"))
     for kind in (*TABLES, *LOGS)
@@ -800,7 +799,7 @@ class ArrivingEdits(SqliteEdits):
 
 def read_rows(query: Query, kind: type[R], field: str | None = None, value: str | int | None = None) -> list[R]:
     """The rows of a kind, or those in which a field has a value, in their order."""
-    table, order = LOGS[kind] if kind in LOGS else (TABLES[kind], field or _ORDER.get(kind, _COLUMNS[kind][0]))
+    table, order = LOGS[kind] if kind in LOGS else (TABLES[kind], field or _COLUMNS[kind][0])
     names = _COLUMNS[kind]
     where = "" if field is None else f"AND {field} = ?"
     found = query(
