@@ -112,7 +112,7 @@ def test_a_home_that_is_meant_to_pass_may_be_in_memory(at: Examination, monkeypa
         (
             lambda paths: (paths.home.rmdir(), paths.home.symlink_to("/dev/null/inside")),
             "problem",
-            "cannot be looked at",
+            "cannot be checked",
         ),
         (lambda paths: paths.home.rmdir(), "ok", "first session"),
     ],
