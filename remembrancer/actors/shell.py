@@ -89,13 +89,6 @@ class LaunchSpec(msgspec.Struct, frozen=True):
         return RuntimePaths(Path(self.home))
 
 
-class _PrivateRotatingFileHandler(RotatingFileHandler):
-    def _open(self):  # type: ignore[no-untyped-def]
-        stream = super()._open()
-        os.chmod(self.baseFilename, 0o600)  # noqa: PTH101 - a path string from the standard library's handler
-        return stream
-
-
 def configure_logs(directory: Path, actor: str, level: str) -> None:
     """Write the log of this process to `<directory>/<actor>.log`, one JSON object per line, rotated.
 
@@ -108,7 +101,7 @@ def configure_logs(directory: Path, actor: str, level: str) -> None:
     handler: logging.Handler
     try:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        handler = _PrivateRotatingFileHandler(path, maxBytes=MAX_LOG_BYTES, backupCount=KEPT_LOGS, encoding="utf-8")
+        handler = RotatingFileHandler(path, maxBytes=MAX_LOG_BYTES, backupCount=KEPT_LOGS, encoding="utf-8")
     except OSError:
         handler = logging.NullHandler()
     handler.setFormatter(

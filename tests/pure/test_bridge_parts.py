@@ -15,7 +15,7 @@ from ulid import ULID
 from remembrancer.actors.bridge.bridge import _options, main, with_settings
 from remembrancer.actors.bridge.places import as_ulid, find_places, hello_line, named_project, new_identity, session_id
 from remembrancer.actors.bridge.replay import LineBuffer
-from remembrancer.actors.bridge.starter import FIRST_PAUSE_S, LASTING_STATUSES, LONGEST_PAUSE_S, Backoff
+from remembrancer.actors.bridge.starter import LASTING_STATUSES
 from remembrancer.commands import exit_codes
 from remembrancer.config.home import find_home
 from remembrancer.config.reading import read_configuration
@@ -76,21 +76,6 @@ def test_the_bridge_looks_where_the_other_processes_are(
 
 def test_a_runtime_that_a_person_has_to_mend_is_told_by_the_exit_statuses_of_up() -> None:
     assert {exit_codes.HOME_UNUSABLE, exit_codes.CONFIGURATION} == LASTING_STATUSES
-
-
-def test_pauses_between_failed_starts_grow_up_to_a_limit_and_shrink_after_a_success() -> None:
-    backoff = Backoff()
-    assert backoff.may_try(0.0)
-    pause_s, now = FIRST_PAUSE_S, 0.0
-    for _ in range(10):
-        backoff.failed(now)
-        assert not backoff.may_try(now + pause_s - 0.01)
-        now += pause_s
-        assert backoff.may_try(now)
-        pause_s = min(LONGEST_PAUSE_S, pause_s * 2)
-    backoff.succeeded()
-    backoff.failed(now)
-    assert backoff.may_try(now + FIRST_PAUSE_S)
 
 
 def test_a_bridge_names_itself_with_a_ulid() -> None:

@@ -56,8 +56,6 @@ PATIENT_PAUSE_S = 0.5
 CHUNK_BYTES = 256 * 1024
 HIGH_WATER_BYTES = 1024 * 1024
 """The bytes that one direction holds before the bridge stops reading from the other side."""
-TERMINAL_CHUNK_BYTES = 4096
-"""The bytes that `poll` promises to take at once when the output is neither a pipe nor a socket (PIPE_BUF, poll(2))."""
 LATE_S = 0.25
 """A request's budget is extended by this while answers come in: a suspended bridge reads before it gives up."""
 _HANGUP = select.POLLHUP | select.POLLERR | select.POLLNVAL
@@ -120,7 +118,9 @@ class Bridge:
         self._starter = starter
         self._client_in = client_in
         self._client_out = client_out
-        self._chunk = _prepare_output(client_out)
+        mode = os.fstat(client_out).st_mode
+        if stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode):  # a terminal is shared with other programs
+            os.set_blocking(client_out, False)
         self._from_client = LineBuffer(MAX_LINE_BYTES)
         self._to_client = bytearray()
         self._gateway: socket.socket | None = None
@@ -180,7 +180,7 @@ class Bridge:
                 elif events & (_HANGUP | _GONE):
                     self._leave_soon()
             elif descriptor == self._client_out:
-                self._write_client(ready=True)
+                self._write_client()
             elif self._gateway is not None and descriptor == self._gateway.fileno():
                 if events & select.POLLOUT:
                     self._write_gateway()
@@ -263,13 +263,11 @@ class Bridge:
             self._to_client += line + b"\n"
         self._write_client()
 
-    def _write_client(self, *, ready: bool = False) -> None:
+    def _write_client(self) -> None:
         if not self._to_client:
             return
-        if self._chunk is not None and not ready:
-            return  # writing to this output blocks, unless `poll` has just said that it is ready
         try:
-            written = os.write(self._client_out, self._to_client[: self._chunk or CHUNK_BYTES])
+            written = os.write(self._client_out, self._to_client[:CHUNK_BYTES])
         except BlockingIOError:
             return
         except OSError as error:
@@ -381,15 +379,6 @@ class Bridge:
         overdue = now - LATE_S if self._heard else now
         if self._conversation.next_expiry() <= overdue:
             self._tell_client(self._conversation.expire(overdue))
-
-
-def _prepare_output(descriptor: int) -> int | None:
-    """Make the output non-blocking. Returns the bytes that may be written at once after `poll`, None for no limit."""
-    mode = os.fstat(descriptor).st_mode
-    if stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode):
-        os.set_blocking(descriptor, False)
-        return None
-    return TERMINAL_CHUNK_BYTES
 
 
 def _budget(environ: Mapping[str, str]) -> float:

@@ -36,39 +36,14 @@ _SPEAKER = "remembrancer up: "
 _LONGEST_REASON_BYTES = 2048
 
 
-class Backoff:
-    """The pauses between attempts: the pause doubles after each failure in a row, up to a limit."""
-
-    def __init__(self) -> None:
-        self._pause_s = FIRST_PAUSE_S
-        self._not_before = 0.0
-
-    def failed(self, now: float) -> None:
-        """Note a failed attempt."""
-        self._not_before = now + self._pause_s
-        self._pause_s = min(LONGEST_PAUSE_S, self._pause_s * 2)
-
-    def succeeded(self) -> None:
-        """Note a successful attempt."""
-        self._pause_s = FIRST_PAUSE_S
-        self._not_before = 0.0
-
-    def wait(self, now: float, pause_s: float) -> None:
-        """Make no attempt for `pause_s`, without counting a failure."""
-        self._not_before = now + pause_s
-
-    def may_try(self, now: float) -> bool:
-        """True if an attempt may be made now."""
-        return now >= self._not_before
-
-
 class Starter:
     """Starts the runtime of one home, detached from this process, unless one is running or starting."""
 
     def __init__(self, places: Places, environ: Mapping[str, str]) -> None:
         self._places = places
         self._environ = environ
-        self._backoff = Backoff()
+        self._pause_s = FIRST_PAUSE_S
+        self._not_before = 0.0
         self._lock: FileLock | None = None
         self._child: subprocess.Popen[bytes] | None = None
         self._reached = False
@@ -94,7 +69,7 @@ class Starter:
 
     def connected(self) -> None:
         """Note that the gateway was reached."""
-        self._backoff.succeeded()
+        self._pause_s, self._not_before = FIRST_PAUSE_S, 0.0
         self._reached = True
         self._fail(None)
         self._forget_said()
@@ -103,7 +78,12 @@ class Starter:
     def refused(self, reason: str, now: float) -> None:
         """Note that the gateway was reached and refuses this bridge."""
         self._fail(reason)
-        self._backoff.failed(now)
+        self._pause(now)
+
+    def _pause(self, now: float) -> None:
+        """After a failed attempt: make no other for a while, which doubles after each failure in a row."""
+        self._not_before = now + self._pause_s
+        self._pause_s = min(LONGEST_PAUSE_S, self._pause_s * 2)
 
     def _fail(self, reason: str | None, *, lasting: bool = False) -> None:
         self.failure, self.is_lasting = reason, lasting
@@ -115,14 +95,14 @@ class Starter:
         except OSError as error:
             self._release()
             self._fail(f"the memory's home {self._places.home} cannot be used: {error.strerror or error}")
-            self._backoff.failed(now)
+            self._pause(now)
 
     def _tend(self, now: float) -> None:
         if self._child is not None:
             status = self._child.poll()
             if status is not None:
                 self._ended(status, now)
-        elif self._backoff.may_try(now):
+        elif now >= self._not_before:
             self._fail(None)
             self._start(now)
 
@@ -132,13 +112,13 @@ class Starter:
         os.makedirs(self._places.home, mode=0o700, exist_ok=True)
         lock = FileLock(self._places.start_lock)
         if not lock.try_acquire():
-            self._backoff.wait(now, LOOK_AGAIN_S)
+            self._not_before = now + LOOK_AGAIN_S
             return
         self._lock = lock
         # Check only with the start lock, and not while our child starts: the check takes the lock for a moment.
         if FileLock(self._places.runtime_lock).is_held_elsewhere():
             self._release()
-            self._backoff.wait(now, LOOK_AGAIN_S)
+            self._not_before = now + LOOK_AGAIN_S
             return
         self._spawn()
 
@@ -196,7 +176,7 @@ class Starter:
             return  # it did start, and has died since: that is not a failure to start
         if FileLock(self._places.runtime_lock).is_held_elsewhere():
             return  # another runtime was faster
-        self._backoff.failed(now)
+        self._pause(now)
         if status > 0:
             reason = self._reason() or f"it ended with exit status {status}; its log is in {self._places.logs}"
             self._fail(f"the memory service could not be started: {reason}", lasting=status in LASTING_STATUSES)
