@@ -11,7 +11,7 @@ import os
 import queue
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, Generic, NamedTuple, TypeVar
 
 import numpy as np
@@ -39,10 +39,8 @@ IDLE_S: Final = 2.0
 BATCH_TOKENS: Final = 2048
 """The padded tokens (rows times longest row) of a batch, where the engine sets no other number: long enough to be worth
 its fixed cost, short enough that others hardly wait for it."""
-PORTION_CHARACTERS: Final = 8
-"""The characters of a portion for each token of a batch: some batches, of passages of similar length."""
-PORTION_JOBS: Final = 32
-"""The store suspects the oldest so many jobs of a worker that died."""
+OPEN_JOBS: Final = 32
+"""The jobs that are begun at once: the store suspects the oldest so many of a worker that died."""
 
 logger = logging.getLogger(__name__)
 
@@ -159,6 +157,12 @@ class PassageThread(WorkThread["tuple[PassageJob, ...] | str"]):
         self._load = load
         self._batch_texts = batch_texts
         self._jobs: dict[int, PassageJob] = {}
+        """Jobs that are not begun yet, by id."""
+        self._open: dict[int, tuple[tuple[Passage, ...], dict[int, Vector]]] = {}
+        """The passages of the jobs that are begun, and their vectors so far."""
+        self._rows: list[PassageRow] = []
+        """The passages that no batch has taken yet, sorted."""
+        self._takes_longest = True
 
     def work(self) -> None:
         yield_to_others()
@@ -166,7 +170,7 @@ class PassageThread(WorkThread["tuple[PassageJob, ...] | str"]):
             loaded = self._load_until_possible()
             if loaded is None:
                 return
-            self._jobs.clear()
+            self._drop()
             while not self._inbox.empty():  # jobs from before the model was loaded: the store gives them again
                 self._inbox.get()
             self._post(loaded)
@@ -201,10 +205,11 @@ class PassageThread(WorkThread["tuple[PassageJob, ...] | str"]):
     def _embed_by(self, engine: Engine) -> None:
         worked = True
         while not self._finished.is_set():
-            while self._jobs and not self._inbox.empty():
+            while (self._jobs or self._rows) and not self._inbox.empty():
                 self._hear(self._inbox.get())
-            if self._jobs:
-                self._embed_portion(engine)
+            if self._jobs or self._rows:
+                self._split_jobs(engine)
+                self._embed_batch(engine)
                 worked = True
                 continue
             try:
@@ -217,68 +222,65 @@ class PassageThread(WorkThread["tuple[PassageJob, ...] | str"]):
         if isinstance(item, str):
             raise ModelUnusable(item)
         if not item:
-            self._jobs.clear()
+            self._drop()
         self._jobs.update((job.job_id, job) for job in item or ())
 
-    def _embed_portion(self, engine: Engine) -> None:
-        """Embed some jobs together, so that passages of similar length can share a batch: the shorter are padded to the
-        longest."""
-        tokens = engine.batch_tokens or BATCH_TOKENS
-        passages: dict[int, tuple[Passage, ...]] = {}
-        vectors: dict[int, dict[int, Vector]] = {}
-        rows: list[PassageRow] = []
+    def _drop(self) -> None:
+        self._jobs.clear()
+        self._open.clear()
+        self._rows.clear()
+
+    def _split_jobs(self, engine: Engine) -> None:
+        """Begin the oldest jobs, as many as may be open."""
         marks = engine.identity.window_tokens - engine.passage_budget
-        for job in self._take_portion(PORTION_CHARACTERS * tokens):
+        while self._jobs and len(self._open) < OPEN_JOBS:
+            job = self._jobs.pop(next(iter(self._jobs)))
             try:
                 measured = split_passages(job.text, engine.tokenizer, engine.passage_tokens)
             except Exception as error:
                 logger.exception("a text cannot be split", extra={"job_id": job.job_id})
                 self._post(Answers([JobFailed(job.job_id, in_words(error))]))
                 continue
-            passages[job.job_id] = tuple(Passage(start, end) for start, end, _ in measured)
-            vectors[job.job_id] = {}
-            rows += [
+            self._open[job.job_id] = tuple(Passage(start, end) for start, end, _ in measured), {}
+            self._rows += [
                 PassageRow(count + marks, job.job_id, place, job.text[start:end])
                 for place, (start, end, count) in enumerate(measured)
             ]
-        for batch in batches(rows, tokens, self._batch_texts):
-            if self._finished.is_set():
-                return
-            answers: list[PassagesEmbedded | JobFailed | QueryEmbedded] = []
-            for row, result in zip(batch, embed_each(engine.embed_passages, [row.text for row in batch]), strict=True):
-                job_id, of_job = row.job_id, vectors.get(row.job_id)
-                if of_job is None:  # another passage of this job has failed before
-                    continue
-                if isinstance(result, str):
-                    del vectors[job_id]
-                    answers.append(JobFailed(job_id, result))
-                    continue
-                of_job[row.place] = result
-                if len(of_job) == len(passages[job_id]):
-                    matrix = np.stack([of_job[place] for place in range(len(of_job))])
-                    answers.append(PassagesEmbedded(job_id, passages[job_id], matrix.astype("<f4").tobytes()))
-            if answers:
-                self._post(Answers(answers))
+        self._rows.sort()
 
-    def _take_portion(self, characters: int) -> list[PassageJob]:
-        """Take the oldest jobs in hand, about this many characters."""
-        portion: list[PassageJob] = []
-        while self._jobs and len(portion) < PORTION_JOBS and characters > 0:
-            portion.append(self._jobs.pop(next(iter(self._jobs))))
-            characters -= len(portion[-1].text)
-        return portion
+    def _embed_batch(self, engine: Engine) -> None:
+        batch = self._take_batch(engine.batch_tokens or BATCH_TOKENS)
+        answers: list[PassagesEmbedded | JobFailed | QueryEmbedded] = []
+        for row, result in zip(batch, embed_each(engine.embed_passages, [row.text for row in batch]), strict=True):
+            if row.job_id not in self._open:  # another passage of this job has failed before
+                continue
+            passages, vectors = self._open[row.job_id]
+            if isinstance(result, str):
+                del self._open[row.job_id]
+                self._rows = [each for each in self._rows if each.job_id != row.job_id]
+                answers.append(JobFailed(row.job_id, result))
+                continue
+            vectors[row.place] = result
+            if len(vectors) == len(passages):
+                del self._open[row.job_id]
+                matrix = np.stack([vectors[place] for place in range(len(passages))])
+                answers.append(PassagesEmbedded(row.job_id, passages, matrix.astype("<f4").tobytes()))
+        if answers:
+            self._post(Answers(answers))
 
-
-def batches(rows: Sequence[PassageRow], tokens: int, most: int = 0) -> Iterator[list[PassageRow]]:
-    """The rows in batches, shortest first, each of about so many padded tokens and at most `most` rows (0: any)."""
-    batch: list[PassageRow] = []
-    for row in sorted(rows):
-        if batch and ((len(batch) + 1) * row.tokens > tokens or len(batch) == most):
-            yield batch
-            batch = []
-        batch.append(row)
-    if batch:
-        yield batch
+    def _take_batch(self, tokens: int) -> list[PassageRow]:
+        """Take passages of similar length, of about so many padded tokens: the shortest, which then do not wait for a
+        long text, and every other time the longest, so that none waits for ever."""
+        self._takes_longest = not self._takes_longest
+        ordered = self._rows[::-1] if self._takes_longest else self._rows
+        count = longest = 0
+        for row in ordered:
+            longest = max(longest, row.tokens)
+            if count and ((count + 1) * longest > tokens or count == self._batch_texts):
+                break
+            count += 1
+        self._rows = ordered[count:][::-1] if self._takes_longest else ordered[count:]
+        return ordered[:count]
 
 
 def embed_each(embed: Callable[[Sequence[str]], Vectors], texts: Sequence[str]) -> list[Vector | str]:
