@@ -102,13 +102,6 @@ _SCHEMA: Final = """
 """
 
 
-class KnownFile(NamedTuple):
-    """The state of a file when it was read."""
-
-    mtime_ns: int
-    size: int
-
-
 class CodeEntity(NamedTuple):
     """A symbol as an entity of the graph. Its name is the dotted path of names, or the file's path."""
 
@@ -181,10 +174,10 @@ class CodeIndex:
 
     # --- Writing
 
-    def known(self) -> dict[str, KnownFile]:
-        """All files that were read, including skipped ones."""
+    def known(self) -> dict[str, tuple[int, int]]:
+        """All files that were read, including skipped ones, with their time of modification and size then."""
         rows = self._connection.execute("SELECT path, mtime_ns, size FROM files")
-        return {path: KnownFile(mtime_ns, size) for path, mtime_ns, size in rows}
+        return {path: (mtime_ns, size) for path, mtime_ns, size in rows}
 
     def take(self, segment: Segment, removed: Sequence[str] = ()) -> None:
         """Index new and changed files and remove others, in one transaction."""

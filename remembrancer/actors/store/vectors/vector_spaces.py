@@ -106,13 +106,15 @@ class VectorSpaces:
         """Return the vectors of texts under a model (None: the active one); None if either is unknown."""
         model = model or self._active
         texts = next((each for each in self._texts() if each.name == name), None)
-        if texts is None or model not in self._models:
-            return None
-        vectors = self._spaces.get((name, model))
+        return None if texts is None or model not in self._models else self._vectors_of(texts, model)
+
+    def _vectors_of(self, texts: EmbeddedTexts, model: str) -> SpaceVectors:
+        place = (texts.name, model)
+        vectors = self._spaces.get(place)
         if isinstance(vectors, ChromaVectors) and vectors.instead is not None:
-            vectors = self._spaces[name, model] = vectors.instead
+            vectors = self._spaces[place] = vectors.instead
         if vectors is None or vectors.records is not texts:
-            vectors = self._spaces[name, model] = ExactVectors(texts, model, self._scales.get(model, CALIBRATED))
+            vectors = self._spaces[place] = ExactVectors(texts, model, self._scales.get(model, CALIBRATED))
         return vectors
 
     def note_kept(self, name: str, count: int = MANY) -> None:
@@ -283,7 +285,7 @@ class VectorSpaces:
             self.error = None
 
     async def _tend_texts(self, texts: EmbeddedTexts, model: ModelIdentity) -> None:
-        vectors = self.searchable(texts.name, model.key)
+        vectors = self._vectors_of(texts, model.key)
         if isinstance(vectors, ChromaVectors):
             if vectors.is_behind and (not self._busy() or vectors.newest > NEWEST):
                 await self._on_thread(partial(vectors.follow, lambda: not self._closing))
