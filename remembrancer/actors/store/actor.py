@@ -363,11 +363,11 @@ class StoreActor(Actor):
     def _file_opened(self, records: Records) -> None:
         if records.name == USER:
             self._scheduler.read_state()
-        self._vectors.note_kept(records.name, 0)
+        self._vectors.note_kept(records.name)
         self._changed(records.name)
 
     def _index_opened(self, index: EmbeddedTexts) -> None:
-        self._vectors.note_kept(index.name, 0)
+        self._vectors.note_kept(index.name)
         self._scheduler.texts_opened()
 
     async def _open_lanes(self) -> None:

@@ -687,8 +687,8 @@ class EmbeddingScheduler:
         ]
         if embedded:
             saved = await self._committer.run(name, partial(texts.save_embeddings, identity.key, embedded))
-            for space, count in saved.spaces.items():
-                self._vectors.note_kept(space, count)
+            for space in saved.spaces:
+                self._vectors.note_kept(space)
         failed: dict[tuple[str, bool], list[int]] = {}
         for answer in answers:
             if answer.embedded is None:

@@ -43,9 +43,6 @@ MOST_BYTES: Final = 512 * 1024 * 1024
 COMPARED_AT_ONCE: Final = 64
 """The number of passages compared in one batch. Progress is stored after each batch; after a crash the rest is compared
 again."""
-FEW: Final = 32
-"""The number of memories up to which they are compared without delay, so that their session can still be told."""
-MANY: Final = FEW + 1
 NEWEST: Final = 1024
 """The number of passages compared outside a collection before they are moved into it despite more urgent work."""
 REACH_AGAIN_S: Final = 4.0
@@ -59,8 +56,8 @@ logger = logging.getLogger(__name__)
 
 class VectorSpaces:
     """All vectors of the store. Belongs to one event loop. `texts` returns all open texts: spaces, and indexes of
-    files. Upkeep waits while `busy` returns True. `judge` returns the links that similar memories get besides those
-    between near-duplicates.
+    files. Moving passages to Chroma waits while `busy` returns True. `judge` returns the links that similar memories
+    get besides those between near-duplicates.
 
     Texts with more than `exact_up_to` passages have their vectors in Chroma, if it is installed: in `folder`, or on a
     server.
@@ -94,8 +91,8 @@ class VectorSpaces:
         """The vectors by name of the texts and model."""
         self._compared: dict[str, int] = {}
         """The last passage of the active model that was compared with others, by name of the texts."""
-        self._uncompared: dict[str, int] = {}
-        """The texts that may have later passages, with an upper bound on the number of their memories."""
+        self._uncompared: set[str] = set()
+        """The names of the texts that may have later passages."""
         self._chroma: Chroma | None = None
         self._reach_at = 0.0
         self._wake = asyncio.Event()
@@ -117,10 +114,9 @@ class VectorSpaces:
             vectors = self._spaces[place] = ExactVectors(texts, model, self._scales.get(model, CALIBRATED))
         return vectors
 
-    def note_kept(self, name: str, count: int = MANY) -> None:
-        """Note that vectors of up to `count` memories were added to the records (0: possibly none), so that
-        near-duplicates are looked for."""
-        self._uncompared[name] = self._uncompared.get(name, 0) + count
+    def note_kept(self, name: str) -> None:
+        """Note that vectors may have been added to the records, so that near-duplicates are looked for."""
+        self._uncompared.add(name)
         self._wake.set()
 
     def note_scale(self, model: str, scale: CosineScale, *, keeps: bool = False) -> None:
@@ -141,7 +137,7 @@ class VectorSpaces:
             self._compared.clear()
         self._spaces = {place: vectors for place, vectors in self._spaces.items() if vectors.model in self._models}
         for texts in self._texts():
-            self.note_kept(texts.name, 0)
+            self.note_kept(texts.name)
 
     def forget(self, name: str) -> None:
         """Forget texts that are gone or were replaced."""
@@ -214,11 +210,9 @@ class VectorSpaces:
     # --- Near-duplicates.
 
     async def _compare_some(self) -> None:
-        for name, count in list(self._uncompared.items()):
-            if count > FEW and self._busy():
-                continue
+        for name in list(self._uncompared):
             vectors = self.searchable(name)
-            self._uncompared.pop(name, None)
+            self._uncompared.discard(name)
             if vectors is None or not vectors.records.links_duplicates:
                 continue
             try:
@@ -226,7 +220,7 @@ class VectorSpaces:
                     self.note_kept(name)
             except RemembrancerError as error:
                 logger.warning("near-duplicates wait", extra={"file": name, "reason": str(error)})
-                self._uncompared[name] = MANY
+                self._uncompared.add(name)
 
     async def _compare(self, vectors: SpaceVectors) -> bool:
         """Look for near-duplicates among the next passages not yet compared. Returns True if there may be more."""
