@@ -16,10 +16,9 @@ from collections.abc import Iterable
 from importlib.metadata import PackageNotFoundError, distribution
 from importlib.util import cache_from_source
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal
+from typing import Any, Final
 
 import msgspec
-from msgspec import Meta
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
@@ -29,6 +28,7 @@ from remembrancer.toolsets.tools import load_tools
 
 ROOT: Final = Path(__file__).parents[1]
 DESCRIPTION: Final = "Long-term memory on your own machine: found by meaning and words, durable, undoable."
+LONGEST_DESCRIPTION: Final = 100
 SCHEMA: Final = "https://static.modelcontextprotocol.io/schemas/2025-12-11/server.schema.json"
 IN_THE_WHEEL: Final = (
     "remembrancer/py.typed",
@@ -44,52 +44,6 @@ WITH_VERSION: Final = (
 """The files of the wheel that repeat the version, whose single source is `remembrancer/__init__.py`."""
 LONG_AGO: Final = (1980, 1, 1, 0, 0, 0)
 """The time of every file in the bundle, so that the same wheel always gives the same bundle."""
-
-
-class Argument(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """An argument of the command line that a client starts."""
-
-    type: Literal["positional"]
-    value: str
-
-
-class Transport(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The transport between a client and the program that it started."""
-
-    type: Literal["stdio"]
-
-
-class Package(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel", omit_defaults=True):
-    """A package of `server.json`. For a bundle the registry requires the hash of its file."""
-
-    registry_type: Literal["pypi", "mcpb"]
-    identifier: str
-    transport: Transport
-    version: Annotated[str, Meta(pattern=r"^\d+\.\d+\.\d+[a-z0-9.-]*$")]
-    runtime_hint: str | None = None
-    package_arguments: tuple[Argument, ...] = ()
-    file_sha256: Annotated[str, Meta(pattern=r"^[a-f0-9]{64}$")] | None = msgspec.field(default=None, name="fileSha256")
-
-    def __post_init__(self) -> None:
-        if self.registry_type == "mcpb" and (self.file_sha256 is None or not self.identifier.endswith(".mcpb")):
-            raise ValueError("a bundle has the address of its file, and the hash")
-
-
-class Server(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """`server.json`, by all rules of its schema for the fields used here and in the packages.
-
-    Fields that the schema has and we do not use (remotes, repository, icons, variables …) are refused, since their
-    rules are not implemented. The schema itself is in no installable package, so it is not run.
-    """
-
-    schema: Literal["https://static.modelcontextprotocol.io/schemas/2025-12-11/server.schema.json"] = msgspec.field(
-        name="$schema"
-    )
-    name: Annotated[str, Meta(pattern=r"^[a-zA-Z0-9.-]+/[a-zA-Z0-9._-]+$", max_length=200)]
-    title: Annotated[str, Meta(min_length=1, max_length=100)]
-    description: Annotated[str, Meta(min_length=1, max_length=100)]
-    version: Annotated[str, Meta(max_length=255)]
-    packages: tuple[Package, ...]
 
 
 def main(argv: list[str]) -> int:
@@ -165,26 +119,31 @@ def build_bundle(wheel: Path, bundle: Path) -> Path:
     return bundle
 
 
-def make_server(bundle: Path) -> Server:
+def make_server(bundle: Path) -> dict[str, Any]:
     """Return the entry for the registry, with the hash of the bundle."""
-    stdio, starts = Transport("stdio"), (Argument("positional", "mcp"),)
-    return Server(
-        SCHEMA,
-        SERVER_NAME,
-        "Remembrancer",
-        DESCRIPTION,
-        __version__,
-        (
-            Package("pypi", "remembrancer", stdio, __version__, runtime_hint="uvx", package_arguments=starts),
-            Package(
-                "mcpb",
-                f"{REPOSITORY}/releases/download/v{__version__}/{bundle.name}",
-                stdio,
-                __version__,
-                file_sha256=hashlib.sha256(bundle.read_bytes()).hexdigest(),
-            ),
-        ),
-    )
+    package = {"transport": {"type": "stdio"}, "version": __version__}
+    return {
+        "$schema": SCHEMA,
+        "name": SERVER_NAME,
+        "title": "Remembrancer",
+        "description": DESCRIPTION,
+        "version": __version__,
+        "packages": [
+            {
+                "registryType": "pypi",
+                "identifier": "remembrancer",
+                **package,
+                "runtimeHint": "uvx",
+                "packageArguments": [{"type": "positional", "value": "mcp"}],
+            },
+            {
+                "registryType": "mcpb",
+                "identifier": f"{REPOSITORY}/releases/download/v{__version__}/{bundle.name}",
+                **package,
+                "fileSha256": hashlib.sha256(bundle.read_bytes()).hexdigest(),
+            },
+        ],
+    }
 
 
 def weights(package: str) -> list[tuple[str, float, float]]:
@@ -221,13 +180,10 @@ def _megabytes(paths: Iterable[Path]) -> float:
 def check(wheel: Path, bundle: Path, server: Path) -> list[str]:
     """Return the faults of the built files, one line each."""
     faults: list[str] = []
-    try:
-        entry = msgspec.json.decode(server.read_bytes(), type=Server)
-        hashes = {package.file_sha256 for package in entry.packages if package.registry_type == "mcpb"}
-        if hashes != {hashlib.sha256(bundle.read_bytes()).hexdigest()}:
-            faults.append(f"{server}: its hash is not that of {bundle.name}")
-    except msgspec.ValidationError as error:
-        faults.append(f"{server}: {error}")
+    if msgspec.json.decode(server.read_bytes()) != make_server(bundle):
+        faults.append(f"{server} is not that of {bundle.name}")
+    if len(DESCRIPTION) > LONGEST_DESCRIPTION:
+        faults.append(f"the registry takes no description of more than {LONGEST_DESCRIPTION} characters")
     if f"mcp-name: {SERVER_NAME}" not in (ROOT / "README.md").read_text(encoding="utf-8"):
         faults.append(f"README.md does not say 'mcp-name: {SERVER_NAME}', by which the registry knows the package")
     with zipfile.ZipFile(wheel) as packed:

@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from release.__main__ import IN_THE_WHEEL, ROOT, WITH_VERSION, Server, build_bundle, check, main, make_server
+from release.__main__ import IN_THE_WHEEL, ROOT, WITH_VERSION, build_bundle, check, main, make_server
 from release.bundle_main import command
 from release.names import PLACEHOLDERS, PUBLISHED, placeholders
 from remembrancer import __version__
@@ -36,29 +36,9 @@ def build(wheel: Path) -> tuple[Path, Path]:
 def test_what_is_built_has_no_fault_and_names_the_hash_of_the_bundle(wheel: Path) -> None:
     bundle, server = build(wheel)
     assert check(wheel, bundle, server) == []
-    entry = msgspec.json.decode(server.read_bytes(), type=Server)
-    hashes = [package.file_sha256 for package in entry.packages]
+    hashes = [package.get("fileSha256") for package in msgspec.json.decode(server.read_bytes())["packages"]]
     assert hashes == [None, hashlib.sha256(bundle.read_bytes()).hexdigest()]
     assert bundle.read_bytes() == build(wheel)[0].read_bytes(), "one wheel makes one bundle"
-
-
-@pytest.mark.parametrize(
-    ("before", "after", "fault"),
-    [
-        (b'"version":"0', b'"version":"^0', "$.packages"),
-        (b"durable, undoable.", b"durable, undoable" + b"." * 80, "$.description"),
-        (b"io.github.remembrancer/remembrancer", b"remembrancer", "$.name"),
-        (b'"title"', b'"tytle"', "tytle"),
-    ],
-)
-def test_an_entry_that_the_registry_would_refuse_is_a_fault(
-    wheel: Path, before: bytes, after: bytes, fault: str
-) -> None:
-    bundle, server = build(wheel)
-    assert before in server.read_bytes()
-    server.write_bytes(server.read_bytes().replace(before, after))
-    (found,) = check(wheel, bundle, server)
-    assert fault in found
 
 
 def test_another_bundle_and_a_wheel_without_the_plugin_are_faults(wheel: Path) -> None:
@@ -68,7 +48,7 @@ def test_another_bundle_and_a_wheel_without_the_plugin_are_faults(wheel: Path) -
     with zipfile.ZipFile(wheel, "w"):
         pass
     found = check(wheel, bundle, server)
-    assert "its hash is not that" in found[0]
+    assert "server.json is not that of" in found[0]
     assert any("plugin.json" in line for line in found[1:])
 
 
