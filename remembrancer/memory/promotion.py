@@ -43,28 +43,17 @@ SPEAKING_KINDS: Final[tuple[Kind, ...]] = ("preference",)
 USED_AMONG: Final = 3
 USED_ABOVE: Final = 0.5
 """A memory counts as used if it is among the first few in an answer with a probability above this."""
-
-
-@dataclass(frozen=True, slots=True)
-class PromotionRules:
-    """The thresholds of promotion."""
-
-    session_end_score: float = 0.6
-    at_once_score: float = 0.85
-    user_score: float = 0.7
-    user_min_sessions: int = 3
-    user_min_importance: float = 0.7
-    user_kinds: frozenset[Kind] = frozenset({"pattern", "convention", "preference", "procedure", "fact"})
-    session_kinds: frozenset[Kind] = SESSION_KINDS
-    """The kinds that only belong to sessions."""
-    session_end_limit: int = 50
-    user_limit: int = 20
-    merge_cosine: float = 0.85
-    project_confidence_gain: float = 0.05
-    user_confidence_gain: float = 0.1
-
-
-DEFAULT_PROMOTION: Final = PromotionRules()
+SESSION_END_SCORE: Final = 0.6
+AT_ONCE_SCORE: Final = 0.85
+USER_SCORE: Final = 0.7
+USER_MIN_SESSIONS: Final = 3
+USER_MIN_IMPORTANCE: Final = 0.7
+USER_KINDS: Final[frozenset[Kind]] = frozenset({"pattern", "convention", "preference", "procedure", "fact"})
+SESSION_END_LIMIT: Final = 50
+USER_LIMIT: Final = 20
+MERGE_COSINE: Final = 0.85
+PROJECT_CONFIDENCE_GAIN: Final = 0.05
+USER_CONFIDENCE_GAIN: Final = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,17 +73,17 @@ def promotion_score(importance: float, confidence: float, uses: int, kind: Kind,
     return min(round(base + for_use + FOR_KIND.get(kind, 0.0) + for_vectors, DIGITS), 1.0)
 
 
-def at_session_end(memory: Material, rules: PromotionRules = DEFAULT_PROMOTION) -> Verdict:
+def at_session_end(memory: Material) -> Verdict:
     """Decide whether a session's memory is promoted to the project at the session's end."""
-    return _to_project(memory, rules, rules.session_end_score)
+    return _to_project(memory, SESSION_END_SCORE)
 
 
-def at_once(memory: Material, rules: PromotionRules = DEFAULT_PROMOTION) -> Verdict:
+def at_once(memory: Material) -> Verdict:
     """Decide whether a running session's memory is promoted to the project now."""
-    return _to_project(memory, rules, rules.at_once_score)
+    return _to_project(memory, AT_ONCE_SCORE)
 
 
-def to_user(memory: Material, rules: PromotionRules = DEFAULT_PROMOTION, *, project_name: str = "") -> Verdict:
+def to_user(memory: Material, *, project_name: str = "") -> Verdict:
     """Decide whether a project's memory is proposed for promotion to the user. `project_name` is the name of its
     project.
 
@@ -104,13 +93,13 @@ def to_user(memory: Material, rules: PromotionRules = DEFAULT_PROMOTION, *, proj
     score = _score(memory)
     speaks = speaks_of_user(memory)
     obstacle = _standing(memory, "project")
-    if obstacle is None and memory.kind not in rules.user_kinds:
+    if obstacle is None and memory.kind not in USER_KINDS:
         obstacle = f"{named_kind(memory.kind)} stays in its project"
-    if obstacle is None and not speaks and memory.importance < rules.user_min_importance:
-        obstacle = f"its importance {shown(memory.importance, 3)} is below {rules.user_min_importance:g}"
-    if obstacle is None and not speaks and memory.sessions_used < rules.user_min_sessions:
+    if obstacle is None and not speaks and memory.importance < USER_MIN_IMPORTANCE:
+        obstacle = f"its importance {shown(memory.importance, 3)} is below {USER_MIN_IMPORTANCE:g}"
+    if obstacle is None and not speaks and memory.sessions_used < USER_MIN_SESSIONS:
         used = counted(memory.sessions_used, "session", "sessions")
-        obstacle = f"it was used in {used}, and {rules.user_min_sessions} are needed"
+        obstacle = f"it was used in {used}, and {USER_MIN_SESSIONS} are needed"
     if obstacle is None:
         entities = [(entity.name, entity.type) for entity in memory.entities]
         if sign := is_project_specific(memory.content, entities, project_name):
@@ -119,7 +108,7 @@ def to_user(memory: Material, rules: PromotionRules = DEFAULT_PROMOTION, *, proj
         return Verdict(False, score, obstacle)
     if speaks:
         return Verdict(True, score, "it speaks of the user, and names nothing of the project")
-    reached = _threshold(score, rules.user_score)
+    reached = _threshold(score, USER_SCORE)
     if not reached.promote:
         return reached
     reason = f"{reached.reason}, and it was used in {counted(memory.sessions_used, 'session', 'sessions')}"
@@ -138,27 +127,23 @@ def used_in(memories: Sequence[RecalledMemory]) -> list[str]:
     return [each.id for each in first if each.scores.relevance > USED_ABOVE]
 
 
-def promoted_at_session_end(
-    memories: Iterable[Material], now: float, rules: PromotionRules = DEFAULT_PROMOTION
-) -> list[tuple[Material, Verdict]]:
+def promoted_at_session_end(memories: Iterable[Material], now: float) -> list[tuple[Material, Verdict]]:
     """The memories of one session that are promoted to the project: the highest scores first, up to the limit."""
-    return _strongest(memories, lambda each: at_session_end(each, rules), rules.session_end_limit, now)
+    return _strongest(memories, at_session_end, SESSION_END_LIMIT, now)
 
 
 def proposed_to_user(
-    memories: Iterable[Material], now: float, rules: PromotionRules = DEFAULT_PROMOTION, *, project_name: str = ""
+    memories: Iterable[Material], now: float, *, project_name: str = ""
 ) -> list[tuple[Material, Verdict]]:
     """The memories of one project that are proposed for promotion to the user: the highest scores first, up to the
     limit."""
-    return _strongest(memories, lambda each: to_user(each, rules, project_name=project_name), rules.user_limit, now)
+    return _strongest(memories, lambda each: to_user(each, project_name=project_name), USER_LIMIT, now)
 
 
-def merged_confidence(
-    existing: float, target: Literal["project", "user"], rules: PromotionRules = DEFAULT_PROMOTION
-) -> float:
+def merged_confidence(existing: float, target: Literal["project", "user"]) -> float:
     """The confidence (at most 1) of a memory in the target scope after another one was merged into it, since it was
     said twice."""
-    gain = rules.user_confidence_gain if target == "user" else rules.project_confidence_gain
+    gain = USER_CONFIDENCE_GAIN if target == "user" else PROJECT_CONFIDENCE_GAIN
     return min(round(existing + gain, DIGITS), 1.0)
 
 
@@ -173,10 +158,10 @@ def shown(value: float, digits: int) -> str:
     return f"{math.floor(value * 10**digits + 1e-6) / 10**digits:g}"
 
 
-def _to_project(memory: Material, rules: PromotionRules, least: float) -> Verdict:
+def _to_project(memory: Material, least: float) -> Verdict:
     score = _score(memory)
     obstacle = _standing(memory, "session")
-    if obstacle is None and memory.kind in rules.session_kinds:
+    if obstacle is None and memory.kind in SESSION_KINDS:
         obstacle = f"{named_kind(memory.kind)} is for its session alone"
     return _threshold(score, least) if obstacle is None else Verdict(False, score, obstacle)
 

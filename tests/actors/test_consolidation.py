@@ -21,7 +21,6 @@ from remembrancer.actors.consolidator.promoting import propose_to_user
 from remembrancer.actors.consolidator.store_connection import StoreConnection, all_memories
 from remembrancer.config.settings import Settings
 from remembrancer.memory.decay import DEFAULT_MAINTENANCE, ArchiveRule
-from remembrancer.memory.promotion import DEFAULT_PROMOTION
 from remembrancer.protocol.consolidation import (
     Done,
     Maintain,
@@ -538,7 +537,6 @@ class Died(Exception):
 
 async def test_a_merge_into_the_user_s_memory_that_was_broken_off_is_finished_and_counted_once(home: Path) -> None:
     text = "prefer small commits with a reason in each message over a large commit at the end"
-    rules = DEFAULT_PROMOTION
     async with store_rig(home) as rig:
         await rig.worker()
         known = await rig.gateway.store(text, scope="user", kind="preference", importance=0.5, confidence=0.2)
@@ -550,9 +548,9 @@ async def test_a_merge_into_the_user_s_memory_that_was_broken_off_is_finished_an
             await rig.gateway.until_embedded(project)
             async with Dying(home, deaths) as link:
                 with contextlib.suppress(Died):
-                    await propose_to_user(link, project, rules, time.time)
+                    await propose_to_user(link, project, time.time)
             async with Dying(home, 0) as link:
-                await propose_to_user(link, project, rules, time.time)
+                await propose_to_user(link, project, time.time)
                 assert (await Workplace(rig, link).memories(project))[memory_id].status == "promoted"
         async with Dying(home, 0) as link:
             place = Workplace(rig, link)

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from remembrancer.actors.store.explaining import DEFAULT_RULES
 from remembrancer.actors.store.read_handlers import list_memories, show_memory
 from remembrancer.actors.store.records.contract import USER, Vectors
 from remembrancer.actors.store.records.sqlite_file import SqliteFile
@@ -93,6 +92,6 @@ def test_the_graph_joins_what_every_lane_says_of_a_thing(lanes: Lanes) -> None:
 def test_a_memory_is_shown_from_whichever_lane_has_it(lanes: Lanes) -> None:
     for memory_id in lanes.ids:
         request = GetMemory(PROJECT, SESSION, memory_id)
-        shown = show_memory(request, lanes.view, lambda records, number: False, REQUESTED_AT, DEFAULT_RULES)
+        shown = show_memory(request, lanes.view, lambda records, number: False, REQUESTED_AT)
         assert shown.memory.id == memory_id
     assert lanes.view.reader.counts(SESSION).total == 3

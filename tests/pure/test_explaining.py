@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remembrancer.actors.store.explaining import Circumstances, Rules, explain
+from remembrancer.actors.store.explaining import Circumstances, explain
 from remembrancer.memory.decay import DAY_S, falls_below_at, memory_strength
-from remembrancer.memory.promotion import PromotionRules, promotion_score
+from remembrancer.memory.promotion import promotion_score
 from remembrancer.protocol.kinds import KINDS, SCOPES, STANDING, STATUSES, Scope
 from remembrancer.protocol.reads import Promotion, Proposal
 from remembrancer.protocol.runs import ChainLink
@@ -29,16 +29,14 @@ def memory(scope: Scope = "session", **fields: Any) -> PortableMemory:
     return PortableMemory(id="memory:m", content="x", type="semantic", scope=scope, session_id="session:s", **values)
 
 
-def said(shown: PortableMemory, rules: Rules | None = None, now: float = NOW, **around: Any) -> str:
-    return " ".join(explain(shown, Circumstances(embedded=True, **around), now, rules or Rules()))
+def said(shown: PortableMemory, now: float = NOW, **around: Any) -> str:
+    return " ".join(explain(shown, Circumstances(embedded=True, **around), now))
 
 
 def test_a_session_s_memory_below_the_threshold_is_not_promoted_and_its_score_says_why() -> None:
     text = said(memory())
     assert text.startswith("Stored by session session:s on 2026-02-01.")
     assert "Not promoted to the project: its score 0.46 is below 0.6." in text
-    rules = Rules(promotion=PromotionRules(session_end_score=0.4))
-    assert "its score 0.46 reaches 0.4" in said(memory(), rules), "as it is configured"
 
 
 OVER = SessionEntry("session:s", 0.0, 1.0, status="completed")
@@ -197,9 +195,7 @@ def test_every_memory_has_sentences_and_no_score_contradicts_its_threshold(
 ) -> None:
     fields = {"status": status, "kind": kind, "importance": importance, "confidence": confidence}
     used = tuple(f"session:{number}" for number in range(uses))
-    sentences = explain(
-        memory(scope, accessed_in=used, **fields), Circumstances(embedded=False), STORED + later, Rules()
-    )
+    sentences = explain(memory(scope, accessed_in=used, **fields), Circumstances(embedded=False), STORED + later)
     assert sentences
     assert all(sentence[0].isupper() or sentence.startswith("memory:") for sentence in sentences)
     assert all(sentence.endswith(".") for sentence in sentences)

@@ -14,13 +14,12 @@ from remembrancer.actors.store.job_finder import MAINTENANCE_S, MAINTENANCE_SESS
 from remembrancer.actors.store.retrieval.once import SAME_COSINE, STRONGER
 from remembrancer.command_line import COMMANDS
 from remembrancer.config.settings import PREFIX, Settings
-from remembrancer.memory import decay
+from remembrancer.memory import decay, promotion
 from remembrancer.memory.decay import DAY_S, DEFAULT_MAINTENANCE, RECENCY_HALF_LIFE_S, memory_strength
 from remembrancer.memory.features import STANDINGS
 from remembrancer.memory.profiles import PROFILES
 from remembrancer.memory.promotion import (
     CONFIDENCE_SHARE,
-    DEFAULT_PROMOTION,
     FOR_KIND,
     FOR_VECTORS,
     IMPORTANCE_SHARE,
@@ -30,7 +29,7 @@ from remembrancer.protocol.kinds import KINDS, MEMORY_TYPES, RELATIONS, SCOPES, 
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE = (DOCS / "memory-model.md").read_text(encoding="utf-8")
-RULES, TIDYING, SETTINGS = DEFAULT_PROMOTION, DEFAULT_MAINTENANCE, Settings()
+TIDYING, SETTINGS = DEFAULT_MAINTENANCE, Settings()
 PROJECT_DAYS, USER_DAYS = (f"{life_s / DAY_S:g}" for life_s in (decay.PROJECT_HALF_LIFE_S, decay.USER_HALF_LIFE_S))
 TEN_DAYS_S = 10 * DAY_S
 
@@ -58,14 +57,15 @@ def rows(heading: str) -> dict[str, list[str]]:
         f"Had nobody read it, it would be {memory_strength(0.8, 0.7, 0, 0.0, 'project', TEN_DAYS_S):g};",
         f"with the user it would be {memory_strength(0.8, 0.7, 2, 0.0, 'user', TEN_DAYS_S):g}.",
         f"0.25 × 0.5^(16.3 / 7) = {memory_strength(0.5, 0.5, 0, 0.0, 'project', 16.3 * DAY_S):.2f}",
-        f"at the session's end, from {RULES.session_end_score:g} on (the {RULES.session_end_limit} strongest)",
-        f"at once, while the session runs, from {RULES.at_once_score:g} on",
-        f"from {RULES.user_score:g} on, if it is a",
-        f"an importance of at least {RULES.user_min_importance:g}",
-        f"was used in at least {RULES.user_min_sessions} sessions",
-        f"(cosine above {RULES.merge_cosine:g})",
-        f"grows by {RULES.project_confidence_gain:g} in a project and by {RULES.user_confidence_gain:g} with the user",
-        f"the limit of {RULES.user_limit} counts",
+        f"at the session's end, from {promotion.SESSION_END_SCORE:g} on (the {promotion.SESSION_END_LIMIT} strongest)",
+        f"at once, while the session runs, from {promotion.AT_ONCE_SCORE:g} on",
+        f"from {promotion.USER_SCORE:g} on, if it is a",
+        f"an importance of at least {promotion.USER_MIN_IMPORTANCE:g}",
+        f"was used in at least {promotion.USER_MIN_SESSIONS} sessions",
+        f"(cosine above {promotion.MERGE_COSINE:g})",
+        f"grows by {promotion.PROJECT_CONFIDENCE_GAIN:g} in a project and by {promotion.USER_CONFIDENCE_GAIN:g} with "
+        "the user",
+        f"the limit of {promotion.USER_LIMIT} counts",
         f"for {SETTINGS.session_grace_s:g} seconds",
         f"more than {SETTINGS.consolidation_threshold} new active memories",
         "after every tenth session and at least once a week",
@@ -115,7 +115,7 @@ def test_the_table_of_the_promotion_score_adds_up_as_the_score_does() -> None:
     }
     assert said == FOR_KIND
     (named,) = re.findall(r"if it is a (.*?), has an importance", " ".join(PAGE.split()))
-    assert set(re.findall(r"`(\w+)`", named)) == RULES.user_kinds
+    assert set(re.findall(r"`(\w+)`", named)) == promotion.USER_KINDS
 
 
 def test_the_table_of_maintenance_is_that_in_force() -> None:
@@ -150,9 +150,9 @@ def test_the_picture_is_told_in_words_and_has_the_numbers_in_force() -> None:
     assert described["desc"]
     shown = " ".join("".join(each.itertext()) for each in picture.iter(f"{name}text"))
     for number in (
-        f"at its end: {RULES.session_end_score:g}",
-        f"at once: {RULES.at_once_score:g}",
-        f"score {RULES.user_score:g}",
+        f"at its end: {promotion.SESSION_END_SCORE:g}",
+        f"at once: {promotion.AT_ONCE_SCORE:g}",
+        f"score {promotion.USER_SCORE:g}",
         f"half-life of {USER_DAYS} days",
         f"half-life of {PROJECT_DAYS} days",
     ):

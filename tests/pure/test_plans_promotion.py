@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,7 +12,7 @@ from remembrancer.actors.consolidator.derived_memories import plan_summaries
 from remembrancer.actors.consolidator.promoting import Near, PromotionPlan, plan_promotions
 from remembrancer.actors.consolidator.session_end import promoted_of
 from remembrancer.actors.consolidator.store_connection import Group, packed
-from remembrancer.memory.promotion import DEFAULT_PROMOTION
+from remembrancer.memory import promotion
 from remembrancer.protocol.consolidation import Material
 from remembrancer.protocol.runs import AddLink, LogPromotion, ReviseMemory
 from remembrancer.protocol.writes import EntityRef
@@ -25,8 +24,8 @@ def strong(number: int, content: str, **fields: Any) -> Material:
 
 
 def plan(memories: list[Material], known: Near | None = None) -> PromotionPlan:
-    promoted = promoted_of(memories, DEFAULT_PROMOTION, NOW)
-    return plan_promotions(promoted, known or {}, NOW, DEFAULT_PROMOTION)
+    promoted = promoted_of(memories, NOW)
+    return plan_promotions(promoted, known or {}, NOW)
 
 
 def test_a_merge_raises_the_target_and_keeps_what_the_other_said() -> None:
@@ -130,11 +129,11 @@ def test_what_was_summed_up_is_promoted_beside_its_summary_and_into_no_summary()
     assert (after[summary.memory.id].scope, after[summary.memory.id].status) == ("project", "active")
 
 
-def test_summaries_take_no_place_from_what_they_are_made_of() -> None:
-    limited = replace(DEFAULT_PROMOTION, session_end_limit=2)
+def test_summaries_take_no_place_from_what_they_are_made_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(promotion, "SESSION_END_LIMIT", 2)
     notes = [strong(number, f"note {number}", kind="fact") for number in range(3)]
     summary = strong(9, "all notes", kind="fact", importance=1.0, is_derived=True)
-    chosen = [memory.id for memory, _ in promoted_of([summary, *notes], limited, NOW)]
+    chosen = [memory.id for memory, _ in promoted_of([summary, *notes], NOW)]
     assert chosen == [notes[0].id, notes[1].id, summary.id]
 
 

@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from remembrancer.memory import promotion
 from remembrancer.memory.decay import DAY_S
 from remembrancer.memory.project_specifics import is_project_specific
 from remembrancer.memory.promotion import (
-    PromotionRules,
     at_once,
     at_session_end,
     merged_confidence,
@@ -172,12 +172,10 @@ def test_what_was_of_use_in_three_sessions_is_proposed_to_the_user(
 
 
 def test_a_score_of_0_7_is_needed_as_well() -> None:
-    rules = PromotionRules(user_min_sessions=0)
-    weak = candidate(importance=0.7, confidence=0.9, sessions_used=0)
-    assert to_user(weak, rules).score == 0.7
-    assert to_user(weak, rules).promote
-    assert not to_user(replace(weak, vector=b""), rules).promote
-    assert to_user(replace(weak, vector=b""), rules).reason == "its score 0.65 is below 0.7"
+    weak = candidate(importance=0.7, confidence=0.4, sessions_used=3)
+    assert to_user(weak).promote
+    assert not to_user(replace(weak, confidence=0.2)).promote
+    assert to_user(replace(weak, confidence=0.2)).reason == "its score 0.69 is below 0.7"
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -238,11 +236,13 @@ def test_what_names_its_project_is_not_proposed() -> None:
 
 @given(st.lists(candidates, max_size=12, unique_by=lambda each: each.id), st.randoms(use_true_random=False))
 def test_which_are_promoted_does_not_depend_on_their_order(memories: list[Material], random: Random) -> None:
-    rules = PromotionRules(session_end_limit=3, user_limit=2)
     shuffled = list(memories)
     random.shuffle(shuffled)
-    assert promoted_at_session_end(shuffled, NOW, rules) == promoted_at_session_end(memories, NOW, rules)
-    assert proposed_to_user(shuffled, NOW, rules) == proposed_to_user(memories, NOW, rules)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(promotion, "SESSION_END_LIMIT", 3)
+        patch.setattr(promotion, "USER_LIMIT", 2)
+        assert promoted_at_session_end(shuffled, NOW) == promoted_at_session_end(memories, NOW)
+        assert proposed_to_user(shuffled, NOW) == proposed_to_user(memories, NOW)
 
 
 # --- Merging.
@@ -253,7 +253,6 @@ def test_a_merge_strengthens_confidence_more_for_the_user_than_for_a_project() -
     assert merged_confidence(0.5, "user") == 0.6
     assert merged_confidence(0.97, "project") == 1.0
     assert merged_confidence(1.0, "user") == 1.0
-    assert merged_confidence(0.5, "user", PromotionRules(user_confidence_gain=0.3)) == 0.8
 
 
 # --- Is it about one project?

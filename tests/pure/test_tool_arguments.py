@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from remembrancer.config.settings import Settings
-from remembrancer.memory.promotion import DEFAULT_PROMOTION, promotion_score
+from remembrancer.memory.promotion import SESSION_END_SCORE, promotion_score
 from remembrancer.protocol.errors import InvalidInput, MemoryUnavailable
 from remembrancer.protocol.ids import derive_memory_id, derive_operation_id
 from remembrancer.protocol.kinds import KINDS, type_of_kind
@@ -236,7 +236,7 @@ def test_what_a_model_bothered_to_store_leaves_its_session_by_default() -> None:
     for kind in ("decision", "error_fix"):
         change = to_change(STORE.decode({"content": "x", "kind": kind, "scope": "session"}), "session:s", LIMIT_BYTES)
         score = promotion_score(change.importance, change.confidence, 0, kind, has_vectors=False)
-        assert score >= DEFAULT_PROMOTION.session_end_score
+        assert score >= SESSION_END_SCORE
 
 
 @pytest.mark.parametrize("kind", ["scratchpad", "tool_outcome"])

@@ -20,7 +20,7 @@ from remembrancer.actors.consolidator.store_connection import (
     derive,
 )
 from remembrancer.actors.consolidator.themes import Theme, find_themes
-from remembrancer.memory.promotion import DEFAULT_PROMOTION
+from remembrancer.memory.promotion import MERGE_COSINE
 from remembrancer.memory.text import counted
 from remembrancer.protocol.consolidation import Material, Pattern
 from remembrancer.protocol.ids import derive_memory_id
@@ -130,7 +130,7 @@ def _sum_up(sources: Sequence[Material], now: float) -> Derived:
     links: list[AddLink] = []
     for place in sorted(range(len(sources)), key=lambda place: -len(sources[place].content)):
         near = sorted(((sources[each], float(cosines[place, each])) for each in quoted), key=lambda pair: -pair[1])
-        same = says_the_same(sources[place], near, now, DEFAULT_PROMOTION.merge_cosine)
+        same = says_the_same(sources[place], near, now, MERGE_COSINE)
         if same is None:
             quoted.append(place)
         else:

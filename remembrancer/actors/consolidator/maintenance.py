@@ -29,7 +29,6 @@ from remembrancer.actors.consolidator.store_connection import (
 )
 from remembrancer.config.settings import Settings, maintenance_rules
 from remembrancer.memory.decay import DAY_S, MaintenanceRules, should_archive, should_delete, strength_of
-from remembrancer.memory.promotion import DEFAULT_PROMOTION
 from remembrancer.memory.wording import normalised
 from remembrancer.protocol.consolidation import (
     ConsolidateJob,
@@ -85,9 +84,7 @@ async def maintain(job: MaintainJob, store: StoreConnection, settings: Settings,
     pruned = await run.prune(prune, prunable)
     to_user = ToUser()
     if project is not None and not is_shared:
-        to_user = await propose_to_user(
-            store, project, DEFAULT_PROMOTION, clock, dry_run=request.dry_run, left_out=left_out
-        )
+        to_user = await propose_to_user(store, project, clock, dry_run=request.dry_run, left_out=left_out)
     named: dict[Upkept, Sequence[str]] = {
         "archived": archived,
         "deleted": deleted,
@@ -125,7 +122,7 @@ async def consolidate(job: ConsolidateJob, store: StoreConnection, settings: Set
             await run.write("extract_patterns", [procedure.group for procedure in procedures])
         await run.deduplicate()
     if project is not None and job.lane_time is None:
-        await propose_to_user(store, project, DEFAULT_PROMOTION, clock)
+        await propose_to_user(store, project, clock)
     closing = Run(store, project, run_id_of("closing", run_id), "consolidation", clock)
     await closing.write("summarize_cluster", [(CloseRequest(job.request_id),)])
 

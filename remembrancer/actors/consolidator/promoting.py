@@ -40,9 +40,11 @@ from remembrancer.actors.consolidator.store_connection import (
 from remembrancer.config.settings import Settings
 from remembrancer.memory.decay import strength_of
 from remembrancer.memory.promotion import (
-    DEFAULT_PROMOTION,
+    MERGE_COSINE,
     SPEAKING_KINDS,
-    PromotionRules,
+    USER_KINDS,
+    USER_MIN_IMPORTANCE,
+    USER_MIN_SESSIONS,
     Verdict,
     at_once,
     merged_confidence,
@@ -84,15 +86,15 @@ logger = logging.getLogger(__name__)
 
 async def promote_now(job: PromoteJob, store: StoreConnection, settings: Settings, clock: Clock) -> None:
     """Promote those memories of running sessions that are so good that they do not wait for the session's end."""
-    rules, project = DEFAULT_PROMOTION, job.project
+    project = job.project
     request = ReadMemories(project, memory_ids=job.memory_ids, scopes=("session",), statuses=("active",))
     memories = await read_settled(store, request, vectors_wait_s(settings))
     memories.sort(key=lambda each: (-strength_of(each, clock()), each.id))
-    promoted = [(memory, verdict) for memory in memories if (verdict := at_once(memory, rules)).promote]
+    promoted = [(memory, verdict) for memory in memories if (verdict := at_once(memory)).promote]
     if not promoted:
         return
-    plan = await plan_for_project(store, project, promoted, rules, clock())
-    await observe_patterns(store, project, [memory for memory, _ in promoted], rules, clock())
+    plan = await plan_for_project(store, project, promoted, clock())
+    await observe_patterns(store, project, [memory for memory, _ in promoted], clock())
     sessions = {memory.session_id for memory, _ in promoted}
     run_id = run_id_of("promotion", project.id, sorted((memory.id, memory.version) for memory, _ in promoted))
     run = Run(store, project, run_id, "promotion", clock, sessions.pop() if len(sessions) == 1 else "")
@@ -110,16 +112,16 @@ class PromotionPlan:
 
 
 async def plan_for_project(
-    store: StoreConnection, project: ProjectRef, promoted: Sequence[Promoted], rules: PromotionRules, now: float
+    store: StoreConnection, project: ProjectRef, promoted: Sequence[Promoted], now: float
 ) -> PromotionPlan:
     """The plan for memories that are promoted, given what the project knows already."""
     if not promoted:
         return PromotionPlan()
-    near = await store.find_near(project, [memory for memory, _ in promoted], rules.merge_cosine)
-    return await run_sync(lambda: plan_promotions(promoted, near, now, rules))
+    near = await store.find_near(project, [memory for memory, _ in promoted], MERGE_COSINE)
+    return await run_sync(lambda: plan_promotions(promoted, near, now))
 
 
-def plan_promotions(promoted: Sequence[Promoted], near: Near, now: float, rules: PromotionRules) -> PromotionPlan:
+def plan_promotions(promoted: Sequence[Promoted], near: Near, now: float) -> PromotionPlan:
     """The plan for memories that are promoted, the strongest first, given what is near them in the project.
 
     Of several that say the same and are promoted together, the strongest goes into the project, and the others are
@@ -127,7 +129,7 @@ def plan_promotions(promoted: Sequence[Promoted], near: Near, now: float, rules:
     near.
     """
     covered = frozenset(source for memory, _ in promoted for source in memory.derived_from)
-    planner = _Planner(now, rules, covered)
+    planner = _Planner(now, covered)
     rows = vectors_of([memory for memory, _ in promoted])
     cosines = rows @ rows.T
     moved: list[int] = []
@@ -137,9 +139,9 @@ def plan_promotions(promoted: Sequence[Promoted], near: Near, now: float, rules:
             (*near.get(memory.id, ()), *(pair for pair in siblings if pair[1] > 0)),
             key=lambda pair: (-pair[1], pair[0].id),
         )
-        target = says_the_same(memory, others, now, rules.merge_cosine)
+        target = says_the_same(memory, others, now, MERGE_COSINE)
         if target is None:
-            planner.promote(memory, verdict, alike(memory, others, now, rules.merge_cosine))
+            planner.promote(memory, verdict, alike(memory, others, now, MERGE_COSINE))
             moved.append(place)
         else:
             planner.merge(memory, verdict, *target)
@@ -161,7 +163,6 @@ class _Planner:
     """A plan while it is made."""
 
     now: float
-    rules: PromotionRules
     covered: frozenset[str]
     """Ids of memories that one of those that are promoted was made of."""
     targets: dict[str, _Target] = field(default_factory=dict)
@@ -189,7 +190,7 @@ class _Planner:
     def merge(self, memory: Material, verdict: Verdict, into: Material, cosine: float) -> None:
         target = self.targets.setdefault(into.id, _Target(into.importance, into.confidence, into.version))
         target.importance = max(target.importance, memory.importance)
-        target.confidence = merged_confidence(target.confidence, "project", self.rules)
+        target.confidence = merged_confidence(target.confidence, "project")
         reason = f"merged into {into.id}, which says the same (cosine {cosine:.3f}); {verdict.reason}"
         source = ReviseMemory(memory.id, "promoted", expected_version=memory.version, status="promoted", reason=reason)
         merging = ReviseMemory(
@@ -254,7 +255,6 @@ class ToUser:
 async def propose_to_user(
     store: StoreConnection,
     project: ProjectRef,
-    rules: PromotionRules,
     clock: Clock,
     *,
     dry_run: bool = False,
@@ -267,10 +267,10 @@ async def propose_to_user(
     `left_out` names memories that something else is about to be done with. `run_id` is the session's end of which this
     is a consequence; its undoing names what has gone.
     """
-    kinds = tuple(sorted(rules.user_kinds))
+    kinds = tuple(sorted(USER_KINDS))
     request = ReadMemories(project, scopes=("project",), statuses=("active",), limit=PAGE, proposed=False)
     request = msgspec.structs.replace(request, with_content=False)
-    in_use = {"min_sessions": rules.user_min_sessions, "min_importance": rules.user_min_importance, "kinds": kinds}
+    in_use = {"min_sessions": USER_MIN_SESSIONS, "min_importance": USER_MIN_IMPORTANCE, "kinds": kinds}
     promising = [
         memory.id
         for fields in (in_use, {"kinds": SPEAKING_KINDS})
@@ -280,13 +280,13 @@ async def propose_to_user(
     memories = [
         each for each in await read_named(store, project, [*dict.fromkeys(promising)]) if each.id not in left_out
     ]
-    chosen = proposed_to_user(memories, clock(), rules, project_name=name_of(project))
+    chosen = proposed_to_user(memories, clock(), project_name=name_of(project))
     if dry_run:
         return ToUser(tuple(memory.id for memory, _ in chosen))
-    near = await store.find_near(None, [memory for memory, _ in chosen], rules.merge_cosine, NEAR_TO_USER)
-    merging, merged, new = _ToUser(store, project, rules, clock, run_id), [], []
+    near = await store.find_near(None, [memory for memory, _ in chosen], MERGE_COSINE, NEAR_TO_USER)
+    merging, merged, new = _ToUser(store, project, clock, run_id), [], []
     for memory, verdict in chosen:
-        same = says_the_same(memory, near.get(memory.id, ()), clock(), rules.merge_cosine)
+        same = says_the_same(memory, near.get(memory.id, ()), clock(), MERGE_COSINE)
         if same is None:
             new.append((memory, verdict))
         elif await merging.merge(memory, verdict, same[0].id, same[1]):
@@ -294,14 +294,12 @@ async def propose_to_user(
     proposing = run_id_of("proposed", project.id, [memory.id for memory, _ in new])
     groups = [(ProposeMemory(memory.id, verdict.reason, verdict.score),) for memory, verdict in new]
     await Run(store, project, proposing, "promotion", clock).write("promote", groups)
-    promoted = await _said_twice(store, project, rules, clock, run_id) if new else ()
+    promoted = await _said_twice(store, project, clock, run_id) if new else ()
     proposed = tuple(memory.id for memory, _ in new if memory.id not in promoted)
     return ToUser(proposed, (*merged, *promoted))
 
 
-async def _said_twice(
-    store: StoreConnection, project: ProjectRef, rules: PromotionRules, clock: Clock, run_id: str | None
-) -> list[str]:
+async def _said_twice(store: StoreConnection, project: ProjectRef, clock: Clock, run_id: str | None) -> list[str]:
     """Promote those proposals that speak of the user and that another project has said independently; their ids.
 
     What the other project says is merged into them.
@@ -314,15 +312,15 @@ async def _said_twice(
     for other in others:
         theirs = await all_memories(store, msgspec.structs.replace(proposed, project=other))
         for memory, same, cosine in await run_sync(said_in_both, mine, theirs, clock()):
-            score = to_user(memory, rules, project_name=name_of(project)).score
+            score = to_user(memory, project_name=name_of(project)).score
             if memory.id not in promoted:
                 why = f"the project {name_of(other)} says the same, and it speaks of the user"
-                promotion = _ToUser(store, project, rules, clock, run_id)
+                promotion = _ToUser(store, project, clock, run_id)
                 if not await promotion.promote(memory, Verdict(True, score, why)):
                     continue
                 promoted.append(memory.id)
             why = f"the project {name_of(project)} says the same"
-            merging = _ToUser(store, other, rules, clock, None)
+            merging = _ToUser(store, other, clock, None)
             await merging.merge(same, Verdict(True, score, why), memory.id, cosine)
     return promoted
 
@@ -363,7 +361,6 @@ class _ToUser:
 
     store: StoreConnection
     project: ProjectRef
-    rules: PromotionRules
     clock: Clock
     session_run: str | None
 
@@ -405,7 +402,7 @@ class _ToUser:
             "merged",
             expected_version=into.version,
             importance=max(into.importance, memory.importance),
-            confidence=merged_confidence(into.confidence, "user", self.rules),
+            confidence=merged_confidence(into.confidence, "user"),
             tags=memory.tags,
             accessed=True,
             chain=_step(memory, verdict, self.clock(), into, self.project.id),
@@ -429,13 +426,13 @@ class _ToUser:
 
 
 async def observe_patterns(
-    store: StoreConnection, project: ProjectRef, memories: Sequence[Material], rules: PromotionRules, now: float
+    store: StoreConnection, project: ProjectRef, memories: Sequence[Material], now: float
 ) -> None:
     """Note which of the user's memories say what these of a project say. Each pair counts once, however often."""
-    candidates = [memory for memory in memories if memory.kind in rules.user_kinds and memory.vector]
-    near = await store.find_near(None, candidates, rules.merge_cosine, NEAR_TO_USER)
+    candidates = [memory for memory in memories if memory.kind in USER_KINDS and memory.vector]
+    near = await store.find_near(None, candidates, MERGE_COSINE, NEAR_TO_USER)
     for memory in candidates:
-        same = says_the_same(memory, near.get(memory.id, ()), now, rules.merge_cosine)
+        same = says_the_same(memory, near.get(memory.id, ()), now, MERGE_COSINE)
         if same is not None:
             await observe(store, project, memory.id, same[0].id, now)
 

@@ -25,14 +25,14 @@ from remembrancer.actors.consolidator.store_connection import (
     vectors_wait_s,
 )
 from remembrancer.config.settings import Settings
-from remembrancer.memory.promotion import DEFAULT_PROMOTION, PromotionRules, promoted_at_session_end
+from remembrancer.memory.promotion import promoted_at_session_end
 from remembrancer.protocol.consolidation import Material, ReadMemories, ReadSession, SessionEndJob
 from remembrancer.protocol.runs import CloseSession, SaveTopics
 
 
 async def end_session(job: SessionEndJob, store: StoreConnection, settings: Settings, clock: Clock) -> None:
     """Deal with the end of a session."""
-    project, session, rules = job.project, job.session, DEFAULT_PROMOTION
+    project, session = job.project, job.session
     run_id = run_id_of("session_end", project.id, session.session_id, session.ended_at)
     request = ReadMemories(project, session_id=session.session_id, statuses=("active", "consolidated"))
 
@@ -40,25 +40,25 @@ async def end_session(job: SessionEndJob, store: StoreConnection, settings: Sett
     chosen: list[Promoted] = []
     changed = False
     async for portion in slices(store, request, vectors_wait_s(settings)):
-        chosen = promoted_of([*(memory for memory, _ in chosen), *portion], rules, clock())
+        chosen = promoted_of([*(memory for memory, _ in chosen), *portion], clock())
         stored = [memory for memory in portion if memory.scope == "project"]
         changed = changed or bool(stored)
-        await observe_patterns(store, project, stored, rules, clock())
+        await observe_patterns(store, project, stored, clock())
 
-    plan = await plan_for_project(store, project, chosen, rules, clock())
-    await observe_patterns(store, project, [each for each, _ in chosen if each.id in plan.changed], rules, clock())
+    plan = await plan_for_project(store, project, chosen, clock())
+    await observe_patterns(store, project, [each for each, _ in chosen if each.id in plan.changed], clock())
     await run.write("promote", plan.groups)
     if settings.consolidate_in_background and settings.consolidation_on_shutdown:
         async for portion in slices(store, request):
             left = [memory for memory in portion if memory.id not in plan.changed]
             summaries = await run_sync(lambda: plan_summaries(left, clock()))  # noqa: B023 - awaited
             await run.write("summarize_cluster", [summary.group for summary in summaries])
-    to_user = await propose_to_user(store, project, rules, clock, run_id=run_id)
+    to_user = await propose_to_user(store, project, clock, run_id=run_id)
     changed = changed or run.parts > 0 or bool(to_user.promoted)
     await run.write("promote", [await _closing(job, store, changed, clock())])
 
 
-def promoted_of(own: Sequence[Material], rules: PromotionRules, now: float) -> list[Promoted]:
+def promoted_of(own: Sequence[Material], now: float) -> list[Promoted]:
     """The memories of a session that go into its project, the strongest first, and then what was made of others.
 
     What was made of others takes no place from them: a session that was summed up while it ran leaves at least what it
@@ -68,7 +68,7 @@ def promoted_of(own: Sequence[Material], rules: PromotionRules, now: float) -> l
     return [
         each
         for is_derived in (False, True)
-        for each in promoted_at_session_end([memory for memory in mine if memory.is_derived == is_derived], now, rules)
+        for each in promoted_at_session_end([memory for memory in mine if memory.is_derived == is_derived], now)
     ]
 
 

@@ -19,7 +19,6 @@ from remembrancer.actors.shell import Actor, LaunchSpec, acquire
 from remembrancer.actors.store.code_handlers import CodeHandlers
 from remembrancer.actors.store.committer import Committer
 from remembrancer.actors.store.daily_copies import DailyCopies
-from remembrancer.actors.store.explaining import Rules
 from remembrancer.actors.store.file_handlers import FileHandlers
 from remembrancer.actors.store.home_reader import HomeReader
 from remembrancer.actors.store.indexer_work import IndexerPoll
@@ -37,8 +36,7 @@ from remembrancer.actors.store.vectors.chroma_vectors import Server
 from remembrancer.actors.store.vectors.embedding_scheduler import EmbeddingScheduler
 from remembrancer.actors.store.vectors.vector_spaces import VectorSpaces
 from remembrancer.actors.store.write_handlers import WriteHandlers
-from remembrancer.config.settings import KNOWN_DIMENSIONS, Settings, maintenance_rules, model_choices
-from remembrancer.memory.promotion import DEFAULT_PROMOTION
+from remembrancer.config.settings import KNOWN_DIMENSIONS, Settings, model_choices
 from remembrancer.memory.ranking import Weights
 from remembrancer.protocol.consolidation import NotePresence
 from remembrancer.protocol.control import PeerFailed, PeerGone, StoreHealth
@@ -185,7 +183,6 @@ class StoreActor(Actor):
             self._code,
             Weights(),
             lane_notices=self._lanes.notices,
-            rules=Rules(DEFAULT_PROMOTION, maintenance_rules(settings)),
             read_budget_s=settings.read_budget_s,
         )
         writes = WriteHandlers(

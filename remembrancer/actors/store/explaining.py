@@ -7,37 +7,30 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final
 
 from remembrancer.actors.store.records.memory_rows import archived_since
-from remembrancer.memory.decay import DEFAULT_MAINTENANCE, MaintenanceRules, falls_below_at
+from remembrancer.memory.decay import DEFAULT_MAINTENANCE, falls_below_at
 from remembrancer.memory.limits import moment
 from remembrancer.memory.promotion import (
-    DEFAULT_PROMOTION,
+    AT_ONCE_SCORE,
+    SESSION_END_LIMIT,
+    SESSION_END_SCORE,
     SPEAKING_KINDS,
-    PromotionRules,
+    USER_KINDS,
+    USER_MIN_IMPORTANCE,
+    USER_MIN_SESSIONS,
+    USER_SCORE,
     named_kind,
     promotion_score,
     shown,
 )
 from remembrancer.memory.replacement import PROBABLE
 from remembrancer.memory.text import counted
-from remembrancer.protocol.kinds import STANDING, Kind, Scope, kind_of_type
+from remembrancer.protocol.kinds import SESSION_KINDS, STANDING, Kind, Scope, kind_of_type
 from remembrancer.protocol.reads import Promotion, Proposal
 from remembrancer.protocol.runs import ChainLink
 from remembrancer.protocol.session_life import SessionEntry
 from remembrancer.protocol.writes import MemoryLink, PortableMemory
-
-
-@dataclass(frozen=True, slots=True)
-class Rules:
-    """The rules that decide."""
-
-    promotion: PromotionRules = DEFAULT_PROMOTION
-    maintenance: MaintenanceRules = DEFAULT_MAINTENANCE
-
-
-DEFAULT_RULES: Final = Rules()
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,12 +45,12 @@ class Circumstances:
     proposal: Proposal | None = None
 
 
-def explain(memory: PortableMemory, around: Circumstances, now: float, rules: Rules) -> tuple[str, ...]:
+def explain(memory: PortableMemory, around: Circumstances, now: float) -> tuple[str, ...]:
     """Explain in sentences how the memory came to its scope, its state, and its next step."""
     return (
         *_origin(memory),
-        *_standing(memory, around, now, rules.maintenance),
-        *_outlook(memory, around, now, rules),
+        *_standing(memory, around, now),
+        *_outlook(memory, around, now),
     )
 
 
@@ -86,7 +79,7 @@ def _merged(step: ChainLink) -> str:
     return f"{step.memory_id} of the {step.scope} says the same and was merged into it on {_day(step.promoted_at)}."
 
 
-def _standing(memory: PortableMemory, around: Circumstances, now: float, rules: MaintenanceRules) -> Iterator[str]:
+def _standing(memory: PortableMemory, around: Circumstances, now: float) -> Iterator[str]:
     if memory.forgotten_at is not None:
         reason = f" ({memory.forgotten_reason})" if memory.forgotten_reason else ""
         yield f"Forgotten on {_day(memory.forgotten_at)}{reason}: recall leaves it out, and it can be restored."
@@ -107,7 +100,8 @@ def _standing(memory: PortableMemory, around: Circumstances, now: float, rules: 
         case "archived":
             yield "Archived, since it is weak and nobody uses it. It is still found, ranked a little lower."
             if memory.scope == "project":
-                until = _day(max(now, (archived_since(memory) or memory.updated_at) + rules.delete_after_s))
+                since = archived_since(memory) or memory.updated_at
+                until = _day(max(now, since + DEFAULT_MAINTENANCE.delete_after_s))
                 yield (
                     "Whenever it is found or looked at, it is active again. If nobody does that, it is forgotten "
                     f"around {until}; it can be restored then, too."
@@ -135,7 +129,7 @@ def _copied(memory: PortableMemory) -> str:
     return f": {reasons[-1]}" if reasons and reasons[-1] else ""
 
 
-def _outlook(memory: PortableMemory, around: Circumstances, now: float, rules: Rules) -> Iterator[str]:
+def _outlook(memory: PortableMemory, around: Circumstances, now: float) -> Iterator[str]:
     """Yield the sentences on an active memory's next step."""
     if memory.forgotten_at is not None or memory.status != "active":
         return
@@ -145,30 +139,30 @@ def _outlook(memory: PortableMemory, around: Circumstances, now: float, rules: R
         yield "Not promoted: its promotion was undone, and it is left alone until something else changes it."
         return
     if memory.scope == "session":
-        yield _to_project(kind, score, around.session, rules.promotion)
+        yield _to_project(kind, score, around.session)
         return
     if memory.scope == "project":
-        yield _to_user(memory, kind, score, around.proposal, rules.promotion)
-    yield _archiving(memory, now, rules.maintenance)
+        yield _to_user(memory, kind, score, around.proposal)
+    yield _archiving(memory, now)
 
 
-def _to_project(kind: Kind, score: float, session: SessionEntry | None, rules: PromotionRules) -> str:
-    if kind in rules.session_kinds:
+def _to_project(kind: Kind, score: float, session: SessionEntry | None) -> str:
+    if kind in SESSION_KINDS:
         return f"Not promoted: {named_kind(kind)} is for its session alone."
-    if score < rules.session_end_score:
-        return f"Not promoted to the project: its score {shown(score, 2)} is below {rules.session_end_score:g}."
+    if score < SESSION_END_SCORE:
+        return f"Not promoted to the project: its score {shown(score, 2)} is below {SESSION_END_SCORE:g}."
     if session is not None and session.status != "active":
-        reached = f"Its score {shown(score, 2)} reaches {rules.session_end_score:g}"
-        if session.memories_promoted >= rules.session_end_limit:
-            return f"{reached}, but its session's end promotes the {rules.session_end_limit} strongest memories alone."
+        reached = f"Its score {shown(score, 2)} reaches {SESSION_END_SCORE:g}"
+        if session.memories_promoted >= SESSION_END_LIMIT:
+            return f"{reached}, but its session's end promotes the {SESSION_END_LIMIT} strongest memories alone."
         return f"{reached} now; when its session's end was dealt with, it did not."
     return (
         f"Promoted to the project at its session's end: its score {shown(score, 2)} reaches "
-        f"{rules.session_end_score:g} (at once from {rules.at_once_score:g})."
+        f"{SESSION_END_SCORE:g} (at once from {AT_ONCE_SCORE:g})."
     )
 
 
-def _to_user(memory: PortableMemory, kind: Kind, score: float, proposal: Proposal | None, rules: PromotionRules) -> str:
+def _to_user(memory: PortableMemory, kind: Kind, score: float, proposal: Proposal | None) -> str:
     if proposal is not None and proposal.refused_at is not None:
         if any(entry.change == "taken back" for entry in memory.history):
             return f"Not proposed to the user any more: it was taken back from there on {_day(proposal.refused_at)}."
@@ -177,32 +171,32 @@ def _to_user(memory: PortableMemory, kind: Kind, score: float, proposal: Proposa
         reason = proposal.reason.rstrip(".")
         return f"Proposed to the user on {_day(proposal.proposed_at)}: {reason}. promote_memory accepts or refuses it."
     sessions = len(memory.accessed_in)
-    if kind not in rules.user_kinds:
+    if kind not in USER_KINDS:
         return f"Not proposed to the user: {named_kind(kind)} stays in its project."
     if kind in SPEAKING_KINDS:
         return "Proposed to the user at the end of a session, unless it names something of this project."
-    if memory.importance < rules.user_min_importance:
-        least = f"{rules.user_min_importance:g}"
+    if memory.importance < USER_MIN_IMPORTANCE:
+        least = f"{USER_MIN_IMPORTANCE:g}"
         return f"Not proposed to the user: its importance {shown(memory.importance, 2)} is below {least}."
-    if sessions < rules.user_min_sessions:
+    if sessions < USER_MIN_SESSIONS:
         used = counted(sessions, "session", "sessions")
-        return f"Not proposed to the user: it was used in {used}, and {rules.user_min_sessions} are needed."
-    if score < rules.user_score:
-        return f"Not proposed to the user: its score {shown(score, 2)} is below {rules.user_score:g}."
+        return f"Not proposed to the user: it was used in {used}, and {USER_MIN_SESSIONS} are needed."
+    if score < USER_SCORE:
+        return f"Not proposed to the user: its score {shown(score, 2)} is below {USER_SCORE:g}."
     return (
         "Proposed to the user at the end of a session, unless it names something of this project: "
-        f"its score {shown(score, 2)} reaches {rules.user_score:g}."
+        f"its score {shown(score, 2)} reaches {USER_SCORE:g}."
     )
 
 
-def _archiving(memory: PortableMemory, now: float, rules: MaintenanceRules) -> str:
+def _archiving(memory: PortableMemory, now: float) -> str:
     if _undone(memory) in ("archived", "forgotten"):
         return "Not archived: that was undone, and it is left alone until something else changes it."
     if memory.is_open:
         return "Not archived: it is not done."
     if memory.kind in STANDING:
         return f"Not archived: {named_kind(memory.kind)} does not fade."
-    rule = rules.user if memory.scope == "user" else rules.project
+    rule = DEFAULT_MAINTENANCE.user if memory.scope == "user" else DEFAULT_MAINTENANCE.project
     if memory.access_count >= rule.accessed_below:
         return f"Not archived: it was accessed {counted(memory.access_count, 'time', 'times')}."
     at = falls_below_at(

@@ -27,7 +27,7 @@ from remembrancer.actors.store.records.contract import Promotable, WaitingWork
 from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.actors.store.shared_lanes import SharedLanes
 from remembrancer.config.settings import Settings
-from remembrancer.memory.promotion import DEFAULT_PROMOTION
+from remembrancer.memory.promotion import AT_ONCE_SCORE
 from remembrancer.protocol.consolidation import (
     ConsolidateJob,
     Maintain,
@@ -129,7 +129,6 @@ class JobFinder:
         self._files = files
         self._committer = committer
         self._threshold = settings.consolidation_threshold
-        self._at_once_score = DEFAULT_PROMOTION.at_once_score
         self._submit = submit
         self._threads = threads
         self._on_news = on_news
@@ -282,7 +281,7 @@ class JobFinder:
     async def _look_into(self, records: Records) -> None:
         name = records.name
         most = len(self._declined[name]) + PROMOTED_TOGETHER
-        read = partial(records.waiting_work, self._threshold, self._at_once_score, most)
+        read = partial(records.waiting_work, self._threshold, AT_ONCE_SCORE, most)
         run = asyncio.get_running_loop().run_in_executor
         try:
             work = await run(self._threads, read)

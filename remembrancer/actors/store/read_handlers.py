@@ -19,7 +19,7 @@ import anyio
 import msgspec
 
 from remembrancer.actors.store.code_handlers import CodeHandlers
-from remembrancer.actors.store.explaining import DEFAULT_RULES, Circumstances, Rules, explain
+from remembrancer.actors.store.explaining import Circumstances, explain
 from remembrancer.actors.store.memory_files import USER, MemoryFiles
 from remembrancer.actors.store.readers import Readers
 from remembrancer.actors.store.records.contract import Vectors
@@ -123,7 +123,6 @@ class ReadHandlers:
         weights: Weights = DEFAULT_WEIGHTS,
         *,
         lane_notices: Callable[[str], tuple[Notice, ...]] = lambda _: (),
-        rules: Rules = DEFAULT_RULES,
         read_budget_s: float = 2.0,
     ) -> None:
         self._paths = paths
@@ -137,7 +136,6 @@ class ReadHandlers:
         self._notes_of = notes_of
         self._code = code
         self._weights = weights
-        self._rules = rules
         self._lane_notices = lane_notices
         self._vector_timeout_s = QUERY_VECTOR_SHARE * read_budget_s
         self._started_at = time.monotonic()
@@ -308,7 +306,7 @@ class ReadHandlers:
         return EmbeddingState(request.memory_id, embedded, similar, error, near)
 
     def _shown(self, request: GetMemory, view: View) -> MemoryShown:
-        return show_memory(request, view, self._scheduler.is_embedded, time.time(), self._rules)
+        return show_memory(request, view, self._scheduler.is_embedded, time.time())
 
     async def _follow(self, request: FollowLinks, _context: RequestContext) -> Memories[LinkedMemory]:
         async def follow(view: View) -> Memories[LinkedMemory]:
@@ -420,7 +418,6 @@ def show_memory(
     view: View,
     is_embedded: Callable[[Records, int], bool],
     now: float,
-    rules: Rules,
 ) -> MemoryShown:
     """Return a memory, forgotten or not.
 
@@ -458,7 +455,7 @@ def show_memory(
         observed_in=known.observed_in,
         found_entities=known.found_entities,
         copies=known.copies,
-        reasons=explain(memory, around, now, rules),
+        reasons=explain(memory, around, now),
     )
 
 
