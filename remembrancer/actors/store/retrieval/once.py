@@ -163,11 +163,12 @@ def each_once(entries: Sequence[Entry]) -> list[Entry]:
     source fits the question better (unless the memory represents others).
     """
     ordered = _summed_up(sorted(entries, key=lambda entry: (-entry.scores.final, -entry.record.updated_at)))
-    alike = _alike(ordered)
+    cosines = _cosines(ordered)
     groups: dict[int, list[int]] = {}
     """The kept positions, each with those of all entries that it represents; the lowest is their rank."""
     for place, entry in enumerate(ordered):
-        rivals = sorted((each for each in alike.get(place, ()) if each in groups), key=lambda each: min(groups[each]))
+        rivals = [each for each in groups if _say_the_same(ordered[each], entry, cosines[each][place])]
+        rivals.sort(key=lambda each: min(groups[each]))
         better = next((each for each in rivals if _is_kept(ordered[each], entry)), None)
         if better is not None:
             groups[better].append(place)
@@ -233,45 +234,36 @@ def _is_kept(earlier: Entry, later: Entry) -> bool:
     return is_broader != narrower_wins
 
 
-def _alike(entries: Sequence[Entry]) -> dict[int, set[int]]:
-    """Return, for each position, the earlier positions of duplicates: records of one memory, and texts with the same
-    words.
+def _cosines(entries: Sequence[Entry]) -> list[list[float]]:
+    """Return the cosines between entries, 0 without vectors."""
+    found = np.zeros((len(entries), len(entries)))
+    places = [place for place, entry in enumerate(entries) if entry.vector is not None]
+    if places:
+        matrix = np.stack([vector for entry in entries if (vector := entry.vector) is not None])
+        found[np.ix_(places, places)] = matrix @ matrix.T
+    return found.tolist()
+
+
+def _say_the_same(one: Entry, other: Entry, cosine: float) -> bool:
+    """True for records of one memory, and for texts with the same words.
 
     Vectors alone do not distinguish "the threshold is 5" from "the threshold is 7": they select the texts to compare,
     and the words decide. Entries that are not current only match by id.
     """
-    alike: dict[int, set[int]] = {}
-    before: dict[tuple[str, ...], list[int]] = {}
-    for place, entry in enumerate(entries):
-        content, keys = entry.record.content, [("id", entry.record.id)]
-        if entry.is_current:
-            keys.append((entry.record.scope, content if len(content) > COMPARED_CHARACTERS else normalised(content)))
-        for key in keys:
-            same = before.setdefault(key, [])
-            for other in same:
-                if key[0] == "id" or _are_of_one_thing(entries[other].record, entry.record):
-                    alike.setdefault(place, set()).add(other)
-            same.append(place)
-    with_vectors = [
-        (place, each.vector) for place, each in enumerate(entries) if each.vector is not None and each.is_current
-    ]
-    if len(with_vectors) < 2:
-        return alike
-    matrix = np.stack([vector for _, vector in with_vectors])
-    cosines = matrix @ matrix.T
-    for later, earlier in np.argwhere(np.tril(cosines > SAME_COSINE, -1)).tolist():
-        place, other, cosine = with_vectors[later][0], with_vectors[earlier][0], float(cosines[later, earlier])
-        one, two = entries[other].record, entries[place].record
-        is_near = one.scope != two.scope or (cosine > NEAR_COSINE and _are_of_one_thing(one, two))
-        if is_near and other not in alike.get(place, ()) and _same_when_near(one.content, two.content, cosine):
-            alike.setdefault(place, set()).add(other)
-    return alike
-
-
-def _same_when_near(one: str, other: str, cosine: float) -> bool:
-    if max(len(one), len(other)) > COMPARED_CHARACTERS:
-        return one == other
-    return same_in_words(one, other, cosine)
+    a, b = one.record, other.record
+    if a.id == b.id:
+        return True
+    in_one_scope = a.scope == b.scope
+    is_near = cosine > (NEAR_COSINE if in_one_scope else SAME_COSINE)
+    if not (is_near or in_one_scope) or not (one.is_current and other.is_current):
+        return False
+    if in_one_scope and not _are_of_one_thing(a, b):
+        return False
+    if max(len(a.content), len(b.content)) > COMPARED_CHARACTERS:
+        return a.content == b.content
+    if is_near:
+        return same_in_words(a.content, b.content, cosine)
+    return normalised(a.content) == normalised(b.content)
 
 
 def _are_of_one_thing(one: MemoryRecord, other: MemoryRecord) -> bool:
