@@ -4,6 +4,7 @@ socket."""
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -1137,7 +1138,8 @@ def _warnings(answer: Answer) -> dict[str, str]:
 
 
 def _noted(warnings: dict[str, str]) -> tuple[str, ...]:
-    return tuple(f"{code}: {message}" for message, code in warnings.items())
+    """The warnings as lines, without the codes that programs get."""
+    return tuple(re.sub(r" \(\w+\)$", "", message) for message in warnings)
 
 
 def _bare(memory: str) -> str:

@@ -129,7 +129,7 @@ class EmbeddingStarting(EmbeddingUnavailable):
     @property
     def effect(self) -> str:
         """The effect on a search, as a sentence for the caller."""
-        return "Words were searched; meaning joins in a moment, when the model is loaded. (keyword_only)"
+        return "Only words were searched: the model is still loading, and meaning follows in a moment. (keyword_only)"
 
 
 class ConsolidatorUnavailable(RemembrancerError):
