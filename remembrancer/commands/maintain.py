@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final, NamedTuple, get_args
@@ -11,16 +10,13 @@ import anyio
 
 from remembrancer.actors.store.home_reader import lanes_of_projects
 from remembrancer.commands import exit_codes
-from remembrancer.commands.report import Report, command, count, flag, option
+from remembrancer.commands.report import Report, command, flag, option
 from remembrancer.commands.runtime_client import ask_home, connected_store, directory_here, paths_here
 from remembrancer.config.project import project_of
 from remembrancer.protocol.consolidation import Maintain, Maintained, Upkept
 from remembrancer.protocol.errors import InvalidInput, RemembrancerError
 from remembrancer.protocol.home import DescribeProjects, FindMemories
-from remembrancer.protocol.ids import new_ulid
-from remembrancer.protocol.runs import Place as RunPlace
-from remembrancer.protocol.runs import UndoneResult, UndoRun
-from remembrancer.protocol.writes import Operation, ProjectRef, Submit
+from remembrancer.protocol.writes import ProjectRef
 
 ANSWER_S: Final = 900.0
 """The time limit for one place: a hundred thousand memories take minutes at low priority."""
@@ -54,9 +50,11 @@ def maintain(project: str | None, user: bool, everywhere: bool, dry_run: bool, u
     for deletions. docs/memory-model.md has the rules."""
     if sum((project is not None, user, everywhere)) > 1 or (dry_run and undo):
         raise InvalidInput("use only one of --project, --user and --all, and of --dry-run and --undo")
-    places = places_of(project, user=user, everywhere=everywhere)
     if undo:
-        return undo_run(places, undo)
+        from remembrancer.commands.shell import Where, undo_run
+
+        return undo_run(Where(project, user, everywhere), undo)
+    places = places_of(project, user=user, everywhere=everywhere)
     visits: list[Visit] = []
     refusals: list[RemembrancerError] = []
     try:
@@ -108,45 +106,6 @@ async def _maintain(
                 reports.append(Visit(place, True, await ask_store(of_lane, answer_s=ANSWER_S)))
             except RemembrancerError as error:
                 refusals.append(error)
-
-
-async def _undo(places: list[Place], run_id: str) -> list[tuple[Place, UndoneResult]]:
-    """Undo a run in all its parts: in the projects, and in the user's memories on behalf of each project.
-
-    Raises:
-        InvalidInput: there is no such run.
-    """
-    undone: list[tuple[Place, UndoneResult]] = []
-    async with connected_store() as ask_store:
-        for place in places:
-            parts: tuple[RunPlace, ...] = ("user",) if place is None else ("project", "user")
-            for part in parts:
-                where = place or ProjectRef("", "")
-                change = UndoRun(run_id, part, if_there=True)
-                reply = await ask_store(Submit(Operation(new_ulid(), where, "", time.time(), change)))
-                assert isinstance(reply.result, UndoneResult)
-                if reply.result.found:
-                    undone.append((place if part == "project" else None, reply.result))
-    if not undone:
-        raise InvalidInput(
-            f"there is no run {run_id} here, or it is too old to be undone; --project, --user or --all says where it is"
-        )
-    return undone
-
-
-def undo_run(places: list[Place], run_id: str) -> Report:
-    """Undo a run. Returns the memories that were restored, and those that were left alone."""
-    undone = anyio.run(_undo, places, run_id)
-    facts = [
-        {"project": place, "memories": result.memories, "skipped": result.skipped, "already": result.already}
-        for place, result in undone
-    ]
-    lines = []
-    for place, result in undone:
-        outcome = "it was undone before" if result.already else f"{count(len(result.memories), 'memory')} restored"
-        lines.append(f"{_name(place)}: {outcome}")
-        lines += [f"  {skipped.memory_id} is left alone: {skipped.reason}" for skipped in result.skipped]
-    return Report({"run_id": run_id, "places": facts}, lines)
 
 
 def _facts(place: Place, is_shared: bool, report: Maintained) -> dict[str, Any]:

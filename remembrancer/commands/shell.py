@@ -1027,9 +1027,7 @@ def undo(where: Where, change: str | None, yes: bool) -> Report:
     except InvalidInput:
         if not change.startswith(RUN):
             raise
-        from remembrancer.commands.maintain import places_of, undo_run
-
-        return undo_run(places_of(where.project, user=where.user, everywhere=where.all_projects), change)
+        return undo_run(where, change)
     current = where.ask("get_memory", memory_id=memory, detail=True)
     changes = _not_undone(current)
     if not changes:
@@ -1040,6 +1038,26 @@ def undo(where: Where, change: str | None, yes: bool) -> Report:
         )
     replaced, replaced_changes = _replaced_since(where, current, changes[-1]["at"])
     return _undo_last(where, replaced or current, replaced_changes or changes)
+
+
+def undo_run(where: Where, run_id: str) -> Report:
+    """Undo a run, in its project and in the user's memories. Returns the memories that were restored, and those that
+    were left alone."""
+    from remembrancer.config.project import project_of
+
+    for place in where.places():
+        with where.connected(place) as client, suppress(NotFound):
+            answer = client.call("reflect_and_consolidate", undo=run_id)
+            memories, skipped = answer.get("memories", []), answer.get("skipped", [])
+            is_again = answer.get("already_undone", False)
+            place_facts = {"project": project_of(Path(place.directory)), "memories": memories, "skipped": skipped}
+            outcome = "it was undone before" if is_again else f"{count(len(memories), 'memory')} restored"
+            lines = [f"{place.directory}: {QUEUED if answer['status'] == 'queued' else outcome}"]
+            lines += [f"  {_bare(each['memory_id'])} is left alone: {each['reason']}" for each in skipped]
+            return Report({"run_id": run_id, "places": [place_facts | {"already": is_again}]}, lines)
+    raise InvalidInput(
+        f"there is no run {run_id} here, or it is too old to be undone; --project, --user or --all-projects says where"
+    )
 
 
 def _last_change(where: Where, yes: bool) -> str:

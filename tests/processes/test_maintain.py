@@ -89,7 +89,8 @@ def test_a_run_is_undone_by_its_name_and_an_unknown_one_is_refused(home: Path, p
     (run_id,) = place["run_ids"]
     undone = json.loads(done("admin", "maintain", "--undo", run_id, "--all", "--json", home=home))
     ((found,), (memory,)) = undone["places"], place["duplicate_ids"]
-    assert (found["memories"], found["already"]) == ([memory], False)
+    assert not found["already"]
+    assert [memory.endswith(each) for each in found["memories"]] == [True]
     again = done("admin", "maintain", "--undo", run_id, "--project", str(project), home=home).decode()
     assert again == f"{project}: it was undone before\n"
     refused = command("admin", "maintain", "--undo", "run:unknown", "--all", home=home)

@@ -409,7 +409,7 @@ def test_a_change_that_is_queued_is_said_to_be_so(shell: Shell) -> None:
         other.execute("BEGIN IMMEDIATE")  # as another program that has the file locked
         done = command("edit", memory_id, "--kind", "decision", home=shell.home, directory=shell.directory)
     assert (done.returncode, done.stdout) == (0, "Queued: it is done as soon as the store takes it.\n"), done.stderr
-    assert "queued" in done.stderr
+    assert "Queued" in done.stderr
 
 
 def test_no_memory_steers_a_terminal_and_colours_are_for_terminals_alone(shell: Shell) -> None:
