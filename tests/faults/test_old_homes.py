@@ -384,7 +384,7 @@ def test_a_doctor_knows_an_old_home_that_waits_for_its_upgrade_from_one_that_los
     at = Examination(paths, Surroundings(tmp_path, {}, "linux", tmp_path))
     assert doctor.check_files(at).status == "ok"
     records = doctor.check_records(at)
-    assert (records.status, "the next start takes 2 files of release 0.2.0" in records.advice) == ("ok", True)
+    assert (records.status, "the next start imports 2 files of release 0.2.0" in records.advice) == ("ok", True)
     for path in old_files(paths).values():
         path.unlink()
     assert "missing or empty, although it had memories" in doctor.check_files(at).details[0]
