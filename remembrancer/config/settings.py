@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import difflib
 import os
-from dataclasses import replace
 from typing import Annotated, Any, Final, Literal, NamedTuple
 
 import msgspec
 from msgspec import Meta
 
-from remembrancer.memory.decay import DEFAULT_MAINTENANCE, MaintenanceRules
 from remembrancer.memory.tokens import LEAST_CHUNK_TOKENS
 from remembrancer.protocol.environment import NETWORK_VARIABLES
 from remembrancer.protocol.work import ModelChoice
@@ -287,11 +285,6 @@ def threads_per_worker(settings: Settings, workers: int) -> int:
     if settings.embedder_threads:
         return settings.embedder_threads
     return max(1, (os.cpu_count() or 1) // max(1, workers))
-
-
-def maintenance_rules(settings: Settings) -> MaintenanceRules:
-    """The parameters for archiving and forgetting memories."""
-    return replace(DEFAULT_MAINTENANCE, runs_kept_s=settings.runs_kept_s)
 
 
 def model_choices(settings: Settings) -> tuple[ModelChoice, tuple[ModelChoice, ...]]:

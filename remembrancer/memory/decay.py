@@ -32,25 +32,10 @@ class ArchiveRule:
     accessed_below: int
 
 
-@dataclass(frozen=True, slots=True)
-class MaintenanceRules:
-    """The parameters of maintenance."""
-
-    project: ArchiveRule = ArchiveRule(0.05, 14 * DAY_S, 2)
-    user: ArchiveRule = ArchiveRule(0.02, 90 * DAY_S, 2)
-    delete_after_s: float = 90 * DAY_S
-    """A project's archived memory that has not changed for longer is forgotten; it can be restored."""
-    orphan_after_s: float = 30 * DAY_S
-    """An entity that no memory mentions is removed if it is older than this."""
-    session_details_kept_s: float = 30 * DAY_S
-    """The turns, tool calls, scratchpads and tool outcomes of a session are deleted this long after it was closed."""
-    runs_kept_s: float = 90 * DAY_S
-    """The time for which a consolidation run can be undone."""
-    operations_kept_s: float = 30 * DAY_S
-    """An operation that is repeated later than this would be applied again; queues are emptied much sooner."""
-
-
-DEFAULT_MAINTENANCE: Final = MaintenanceRules()
+PROJECT_ARCHIVING: Final = ArchiveRule(0.05, 14 * DAY_S, 2)
+USER_ARCHIVING: Final = ArchiveRule(0.02, 90 * DAY_S, 2)
+DELETE_AFTER_S: Final = 90 * DAY_S
+"""A project's archived memory that has not changed for longer is forgotten; it can be restored."""
 
 
 def memory_strength(
@@ -102,11 +87,16 @@ def is_stale(status: Status, last_accessed_at: float, access_count: int, now: fl
     return status == "active" and last_accessed_at < now - STALE_AFTER_S and access_count < STALE_BELOW_ACCESSES
 
 
-def should_archive(memory: Material, now: float, rules: MaintenanceRules = DEFAULT_MAINTENANCE) -> bool:
+def archive_rule(scope: Scope) -> ArchiveRule:
+    """The rule for archiving memories of a project or of the user."""
+    return USER_ARCHIVING if scope == "user" else PROJECT_ARCHIVING
+
+
+def should_archive(memory: Material, now: float) -> bool:
     """True if an active memory of a project or of the user is weak enough to be archived."""
     if memory.scope == "session" or memory.status != "active" or memory.kind in STANDING:
         return False
-    rule = rules.user if memory.scope == "user" else rules.project
+    rule = archive_rule(memory.scope)
     return (
         strength_of(memory, now) < rule.strength_below
         and memory.created_at < now - rule.older_than_s
@@ -114,12 +104,12 @@ def should_archive(memory: Material, now: float, rules: MaintenanceRules = DEFAU
     )
 
 
-def should_delete(memory: Material, now: float, rules: MaintenanceRules = DEFAULT_MAINTENANCE) -> bool:
+def should_delete(memory: Material, now: float) -> bool:
     """True if a project's memory has been archived long enough to be forgotten (reversibly). The user's never are."""
     if memory.scope != "project" or memory.status != "archived":
         return False
     archived_at = memory.updated_at if memory.archived_at is None else memory.archived_at
-    return archived_at < now - rules.delete_after_s
+    return archived_at < now - DELETE_AFTER_S
 
 
 def _half_life_s(scope: Scope, access_count: int) -> float:

@@ -7,7 +7,6 @@ import json
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, closing
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,8 @@ from remembrancer.actors.consolidator.derived_memories import name_of
 from remembrancer.actors.consolidator.promoting import propose_to_user
 from remembrancer.actors.consolidator.store_connection import StoreConnection, all_memories
 from remembrancer.config.settings import Settings
-from remembrancer.memory.decay import DEFAULT_MAINTENANCE, ArchiveRule
+from remembrancer.memory import decay
+from remembrancer.memory.decay import ArchiveRule
 from remembrancer.protocol.consolidation import (
     Done,
     Maintain,
@@ -498,8 +498,8 @@ async def test_maintenance_does_what_its_dry_run_said_and_then_finds_nothing_to_
 
 def archives_after(seconds: float, patch: pytest.MonkeyPatch, *, strength: float = 0.05) -> None:
     """Have a project's memories archived that are older than this."""
-    rule = ArchiveRule(strength, seconds, DEFAULT_MAINTENANCE.project.accessed_below)
-    patch.setattr("remembrancer.config.settings.DEFAULT_MAINTENANCE", replace(DEFAULT_MAINTENANCE, project=rule))
+    rule = ArchiveRule(strength, seconds, decay.PROJECT_ARCHIVING.accessed_below)
+    patch.setattr(decay, "PROJECT_ARCHIVING", rule)
 
 
 async def test_a_dry_run_counts_a_copy_that_is_archived_once(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:

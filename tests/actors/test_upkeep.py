@@ -4,29 +4,23 @@ from __future__ import annotations
 
 import time
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 
 import anyio
 import pytest
 
-from remembrancer.memory.decay import DEFAULT_MAINTENANCE, ArchiveRule
+from remembrancer.actors.consolidator import maintenance
 from remembrancer.protocol.consolidation import Maintain, Maintained, ReadSession
 from remembrancer.protocol.reads import GetMemory, NoteAccess, Promotion
 from remembrancer.protocol.runs import UndoRun
 from remembrancer.protocol.session_life import RecordEvents, ToolCall, Turn
 from remembrancer.protocol.writes import PromoteMemory
-from tests.actors.test_consolidation import Workplace, workplace
+from tests.actors.test_consolidation import Workplace, archives_after, workplace
 from tests.operations import OTHER_SESSION, PROJECT, SESSION, change_operation
 from tests.patience import PATIENCE_S
 from tests.spaces import connect_space
 
 pytestmark = pytest.mark.anyio
-AT_ONCE = replace(DEFAULT_MAINTENANCE, session_details_kept_s=0.001)
-ARCHIVED_SOON = replace(
-    DEFAULT_MAINTENANCE, project=ArchiveRule(0.05, 60.0, DEFAULT_MAINTENANCE.project.accessed_below)
-)
-RULES = "remembrancer.config.settings.DEFAULT_MAINTENANCE"
 
 
 async def maintained(place: Workplace, *, dry_run: bool = False) -> Maintained:
@@ -43,7 +37,7 @@ def rows_of(place: Workplace) -> list[int]:
 async def test_what_closed_sessions_noted_for_themselves_goes_after_a_while(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(RULES, AT_ONCE)
+    monkeypatch.setattr(maintenance, "SESSION_DETAILS_KEPT_S", 0.001)
     async with workplace(home) as place:
         await place.start()
         scratch = await place.note("try the other flag", kind="scratchpad")
@@ -75,7 +69,7 @@ async def test_what_closed_sessions_noted_for_themselves_goes_after_a_while(
 
 
 async def test_use_saves_what_a_leap_of_the_clock_has_archived(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(RULES, ARCHIVED_SOON)
+    archives_after(60.0, monkeypatch)
     async with workplace(home) as place:
         weak = await place.note(
             "a detail", kind="observation", scope="project", importance=0.05, requested_at=time.time() - 3600

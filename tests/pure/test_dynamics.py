@@ -12,8 +12,6 @@ from msgspec.structs import replace
 
 from remembrancer.memory.decay import (
     DAY_S,
-    ArchiveRule,
-    MaintenanceRules,
     is_stale,
     memory_strength,
     should_archive,
@@ -232,11 +230,3 @@ def test_a_stronger_younger_or_more_used_memory_is_not_archived_sooner(
 def test_a_clock_that_was_set_back_archives_and_deletes_nothing_more(memory: Material, back_s: float) -> None:
     assert should_archive(memory, NOW) or not should_archive(memory, NOW - back_s)
     assert should_delete(memory, NOW) or not should_delete(memory, NOW - back_s)
-
-
-def test_other_numbers_may_be_given() -> None:
-    rules = MaintenanceRules(project=ArchiveRule(0.5, DAY_S, 10), delete_after_s=DAY_S)
-    memory = weak(importance=0.49, created_at=NOW - 2 * DAY_S, access_count=9)
-    assert should_archive(memory, NOW, rules)
-    assert not should_archive(memory, NOW)
-    assert should_delete(archived("project", 2), NOW, rules)

@@ -8,6 +8,7 @@ from xml.etree import ElementTree
 
 import pytest
 
+from remembrancer.actors.consolidator import maintenance
 from remembrancer.actors.consolidator.clusters import LEAST_MEMBERS
 from remembrancer.actors.consolidator.themes import LEAST_SESSIONS
 from remembrancer.actors.store.job_finder import MAINTENANCE_S, MAINTENANCE_SESSIONS
@@ -15,7 +16,7 @@ from remembrancer.actors.store.retrieval.once import SAME_COSINE, STRONGER
 from remembrancer.command_line import COMMANDS
 from remembrancer.config.settings import PREFIX, Settings
 from remembrancer.memory import decay, promotion
-from remembrancer.memory.decay import DAY_S, DEFAULT_MAINTENANCE, RECENCY_HALF_LIFE_S, memory_strength
+from remembrancer.memory.decay import DAY_S, RECENCY_HALF_LIFE_S, memory_strength
 from remembrancer.memory.features import STANDINGS
 from remembrancer.memory.profiles import PROFILES
 from remembrancer.memory.promotion import (
@@ -29,7 +30,7 @@ from remembrancer.protocol.kinds import KINDS, MEMORY_TYPES, RELATIONS, SCOPES, 
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE = (DOCS / "memory-model.md").read_text(encoding="utf-8")
-TIDYING, SETTINGS = DEFAULT_MAINTENANCE, Settings()
+SETTINGS = Settings()
 PROJECT_DAYS, USER_DAYS = (f"{life_s / DAY_S:g}" for life_s in (decay.PROJECT_HALF_LIFE_S, decay.USER_HALF_LIFE_S))
 TEN_DAYS_S = 10 * DAY_S
 
@@ -122,17 +123,17 @@ def test_the_table_of_maintenance_is_that_in_force() -> None:
     table = rows("Maintenance")
     project, user = (
         (f"{rule.strength_below:g}", f"{rule.older_than_s / DAY_S:g} days", f"{rule.accessed_below} times")
-        for rule in (TIDYING.project, TIDYING.user)
+        for rule in (decay.PROJECT_ARCHIVING, decay.USER_ARCHIVING)
     )
     assert table["archived"][:2] == [
         f"strength below {project[0]}, older than {project[1]}, read less than {project[2]}",
         f"below {user[0]}, {user[1]}, {user[2]}",
     ]
-    deleted = f"archived for {TIDYING.delete_after_s / DAY_S:g} days and not used since"
+    deleted = f"archived for {decay.DELETE_AFTER_S / DAY_S:g} days and not used since"
     assert table["deleted (softly: it can be restored)"][0] == deleted
-    assert f"go {TIDYING.session_details_kept_s / DAY_S:g} days after" in table["notes of sessions"][0]
+    assert f"go {maintenance.SESSION_DETAILS_KEPT_S / DAY_S:g} days after" in table["notes of sessions"][0]
     assert table["undo data"][0] == f"runs go after {SETTINGS.runs_kept_s / DAY_S:g} days"
-    orphans = f"removed after {TIDYING.orphan_after_s / DAY_S:g} days"
+    orphans = f"removed after {maintenance.ORPHAN_AFTER_S / DAY_S:g} days"
     assert table["entities that no memory names"][0] == orphans
 
 

@@ -6,7 +6,6 @@ import msgspec
 from hypothesis import given
 
 from remembrancer.actors.consolidator.maintenance import CopyFinder, plan_archiving, plan_copies
-from remembrancer.memory.decay import DEFAULT_MAINTENANCE
 from remembrancer.protocol.consolidation import Material
 from remembrancer.protocol.runs import AddLink, ReviseMemory
 from tests.pure.consolidator_world import DAY_S, NOW, carried_out, contents, material, materials
@@ -15,16 +14,16 @@ from tests.pure.consolidator_world import DAY_S, NOW, carried_out, contents, mat
 def test_what_is_pinned_is_neither_archived_nor_let_go() -> None:
     weak = material(1, kind="fact", importance=0.01, created_at=NOW - 400 * 86_400.0, scope="project")
     old = material(2, scope="project", status="archived", archived_at=1.0, created_at=2.0)
-    assert [len(changes) for changes in plan_archiving([weak, old], NOW, DEFAULT_MAINTENANCE)] == [1, 1]
+    assert [len(changes) for changes in plan_archiving([weak, old], NOW)] == [1, 1]
     pinned = [msgspec.structs.replace(each, pinned=True) for each in (weak, old)]
-    assert plan_archiving(pinned, NOW, DEFAULT_MAINTENANCE) == ([], [])
+    assert plan_archiving(pinned, NOW) == ([], [])
 
 
 def test_the_weak_and_old_is_archived_and_the_long_archived_forgotten() -> None:
     weak = material(1, kind="fact", scope="project", importance=0.1, created_at=NOW - 30 * DAY_S)
     fresh = material(2, scope="project", importance=0.1)
     old = material(3, scope="project", status="archived", created_at=NOW - 200 * DAY_S, updated_at=NOW - 91 * DAY_S)
-    archived, deleted = plan_archiving([weak, fresh, old], NOW, DEFAULT_MAINTENANCE)
+    archived, deleted = plan_archiving([weak, fresh, old], NOW)
     assert [change.memory_id for change in archived] == [weak.id]
     assert [change.memory_id for change in deleted] == [old.id]
     ((revision,),) = [change.group for change in deleted]
@@ -34,13 +33,13 @@ def test_the_weak_and_old_is_archived_and_the_long_archived_forgotten() -> None:
 
 @given(materials(scope="project", created_at=NOW - 100 * DAY_S))
 def test_archiving_hides_nothing_and_leaves_nothing_to_archive(memories: list[Material]) -> None:
-    archived, deleted = plan_archiving(memories, NOW, DEFAULT_MAINTENANCE)
+    archived, deleted = plan_archiving(memories, NOW)
     assert deleted == []
     after = carried_out(memories, [change.group for change in archived])
     assert contents(after) == contents(memories)
     # Archiving makes a version, so that the time until it is forgotten begins then.
     again = [memory for memory in after if memory.status != "archived"]
-    assert plan_archiving(again, NOW, DEFAULT_MAINTENANCE) == ([], [])
+    assert plan_archiving(again, NOW) == ([], [])
 
 
 def test_what_somebody_wanted_back_is_not_archived_forgotten_or_taken_for_a_copy_again() -> None:
@@ -53,7 +52,7 @@ def test_what_somebody_wanted_back_is_not_archived_forgotten_or_taken_for_a_copy
         created_at=NOW - 200 * DAY_S,
         updated_at=NOW - 91 * DAY_S,
     )
-    assert plan_archiving([weak, old], NOW, DEFAULT_MAINTENANCE) == ([], [])
+    assert plan_archiving([weak, old], NOW) == ([], [])
     kept = material(3, "the same", scope="project")
     copy = material(4, "the same", scope="project", undone="deduplicated", importance=0.9)
     assert plan_copies([kept, copy], NOW) == []

@@ -27,8 +27,8 @@ from remembrancer.actors.consolidator.store_connection import (
     read_named,
     run_id_of,
 )
-from remembrancer.config.settings import Settings, maintenance_rules
-from remembrancer.memory.decay import DAY_S, MaintenanceRules, should_archive, should_delete, strength_of
+from remembrancer.config.settings import Settings
+from remembrancer.memory.decay import DAY_S, DELETE_AFTER_S, should_archive, should_delete, strength_of
 from remembrancer.memory.wording import normalised
 from remembrancer.protocol.consolidation import (
     ConsolidateJob,
@@ -57,6 +57,12 @@ SLICE: Final = 500
 """Memories that are summed up together."""
 NAMED: Final = 100
 """Ids of each sort that an answer gives."""
+ORPHAN_AFTER_S: Final = 30 * DAY_S
+"""An entity that no memory mentions is removed if it is older than this."""
+SESSION_DETAILS_KEPT_S: Final = 30 * DAY_S
+"""The turns, tool calls, scratchpads and tool outcomes of a session are deleted this long after it was closed."""
+OPERATIONS_KEPT_S: Final = 30 * DAY_S
+"""An operation that is repeated later than this would be applied again; queues are emptied much sooner."""
 
 
 async def maintain(job: MaintainJob, store: StoreConnection, settings: Settings, clock: Clock) -> Maintained:
@@ -65,22 +71,22 @@ async def maintain(job: MaintainJob, store: StoreConnection, settings: Settings,
     From a shared lane nothing goes to the user alone, and what its hosts make of it by themselves is theirs to prune.
     """
     is_shared, clock = job.lane_time is not None, _clock_of(job, clock)
-    rules, request, now = maintenance_rules(settings), job.request, clock()
+    request, now = job.request, clock()
     project = request.project
     place = "user" if project is None else project.id
     run_id = run_id_of("maintenance", place, now)
     run = _Pass(store, project, run_id, "maintenance", clock, dry_run=request.dry_run)
     notes = _Pass(store, project, run_id_of("notes", run_id), "maintenance", clock, dry_run=request.dry_run)
-    orphans_before = 0.0 if is_shared else now - rules.orphan_after_s
-    prune = Prune(now - rules.session_details_kept_s, now - rules.runs_kept_s, now - rules.operations_kept_s)
+    orphans_before = 0.0 if is_shared else now - ORPHAN_AFTER_S
+    prune = Prune(now - SESSION_DETAILS_KEPT_S, now - settings.runs_kept_s, now - OPERATIONS_KEPT_S)
     orphans, prunable = await store.ask(ReadUpkeep(project, orphans_before, None if is_shared else prune))
-    examined, archived, deleted = await run.archive(rules)
+    examined, archived, deleted = await run.archive()
     duplicates = await run.deduplicate(archived)
     # In a dry run, what is archived or stands behind a copy does not look like that.
     left_out = frozenset((*archived, *duplicates)) if request.dry_run else frozenset()
     if orphans:
         await run.write("decay_archive", [(DropOrphans(orphans_before),)])
-    forgotten = await notes.forget_notes(rules)
+    forgotten = await notes.forget_notes()
     pruned = await run.prune(prune, prunable)
     to_user = ToUser()
     if project is not None and not is_shared:
@@ -138,7 +144,7 @@ class _Pass(Run):
     What belongs to a session is none of its business, but for the notes of closed ones.
     """
 
-    async def archive(self, rules: MaintenanceRules) -> tuple[int, list[str], list[str]]:
+    async def archive(self) -> tuple[int, list[str], list[str]]:
         """Archive what is weak, and forget what was archived long ago: how many were looked at, and both sorts' ids."""
         examined = 0
         archived: list[str] = []
@@ -148,7 +154,7 @@ class _Pass(Run):
         )
         async for page in pages(self.store, request):
             examined += len(page)
-            weak, old = plan_archiving(page, self.clock(), rules)
+            weak, old = plan_archiving(page, self.clock())
             archived += await self._change("decay_archive", weak)
             deleted += await self._change("decay_archive", old)
         return examined, archived, deleted
@@ -169,7 +175,7 @@ class _Pass(Run):
             duplicates += await self._change("deduplicate", plan_copies(still, self.clock()))
         return duplicates
 
-    async def forget_notes(self, rules: MaintenanceRules) -> list[str]:
+    async def forget_notes(self) -> list[str]:
         """Forget what sessions that were closed long ago noted for themselves alone. A project's file has sessions."""
         if self.project is None:
             return []
@@ -178,12 +184,12 @@ class _Pass(Run):
             self.project,
             scopes=("session",),
             kinds=tuple(sorted(SESSION_KINDS)),
-            closed_before=self.clock() - rules.session_details_kept_s,
+            closed_before=self.clock() - SESSION_DETAILS_KEPT_S,
             limit=PAGE,
             with_content=False,
         )
         async for page in pages(self.store, request):
-            forgotten += await self._change("decay_archive", plan_notes(page, self.clock(), rules))
+            forgotten += await self._change("decay_archive", plan_notes(page, self.clock()))
         return forgotten
 
     async def prune(self, edit: Prune, count: int) -> int:
@@ -231,33 +237,29 @@ class PlannedChange:
     group: Group
 
 
-def plan_archiving(
-    memories: Iterable[Material], now: float, rules: MaintenanceRules
-) -> tuple[list[PlannedChange], list[PlannedChange]]:
+def plan_archiving(memories: Iterable[Material], now: float) -> tuple[list[PlannedChange], list[PlannedChange]]:
     """The memories to archive, and those to forget because they were archived long ago; none that somebody wanted
     back."""
     archived, deleted = [], []
     for memory in memories:
         if memory.pinned or memory.undone in ("archived", "forgotten"):
             continue
-        if should_archive(memory, now, rules):
+        if should_archive(memory, now):
             reason = f"weak ({strength_of(memory, now):g}), old and hardly used"
             revision = ReviseMemory(
                 memory.id, "archived", expected_version=memory.version, status="archived", reason=reason
             )
             archived.append(PlannedChange(memory.id, (revision,)))
-        elif should_delete(memory, now, rules):
-            deleted.append(_forgetting(memory, f"maintenance: archived for {rules.delete_after_s / DAY_S:g} days"))
+        elif should_delete(memory, now):
+            deleted.append(_forgetting(memory, f"maintenance: archived for {DELETE_AFTER_S / DAY_S:g} days"))
     return archived, deleted
 
 
-def plan_notes(memories: Iterable[Material], now: float, rules: MaintenanceRules) -> list[PlannedChange]:
+def plan_notes(memories: Iterable[Material], now: float) -> list[PlannedChange]:
     """The notes of closed sessions for themselves alone that are forgotten: those that are old themselves."""
-    kept_s = rules.session_details_kept_s
-    reason = f"maintenance: its session has been closed for {kept_s / DAY_S:g} days"
-    return [
-        _forgetting(memory, reason) for memory in memories if memory.updated_at < now - kept_s and not memory.undone
-    ]
+    reason = f"maintenance: its session has been closed for {SESSION_DETAILS_KEPT_S / DAY_S:g} days"
+    before = now - SESSION_DETAILS_KEPT_S
+    return [_forgetting(memory, reason) for memory in memories if memory.updated_at < before and not memory.undone]
 
 
 def _forgetting(memory: Material, reason: str) -> PlannedChange:

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from remembrancer.actors.store.records.memory_rows import archived_since
-from remembrancer.memory.decay import DEFAULT_MAINTENANCE, falls_below_at
+from remembrancer.memory.decay import DELETE_AFTER_S, archive_rule, falls_below_at
 from remembrancer.memory.limits import moment
 from remembrancer.memory.promotion import (
     AT_ONCE_SCORE,
@@ -101,7 +101,7 @@ def _standing(memory: PortableMemory, around: Circumstances, now: float) -> Iter
             yield "Archived, since it is weak and nobody uses it. It is still found, ranked a little lower."
             if memory.scope == "project":
                 since = archived_since(memory) or memory.updated_at
-                until = _day(max(now, since + DEFAULT_MAINTENANCE.delete_after_s))
+                until = _day(max(now, since + DELETE_AFTER_S))
                 yield (
                     "Whenever it is found or looked at, it is active again. If nobody does that, it is forgotten "
                     f"around {until}; it can be restored then, too."
@@ -196,7 +196,7 @@ def _archiving(memory: PortableMemory, now: float) -> str:
         return "Not archived: it is not done."
     if memory.kind in STANDING:
         return f"Not archived: {named_kind(memory.kind)} does not fade."
-    rule = DEFAULT_MAINTENANCE.user if memory.scope == "user" else DEFAULT_MAINTENANCE.project
+    rule = archive_rule(memory.scope)
     if memory.access_count >= rule.accessed_below:
         return f"Not archived: it was accessed {counted(memory.access_count, 'time', 'times')}."
     at = falls_below_at(
