@@ -10,7 +10,6 @@ import email.utils
 import math
 import os
 import random
-import threading
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -102,7 +101,6 @@ class ProviderEngine:
         self.passage_budget = WINDOW_TOKENS - self.tokenizer.marks
         self.passage_tokens = self.passage_budget if model.startswith(provider.own_models) else PASSAGE_TOKENS
         self._threads = ThreadPoolExecutor(settings.provider_requests, "provider")
-        self._limits = threading.Condition()
         self._not_before = 0.0
         self._client = httpx.Client(
             base_url=url.rstrip("/") + "/",
@@ -130,7 +128,7 @@ class ProviderEngine:
 
     def embed_questions(self, texts: Sequence[str]) -> Vectors:
         """See `Engine`. One attempt, with a short timeout."""
-        return self._told_apart(texts, lambda: self._ask(texts, QUESTION_TIMEOUT_S, is_question=True))
+        return self._ask_or_blame(texts, QUESTION_TIMEOUT_S, is_question=True)
 
     def embed_passages(self, texts: Sequence[str]) -> Vectors:
         """See `Engine`. Sends requests of limited tokens, several at once, and retries after temporary failures."""
@@ -150,36 +148,30 @@ class ProviderEngine:
 
     def _embed_batch(self, texts: list[str]) -> Vectors:
         for attempt in range(ATTEMPTS):
-            self._wait_for_limit()
+            while (pause_s := self._not_before - time.monotonic()) > 0:
+                time.sleep(pause_s)
             try:
-                return self._told_apart(texts, lambda: self._ask(texts, self._timeout_s))
+                return self._ask_or_blame(texts, self._timeout_s)
             except _Passing as error:
                 wait_s = error.wait_s if error.wait_s is not None else 0.5 * 2**attempt * random.uniform(0.8, 1.2)  # noqa: S311
                 if attempt == ATTEMPTS - 1 or wait_s > LONGEST_WAIT_S:
                     raise
-                with self._limits:  # for all requests: the limit belongs to the key
-                    self._not_before = max(self._not_before, time.monotonic() + wait_s)
+                # For all requests: the limit belongs to the key.
+                self._not_before = max(self._not_before, time.monotonic() + wait_s)
         raise AssertionError("the last attempt returns or raises")
 
-    def _wait_for_limit(self) -> None:
-        with self._limits:
-            while (wait_s := self._not_before - time.monotonic()) > 0:
-                self._limits.wait(wait_s)
-
-    def _told_apart(self, texts: Sequence[str], ask: Any) -> Vectors:
-        """The vectors that `ask` returns. A bad answer counts as a text's fault only if the provider works without the
-        text.
+    def _ask_or_blame(self, texts: Sequence[str], timeout_s: float, *, is_question: bool = False) -> Vectors:
+        """The answer to one request. A bad one counts as a text's fault only if the provider works without the text.
 
         Raises:
             InternalError: one of the texts is at fault.
             ModelUnusable: the provider is at fault.
         """
         try:
-            vectors: Vectors = ask()
+            return self._ask(texts, timeout_s, is_question=is_question)
         except _BadAnswer as error:
             self.check()
             raise InternalError(str(error)) from None
-        return vectors
 
     def _ask(self, texts: Sequence[str], timeout_s: float, *, is_question: bool = False) -> Vectors:
         """Send one request.

@@ -188,7 +188,7 @@ class QueueFile:
         fresh.rename(self._path)
         self.damage = f"the write queue {reason}: {kept} queued writes could be read, and are applied"
         if aside.exists():
-            self.damage += f"; others that it held are lost. It is kept as {aside.name}"
+            self.damage += f". It is kept as {aside.name}, with anything that could not be read"
         logger.error("the write queue was made anew", extra={"reason": self.damage})
         self._open()
 
@@ -364,10 +364,10 @@ def _lanes_of(viewer: Operation) -> tuple[str, str]:
 
 
 def _is_damage(error: sqlite3.Error) -> bool:
-    if not isinstance(error, sqlite3.OperationalError | sqlite3.ProgrammingError):
-        return True
-    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-    return code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB) or "no such" in str(error)
+    code = getattr(error, "sqlite_errorcode", None)
+    if code is None:  # of a check of our own, or a mistake of ours
+        return not isinstance(error, sqlite3.ProgrammingError)
+    return code & 0xFF in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB) or "no such" in str(error)
 
 
 class WriteQueue:
@@ -519,6 +519,8 @@ class WriteQueue:
         if waiting is not None:
             self.depths[waiting.lane] -= 1
             self._memories[waiting] -= 1
+            if not self._memories[waiting]:
+                del self._memories[waiting]
 
     async def head(self, lane: str, count: int, size_bytes: int) -> list[Operation]:
         """The oldest operations of a lane: at most `count`, about `size_bytes` of them."""
