@@ -114,7 +114,7 @@ async def test_the_local_model_answers_for_a_provider_that_cannot_and_nothing_is
             status = await runtime.status()
             said = "\n".join(status["warnings"])
             assert reason in said
-            assert f"questions are answered by {LOCAL}" in said
+            assert f"{LOCAL} answers questions" in said
             provider.trouble = WELL
             await until(lambda: answers(REMOTE))
             await assert_found()
