@@ -57,16 +57,16 @@ def clean_note_path(path: str, root: str, places: Sequence[str]) -> str:
     pure = PurePosixPath(inside)
     name = str(pure)
     if pure.is_absolute() or ".." in pure.parts:
-        raise _refused(path, f"is outside of the workspace {root}: give a path relative to it", places)
+        raise _refused(path, f"is outside the workspace {root}: give a path relative to it", places)
     for part in pure.parts:
         if _NOT_IN_NAMES.search(part) or part.startswith(".") or part.endswith((".", " ")) or _RESERVED.fullmatch(part):
             raise _refused(path, f"has a name that is not allowed: {shown(part)}", places)
         if len(part.encode()) > 200:
             raise _refused(path, "has a name of more than 200 bytes", places)
     if pure.suffix.lower() != ".md":
-        raise _refused(path, "is no Markdown file: its name must end in .md", places)
+        raise _refused(path, "is not a Markdown file: its name must end in .md", places)
     if not (name.startswith(directories_of(places)) or name in {str(PurePosixPath(place)) for place in places}):
-        raise _refused(path, "is none of the project's notes", places)
+        raise _refused(path, "is not one of the project's notes", places)
     return name
 
 
@@ -169,7 +169,7 @@ def _find(headings: Sequence[Heading], heading: str) -> int | None:
         ]
         if len(matching) > 1:
             paths = ", ".join(headings[place].path for place in matching)
-            message = f"{len(matching)} headings are {shown(title)}: name one with those above it, of {paths}"
+            message = f"{len(matching)} headings are called {shown(title)}: give the path of one of them, {paths}"
             raise InvalidInput(message, field="heading")
         if matching:
             return matching[0]

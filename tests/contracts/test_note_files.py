@@ -141,7 +141,7 @@ def test_a_link_from_the_notes_into_the_source_writes_nothing(work: Workspace) -
     (work.root / "memory/read.md").symlink_to("../src/README.md")
     (work.root / "MEMORY.md").symlink_to(".env")
     for path in ("memory/src/README.md", "memory/src/new.md", "memory/read.md", "MEMORY.md"):
-        assert "a link to what is no note" in work.refused(path, "New.", path=path).message
+        assert "a link to a file that is not a note" in work.refused(path, "New.", path=path).message
     assert (work.root / "src/README.md").read_text() == "Theirs."
     assert (work.root / ".env").read_text() == "PASSWORD=frosch-2217"
     assert [each.name for each in (work.root / "src").iterdir()] == ["README.md"]
@@ -190,8 +190,8 @@ def test_what_leads_out_or_is_no_note_is_refused(work: Workspace, tmp_path: Path
     for name, why in (
         ("out.md", "a link out of the workspace"),
         ("dir/new.md", "a link out of the workspace"),
-        ("hidden.md", "a link to what is no note"),
-        ("script.md", "a link to what is no note"),
+        ("hidden.md", "a link to a file that is not a note"),
+        ("script.md", "a link to a file that is not a note"),
         ("pipe.md", "is not a file"),
         ("latin.md", r"not UTF-8 \(byte 3\)"),
         ("large.md", "begin another note"),

@@ -113,8 +113,8 @@ async def test_what_may_not_be_written_or_read_is_refused_with_what_to_do(home: 
     token = "ghp_" + "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8"
     async with note_session(home, workspace, notes_ignored_by_git="false") as client:
         for path, why in (
-            ("CLAUDE.md", "none of the project's notes"),
-            ("../x.md", "outside of the workspace"),
+            ("CLAUDE.md", "not one of the project's notes"),
+            ("../x.md", "outside the workspace"),
             ("memory/link.md", "link"),
             ("memory/x.txt", "must end in .md"),
         ):

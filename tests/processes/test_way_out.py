@@ -191,8 +191,8 @@ async def test_what_a_cloned_repository_links_to_is_read_and_written_by_no_door(
     async with note_session(home, workspace) as client:
         synced = await client.call("memory_sync")
         assert {each["path"]: each["reason"] for each in synced["skipped"]} == {
-            "MEMORY.md": "a link to what is no note",
-            "memory/read.md": "a link to what is no note",
+            "MEMORY.md": "a link to a file that is not a note",
+            "memory/read.md": "a link to a file that is not a note",
         }
 
         async def is_found() -> bool:
@@ -207,7 +207,7 @@ async def test_what_a_cloned_repository_links_to_is_read_and_written_by_no_door(
             for tool, arguments in (("memory_read", {}), ("memory_store", {"content": "x"})):
                 answer = await client.call(tool, path=path, **arguments)
                 assert (answer["error"], answer["field"]) == ("invalid_input", "path")
-                assert "link to what is no note" in answer["message"]
+                assert "link to a file that is not a note" in answer["message"]
         heard.append(await client.call("memory_read", path="memory/own.md"))
         assert "The token is [GitHub token hidden]" in heard[-1]["content"]
         assert heard[-1]["content"].endswith(".")

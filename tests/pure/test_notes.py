@@ -35,7 +35,7 @@ def test_a_path_inside_is_taken_relative_to_the_workspace(path: str, name: str) 
     ("path", "why"),
     [
         *cases("notes", "refused"),
-        (f"{ROOT}x/memory/x.md", "outside of the workspace"),
+        (f"{ROOT}x/memory/x.md", "outside the workspace"),
         (f"memory/{'x' * 300}.md", "more than 200 bytes"),
         ("\ud800.md", "half a character"),
     ],
@@ -125,7 +125,9 @@ def test_what_heading_is_meant_must_be_clear() -> None:
     with pytest.raises(NotFound, match="no heading 'Decision': did you mean"):
         edited("# Decisions\n", "x", "replace", "Decision")
     twice = "# A\n## Log\n# B\n## Log\n"
-    with pytest.raises(InvalidInput, match="2 headings are 'Log': name one with those above it, of A > Log, B > Log"):
+    with pytest.raises(
+        InvalidInput, match="2 headings are called 'Log': give the path of one of them, A > Log, B > Log"
+    ):
         edited(twice, "x", "append", "Log")
     assert edited(twice, "x", "append", "A > Log").text == "# A\n## Log\n\nx\n\n# B\n## Log\n"
     for heading in ("", " ", "##", "a\nb"):

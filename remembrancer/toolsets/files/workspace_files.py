@@ -43,10 +43,10 @@ CLAUDE_CODE: Final = "claude-code"
 MAX_TRANSCRIPT_BYTES: Final = 512 * 1024 * 1024
 PIECE_BYTES: Final = 256 * 1024
 """The amount of a transcript that is read at once: some 200 chunks."""
-NO_MARKDOWN: Final = "no Markdown file"
+NO_MARKDOWN: Final = "not a Markdown file"
 LINK_OUT: Final = "a link out of the workspace"
-LINK_ELSEWHERE: Final = "a link to what is no note"
-NOT_ORDINARY: Final = "no ordinary file"
+LINK_ELSEWHERE: Final = "a link to a file that is not a note"
+NOT_ORDINARY: Final = "not an ordinary file"
 """The reasons why a file is not a note."""
 MOST_SKIPPED: Final = 100
 """The most skipped files that are listed."""
