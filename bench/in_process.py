@@ -40,7 +40,6 @@ from remembrancer.actors.store.vectors.exact_vectors import ExactVectors
 from remembrancer.config.settings import Settings
 from remembrancer.memory.features import Column as Features
 from remembrancer.memory.features import table
-from remembrancer.memory.ranking import DEFAULT_WEIGHTS
 from remembrancer.protocol.ids import derive_memory_id
 from remembrancer.protocol.kinds import kind_of_type, type_of_kind
 from remembrancer.protocol.reads import Recall, RecalledMemory
@@ -146,7 +145,7 @@ class Asking:
     def candidates(self, question: Question, *, by_words: bool = False) -> tuple[Features, list[str]]:
         """Return the features of a recall's candidates (candidates, features), and their labels. `by_words`: without
         vectors."""
-        running = RunningRecall(self._request(question), self._view, self.now, DEFAULT_WEIGHTS)
+        running = RunningRecall(self._request(question), self._view, self.now)
         if not by_words:
             running.question = replace(running.question, vector=self.vectors[question.text])
         running.find_words()

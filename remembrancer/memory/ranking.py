@@ -92,27 +92,8 @@ def fitted_for(model: str | None) -> Fitted:
     return models.get(model, models[DEFAULT_MODEL])["meaning"]
 
 
-@dataclass(frozen=True, slots=True)
-class Weights:
-    """The weights of the composite score, which is a weighted mean; in [0, 1] like its parts."""
-
-    relevance: float = 0.6
-    importance: float = 0.2
-    recency: float = 0.2
-
-    def __post_init__(self) -> None:
-        parts = (self.relevance, self.importance, self.recency)
-        if min(parts) < 0 or not any(parts):
-            raise ValueError("weights must not be negative, and one of them must be more than 0")
-
-    def final(self, relevance: float, importance: float, recent: float) -> float:
-        """The weighted mean."""
-        weighed = self.relevance * relevance + self.importance * importance + self.recency * recent
-        return weighed / (self.relevance + self.importance + self.recency)
-
-
-DEFAULT_WEIGHTS: Final = Weights()
-
+COMPOSITE: Final = {"meaning": 0.30, "bm25": 0.30, "importance": 0.20, "recency": 0.20}
+"""The ranking `composite`: relevance is the mean of scaled cosine and scaled BM25."""
 PAGERANK: Final = {"meaning": 0.40, "bm25": 0.15, "graph": 0.45}
 """The ranking `pagerank`."""
 CONNECTED: Final = {"graph": 0.5, "meaning": 0.25, "bm25": 0.25}
@@ -124,15 +105,9 @@ def is_given_whole(memory: RecalledMemory) -> bool:
     return memory.scores.relevance >= PERHAPS
 
 
-def composite(weights: Weights) -> dict[str, float]:
-    """The ranking `composite`: relevance is the mean of scaled cosine and scaled BM25."""
-    total = weights.relevance + weights.importance + weights.recency
-    return {
-        "meaning": weights.relevance / total / 2,
-        "bm25": weights.relevance / total / 2,
-        "importance": weights.importance / total,
-        "recency": weights.recency / total,
-    }
+def composite_score(relevance: float, importance: float, recent: float) -> float:
+    """The score of the ranking `composite`, in [0, 1] like its parts."""
+    return 0.6 * relevance + 0.2 * importance + 0.2 * recent
 
 
 def column_of(weights: Mapping[str, float]) -> Column:

@@ -21,7 +21,6 @@ from remembrancer.actors.store.retrieval.graph_search import search_graph
 from remembrancer.actors.store.retrieval.recalls import recall
 from remembrancer.actors.store.retrieval.view import Source, View
 from remembrancer.actors.store.vectors.exact_vectors import ExactVectors
-from remembrancer.memory.ranking import Weights
 from remembrancer.protocol.errors import EmbeddingUnavailable
 from remembrancer.protocol.reads import (
     FollowLinks,
@@ -418,11 +417,11 @@ async def no_vectors(_: str) -> Vectors:
     raise EmbeddingUnavailable("there is no engine")
 
 
-async def recalled(files: list[Records], weights: Weights, **fields: Any) -> Recalled:
+async def recalled(files: list[Records], **fields: Any) -> Recalled:
     request = Recall(SESSION, project=PROJECT, query="lantern", **fields)
     view = View(map(Source, files))
     with ThreadPoolExecutor(1) as threads:
-        answer, seen = await recall(request, view, no_vectors, threads, REQUESTED_AT, weights)
+        answer, seen = await recall(request, view, no_vectors, threads, REQUESTED_AT)
     assert len(seen) == len(answer.memories)
     return answer
 
@@ -440,12 +439,12 @@ async def test_what_shares_only_an_entity_with_the_words_of_a_question_is_found(
     answer = put(user, "answer", "Call him on 5551.", scope="user", related_entities=refs("tomasz:person"))
     put(project, "theirs", "He has debts.", scope="session", session_id=OTHER_SESSION, related_entities=refs("Tomasz"))
     put(project, "aside", "Bread is baked at four.", related_entities=refs("bakery"))
-    found = await recalled(files, Weights(1.0, 0.0, 0.0), ranking="pagerank", strategy="keyword")
+    found = await recalled(files, ranking="pagerank", strategy="keyword")
     assert [memory.id for memory in found.memories] == [clue, answer]
     assert all(memory.scores.shares["graph"] > 0.0 for memory in found.memories)
-    plain = await recalled(files, Weights(1.0, 0.0, 0.0), strategy="keyword")
+    plain = await recalled(files, strategy="keyword")
     assert [memory.id for memory in plain.memories] == [clue]
-    tagged = await recalled(files, Weights(1.0, 0.0, 0.0), ranking="pagerank", scopes=("project",))
+    tagged = await recalled(files, ranking="pagerank", scopes=("project",))
     assert [memory.id for memory in tagged.memories] == [clue], "the filters hold for what the graph brings"
 
 
@@ -514,20 +513,20 @@ async def test_a_memory_that_is_on_its_way_to_the_users_file_is_recalled_once(fi
     others = [put(project, f"op{number}", f"lantern number {number}") for number in range(3)]
     assert put(user, "op", "the lantern", scope="user") == moving
     for strategy in ("keyword", "graph"):
-        answer = await recalled(files, Weights(), strategy=strategy, limit=4)
+        answer = await recalled(files, strategy=strategy, limit=4)
         assert sorted(memory.id for memory in answer.memories) == sorted([moving, *others])
         assert the(answer.memories, moving).scope == "user"
 
 
-async def test_the_weights_decide_what_comes_first(files: list[Records]) -> None:
+async def test_the_composite_ranking_weighs_importance_beside_relevance(files: list[Records]) -> None:
     project, _ = files
     important = put(project, "a", "a lantern, and much else besides that nobody asked for", importance=1.0)
     relevant = put(project, "b", "lantern lantern lantern", importance=0.0)
-    by_importance = await recalled(files, Weights(0.1, 0.9, 0.0), ranking="composite", strategy="keyword")
-    by_relevance = await recalled(files, Weights(1.0, 0.0, 0.0), ranking="composite", strategy="keyword")
-    assert [memory.id for memory in by_importance.memories] == [important, relevant]
-    assert [memory.id for memory in by_relevance.memories] == [relevant, important]
-    for memory in by_relevance.memories:
+    fitted = await recalled(files, strategy="keyword")
+    composite = await recalled(files, ranking="composite", strategy="keyword")
+    assert [memory.id for memory in fitted.memories] == [relevant, important]
+    assert [memory.id for memory in composite.memories] == [important, relevant]
+    for memory in composite.memories:
         assert memory.scores.final == pytest.approx(memory.scores.relevance)
 
 

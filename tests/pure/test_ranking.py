@@ -17,16 +17,16 @@ from remembrancer.actors.store.retrieval.candidates import compare
 from remembrancer.memory.decay import RECENCY_HALF_LIFE_S, recency
 from remembrancer.memory.features import NAMES, Asked, Candidates
 from remembrancer.memory.ranking import (
+    COMPOSITE,
     CONNECTED,
     DEFAULT_MODEL,
     JOINED,
     PAGERANK,
     Fitted,
-    Weights,
     WeightsFile,
     asks_of_the_user,
     column_of,
-    composite,
+    composite_score,
     fitted_for,
     is_assistants,
     is_message,
@@ -40,7 +40,6 @@ from tests.cases import cases
 from tests.pure.test_features import NOW, any_candidates, candidates, questions
 
 shares = st.floats(0.0, 1.0)
-weights = st.builds(Weights, st.floats(0.01, 1.0), shares, shares)
 fitted_weights = st.builds(
     Fitted,
     st.dictionaries(st.sampled_from(NAMES), st.floats(-6.0, 6.0)),
@@ -83,7 +82,7 @@ def test_a_score_is_the_sum_of_its_shares_and_the_likelier_has_the_higher_score(
     assert (np.diff(weighed.probabilities[order]) >= 0.0).all()
 
 
-@given(any_candidates(), questions, st.sampled_from([PAGERANK, CONNECTED, composite(Weights())]))
+@given(any_candidates(), questions, st.sampled_from([PAGERANK, CONNECTED, COMPOSITE]))
 def test_a_formula_of_a_seed_ranks_by_itself_in_0_to_1_and_leaves_the_probabilities(
     of: Candidates, asked: Asked, formula: dict[str, float]
 ) -> None:
@@ -119,24 +118,12 @@ def test_no_candidates_have_no_scores() -> None:
         assert (len(weighed.scores), len(weighed.probabilities)) == (0, 0)
 
 
-@given(weights, shares, shares, shares)
-def test_the_composite_score_is_the_weighted_mean_whatever_the_weights_add_up_to(
-    weighing: Weights, relevance: float, importance: float, recent: float
-) -> None:
-    final = weighing.final(relevance, importance, recent)
-    assert min(relevance, importance, recent) - 1e-9 <= final <= max(relevance, importance, recent) + 1e-9
-    doubled = Weights(weighing.relevance * 2, weighing.importance * 2, weighing.recency * 2)
-    assert doubled.final(relevance, importance, recent) == pytest.approx(final)
-    formula = composite(weighing)
-    assert sum(formula.values()) == pytest.approx(1.0)
+@given(shares, shares, shares)
+def test_the_composite_score_is_a_weighted_mean(relevance: float, importance: float, recent: float) -> None:
+    assert sum(COMPOSITE.values()) == pytest.approx(1.0)
     parts = {"meaning": relevance, "bm25": relevance, "importance": importance, "recency": recent}
-    assert sum(formula[name] * part for name, part in parts.items()) == pytest.approx(final)
-
-
-@pytest.mark.parametrize("parts", [(0.0, 0.0, 0.0), (-0.1, 0.5, 0.6)])
-def test_weights_that_weigh_nothing_or_less_are_refused(parts: tuple[float, float, float]) -> None:
-    with pytest.raises(ValueError, match="weights"):
-        Weights(*parts)
+    final = sum(COMPOSITE[name] * part for name, part in parts.items())
+    assert composite_score(relevance, importance, recent) == pytest.approx(final)
 
 
 # --- The weights that ship.

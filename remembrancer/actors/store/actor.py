@@ -37,7 +37,6 @@ from remembrancer.actors.store.vectors.embedding_scheduler import EmbeddingSched
 from remembrancer.actors.store.vectors.vector_spaces import VectorSpaces
 from remembrancer.actors.store.write_handlers import WriteHandlers
 from remembrancer.config.settings import KNOWN_DIMENSIONS, Settings, model_choices
-from remembrancer.memory.ranking import Weights
 from remembrancer.protocol.consolidation import NotePresence
 from remembrancer.protocol.control import PeerFailed, PeerGone, StoreHealth
 from remembrancer.protocol.errors import FileLocked, RemembrancerError
@@ -181,7 +180,6 @@ class StoreActor(Actor):
             replaced,
             self._file_handlers.source_of,
             self._code,
-            Weights(),
             lane_notices=self._lanes.notices,
             read_budget_s=settings.read_budget_s,
         )

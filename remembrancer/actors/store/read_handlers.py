@@ -37,7 +37,7 @@ from remembrancer.memory.changes import unknown_memory
 from remembrancer.memory.decay import is_stale, memory_strength
 from remembrancer.memory.limits import LISTED_BYTES, MAX_ANSWER_BYTES, first_that_fit
 from remembrancer.memory.promotion import used_in
-from remembrancer.memory.ranking import DEFAULT_WEIGHTS, Weights, is_given_whole
+from remembrancer.memory.ranking import is_given_whole
 from remembrancer.memory.sentences import first_words
 from remembrancer.memory.short_ids import NAMED, has_part, keys_of
 from remembrancer.protocol.browsing import BrowserRequest, FindPairs, PairsFound
@@ -120,7 +120,6 @@ class ReadHandlers:
         replaced: ReplacedMemories,
         notes_of: Callable[[Recall, str | None], Awaitable[Source | None]],
         code: CodeHandlers,
-        weights: Weights = DEFAULT_WEIGHTS,
         *,
         lane_notices: Callable[[str], tuple[Notice, ...]] = lambda _: (),
         read_budget_s: float = 2.0,
@@ -135,7 +134,6 @@ class ReadHandlers:
         self._replaced = replaced
         self._notes_of = notes_of
         self._code = code
-        self._weights = weights
         self._lane_notices = lane_notices
         self._vector_timeout_s = QUERY_VECTOR_SHARE * read_budget_s
         self._started_at = time.monotonic()
@@ -207,7 +205,7 @@ class ReadHandlers:
             return await search_in(view)
 
         async def search_in(view: View) -> Recalled:
-            answer, seen = await recall(request, view, embed, threads, time.time(), self._weights)
+            answer, seen = await recall(request, view, embed, threads, time.time())
             if request.counts_accesses:
                 given = [ref for ref, each in zip(seen, answer.memories, strict=True) if is_given_whole(each)]
                 self._note_shown(view.by_file(given), request.session_id, used_in(answer.memories))
@@ -249,7 +247,7 @@ class ReadHandlers:
             def walk() -> tuple[GraphFound, list[Ref]]:
                 with self._code.reading(request.project) as code:
                     about = partial(self._code.memories_about, request.project.id)
-                    return search_graph(request, view, time.time(), self._weights, code, about)
+                    return search_graph(request, view, time.time(), code, about)
 
             answer, seen = await self._readers.read(walk)
             self._note_shown(view.by_file(seen), request.session_id)
@@ -269,7 +267,7 @@ class ReadHandlers:
             return with_notices(
                 *await answered(
                     await self._readable(request.project, scopes, model),
-                    lambda view: Gathering(request, view, embed, threads, now, self._weights).gathered(),
+                    lambda view: Gathering(request, view, embed, threads, now).gathered(),
                 )
             )
 

@@ -22,7 +22,7 @@ from remembrancer.actors.store.retrieval.view import View
 from remembrancer.memory.contexts import Choice, choose, section_of
 from remembrancer.memory.decay import has_ended, recency
 from remembrancer.memory.names import name_key
-from remembrancer.memory.ranking import DEFAULT_WEIGHTS, Weights
+from remembrancer.memory.ranking import composite_score
 from remembrancer.memory.tokens import CHARACTERS_A_TOKEN
 from remembrancer.memory.wording import normalised
 from remembrancer.protocol.kinds import SESSION_RECORD, STANDING, Kind
@@ -65,14 +65,12 @@ class Gathering:
         embed: Callable[[str], Awaitable[Vectors]],
         threads: Executor,
         now: float,
-        weights: Weights = DEFAULT_WEIGHTS,
     ) -> None:
         self._request = request
         self._view = view
         self._embed = embed
         self._threads = threads
         self._now = now
-        self._weights = weights
         self._files = OpenFiles.at(request.files)
         self._notices: list[Notice] = []
 
@@ -141,7 +139,7 @@ class Gathering:
             limit=FOUND,
             is_task=True,
         )
-        answer, _ = await recall(request, self._view, self._vector_of_task, self._threads, self._now, self._weights)
+        answer, _ = await recall(request, self._view, self._vector_of_task, self._threads, self._now)
         self._notices.extend(answer.notices)
         return await self._in_thread(lambda: self._once(each for each in answer.memories if self._is_wanted(each)))
 
@@ -194,7 +192,7 @@ class Gathering:
 
     def _shown(self, record: MemoryRecord) -> RecalledMemory:
         recent = recency(record.happened_at, self._now)
-        final = self._weights.final(0.0, record.importance, recent)  # no query, so no relevance
+        final = composite_score(0.0, record.importance, recent)  # no query, so no relevance
         scores = Scores(final, relevance=0.0, importance=record.importance, recency=recent)
         return as_recalled(record, scores, self._now)
 

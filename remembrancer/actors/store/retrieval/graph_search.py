@@ -25,7 +25,7 @@ from remembrancer.code.index import CodeIndex
 from remembrancer.memory.decay import recency
 from remembrancer.memory.features import standing
 from remembrancer.memory.names import name_key
-from remembrancer.memory.ranking import DEFAULT_WEIGHTS, Weights
+from remembrancer.memory.ranking import composite_score
 from remembrancer.protocol.reads import (
     GraphEntity,
     GraphFound,
@@ -102,7 +102,6 @@ def search_graph(
     request: SearchGraph,
     view: View,
     now: float,
-    weights: Weights = DEFAULT_WEIGHTS,
     code: Iterable[CodeIndex] = (),
     about: Callable[[Iterable[str]], Iterable[str]] = lambda names: (),
 ) -> tuple[GraphFound, list[Ref]]:
@@ -142,7 +141,7 @@ def search_graph(
     memories: tuple[RecalledMemory, ...] = ()
     seen: list[Ref] = []
     if request.include_memories:
-        memories, seen = _memories(request, graph, view, chosen, now, weights, wanted)
+        memories, seen = _memories(request, graph, view, chosen, now, wanted)
         known = {memory.id for memory in memories}
         refs = (view.find(each) for each in about(map(graph.name, chosen)) if each not in known)
         others = view.load(
@@ -247,7 +246,6 @@ def _memories(
     view: View,
     chosen: Mapping[Node, Reached],
     now: float,
-    weights: Weights,
     wanted: Collection[str] | None,
 ) -> tuple[tuple[RecalledMemory, ...], list[Ref]]:
     """Return the memories that name the chosen entities: nearest first, then by importance, recency and standing.
@@ -263,7 +261,7 @@ def _memories(
         recent = recency(facts.happened_at, now)
         stands = 1.0 - standing(facts.status, facts.valid_until, now) / 10
         nearest = min(each.distance for each in entities)
-        ranked.append((nearest, -stands * weights.final(0.0, facts.importance, recent), ref))
+        ranked.append((nearest, -stands * composite_score(0.0, facts.importance, recent), ref))
         known[ref] = connection(entities), facts.importance, recent, stands
     ranked.sort()
     best = [ref for _, _, ref in ranked[: request.limit]]
@@ -273,7 +271,7 @@ def _memories(
         record = records.get(ref)
         if record is not None and (record.id not in memories or record.scope == "user"):
             nearness, importance, recent, stands = known[ref]
-            final = stands * weights.final(nearness, importance, recent)
+            final = stands * composite_score(nearness, importance, recent)
             memories[record.id] = as_recalled(
                 record, Scores(final, nearness, importance, recent, {"graph": nearness}), now
             )

@@ -44,12 +44,10 @@ from remembrancer.memory.features import (
 from remembrancer.memory.pagerank import DAMPING, personal_pagerank
 from remembrancer.memory.profiles import PROFILES, scope_shares
 from remembrancer.memory.ranking import (
+    COMPOSITE,
     CONNECTED,
-    DEFAULT_WEIGHTS,
     PAGERANK,
     Weighed,
-    Weights,
-    composite,
     fitted_for,
     weigh,
 )
@@ -83,16 +81,15 @@ async def recall(
     embed: Callable[[str], Awaitable[Vectors]],
     threads: Executor,
     now: float,
-    weights: Weights = DEFAULT_WEIGHTS,
 ) -> tuple[Recalled, list[Ref]]:
     """Answer a recall. Also returns the memories in the answer, whose accesses the caller counts.
 
     `embed` returns the query's vector, or raises `EmbeddingUnavailable`. If the vectors cannot be searched, words are,
-    even if only vectors were requested. `weights` are those of the ranking `composite`.
+    even if only vectors were requested.
     """
     started = time.perf_counter()
     loop = asyncio.get_running_loop()
-    running = RunningRecall(request, view, now, weights)
+    running = RunningRecall(request, view, now)
     vector = None if request.strategy == "keyword" else asyncio.create_task(running.make_vector(embed))
     try:
         await asyncio.sleep(0)  # the embedding request goes first, so that it runs while the words are searched
@@ -113,13 +110,12 @@ class RunningRecall:
     Its methods run on worker threads, one after the other; only `make_vector` runs on the event loop.
     """
 
-    def __init__(self, request: Recall, view: View, now: float, weights: Weights) -> None:
+    def __init__(self, request: Recall, view: View, now: float) -> None:
         self.notices: list[Notice] = []
         self.trace = current()
         self._request = request
         self._view = view
         self._now = now
-        self._weights = weights
         self._vector: Vectors | None = None
         self._strategy = request.strategy
         self._words: Words = {}
@@ -201,7 +197,7 @@ class RunningRecall:
         elif request.ranking == "pagerank":
             formula = PAGERANK
         elif request.ranking == "composite":
-            formula = composite(self._weights)
+            formula = COMPOSITE
         of = self.columns(rows)
         if self._strategy == "vector":
             of = replace(of, bm25=np.zeros(len(of)), coverage=np.zeros(len(of)), names_missed=np.zeros(len(of)))
