@@ -51,7 +51,7 @@ OF_MEMORIES: Final = ("types", "kinds", "domains", "tags", "min_importance")
 Source = Literal["memory", "notes", "sessions", "code"]
 NEAREST: Final = "Nothing answers the query; these are the nearest memories."
 AND_STANDING: Final = "Nothing is likely to answer the query. Whole texts without a relevance hold for every task."
-STANDING_TOKENS: Final = 600
+STANDING_TOKENS: Final = 800
 """The most tokens of memories that hold for every task in one answer."""
 CODE: Final = "code"
 """The source that is searched and shown alongside the others: places in the project's code."""
