@@ -378,6 +378,11 @@ class GatewayStream(anyio.abc.ByteStream):
             await self._writer.wait_closed()
 
 
+def warned(answer: dict[str, Any]) -> list[str]:
+    """The codes of an answer's warnings."""
+    return [warning["code"] for warning in answer.get("warnings", ())]
+
+
 class RawClient:
     """A bridge and its client in one: stamped lines out, JSON-RPC in. `controls` is what was said to the bridge."""
 

@@ -23,7 +23,7 @@ from remembrancer.protocol.writes import (
     UpdateMemory,
 )
 from remembrancer.toolsets.tools import DATA
-from tests.actors.gateway_rig import NEAR, PATIENT, QUICK, PlayedStore, Rig
+from tests.actors.gateway_rig import NEAR, PATIENT, PlayedStore, Rig
 
 pytestmark = pytest.mark.anyio
 TOOLS = ("update_memory", "forget_memory", "tag_memory", "promote_memory", "restore_memory", "get_memory")
@@ -32,12 +32,6 @@ TOOLS = ("update_memory", "forget_memory", "tag_memory", "promote_memory", "rest
 @pytest.fixture
 def rig(home: Path) -> Rig:
     return Rig(home, PATIENT)
-
-
-@pytest.fixture
-def quick_rig(home: Path) -> Rig:
-    """For a store that hangs or is away."""
-    return Rig(home, QUICK)
 
 
 def last(store: PlayedStore) -> Operation:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from remembrancer.protocol.writes import memory_id_of
-from tests.actors.gateway_rig import QUICK, PlayedStore, RawClient, Rig
+from tests.actors.gateway_rig import QUICK, PlayedStore, RawClient, Rig, warned
 from tests.patience import until
 
 pytestmark = pytest.mark.anyio
@@ -17,10 +17,6 @@ pytestmark = pytest.mark.anyio
 @pytest.fixture
 def rig(home: Path) -> Rig:
     return Rig(home, QUICK)
-
-
-def warned(answer: dict[str, Any]) -> list[str]:
-    return [warning["code"] for warning in answer.get("warnings", ())]
 
 
 async def recalled(client: RawClient, query: str = "harbour", **arguments: Any) -> list[str]:

@@ -33,10 +33,6 @@ async def session(rig: Rig) -> AsyncIterator[tuple[StoreRig, RawClient]]:
         yield store, client
 
 
-def warned(answer: dict[str, Any]) -> list[str]:
-    return [warning["code"] for warning in answer.get("warnings", ())]
-
-
 async def test_all_that_holds_is_one_line_each_with_its_id_whatever_the_task_is(rig: Rig) -> None:
     async with session(rig) as (_, client):
         ts = (await client.call("store_memory", content="Prefers TypeScript", scope="user", kind="preference"))[

@@ -20,7 +20,7 @@ from remembrancer.protocol.reads import Notice
 from remembrancer.protocol.store_client import PAUSES_S
 from remembrancer.protocol.writes import EraseMemory, UpdateMemory
 from remembrancer.toolsets.memory.context_block import NOTHING, NOTHING_KNOWN, STARTING
-from tests.actors.gateway_rig import AWAY, PATIENT, QUICK, PlayedStore, RawClient, Rig
+from tests.actors.gateway_rig import AWAY, PATIENT, QUICK, PlayedStore, RawClient, Rig, warned
 from tests.actors.store_process import store_rig
 from tests.actors.test_write_queue import damage_rows
 from tests.operations import change_operation
@@ -38,10 +38,6 @@ def rig(home: Path) -> Rig:
 def waits_for_no_store(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody waits for a store that does not come: each of many questions would, for the least budget of a request."""
     monkeypatch.setattr(store_access, "LEAST_BUDGET_S", 0.02)
-
-
-def warned(answer: dict[str, Any]) -> list[str]:
-    return [warning["code"] for warning in answer.get("warnings", ())]
 
 
 async def test_writes_without_a_store_are_queued_and_reach_it_once_and_in_order(rig: Rig) -> None:

@@ -44,12 +44,6 @@ def rig(home: Path) -> Rig:
     return Rig(home, PATIENT)
 
 
-@pytest.fixture
-def quick_rig(home: Path) -> Rig:
-    """For a store that hangs or is away."""
-    return Rig(home, QUICK)
-
-
 async def test_initialize_says_who_and_what_for(rig: Rig) -> None:
     async with rig.running(), rig.client() as client:
         result = await client.initialize()

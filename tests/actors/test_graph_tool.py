@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from remembrancer.toolsets.tools import DATA
-from tests.actors.gateway_rig import PATIENT, RawClient, Rig
+from tests.actors.gateway_rig import PATIENT, RawClient, Rig, warned
 from tests.actors.store_process import StoreRig, store_rig
 
 pytestmark = pytest.mark.anyio
@@ -54,10 +54,6 @@ async def auth(client: RawClient) -> tuple[str, str]:
         client, "The gateway logs in.", ("APIGateway", "component", "is"), ("AuthService", "component", "uses")
     )
     return first, second
-
-
-def warned(answer: dict[str, Any]) -> list[str]:
-    return [warning["code"] for warning in answer.get("warnings", ())]
 
 
 async def test_the_answer_has_the_seeds_shape_and_fields(rig: Rig) -> None:

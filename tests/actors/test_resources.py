@@ -28,7 +28,7 @@ from remembrancer.toolsets.memory.resources import (
     STATUS,
     SUMMARY,
 )
-from tests.actors.gateway_rig import AWAY, PATIENT, QUICK, Rig
+from tests.actors.gateway_rig import AWAY, PATIENT, Rig
 from tests.actors.resource_store import ResourceStore
 from tests.actors.sdk_client import ERAS, sdk_client
 from tests.patience import PATIENCE_S, until
@@ -41,12 +41,6 @@ NOBODY = "memory:01ARZ3NDEKTSV4RRFFQ69G5FAV"
 @pytest.fixture
 def rig(home: Path) -> Rig:
     return Rig(home, PATIENT)
-
-
-@pytest.fixture
-def quick_rig(home: Path) -> Rig:
-    """For a store that hangs."""
-    return Rig(home, QUICK)
 
 
 async def read(client: Client, uri: str) -> str:

@@ -9,7 +9,7 @@ import pytest
 from remembrancer.actors.gateway import attendance, recognition
 from remembrancer.config.project import project_of
 from remembrancer.protocol.session_life import EndSession, StartSession
-from tests.actors.gateway_rig import PATIENT, QUICK, PlayedStore, Rig
+from tests.actors.gateway_rig import PATIENT, PlayedStore, Rig
 from tests.patience import until
 
 pytestmark = pytest.mark.anyio
@@ -19,12 +19,6 @@ SESSION = "session:test"
 @pytest.fixture
 def rig(home: Path) -> Rig:
     return Rig(home, PATIENT)
-
-
-@pytest.fixture
-def quick_rig(home: Path) -> Rig:
-    """For a store that hangs or is away."""
-    return Rig(home, QUICK)
 
 
 async def test_a_session_starts_when_its_client_is_there_and_ends_when_it_says_so(rig: Rig) -> None:

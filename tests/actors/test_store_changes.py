@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from contextlib import closing
-from pathlib import Path
 from typing import Literal, TypeVar
 
 import anyio
@@ -37,7 +35,7 @@ from remembrancer.protocol.writes import (
     UpdatedResult,
     UpdateMemory,
 )
-from tests.actors.store_process import WITH_CHROMA, StoreRig, Worker, store_rig
+from tests.actors.store_process import StoreRig, Worker
 from tests.operations import (
     OTHER_PROJECT,
     OTHER_SESSION,
@@ -53,12 +51,6 @@ from tests.spaces import connect_space, has_space
 pytestmark = pytest.mark.anyio
 ResultT = TypeVar("ResultT")
 UNKNOWN = "memory:01ARZ3NDEKTSV4RRFFQ69G5FAV"
-
-
-@pytest.fixture
-async def rig_with_chroma(home: Path) -> AsyncIterator[StoreRig]:
-    async with store_rig(home, settings=WITH_CHROMA) as made:
-        yield made
 
 
 async def do(

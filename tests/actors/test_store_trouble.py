@@ -7,7 +7,7 @@ import os
 import shutil
 import sqlite3
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
@@ -40,7 +40,6 @@ from tests.actors.store_process import (
     IDENTITY,
     SETTINGS,
     START_S,
-    WITH_CHROMA,
     Gateway,
     Launched,
     Launcher,
@@ -54,12 +53,6 @@ from tests.patience import until
 
 pytestmark = pytest.mark.anyio
 MANY = 40
-
-
-@pytest.fixture
-async def rig_with_chroma(home: Path) -> AsyncIterator[StoreRig]:
-    async with store_rig(home, settings=WITH_CHROMA) as made:
-        yield made
 
 
 async def fill(rig: StoreRig, count: int = MANY) -> list[str]:

@@ -9,7 +9,6 @@ import sqlite3
 import subprocess
 import sys
 import textwrap
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -51,13 +50,6 @@ DIES = """
     sqlite3.connect = connected
     SqliteFile(Path(sys.argv[1]))
 """
-
-
-@pytest.fixture
-def factory(tmp_path: Path) -> Iterator[SqliteFactory]:
-    made = SqliteFactory(tmp_path)
-    yield made
-    made.close()
 
 
 @pytest.fixture

@@ -45,13 +45,6 @@ SEED = 7
 KILLS = 6
 
 
-@pytest.fixture
-def factory(tmp_path: Path) -> Iterator[SqliteFactory]:
-    made = SqliteFactory(tmp_path)
-    yield made
-    made.close()
-
-
 def query(path: Path, statement: str) -> list[tuple[object, ...]]:
     with closing(sqlite3.connect(path)) as connection:
         return connection.execute(statement).fetchall()
