@@ -15,9 +15,12 @@ import msgspec
 from remembrancer.actors.gateway.queue_contents import QueuedWrite, read_queue
 from remembrancer.actors.gateway.write_queue import QueueFile
 from remembrancer.commands.report import Report, Rows, argument, command, count, flag
-from remembrancer.commands.runtime_client import paths_here
+from remembrancer.commands.runtime_client import ask, is_up, paths_here
 from remembrancer.memory.limits import moment
+from remembrancer.protocol.control import ChangeQueue
 from remembrancer.protocol.errors import InvalidInput
+from remembrancer.protocol.file_locks import FileLock
+from remembrancer.protocol.paths import RuntimePaths
 from remembrancer.protocol.writes import Operation, StoreMemory
 
 SHOWN: Final = 60
@@ -58,9 +61,18 @@ def queue(what: str, ids: Sequence[str], drops_all: bool) -> Report:
     if what == "export":
         lines = list(map(_exported, chosen))
         return Report({"writes": [json.loads(line) for line in lines]}, lines, piped=lines)
-    with closing(QueueFile(paths.write_queue)) as file:  # a gateway that is up looks for changes every two seconds
-        number = file.take_back([write.operation_id for write in chosen], time.time(), deletes=what == "drop")
+    change = ChangeQueue(tuple(write.operation_id for write in chosen), deletes=what == "drop")
+    number = _change(paths, change)
     return Report({"writes": number}, f"{DONE[what]}: {count(number, 'write')}.")
+
+
+def _change(paths: RuntimePaths, change: ChangeQueue) -> int:
+    """The number of changed writes. The gateway changes them, or this process while no gateway runs."""
+    with FileLock(paths.gateway_lock) as own:
+        if not is_up(paths) and own.try_acquire():
+            with closing(QueueFile(paths.write_queue)) as file:
+                return file.take_back(change.operation_ids, time.time(), deletes=change.deletes)
+    return ask(paths, change)
 
 
 def _decoded(write: QueuedWrite) -> Operation | None:

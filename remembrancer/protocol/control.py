@@ -160,6 +160,14 @@ class Ping(Request[ProcessHealth | None], frozen=True):
     """Launcher to actor: a health check. Answered from the event loop, with None while the actor starts."""
 
 
+class ChangeQueue(Request[int], frozen=True):
+    """Command to launcher, forwarded to the gateway: requeue writes that were refused and set aside, or delete them.
+    The answer is the number of writes changed."""
+
+    operation_ids: tuple[str, ...]
+    deletes: bool = False
+
+
 class ProcessStatus(msgspec.Struct, frozen=True, omit_defaults=True):
     """One process of the runtime. `rss_bytes` is resident memory; `name` distinguishes the workers of one role.
 
@@ -207,8 +215,8 @@ class AskDown(Request[int], frozen=True):
     reason: str
 
 
-FromLauncher = Ping | Stop | PeerGone | PeerFailed
+FromLauncher = Ping | Stop | PeerGone | PeerFailed | ChangeQueue
 FromActor = Ready | StartFailed
-ToLauncher = FromActor | AskStatus | AskScale | AskDown
+ToLauncher = FromActor | AskStatus | AskScale | AskDown | ChangeQueue
 from_launcher: Final = msgspec.msgpack.Decoder(FromLauncher)
 to_launcher: Final = msgspec.msgpack.Decoder(ToLauncher)

@@ -20,6 +20,7 @@ from remembrancer.protocol.control import (
     AskDown,
     AskScale,
     AskStatus,
+    ChangeQueue,
     Ping,
     Ready,
     StartFailed,
@@ -40,7 +41,7 @@ from remembrancer.protocol.wire import PROTOCOL_VERSION, Envelope, encoder
 from tests.patience import PATIENCE_S, until
 
 ToService = Ready | StartFailed | AskStatus | AskScale | AskDown
-ToClient = Ping | Stop | AskDown | Failure
+ToClient = Ping | Stop | ChangeQueue | Failure
 to_client = msgspec.msgpack.Decoder(ToClient)
 
 pytestmark = pytest.mark.anyio
@@ -122,7 +123,7 @@ async def test_the_router_asks_and_gets_each_its_own_answer_or_the_refusal(endpo
             assert await dealer.wait_connected(PATIENCE_S)
             dealer.send(Ready(1))
             await until(lambda: bool(service.peers))
-            questions = [AskDown(name) for name in "abc"]
+            questions = [ChangeQueue((name,)) for name in "abc"]
             answers = [
                 asyncio.ensure_future(service.router.ask(service.peers[0], each, timeout_s=PATIENCE_S))
                 for each in questions

@@ -360,22 +360,18 @@ async def test_the_command_lists_retries_exports_and_drops_what_is_set_aside(
         assert (queue.depth, queue.rejected) == (2, 0)
 
 
-async def test_a_change_by_another_process_is_noticed(tmp_path: Path) -> None:
+async def test_what_is_set_aside_is_queued_again_or_deleted_by_the_queue_itself(tmp_path: Path) -> None:
     async with opened(tmp_path / "queue.db") as queue:
         ids = []
         for number in range(3):
             await queue.append(operation(number))
             ids.append(operation(number).operation_id)
         await queue.settle([], [Rejected(each, "not_found", "gone") for each in ids[:2]])
-        await queue.look()
-        with closing(QueueFile(tmp_path / "queue.db")) as other:
-            assert other.take_back([ids[0], ids[2], "unknown"], 1.0, deletes=False) == 1
-            await queue.look()
-            assert (queue.depth, queue.rejected) == (2, 1)
-            assert [each.operation_id for each in await queue.head("p_0", 9, 10**6)] == [ids[2], ids[0]]
-            assert other.take_back([ids[1]], 1.0, deletes=True) == 1
-            await queue.look()
-            assert (queue.depth, queue.rejected) == (2, 0)
+        assert await queue.take_back([ids[0], ids[2], "unknown"], deletes=False) == 1
+        assert (queue.depth, queue.rejected) == (2, 1)
+        assert [each.operation_id for each in await queue.head("p_0", 9, 10**6)] == [ids[2], ids[0]]
+        assert await queue.take_back([ids[1]], deletes=True) == 1
+        assert (queue.depth, queue.rejected) == (2, 0)
 
 
 def replaced(operation: Operation, change: Change) -> Operation:

@@ -22,7 +22,7 @@ from remembrancer.actors.gateway.subscriptions import Subscriptions
 from remembrancer.actors.gateway.write_queue import WriteQueue
 from remembrancer.actors.shell import ORPHANED, Actor, LaunchSpec, acquire
 from remembrancer.config.settings import Settings
-from remembrancer.protocol.control import GatewayHealth, PeerFailed
+from remembrancer.protocol.control import ChangeQueue, GatewayHealth, PeerFailed
 from remembrancer.protocol.errors import MemoryUnavailable
 from remembrancer.protocol.file_locks import FileLock
 from remembrancer.protocol.reads import Notice
@@ -203,6 +203,9 @@ class GatewayActor(Actor):
     def on_peer_failed(self, peer: PeerFailed) -> None:
         if peer.role == "store":
             self._store.peer_failed(peer)
+
+    async def change_queue(self, change: ChangeQueue) -> int:
+        return await self._queue.take_back(change.operation_ids, deletes=change.deletes)
 
     async def drain(self, reason: str) -> None:
         """Finish the requests in progress, and tell the bridges of an orderly stop, if it is one.

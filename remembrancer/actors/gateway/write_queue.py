@@ -287,11 +287,10 @@ class QueueFile:
             (set_aside,) = database.execute("SELECT count(*) FROM rejected").fetchone()
         return int(set_aside)
 
-    def version(self) -> int:
-        """A number that changes when another process has changed the content."""
-        with self._opened() as database:
-            (version,) = database.execute("PRAGMA data_version").fetchone()
-        return int(version)
+    def check(self) -> None:
+        """Make the file again if it was taken away."""
+        with self._opened():
+            pass
 
     def close(self) -> None:
         """Close the file. May be called twice."""
@@ -399,7 +398,6 @@ class WriteQueue:
         """Why the file cannot be opened: until it can, nothing is queued, and only the store takes writes."""
         self.damage: str | None = None
         """The damage that was found in the file, and its outcome."""
-        self._version = -1
 
     async def open(self) -> None:
         """Open the file and count its content. If it cannot be opened, it is left as it is, and `problem` says why."""
@@ -418,7 +416,7 @@ class WriteQueue:
         with anyio.CancelScope(shield=True):
             if self._file is not None:
                 with suppress(RemembrancerError):
-                    await self._do(QueueFile.version)  # makes it again if it was taken away
+                    await self._do(QueueFile.check)
                 file, self._file = self._file, None
                 await self._in_thread(file.close)
         self._thread.shutdown(wait=False)
@@ -537,12 +535,11 @@ class WriteQueue:
             self._remove(operation_id)
         self._announce()
 
-    async def look(self) -> None:
-        """Count the content again if a command has changed it."""
-        version = await self._do(QueueFile.version)
-        if version != self._version:
-            await self._count()
-            self._version = version
+    async def take_back(self, operation_ids: Sequence[str], *, deletes: bool) -> int:
+        """Requeue operations that the store has refused, or delete them for good. Returns their number."""
+        count = await self._do(lambda file: file.take_back(operation_ids, time.time(), deletes=deletes))
+        await self._count()
+        return count
 
     async def makes(self, memory_id: str, viewer: Operation) -> bool:
         """True if a queued or set-aside write creates a memory that the session of another operation may see."""
@@ -596,8 +593,8 @@ BATCH_OPERATIONS: Final = 200
 BATCH_BYTES: Final = 4 * 1024 * 1024
 BATCH_TIMEOUT_S: Final = 10.0
 RETRY_S: Final = 2.0
-"""The pause before a lane is retried whose oldest operation the store refuses for now (a full disk, say), between two
-attempts to open an unusable file, and between two looks for changes by a command."""
+"""The pause before a lane is retried whose oldest operation the store refuses for now (a full disk, say), and between
+two attempts to open an unusable file."""
 INTERNAL_TRIES: Final = 5
 """An operation that makes the store fail is set aside after this many attempts, so that the others can proceed."""
 
@@ -635,12 +632,13 @@ class Drain:
                 logger.warning("the write queue cannot be drained now", extra={"reason": error.message})
                 is_done = True
             if is_done:
-                with anyio.move_on_after(RETRY_S):
+                with anyio.move_on_after(RETRY_S if self._queue.depth or self._queue.problem else None):
                     await changed.wait()
 
     async def _round(self) -> bool:
         """Send a batch of each lane that is due, those that failed last. Returns True if there was nothing to send."""
-        await (self._queue.look() if self._queue.problem is None else self._queue.open())
+        if self._queue.problem is not None:
+            await self._queue.open()
         now = time.monotonic()
         due = [lane for lane, depth in self._queue.depths.items() if depth and self._again_at.get(lane, 0.0) <= now]
         if due:

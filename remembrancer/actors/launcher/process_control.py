@@ -28,6 +28,7 @@ from remembrancer.protocol.control import (
     AskDown,
     AskScale,
     AskStatus,
+    ChangeQueue,
     ConsolidatorHealth,
     EmbedderHealth,
     GatewayHealth,
@@ -42,7 +43,7 @@ from remembrancer.protocol.control import (
     ToLauncher,
     to_launcher,
 )
-from remembrancer.protocol.errors import PeerUnavailable, RemembrancerError
+from remembrancer.protocol.errors import DeadlineExceeded, MemoryUnavailable, PeerUnavailable, RemembrancerError
 from remembrancer.protocol.ids import new_ulid
 from remembrancer.protocol.paths import RuntimePaths
 from remembrancer.protocol.sockets import Peer, Router, Speaker
@@ -53,6 +54,8 @@ SOCKETS_LOOK_S: Final = 1.0
 FRESH_ANSWERS_S: Final = 0.5
 """The time that a command waits for fresh reports of the processes, before the last known ones are used."""
 STOPPED: Final = (psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP)
+QUEUE_CHANGED_S: Final = 2.0
+"""The time for the gateway to change its queue, whose file another program may have locked for a moment."""
 logger = logging.getLogger(__name__)
 
 Event = Callable[[float], list[Instruction]]
@@ -245,6 +248,8 @@ class Supervisor:
                 self._events.put_nowait(functools.partial(self._core.on_ready, *actor))
             case StartFailed(code=code, message=text):
                 self._events.put_nowait(functools.partial(self._core.on_start_failed, *actor, code, text))
+            case ChangeQueue():
+                self._answer_soon(peer, envelope, self._change_queue(message))
             case AskStatus():
                 self._answer_soon(peer, envelope, self._status())
             case AskScale(embedders=embedders):
@@ -286,6 +291,13 @@ class Supervisor:
             return child is not None and psutil.Process(child.pid).status() in STOPPED
         except psutil.Error:
             return False
+
+    async def _change_queue(self, change: ChangeQueue) -> int:
+        gateway = next(process for process in self._core.processes if process.role == "gateway")
+        try:
+            return await self._router.ask(_peer(gateway.name, gateway.incarnation), change, timeout_s=QUEUE_CHANGED_S)
+        except (PeerUnavailable, DeadlineExceeded) as error:
+            raise MemoryUnavailable("the gateway does not answer: try again in a moment") from error
 
     async def _status(self) -> RuntimeStatus:
         with anyio.move_on_after(FRESH_ANSWERS_S):
