@@ -78,7 +78,7 @@ async def _graph(client: StdioClient, texts: list[str]) -> list[Figure]:
     modules = list(dict.fromkeys(text.partition(": ")[0] for text in texts))
     names = itertools.cycle(modules)
     figures = []
-    for depth, reach in ((1, 5.0), (2, 0.0), (3, 25.0)):
+    for depth, reach in ((1, 5.0), (3, 25.0)):
 
         async def search(_: int, depth: int = depth) -> None:
             answer = await client.call("search_knowledge_graph", entity=next(names), depth=depth)
@@ -88,40 +88,19 @@ async def _graph(client: StdioClient, texts: list[str]) -> list[Figure]:
         p50, p95 = await latencies(search, SAMPLES)
         figures.append(Figure(f"`search_knowledge_graph` depth {depth} at {SIZE:,}, p50", p50, "ms", reach))
         figures.append(Figure(f"`search_knowledge_graph` depth {depth} at {SIZE:,}, p95", p95, "ms", 0))
-    questions = [f"what does {module} do?" for module in modules]
-    p50, _ = await latencies(
-        lambda n: client.call("recall_memories", query=questions[n % len(questions)], strategy="graph"), SAMPLES
-    )
-    figures.append(Figure(f"`recall_memories` graph at {SIZE:,}, p50", p50, "ms", 0))
     return figures
 
 
 async def _contexts(client: StdioClient, texts: list[str]) -> list[Figure]:
-    asked = texts[:: len(texts) // SAMPLES][:SAMPLES]
-    tasks = [f"understand how {text.partition(': ')[2][:60].lower()}" for text in asked]
-    files = [f"/home/ana/lib/{text.partition(': ')[0].replace('.', '/')}.py" for text in asked]
+    tasks = [f"understand how {text.partition(': ')[2][:60].lower()}" for text in texts[:: len(texts) // SAMPLES]]
 
-    async def ask(arguments: dict[str, Any]) -> None:
-        answer = await client.call("get_memory_context", **arguments)
+    async def ask(number: int) -> None:
+        answer = await client.call("get_memory_context", task_description=tasks[number])
         if answer.get("warnings") or not answer["memories_used"]:
             raise RuntimeError(f"not answered as it should be: {answer}")
 
-    await ask({})  # the tokenizer is loaded on first use
-    figures = []
-    for name, reach, arguments in (
-        ("with a task", 40.0, [{"task_description": task} for task in tasks]),
-        # New wording, since vectors of earlier questions are cached.
-        (
-            "with a task and a file",
-            40.0,
-            [
-                {"task_description": f"now {task}", "files_in_context": [file]}
-                for task, file in zip(tasks, files, strict=True)
-            ],
-        ),
-        ("with neither", 0.0, [{}] * SAMPLES),
-    ):
-        p50, p95 = await latencies(lambda n, given=arguments: ask(given[n]), SAMPLES)  # type: ignore[misc]
-        figures.append(Figure(f"`get_memory_context` at {SIZE:,} {name}, p50", p50, "ms", reach))
-        figures.append(Figure(f"`get_memory_context` at {SIZE:,} {name}, p95", p95, "ms", 0))
-    return figures
+    p50, p95 = await latencies(ask, SAMPLES)
+    return [
+        Figure(f"`get_memory_context` at {SIZE:,} with a task, p50", p50, "ms", 40),
+        Figure(f"`get_memory_context` at {SIZE:,} with a task, p95", p95, "ms", 0),
+    ]

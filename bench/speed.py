@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import contextlib
 import json
 import statistics
 import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from typing import Final
 
 import psutil
@@ -31,19 +30,12 @@ from bench.harness import (
 )
 from bench.memory_tools import measure_tools
 from examples.real_text import memories
-from remembrancer.actors.embedder.workers import load_engine
-from remembrancer.config.settings import Settings
-from tests.ports import free_port
 
 STARTS: Final = 15
 COLD_STARTS: Final = 5
 SAMPLES: Final = 400
 BURST: Final = 3000
 DRAINED: Final = 3000
-REMOTE: Final = 1000
-TURNS: Final = 3
-ENGINE_BATCH_CHARACTERS: Final = 1500
-"""Rows times the longest one: about 400 word pieces, the fastest size for the engine here."""
 RESTARTS: Final = 5
 FURTHER_SESSIONS: Final = 8
 LARGE: Final = 10_000
@@ -109,92 +101,20 @@ async def measure_calls() -> list[Figure]:
     return figures
 
 
-@contextlib.asynccontextmanager
-async def remote_worker(running: Runtime, address: str, threads: int) -> AsyncIterator[None]:
-    """Run an embedder that connects over TCP, as from another host, until the end."""
-    key = running.home / "bench.key"
-    await running.command("admin", "embedder", "--invite", str(key))
-    arguments = ("embedder", "--connect", address, "--key-file", str(key), "--threads", str(threads))
-    worker = await asyncio.create_subprocess_exec(
-        sys.executable, "-P", "-m", "remembrancer", *arguments, stdout=asyncio.subprocess.DEVNULL
-    )
-    try:
-        yield
-    finally:
-        worker.kill()
-        await worker.wait()
-
-
-async def drain_rate(texts: list[str], workers: int, threads: int, *, remote: bool = False) -> float:
-    """Return the passages per second from the moment that the workers are ready until none is pending. Each text is one
-    passage.
-
-    `remote`: one worker, which connects over TCP.
-    """
-    address = f"tcp://127.0.0.1:{free_port()}"
-    listening = {"embedder_listen": address} if remote else {}
-    async with (
-        runtime(embedders="0", embedder_threads=str(threads), **listening) as running,
-        running.client() as client,
-        contextlib.AsyncExitStack() as stack,
-    ):
-        await fill(client, texts, without_embedder=True)
-        if remote:
-            await stack.enter_async_context(remote_worker(running, address, threads))
-        else:
-            await running.command("admin", "scale", f"embedder={workers}")
-
-        async def all_ready() -> bool:
-            status = await client.call("get_memory_status")
-            return bool(status["embedding"]["workers"] >= workers)
-
-        await wait_until(all_ready, 300, 0.01)
-        before = (await client.call("get_memory_status"))["embedding"]["pending"]
-        return float(before / await wait_until(lambda: drained(client), 300, 0.1))
-
-
-def engine_rate(texts: list[str], threads: int) -> float:
-    """Return the texts per second of the engine alone, in batches sorted by length: the machine's maximum."""
-    engine = load_engine(Settings(), threads)
-    batches: list[list[str]] = [[]]
-    for text in sorted(texts, key=len):
-        if (len(batches[-1]) + 1) * len(text) > ENGINE_BATCH_CHARACTERS:
-            batches.append([])
-        batches[-1].append(text)
-    began = time.perf_counter()
-    for batch in batches:
-        engine.embed_passages(batch)
-    return len(texts) / (time.perf_counter() - began)
-
-
 async def measure_drain() -> list[Figure]:
+    """Measure from the moment that the worker is ready until no passage is pending; each text is one."""
     texts = [text for text in memories(LARGE) if len(text) <= STATEMENT_CHARACTERS][:DRAINED]
-    alone = engine_rate(texts[:1000], 2)
-    two_threads = await drain_rate(texts, 1, 2)
-    one = await drain_rate(texts, 1, 1)
-    two = await drain_rate(texts, 2, 1)
-    return [
-        Figure("the engine alone, two threads", alone, "texts/s", 0, more_is_better=True),
-        Figure("embedding drain, one worker of two threads", two_threads, "passages/s", 450, more_is_better=True),
-        Figure("embedding drain, one worker of one thread", one, "passages/s", 0, more_is_better=True),
-        Figure("two workers of one thread each / one of them", two / one, "times", 1.7, more_is_better=True),
-    ]
+    async with runtime(embedders="0", embedder_threads="2") as running, running.client() as client:
+        await fill(client, texts, without_embedder=True)
+        await running.command("admin", "scale", "embedder=1")
 
+        async def is_ready() -> bool:
+            return bool((await client.call("get_memory_status"))["embedding"]["workers"])
 
-async def measure_remote() -> list[Figure]:
-    """Compare a worker over TCP with CURVE to a local one, in turns."""
-    texts = [text for text in memories(LARGE) if len(text) <= STATEMENT_CHARACTERS][:REMOTE]
-    here, there = [], []
-    for _ in range(TURNS):
-        here.append(await drain_rate(texts, 1, 1))
-        there.append(await drain_rate(texts, 1, 1, remote=True))
-    share = statistics.median(there) / statistics.median(here)
-    return [
-        Figure(
-            "embedding drain, one worker of one thread", statistics.median(here), "passages/s", 0, more_is_better=True
-        ),
-        Figure("the same worker over TCP and CURVE / on this host", share, "times", 0.9, more_is_better=True),
-    ]
+        await wait_until(is_ready, 300, 0.01)
+        pending = (await client.call("get_memory_status"))["embedding"]["pending"]
+        rate = pending / await wait_until(lambda: drained(client), 300, 0.1)
+    return [Figure("embedding drain, one worker of two threads", rate, "passages/s", 450, more_is_better=True)]
 
 
 async def measure_restart() -> list[Figure]:
@@ -257,7 +177,6 @@ MEASUREMENTS: Final[dict[str, Callable[[], Awaitable[list[Figure]]]]] = {
     "calls": measure_calls,
     "tools": measure_tools,
     "drain": measure_drain,
-    "remote": measure_remote,
     "restart": measure_restart,
     "memory": measure_memory,
     "tokens": measure_tokens,
