@@ -465,7 +465,9 @@ async def test_the_cache_gives_nothing_away_while_the_store_is_away(house: House
 
 
 @pytest.mark.parametrize(("scope", "who"), [("session", "neighbour"), ("session", "stranger"), ("project", "stranger")])
-async def test_the_write_queue_gives_nothing_away(house: House, scope: str, who: str) -> None:
+async def test_the_write_queue_gives_nothing_away(
+    house: House, scope: str, who: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async with house.victim() as victim, getattr(house, who)() as intruder:
         await victim.store("A first memory")
         await house.store.store.kill()
@@ -476,8 +478,10 @@ async def test_the_write_queue_gives_nothing_away(house: House, scope: str, who:
         own = await intruder.store("The launch code is unknown to me")
         await ask_everything(intruder)
         await ask_by_id(intruder, house.secrets[scope])
-        for tool, arguments in changes_of(house.secrets[scope]):
-            await intruder.call(tool, **arguments)
+        with monkeypatch.context() as quick:
+            quick.setattr(store_access, "ERASE_S", 0.1)
+            for tool, arguments in changes_of(house.secrets[scope]):
+                await intruder.call(tool, **arguments)
         assert_silent(intruder)
         assert own["memory_id"] != house.secrets[scope]
         house.rig.gateway.access.settings = PATIENT

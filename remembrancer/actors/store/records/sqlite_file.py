@@ -102,6 +102,7 @@ class _Reader:
 
     connection: sqlite3.Connection
     lock: threading.RLock = field(default_factory=threading.RLock)
+    thread: threading.Thread = field(default_factory=threading.current_thread)
 
 
 class SqliteFile:
@@ -272,10 +273,18 @@ class SqliteFile:
                 self._refuse_if_closed()
                 if self.is_replaced:  # otherwise a new connection would create an empty file without tables
                     raise self._replaced()
+                self._close_left()
                 reader = _Reader(_connect(self.path, 0.0 if _is_event_loop() else READ_TIMEOUT_S))
                 self._readers.append(reader)
             self._local.reader = reader
         return reader
+
+    def _close_left(self) -> None:
+        """Close the connections of threads that have ended, since reading and writing threads come and go."""
+        left = [reader for reader in self._readers if not reader.thread.is_alive()]
+        self._readers = [reader for reader in self._readers if reader.thread.is_alive()]
+        for reader in left:
+            reader.connection.close()
 
     @contextlib.contextmanager
     def transaction(self, *, durable: bool = True) -> Iterator[sqlite3.Connection]:
