@@ -1,3 +1,3 @@
 """Remembrancer: long-term memory for AI assistants."""
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"
