@@ -69,7 +69,9 @@ async def test_a_recall_answers_from_every_lane(lanes: Lanes, strategy: Strategy
     assert {memory.id for memory in answer.memories} == set(lanes.ids)
     assert {memory.id for memory in named.memories} == set(lanes.ids[:2])
     numbers = {name: [place] for place, (name, _) in enumerate(LANES, 1)}
-    assert lanes.view.by_file(seen) == numbers, "accesses are counted where the memories lie"
+    assert {lanes.view.sources[each.space].texts.name: [each.number] for each in seen} == numbers, (
+        "accesses are counted there"
+    )
 
 
 async def test_a_context_and_a_list_have_the_memories_of_every_lane(lanes: Lanes) -> None:

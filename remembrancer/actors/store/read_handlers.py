@@ -207,8 +207,11 @@ class ReadHandlers:
         async def search_in(view: View) -> Recalled:
             answer, seen = await recall(request, view, embed, threads, time.time())
             if request.counts_accesses:
-                given = [ref for ref, each in zip(seen, answer.memories, strict=True) if is_given_whole(each)]
-                self._note_shown(view.by_file(given), request.session_id, used_in(answer.memories))
+                shown: defaultdict[str, list[int]] = defaultdict(list)
+                for record, each in zip(seen, answer.memories, strict=True):
+                    if record.number > 0 and is_given_whole(each):
+                        shown[view.sources[record.space].texts.name].append(record.number)
+                self._note_shown(shown, request.session_id, used_in(answer.memories))
             return answer
 
         with self._gate.serving():

@@ -109,9 +109,10 @@ Vectors = NDArray[np.float32]
 
 
 class MemoryRecord(ListedMemory, frozen=True, kw_only=True):
-    """A memory as stored. `number` identifies it within its file."""
+    """A memory as stored. `number` identifies it, in the space with the number `space` (0: it is a chunk of notes)."""
 
     number: int
+    space: int = 0
     last_accessed_at: float | None = None
 
 

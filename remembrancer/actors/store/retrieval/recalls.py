@@ -15,7 +15,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from remembrancer.actors.store.records.contract import RankingFacts, Vectors
+from remembrancer.actors.store.records.contract import MemoryRecord, RankingFacts, Vectors
 from remembrancer.actors.store.retrieval.candidates import (
     Rows,
     Words,
@@ -81,7 +81,7 @@ async def recall(
     embed: Callable[[str], Awaitable[Vectors]],
     threads: Executor,
     now: float,
-) -> tuple[Recalled, list[Ref]]:
+) -> tuple[Recalled, list[MemoryRecord]]:
     """Answer a recall. Also returns the memories in the answer, whose accesses the caller counts.
 
     `embed` returns the query's vector, or raises `EmbeddingUnavailable`. If the vectors cannot be searched, words are,
@@ -259,7 +259,7 @@ class RunningRecall:
         likeness[np.ix_(facts, facts)] = like
         return likeness
 
-    def answer(self, ranked: Ranked) -> tuple[Recalled, list[Ref]]:
+    def answer(self, ranked: Ranked) -> tuple[Recalled, list[MemoryRecord]]:
         """Return the answer for a ranking, and the memories in it."""
         request, question = self._request, self.question
         is_of_a_time = bool(question.windows)
@@ -293,7 +293,7 @@ class RunningRecall:
             short_ids={} if request.scopes or request.sources else self._view.short_forms(_ids_in(entries)),
         )
         self.trace.mark("shortlist loaded")
-        return answer, [entry.ref for entry in entries]
+        return answer, [entry.record for entry in entries]
 
     def _cut(self, rows: Rows, weighed: Weighed) -> Ranked:
         """Return the candidates that may answer, best first, with their scores.
