@@ -261,8 +261,10 @@ class SqliteSearch(SqliteWords):
                 if not reached:
                     break
             listed = {}
-            for fields in _fields_of(query, list(distances), "TRUE", []):
-                del fields["updated_at"]
+            statement = f"SELECT {_LISTED} FROM memories AS m WHERE m.number IN {AMONG}"  # noqa: S608 - our columns
+            for row in query(statement, (json_list(distances),)):
+                fields = _decoded_fields(row)
+                del fields["updated_at"], fields["space"]
                 listed[fields.pop("number")] = fields
             return {
                 number: LinkedMemory(**listed[number], related=tuple(related[number]), distance=distance)
@@ -354,17 +356,6 @@ def _decoded_fields(row: Sequence[Any]) -> dict[str, Any]:
         fields[name] = decode(fields[name])
     fields["forgotten"] = fields["forgotten_at"] is not None
     return fields
-
-
-def _fields_of(
-    query: Query, numbers: Sequence[int], condition: str, arguments: Sequence[object]
-) -> Iterator[dict[str, Any]]:
-    """Yield the fields of listed memories, without their links."""
-    for row in query(
-        f"SELECT {_LISTED} FROM memories AS m WHERE m.number IN {AMONG} AND {condition}",  # noqa: S608
-        (json_list(numbers), *arguments),
-    ):
-        yield _decoded_fields(row)
 
 
 _LINKS: Final = f"""SELECT json_group_array(json_array(field, id)) FROM (
