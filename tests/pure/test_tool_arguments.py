@@ -255,6 +255,13 @@ def test_the_subject_of_a_relationship_is_an_entity_of_the_memory_too() -> None:
     assert len(store(related_entities=[*given, named]).related_entities) == 2
 
 
+def test_a_fact_with_a_due_date_is_an_open_end_and_no_other_kind_has_one() -> None:
+    for kind in ({}, {"kind": "fact"}, {"kind": "open_end"}):
+        assert store(content="The customer comes on Monday", due="2030-05-02", **kind).kind == "open_end"
+    with pytest.raises(InvalidInput, match="only an open end"):
+        store(content="We release on Monday", due="2030-05-02", kind="decision")
+
+
 # --- the tools that change a memory ---
 
 BARE = "01ARZ3NDEKTSV4RRFFQ69G5FAV"

@@ -139,7 +139,7 @@ def changes_of(
         try:
             changes.append((whole, to_change(whole, session_id, content_limit_bytes)))
         except InvalidInput as error:
-            error.message = f"memories[{place}]: {error.message}"
+            error.message = f"nothing was stored: memories[{place}]: {error.message}"
             error.field = f"memories[{place}].{error.field}"
             raise
     return changes
@@ -232,7 +232,7 @@ def _scope_and_kind(arguments: MemoryArguments, content: str) -> tuple[Scope, Me
     the kind that the wording suggests is used if it has this type.
     """
     scope: Scope = given(arguments.scope, "project")
-    if arguments.due is not UNSET and given(arguments.kind, OPEN_END) != OPEN_END:
+    if arguments.due is not UNSET and given(arguments.kind, OPEN_END) not in (OPEN_END, "fact"):  # of a coming event
         raise InvalidInput(f"only an open end has a due date: use the kind {OPEN_END}, or leave out kind", field="due")
     if arguments.due is not UNSET:
         return scope, type_of_kind(OPEN_END), OPEN_END
