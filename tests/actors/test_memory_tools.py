@@ -140,7 +140,7 @@ async def test_what_is_no_open_end_is_neither_due_nor_done(rig: Rig) -> None:
     async with session(rig) as client:
         fact = (await client.store("The lantern is red", kind="fact"))["memory_id"]
         for tool, arguments, field in (
-            ("store_memory", {"content": "x", "kind": "fact", "due": "2030-05-02"}, "due"),
+            ("store_memory", {"content": "x", "kind": "decision", "due": "2030-05-02"}, "due"),
             ("store_memory", {"content": "x", "due": "soon"}, "due"),
             ("update_memory", {"memory_id": fact, "due": "2030-05-02"}, "due"),
             ("update_memory", {"memory_id": fact, "done": True}, "done"),
