@@ -57,6 +57,12 @@ _CHANGE: Final = re.compile(
     r"|took over|taken over|postponed|slipped|extended|correction)\b",
     re.IGNORECASE,
 )
+_PREFACE: Final = re.compile(
+    r"\A\s*(?:\(?\d{4}-\d\d-\d\d\)?[:,]?\s+)?"
+    r"(?:(?:correction|decision|decided|convention|preference|rule|note|fact|update|reminder)\b[^:.\n]{0,60}:\s+)?",
+    re.IGNORECASE,
+)
+"""Says of a text when, by whom and as what it was noted: "2026-02-18 Correction from Marta: "."""
 _ASKING: Final = frozenset(
     stem(each)
     for each in words("""
@@ -103,7 +109,7 @@ class Read(NamedTuple):
 
 def read(text: str) -> Read:
     """The words of a text, as `probability` compares them."""
-    text = text[:READ]
+    text = _PREFACE.sub("", text[:READ])
     quoted = {each.strip().casefold() for each in _QUOTED.findall(text)}
     order: list[str] = []
     names: set[str] = set()

@@ -54,6 +54,14 @@ def test_two_things_of_one_sort_do_not_replace_each_other(earlier: str, later: s
     assert chance(earlier, later, 0.93, 60.0) < POSSIBLE
 
 
+def test_the_same_preface_does_not_make_two_rules_one() -> None:
+    rules = "never mock the database in tests", "one behaviour per test, factories from tests/factories"
+    bare = chance(*rules, 0.65)
+    assert chance(
+        f"2026-02-16 Correction from Marta: {rules[0]}", f"2026-02-18 Correction from Ana: {rules[1]}", 0.65
+    ) == (pytest.approx(bare))
+
+
 def test_what_other_memories_have_as_well_is_a_thing_and_no_value() -> None:
     earlier, later = "In staging the pool has 20 connections", "In production the pool has 60 connections"
     known = {stem("staging"): 20, stem("production"): 20}
