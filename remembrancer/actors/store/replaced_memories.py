@@ -137,6 +137,6 @@ def _frequencies(records: Records, texts: Sequence[Read]) -> tuple[Mapping[str, 
     written = {word: form for text in texts for word, form in text.written.items()}
     if not written:
         return {}, 0
-    survey = records.survey([[Phrase(form)] for form in written.values()], "", 0)
-    frequencies = map(len, survey.postings[records.space])
-    return dict(zip(written, frequencies, strict=True)), sum(survey.sizes[records.space].values())
+    frequencies = records.frequencies([[Phrase(form)] for form in written.values()])
+    sizes = records.survey([], "", 0).sizes[records.space]
+    return dict(zip(written, frequencies, strict=True)), sum(sizes.values())

@@ -63,11 +63,13 @@ class SqliteWords:
     """The number of commits when nothing was left to merge."""
 
     def frequencies(self, groups: Sequence[Sequence[Phrase]]) -> list[int]:
-        if not groups:
-            return []
+        """Return the number of memories with each group of phrases."""
         count = f"SELECT count(*) FROM {self._words} WHERE {self._words} MATCH ?"  # noqa: S608 - our name
-        rows = self._file.read(" UNION ALL ".join([count] * len(groups)), [expression_of(group) for group in groups])
-        return [count for (count,) in rows]
+        found: list[int] = []
+        for start in range(0, len(groups), MOST_COUNTS):
+            some = [expression_of(group) for group in groups[start : start + MOST_COUNTS]]
+            found += (each for (each,) in self._file.read(" UNION ALL ".join([count] * len(some)), some))
+        return found
 
     def postings(self, groups: Sequence[Sequence[Phrase]]) -> list[list[int]]:
         """Return for each group the memories that have one of its phrases."""
