@@ -52,6 +52,9 @@ PACKED: Final = 350
 BINS: Final = 10
 OURS: Final = "remembrancer"
 CONTEXT: Final = "its context for the question as a task"
+ACTIVE: Final = """SELECT 1 FROM sessions AS s JOIN spaces ON spaces.number = s.space
+    WHERE s.status = 'active' AND spaces.name != 'user'"""
+"""The running sessions of projects: those that stored something for the user have a row there as well."""
 _SENTENCE_END: Final = re.compile(r"(?<=[.!?])\s+|\n+")
 
 
@@ -233,7 +236,7 @@ async def settle(running: Runtime) -> None:
     database = RuntimePaths(running.home).database
 
     async def settled() -> bool:
-        if rows_of(database, "SELECT 1 FROM sessions WHERE status = 'active'"):
+        if rows_of(database, ACTIVE):
             return False
         return (await running.status())["consolidator"]["job"] is None
 

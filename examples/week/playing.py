@@ -77,11 +77,11 @@ def read_records(home: Path) -> Records:
         connection.row_factory = sqlite3.Row
         memories = connection.execute("SELECT * FROM memories WHERE forgotten_at IS NULL ORDER BY number")
         sessions = connection.execute(
-            """SELECT *, (SELECT content FROM memories AS m
+            """SELECT s.*, (SELECT content FROM memories AS m
                           WHERE m.session_id = s.session_id AND m.kind = 'session_record') AS summary,
                (SELECT count(*) FROM turns AS t WHERE t.session_id = s.session_id) AS turns,
                (SELECT count(*) FROM tool_calls AS c WHERE c.session_id = s.session_id) AS tool_calls
-               FROM sessions AS s"""
+               FROM sessions AS s JOIN spaces ON spaces.number = s.space WHERE spaces.name != 'user'"""
         )
         patterns = connection.execute("SELECT memory_id, source_projects FROM cross_project_patterns")
         return Records(
