@@ -42,6 +42,8 @@ READ: Final = 2000
 SAME_DAY_S: Final = 12 * 3600.0
 HEAD: Final = 4
 """The number of words that introduce the subject of a text."""
+NUMBERED: Final = 2
+"""The number of words before the number that says which thing of a sort a text is about."""
 LEAST_FRAME: Final = 0.5
 """The least similarity of two sequences of words that have a frame in common."""
 FEW: Final = 60
@@ -232,20 +234,22 @@ def _rivals(pair: TextPair) -> float:
     return ways * len(one.plain & other.plain) / max(1, len(one.plain | other.plain))
 
 
-def _two_slots(pair: TextPair) -> float:
-    """1 if two texts with a common frame of words have other words at two or more places, and names or numbers at the
-    first of them: "web-1 has 4 cores" and "web-2 has 8 cores" are about two things."""
+def _two_things(pair: TextPair) -> float:
+    """1 if two texts with a common frame of words are about two things of one sort: they have other words at two or
+    more places, names or numbers at the first of them ("web-1 has 4 cores", "web-2 has 8 cores"); or only the number
+    at the beginning is another, and a value after it is the same ("sample 1 has 200 nm", "sample 3 has 200 nm")."""
     one, other = pair.earlier.sequence, pair.later.sequence
     matcher = SequenceMatcher(None, one, other, autojunk=False)
     if matcher.ratio() < LEAST_FRAME:
         return 0.0
     values = pair.earlier.values | pair.later.values
-    slots = [
-        (one[begins:ends], other[later:until])
-        for kind, begins, ends, later, until in matcher.get_opcodes()
-        if kind == "replace"
-    ]
-    return float(len(slots) > 1 and not any(values.isdisjoint(words) for words in slots[0]))
+    slots = [each for each in matcher.get_opcodes() if each[0] == "replace"]
+    if not slots or any(
+        values.isdisjoint(words) for words in (one[slots[0][1] : slots[0][2]], other[slots[0][3] : slots[0][4]])
+    ):
+        return 0.0
+    _, begins, ends, _, _ = slots[0]
+    return float(len(slots) > 1 or (begins <= NUMBERED and not values.isdisjoint(one[ends:])))
 
 
 FEATURES: Final = (
@@ -282,7 +286,7 @@ FEATURES: Final = (
     Feature("change", 1.21, lambda pair: float(pair.later.changes), "the later one says that something changed"),
     Feature("adding", -2.18, lambda pair: float(pair.earlier.adds and pair.later.adds), "what is added holds beside"),
     Feature("also", -0.78, lambda pair: float(pair.later.goes_on), "the later one says that it is one more"),
-    Feature("slots", -4.0, _two_slots, "where two values differ in one frame, it is about two things"),
+    Feature("slots", -4.0, _two_things, "where two values differ in one frame, it is about two things"),
     Feature("same_day", -1.85, lambda pair: float(pair.apart_s < SAME_DAY_S), "what is said together holds together"),
 )
 INTERCEPT: Final = -10.06

@@ -47,6 +47,7 @@ def test_texts_about_two_things_replace_none_of_each_other(earlier: str, later: 
         ("Server web-01 has 8 GB of RAM", "Server web-02 has 16 GB of RAM"),
         ("Sprint 21: velocity 33 points", "Sprint 22: velocity 28 points"),
         ("The tenant Nordlicht pays 490 euros a month", "The tenant Silbersee pays 90 euros a month"),
+        ("Sample 31 has a thickness of 200 nm", "Sample 33 has a thickness of 200 nm"),
     ],
 )
 def test_two_things_of_one_sort_do_not_replace_each_other(earlier: str, later: str) -> None:
