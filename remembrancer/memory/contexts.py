@@ -36,12 +36,12 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """The chosen memories in order. `left_out`: there are others, or some were cut; `replaced`: the number of memories
-    left out because one of these probably replaces them."""
+    """The chosen memories in order. `left_out`: there are others, or some were cut; `replaced`: those left out because
+    one of these probably replaces them."""
 
     given: tuple[RecalledMemory, ...]
     left_out: bool
-    replaced: int = 0
+    replaced: tuple[RecalledMemory, ...] = ()
 
 
 def section_of(memory: ListedMemory, sections: Sequence[Section]) -> Section | None:
@@ -85,7 +85,7 @@ def choose(choice: Choice, tokens: int, *, is_part: bool = False) -> Chosen:
     take(choice.ends, room)
     left_out = is_part or len(given) < len({each.id for each in choice.rest})
     present = tuple(each for each in given.values() if given.keys().isdisjoint(each.possibly_superseded_by))
-    return Chosen(present, left_out, len(given) - len(present))
+    return Chosen(present, left_out, tuple(each for each in given.values() if each not in present))
 
 
 def _weight_of(memories: Sequence[RecalledMemory]) -> Callable[[RecalledMemory], tuple[bool, float, float]]:

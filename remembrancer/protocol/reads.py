@@ -500,8 +500,8 @@ class ContextGathered(msgspec.Struct, frozen=True, tag=True):
     """True if these sections hold everything that is valid here."""
     subjects: tuple[tuple[str, int], ...] = ()
     """The subjects of the most memories, each with its number; empty if all memories are here."""
-    replaced: int = 0
-    """The number of memories left out because a newer one in the answer probably replaces them."""
+    replaced: tuple[RecalledMemory, ...] = ()
+    """The memories left out because a newer one in the answer probably replaces them."""
 
 
 ALL_TOKENS, PART_TOKENS = 6000, 3000

@@ -196,10 +196,15 @@ def test_the_day_of_a_change_is_said_where_the_text_does_not_name_it_and_that_of
         assert line in block([memory(content, version=2, updated_at=9 * 86_400.0, **fields)], 2000).text
 
 
-@pytest.mark.parametrize(("replaced", "text"), [(1, "1 memory that"), (2, "2 memories that")])
-def test_the_memories_left_out_as_replaced_are_counted_in_a_sentence(replaced: int, text: str) -> None:
-    memories = [memory("We deploy on Tuesdays")]
-    assert f"{ALL[:-1]}, but for {text} newer ones probably replace" in block(memories, 2000, replaced=replaced).text
+def test_the_memories_left_out_as_replaced_are_named_with_their_first_words() -> None:
+    left_out = [memory(f"We deploy on day {n} of the week, after the market and before noon") for n in range(7)]
+    made = block([memory("We deploy on Tuesdays")], 2000, replaced=left_out)
+    assert (
+        f"{ALL[:-1]}, but for what newer memories probably replace: 0 (We deploy on day 0 of the week, …), "
+        in made.text
+    )
+    assert made.text.endswith(" …) and 2 more.")
+    assert made.memory_ids == ("memory:0",)
 
 
 def test_where_there_is_more_the_block_says_what_about() -> None:

@@ -48,7 +48,7 @@ def test_of_standing_memories_what_replaces_another_comes_first_then_what_matter
     found = [old, memory(2, importance=0.7), memory(3, updated_at=9.0), memory(4), gone, memory(1, importance=0.1)]
     chosen = choose(Choice(standing=found), 3000, is_part=True)
     assert [each.id[7:] for each in chosen.given] == ["1", "2", "0", "3", "4"]
-    assert chosen.replaced == 1, "what one that is given says anew is not"
+    assert chosen.replaced == (gone,), "what one that is given says anew is not"
 
 
 def test_one_long_memory_keeps_no_other_away() -> None:

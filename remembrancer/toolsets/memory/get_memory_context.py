@@ -74,7 +74,7 @@ async def get_memory_context(call: Call, arguments: GetMemoryContextArguments) -
     frame: Answer = {"context_block": "", "memories_used": 100, "tokens_used": 8000, "truncated": False}
     frame = with_caveats(frame, [*response.notices, *call.take_notices()], degraded=response.is_degraded)
     around = estimate_tokens(answer_text(frame))
-    ids = await short_forms_of(call, [each.id for each in memories], only_known=away is not None)
+    ids = await short_forms_of(call, [each.id for each in (*memories, *reply.replaced)], only_known=away is not None)
     build = partial(
         build_block,
         memories,
