@@ -876,8 +876,11 @@ def _settle(where: Where, memory: str, relation: str, reason: str | None) -> Rep
                 if has_part(pair["older_id"], _bare(memory)):
                     link = {"relation": relation, "target": pair["older_id"]}
                     answer = client.call("update_memory", memory_id=pair["newer_id"], add_links=[link], reason=reason)
-                    newer = _one_line(pair["newer"])
-                    return _done(answer, f"{'Replaced by' if relation == 'supersedes' else 'Both hold, also'}: {newer}")
+                    newer, newer_id, older_id = (_one_line(pair[each]) for each in ("newer", "newer_id", "older_id"))
+                    if relation == "supersedes":
+                        return _done(answer, f"Replaced by: {newer}")
+                    otherwise = f"remembrancer edit {_bare(newer_id)} --supersedes {_bare(older_id)}"
+                    return _done(answer, f"Both hold, also: {newer} (if not: '{otherwise}')")
     raise NotFound(f"no pair in 'remembrancer list --review' has {_bare(memory)} as its older memory")
 
 
