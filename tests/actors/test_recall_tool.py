@@ -154,6 +154,7 @@ async def test_what_holds_for_every_task_is_given_to_a_query_that_nothing_answer
             own = await client.call("recall_memories", query=task)
         async with rig.session("02" * 16, session="session:two") as client:
             filtered = await client.call("recall_memories", query=task, kind=["convention"])
+            few = await client.call("recall_memories", query=task, limit=2)
             asked = await client.call("recall_memories", query=task)
             again = await client.call("recall_memories", query=task)
         async with rig.session("03" * 16, session="session:three") as client:
@@ -161,7 +162,8 @@ async def test_what_holds_for_every_task_is_given_to_a_query_that_nothing_answer
             after_context = await client.call("recall_memories", query=task)
     assert {each["content"] for each in asked["memories"]} >= set(rules)
     assert asked["hint"] == AND_STANDING
-    for other in (own, filtered, again, after_context):
+    assert len(few["memories"]) <= 2
+    for other in (own, filtered, few, again, after_context):
         assert other.get("hint") != AND_STANDING
 
 

@@ -200,7 +200,7 @@ def test_contradicting_options_change_nothing(shell: Shell) -> None:
     assert "due: none → 2020-02-20" in " ".join(shell("show", memory_id, "--history").split())
     assert "Forgotten" in shell("forget", memory_id)
     assert "was forgotten before" in shell("forget", memory_id)
-    assert "--kind open_end" in shell("add", "x y", "--kind", "fact", "--due", "today", status=exit_codes.USAGE)
+    assert "--kind open_end" in shell("add", "x y", "--kind", "decision", "--due", "today", status=exit_codes.USAGE)
     assert "a tag must not be empty" in shell("add", "x y", "--tag", "", status=exit_codes.USAGE)
 
 

@@ -51,6 +51,8 @@ OF_MEMORIES: Final = ("types", "kinds", "domains", "tags", "min_importance")
 Source = Literal["memory", "notes", "sessions", "code"]
 NEAREST: Final = "Nothing answers the query; these are the nearest memories."
 AND_STANDING: Final = "Nothing is likely to answer the query. Whole texts without a relevance hold for every task."
+LEAST_ROOM: Final = 10
+"""A smaller `limit` leaves no room for what holds for every task."""
 STANDING_TOKENS: Final = 800
 """The most tokens of memories that hold for every task in one answer."""
 CODE: Final = "code"
@@ -141,7 +143,8 @@ async def recall_memories(call: Call, arguments: RecallMemoriesArguments) -> Ans
         full |= {each.id for each in open_ends}
         is_answered = bool(open_ends) or any(each.scores.relevance >= LIKELY for each in memories)
         is_narrowed = request.filters != Filters(request.session_id) or arguments.max_tokens is not UNSET
-        if not (is_answered or is_narrowed):
+        has_room = given(arguments.limit, LEAST_ROOM) >= LEAST_ROOM  # who asks for a few is given no more
+        if has_room and not (is_answered or is_narrowed):
             standing = {each.id: each for each in await _standing(memories, call) if each.id not in full}
             ranked = {each.id for each in memories}
             memories += [each for each in standing.values() if each.id not in ranked]
