@@ -405,7 +405,9 @@ def _is_for_want_of_files(error: sqlite3.Error) -> bool:
 
 def unusable(path: Path, error: Exception) -> RecordsUnusable:
     """Return the error for a file that is damaged or cannot be opened."""
-    return RecordsUnusable(f"{path} cannot be read ({error}): put back a backup of it, or move it away to begin anew")
+    return RecordsUnusable(
+        f"{path} cannot be read ({error}): 'remembrancer doctor --repair' makes it whole, or put back a backup"
+    )
 
 
 def as_error(path: Path, error: sqlite3.Error) -> RemembrancerError:
