@@ -762,6 +762,8 @@ def log(where: Where, day: Sequence[str]) -> Report:
 
 
 def _log_of(where: Where, day: str | None) -> tuple[Answer, dict[str, str]]:
+    if where.user:
+        raise InvalidInput("the log has a project's changes and your own together: leave out --user")
     answer: Answer = {}
     changes: dict[tuple[str, str, str], Answer] = {}
     warnings: dict[str, str] = {}
@@ -785,6 +787,8 @@ def _log_of(where: Where, day: str | None) -> tuple[Answer, dict[str, str]]:
 )
 def add(where: Where, text: Sequence[str], tag: Sequence[str], allow_secrets: bool, **given: Any) -> Report:
     """Remember something, for this project or (with --user) everywhere."""
+    if where.all_projects:
+        raise InvalidInput("a memory belongs to one project (--project), or to all as yours (--user)")
     content = " ".join(text)
     if content == "-" or (not content and not sys.stdin.isatty()):
         content = _input_text()

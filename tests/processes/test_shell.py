@@ -201,6 +201,9 @@ def test_contradicting_options_change_nothing(shell: Shell) -> None:
     assert "Forgotten" in shell("forget", memory_id)
     assert "was forgotten before" in shell("forget", memory_id)
     assert "--kind open_end" in shell("add", "x y", "--kind", "decision", "--due", "today", status=exit_codes.USAGE)
+    for command_line in (("log", "--user"), ("undo", "--user", "--yes")):
+        assert "leave out --user" in shell(*command_line, status=exit_codes.USAGE)
+    assert "belongs to one project" in shell("add", "x y", "--all-projects", status=exit_codes.USAGE)
     assert "a tag must not be empty" in shell("add", "x y", "--tag", "", status=exit_codes.USAGE)
 
 
