@@ -110,8 +110,11 @@ async def replace(view: View) -> Response:
 async def keep_both(view: View) -> Response:
     """Mark two memories as both valid: they are linked, and leave the review."""
     one, other = view.said("one"), view.said("other")
+    before = (await view.ask(GetMemory(view.project, view.session, one))).memory
+    doubts = [each.strength for each in before.links if each.relation == "contradicts" and each.target == other]
     await view.call("update_memory", memory_id=one, add_links=[{"relation": "related_to", "target": other}])
-    return view.go("/review", done="both hold")
+    way_back = f"apart/{other}/{doubts[0] if doubts else ''}"
+    return view.go("/review", done="both hold", undo=f"{one}~{way_back}")
 
 
 class Line(NamedTuple):

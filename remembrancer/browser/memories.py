@@ -345,6 +345,11 @@ async def _undo(view: View, memory_id: str, how: str) -> None:
         await view.call("promote_memory", memory_id=memory_id, target_scope=how)
     elif how == "forget":
         await view.call("forget_memory", memory_id=memory_id)
+    elif how.startswith("apart/"):  # both hold: with the other memory, and the strength of a contradiction
+        _, other, strength = how.split("/")
+        doubt = [{"relation": "contradicts", "target": other, "strength": float(strength)}] if strength else []
+        link = {"relation": "related_to", "target": other}
+        await view.call("update_memory", memory_id=memory_id, remove_links=[link], add_links=doubt)
     else:
         version = _number(how)
         await view.call("restore_memory", memory_id=memory_id, **({"version": version} if version else {}))

@@ -356,6 +356,13 @@ def test_what_was_shown_to_whom_is_kept_and_printed_until_the_memory_is_erased(c
     assert json.loads(done("show", "--shown", memory, "--json", home=visit.door.home))["shown"] == []
 
 
+def test_leaving_the_field_of_the_search_does_not_search_again(come: Come) -> None:
+    (trigger,) = re.findall(r'<form class="search"[^>]* hx-trigger="([^"]+)"', come().get())
+    assert [each.strip() for each in trigger.split(",") if "change " in f"{each} " and "input" not in each] == [
+        "change from:find .narrow"
+    ]
+
+
 def test_the_timeline_the_sessions_and_what_waits_for_a_person_are_shown(come: Come) -> None:
     visit = come()
     older = visit.stored("The API listens on port 8080")
@@ -370,6 +377,8 @@ def test_the_timeline_the_sessions_and_what_waits_for_a_person_are_shown(come: C
     assert "may replace" in Page(visit.undo(page) and visit.get("/review")).text
     (waiting,) = visit.call("get_memory_status")["contradictions"]
     assert (waiting["older"], waiting["newer"]) == ("The API listens on port 8080", "The API listens on port 9090 now")
+    page = visit.do("/review/both", one=newer, other=older)
+    assert "may replace" in Page(visit.undo(page) and visit.get("/review")).text
     page = visit.do("/review/both", one=newer, other=older)
     assert "Both hold" in Page(page).text
     assert "may replace" not in Page(page).text
