@@ -136,6 +136,9 @@ async def test_a_memory_that_hardly_answers_has_one_line_unless_nothing_is_neare
         answer = await client.call("recall_memories", query=query, **more)
         memories = answer["memories"]
         assert [len(each["content"].split()) > 11 for each in memories] == [True] * whole + [False] * lines
+        logged = rig.gateway.access.shown_log.read()
+        assert [each.place for each in logged] == list(range(1, len(memories) + 1))
+        assert all(one.memory_id.endswith(each["id"]) for one, each in zip(logged, memories, strict=True))
         for each in memories[whole:]:
             assert set(each) == {"id", "content"}
             assert each["content"].endswith(" …")

@@ -315,6 +315,7 @@ class StoreAccess:
         used: Sequence[str] = (),
         tool: str = "",
         question: str = "",
+        listed: Sequence[str] = (),
     ) -> None:
         """Note memories that were found for a caller. `count`, `used`: report them to the store, which cannot know of
         them."""
@@ -324,7 +325,7 @@ class StoreAccess:
         for listener in self.on_recall:
             listener(caller, tuple(memory_ids))
         if tool:
-            self.shown_log.note(caller.project.id, caller.session_id, memory_ids, tool, question)
+            self.shown_log.note(caller.project.id, caller.session_id, listed or memory_ids, tool, question)
         counted = tuple(memory_ids) if count else ()
         if (counted or used) and self.store_health.usable:
             note = NoteAccess(caller.project, caller.session_id, counted, tuple(used))

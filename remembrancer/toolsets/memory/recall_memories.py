@@ -186,7 +186,10 @@ async def recall_memories(call: Call, arguments: RecallMemoriesArguments) -> Ans
     given_ids = [memory["id"] for memory in answer["memories"] if memory.get("id") in full]
     used = [] if request.counts_accesses else [each for each in used_in(recalled.memories) if each in given_ids]
     counts = not (request.counts_accesses or response.is_old)
-    call.service.shown(call.caller, given_ids, count=counts, used=used, tool=call.tool, question=request.query)
+    listed = [memory["id"] for memory in answer["memories"] if "id" in memory]
+    call.service.shown(
+        call.caller, given_ids, count=counts, used=used, tool=call.tool, question=request.query, listed=listed
+    )
     return answer
 
 
