@@ -23,7 +23,7 @@ from remembrancer.commands.runtime_client import ask_home, paths_here
 from remembrancer.config.project import project_of
 from remembrancer.memory.export_format import PROJECT_ID, MemoryLine, ProjectLine, decode_line, encode_line
 from remembrancer.memory.markdown_files import DETAILS, details_of, file_of
-from remembrancer.protocol.errors import FileUnusable
+from remembrancer.protocol.errors import FileUnusable, InvalidInput
 from remembrancer.protocol.home import ExportWritten, WriteExport
 from remembrancer.protocol.writes import Scope
 
@@ -128,7 +128,13 @@ def _print_whole(path: Path) -> None:
 
 
 def _project_id(named: str) -> str:
-    return named if PROJECT_ID.fullmatch(named) else project_of(Path(named).expanduser()).id
+    """The id of a project that is named by it or by its directory. Raises `InvalidInput` if there is no such thing."""
+    if PROJECT_ID.fullmatch(named):
+        return named
+    directory = Path(named).expanduser()
+    if not directory.is_dir():
+        raise InvalidInput(f"{named} is no directory, and 'remembrancer admin projects' lists no such id")
+    return project_of(directory).id
 
 
 def _summary(target: Path | None, written: ExportWritten, queued: int) -> dict[str, Any]:

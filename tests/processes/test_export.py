@@ -90,6 +90,8 @@ def test_what_is_exported_can_be_chosen(home: Path) -> None:
     assert ids_of(exported(home, "--scope", "session")) == {id_of("foreign")}
     both = exported(home, "--project", OTHER_PROJECT.id, "--scope", "project", "--scope", "user")
     assert ids_of(both) == {id_of("other"), id_of("user"), id_of("promoted")}
+    nowhere = command("backup", "export", "-", "--project", "nosuch", home=home)
+    assert (nowhere.returncode, "is no directory" in str(nowhere.stderr)) == (exit_codes.USAGE, True)
     unknown = command("backup", "export", "-", "--project", str(home), home=home)
     assert unknown.returncode == exit_codes.USAGE
     assert b"no memories of p_" in unknown.stderr
