@@ -720,7 +720,7 @@ def check_clients(at: Examination) -> Finding:
             which, home = f"{client.title} ({name} in {place.path})", environ.get("REMEMBRANCER_HOME")
             if not is_there(command, at.around):
                 bad.append(f"{which} starts {command}, which does not exist")
-            elif "/" not in command and not client.has_path:
+            elif "/" not in command and not client.has_path and place.scope == "user":  # a project's is for everybody
                 doubtful.append(f"{which} starts {command} by name, and may not find it when started from an icon")
             elif isinstance(home, str) and Path(home) != at.paths.home:
                 good.append(f"{which} uses the home {home}")

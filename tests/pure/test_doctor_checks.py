@@ -334,6 +334,17 @@ def test_what_a_client_starts_has_to_be_there(
     assert word in " ".join(finding.details)
 
 
+def test_a_project_s_file_names_the_command_for_everybody_who_shares_it(at: Examination) -> None:
+    program = at.around.home / "bin" / "remembrancer"
+    program.parent.mkdir()
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+    file = at.around.project / ".cursor" / "mcp.json"
+    file.parent.mkdir(parents=True)
+    file.write_text(json.dumps({"mcpServers": {"remembrancer": {"command": "remembrancer"}}}))
+    assert doctor.check_clients(at).status == "ok"
+
+
 def test_without_any_entry_the_clients_that_were_found_are_named(at: Examination) -> None:
     (at.around.home / ".cursor").mkdir()
     finding = doctor.check_clients(at)
