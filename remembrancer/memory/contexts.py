@@ -84,8 +84,9 @@ def choose(choice: Choice, tokens: int, *, is_part: bool = False) -> Chosen:
     take(choice.standing, room)
     take(choice.ends, room)
     left_out = is_part or len(given) < len({each.id for each in choice.rest})
-    present = tuple(each for each in given.values() if given.keys().isdisjoint(each.possibly_superseded_by))
-    return Chosen(present, left_out, tuple(each for each in given.values() if each not in present))
+    replaced = {key: each for key, each in given.items() if not given.keys().isdisjoint(each.possibly_superseded_by)}
+    present = tuple(each for key, each in given.items() if key not in replaced)
+    return Chosen(present, left_out, tuple(replaced.values()))
 
 
 def _weight_of(memories: Sequence[RecalledMemory]) -> Callable[[RecalledMemory], tuple[bool, float, float]]:

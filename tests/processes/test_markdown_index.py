@@ -15,16 +15,19 @@ from tests.processes.runtimes import until
 pytestmark = pytest.mark.usefixtures("without_embedders")
 
 
-def test_the_block_follows_the_memories_and_takes_a_persons_words(
-    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The file that the block of a project's memories is kept in."""
     monkeypatch.setenv("REMEMBRANCER_MARKDOWN_INDEX", "MEMORY.md")
     tree = tmp_path / "app"
     tree.mkdir()
-    file = tree / "MEMORY.md"
+    return tree / "MEMORY.md"
+
+
+def test_the_block_follows_the_memories_and_takes_a_persons_words(home: Path, file: Path) -> None:
     file.write_text("# Mine\n")
     start(home)
-    with bridge(REMEMBRANCER_PROJECT=str(tree)) as client:
+    with bridge(REMEMBRANCER_PROJECT=str(file.parent)) as client:
         client.initialize()
         stored = client.store("Deploys are on Fridays.", kind="convention")
         client.store("The user likes short answers.", scope="user", kind="preference")
@@ -41,18 +44,12 @@ def test_the_block_follows_the_memories_and_takes_a_persons_words(
         client.request("tools/call", name="forget_memory", arguments={"memory_id": stored["memory_id"]})
         until(lambda: "Deploys" not in file.read_text())
         client.end_input()
-    assert [each.name for each in tree.iterdir()] == ["MEMORY.md"]
+    assert [each.name for each in file.parent.iterdir()] == ["MEMORY.md"]
 
 
-def test_an_edit_of_a_memory_that_has_changed_meanwhile_is_kept_behind_the_block(
-    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("REMEMBRANCER_MARKDOWN_INDEX", "MEMORY.md")
-    tree = tmp_path / "app"
-    tree.mkdir()
-    file = tree / "MEMORY.md"
+def test_an_edit_of_a_memory_that_has_changed_meanwhile_is_kept_behind_the_block(home: Path, file: Path) -> None:
     start(home)
-    with bridge(REMEMBRANCER_PROJECT=str(tree)) as client:
+    with bridge(REMEMBRANCER_PROJECT=str(file.parent)) as client:
         client.initialize()
         stored = client.store("Deploys are on Fridays.", kind="convention")
         until(lambda: file.exists() and "Fridays" in file.read_text())

@@ -31,6 +31,7 @@ from remembrancer.protocol.reads import (
     Recall,
     Recalled,
     RecalledMemory,
+    Section,
     Strategy,
 )
 from remembrancer.protocol.store_client import AWAY
@@ -196,21 +197,13 @@ async def recall_memories(call: Call, arguments: RecallMemoriesArguments) -> Ans
 async def _standing(nearest: Sequence[RecalledMemory], call: Call) -> list[RecalledMemory]:
     """The memories that hold for every task and were not yet shown to the session, the nearest first: a query that
     nothing likely answers may be a task, and no convention looks like the tasks for which it holds."""
-    caller = call.caller
-    request = GatherContext(
-        caller.project,
-        caller.session_id,
-        sections=("project_context", "preferences"),
-        tokens=2 * STANDING_TOKENS,
-        part_tokens=2 * STANDING_TOKENS,
-        with_subjects=False,
-    )
+    request = _gathering(call, ("project_context", "preferences"), 2 * STANDING_TOKENS)
     try:
         # Not `ask`: without the store, these would be what was last shown to the session.
         reply = await call.service.require(request, call.service.settings.read_budget_s)
     except AWAY:
         return []
-    seen, places = call.service.seen(caller), {each.id: place for place, each in enumerate(nearest)}
+    seen, places = call.service.seen(call.caller), {each.id: place for place, each in enumerate(nearest)}
     gathered = [each for section in reply.sections for each in section.memories]
     unseen = [each for each in gathered if each.kind in STANDING and each.id not in seen]
     unseen.sort(key=lambda each: places.get(each.id, len(places)))
@@ -227,17 +220,15 @@ def _asks_for_open_ends(request: Recall) -> bool:
 
 async def _open_ends(call: Call) -> list[RecalledMemory]:
     """The open ends that are not done, by due date."""
-    caller = call.caller
-    request = GatherContext(
-        caller.project,
-        caller.session_id,
-        sections=("open_ends",),
-        tokens=MOST_TOKENS,
-        part_tokens=MOST_TOKENS,
-        with_subjects=False,
-    )
+    request = _gathering(call, ("open_ends",), MOST_TOKENS)
     reply = (await call.service.ask(request, call.received_at)).reply
     return [each for section in reply.sections for each in section.memories]
+
+
+def _gathering(call: Call, sections: tuple[Section, ...], tokens: int) -> GatherContext:
+    """The store request for the memories of sections of a context, within a budget of tokens."""
+    project, session_id = call.caller.project, call.caller.session_id
+    return GatherContext(project, session_id, sections=sections, tokens=tokens, part_tokens=tokens, with_subjects=False)
 
 
 def to_recall(arguments: RecallMemoriesArguments, project: ProjectRef, session_id: str, root: str = "") -> Recall:
