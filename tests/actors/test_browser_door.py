@@ -6,15 +6,12 @@ import time
 from pathlib import Path
 
 import httpx
-import pytest
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.types import Receive, Scope, Send
 
 from remembrancer.browser.door import Door, Turned
 from remembrancer.config.tokens import Tokens
-
-pytestmark = pytest.mark.anyio
 
 
 class Doorway:

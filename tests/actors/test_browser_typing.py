@@ -28,8 +28,6 @@ from tests.actors.gateway_rig import PATIENT, Rig
 from tests.operations import store_operation
 from tests.patience import PATIENCE_S
 
-pytestmark = pytest.mark.anyio
-
 
 class SlowService:
     """A store that answers a question when it may."""

@@ -25,7 +25,6 @@ from remembrancer.protocol.writes import (
 from remembrancer.toolsets.tools import DATA
 from tests.actors.gateway_rig import NEAR, PATIENT, PlayedStore, Rig
 
-pytestmark = pytest.mark.anyio
 TOOLS = ("update_memory", "forget_memory", "tag_memory", "promote_memory", "restore_memory", "get_memory")
 
 

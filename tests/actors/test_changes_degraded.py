@@ -11,8 +11,6 @@ from remembrancer.protocol.writes import memory_id_of
 from tests.actors.gateway_rig import QUICK, PlayedStore, RawClient, Rig, warned
 from tests.patience import until
 
-pytestmark = pytest.mark.anyio
-
 
 @pytest.fixture
 def rig(home: Path) -> Rig:

@@ -17,8 +17,6 @@ from tests.chroma_process import ChromaProcess, chroma_process
 from tests.operations import change_operation
 from tests.patience import until
 
-pytestmark = pytest.mark.anyio
-
 
 @pytest.fixture(scope="module")
 def shared_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ChromaProcess]:

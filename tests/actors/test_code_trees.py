@@ -33,7 +33,6 @@ from remembrancer.protocol.code import CodeTree
 from tests.patience import until
 from tests.processes.runtimes import is_dead
 
-pytestmark = pytest.mark.anyio
 LOOPS = "<<A\n" * 80_000
 """The grammar of the shell takes minutes for these."""
 FATAL = {

@@ -33,7 +33,6 @@ from remembrancer.protocol.writes import Applied, Operation
 from tests.operations import REQUESTED_AT, store_operation
 from tests.patience import PATIENCE_S
 
-pytestmark = pytest.mark.anyio
 NAME = "p_0123456789ab"
 
 

@@ -53,8 +53,6 @@ from tests.operations import OTHER_PROJECT, PROJECT, SESSION, change_operation
 from tests.patience import PATIENCE_S
 from tests.spaces import connect_space
 
-pytestmark = pytest.mark.anyio
-
 CONVENTION = "every public function of the billing service carries a docstring with its units and errors"
 SAME = CONVENTION + ", without exception"
 

@@ -18,8 +18,6 @@ from tests.actors.gateway_rig import AWAY, PATIENT, RawClient, Rig
 from tests.actors.store_process import StoreRig, store_rig
 from tests.patience import PATIENCE_S
 
-pytestmark = pytest.mark.anyio
-
 
 @pytest.fixture
 def rig(home: Path) -> Rig:

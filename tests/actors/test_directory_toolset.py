@@ -14,7 +14,6 @@ from anthropic.tools.memory import BetaLocalFilesystemMemoryTool
 from tests.actors.gateway_rig import PATIENT, RawClient, Rig
 from tests.actors.store_process import store_rig
 
-pytestmark = pytest.mark.anyio
 Command = dict[str, Any]
 
 

@@ -42,7 +42,6 @@ from remembrancer.protocol.work import (
 from tests.operations import to_store
 from tests.patience import PATIENCE_S
 
-pytestmark = pytest.mark.anyio
 Kind = TypeVar("Kind")
 
 

@@ -24,7 +24,6 @@ from tests.actors.store_process import store_rig
 from tests.patience import PATIENCE_S, until
 from tests.spaces import connect_space
 
-pytestmark = pytest.mark.anyio
 ADMIN: dict[str, Any] = {"environment": {"REMEMBRANCER_TOOLSETS": "memory,admin"}}
 SECRET = "the vault opens with marigold"
 

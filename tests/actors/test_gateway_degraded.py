@@ -26,8 +26,6 @@ from tests.actors.test_write_queue import damage_rows
 from tests.operations import change_operation
 from tests.patience import PATIENCE_S, until
 
-pytestmark = pytest.mark.anyio
-
 
 @pytest.fixture
 def rig(home: Path) -> Rig:

@@ -36,8 +36,6 @@ from tests.actors.gateway_rig import PATIENT, QUICK, PlayedStore, RawClient, Rig
 from tests.actors.store_process import store_rig
 from tests.patience import PATIENCE_S, until
 
-pytestmark = pytest.mark.anyio
-
 
 @pytest.fixture
 def rig(home: Path) -> Rig:

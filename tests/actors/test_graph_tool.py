@@ -14,8 +14,6 @@ from remembrancer.toolsets.tools import DATA
 from tests.actors.gateway_rig import PATIENT, RawClient, Rig, warned
 from tests.actors.store_process import StoreRig, store_rig
 
-pytestmark = pytest.mark.anyio
-
 TOOL = "search_knowledge_graph"
 
 

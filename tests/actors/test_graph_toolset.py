@@ -15,7 +15,6 @@ from tests.actors.gateway_rig import AWAY, PATIENT, RawClient, Rig
 from tests.actors.store_process import StoreRig, store_rig
 from tests.patience import until
 
-pytestmark = pytest.mark.anyio
 UNKNOWN = "memory:01ARZ3NDEKTSV4RRFFQ69G5FAV"
 
 

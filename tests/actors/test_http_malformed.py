@@ -20,10 +20,7 @@ from remembrancer.config.tokens import Tokens
 from tests.clients.conformance_server import served
 from tests.patience import PATIENCE_S
 
-pytestmark = [
-    pytest.mark.anyio,
-    pytest.mark.filterwarnings("ignore::mcp.shared.exceptions.MCPDeprecationWarning"),
-]
+pytestmark = pytest.mark.filterwarnings("ignore::mcp.shared.exceptions.MCPDeprecationWarning")
 PING = b'{"jsonrpc":"2.0","id":1,"method":"ping"}'
 
 

@@ -17,10 +17,7 @@ from tests.actors.test_http_stop import BEGIN, CALL, VERSION, listening
 from tests.clients.conformance_server import http_server
 from tests.patience import PATIENCE_S
 
-pytestmark = [
-    pytest.mark.anyio,
-    pytest.mark.filterwarnings("ignore::mcp.shared.exceptions.MCPDeprecationWarning"),
-]
+pytestmark = pytest.mark.filterwarnings("ignore::mcp.shared.exceptions.MCPDeprecationWarning")
 
 
 async def answered(*_: object) -> Result:

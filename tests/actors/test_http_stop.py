@@ -22,10 +22,7 @@ from remembrancer.toolsets.tools import Result
 from tests.clients.conformance_server import http_server
 from tests.patience import PATIENCE_S
 
-pytestmark = [
-    pytest.mark.anyio,
-    pytest.mark.filterwarnings("ignore::mcp.shared.exceptions.MCPDeprecationWarning"),
-]
+pytestmark = pytest.mark.filterwarnings("ignore::mcp.shared.exceptions.MCPDeprecationWarning")
 VERSION = "2025-11-25"
 CALL = {"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": {"name": "recall_memories", "arguments": {}}}
 ABOUT = {"protocolVersion": VERSION, "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}

@@ -20,8 +20,6 @@ from remembrancer.memory.changes import unknown_memory
 from remembrancer.protocol.errors import RecordsUnusable, RemembrancerError
 from tests.operations import PROJECT, REQUESTED_AT, SESSION, memory_id_of, store_operation
 
-pytestmark = pytest.mark.anyio
-
 
 class Files:
     """The user's space and a project's, with a memory each."""

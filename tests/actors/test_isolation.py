@@ -28,8 +28,6 @@ from tests.actors.store_process import StoreRig, store_rig
 from tests.patience import PATIENCE_S, until
 from tests.ports import free_port
 
-pytestmark = pytest.mark.anyio
-
 MARK = "zq7431"
 """In every text of the secret, and in nothing that an intruder says."""
 VICTIM = "session:victim"

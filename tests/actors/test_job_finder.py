@@ -25,8 +25,6 @@ from remembrancer.protocol.session_life import EndSession
 from remembrancer.protocol.writes import Applied, Operation
 from tests.operations import PROJECT, SESSION, change_operation, store_operation
 
-pytestmark = pytest.mark.anyio
-
 
 class Finding:
     """Real files with a finder, and what it did."""

@@ -31,7 +31,6 @@ from tests.actors.store_process import StoreRig
 from tests.operations import PROJECT, SESSION, change_operation
 from tests.patience import PATIENCE_S, until
 
-pytestmark = pytest.mark.anyio
 REFLECT = Reflect(PROJECT, SESSION, SESSION, operation_id="reflect-1")
 
 

@@ -50,7 +50,6 @@ from tests.operations import OTHER_PROJECT, OTHER_SESSION, PROJECT, SESSION, cha
 from tests.patience import PATIENCE_S, until
 from tests.spaces import has_space
 
-pytestmark = pytest.mark.anyio
 REFLECT = Reflect(PROJECT, SESSION, SESSION, operation_id="reflect-1")
 REFLECTED = Reflected((ConsolidatedMemory("m", "c", "semantic", "fact", "session", ("a", "b")),), analyzed=2)
 LOOKS_OFTEN = {"remembrancer.actors.store.job_finder.LOOK_S": 0.1}

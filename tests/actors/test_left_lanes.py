@@ -15,8 +15,6 @@ from tests.actors.test_shared_lanes import hosts as hosts
 from tests.operations import OTHER_PROJECT, memory_id_of, store_operation
 from tests.patience import until
 
-pytestmark = pytest.mark.anyio
-
 
 async def test_who_left_and_joins_again_has_what_both_have_done_meanwhile(hosts: list[Host]) -> None:
     here, there = hosts

@@ -13,8 +13,6 @@ import pytest
 from tests.actors.gateway_rig import PATIENT, RawClient, Rig
 from tests.actors.store_process import store_rig
 
-pytestmark = pytest.mark.anyio
-
 
 @pytest.fixture
 def rig(home: Path) -> Rig:

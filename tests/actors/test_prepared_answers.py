@@ -14,7 +14,6 @@ from remembrancer.actors.bridge.replay import HANDSHAKE, PreparedAnswers
 from remembrancer.config.settings import Settings
 from tests.actors.gateway_rig import Rig
 
-pytestmark = pytest.mark.anyio
 CLIENT: dict[str, Any] = {"capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}
 LATEST = HANDSHAKE_PROTOCOL_VERSIONS[-1]
 

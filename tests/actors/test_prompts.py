@@ -20,7 +20,6 @@ from tests.actors.gateway_rig import AWAY, PATIENT, Rig
 from tests.actors.resource_store import ResourceStore
 from tests.actors.sdk_client import ERAS, sdk_client
 
-pytestmark = pytest.mark.anyio
 GATEWAY = {"name": "Gateway", "type": "component", "relationship": "is"}
 TEMPLATE = mcp.ResourceTemplateReference(uri="memory://memory/{id}")
 

@@ -44,7 +44,6 @@ from tests.operations import (
     store_operation,
 )
 
-pytestmark = pytest.mark.anyio
 MODEL = "words"
 NOW = REQUESTED_AT + 60.0
 

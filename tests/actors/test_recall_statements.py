@@ -29,8 +29,6 @@ from remembrancer.protocol.work import Passage
 from remembrancer.protocol.writes import EntityRef, Scope
 from tests.operations import PROJECT, SESSION, store_operation
 
-pytestmark = pytest.mark.anyio
-
 MOST_STATEMENTS = 20
 MOST_OF_A_STORE = 10
 NOW = 2_000_000_000.0

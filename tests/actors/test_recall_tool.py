@@ -18,8 +18,6 @@ from tests.actors.gateway_rig import PATIENT, RawClient, Rig
 from tests.actors.sdk_client import sdk_client
 from tests.actors.store_process import store_rig
 
-pytestmark = pytest.mark.anyio
-
 
 @pytest.fixture
 def rig(home: Path) -> Rig:

@@ -17,8 +17,6 @@ from remembrancer.toolsets.tools import DATA
 from tests.actors.gateway_rig import AWAY, PATIENT, Rig
 from tests.actors.resource_store import ResourceStore
 
-pytestmark = pytest.mark.anyio
-
 TOOL = "reflect_and_consolidate"
 SUMMARY_ID = "memory:01ARZ3NDEKTSV4RRFFQ69G5FA1"
 SOURCES = tuple(f"memory:01ARZ3NDEKTSV4RRFFQ69G5FB{place}" for place in range(3))

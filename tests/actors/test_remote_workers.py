@@ -34,8 +34,6 @@ from tests.actors.store_process import CHOICE, DIMENSIONS, IDENTITY, StoreRig, W
 from tests.operations import store_operation
 from tests.patience import until
 
-pytestmark = pytest.mark.anyio
-
 OPEN = Settings(embedder_listen="tcp://127.0.0.1:0", embedders=0, stall_timeout_s=3.0)
 """Any free port, and no embedder of this host's own."""
 ANOTHER = msgspec.structs.replace(IDENTITY, revision="fedcba9876543210")

@@ -33,7 +33,6 @@ from tests.actors.resource_store import ResourceStore
 from tests.actors.sdk_client import ERAS, sdk_client
 from tests.patience import PATIENCE_S, until
 
-pytestmark = pytest.mark.anyio
 NOT_FOUND = {"legacy": -32002, "2026-07-28": -32602}
 NOBODY = "memory:01ARZ3NDEKTSV4RRFFQ69G5FAV"
 

@@ -12,7 +12,6 @@ from remembrancer.protocol.session_life import EndSession, StartSession
 from tests.actors.gateway_rig import PATIENT, PlayedStore, Rig
 from tests.patience import until
 
-pytestmark = pytest.mark.anyio
 SESSION = "session:test"
 
 

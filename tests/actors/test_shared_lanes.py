@@ -72,7 +72,6 @@ from tests.operations import (
 )
 from tests.patience import PATIENCE_S, until
 
-pytestmark = pytest.mark.anyio
 LANE = "l_0123456789ab"
 
 

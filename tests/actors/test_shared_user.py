@@ -28,7 +28,6 @@ from tests.lane_dump import dump_of
 from tests.operations import OTHER_PROJECT, PROJECT, SESSION, change_operation
 from tests.patience import until
 
-pytestmark = pytest.mark.anyio
 USER = ShareProject(None, LANE)
 
 

@@ -27,7 +27,6 @@ from tests.lane_dump import dump_of
 from tests.operations import OTHER_PROJECT, PROJECT
 from tests.patience import until
 
-pytestmark = pytest.mark.anyio
 CONSOLIDATOR = "consolidator of the test"
 
 

@@ -12,8 +12,6 @@ import zmq
 from remembrancer.protocol.sockets import BREATHE_AFTER, SocketReader
 from tests.patience import until
 
-pytestmark = pytest.mark.anyio
-
 Pair = tuple[zmq.Socket[bytes], zmq.Socket[bytes]]
 
 

@@ -44,8 +44,6 @@ ToService = Ready | StartFailed | AskStatus | AskScale | AskDown
 ToClient = Ping | Stop | ChangeQueue | Failure
 to_client = msgspec.msgpack.Decoder(ToClient)
 
-pytestmark = pytest.mark.anyio
-
 
 @pytest.fixture
 def endpoint(tmp_path: Path) -> str:

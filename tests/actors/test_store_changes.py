@@ -48,7 +48,6 @@ from tests.operations import (
 from tests.patience import until
 from tests.spaces import connect_space, has_space
 
-pytestmark = pytest.mark.anyio
 ResultT = TypeVar("ResultT")
 UNKNOWN = "memory:01ARZ3NDEKTSV4RRFFQ69G5FAV"
 

@@ -29,8 +29,6 @@ from tests.actors.store_process import store_rig
 from tests.operations import PROJECT, store_operation
 from tests.patience import until
 
-pytestmark = pytest.mark.anyio
-
 
 async def test_trees_that_are_asked_for_at_once_are_all_listed_and_none_has_two_indexes(
     home: Path, tmp_path: Path

@@ -6,7 +6,6 @@ import time
 from typing import Any
 
 import anyio
-import pytest
 
 from remembrancer.protocol.reads import ContextGathered, GatherContext, NoteAccess, Section
 from remembrancer.protocol.writes import ForgetMemory, Operation, ProjectRef, SourceRef
@@ -14,8 +13,6 @@ from tests.actors.store_process import Gateway, StoreRig
 from tests.operations import OTHER_PROJECT, OTHER_SESSION, PROJECT, SESSION
 from tests.patience import PATIENCE_S
 from tests.spaces import has_space
-
-pytestmark = pytest.mark.anyio
 
 
 async def gather(

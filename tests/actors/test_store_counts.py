@@ -7,7 +7,6 @@ from types import SimpleNamespace
 from typing import cast
 
 import anyio
-import pytest
 
 from remembrancer.actors.shell import LaunchSpec
 from remembrancer.actors.store.actor import StoreActor
@@ -15,8 +14,6 @@ from remembrancer.actors.store.memory_files import MemoryFiles
 from remembrancer.config.settings import Settings
 from remembrancer.protocol.reads import Counts
 from tests.patience import until
-
-pytestmark = pytest.mark.anyio
 
 
 async def test_the_memories_are_counted_once_a_commit_and_never_on_the_event_loop() -> None:

@@ -40,8 +40,6 @@ from tests.contracts.records_factories import texts_of
 from tests.operations import OTHER_PROJECT, OTHER_SESSION, PROJECT, REQUESTED_AT, SESSION, result_of, store_operation
 from tests.patience import PATIENCE_S
 
-pytestmark = pytest.mark.anyio
-
 
 def refs(*entities: str) -> tuple[EntityRef, ...]:
     """Each is `name:type:relationship`, the last two of which have defaults."""

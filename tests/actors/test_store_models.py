@@ -20,8 +20,6 @@ from tests.operations import PROJECT
 from tests.patience import until
 from tests.spaces import connect_space
 
-pytestmark = pytest.mark.anyio
-
 OTHER = ModelChoice("sentence-transformers", "better words")
 BETTER = msgspec.structs.replace(IDENTITY, model="better words", revision="fedcba9876543210")
 MANY = 40

@@ -14,8 +14,6 @@ from remembrancer.config.settings import Settings
 from tests.actors.store_process import StoreRig, store_rig
 from tests.patience import PATIENCE_S, until
 
-pytestmark = pytest.mark.anyio
-
 DAY_S = 86_400.0
 SUBJECTS = ("kettle", "ladder", "mirror", "needle", "orchard", "pebble", "quilt", "ribbon", "saddle", "thimble")
 """What all the memories are about, so that none is left out for being about nothing of the question."""

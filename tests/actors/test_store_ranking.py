@@ -11,8 +11,6 @@ from remembrancer.protocol.writes import ProjectRef
 from tests.actors.store_process import StoreRig, the
 from tests.operations import OTHER_PROJECT, OTHER_SESSION, PROJECT, SESSION
 
-pytestmark = pytest.mark.anyio
-
 DAY_S = 86_400.0
 THIRD_PROJECT = ProjectRef("p_000000000003", "/work/three")
 QUESTION = "What did the keeper say about the lantern in the harbour?"

@@ -6,7 +6,6 @@ import time
 from typing import Final
 
 import anyio
-import pytest
 
 from remembrancer.memory.decay import DAY_S
 from remembrancer.protocol.reads import Recall, Recalled
@@ -16,8 +15,6 @@ from tests.actors.store_process import StoreRig, the
 from tests.operations import OTHER_PROJECT, OTHER_SESSION, PROJECT, SESSION, change_operation, store_operation
 from tests.patience import PATIENCE_S
 from tests.spaces import has_space
-
-pytestmark = pytest.mark.anyio
 
 
 async def test_a_memory_is_found_by_its_words_before_there_are_any_vectors(rig: StoreRig) -> None:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from remembrancer.protocol.reads import (
     DescribeSession,
     GetMemory,
@@ -37,7 +35,6 @@ from tests.operations import (
     store_operation,
 )
 
-pytestmark = pytest.mark.anyio
 SUMMARY = "memory:01ARZ3NDEKTSV4RRFFQ69G5FAV"
 
 

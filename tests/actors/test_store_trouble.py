@@ -51,7 +51,6 @@ from tests.actors.store_process import (
 from tests.operations import OTHER_PROJECT, change_operation, memory_id_of, store_operation
 from tests.patience import until
 
-pytestmark = pytest.mark.anyio
 MANY = 40
 
 

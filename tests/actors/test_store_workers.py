@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from remembrancer.actors.store.records.contract import MAX_ATTEMPTS
 from remembrancer.actors.store.vectors.embedding_scheduler import DEADLY
 from remembrancer.actors.store.vectors.leases import HAND_BYTES
@@ -13,8 +11,6 @@ from remembrancer.protocol.writes import UpdateMemory
 from tests.actors.store_process import StoreRig, Worker
 from tests.operations import change_operation
 from tests.patience import until
-
-pytestmark = pytest.mark.anyio
 
 
 def size_of(jobs: list[PassageJob]) -> int:

@@ -33,8 +33,6 @@ from tests.operations import (
 from tests.patience import until
 from tests.spaces import connect_space
 
-pytestmark = pytest.mark.anyio
-
 
 def stored_ids(rig: StoreRig) -> list[str]:
     """The ids in the project's file, on disk. Checks the file's integrity."""

@@ -21,8 +21,6 @@ from remembrancer.protocol.reads import GatherContext, GetMemory, ListMemories, 
 from remembrancer.protocol.writes import EntityRef, Scope
 from tests.operations import PROJECT, REQUESTED_AT, SESSION, memory_id_of, store_operation
 
-pytestmark = pytest.mark.anyio
-
 LANES: tuple[tuple[str, Scope], ...] = ((PROJECT.id, "project"), ("shared", "project"), (USER, "user"))
 
 

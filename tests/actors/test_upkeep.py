@@ -20,8 +20,6 @@ from tests.operations import OTHER_SESSION, PROJECT, SESSION, change_operation
 from tests.patience import PATIENCE_S
 from tests.spaces import connect_space
 
-pytestmark = pytest.mark.anyio
-
 
 async def maintained(place: Workplace, *, dry_run: bool = False) -> Maintained:
     return await place.rig.gateway.ask(Maintain(PROJECT, dry_run))

@@ -28,8 +28,6 @@ from tests.contracts.records_factories import near_duplicates
 from tests.operations import PROJECT, REQUESTED_AT, SESSION, memory_id_of, store_operation
 from tests.patience import PATIENCE_S, until
 
-pytestmark = pytest.mark.anyio
-
 
 class Tended(Protocol):
     def __call__(self, *records: Records, exact_up_to: int) -> AbstractAsyncContextManager[VectorSpaces]: ...

@@ -21,8 +21,6 @@ from remembrancer.command_line import main
 from remembrancer.protocol.errors import MemoryUnavailable, QueueFull, StorageFull
 from remembrancer.protocol.writes import Change, ForgetMemory, Operation, ProjectRef, Rejected, StoreMemory
 
-pytestmark = pytest.mark.anyio
-
 
 def operation(number: int, content: str = "x", project: str = "p_0") -> Operation:
     change = StoreMemory(

@@ -30,7 +30,6 @@ from remembrancer.protocol.writes import (
 )
 from tests.operations import PROJECT, SESSION, change_operation, memory_id_of, store_operation
 
-pytestmark = pytest.mark.anyio
 SCOPES: tuple[Scope, ...] = ("session", "project", "user")
 
 

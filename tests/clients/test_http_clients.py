@@ -23,7 +23,6 @@ from tests.patience import PATIENCE_S
 from tests.processes.http_door import VERSION, Door
 
 pytestmark = [
-    pytest.mark.anyio,
     pytest.mark.filterwarnings("ignore::mcp.shared.exceptions.MCPDeprecationWarning"),  # the suite asks for logging
 ]
 FITTING = {

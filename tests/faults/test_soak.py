@@ -43,7 +43,6 @@ def seed() -> int:
     return seed
 
 
-@pytest.mark.anyio
 @pytest.mark.hurried
 @pytest.mark.usefixtures("home")
 async def test_what_six_sessions_were_acknowledged_bears_twenty_kills(
@@ -58,7 +57,6 @@ async def test_what_six_sessions_were_acknowledged_bears_twenty_kills(
     assert found.acknowledged > KILLS
 
 
-@pytest.mark.anyio
 @pytest.mark.usefixtures("home")
 async def test_four_hosts_have_the_same_lane_whatever_broke_while_they_changed_it(seed: int) -> None:
     found = await shared_soak.run(seed, OPERATIONS, 2, WEATHER, every=60)

@@ -14,8 +14,6 @@ from tests.actors.sdk_client import ERAS
 from tests.forked import start_runtime
 from tests.runtime import Runtime
 
-pytestmark = pytest.mark.anyio
-
 
 class Caller:
     """A session's client whose calls have to succeed, unless a test says otherwise."""

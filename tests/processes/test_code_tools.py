@@ -18,7 +18,6 @@ from anyio import create_task_group, to_thread
 from bench.client import StdioClient
 from tests.runtime import PatientSession, Runtime, command, until
 
-pytestmark = pytest.mark.anyio
 POOL = (
     "class ConnectionPool:\n    '''Keeps open connections for reuse.'''\n\n    def acquire(self):\n        return 1\n"
 )

@@ -52,8 +52,6 @@ load_once = functools.cache(workers.load_engine)
 """Weights that are well stay so meanwhile; what cannot be loaded is tried anew each time."""
 SECRET = "the heron nests behind the third lock"
 
-pytestmark = pytest.mark.anyio
-
 
 @pytest.fixture(autouse=True)
 def user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:

@@ -27,7 +27,6 @@ from tests.runtime import Runtime
 pytestmark = pytest.mark.usefixtures("without_embedders")
 
 
-@pytest.mark.anyio
 @pytest.mark.parametrize("era", ERAS)
 async def test_the_sdk_s_client_works_over_http_in_both_eras(door: Door, era: str) -> None:
     door.start(no_token=True)

@@ -47,7 +47,6 @@ async def stored_by(client: StdioClient) -> None:
         assert "error" not in answer, answer
 
 
-@pytest.mark.anyio
 async def test_ten_long_lists_at_once_leave_gateway_and_store_alive_and_have_their_answers(
     home: Path, runtime: Runtime
 ) -> None:
@@ -62,7 +61,6 @@ async def test_ten_long_lists_at_once_leave_gateway_and_store_alive_and_have_the
         assert f"offset {len(answer['memories'])}" in answer["warnings"][0]["message"]
 
 
-@pytest.mark.anyio
 async def test_pages_by_bytes_give_every_memory_once(home: Path, runtime: Runtime) -> None:
     seen: list[str] = []
     async with Session(home, environ=TOOLSETS) as client:
@@ -80,7 +78,6 @@ async def test_pages_by_bytes_give_every_memory_once(home: Path, runtime: Runtim
     assert len(set(seen)) == MEMORIES
 
 
-@pytest.mark.anyio
 async def test_no_tool_answers_with_more_than_the_limit(home: Path, runtime: Runtime) -> None:
     await stored(home)
     asked: list[tuple[str, dict[str, Any]]] = [

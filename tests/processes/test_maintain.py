@@ -120,7 +120,6 @@ async def maintained(home: Path, *arguments: str) -> subprocess.CompletedProcess
     return await anyio.to_thread.run_sync(lambda: command("admin", "maintain", *arguments, home=home))
 
 
-@pytest.mark.anyio
 async def test_the_report_is_shown_and_given_to_programs_whole(home: Path, project: Path) -> None:
     listed = json.loads(done("list", "--project", str(project), "--json", home=home))["memories"]
     whole = json.loads(done("show", listed[-1]["id"], "--project", str(project), "--json", home=home))
@@ -150,7 +149,6 @@ async def test_the_report_is_shown_and_given_to_programs_whole(home: Path, proje
     ]
 
 
-@pytest.mark.anyio
 async def test_a_refusal_is_said_with_its_reason(home: Path, project: Path) -> None:
     done("down", home=home)
     async with played_store(home, Failure("consolidator_unavailable", "there is no consolidator", False)):

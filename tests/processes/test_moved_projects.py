@@ -32,8 +32,6 @@ from tests.processes.portable_rig import command
 from tests.processes.test_projects import git
 from tests.spaces import has_space
 
-pytestmark = pytest.mark.anyio
-
 
 @pytest.fixture(autouse=True)
 def only_what_the_test_runs(home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:

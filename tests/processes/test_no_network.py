@@ -25,8 +25,6 @@ PAUSE_S = 0.02
 """Between two looks, which cost the processes that are looked at their time."""
 WRAPPER = [sys.executable, str(Path(__file__).with_name("without_network.py"))]
 
-pytestmark = pytest.mark.anyio
-
 
 class Watch:
     """Looks again and again at the internet sockets of every process of a home; `seen` is what it found."""

@@ -19,8 +19,6 @@ from tests.processes.portable_rig import command, done, exported
 from tests.processes.test_changes import Caller
 from tests.runtime import Runtime
 
-pytestmark = pytest.mark.anyio
-
 
 def saying(home: Path, words: bytes) -> list[Path]:
     return [path for path in home.rglob("*") if path.is_file() and words in path.read_bytes()]

@@ -14,7 +14,6 @@ from bench.client import StdioClient
 from tests.patience import PATIENCE_S
 from tests.runtime import PatientSession, Runtime, command, note_session, until
 
-pytestmark = pytest.mark.anyio
 DATABASE = "# Decisions\n\n## Database\n\nWe chose PostgreSQL for the billing service, because it keeps transactions.\n"
 
 

@@ -21,8 +21,6 @@ from bench.client import StdioClient
 from tests.pure.test_transcripts import lines, said
 from tests.runtime import Runtime, note_session, until
 
-pytestmark = pytest.mark.anyio
-
 
 @pytest.fixture
 def workspace(tmp_path: Path) -> Path:

@@ -18,8 +18,6 @@ from remembrancer.protocol.paths import RuntimePaths
 from tests.patience import PATIENCE_S
 from tests.runtime import Runtime, Session, command, patiently, until
 
-pytestmark = pytest.mark.anyio
-
 
 @pytest.fixture
 def open_umask() -> Iterator[None]:

@@ -10,7 +10,6 @@ from contextlib import closing
 from pathlib import Path
 
 import anyio.to_thread
-import pytest
 
 from remembrancer.commands import exit_codes
 from remembrancer.config.project import project_of
@@ -19,8 +18,6 @@ from tests.actors.gateway_rig import PATIENT, Rig
 from tests.actors.store_process import store_rig
 from tests.patience import until
 from tests.processes.portable_rig import command
-
-pytestmark = pytest.mark.anyio
 
 
 def git(*arguments: str, at: Path) -> None:

@@ -18,7 +18,6 @@ from tests.forked import ForkedProcess, start_command
 from tests.patience import PATIENCE_S
 from tests.runtime import command
 
-pytestmark = pytest.mark.anyio
 LISTENING = Settings(embedder_listen="tcp://127.0.0.1:0", embedders=0, stall_timeout_s=3.0)
 
 

@@ -22,8 +22,6 @@ from tests.actors.test_resources import Heard, read, store
 from tests.forked import start_runtime
 from tests.runtime import Runtime
 
-pytestmark = pytest.mark.anyio
-
 
 @pytest.fixture
 async def runtime(home: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Runtime]:

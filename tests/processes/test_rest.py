@@ -14,8 +14,6 @@ import pytest
 from bench.client import StdioClient
 from tests.runtime import Runtime, Session, command, until
 
-pytestmark = pytest.mark.anyio
-
 RESTING = {"launcher", "gateway", "store"}
 HELD_UP = """
 import os, pathlib, sys, time

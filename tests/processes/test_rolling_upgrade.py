@@ -18,8 +18,6 @@ from tests.lane_dump import dump_of
 from tests.operations import SESSION, store_operation
 from tests.patience import PATIENCE_S
 
-pytestmark = pytest.mark.anyio
-
 
 @pytest.fixture
 async def world(home: Path) -> AsyncIterator[World]:

@@ -24,8 +24,6 @@ from tests.patience import PATIENCE_S, until
 from tests.processes.bridge_rig import HANDSHAKE, bridge
 from tests.runtime import Runtime, Session, command
 
-pytestmark = pytest.mark.anyio
-
 
 @asynccontextmanager
 async def served(home: Path) -> AsyncIterator[tuple[PlayedStore, Rig]]:

@@ -100,7 +100,6 @@ def test_a_program_is_told_what_was_done_and_how_the_check_went(
     assert said["check"] == msgspec.to_builtins(probed)
 
 
-@pytest.mark.anyio
 async def test_a_client_that_starts_what_was_written_remembers(
     machine: Path, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

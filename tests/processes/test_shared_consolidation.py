@@ -30,7 +30,6 @@ from tests.lane_dump import dump_of
 from tests.operations import SESSION, store_operation
 from tests.patience import PATIENCE_S, PATIENT_JOURNAL
 
-pytestmark = pytest.mark.anyio
 PAIRS = 110
 """Memories that are there twice: the work on them has two parts."""
 IN_A_PART = 100

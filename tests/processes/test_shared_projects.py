@@ -26,7 +26,6 @@ from tests.ports import free_port
 from tests.runtime import command, patiently, until
 from tests.spaces import connect_space
 
-pytestmark = pytest.mark.anyio
 COMPARED = "SELECT id, content, scope, version, created_at, updated_at FROM memories ORDER BY number"
 
 

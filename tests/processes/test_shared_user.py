@@ -28,7 +28,6 @@ from tests.patience import PATIENT_JOURNAL, until
 from tests.processes.test_shared_projects import done, nats_server
 from tests.spaces import connect_space
 
-pytestmark = pytest.mark.anyio
 EACH = 120
 """Memories of a machine: the store moves 50 at once."""
 TWINS = 20

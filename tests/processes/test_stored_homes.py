@@ -41,7 +41,7 @@ from remembrancer.protocol.code import ListStale
 from remembrancer.protocol.paths import RuntimePaths
 from tests.runtime import PatientSession, Runtime, Session, command, patiently, until
 
-pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("without_embedders")]
+pytestmark = pytest.mark.usefixtures("without_embedders")
 
 STORED = sorted(path.stem for path in HOMES.glob("*.jsonl"))
 RELEASES = [name for name in STORED if not name.endswith((SHARED, CODE))]

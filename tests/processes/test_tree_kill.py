@@ -7,12 +7,9 @@ import signal
 from pathlib import Path
 
 import psutil
-import pytest
 
 from bench.client import StdioClient
 from tests.runtime import Runtime
-
-pytestmark = pytest.mark.anyio
 
 
 async def test_the_runtime_outlives_the_tree_and_the_group_of_the_session_that_started_it(

@@ -17,7 +17,7 @@ from remembrancer.toolsets.memory.resources import FIXED
 from remembrancer.toolsets.tools import load_tools
 from tests.runtime import note_session, until
 
-pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("without_embedders")]
+pytestmark = pytest.mark.usefixtures("without_embedders")
 MARK: Final = "zq7431"
 FORBIDDEN: Final = "\x1b\x07\x9b\u202e\u2066\u2069\u200b\u2060\ufeff\u200e\U000e0041\U000e007f\U000e0100"
 TEXT: Final = (

@@ -18,8 +18,6 @@ from examples.week.predictions import outcomes
 from tests.forked import run_command, start_runtime
 from tests.patience import PATIENCE_S
 
-pytestmark = pytest.mark.anyio
-
 
 @pytest.fixture(autouse=True)
 def processes_are_forked(monkeypatch: pytest.MonkeyPatch) -> None:

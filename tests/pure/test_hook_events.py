@@ -128,7 +128,6 @@ def test_a_credential_is_blotted_out_wherever_it_is_and_a_block_to_its_end() -> 
     assert TOKEN not in repr(change("UserPromptSubmit", text=TOKEN))
 
 
-@pytest.mark.anyio
 async def test_a_session_is_present_until_its_end_or_for_a_while_after_its_last_event(tmp_path: Path) -> None:
     now = 6.0
     intake = HookIntake(tmp_path, Recorder().apply, lambda: now)
@@ -149,7 +148,6 @@ async def test_a_session_is_present_until_its_end_or_for_a_while_after_its_last_
     assert intake.present() == []
 
 
-@pytest.mark.anyio
 async def test_events_are_taken_in_in_their_order_and_are_gone(tmp_path: Path) -> None:
     spool = tmp_path / "home" / "hooks"
     writes = Recorder()
@@ -164,7 +162,6 @@ async def test_events_are_taken_in_in_their_order_and_are_gone(tmp_path: Path) -
     assert list(spool.iterdir()) == []
 
 
-@pytest.mark.anyio
 async def test_a_directory_that_nobody_changes_is_not_listed_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -192,7 +189,6 @@ async def test_a_directory_that_nobody_changes_is_not_listed_again(
     assert writes.texts == ["1", "2"]
 
 
-@pytest.mark.anyio
 async def test_a_broken_file_is_put_aside_and_the_rest_goes_on(tmp_path: Path) -> None:
     writes = Recorder()
     (tmp_path / "1-a.json").write_bytes(b"{")
@@ -206,7 +202,6 @@ async def test_a_broken_file_is_put_aside_and_the_rest_goes_on(tmp_path: Path) -
     assert sorted(path.name for path in (tmp_path / "rejected").iterdir()) == [f"{n}-a.json" for n in (1, 2, 3, 4)]
 
 
-@pytest.mark.anyio
 async def test_files_that_were_put_aside_are_not_kept_without_end(tmp_path: Path) -> None:
     for number in range(MAX_REJECTED + 20):
         (tmp_path / f"{number:05d}.json").write_bytes(b"{")
@@ -215,7 +210,6 @@ async def test_files_that_were_put_aside_are_not_kept_without_end(tmp_path: Path
     assert (left[0], len(left)) == ("00020.json", MAX_REJECTED)
 
 
-@pytest.mark.anyio
 async def test_an_event_that_can_be_written_nowhere_waits(tmp_path: Path) -> None:
     writes = Recorder()
     leave(str(tmp_path), prompt("one"), 1)
@@ -229,7 +223,6 @@ async def test_an_event_that_can_be_written_nowhere_waits(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("error", [NotFound("gone"), OverflowError("too large")])
-@pytest.mark.anyio
 async def test_an_event_that_can_never_be_written_is_put_aside(tmp_path: Path, error: Exception) -> None:
     assert not isinstance(error, RemembrancerError) or not error.retry_possible
     writes = Recorder()
@@ -239,7 +232,6 @@ async def test_an_event_that_can_never_be_written_is_put_aside(tmp_path: Path, e
     assert len(list((tmp_path / "rejected").iterdir())) == 1
 
 
-@pytest.mark.anyio
 async def test_too_many_events_push_the_oldest_out_and_that_is_counted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

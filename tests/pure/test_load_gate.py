@@ -46,7 +46,6 @@ def test_a_lasting_burst_does_not_hold_embedding_for_ever(now: float, waited: fl
     assert held_s == pytest.approx(max(0.0, min(BURST_S, LONGEST_HOLD_S - waited)), abs=1e-9)
 
 
-@pytest.mark.anyio
 async def test_embedding_waits_while_files_are_read_and_their_reading_does_not_wait_for_itself() -> None:
     gate = LoadGate()
     now = time.monotonic()

@@ -89,7 +89,6 @@ def test_a_sealed_file_is_whole_or_refused(tmp_path: Path, size: int, at: int) -
         unseal_file(KEYS, sealed, back, "lane", "8")
 
 
-@pytest.mark.anyio
 async def test_the_server_sees_nothing_of_what_is_said() -> None:
     server = InProcessServer()
     journal = Sealed(InProcessJournal(server), KEYS)
@@ -100,7 +99,6 @@ async def test_the_server_sees_nothing_of_what_is_said() -> None:
     assert (await journal.read("shop", after=START)).mark == mark
 
 
-@pytest.mark.anyio
 async def test_a_damaged_entry_stops_a_reader_behind_the_good_ones() -> None:
     server = InProcessServer()
     journal, vandal = Sealed(InProcessJournal(server), KEYS), InProcessJournal(server)
@@ -114,7 +112,6 @@ async def test_a_damaged_entry_stops_a_reader_behind_the_good_ones() -> None:
         await journal.read("shop", after=page.mark)
 
 
-@pytest.mark.anyio
 async def test_members_are_brought_new_keys_and_who_was_removed_is_not() -> None:
     server, kept = InProcessServer(), list[Keyring]()
     owner = Sealed(InProcessJournal(server), KEYS)

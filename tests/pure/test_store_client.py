@@ -72,7 +72,6 @@ def test_a_store_that_goes_away_prints_nothing_in_a_command_that_asks_it(caplog:
     assert [each for each in caplog.records if each.levelno >= logging.WARNING] == []
 
 
-@pytest.mark.anyio
 async def test_a_request_knows_its_sizes_and_builds_no_error_in_case_it_is_late(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -110,7 +109,6 @@ class Played:
         return BatchApplied(())
 
 
-@pytest.mark.anyio
 async def test_a_store_that_answers_others_meanwhile_is_not_away_for_one_slow_file(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from typing import Any, TypeVar
 
-import pytest
-
 from remembrancer.actors.consolidator.communities import AGAIN_S, topics_of
 from remembrancer.actors.consolidator.store_connection import StoreConnection
 from remembrancer.protocol.consolidation import EntityEdges, ReadEntityEdges
 
 T = TypeVar("T")
-pytestmark = pytest.mark.anyio
 NOW = 1_800_000_000.0
 FIRST = EntityEdges((("queue", "store", 2.0), ("lamp", "wick", 1.0)), next_after=7)
 LAST = EntityEdges((("queue", "worker", 1.0),))

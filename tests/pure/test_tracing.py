@@ -33,7 +33,6 @@ def test_outside_of_a_call_nothing_is_noted() -> None:
     assert not NO_TRACE._marks
 
 
-@pytest.mark.anyio
 async def test_a_task_that_outlives_its_call_adds_nothing_to_it() -> None:
     may_go_on = asyncio.Event()
 

@@ -19,8 +19,6 @@ from remembrancer.toolsets.service import Caller
 from tests.operations import OTHER_PROJECT, OTHER_SESSION, PROJECT, SESSION, memory_id_of, store_operation
 from tests.patience import until
 
-pytestmark = pytest.mark.anyio
-
 
 @asynccontextmanager
 async def watching(session_id: str = SESSION, project: ProjectRef = PROJECT) -> AsyncIterator[SessionWatcher]:

@@ -6,14 +6,11 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import anyio.to_thread
-import pytest
 
 from remembrancer.actors.indexer.workspace import BATCH_CHUNKS, WorkspaceIndexer
 from remembrancer.config.settings import Settings
 from remembrancer.protocol.files import AskedSync, Files, FilesIndexed, IndexFiles, ReadIndexed, SyncDone, Workspace
 from remembrancer.protocol.writes import ProjectRef
-
-pytestmark = pytest.mark.anyio
 
 T = TypeVar("T")
 
