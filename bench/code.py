@@ -28,7 +28,7 @@ from bench.measures import measure
 from remembrancer.actors.embedder.engine import Engine
 from remembrancer.actors.embedder.workers import load_engine
 from remembrancer.code.index import CodeIndex
-from remembrancer.code.segments import Segment, read_segment
+from remembrancer.code.read_files import ReadFile, read_files
 from remembrancer.code.tree import Tree
 from remembrancer.config.settings import Settings
 
@@ -113,12 +113,12 @@ def ask_all(package: Package, base: Path, database: Path, engine: Engine | None,
     """Index a package, and record the answers of every system to its questions."""
     began = time.perf_counter()
     tree = Tree(str(base / package.root))
-    segment = read_segment(tree.root, list(tree.files()), frozenset())
+    read = read_files(tree.root, list(tree.files()))
     index = CodeIndex(database, "make")
-    index.take(segment)
+    index.take(read)
     figures.indexed_s += time.perf_counter() - began
     prefix = Path(package.root)
-    files, texts = zip(*_texts_of(segment), strict=True)
+    files, texts = zip(*_texts_of(read), strict=True)
     figures.lines += sum(text.count("\n") + 1 for text in texts)
     words = WordIndex(texts)
     vectors = None if engine is None else _embedded(texts, files, engine)
@@ -138,8 +138,8 @@ def ask_all(package: Package, base: Path, database: Path, engine: Engine | None,
     words.close()
 
 
-def _texts_of(segment: Segment) -> Iterator[tuple[str, str]]:
-    for file in segment.files:
+def _texts_of(read: Sequence[ReadFile]) -> Iterator[tuple[str, str]]:
+    for file in read:
         for chunk in file.chunks:
             yield file.path, zlib.decompress(chunk.text).decode()
 

@@ -1,8 +1,6 @@
-"""The index of one tree of code: a SQLite file with its chunks and an inverted index of their terms. Derived, and safe
-to delete.
+"""The index of one tree of code: a SQLite file with its chunks and their terms in FTS5. Derived, and safe to delete.
 
-One process writes it and others read. Each change adds one segment of postings, so that it is written in one place;
-many segments are merged into one. Until then, the postings of deleted chunks remain and are ignored.
+One process writes it and others read. FTS5 says how often each chunk has a term; the ranking is in `code.ranking`.
 """
 
 from __future__ import annotations
@@ -12,7 +10,7 @@ import sqlite3
 import threading
 import zlib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple
@@ -22,19 +20,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from remembrancer.code.ranking import DEFINES, DEFINES_ALIKE, Corpus, Paths, Postings, rank
-from remembrancer.code.segments import IMPORTS, REFERS, PostingLists, ReadChunk, ReadFile, Segment
+from remembrancer.code.read_files import IMPORTS, REFERS, ReadChunk, ReadFile, marked
 from remembrancer.code.symbols import NAME, PlacedSymbol, Symbol
 from remembrancer.code.words import names_in, question_words, terms_of
 from remembrancer.memory.names import name_key
 from remembrancer.protocol.files import ListedFile
 from remembrancer.protocol.paths import delete_database
 
-VERSION: Final = 11
+VERSION: Final = 12
 """The version of the tables, and of cutting and counting. An index of another version is rebuilt."""
-MOST_SEGMENTS: Final = 32
-"""If there are more segments, they are merged."""
-MERGED_AT_ONCE: Final = 2000
-"""Terms of the largest segment that one transaction merges."""
 MOST_LOG_BYTES: Final = 32 * 1024 * 1024
 """A longer write-ahead log is checkpointed in the middle of the work."""
 MOST_DEFINITIONS: Final = 200
@@ -61,7 +55,7 @@ _SCHEMA: Final = """
         skipped TEXT NOT NULL
     );
     CREATE TABLE chunks (
-        number INTEGER PRIMARY KEY,
+        number INTEGER PRIMARY KEY AUTOINCREMENT,
         file INTEGER NOT NULL,
         start_line INTEGER NOT NULL,
         end_line INTEGER NOT NULL,
@@ -70,7 +64,8 @@ _SCHEMA: Final = """
         last_name TEXT NOT NULL,
         signature TEXT NOT NULL,
         length INTEGER NOT NULL,
-        text BLOB NOT NULL
+        text BLOB NOT NULL,
+        terms BLOB NOT NULL
     );
     CREATE INDEX chunks_by_file ON chunks (file);
     CREATE INDEX chunks_by_name ON chunks (last_name) WHERE last_name != '';
@@ -89,16 +84,12 @@ _SCHEMA: Final = """
     CREATE INDEX symbols_by_name ON symbols (last_name);
     CREATE INDEX symbols_by_key ON symbols (key);
     CREATE INDEX symbols_by_digest ON symbols (digest);
-    -- `chunks`: how many a segment has, with those that have gone.
-    CREATE TABLE segments (number INTEGER PRIMARY KEY, chunks INTEGER NOT NULL);
-    -- `chunks`: numbers of 32 bits; `counts`: occurrences, of 8 bits.
-    CREATE TABLE postings (
-        segment INTEGER NOT NULL,
-        term TEXT NOT NULL,
-        chunks BLOB NOT NULL,
-        counts BLOB NOT NULL,
-        PRIMARY KEY (segment, term)
-    ) WITHOUT ROWID;
+    -- Each token is a term and how often a chunk has it: `retry^3`. To delete tokens, FTS5 has to be told them again.
+    CREATE VIRTUAL TABLE words USING fts5 (
+        terms, content = '', columnsize = 0, detail = none,
+        tokenize = "unicode61 remove_diacritics 0 categories 'L* M* N* P* S* Co'"
+    );
+    CREATE VIRTUAL TABLE occurrences USING fts5vocab (words, instance);
 """
 
 
@@ -179,55 +170,47 @@ class CodeIndex:
         rows = self._connection.execute("SELECT path, mtime_ns, size FROM files")
         return {path: (mtime_ns, size) for path, mtime_ns, size in rows}
 
-    def take(self, segment: Segment, removed: Sequence[str] = ()) -> None:
+    def take(self, files: Sequence[ReadFile], removed: Sequence[str] = ()) -> None:
         """Index new and changed files and remove others, in one transaction."""
         connection = self._connection
         connection.execute("BEGIN IMMEDIATE")
         with connection:
-            for path in (*removed, *(file.path for file in segment.files)):
+            for path in (*removed, *(file.path for file in files)):
                 for (place,) in connection.execute("SELECT number FROM files WHERE path = ?", (path,)).fetchall():
-                    for table in ("chunks", "symbols"):
-                        connection.execute(f"DELETE FROM {table} WHERE file = ?", (place,))  # noqa: S608 - our names
+                    self._drop_content(place)
             connection.executemany("DELETE FROM files WHERE path = ?", ((path,) for path in removed))
-            number = first = self._number("next")
-            for file in segment.files:
+            for file in files:
                 ((place,),) = connection.execute(
                     """INSERT INTO files (path, mtime_ns, size, language, skipped) VALUES (?, ?, ?, ?, ?)
                        ON CONFLICT DO UPDATE SET mtime_ns = excluded.mtime_ns, size = excluded.size,
                        language = excluded.language, skipped = excluded.skipped RETURNING number""",
                     (file.path, file.mtime_ns, file.size, file.language, file.skipped),
                 ).fetchall()
-                self._put_chunks(place, file.chunks, number)
-                number += len(file.chunks)
+                self._put_chunks(place, file.chunks)
                 self._put_symbols(place, file)
-            if number > first:
-                numbers = np.frombuffer(segment.postings.chunks, np.uint32) + np.uint32(first)
-                postings = msgspec.structs.replace(segment.postings, chunks=numbers.tobytes())
-                self._put_postings(self._new_segment(number - first), postings)
-            self._put("next", number)
             self._put("revision", self._number("revision") + 1)
-        self._cut_log()
+        if self._log.stat().st_size > MOST_LOG_BYTES:  # with a permanent reader, SQLite never truncates it by itself
+            self.checkpoint()
         self._loaded = self._loaded._replace(version=-1)  # `data_version` does not count own changes
 
-    def _put_chunks(self, file: int, chunks: Sequence[ReadChunk], first: int) -> None:
+    def _drop_content(self, file: int) -> None:
+        rows = self._connection.execute("DELETE FROM chunks WHERE file = ? RETURNING number, terms", (file,)).fetchall()
         self._connection.executemany(
-            "INSERT INTO chunks VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-            (
-                (
-                    number,
-                    file,
-                    c.start_line,
-                    c.end_line,
-                    c.kind,
-                    c.name,
-                    "" if c.kind == "block" else _last(c.name),
-                    c.signature,
-                    c.length,
-                    c.text,
-                )
-                for number, c in enumerate(chunks, first)
-            ),
+            "INSERT INTO words (words, rowid, terms) VALUES ('delete', ?, ?)",
+            ((number, zlib.decompress(terms).decode()) for number, terms in rows),
         )
+        self._connection.execute("DELETE FROM symbols WHERE file = ?", (file,))
+
+    def _put_chunks(self, file: int, chunks: Sequence[ReadChunk]) -> None:
+        for c in chunks:
+            last_name = "" if c.kind == "block" else _last(c.name)
+            place = (file, c.start_line, c.end_line, c.kind, c.name, last_name, c.signature, c.length, c.text, c.terms)
+            number = self._connection.execute(
+                "INSERT INTO chunks VALUES (NULL, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", place
+            ).lastrowid
+            self._connection.execute(
+                "INSERT INTO words (rowid, terms) VALUES (?, ?)", (number, zlib.decompress(c.terms).decode())
+            )
 
     def _put_symbols(self, file: int, read: ReadFile) -> None:
         self._connection.executemany(
@@ -247,7 +230,7 @@ class CodeIndex:
 
     def about(self) -> dict[str, object]:
         """The stored facts about the index."""
-        return dict(self._connection.execute("SELECT name, value FROM about WHERE name NOT IN ('next', 'revision')"))
+        return dict(self._connection.execute("SELECT name, value FROM about WHERE name != 'revision'"))
 
     def counts(self) -> tuple[int, int]:
         """The number of indexed files and of their chunks."""
@@ -271,65 +254,9 @@ class CodeIndex:
         )
         return [ListedFile(*row) for row in rows]
 
-    def compact(self) -> None:
-        """Merge everything into one segment if there are many, or most of the chunks are gone."""
-        segments = self._segments()
-        ((alive,),) = self._connection.execute("SELECT count(*) FROM chunks")
-        if len(segments) > MOST_SEGMENTS or sum(segments.values()) > 2 * alive:
-            self._merge(segments)
-
-    def _segments(self) -> dict[int, int]:
-        """The number of chunks in each segment."""
-        return dict(self._connection.execute("SELECT number, chunks FROM segments"))
-
-    def _merge(self, segments: Mapping[int, int]) -> None:
-        """Merge segments into one without the postings of deleted chunks. Each transaction merges a range of terms and
-        leaves every posting in exactly one place."""
-        connection, merged = self._connection, ",".join(map(str, segments))
-        alive, seen = np.zeros((2, self._number("next")), np.bool_)
-        alive[[number for (number,) in connection.execute("SELECT number FROM chunks INDEXED BY chunks_by_file")]] = (
-            True
-        )
-        largest = max(segments, key=segments.__getitem__)
-        connection.execute("BEGIN IMMEDIATE")
-        with connection:
-            new = self._new_segment(sum(segments.values()))
-        after: str | None = ""
-        while after is not None:
-            until = connection.execute(
-                "SELECT term FROM postings WHERE segment = ? AND term > ? ORDER BY term LIMIT 1 OFFSET ?",
-                (largest, after, MERGED_AT_ONCE),
-            ).fetchone()
-            portion = f"segment IN ({merged}) AND term > ?1" + (" AND term <= ?2" if until else "")
-            between = (after, *(until or ()))
-            connection.execute("BEGIN IMMEDIATE")
-            with connection:
-                rows = connection.execute(
-                    f"SELECT term, chunks, counts FROM postings WHERE {portion} ORDER BY term, segment",  # noqa: S608
-                    between,
-                ).fetchall()
-                connection.execute(f"DELETE FROM postings WHERE {portion}", between)  # noqa: S608
-                self._put_postings(new, _alive_postings(rows, alive, seen))
-                if until is None:
-                    connection.execute(f"DELETE FROM segments WHERE number IN ({merged})")  # noqa: S608
-                    connection.execute("UPDATE segments SET chunks = ? WHERE number = ?", (int(seen.sum()), new))
-            self._cut_log()
-            after = until and until[0]
-
     def checkpoint(self) -> None:
         """Checkpoint the write-ahead log as far as readers allow, and truncate it."""
         self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
-
-    def _cut_log(self) -> None:
-        if self._log.stat().st_size > MOST_LOG_BYTES:  # with a permanent reader, SQLite never truncates it by itself
-            self.checkpoint()
-
-    def _new_segment(self, chunks: int) -> int:
-        cursor = self._connection.execute("INSERT INTO segments (chunks) VALUES (?)", (chunks,))
-        return int(cursor.lastrowid or 0)
-
-    def _put_postings(self, segment: int, postings: PostingLists) -> None:
-        self._connection.executemany(f"INSERT INTO postings VALUES ({segment}, ?, ?, ?)", postings)  # noqa: S608
 
     def _number(self, name: str) -> int:
         """A stored number; 0 at first."""
@@ -367,13 +294,10 @@ class CodeIndex:
 
     def _postings(self, term: str, loaded: _Loaded) -> Postings | None:
         rows = self._connection.execute(_OF_TERM, (term,)).fetchall()
-        numbers = np.frombuffer(b"".join(row[0] for row in rows), np.uint32)
-        counts = np.frombuffer(b"".join(row[1] for row in rows), np.uint8)
-        places = loaded.places[numbers]
-        alive = places >= 0
-        if not alive.any():
+        if not rows:
             return None
-        return Postings(places[alive], counts[alive].astype(np.float64))
+        numbers, counts = np.array(rows, np.int64).T
+        return Postings(np.searchsorted(loaded.numbers, numbers), counts.astype(np.float64))
 
     def _definitions(self, name: str, loaded: _Loaded) -> dict[int, float]:
         """The places of the chunks that define a name, with their shares of the bonus."""
@@ -385,14 +309,14 @@ class CodeIndex:
         found = {}
         for number, defined in rows:
             is_same = f".{_without_sigils(defined)}".endswith(f".{wanted}")
-            found[int(loaded.places[number])] = DEFINES if is_same else DEFINES_ALIKE
+            found[loaded.place(number)] = DEFINES if is_same else DEFINES_ALIKE
         if DEFINES not in found.values():
             found |= dict.fromkeys(self._assigned(name.rpartition(".")[2], loaded), DEFINES)
         return found
 
     def _assigned(self, name: str, loaded: _Loaded) -> list[int]:
         """The places of top-level statements that assign a value to a name, such as constants."""
-        referring, importing = (self._postings(mark + name, loaded) for mark in (REFERS, IMPORTS))
+        referring, importing = (self._postings(marked(mark, name), loaded) for mark in (REFERS, IMPORTS))
         if referring is None:
             return []
         places = referring.places[~loaded.corpus.defines[referring.places]]
@@ -405,7 +329,7 @@ class CodeIndex:
         )
         value = re.compile(_VALUE.format(name=re.escape(name)), re.MULTILINE)
         return [
-            int(loaded.places[number])
+            loaded.place(number)
             for number, text in rows
             if value.search(zlib.decompress(text).decode("utf-8", "replace"))
         ]
@@ -442,7 +366,8 @@ class CodeIndex:
             (found,) = self._connection.execute("PRAGMA quick_check(1)").fetchone()
         except sqlite3.DatabaseError as again:
             return not isinstance(again, sqlite3.OperationalError)
-        return found != "ok" or isinstance(error, zlib.error)
+        is_corrupt = getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_CORRUPT_VTAB  # not seen by the check
+        return found != "ok" or is_corrupt or isinstance(error, zlib.error)
 
     # --- Symbols (the file is one too, with an empty name)
 
@@ -517,11 +442,11 @@ class CodeIndex:
             for word in sorted(words):
                 meant = [other for other in self._meanings(word) if other not in around]
                 for relationship, mark in marks if meant else ():
-                    if not numbers.isdisjoint(self._having(mark + word)):
+                    if not numbers.isdisjoint(self._having(marked(mark, word))):
                         yield from ((relationship, other) for other in meant)
         elif number in self._meanings(last):
             for relationship, mark in marks:
-                for chunk in self._having(mark + last)[:MOST_RELATED]:
+                for chunk in self._having(marked(mark, last))[:MOST_RELATED]:
                     yield from ((relationship, other) for other in self._enclosing(chunk) if other not in around)
 
     def _meanings(self, word: str) -> list[int]:
@@ -533,9 +458,8 @@ class CodeIndex:
         return meant if len(meant) <= MOST_MEANINGS else []
 
     def _having(self, term: str) -> list[int]:
-        """The numbers of the chunks with a term, including deleted chunks."""
-        rows = self._connection.execute(_OF_TERM, (term,)).fetchall()
-        return sorted(np.frombuffer(b"".join(chunks for chunks, _ in rows), np.uint32).tolist())
+        """The numbers of the chunks with a term."""
+        return [number for number, _ in self._connection.execute(_OF_TERM, (term,))]
 
     def _enclosing(self, chunk: int) -> list[int]:
         """The symbol that contains a chunk: the definition of its name, or else its file."""
@@ -570,33 +494,30 @@ class CodeIndex:
         known = self._connection.execute("SELECT number, path FROM files ORDER BY number").fetchall()
         rows = self._connection.execute("SELECT number, file, length, kind != 'block' FROM chunks ORDER BY number")
         table = np.array(rows.fetchall(), np.int64).reshape(-1, 4)
-        numbers = table[:, 0]
-        places = np.full(self._number("next"), -1, np.int64)
-        places[numbers] = np.arange(len(numbers))
         of_files = np.searchsorted([number for number, _ in known], table[:, 1])
         lengths = table[:, 2].astype(np.float64)
         file_lengths = np.bincount(of_files, weights=lengths, minlength=len(known)).astype(np.float64)
         paths = Paths([path for _, path in known])
         corpus = Corpus(of_files, lengths, table[:, 3].astype(np.bool_), file_lengths, paths)
-        return _Loaded(version, revision, numbers, places, corpus)
+        return _Loaded(version, revision, table[:, 0], corpus)
 
 
 class _Loaded(NamedTuple):
-    """The searchable chunks of one revision of the file: their numbers, and the position of each number, -1 for a
-    deleted chunk."""
+    """The searchable chunks of one revision of the file, in the order of their numbers."""
 
     version: int
     revision: int
     numbers: NDArray[np.int64]
-    places: NDArray[np.int64]
     corpus: Corpus
+
+    def place(self, number: int) -> int:
+        return int(np.searchsorted(self.numbers, number))
 
 
 _NONE: Final = np.zeros(0, np.int64)
-_NOTHING: Final = _Loaded(
-    -1, -1, _NONE, _NONE, Corpus(_NONE, np.zeros(0), np.zeros(0, np.bool_), np.zeros(0), Paths(()))
-)
-_OF_TERM: Final = "SELECT chunks, counts FROM postings WHERE segment IN (SELECT number FROM segments) AND term = ?"
+_NOTHING: Final = _Loaded(-1, -1, _NONE, Corpus(_NONE, np.zeros(0), np.zeros(0, np.bool_), np.zeros(0), Paths(())))
+_OF_TERM: Final = """SELECT doc, CAST(substr(term, length(?1) + 2) AS INTEGER) FROM occurrences
+    WHERE term >= ?1 || '^' AND term < ?1 || '_'"""
 _VALUE: Final = (
     r"^[ \t]*(?:(?:export|declare|const|let|var|val|pub|public|private|protected|internal|static|final|readonly|local)"
     r"[ \t]+)*[$@]?{name}(?:[ \t:][^=\n(]*)?(?<![-<>!+*/%&|^=])=(?![=>~])"
@@ -610,28 +531,6 @@ _SHOWN: Final = """
 
 def _shown(row: tuple[Any, ...], score: float) -> FoundCode:
     return FoundCode._make((*row[:-1], zlib.decompress(row[-1]).decode("utf-8", "replace"), score))
-
-
-def _alive_postings(
-    rows: Iterable[tuple[str, bytes, bytes]], alive: NDArray[np.bool_], seen: NDArray[np.bool_]
-) -> PostingLists:
-    """The postings of several segments as those of one, in the order of their terms, limited to chunks that are
-    `alive`. These are marked in `seen`."""
-    terms, chunks, counts, ends = list[str](), list[bytes](), list[bytes](), list[int]()
-    end = 0
-    for term, own_chunks, own_counts in rows:
-        if not terms or terms[-1] != term:
-            terms.append(term)
-            ends.append(end)
-        end += len(own_counts)
-        ends[-1] = end
-        chunks.append(own_chunks)
-        counts.append(own_counts)
-    numbers, often = np.frombuffer(b"".join(chunks), np.uint32), np.frombuffer(b"".join(counts), np.uint8)
-    stay = alive[numbers]
-    seen[numbers[stay]] = True
-    kept = np.concatenate([[0], np.cumsum(stay)])[ends].tolist()
-    return PostingLists(terms, kept, numbers[stay].tobytes(), often[stay].tobytes())
 
 
 def _best_of_files(scores: NDArray[np.float64], files: NDArray[np.int64], limit: int) -> list[NDArray[np.int64]]:

@@ -17,7 +17,7 @@ from typing import BinaryIO, Final
 
 import msgspec
 
-from remembrancer.code.segments import Segment, read_segment
+from remembrancer.code.read_files import ReadFile, read_files
 from remembrancer.code.tree import SourceFile
 
 DEADLINE_S: Final = 10
@@ -47,7 +47,7 @@ class Begun(msgspec.Struct, frozen=True, array_like=True, tag=1):
 class Done(msgspec.Struct, frozen=True, array_like=True, tag=2):
     """All files have been read."""
 
-    segment: Segment
+    files: tuple[ReadFile, ...]
 
 
 requests: Final = msgspec.msgpack.Decoder(ReadFiles)
@@ -72,10 +72,10 @@ def serve(requests_in: BinaryIO, answers_out: BinaryIO) -> None:
 
     while head := requests_in.read(4):
         request = requests.decode(requests_in.read(struct.unpack(">I", head)[0]))
-        segment = read_segment(request.root, request.files, frozenset(request.plain), note)
+        files = read_files(request.root, request.files, frozenset(request.plain), note)
         signal.setitimer(signal.ITIMER_PROF, 0)
         signal.alarm(0)
-        answers_out.write(frame(Done(segment)))
+        answers_out.write(frame(Done(files)))
         answers_out.flush()
         gc.collect()
 

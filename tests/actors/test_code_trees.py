@@ -26,7 +26,7 @@ from remembrancer.actors.indexer import code_trees
 from remembrancer.actors.indexer.code_reading import MOST_DEATHS, CodeReaders
 from remembrancer.actors.indexer.code_trees import CodeTrees
 from remembrancer.code.index import CodeIndex
-from remembrancer.code.segments import ReadFile, Segment, read_segment
+from remembrancer.code.read_files import ReadFile, read_files
 from remembrancer.code.tree import Tree
 from remembrancer.config.settings import Settings
 from remembrancer.protocol.code import CodeTree
@@ -205,11 +205,11 @@ async def test_a_file_on_which_a_grammar_crashes_is_cut_without_it(tree: CodeTre
         files[f"fatal.{ending}"] = "open_valve"
     files["pool.py"] = "ConnectionPool"
     reading = CodeReaders(1, deadline_s=3)
-    segment = await reading.read(tree.root, list(Tree(tree.root).files()))
+    read = await reading.read(tree.root, list(Tree(tree.root).files()))
     await reading.aclose()
     assert reading.deaths == len(FATAL)
-    assert {each.path: each.chunks[0].name for each in segment.files} == files
-    assert not any(each.skipped for each in segment.files)
+    assert {each.path: each.chunks[0].name for each in read} == files
+    assert not any(each.skipped for each in read)
 
 
 async def test_a_grammar_that_crashes_on_every_file_is_tried_on_few(tree: CodeTree, grammars: Path) -> None:
@@ -217,10 +217,10 @@ async def test_a_grammar_that_crashes_on_every_file_is_tried_on_few(tree: CodeTr
     for number in range(20):
         write(tree, f"valve_{number}.zig", "fn open_valve\n")
     reading = CodeReaders(1)
-    segment = await reading.read(tree.root, list(Tree(tree.root).files()))
+    read = await reading.read(tree.root, list(Tree(tree.root).files()))
     await reading.aclose()
     assert reading.deaths == MOST_DEATHS
-    assert sorted(each.chunks[0].name for each in segment.files) == ["ConnectionPool", *["open_valve"] * 20]
+    assert sorted(each.chunks[0].name for each in read) == ["ConnectionPool", *["open_valve"] * 20]
 
 
 async def test_a_deadline_is_for_a_grammar_that_loops_and_not_for_a_busy_machine(tree: CodeTree) -> None:
@@ -302,13 +302,13 @@ def test_what_another_user_owns_is_passed_over_and_counted(tree: CodeTree) -> No
     if os.getuid():
         pytest.skip("only root can become another user")
 
-    read_segment(tree.root, list(Tree(tree.root).files()), frozenset())  # the grammar is loaded
+    read_files(tree.root, list(Tree(tree.root).files()), frozenset())  # the grammar is loaded
 
     def read(answer: Any) -> None:
         os.setuid(65534)
         files = Tree(tree.root)
-        segment = read_segment(tree.root, list(files.files()), frozenset())
-        answer.put(({each.path: each.skipped for each in segment.files}, dict(files.skipped)))
+        read = read_files(tree.root, list(files.files()), frozenset())
+        answer.put(({each.path: each.skipped for each in read}, dict(files.skipped)))
 
     context = multiprocessing.get_context("fork")
     answers = context.SimpleQueue()
@@ -336,7 +336,7 @@ async def test_a_look_at_ten_thousand_files_that_have_not_changed_reads_and_writ
         write(tree, f"part_{number}.py", f"PART = {number}\n")
     files = Tree(tree.root).files()
     with closing(CodeIndex(Path(tree.database), "write")) as index:
-        index.take(Segment(tuple(ReadFile(*file, language="python") for file in files)))
+        index.take(tuple(ReadFile(*file, language="python") for file in files))
         index.note(status="ready", skipped="{}")
         before = contents(tree)
         async with indexing(Work(tree)) as trees:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from remembrancer.code.index import CodeIndex
-from remembrancer.code.segments import read_segment
+from remembrancer.code.read_files import read_files
 from remembrancer.code.tree import Tree
 from remembrancer.config.project import project_of
 from remembrancer.protocol.code import (
@@ -51,7 +51,7 @@ async def test_a_query_that_shares_no_word_with_the_code_is_told_so(home: Path, 
         (database,) = rig.paths.projects.glob("*/code/*.db")
         (tmp_path / "pool.py").write_text("class Pool:\n    pass\n")
         with contextlib.closing(CodeIndex(database, "write")) as index:
-            index.take(read_segment(str(tmp_path), list(Tree(str(tmp_path)).files())))
+            index.take(read_files(str(tmp_path), list(Tree(str(tmp_path)).files())))
         for query, codes in (("where is light made?", ["no_word"]), ("where is the pool?", [])):
             found = await rig.gateway.ask(SearchCode(PROJECT, query))
             assert [each.code for each in found.notices] == codes
@@ -148,7 +148,7 @@ async def test_code_that_is_damaged_fails_one_walk_of_the_graph_and_is_indexed_a
         await rig.restart()
         with contextlib.closing(CodeIndex(database, "write")) as index:
             (tmp_path / "pool.py").write_text("class Pool:\n    pass\n")
-            index.take(read_segment(str(tmp_path), list(Tree(str(tmp_path)).files())))
+            index.take(read_files(str(tmp_path), list(Tree(str(tmp_path)).files())))
         await rig.gateway.ask(IndexCode(PROJECT, str(tmp_path), watch=False))
         content = database.read_bytes()
         database.write_bytes(content[:4096] + bytes(len(content) - 4096))

@@ -10,7 +10,7 @@ import pytest
 from remembrancer.actors.store.retrieval.graph_search import search_graph
 from remembrancer.actors.store.retrieval.view import Source, View
 from remembrancer.code.index import CodeIndex
-from remembrancer.code.segments import read_segment
+from remembrancer.code.read_files import read_files
 from remembrancer.code.tree import Tree
 from remembrancer.protocol.reads import GraphEntity, SearchGraph
 from remembrancer.protocol.writes import EntityRef
@@ -36,7 +36,7 @@ def code(tmp_path: Path) -> Iterator[CodeIndex]:
         path.write_text(text)
     tree = Tree(str(tmp_path / "tree"))
     index = CodeIndex(tmp_path / "code.db", "make")
-    index.take(read_segment(tree.root, list(tree.files()), frozenset()))
+    index.take(read_files(tree.root, list(tree.files()), frozenset()))
     yield index
     index.close()
 

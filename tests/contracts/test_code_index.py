@@ -8,7 +8,6 @@ import re
 import sqlite3
 import threading
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from itertools import pairwise
@@ -19,8 +18,8 @@ import pytest
 from remembrancer.actors.store.code_anchors import ProjectAnchors
 from remembrancer.actors.store.records.sqlite_file import SqliteFile
 from remembrancer.actors.store.records.sqlite_records import Records
-from remembrancer.code.index import MOST_SEGMENTS, CodeIndex, FoundCode
-from remembrancer.code.segments import Segment, read_segment
+from remembrancer.code.index import CodeIndex, FoundCode
+from remembrancer.code.read_files import read_files
 from remembrancer.code.tree import Tree
 from remembrancer.protocol.code import CodeTree
 from remembrancer.protocol.writes import EraseMemory
@@ -72,7 +71,7 @@ def tree(tmp_path: Path) -> Tree:
 @pytest.fixture
 def index(tmp_path: Path, tree: Tree) -> CodeIndex:
     index = CodeIndex(tmp_path / "code.db", "make")
-    index.take(read_segment(tree.root, list(tree.files()), frozenset()))
+    index.take(read_files(tree.root, list(tree.files()), frozenset()))
     return index
 
 
@@ -84,7 +83,7 @@ def test_a_zeroed_page_is_damage_wherever_it_is_and_has_the_index_deleted(tmp_pa
         (root / f"table{number}.py").write_text(f"def table{number}():\n    return [\n{rows}    ]\n")
     files = list(Tree(str(root)).files())
     with closing(CodeIndex(path, "make")) as made:
-        made.take(read_segment(str(root), files, frozenset()))
+        made.take(read_files(str(root), files, frozenset()))
     whole, deleted = path.read_bytes(), 0
     for page in range(1, len(whole) // 4096):
         path.write_bytes(whole[: page * 4096] + bytes(4096) + whole[(page + 1) * 4096 :])
@@ -136,7 +135,7 @@ def test_a_constant_is_found_where_it_has_its_value(tmp_path: Path, file: str) -
     (root / file).write_text(CONSTANTS[file])
     (root / "uses.py").write_text("import limits\n\nlimits.MOST_BYTES == read(limits.MOST_BYTES)\n")
     index = CodeIndex(tmp_path / "limited.db", "make")
-    index.take(read_segment(str(root), list(Tree(str(root)).files()), frozenset()))
+    index.take(read_files(str(root), list(Tree(str(root)).files()), frozenset()))
     (best, *_) = index.search("MOST_BYTES", 10)
     assert (best.path, best.kind) == (file, "block")
     assert re.search("MOST_BYTES.*=", best.text)
@@ -164,7 +163,7 @@ def test_a_changed_file_is_found_as_it_is_now(index: CodeIndex, tree: Tree, tmp_
     assert _paths(reader, "acquire")
     Path(tree.root, "pool.py").write_text("class Basin:\n    def draw(self):\n        return 1\n")
     changed = [file for file in tree.files() if file.path == "pool.py"]
-    index.take(read_segment(tree.root, changed, frozenset()), removed=["use.py"])
+    index.take(read_files(tree.root, changed, frozenset()), removed=["use.py"])
     assert _paths(reader, "Basin") == ["pool.py"]
     assert _paths(reader, "acquire") == ["tests/test_pool.py"]
     assert set(index.known()) == {"pool.py", "tests/test_pool.py", "parse/json_reader.ts"}
@@ -178,12 +177,12 @@ def test_a_reader_that_follows_changes_finds_what_a_new_one_finds(index: CodeInd
         path = Path(tree.root, f"{chance.choice(('pump', 'valve', 'test_pump'))}_{chance.randrange(9)}.py")
         if path.exists() and chance.random() < 0.5:
             path.unlink()
-            index.take(Segment(), [path.name])
+            index.take((), [path.name])
         else:
             path.write_text(
                 f"def drain_{chance.randrange(9)}(pool):\n    return pool.acquire()\n" * chance.randrange(3)
             )
-            index.take(read_segment(tree.root, [file for file in tree.files() if file.path == path.name]))
+            index.take(read_files(tree.root, [file for file in tree.files() if file.path == path.name]))
         new = CodeIndex(tmp_path / "code.db")
         for reader in (always, seldom) if step % 10 == 9 else (always,):
             for question in ("how pumps drain", "drain_7", "test of valve 3", "connection pool"):
@@ -212,7 +211,7 @@ def test_the_log_is_cut_while_somebody_always_reads(
         asking = [threads.submit(ask) for _ in range(2)]
         try:
             for _ in range(60):
-                index.take(read_segment(tree.root, list(tree.files()), frozenset()))
+                index.take(read_files(tree.root, list(tree.files()), frozenset()))
                 lengths.append(log.stat().st_size)
         finally:
             is_over.set()
@@ -227,7 +226,7 @@ def grown(index: CodeIndex, tree: Tree, times: int) -> None:
     for number in range(times):
         Path(tree.root, f"part_{number}.py").write_text(f"def drain_{number}(pool):\n    return pool.acquire()\n")
         wanted = {f"part_{number}.py", "use.py"}
-        index.take(read_segment(tree.root, [file for file in tree.files() if file.path in wanted], frozenset()))
+        index.take(read_files(tree.root, [file for file in tree.files() if file.path in wanted], frozenset()))
 
 
 def answers(index: CodeIndex) -> list[list[FoundCode]]:
@@ -235,72 +234,27 @@ def answers(index: CodeIndex) -> list[list[FoundCode]]:
 
 
 def assert_as_if_new(index: CodeIndex, tree: Tree, path: Path) -> None:
-    """An index finds what one finds that is made now, and has each posting once."""
+    """An index finds what one finds that is made now, and has the same terms."""
     fresh = CodeIndex(path, "make")
-    fresh.take(read_segment(tree.root, sorted(tree.files(), key=lambda file: file.path), frozenset()))
+    fresh.take(read_files(tree.root, sorted(tree.files(), key=lambda file: file.path), frozenset()))
     for ours, theirs in zip(answers(index), answers(fresh), strict=True):
         scores = {each.path: each.score for each in theirs}
         assert {each.path: each.score for each in ours} == pytest.approx(scores, rel=1e-9), "sums of another order"
         assert {each._replace(score=0.0) for each in ours} == {each._replace(score=0.0) for each in theirs}
-    for (term,) in fresh._connection.execute("SELECT DISTINCT term FROM postings").fetchall():
-        assert len(index._having(term)) == len(set(index._having(term)))
+    terms = "SELECT term, count(*) FROM occurrences GROUP BY term"
+    assert index._connection.execute(terms).fetchall() == fresh._connection.execute(terms).fetchall()
     fresh.close()
 
 
-def test_segments_stay_few_and_merging_changes_no_answer(index: CodeIndex, tree: Tree, tmp_path: Path) -> None:
-    for _ in range(3):
-        grown(index, tree, MOST_SEGMENTS)
-        index.compact()
-        assert len(index._segments()) == 1
-    assert_as_if_new(index, tree, tmp_path / "fresh.db")
-
-
-def test_chunks_that_have_gone_are_not_kept_for_long(index: CodeIndex, tree: Tree) -> None:
-    for _ in range(4):
-        index.take(read_segment(tree.root, list(tree.files()), frozenset()))
-    before = answers(index)
-    assert len(index._segments()) == 5
-    index.compact()
-    chunks = index.counts()[1]
-    assert list(index._segments().values()) == [chunks]
-    assert len(index._having("pool")) <= chunks
-    assert answers(index) == before
-
-
-def test_a_merge_that_is_killed_anywhere_changes_no_answer(
-    index: CodeIndex, tree: Tree, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    grown(index, tree, 6)
-    monkeypatch.setattr("remembrancer.code.index.MERGED_AT_ONCE", 3)
-    for portions in (0, 1, 5, 2):
-        index.close()
-        index = CodeIndex(tmp_path / "code.db", "write")
-        left = iter(range(portions))
-
-        def killed(left: Iterator[int] = left) -> None:
-            if next(left, None) is None:
-                raise KeyboardInterrupt
-
-        monkeypatch.setattr(index, "_cut_log", killed)
-        with pytest.raises(KeyboardInterrupt):
-            index._merge(index._segments())
-        assert_as_if_new(index, tree, tmp_path / f"fresh_{portions}.db")
-    index.close()
-    index = CodeIndex(tmp_path / "code.db", "write")
-    index._merge(index._segments())
-    assert list(index._segments().values()) == [index.counts()[1]]
-    assert_as_if_new(index, tree, tmp_path / "fresh.db")
-
-
 def test_a_change_is_written_in_one_place(index: CodeIndex, tree: Tree, tmp_path: Path) -> None:
-    for number in range(400):
+    for number in range(800):
         words = "\n".join(f"    valve_{word} = {word}" for word in range(40 * number, 40 * number + 40))
         Path(tree.root, f"part_{number}.py").write_text(f"def part_{number}():\n{words}\n")
-    index.take(read_segment(tree.root, list(tree.files()), frozenset()))
+    index.take(read_files(tree.root, list(tree.files()), frozenset()))
     index.checkpoint()
     size, log = (tmp_path / "code.db").stat().st_size, tmp_path / "code.db-wal"
-    Path(tree.root, "use.py").write_text("".join(f"valve_{word} = 1\n" for word in range(0, 16_000, 40)))
-    index.take(read_segment(tree.root, [file for file in tree.files() if file.path == "use.py"], frozenset()))
+    Path(tree.root, "use.py").write_text("".join(f"valve_{word} = 1\n" for word in range(0, 32_000, 80)))
+    index.take(read_files(tree.root, [file for file in tree.files() if file.path == "use.py"], frozenset()))
     assert log.stat().st_size < size / 10
 
 
@@ -311,7 +265,7 @@ def test_a_tree_that_is_edited_at_random_is_as_if_read_anew(index: CodeIndex, tr
     for _ in range(40):
         name = chance.choice(("pool.py", "use.py", "pump.py"))
         Path(tree.root, name).write_text("\n".join(chance.choices(parts, k=chance.randrange(6))))
-        index.take(read_segment(tree.root, [file for file in tree.files() if file.path == name]))
+        index.take(read_files(tree.root, [file for file in tree.files() if file.path == name]))
     assert_as_if_new(index, tree, tmp_path / "fresh.db")
     chunks = """SELECT path, start_line, end_line, c.kind, c.name, signature, length, text
         FROM chunks AS c JOIN files AS f ON f.number = file ORDER BY 1, 2"""
@@ -322,21 +276,18 @@ def test_a_tree_that_is_edited_at_random_is_as_if_read_anew(index: CodeIndex, tr
             assert index._connection.execute(rows).fetchall() == fresh._connection.execute(rows).fetchall()
 
 
-def test_a_merge_alone_has_no_reader_load_the_chunks_again(index: CodeIndex, tree: Tree, tmp_path: Path) -> None:
-    reader = CodeIndex(tmp_path / "code.db")
-    grown(index, tree, 3)
-    before = answers(reader)
-    loaded = reader._load()
-    index._merge(index._segments())
-    index.note(status="ready")
-    assert answers(reader) == before
-    assert reader._load().corpus is loaded.corpus
-    reader.close()
+def test_a_stored_fact_has_no_reader_load_the_chunks_again(index: CodeIndex, tmp_path: Path) -> None:
+    with closing(CodeIndex(tmp_path / "code.db")) as reader:
+        reader.search("pool", 10)
+        loaded = reader._loaded
+        index.note(status="ready")
+        reader.search("pool", 10)
+        assert reader._loaded.corpus is loaded.corpus
 
 
 def test_a_file_that_is_no_code_is_known_and_counted(index: CodeIndex, tree: Tree) -> None:
     Path(tree.root, "data.py").write_bytes(b"a\0b")
-    index.take(read_segment(tree.root, [file for file in tree.files() if file.path == "data.py"], frozenset()))
+    index.take(read_files(tree.root, [file for file in tree.files() if file.path == "data.py"], frozenset()))
     assert "data.py" in index.known()
     assert index.skipped() == {"binary": 1}
     assert index.counts()[0] == 4

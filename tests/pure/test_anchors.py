@@ -10,7 +10,7 @@ import pytest
 from remembrancer.code.anchors import Anchor, Mentions, anchors_of, described, judged, mentions_of, worst_of
 from remembrancer.code.chunks import parsed
 from remembrancer.code.index import CodeIndex
-from remembrancer.code.segments import Segment, read_segment
+from remembrancer.code.read_files import read_files
 from remembrancer.code.symbols import symbols_of
 from remembrancer.code.tree import Tree
 from remembrancer.memory.found_names import found_names
@@ -72,8 +72,8 @@ class Repository:
         tree = Tree(str(self.root))
         found = list(tree.files())
         gone = self.index.known().keys() - {file.path for file in found}
-        self.index.take(Segment(), sorted(gone))
-        self.index.take(read_segment(tree.root, found, frozenset()))
+        self.index.take((), sorted(gone))
+        self.index.take(read_files(tree.root, found, frozenset()))
 
     def anchors(self, text: str, file: str | None = None) -> list[Anchor]:
         return anchors_of(mentions_of(found_names(text), file, [str(self.root)]), "tree", self.index)

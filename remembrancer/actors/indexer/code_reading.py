@@ -12,11 +12,10 @@ from collections.abc import Sequence
 from typing import Final
 
 import anyio
-import msgspec
 
 from remembrancer.code.languages import language_of
+from remembrancer.code.read_files import ReadFile
 from remembrancer.code.reader import DEADLINE_S, Begun, Done, ReadFiles, answers, frame
-from remembrancer.code.segments import ReadFile, Segment
 from remembrancer.code.tree import SourceFile
 
 IDLE_S: Final = 30.0
@@ -47,7 +46,7 @@ class _Process:
             process = await asyncio.create_subprocess_exec(*command, stdin=pipe, stdout=pipe)
         return cls(process)
 
-    async def read(self, request: ReadFiles) -> Segment:
+    async def read(self, request: ReadFiles) -> tuple[ReadFile, ...]:
         """Read the requested files. Raises `EOFError` if the process dies."""
         self.begun = None
         try:
@@ -57,7 +56,7 @@ class _Process:
                 (length,) = struct.unpack(">I", await self._out.readexactly(4))
                 answer: Begun | Done = answers.decode(await self._out.readexactly(length))
                 if isinstance(answer, Done):
-                    return answer.segment
+                    return answer.files
                 self.begun = answer.path
         except (asyncio.IncompleteReadError, ConnectionError) as error:
             raise EOFError from error
@@ -81,7 +80,7 @@ class CodeReaders:
         self.deaths = 0
         """The number of processes that a file has killed."""
 
-    async def read(self, root: str, files: Sequence[SourceFile]) -> Segment:
+    async def read(self, root: str, files: Sequence[SourceFile]) -> tuple[ReadFile, ...]:
         """Read these files of a tree. A file that kills its parser is cut without it; if it still kills the process, it
         is skipped.
 
@@ -95,7 +94,7 @@ class CodeReaders:
                 process = self._idle.pop() if self._idle else await _Process.start()
                 try:
                     asked = ReadFiles(root, tuple(files), tuple(plain), self._deadline_s)
-                    segment = await process.read(asked)
+                    read = await process.read(asked)
                 except EOFError:
                     self.deaths += 1
                     await process.aclose()
@@ -115,8 +114,7 @@ class CodeReaders:
                 else:
                     process.idle_since = time.monotonic()
                     self._idle.append(process)
-                    passed = tuple(ReadFile(*file, language="", skipped="fatal") for file in fatal)
-                    return msgspec.structs.replace(segment, files=segment.files + passed)
+                    return read + tuple(ReadFile(*file, language="", skipped="fatal") for file in fatal)
 
     async def end_idle(self) -> None:
         """End the processes that have been idle for a while."""

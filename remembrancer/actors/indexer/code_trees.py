@@ -26,7 +26,6 @@ from remembrancer.actors.indexer.code_reading import CodeReaders
 from remembrancer.actors.indexer.watching import RETRY_S, UNWATCHED_LOOK_S, portions
 from remembrancer.code.index import UNDECODABLE, CodeIndex
 from remembrancer.code.languages import language_of
-from remembrancer.code.segments import Segment
 from remembrancer.code.tree import FOREIGN, IGNORE_FILES, SourceFile, Tree
 from remembrancer.config.settings import Settings
 from remembrancer.protocol.code import CodeTree
@@ -174,8 +173,7 @@ class TreeIndexer:
                 raise group.exceptions[0] from None
             for start in range(0, len(removed), BATCH_FILES):
                 gone = removed[start : start + BATCH_FILES]
-                await anyio.to_thread.run_sync(index.take, Segment(), gone)
-            await anyio.to_thread.run_sync(index.compact)
+                await anyio.to_thread.run_sync(index.take, (), gone)
             await anyio.to_thread.run_sync(index.checkpoint)
             now = time.time()
             await self._note(
@@ -188,9 +186,9 @@ class TreeIndexer:
     async def _take_in(
         self, index: CodeIndex, batch: Sequence[SourceFile], lock: anyio.Lock, few: anyio.Semaphore
     ) -> None:
-        segment = await self._readers.read(self._files.root, batch)
+        files = await self._readers.read(self._files.root, batch)
         async with lock:
-            await anyio.to_thread.run_sync(index.take, segment)
+            await anyio.to_thread.run_sync(index.take, files)
         few.release()
 
     async def _note(self, index: CodeIndex, **about: object) -> None:

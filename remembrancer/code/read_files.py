@@ -1,12 +1,12 @@
-"""Reads, cuts and counts files: the segments that a reader hands to the writer of the index."""
+"""Reads and cuts files, and lists the terms of their chunks, for the writer of the index."""
 
 from __future__ import annotations
 
+import re
 import zlib
-from array import array
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Sequence
-from itertools import accumulate, chain
+from collections import Counter
+from collections.abc import Callable, Sequence
+from itertools import chain
 from pathlib import PurePosixPath
 from typing import Final
 
@@ -23,12 +23,14 @@ FIELDS: Final = {"name": 2, "file": 3, "directory": 2, "head": 1}
 REFERS: Final = "@"
 IMPORTS: Final = "+"
 """The prefixes of terms for names that a chunk refers to, or imports. No word of a question begins with them."""
+
 MOST_COUNT: Final = 255
-"""Counts are capped to 8 bits; more occurrences tell no more."""
+"""Occurrences of a term in a chunk that are counted."""
 
 
 class ReadChunk(msgspec.Struct, frozen=True, array_like=True):
-    """A chunk for the index. `length` counts its terms; `text` is deflated."""
+    """A chunk for the index. `length` counts its terms without those for names, `terms` has each with its count
+    (`retry^3 pool^1`); `text` and `terms` are deflated."""
 
     start_line: int
     end_line: int
@@ -37,6 +39,7 @@ class ReadChunk(msgspec.Struct, frozen=True, array_like=True):
     signature: str
     length: int
     text: bytes
+    terms: bytes
 
 
 class ReadFile(msgspec.Struct, frozen=True, array_like=True):
@@ -51,41 +54,20 @@ class ReadFile(msgspec.Struct, frozen=True, array_like=True):
     symbols: tuple[Symbol, ...] = ()
 
 
-class PostingLists(msgspec.Struct, frozen=True, array_like=True):
-    """The postings of sorted terms: chunk numbers (32 bits) and counts (8 bits), one list after the other up to each of
-    `ends`."""
-
-    terms: Sequence[str] = ()
-    ends: Sequence[int] = ()
-    chunks: bytes = b""
-    counts: bytes = b""
-
-    def __iter__(self) -> Iterator[tuple[str, bytes, bytes]]:
-        start = 0
-        for term, end in zip(self.terms, self.ends, strict=True):
-            if end > start:
-                yield term, self.chunks[4 * start : 4 * end], self.counts[start:end]
-            start = end
+def marked(mark: str, name: str) -> str:
+    """The term for a name that a chunk refers to or imports. FTS5 folds case; a name keeps it by `~`."""
+    return mark + re.sub("[A-Z]", lambda capital: f"~{capital.group().lower()}", name)
 
 
-class Segment(msgspec.Struct, frozen=True, array_like=True):
-    """Files and the postings of their terms. Chunks are numbered from 0 across all files."""
-
-    files: tuple[ReadFile, ...] = ()
-    postings: PostingLists = PostingLists()
-
-
-def read_segment(
+def read_files(
     root: str,
     files: Sequence[SourceFile],
     plain: frozenset[str] = frozenset(),
     note: Callable[[str], None] = lambda path: None,
-) -> Segment:
+) -> tuple[ReadFile, ...]:
     """Read these files of a tree. The `plain` ones are cut without a parser; `note` is called with each path before it
     is read. Blocks."""
     read: list[ReadFile] = []
-    postings: defaultdict[str, tuple[array[int], array[int]]] = defaultdict(lambda: (array("I"), array("B")))
-    number = 0
     for file in files:
         note(file.path)
         language = language_of(file.path) or ""
@@ -95,34 +77,22 @@ def read_segment(
         for chunk, (referred, imported) in zip(cut, named, strict=True):
             names, heads = [chunk.name] * FIELDS["name"], [chunk.head] * FIELDS["head"]
             words = Counter(chain(of_path, words_in("\n".join((chunk.text, *names, *heads)))))
-            counts: defaultdict[str, int] = defaultdict(int)
+            counts = Counter[str]()
             for word, count in words.items():
                 for term in terms_of(word):
                     counts[term] += count
-            chunks.append(_packed(chunk, sum(counts.values())))
-            counts |= dict.fromkeys(chain(map(REFERS.__add__, referred), map(IMPORTS.__add__, imported)), 1)
-            for term, count in counts.items():
-                having, often = postings[term]
-                having.append(number)
-                often.append(min(count, MOST_COUNT))
-            number += 1
-        about = ReadFile(file.path, file.mtime_ns, file.size, language, tuple(chunks), skipped, tuple(symbols))
-        read.append(about)
-    terms = sorted(postings)
-    return Segment(
-        tuple(read),
-        PostingLists(
-            terms,
-            list(accumulate(len(postings[term][0]) for term in terms)),
-            b"".join(postings[term][0].tobytes() for term in terms),
-            b"".join(postings[term][1].tobytes() for term in terms),
-        ),
-    )
+            length = counts.total()
+            counts.update(marked(REFERS, name) for name in referred)
+            counts.update(marked(IMPORTS, name) for name in imported)
+            terms = " ".join(f"{term}^{min(count, MOST_COUNT)}" for term, count in counts.items())
+            place = (chunk.start_line, chunk.end_line, chunk.kind, chunk.name, chunk.signature, length)
+            chunks.append(ReadChunk(*place, _deflated(chunk.text), _deflated(terms)))
+        read.append(ReadFile(file.path, file.mtime_ns, file.size, language, tuple(chunks), skipped, tuple(symbols)))
+    return tuple(read)
 
 
-def _packed(chunk: Chunk, length: int) -> ReadChunk:
-    text = zlib.compress(chunk.text.encode("utf-8", "replace"), 1)
-    return ReadChunk(chunk.start_line, chunk.end_line, chunk.kind, chunk.name, chunk.signature, length, text)
+def _deflated(text: str) -> bytes:
+    return zlib.compress(text.encode("utf-8", "replace"), 1)
 
 
 Named = list[tuple[set[str], set[str]]]
