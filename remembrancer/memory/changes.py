@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from difflib import Match, SequenceMatcher
 from itertools import takewhile
 from typing import Any, Final
 
@@ -16,7 +17,6 @@ import msgspec
 from remembrancer.memory.fields import FIELDS, encode_object
 from remembrancer.memory.limits import MAX_ENTITIES, MAX_TAGS
 from remembrancer.memory.names import name_key
-from remembrancer.memory.sentences import first_words
 from remembrancer.memory.text import MAX_OBJECT_BYTES, shown
 from remembrancer.protocol.errors import InvalidInput, NotFound
 from remembrancer.protocol.kinds import OPEN_END, SESSION_KINDS, Kind, kind_of_type, type_of_kind
@@ -275,8 +275,12 @@ def _with_passage(text: str, change: str | TextEdit) -> str:
 
 LINE_AROUND: Final = 40
 """The number of characters that are shown on each side of a change, and at both ends of a long one."""
-GONE: Final = 10
-"""The number of words shown of what a change removed."""
+COMPARED_WORDS: Final = 1000
+"""The most words of two texts together that are compared word by word; of longer ones the middle counts as changed."""
+LONGEST_GONE: Final = 200
+"""The most characters of what a change removed that an answer repeats."""
+FEW_WORDS: Final = 3
+"""Fewer unchanged words than these between two changed passages belong to one passage with them."""
 
 
 def changed_line(before: str, passage: TextEdit) -> str:
@@ -292,13 +296,34 @@ def changed_line(before: str, passage: TextEdit) -> str:
     return line if len(line) <= 5 * LINE_AROUND else f"{line[: 2 * LINE_AROUND]} … {line[-2 * LINE_AROUND :]}"
 
 
-def removed_words(before: str, after: str) -> str:
-    """The words of a text from the first to the last that a later version does not have, as one line, cut if they are
-    many; empty if the later version has all of them."""
+def changed_passages(before: str, after: str, around: int = 0) -> list[tuple[str, str]]:
+    """The passages in which two texts differ, in order, each as it was and as it is now, on one line. One with few
+    words comes with `around` of the words on each side of it."""
     old, new = before.split(), after.split()
-    first = _alike(old, new)
-    last = _alike(old[first:][::-1], new[first:][::-1])
-    return first_words(" ".join(old[first : len(old) - last]), GONE) if first + last < len(old) else ""
+    if len(old) + len(new) <= COMPARED_WORDS:
+        blocks = SequenceMatcher(None, old, new, autojunk=False).get_matching_blocks()
+    else:
+        first = _alike(old, new)
+        last = _alike(old[first:][::-1], new[first:][::-1])
+        blocks = [Match(0, 0, first), Match(len(old) - last, len(new) - last, last), Match(len(old), len(new), 0)]
+    passages: list[tuple[str, str]] = []
+    a = b = 0
+    for block in blocks:
+        if (a, b) != (block.a, block.b):
+            is_last = block.a + block.size == len(old) and block.b + block.size == len(new)
+            if block.size < FEW_WORDS and not is_last:
+                continue
+            added = around if min(block.a - a, block.b - b) < FEW_WORDS else 0
+            left, right = min(a, b, added), min(block.size, added)
+            passages.append((" ".join(old[a - left : block.a + right]), " ".join(new[b - left : block.b + right])))
+        a, b = block.a + block.size, block.b + block.size
+    return passages
+
+
+def removed_words(before: str, after: str) -> str:
+    """The passages of a text that a later version does not have; empty if that has all of them, or if they are long."""
+    gone = " … ".join(was for was, _ in changed_passages(before, after) if was)
+    return gone if len(gone) <= LONGEST_GONE else ""
 
 
 def _alike(one: Sequence[str], other: Sequence[str]) -> int:

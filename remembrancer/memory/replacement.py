@@ -109,9 +109,14 @@ class Read(NamedTuple):
         return self.keys - self.values
 
 
+def without_preface(text: str) -> str:
+    """The text without the words that say when, by whom and as what it was noted."""
+    return _PREFACE.sub("", text)
+
+
 def read(text: str) -> Read:
     """The words of a text, as `probability` compares them."""
-    text = _PREFACE.sub("", text[:READ])
+    text = without_preface(text[:READ])
     quoted = {each.strip().casefold() for each in _QUOTED.findall(text)}
     order: list[str] = []
     names: set[str] = set()

@@ -283,17 +283,16 @@ async def test_the_log_of_a_day_says_in_order_what_was_stored_changed_decided_an
         block = (await client.call("get_memory_context", sections=["day"]))["context_block"]
         heading, *lines = block.splitlines()
         assert re.fullmatch(r"## \w+day \d{4}-\d\d-\d\d", heading)
-        told = [line[len("- 12:00 ") :] for line in lines if line.startswith("- ")]
-        assert told == [
-            f"stored {fact}: The lantern is red",
-            f"decided {oil}: We burn oil in it",
-            f"opened {wick}: Cut the wick",
-            f"changed (content) {fact}: The lantern is green",
-            f"closed {wick}: Cut the wick",
-            f"forgotten {gone}",
+        assert [line for line in lines if line.startswith("- ")] == [
+            f"- stored, changed {fact}: The lantern is green | is red → is green",
+            f"- decided {oil}: We burn oil in it",
+            f"- opened, closed {wick}: Cut the wick",
+            f"- forgotten {gone}",
         ]
         day = (await client.call("get_memory_context", day="yesterday"))["context_block"]
         assert day.endswith("Nothing was stored or changed.")
+        for number in range(3):
+            await client.store(f"Lantern {number} hangs over the door of the house by the old harbour road")
         cut = await client.call("get_memory_context", day="today", max_tokens=100)
         assert "answer_cut" in [warning["code"] for warning in cut["warnings"]]
         refused = await client.call("get_memory_context", day="someday")
@@ -302,15 +301,34 @@ async def test_the_log_of_a_day_says_in_order_what_was_stored_changed_decided_an
 
 async def test_the_log_of_a_day_has_the_last_state_of_a_long_text_whole_where_it_fits(rig: Rig) -> None:
     text = f"The backfill has to be run{' once more' * 30} on the"
-    async with session(rig) as client:
-        end = (await client.store(f"{text} staging system", kind="open_end"))["memory_id"]
-        await client.call("update_memory", memory_id=end, old="staging", new="production")
-        block = (await client.call("get_memory_context", day="today"))["context_block"]
-        assert f"changed (content) {end}: {text} production system" in block
-        assert f"opened {end}: {text[:160]}\n" in block, "its last state has the rest"
-        few = (await client.call("get_memory_context", day="today", max_tokens=130))["context_block"]
-        assert f"{end}: {text[:160]}" in few
-        assert "production" not in few
+    async with store_rig(rig.paths.home), rig.running():
+        async with rig.session() as client:
+            end = (await client.store(f"{text} staging system", kind="open_end"))["memory_id"]
+            await client.call("update_memory", memory_id=end, old="staging", new="production")
+        async with rig.session(session="session:few") as client:
+            few = (await client.call("get_memory_context", day="today", max_tokens=100))["context_block"]
+            assert f"{end}: {text[:160]}" in few
+            assert "production" not in few
+        async with rig.session(session="session:whole") as client:
+            block = (await client.call("get_memory_context", day="today"))["context_block"]
+            assert f"- opened, changed {end}: {text} production system | was the staging system" in block
+
+
+async def test_the_log_of_a_day_names_what_the_session_has_seen_by_its_first_words(rig: Rig) -> None:
+    text = "2026-11-17 Decision (Marta): retry a call to the bank with backoff, 5 attempts, cap 15 min, then give up."
+    async with store_rig(rig.paths.home), rig.running():
+        async with rig.session() as client:
+            retry = (await client.store(text, kind="decision"))["memory_id"]
+            await client.call("update_memory", memory_id=retry, old="5 attempts, cap 15", new="7 attempts, cap 30")
+        async with rig.session(session="session:other") as client:
+            whole = (await client.call("get_memory_context", day="today"))["context_block"]
+            assert f"{retry}: {text.replace('5', '7', 3)}"[:60] in whole
+            assert whole.endswith("then give up. | was 5 attempts, cap 15")
+            named = (await client.call("get_memory_context", day="today"))["context_block"]
+            assert named.endswith(
+                f"- decided, changed {retry}: retry a call to the bank with backoff, … "
+                "| 5 attempts, cap 15 → 7 attempts, cap 30"
+            )
 
 
 async def test_the_log_of_a_day_has_nothing_of_what_another_session_keeps_to_itself(rig: Rig) -> None:

@@ -203,7 +203,11 @@ def test_of_a_replaced_passage_the_line_is_told_and_of_a_long_one_what_is_around
         ("one two three", "one two", "three"),
         ("a a", "a", "a"),
         ("one two", "three", "one two"),
-        (" ".join("x" * 40), "y", f"{' '.join('x' * 10)} …"),
+        ("in May we ship 3 of 5", "in June we ship 4 of 5", "May we ship 3"),
+        ("in May we shall ship 3 of 5", "in June we shall ship 4 of 5", "May … 3"),
+        (" ".join("x" * 100), "y", " ".join("x" * 100)),
+        (" ".join("x" * 101), "y", ""),
+        ("start " + "x " * 1000 + "end", "start end", ""),
     ],
 )
 def test_of_a_text_that_was_replaced_the_words_are_told_that_are_gone(before: str, after: str, words: str) -> None:

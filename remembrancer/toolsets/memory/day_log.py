@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Final
 
 import msgspec
 
+from remembrancer.memory.changes import changed_passages
+from remembrancer.memory.replacement import without_preface
+from remembrancer.memory.sentences import first_words
 from remembrancer.memory.text import shown
 from remembrancer.memory.times.phrases import WEEKDAYS
 from remembrancer.memory.times.windows import TimeWindow, read_query, time_windows
@@ -23,9 +26,13 @@ from remembrancer.toolsets.tools import DATA, Answer, Call, cut_notice, short_fo
 MOST: Final = 1000
 """The number of a day's changes that are read; the latest ones."""
 TEXT: Final = 160
-"""The number of characters shown of a memory where not all texts fit, or where it was changed again on that day."""
+"""The number of characters shown of a memory where not all texts fit."""
 WHOLE: Final = 2000
-"""The number of characters shown of a memory at most."""
+"""The number of characters read of a memory."""
+NAMED_WORDS: Final = 8
+"""The number of words shown of a memory that the session has already."""
+CHANGED_WORDS, LATER_WORDS = 40, 10
+"""The number of words shown of the passages that were replaced on the day, and later."""
 _FIRST: Final = {"decision": "decided", OPEN_END: "opened", SESSION_RECORD: "worked"}
 """The verbs for new memories by kind; for other kinds it is "stored"."""
 FORGOTTEN: Final = "forgotten"
@@ -66,7 +73,7 @@ async def read_day(
     request = ReadActivity(call.caller.project, call.caller.session_id, day.end, MOST, day.start, WHOLE)
     response = await call.service.ask(request, call.received_at)
     changes = [
-        msgspec.structs.replace(each, begins="") if each.is_forgotten and not with_forgotten else each
+        msgspec.structs.replace(each, begins="", was="", now="") if each.is_forgotten and not with_forgotten else each
         for each in reversed(response.reply.changes)
         if each.change == FORGOTTEN or (each.session_id and (with_forgotten or not each.is_forgotten))
     ]
@@ -93,41 +100,81 @@ def dates_of(begins: float, ends: float) -> str:
     return " to ".join(dict.fromkeys(days))
 
 
-def clock_of(at: float, *, with_day: bool) -> str:
-    """A time in this machine's time zone."""
-    return datetime.fromtimestamp(at).astimezone().strftime("%Y-%m-%d %H:%M" if with_day else "%H:%M")
-
-
 async def day_block(call: Call, text: str, max_tokens: int) -> Answer:
-    """The log of a day as one block of Markdown within a budget of tokens. Texts are whole if they fit, in the last
-    state that they had on that day; entries that do not fit are cut from the end."""
+    """The log of a day as one block of Markdown within a budget of tokens: a line for each memory, in the order of the
+    first changes; of a longer period, a list for each day.
+
+    Texts have the last state of that day. They are whole if they fit; a memory that the session has seen is named by
+    its first words, with the passages that have changed. Lines that do not fit are cut from the end.
+    """
     day, changes, response = await read_day(call, text)
     notices = response.notices
     ids = await short_forms_of(call, dict.fromkeys(each.memory_id for each in changes))
-    is_long = day.end - day.start > 90_000
     lines = [f"## {dates_of(day.start, day.end)}", DATA, ""]
-    last = {each.memory_id: place for place, each in enumerate(changes)}
+    seen = frozenset(call.service.seen(call.caller))
+    groups: dict[tuple[str, str], list[MemoryChanged]] = {}
+    for each in changes:
+        groups.setdefault((dates_of(each.at, each.at), each.memory_id), []).append(each)
 
     def entries(longest: int) -> list[str]:
         return [
-            _entry(each, ids, longest if last[each.memory_id] == place else TEXT, with_day=is_long)
-            for place, each in enumerate(changes)
+            _entry(group, ids.get(memory_id, memory_id), 0 if memory_id in seen else longest)
+            for (_, memory_id), group in groups.items()
         ]
 
     full_entries, room = entries(WHOLE), max_tokens - estimate_tokens("\n".join(lines))
-    listed = full_entries if estimate_tokens("\n".join(full_entries)) <= room else entries(TEXT)
-    for place, line in enumerate(listed):
-        room -= estimate_tokens(line) + 1
+    are_whole = estimate_tokens("\n".join(full_entries)) <= room
+    heading = next(iter(groups), ("",))[0] if day.end - day.start < 90_000 else ""
+    for place, ((date, _), line) in enumerate(zip(groups, full_entries if are_whole else entries(TEXT), strict=True)):
+        added = [line] if date == heading else [f"### {date}", line]
+        room -= estimate_tokens("\n".join(added)) + 1
         if room < 0:
             notices = (*notices, cut_notice(place, None))
             break
-        lines.append(line)
+        lines, heading = lines + added, date
     else:
         lines += [] if changes else ["Nothing was stored or changed."]
+    if are_whole:
+        last = {each.memory_id: each for each in changes}
+        present = [memory_id for memory_id, each in last.items() if each.begins and not each.now]
+        call.service.shown(call.caller, present, tool=call.tool)
     return with_caveats({"context_block": "\n".join(lines)}, notices, degraded=response.is_old)
 
 
-def _entry(change: MemoryChanged, ids: Mapping[str, str], longest: int, *, with_day: bool) -> str:
-    text = f": {' '.join(change.begins.split())[:longest]}" if change.begins else ""
-    memory_id = ids.get(change.memory_id, change.memory_id)
-    return f"- {clock_of(change.at, with_day=with_day)} {verb_of(change)} {memory_id}{text}"
+def _entry(changes: Sequence[MemoryChanged], name: str, longest: int) -> str:
+    """The line for the changes of one memory on a day: what was done, the text, what its words were before that day's
+    changes, and what they were then if they have changed since. With `longest` 0 the text is known, and only named."""
+    last, updates = changes[-1], [each for each in changes if each.was]
+    text = " ".join(last.begins.split())
+    text = text[:longest] if longest else first_words(without_preface(text), NAMED_WORDS)
+    parts = [f"{_verbs_of(changes)} {name}{': ' if text else ''}{text}"]
+    if updates and not last.is_forgotten:
+        parts.append(_difference(updates[0].was, last.begins, is_whole=bool(longest)))
+    if last.now and longest:
+        parts.append("changed later")
+    elif last.now and (then := _replaced(last.begins, last.now, LATER_WORDS)):
+        parts.append(f"then {then}")
+    return f"- {' | '.join(filter(None, parts))}"
+
+
+def _verbs_of(changes: Sequence[MemoryChanged]) -> str:
+    fields = dict.fromkeys(name for each in changes for name in each.fields)
+    others = "" if "content" in fields else f" ({', '.join(fields)})"
+    verbs = dict.fromkeys(verb_of(each).partition(" (")[0] for each in changes)
+    return ", ".join(f"{verb}{others if verb == 'changed' else ''}" for verb in verbs)
+
+
+def _difference(before: str, after: str, *, is_whole: bool) -> str:
+    """The passages that a day's changes replaced, and what by, unless the new text is there as a whole."""
+    if is_whole:
+        was = _replaced(before, after, CHANGED_WORDS)
+        return f"was {was}" if was else ""
+    changes = changed_passages(without_preface(before), without_preface(after), around=1)
+    return "; ".join(
+        f"{first_words(was, CHANGED_WORDS)} → {first_words(now, NAMED_WORDS)}".strip() for was, now in changes
+    )
+
+
+def _replaced(before: str, after: str, most_words: int) -> str:
+    passages = changed_passages(without_preface(before), without_preface(after), around=1)
+    return first_words(" … ".join(was for was, _ in passages if was), most_words)

@@ -80,7 +80,14 @@ def _activity(query: Query, spaces: Spaces, request: ReadActivity) -> ActivityRe
         SELECT * FROM (SELECT h.memory_id, h.change, h.changed_at, h.session_id, h.version,
                substr(coalesce(json_extract(h.record, '$.content'), m.content), 1, ?5), m.kind,
                coalesce(json_extract(h.details, '$.fields'), '[]'), coalesce(json_extract(h.record, '$.done'), 0),
-               m.forgotten_at IS NOT NULL
+               m.forgotten_at IS NOT NULL,
+               CASE WHEN h.details LIKE '%"content"%' THEN substr((
+                   SELECT json_extract(b.record, '$.content') FROM history AS b
+                   WHERE b.space = @SPACE AND b.memory_id = h.memory_id AND b.version < h.version
+                       AND (b.owner IS NULL OR b.owner = ?2)
+                   ORDER BY b.version DESC LIMIT 1), 1, ?5) END,
+               CASE WHEN m.version > h.version THEN
+                   nullif(substr(m.content, 1, ?5), substr(json_extract(h.record, '$.content'), 1, ?5)) END
            FROM history AS h JOIN memories AS m ON m.space = @SPACE AND m.id = h.memory_id
            WHERE h.space = @SPACE AND h.begins IS NOT NULL AND h.changed_at < ?1 AND h.changed_at >= ?4
            AND {shown_to("m", "?2")} AND (h.owner IS NULL OR h.owner = ?2)
@@ -90,7 +97,7 @@ def _activity(query: Query, spaces: Spaces, request: ReadActivity) -> ActivityRe
                coalesce((SELECT h.session_id FROM history AS h
                          WHERE h.space = @SPACE AND h.memory_id = m.id AND h.change = 'forgotten'
                          ORDER BY h.version DESC LIMIT 1), ''),
-               version, substr(content, 1, ?5), kind, '[]', done, 1
+               version, substr(content, 1, ?5), kind, '[]', done, 1, NULL, NULL
            FROM memories AS m
            WHERE space = @SPACE AND forgotten_at IS NOT NULL AND forgotten_at < ?1 AND forgotten_at >= ?4
            AND {shown_to("m", "?2")} ORDER BY forgotten_at DESC LIMIT ?3)"""  # noqa: S608 - fixed
@@ -100,7 +107,8 @@ def _activity(query: Query, spaces: Spaces, request: ReadActivity) -> ActivityRe
     )
     rows.sort(key=lambda row: -row[2])
     changes = tuple(
-        MemoryChanged(*(*row[:7], _decode_names(row[7]), bool(row[8]), bool(row[9]))) for row in rows[:limit]
+        MemoryChanged(*(*row[:7], _decode_names(row[7]), *map(bool, row[8:10]), *(each or "" for each in row[10:])))
+        for row in rows[:limit]
     )
     runs = query(
         spaces.for_each(
