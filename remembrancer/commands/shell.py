@@ -805,7 +805,7 @@ def add(where: Where, text: Sequence[str], tag: Sequence[str], allow_secrets: bo
             **given,
         )
     known = "Already remembered" if answer.get("already_known") else "Remembered"
-    ids = map(_bare, answer.get("ids", [answer["memory_id"]]))
+    ids = map(_bare, answer["ids"] if "ids" in answer else [answer["memory_id"]])
     return _done(answer, f"{known}: {cut_at_word(_one_line(content), LONGEST)}  {', '.join(ids)}")
 
 

@@ -408,7 +408,7 @@ class UpdatedResult(msgspec.Struct, frozen=True, omit_defaults=True, tag=True, t
     line: str = ""
     """The line of the new text in which a passage was replaced."""
     was: str = ""
-    """The words that are gone from a text that was replaced as a whole."""
+    """The passages that are gone from a text that was replaced as a whole, unless they are long."""
 
 
 class TaggedResult(msgspec.Struct, frozen=True, omit_defaults=True, tag=True, tag_field="result"):

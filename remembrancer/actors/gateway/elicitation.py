@@ -68,11 +68,15 @@ class Asking:
 
     def heard(self, tool: str, arguments: Mapping[str, Any], answer: Mapping[str, Any] | None) -> None:
         """Note an answered tool call, and ask if it stored a memory that probably replaces another."""
-        if tool not in STORES or answer is None:
+        if tool not in STORES or answer is None or "error" in answer:
             return
         self._questions.stores += 1
-        self._stored[str(answer.get("memory_id"))] = neutralised(str(arguments.get("content", "")))
-        if len(self._stored) > MOST_STORED:
+        stored = [arguments, *(arguments.get("memories") or ())]
+        texts = [neutralised(str(each["content"])) for each in stored if "content" in each]
+        ids = answer.get("ids") or [str(answer.get("memory_id"))]
+        if len(ids) == len(texts):  # not those of a list of open ends, or if one was refused
+            self._stored.update(zip(ids, texts, strict=True))
+        while len(self._stored) > MOST_STORED:
             del self._stored[next(iter(self._stored))]
         near = answer.get("near") or ()
         if not near or not self._can_ask or self._pending is not None or not self._questions.is_due:

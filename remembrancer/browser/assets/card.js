@@ -23,8 +23,10 @@ addEventListener("message", ({ source, data }) => {
 function dress(context) { if (context?.theme) document.documentElement.style.colorScheme = context.theme; }
 
 function show(answer) {
-  const stored = answer.memory_id && { id: answer.memory_id, content: given.content || "", scope: answer.scope || given.scope || "project", kind: answer.kind || given.kind, isNew: !answer.already_known };
-  const memories = stored ? [stored] : (answer.memories || []).filter((each) => each.answers ? each.answers !== "hardly" : answer.degraded).slice(0, 5);
+  const ids = answer.ids || (answer.memory_id ? [answer.memory_id] : null), several = [...(given.content ? [given] : []), ...(given.memories || [])];
+  const texts = ids && several.length === ids.length ? several : [given]; // a list of open ends is one text
+  const stored = ids && ids.map((id, place) => ({ scope: answer.scope || given.scope || "project", kind: answer.kind || given.kind, ...texts[place], id, content: texts[place]?.content || "", isNew: !answer.already_known }));
+  const memories = stored || (answer.memories || []).filter((each) => each.answers ? each.answers !== "hardly" : answer.degraded).slice(0, 5);
   list.replaceChildren(...memories.map(card));
   said.textContent = answer.error ? answer.message : memories.length ? "" : "Nothing that answers is remembered.";
 }

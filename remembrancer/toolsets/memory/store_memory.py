@@ -146,8 +146,8 @@ def changes_of(
 
 
 def _together(answers: Sequence[Answer]) -> Answer:
-    """One answer for several memories: their ids, what all the answers have alike, and those memories about which there
-    is more to say."""
+    """One answer for several memories: their ids in order, what all the answers have alike, and those memories about
+    which there is more to say."""
     notices = {each["message"]: each for answer in answers for each in answer.pop("warnings", ())}
     degraded = [answer.pop("degraded", False) for answer in answers]
     near: Answer = {}
@@ -157,10 +157,12 @@ def _together(answers: Sequence[Answer]) -> Answer:
         near |= non_empty(near=replaced)
     ids = [answer["memory_id"] for answer in answers if "memory_id" in answer]
     alike = {name: value for name, value in answers[0].items() if all(each.get(name) == value for each in answers)}
+    alike.pop("memory_id", None)
     others = [{name: value for name, value in each.items() if name not in alike} for each in answers]
     more = [each for each in others if each.keys() - {"memory_id"}]
-    alike |= {"memory_id": ids[0] if ids else None, "ids": ids}
-    return non_empty(**alike, memories=more, **near, warnings=list(notices.values()), degraded=any(degraded))
+    return {"ids": ids} | non_empty(
+        **alike, memories=more, **near, warnings=list(notices.values()), degraded=any(degraded)
+    )
 
 
 async def _store(call: Call, arguments: MemoryArguments, change: StoreMemory, part: str) -> Answer:
