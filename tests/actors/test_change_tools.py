@@ -114,32 +114,6 @@ async def test_tags_forgetting_restoring_and_promotion_answer_as_the_design_says
         assert last(store).change == RestoreMemory(identity, 1, "it was right")
 
 
-@pytest.mark.parametrize(
-    ("tool", "arguments"),
-    [
-        ("update_memory", {"content": "y"}),
-        ("tag_memory", {"add": ["y"]}),
-        ("forget_memory", {}),
-        ("promote_memory", {"target_scope": "user"}),
-        ("restore_memory", {}),
-    ],
-)
-async def test_a_change_that_comes_again_is_made_once(rig: Rig, tool: str, arguments: dict[str, Any]) -> None:
-    async with PlayedStore(rig.paths).open() as store, rig.running():
-        async with rig.session() as client:
-            identity = (await client.store("x", 1))["memory_id"]
-            if tool == "restore_memory":
-                await client.call("forget_memory", memory_id=identity)
-        before, answers = len(store.applied), []
-        for _ in range(2):
-            async with rig.session() as client:
-                params = {"name": tool, "arguments": {"memory_id": identity, **arguments}}
-                await client.send(stamp_ms=1_700_000_000_000, id=5, method="tools/call", params=params)
-                answers.append((await client.hear())["result"]["structuredContent"])
-        assert {**answers[0], "note": DATA} == {**answers[1], "note": DATA}
-        assert len(store.applied) == before + 1
-
-
 async def test_a_memory_is_shown_whole_with_its_history(rig: Rig) -> None:
     async with PlayedStore(rig.paths).open() as store, rig.running(), rig.session() as client:
         stored = await client.store(

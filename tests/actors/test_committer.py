@@ -138,28 +138,6 @@ async def test_a_file_that_is_held_holds_no_other(tmp_path: Path) -> None:
         assert (one.groups, two.groups) == ([["op0", "op1", "op3"]], [["op2"]])
 
 
-async def test_groups_that_nothing_waited_behind_cost_an_operation_no_turn(tmp_path: Path) -> None:
-    async with writing(tmp_path) as (committer, [records]):
-        for number in range(MAX_GROUPS_IN_A_ROW):
-            await committer.submit(records, [store_operation(f"op{number}", f"text {number}")])
-        gate = asyncio.Event()
-        free, apply, loop = threading.Event(), records.apply, asyncio.get_running_loop()
-
-        def held_apply(operations: Sequence[Operation]) -> list[Outcome]:
-            loop.call_soon_threadsafe(gate.set)
-            assert free.wait(PATIENCE_S)
-            return apply(operations)
-
-        records.apply = held_apply  # type: ignore[method-assign]
-        first = committer.submit(records, [store_operation("first", "the first text")])
-        await gate.wait()
-        second = committer.submit(records, [store_operation("second", "the second text")])
-        groups_before = committer.run(NAME, lambda: len(records.groups))
-        free.set()
-        await asyncio.gather(first, second)
-        assert await groups_before == MAX_GROUPS_IN_A_ROW + 2, "it was submitted after both"
-
-
 async def test_operations_pass_other_work_which_gets_its_turn_all_the_same(tmp_path: Path) -> None:
     async with writing(tmp_path) as (committer, [records]):
         groups_before: list[int] = []

@@ -13,49 +13,34 @@ import pytest
 from remembrancer.actors.store.memory_files import USER
 from remembrancer.actors.store.read_handlers import Readable, answered
 from remembrancer.actors.store.records.contract import Filters
-from remembrancer.actors.store.records.sqlite_file import SqliteFile
-from remembrancer.actors.store.records.sqlite_records import Records
-from remembrancer.actors.store.retrieval.view import Source, View
+from remembrancer.actors.store.retrieval.view import View
 from remembrancer.memory.changes import unknown_memory
 from remembrancer.protocol.errors import RecordsUnusable, RemembrancerError
-from tests.operations import PROJECT, REQUESTED_AT, SESSION, memory_id_of, store_operation
+from tests.actors.spaces_rig import Spaces
+from tests.operations import PROJECT, SESSION
 
 
-class Files:
+class Damaged(Spaces):
     """The user's space and a project's, with a memory each."""
 
     def __init__(self, directory: Path) -> None:
-        self.path = directory / "memory.db"
-        database = SqliteFile(self.path)
-        self.open = {name: Records(database, name, lambda: REQUESTED_AT) for name in (USER, PROJECT.id)}
-        self.ids: dict[str, str] = {}
+        super().__init__(directory)
         self.noted: list[RemembrancerError] = []
-        for name, records in self.open.items():
-            operation = store_operation(f"op-{name}", f"a lantern of {name}")
-            records.apply([operation])
-            self.ids[name] = memory_id_of(operation)
+        self.ids = {name: self.store(f"a lantern of {name}", space=name, passages=0) for name in self.records}
 
     def damage(self, name: str) -> None:
         """Spoil the memory of a space; the database itself can be opened."""
         with closing(sqlite3.connect(self.path)) as connection, connection:
             connection.execute("UPDATE memories SET tags = char(1) WHERE id = ?", (self.ids[name],))
 
-    def both(self) -> Readable:
-        return self.only(*self.open)
-
-    def only(self, *names: str) -> Readable:
-        return Readable(View(Source(self.open[name]) for name in names), self.noted.append)
-
-    def close(self) -> None:
-        for records in self.open.values():
-            records.close()
+    def readable(self, *names: str) -> Readable:
+        return Readable(self.view(*names), self.noted.append)
 
 
 @pytest.fixture
-def files(tmp_path: Path) -> Iterator[Files]:
-    made = Files(tmp_path)
-    yield made
-    made.close()
+def files(tmp_path: Path) -> Iterator[Damaged]:
+    with closing(Damaged(tmp_path)) as spaces:
+        yield spaces
 
 
 async def contents(view: View) -> list[str]:
@@ -66,11 +51,11 @@ async def contents(view: View) -> list[str]:
 
 @pytest.mark.parametrize(("damaged", "whole"), [(USER, PROJECT.id), (PROJECT.id, USER)])
 async def test_what_can_be_read_is_answered_and_the_damaged_file_is_named(
-    files: Files, damaged: str, whole: str
+    files: Damaged, damaged: str, whole: str
 ) -> None:
-    assert len((await answered(files.both(), contents))[0]) == 2
+    assert len((await answered(files.readable(), contents))[0]) == 2
     files.damage(damaged)
-    found, (missing,) = await answered(files.both(), contents)
+    found, (missing,) = await answered(files.readable(), contents)
     assert found == [f"a lantern of {whole}"]
     assert missing.code == "records_unusable"
     assert str(files.path) in missing.message
@@ -80,7 +65,7 @@ async def test_what_can_be_read_is_answered_and_the_damaged_file_is_named(
 
 @pytest.mark.parametrize(("damaged", "whole"), [(USER, PROJECT.id), (PROJECT.id, USER)])
 async def test_a_memory_that_may_be_in_a_damaged_file_is_not_said_to_be_unknown(
-    files: Files, damaged: str, whole: str
+    files: Damaged, damaged: str, whole: str
 ) -> None:
     async def show(wanted: str, view: View) -> str:
         ref = view.find(wanted)
@@ -89,13 +74,13 @@ async def test_a_memory_that_may_be_in_a_damaged_file_is_not_said_to_be_unknown(
         return view.records_of(ref).name
 
     files.damage(damaged)
-    shown, _ = await answered(files.both(), partial(show, files.ids[whole]))
+    shown, _ = await answered(files.readable(), partial(show, files.ids[whole]))
     assert shown == whole
     with pytest.raises(RecordsUnusable):
-        await answered(files.both(), partial(show, files.ids[damaged]))
+        await answered(files.readable(), partial(show, files.ids[damaged]))
 
 
-async def test_a_file_that_is_needed_alone_is_an_error(files: Files) -> None:
+async def test_a_file_that_is_needed_alone_is_an_error(files: Damaged) -> None:
     files.damage(USER)
     with pytest.raises(RecordsUnusable):
-        await answered(files.only(USER), contents)
+        await answered(files.readable(USER), contents)

@@ -13,7 +13,7 @@ from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 
 from remembrancer.actors.embedder import multilingual
 from remembrancer.actors.embedder.engine import Engine, scale_of
-from remembrancer.actors.embedder.multilingual import MODEL, E5File, load_multilingual
+from remembrancer.actors.embedder.multilingual import MODEL, load_multilingual
 from remembrancer.actors.embedder.onnx import Int8Engine
 from remembrancer.actors.embedder.passages import split_passages
 from remembrancer.actors.embedder.workers import load_engine
@@ -187,14 +187,6 @@ def test_weights_that_are_not_the_pinned_ones_are_refused(tmp_path: Path, monkey
 def test_another_model_by_name_is_refused() -> None:
     with pytest.raises(ModelUnusable, match="has one model, multilingual-e5-small"):
         load_engine(Settings(engine="multilingual", model="multilingual-e5-large"), threads=1)
-
-
-def test_rows_of_embeddings_are_read_as_they_are_needed() -> None:
-    file = E5File(WEIGHTS)
-    several = file.embeddings(np.array([5, 250_001, 5]))
-    assert several.shape == (3, 384)
-    assert not np.array_equal(several[0], several[2]), "each place has an embedding of its own"
-    assert np.array_equal(several[:1], file.embeddings(np.array([5])))
 
 
 def test_the_change_to_a_model_that_is_not_installed_is_refused_at_once(

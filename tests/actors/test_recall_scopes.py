@@ -7,131 +7,45 @@ import itertools
 import random
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
-from remembrancer.actors.store.records.contract import EmbeddedMemory, Filters, KeywordHit, Phrase, Vectors
-from remembrancer.actors.store.records.memory_rows import digest_of
-from remembrancer.actors.store.records.sqlite_file import SqliteFile
-from remembrancer.actors.store.records.sqlite_records import Records
+from remembrancer.actors.store.records.contract import USER, Filters, KeywordHit, Phrase, Vectors
 from remembrancer.actors.store.retrieval.candidates import CANDIDATES
-from remembrancer.actors.store.retrieval.context import Gathering
 from remembrancer.actors.store.retrieval.once import SPARE
-from remembrancer.actors.store.retrieval.recalls import ANSWERS_BY_TIME, recall
-from remembrancer.actors.store.retrieval.view import Source, View
-from remembrancer.actors.store.vectors.exact_vectors import ExactVectors
+from remembrancer.actors.store.retrieval.recalls import ANSWERS_BY_TIME
 from remembrancer.memory.decay import DAY_S
 from remembrancer.memory.profiles import PROFILES
 from remembrancer.memory.ranking import LIKELY
-from remembrancer.protocol.kinds import SESSION_RECORD, STATUSES, Scope, Status
-from remembrancer.protocol.reads import GatherContext, ProfileName, Ranking, Recall, Recalled, Section, Strategy
-from remembrancer.protocol.runs import AddLink, ApplyRun, LogPromotion, ReviseMemory
-from remembrancer.protocol.work import Passage
-from remembrancer.protocol.writes import EntityRef, ForgetMemory, StoreMemory, UpdateMemory
+from remembrancer.protocol.kinds import SESSION_RECORD, STATUSES, Scope
+from remembrancer.protocol.reads import ProfileName, Ranking, Section, Strategy
+from remembrancer.protocol.runs import AddLink, LogPromotion, ReviseMemory
+from remembrancer.protocol.writes import EntityRef, ForgetMemory, UpdateMemory
+from tests.actors.spaces_rig import NOW, Spaces
 from tests.actors.store_process import vector_of
 from tests.operations import (
     OTHER_SESSION,
-    PROJECT,
     REQUESTED_AT,
     SESSION,
-    change_operation,
     memory_id_of,
     store_operation,
 )
 
-MODEL = "words"
-NOW = REQUESTED_AT + 60.0
-
-
-class Files:
-    """A project's file and the user's, with vectors made of words, and what asks them."""
-
-    def __init__(self, directory: Path) -> None:
-        database = SqliteFile(directory / "memory.db")
-        self.project, self.user = (Records(database, name, lambda: REQUESTED_AT) for name in (PROJECT.id, "user"))
-        self.indexes = {each.name: ExactVectors(each, MODEL) for each in (self.project, self.user)}
-        self.threads = ThreadPoolExecutor(2)
-        self._made = 0
-
-    def store(self, content: str, scope: Scope = "project", *, passages: int = 1, **fields: Any) -> str:
-        """Store a memory with so many passages of the same length (0: it has no vectors yet); its id."""
-        self._made += 1
-        operation = store_operation(f"op-{self._made}", content, scope=scope, **fields)
-        records = self.user if scope == "user" else self.project
-        (outcome,) = records.apply([operation])
-        assert outcome.to_embed is not None
-        if passages:
-            bounds = [len(content) * part // passages for part in range(passages + 1)]
-            parts = tuple(Passage(start, end) for start, end in itertools.pairwise(bounds))
-            vectors = np.stack([vector_of(content[part.start : part.end]) for part in parts])
-            made = EmbeddedMemory(outcome.to_embed, digest_of(content), parts, vectors)
-            records.save_embeddings(MODEL, [made])
-        assert isinstance(operation.change, StoreMemory)
-        return memory_id_of(operation)
-
-    def revise(self, memory_id: str, status: Status) -> None:
-        """Give a memory of the project another status."""
-        self._made += 1
-        run = ApplyRun(
-            f"run-{self._made}",
-            "project",
-            "maintenance",
-            "decay_archive",
-            (ReviseMemory(memory_id, "archived", status=status),),
-        )
-        self.project.apply([change_operation(f"op-{self._made}", run, session_id="")])
-
-    def derive(self, memory_id: str, *sources: str) -> None:
-        """Say that a memory of the project was derived from others."""
-        self._made += 1
-        links = tuple(AddLink(memory_id, source, "derived_from") for source in sources)
-        run = ApplyRun(f"run-{self._made}", "project", "consolidation", "summarize_cluster", links)
-        self.project.apply([change_operation(f"op-{self._made}", run, session_id="")])
-
-    def merge(self, memory_id: str, target: str) -> None:
-        """Say that a memory of the project's file was merged into another, of whichever file."""
-        self._made += 1
-        edits = (
-            ReviseMemory(memory_id, "promoted", status="promoted"),
-            LogPromotion(memory_id, "observation", "project", "user", "importance", SESSION, merged_into=target),
-        )
-        run = ApplyRun(f"run-{self._made}", "project", "promotion", "promote", edits)
-        self.project.apply([change_operation(f"op-{self._made}", run, session_id="")])
-
-    async def context(self, section: Section, task: str = "") -> list[str]:
-        """The ids in one section of a context."""
-        request = GatherContext(PROJECT, SESSION, task=task, sections=(section,))
-        gathered = await Gathering(request, self.view(), _vector, self.threads, NOW).gathered()
-        return [memory.id for memory in gathered.sections[0].memories]
-
-    def view(self) -> View:
-        return View(Source(each, self.indexes[each.name]) for each in (self.project, self.user))
-
-    async def recall(self, query: str, session_id: str = SESSION, **fields: Any) -> Recalled:
-        request = Recall(session_id, project=PROJECT, query=query, **fields)
-        answer, _ = await recall(request, self.view(), _vector, self.threads, NOW)
-        return answer
-
-    async def found(self, query: str, session_id: str = SESSION, **fields: Any) -> list[str]:
-        return [memory.id for memory in (await self.recall(query, session_id, **fields)).memories]
-
-
-async def _vector(text: str) -> Vectors:
-    return vector_of(text)
-
 
 @pytest.fixture
-def files(tmp_path: Path) -> Iterator[Files]:
-    made = Files(tmp_path)
-    yield made
-    made.threads.shutdown()
-    made.project.close()
-    made.user.close()
+def files(tmp_path: Path) -> Iterator[Spaces]:
+    with closing(Spaces(tmp_path)) as spaces:
+        yield spaces
+
+
+async def section(files: Spaces, section: Section, task: str = "") -> list[str]:
+    """The ids in one section of a context."""
+    (gathered,) = (await files.context(task=task, sections=(section,))).sections
+    return [memory.id for memory in gathered.memories]
 
 
 STRATEGIES: Sequence[Strategy] = ("hybrid", "vector", "keyword")
@@ -139,7 +53,7 @@ STRATEGIES: Sequence[Strategy] = ("hybrid", "vector", "keyword")
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
 async def test_the_few_memories_of_a_session_are_not_crowded_out_by_the_many_of_its_project(
-    files: Files, strategy: Strategy
+    files: Spaces, strategy: Strategy
 ) -> None:
     mine = files.store("the lantern by the near mole", "session", type="episodic")
     for number in range(2 * CANDIDATES):
@@ -151,7 +65,7 @@ async def test_the_few_memories_of_a_session_are_not_crowded_out_by_the_many_of_
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
 async def test_a_session_with_very_many_memories_is_searched_like_everything_else(
-    files: Files, strategy: Strategy, monkeypatch: pytest.MonkeyPatch
+    files: Spaces, strategy: Strategy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("remembrancer.actors.store.retrieval.candidates.FEW", 5)
     mine = [files.store(f"the red lantern number {number}", "session") for number in range(20)]
@@ -162,7 +76,7 @@ async def test_a_session_with_very_many_memories_is_searched_like_everything_els
 
 
 @pytest.mark.parametrize("profile", sorted(PROFILES))
-async def test_each_profile_orders_what_matches_equally_as_its_table_says(files: Files, profile: ProfileName) -> None:
+async def test_each_profile_orders_what_matches_equally_as_its_table_says(files: Spaces, profile: ProfileName) -> None:
     files.store("lantern one", "session")
     files.store("lantern two", "project")
     for word in ("three", "four"):  # a word is as rare in the one file as in the other
@@ -177,7 +91,7 @@ async def test_each_profile_orders_what_matches_equally_as_its_table_says(files:
     assert weights == sorted(weights, reverse=True)
 
 
-async def test_what_two_scopes_say_alike_is_said_once_and_both_are_named(files: Files) -> None:
+async def test_what_two_scopes_say_alike_is_said_once_and_both_are_named(files: Spaces) -> None:
     text = "the keeper prefers the brass lantern with the short wick and the blue glass"
     narrow = files.store(text, tags=("light",))
     broad = files.store(f"{text} today", "user", tags=("taste",))
@@ -192,7 +106,7 @@ async def test_what_two_scopes_say_alike_is_said_once_and_both_are_named(files: 
     assert narrow in {memory.id for memory in again.memories}
 
 
-async def test_a_question_that_names_a_time_alone_gets_what_happened_then(files: Files) -> None:
+async def test_a_question_that_names_a_time_alone_gets_what_happened_then(files: Spaces) -> None:
     asked = datetime(2026, 11, 20, 12, tzinfo=UTC).timestamp()  # a Friday
     saturday = datetime(2026, 11, 14, 9, tzinfo=UTC).timestamp()
     files.store("a lantern of the last mole", occurred_at=saturday - DAY_S)
@@ -208,7 +122,7 @@ async def test_a_question_that_names_a_time_alone_gets_what_happened_then(files:
     assert filtered == [users]
 
 
-async def test_what_is_forgotten_or_over_stands_for_nothing(files: Files) -> None:
+async def test_what_is_forgotten_or_over_stands_for_nothing(files: Spaces) -> None:
     text = "the keeper prefers the brass lantern with the short wick and the blue glass"
     narrow = files.store(text)
     over = files.store(f"{text} today", "user", valid_until=NOW - 1)
@@ -217,20 +131,20 @@ async def test_what_is_forgotten_or_over_stands_for_nothing(files: Files) -> Non
     assert answer.memories[1].valid_until == NOW - 1
 
 
-async def test_statuses_rank_what_matches_equally_and_hide_nothing(files: Files) -> None:
+async def test_statuses_rank_what_matches_equally_and_hide_nothing(files: Spaces) -> None:
     stored = {
         status: files.store(f"the lantern number {number} by the mole")
         for number, status in enumerate(reversed(STATUSES))
     }
     for status, memory_id in stored.items():
-        files.revise(memory_id, status)
+        files.run(ReviseMemory(memory_id, "archived", status=status))
     answer = await files.recall("lantern by the mole", strategy="keyword")  # by meaning the numbers differ a little
     assert [memory.status for memory in answer.memories] == ["active", "consolidated", "promoted", "archived"]
     assert [memory.id for memory in answer.memories] == [stored[memory.status] for memory in answer.memories]
     assert all(memory.strength is not None for memory in answer.memories)
 
 
-async def test_what_is_not_valid_any_more_comes_after_what_is_and_matches_nearly_as_well(files: Files) -> None:
+async def test_what_is_not_valid_any_more_comes_after_what_is_and_matches_nearly_as_well(files: Spaces) -> None:
     over = [files.store(f"the lantern burns oil {each}", valid_until=NOW - 1) for each in range(2 * SPARE)]
     current = files.store("now the lantern burns oil")
     found = await files.found("the lantern burns oil", limit=3)
@@ -241,7 +155,7 @@ async def test_what_is_not_valid_any_more_comes_after_what_is_and_matches_nearly
     assert finals == sorted(finals, reverse=True), "what has ended counts in the order that an answer shows"
 
 
-async def test_a_rule_makes_no_fact_outdated_and_comes_before_none_that_answers_as_well(files: Files) -> None:
+async def test_a_rule_makes_no_fact_outdated_and_comes_before_none_that_answers_as_well(files: Spaces) -> None:
     fact = files.store("We deploy on Tuesdays and Thursdays", kind="fact", occurred_at=NOW - 2.0)
     rule = files.store("Never deploy on Fridays and holidays", kind="convention", occurred_at=NOW - 1.0)
     unlike = files.store("Indent by four blanks", kind="convention", occurred_at=NOW - 1.0)
@@ -251,18 +165,17 @@ async def test_a_rule_makes_no_fact_outdated_and_comes_before_none_that_answers_
     assert 0.0 < shares[rule]["standing"] < shares[unlike]["standing"], "a rule with the question's words needs no help"
 
 
-async def test_a_summary_takes_no_place_from_the_source_that_says_it_better(files: Files) -> None:
+async def test_a_summary_takes_no_place_from_the_source_that_says_it_better(files: Spaces) -> None:
     one = files.store("the lantern burns oil")
     two = files.store("the keeper sleeps at noon")
     summary = files.store("the lantern burns oil and the keeper of it sleeps at noon")
-    files.derive(summary, one, two)
     for source in (one, two):
-        files.revise(source, "consolidated")
+        files.run(AddLink(summary, source, "derived_from"), ReviseMemory(source, "archived", status="consolidated"))
     assert await files.found("the lantern burns oil") == [one]
     assert await files.found("oil lantern of the keeper who sleeps at noon") == [summary]
 
 
-async def test_what_shares_an_entity_with_what_answers_comes_before_what_shares_nothing(files: Files) -> None:
+async def test_what_shares_an_entity_with_what_answers_comes_before_what_shares_nothing(files: Spaces) -> None:
     relay, other = (EntityRef(name, "machine", "about") for name in ("hetzner-07", "hetzner-08"))
     clue = files.store("the mail relay stands on the machine in the cellar", related_entities=(relay,))
     near = [
@@ -278,7 +191,7 @@ async def test_what_shares_an_entity_with_what_answers_comes_before_what_shares_
     assert all("joined" not in memory.scores.shares for memory in alone.memories)
 
 
-async def test_a_memory_without_vectors_yet_is_found_in_every_scope(files: Files) -> None:
+async def test_a_memory_without_vectors_yet_is_found_in_every_scope(files: Spaces) -> None:
     files.store("a lantern")
     scopes: Sequence[Scope] = ("session", "project", "user")
     waiting = {files.store(f"harbour {scope}", scope, passages=0) for scope in scopes}
@@ -286,24 +199,24 @@ async def test_a_memory_without_vectors_yet_is_found_in_every_scope(files: Files
 
 
 async def test_a_context_leaves_out_what_is_archived_or_over_and_what_is_stood_for_where_it_has_more(
-    files: Files,
+    files: Spaces,
 ) -> None:
     archived = files.store("the lantern is archived")
     stood_for = files.store("the lantern is stood for", importance=1.0)
     over = files.store("the lantern is over", importance=0.9)
     active = files.store("the lantern is there", importance=0.1)
-    files.revise(archived, "archived")
-    files.revise(stood_for, "consolidated")
-    files.project.apply([change_operation("end", UpdateMemory(over, valid_until=NOW - 1))])
+    files.run(ReviseMemory(archived, "archived", status="archived"))
+    files.run(ReviseMemory(stood_for, "archived", status="consolidated"))
+    files.change(UpdateMemory(over, valid_until=NOW - 1))
     for task in ("", "the lantern is stood for"):
-        assert await files.context("project_context", task=task) == [active]
-    files.project.apply([change_operation("forget", ForgetMemory(active))])
+        assert await section(files, "project_context", task=task) == [active]
+    files.change(ForgetMemory(active))
     for task in ("", "the lantern is stood for"):
-        assert await files.context("project_context", task=task) == [stood_for]
+        assert await section(files, "project_context", task=task) == [stood_for]
 
 
 async def test_a_context_has_what_was_merged_only_while_its_session_cannot_see_what_it_was_merged_into(
-    files: Files,
+    files: Spaces,
 ) -> None:
     other = files.store("the mole is long", importance=0.1)
     broad = files.store("the keeper likes green lanterns everywhere", "user")
@@ -311,18 +224,19 @@ async def test_a_context_has_what_was_merged_only_while_its_session_cannot_see_w
     theirs = files.store("their lantern is green", "session", session_id=OTHER_SESSION)
     into_theirs = files.store("a lantern is green")
     for memory_id, target in ((into_user, broad), (mine, into_user), (into_theirs, theirs)):
-        files.merge(memory_id, target)
+        merged = LogPromotion(memory_id, "observation", "project", "user", "importance", SESSION, merged_into=target)
+        files.run(ReviseMemory(memory_id, "archived", status="promoted"), merged)
     for task in ("", "the green lantern"):
-        assert await files.context("session_history", task=task) == []
-        assert set(await files.context("project_context", task=task)) <= {other, into_theirs}
-        assert into_theirs in await files.context("project_context", task=task), "nobody says it to this session"
-    files.user.apply([change_operation("forget", ForgetMemory(broad))])
-    assert into_user in await files.context("project_context")
-    assert await files.context("session_history") == [], "what it was merged into is there again"
+        assert await section(files, "session_history", task=task) == []
+        assert set(await section(files, "project_context", task=task)) <= {other, into_theirs}
+        assert into_theirs in await section(files, "project_context", task=task), "nobody says it to this session"
+    files.change(ForgetMemory(broad), USER)
+    assert into_user in await section(files, "project_context")
+    assert await section(files, "session_history") == [], "what it was merged into is there again"
 
 
 async def test_open_ends_are_in_every_context_by_due_date_and_the_done_for_two_weeks(
-    files: Files,
+    files: Spaces,
 ) -> None:
     end: dict[str, Any] = {"kind": "open_end", "type": "episodic"}
     undated = files.store("cut the wick of the lantern", **end)
@@ -331,16 +245,14 @@ async def test_open_ends_are_in_every_context_by_due_date_and_the_done_for_two_w
     done = files.store("oil the lantern", done=True, **end)
     files.store("The session of noon worked on lantern.py.", kind=SESSION_RECORD, type="episodic")
     for task, days in itertools.product(("the lantern", ""), (1, 30)):
-        request = GatherContext(PROJECT, SESSION, task=task)
-        gathering = Gathering(request, files.view(), _vector, files.threads, NOW + 86_400 * days)
-        gathered = await gathering.gathered()
+        gathered = await files.context(task=task, now=NOW + 86_400 * days)
         sections = {section.name: [each.id for each in section.memories] for section in gathered.sections}
         assert sections.pop("open_ends") == [soon, later, undated]
         others = {memory_id for memories in sections.values() for memory_id in memories}
         assert others == ({done} if days == 1 else set())
 
 
-async def test_what_one_scope_says_twice_is_shown_once_and_a_changed_number_is_not_the_same(files: Files) -> None:
+async def test_what_one_scope_says_twice_is_shown_once_and_a_changed_number_is_not_the_same(files: Spaces) -> None:
     weak = files.store("Log messages of the lantern are written in English.", importance=0.0)
     strong = files.store("All log messages of the lantern are written in English.", importance=1.0)
     five = files.store("The lantern has 5 lamps in the log.")
@@ -352,14 +264,14 @@ async def test_what_one_scope_says_twice_is_shown_once_and_a_changed_number_is_n
     assert answer.total_matched == 3
 
 
-async def test_an_event_that_happened_twice_is_two(files: Files) -> None:
+async def test_an_event_that_happened_twice_is_two(files: Spaces) -> None:
     day_s = 86_400.0
     for day in range(2):
         files.store("The lantern was lit.", type="episodic", occurred_at=REQUESTED_AT - day * day_s)
     assert len((await files.recall("lantern", scopes=("project",))).memories) == 2
 
 
-async def test_a_long_memory_names_its_best_passages_when_asked(files: Files) -> None:
+async def test_a_long_memory_names_its_best_passages_when_asked(files: Spaces) -> None:
     content = (
         "Nothing happens at the pier. " * 40 + "The lantern is made of brass. " * 10 + "Bread is baked at four. " * 40
     )
@@ -378,7 +290,7 @@ async def test_a_long_memory_names_its_best_passages_when_asked(files: Files) ->
 
 
 async def test_the_words_are_searched_while_a_worker_makes_the_vector(
-    files: Files, monkeypatch: pytest.MonkeyPatch
+    files: Spaces, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lantern = files.store("A lantern of brass.")
     search, searched = files.project.keyword_hits, threading.Event()
@@ -395,13 +307,13 @@ async def test_the_words_are_searched_while_a_worker_makes_the_vector(
         return vector_of(text)
 
     monkeypatch.setattr(files.project, "keyword_hits", search_and_say)
-    request = Recall(SESSION, project=PROJECT, query="brass lantern")
-    answer, _ = await recall(request, files.view(), once_words_are_searched, files.threads, NOW)
+    monkeypatch.setattr(files, "embed", once_words_are_searched)
+    answer = await files.recall("brass lantern")
     assert [memory.id for memory in answer.memories] == [lantern]
     assert answer.memories[0].scores.shares["meaning"] > 0.0
 
 
-async def test_what_was_replaced_comes_after_what_replaced_it_and_is_marked(files: Files) -> None:
+async def test_what_was_replaced_comes_after_what_replaced_it_and_is_marked(files: Spaces) -> None:
     old = files.store("caching caching caching is done by redis", importance=1.0)
     for number in range(12):
         files.store(f"caching note {number}")
@@ -412,7 +324,7 @@ async def test_what_was_replaced_comes_after_what_replaced_it_and_is_marked(file
     assert await files.found("caching redis", limit=1) == [new]
 
 
-async def test_the_later_of_two_values_of_one_thing_comes_first(files: Files) -> None:
+async def test_the_later_of_two_values_of_one_thing_comes_first(files: Spaces) -> None:
     old = files.store("The worker listens on port 7000", importance=1.0, occurred_at=REQUESTED_AT - 9 * DAY_S)
     new = files.store("The worker listens on port 7001", importance=0.1)
     other = files.store("The proxy listens on port 7002", importance=0.1, type="episodic")
@@ -420,14 +332,14 @@ async def test_the_later_of_two_values_of_one_thing_comes_first(files: Files) ->
     assert [memory.id for memory in found] == [new, old, other]
 
 
-async def test_a_question_that_names_a_time_gets_what_held_then_first(files: Files) -> None:
+async def test_a_question_that_names_a_time_gets_what_held_then_first(files: Spaces) -> None:
     old = files.store("The worker listens on port 7000", occurred_at=datetime(2022, 3, 10, tzinfo=UTC).timestamp())
     new = files.store("The worker listens on port 7001")
     answer = await files.recall("On which port did the worker listen in March 2022?")
     assert [memory.id for memory in answer.memories] == [old, new]
 
 
-async def test_an_identifier_is_found_as_a_whole_and_a_commit_by_its_beginning(files: Files) -> None:
+async def test_an_identifier_is_found_as_a_whole_and_a_commit_by_its_beginning(files: Spaces) -> None:
     code = files.store("Error PAY-4471 means that the issuer declined")
     commit = files.store("The cache of the importer is bounded since 3f9d2ab7c41e")
     for number in range(8):
@@ -439,7 +351,7 @@ async def test_an_identifier_is_found_as_a_whole_and_a_commit_by_its_beginning(f
         assert all(memory.scores.relevance < LIKELY for memory in (*found.memories[1:], *other.memories)), unknown
 
 
-async def test_a_question_about_the_user_is_answered_by_what_the_user_said(files: Files) -> None:
+async def test_a_question_about_the_user_is_answered_by_what_the_user_said(files: Spaces) -> None:
     told = files.store("assistant: you obtained the key for the lantern interface, good", type="episodic")
     said = files.store("user: the key for the lantern interface I obtained yesterday", type="episodic")
     both = files.store("assistant: which key do you obtain?\nuser: the key for the lantern interface", type="episodic")
@@ -450,14 +362,14 @@ async def test_a_question_about_the_user_is_answered_by_what_the_user_said(files
     assert scores[both].relevance > scores[told].relevance, "of which the user said a part"
 
 
-async def test_how_new_a_memory_is_counts_for_a_message_more_than_for_a_question(files: Files) -> None:
+async def test_how_new_a_memory_is_counts_for_a_message_more_than_for_a_question(files: Spaces) -> None:
     old = files.store("the next step for the lantern is to paint", type="episodic", occurred_at=NOW - 120 * DAY_S)
     new = files.store("the next step of the lantern was oil", type="episodic", occurred_at=NOW - DAY_S)
     assert await files.found("next step for the lantern?") == [old, new]
     assert await files.found("I am back at it. next step for the lantern?") == [new, old]
 
 
-async def test_results_stand_in_the_order_of_the_number_that_is_shown_with_them(files: Files) -> None:
+async def test_results_stand_in_the_order_of_the_number_that_is_shown_with_them(files: Spaces) -> None:
     for number in range(12):
         files.store(f"the {'brass ' * (number % 3)}lantern number {number}", type="episodic", importance=number / 12)
     files.store("bread is baked at four")
@@ -472,7 +384,7 @@ async def test_results_stand_in_the_order_of_the_number_that_is_shown_with_them(
 
 
 @pytest.mark.parametrize("ranking", ["composite", "pagerank"])
-async def test_a_ranking_of_a_seed_is_there_by_its_name(files: Files, ranking: Ranking) -> None:
+async def test_a_ranking_of_a_seed_is_there_by_its_name(files: Spaces, ranking: Ranking) -> None:
     dull = files.store("the lantern of brass one", importance=0.1)
     vital = files.store("the lantern of brass two", importance=1.0)
     answer = await files.recall("brass lantern", ranking=ranking, strategy="keyword")
@@ -483,7 +395,7 @@ async def test_a_ranking_of_a_seed_is_there_by_its_name(files: Files, ranking: R
     assert all(0.0 <= memory.scores.final <= 1.0 for memory in answer.memories)
 
 
-async def test_the_record_of_a_session_is_found_by_its_kind_alone(files: Files) -> None:
+async def test_the_record_of_a_session_is_found_by_its_kind_alone(files: Spaces) -> None:
     record = files.store("The session worked on the wick of the lantern", kind=SESSION_RECORD)
     wick = files.store("The lantern burns oil by a wick of cotton")
     for strategy in STRATEGIES:
@@ -491,7 +403,7 @@ async def test_the_record_of_a_session_is_found_by_its_kind_alone(files: Files) 
         assert await files.found("wick", strategy=strategy, kinds=(SESSION_RECORD,)) == [record]
 
 
-async def test_a_question_of_which_the_memories_have_no_word_is_not_emptied(files: Files) -> None:
+async def test_a_question_of_which_the_memories_have_no_word_is_not_emptied(files: Spaces) -> None:
     port = files.store("The gateway listens on port 8443 for all clients")
     for number in range(20):
         files.store(f"The keeper of boat {number} sleeps at noon")
@@ -502,7 +414,7 @@ async def test_a_question_of_which_the_memories_have_no_word_is_not_emptied(file
     assert max(each.scores.relevance for each in strange.memories) < answer.memories[0].scores.relevance
 
 
-async def test_a_question_for_a_time_gets_what_happened_then_and_first_the_kind_it_names(files: Files) -> None:
+async def test_a_question_for_a_time_gets_what_happened_then_and_first_the_kind_it_names(files: Spaces) -> None:
     asked = datetime(2026, 11, 20, 12, tzinfo=UTC).timestamp()  # a Friday
     monday = datetime(2026, 11, 16, 9, tzinfo=UTC).timestamp()
     files.store("the mole was built", kind="decision", occurred_at=monday - 30 * DAY_S)
@@ -523,7 +435,7 @@ async def test_a_question_for_a_time_gets_what_happened_then_and_first_the_kind_
 
 @pytest.mark.parametrize(("words", "length"), [("all", 6), ("stop words", 4)])
 async def test_words_that_everybody_uses_are_found_where_they_stand_one_after_the_other(
-    files: Files, words: str, length: int
+    files: Spaces, words: str, length: int
 ) -> None:
     rng = random.Random(5)
     stop, others = (
@@ -545,10 +457,8 @@ async def test_words_that_everybody_uses_are_found_where_they_stand_one_after_th
     raise AssertionError("there are too few such texts")
 
 
-async def test_the_subjects_of_a_context_are_counted_in_what_the_project_and_the_user_know(files: Files) -> None:
+async def test_the_subjects_of_a_context_are_counted_in_what_the_project_and_the_user_know(files: Spaces) -> None:
     for number in range(3):
         files.store(f"The harbour has {number} lanterns " * 20, tags=("harbour",))
         files.store(f"Letters to harbour {number} are short " * 20, "user", tags=("harbour",))
-    request = GatherContext(PROJECT, SESSION, tokens=200)
-    gathered = await Gathering(request, files.view(), _vector, files.threads, NOW).gathered()
-    assert gathered.subjects == (("harbour", 6),)
+    assert (await files.context(tokens=200)).subjects == (("harbour", 6),)

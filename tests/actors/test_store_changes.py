@@ -134,13 +134,6 @@ async def test_what_nobody_may_see_is_not_found_and_makes_no_file(rig: StoreRig)
     assert (await show(rig, elsewhere, project=OTHER_PROJECT)).memory.version == 1
 
 
-async def test_a_user_memory_is_changed_from_a_project_that_has_no_file(rig: StoreRig) -> None:
-    memory_id = await rig.gateway.store("a lantern", scope="user")
-    await do(rig, "tag", TagMemory(memory_id, ("x",)), TaggedResult, project=OTHER_PROJECT, session_id=OTHER_SESSION)
-    assert (await show(rig, memory_id, project=OTHER_PROJECT)).memory.tags == ("x",)
-    assert not has_space(rig.paths, OTHER_PROJECT.id)
-
-
 async def test_a_change_is_made_by_a_store_that_has_not_opened_the_project_yet(rig: StoreRig) -> None:
     memory_id = await rig.gateway.store("a lantern")
     await rig.restart()
@@ -351,14 +344,3 @@ async def test_a_replay_of_what_was_done_before_a_memory_moved_does_it_no_second
         assert (await rig.gateway.submit_batch(*done)).applied == ("store", "update", "promote")
     shown = (await show(rig, memory_id)).memory
     assert (shown.content, shown.tags, shown.version) == ("a torch", (), 4)
-
-
-async def test_changes_that_are_sent_while_their_memory_is_promoted_and_taken_back_find_it(rig: StoreRig) -> None:
-    for turn in range(12):
-        memory_id = await rig.gateway.store(f"lantern {turn}", scope="project")
-        changes: list[Change] = [TagMemory(memory_id, (f"t{n}",)) for n in range(20)]
-        changes.insert(10, PromoteMemory(memory_id, "user"))
-        changes.insert(16, PromoteMemory(memory_id, "project"))
-        operations = [change_operation(f"{turn} {place}", change) for place, change in enumerate(changes)]
-        await asyncio.gather(*(rig.gateway.submit(operation) for operation in operations))
-        assert len((await show(rig, memory_id)).memory.tags) == 20

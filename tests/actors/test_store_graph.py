@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -13,31 +13,20 @@ import msgspec
 import numpy as np
 import pytest
 
-from remembrancer.actors.store.records.contract import EmbeddedMemory, Vectors
-from remembrancer.actors.store.records.memory_rows import digest_of
-from remembrancer.actors.store.records.sqlite_file import SqliteFile
-from remembrancer.actors.store.records.sqlite_records import Records
-from remembrancer.actors.store.retrieval.graph_search import search_graph
-from remembrancer.actors.store.retrieval.recalls import recall
-from remembrancer.actors.store.retrieval.view import Source, View
-from remembrancer.actors.store.vectors.exact_vectors import ExactVectors
-from remembrancer.protocol.errors import EmbeddingUnavailable
+from remembrancer.actors.store.records.contract import Vectors
 from remembrancer.protocol.reads import (
     FollowLinks,
     GraphEntity,
     GraphFound,
     LinkedMemory,
     Memories,
-    Recall,
-    Recalled,
     SearchGraph,
     Suggest,
 )
-from remembrancer.protocol.work import Passage
-from remembrancer.protocol.writes import Applied, EntityRef, ForgetMemory, Operation
+from remembrancer.protocol.writes import EntityRef, ForgetMemory, Operation
+from tests.actors.spaces_rig import Spaces
 from tests.actors.store_process import StoreRig, the
-from tests.contracts.records_factories import texts_of
-from tests.operations import OTHER_PROJECT, OTHER_SESSION, PROJECT, REQUESTED_AT, SESSION, result_of, store_operation
+from tests.operations import OTHER_PROJECT, OTHER_SESSION, PROJECT, REQUESTED_AT, SESSION
 from tests.patience import PATIENCE_S
 
 
@@ -403,47 +392,22 @@ async def test_a_walk_over_links_ends_where_the_answer_is_full_and_counts_what_i
 
 
 @pytest.fixture
-def files(tmp_path: Path) -> Iterator[list[Records]]:
-    database = SqliteFile(tmp_path / "memory.db")
-    made = [Records(database, name, time.time) for name in (PROJECT.id, "user")]
-    yield made
-    for records in made:
-        records.close()
+def files(tmp_path: Path) -> Iterator[Spaces]:
+    with closing(Spaces(tmp_path)) as spaces:
+        yield spaces
 
 
-async def no_vectors(_: str) -> Vectors:
-    raise EmbeddingUnavailable("there is no engine")
-
-
-async def recalled(files: list[Records], **fields: Any) -> Recalled:
-    request = Recall(SESSION, project=PROJECT, query="lantern", **fields)
-    view = View(map(Source, files))
-    with ThreadPoolExecutor(1) as threads:
-        answer, seen = await recall(request, view, no_vectors, threads, REQUESTED_AT)
-    assert len(seen) == len(answer.memories)
-    return answer
-
-
-def put(records: Records, name: str, content: str, **fields: Any) -> str:
-    operation = store_operation(name, content, **fields)
-    (outcome,) = records.apply([operation])
-    assert isinstance(outcome.reply, Applied)
-    return result_of(outcome.reply).memory_id
-
-
-async def test_what_shares_only_an_entity_with_the_words_of_a_question_is_found(files: list[Records]) -> None:
-    project, user = files
-    clue = put(project, "clue", "The lantern is lit by Tomasz.", related_entities=refs("Tomasz"))
-    answer = put(user, "answer", "Call him on 5551.", scope="user", related_entities=refs("tomasz:person"))
-    put(project, "theirs", "He has debts.", scope="session", session_id=OTHER_SESSION, related_entities=refs("Tomasz"))
-    put(project, "aside", "Bread is baked at four.", related_entities=refs("bakery"))
-    found = await recalled(files, ranking="pagerank", strategy="keyword")
+async def test_what_shares_only_an_entity_with_the_words_of_a_question_is_found(files: Spaces) -> None:
+    clue = files.store("The lantern is lit by Tomasz.", related_entities=refs("Tomasz"))
+    answer = files.store("Call him on 5551.", "user", related_entities=refs("tomasz:person"))
+    files.store("He has debts.", "session", session_id=OTHER_SESSION, related_entities=refs("Tomasz"))
+    files.store("Bread is baked at four.", related_entities=refs("bakery"))
+    found = await files.recall("lantern", ranking="pagerank", strategy="keyword")
     assert [memory.id for memory in found.memories] == [clue, answer]
     assert all(memory.scores.shares["graph"] > 0.0 for memory in found.memories)
-    plain = await recalled(files, strategy="keyword")
-    assert [memory.id for memory in plain.memories] == [clue]
-    tagged = await recalled(files, ranking="pagerank", scopes=("project",))
-    assert [memory.id for memory in tagged.memories] == [clue], "the filters hold for what the graph brings"
+    assert await files.found("lantern", strategy="keyword") == [clue]
+    filtered = await files.found("lantern", strategy="keyword", ranking="pagerank", scopes=("project",))
+    assert filtered == [clue], "the filters hold for what the graph brings"
 
 
 ASKED = "Who can help when BillingService was merged and is not deployed?"
@@ -467,76 +431,41 @@ JOINED = "Nadia alone has the keys of Argo CD."
     ],
 )
 async def test_what_is_joined_to_a_memory_answers_what_that_leaves_open(
-    files: list[Records], question: str, cosines: dict[str, float], is_open: bool
+    files: Spaces, question: str, cosines: dict[str, float], is_open: bool
 ) -> None:
     """It has no word of the question, and is far from it: only what it shares with the answer speaks for it."""
-    project, _ = files
-    put(project, "clue", CLUE, related_entities=refs("BillingService", "Argo CD"))
-    put(project, "joined", JOINED, related_entities=refs("Argo CD", "Nadia"))
-    put(project, "weaker", "Argo CD was deployed by Ines.", related_entities=refs("Argo CD"))
+
+    def vector_of(text: str) -> Vectors:
+        cosine = 1.0 if text == question else {JOINED: 0.0, **cosines}.get(text, 0.2)
+        return np.array([cosine, (1.0 - cosine**2) ** 0.5], np.float32)
+
+    files.vector_of = vector_of
+    files.store(CLUE, passages=len(cosines), related_entities=refs("BillingService", "Argo CD"))
+    files.store(JOINED, related_entities=refs("Argo CD", "Nadia"))
+    files.store("Argo CD was deployed by Ines.", related_entities=refs("Argo CD"))
     for number in range(30):
-        put(project, f"other {number}", f"The drawer {number} is merged with a shelf.")
-    cosines = {JOINED: 0.0, **cosines}
-    texts = texts_of(project, range(1, 40))
-    vectors = {number: cosines.get(text, 0.2) for number, text in texts.items() if text != CLUE or CLUE in cosines}
-    project.save_embeddings(
-        "m",
-        [
-            EmbeddedMemory(
-                number,
-                digest_of(texts[number]),
-                (Passage(0, len(texts[number])),),
-                np.array([[cosine, (1.0 - cosine**2) ** 0.5]], np.float32),
-            )
-            for number, cosine in vectors.items()
-        ],
-    )
-    index = ExactVectors(project, "m")
-
-    async def embed(_: str) -> Vectors:
-        return np.array([1.0, 0.0], np.float32)
-
-    with ThreadPoolExecutor(1) as threads:
-        request = Recall(SESSION, project=PROJECT, query=question)
-        found, _ = await recall(request, View([Source(project, index)]), embed, threads, REQUESTED_AT)
+        files.store(f"The drawer {number} is merged with a shelf.")
+    found = await files.recall(question)
     shown = [each.content for each in found.memories]
     assert shown[0] == CLUE
     assert (JOINED in shown[:3]) is is_open
     assert any(each.scores.shares.get("joined", 0.0) > 0.0 for each in found.memories) is is_open
 
 
-async def test_a_memory_that_is_on_its_way_to_the_users_file_is_recalled_once(files: list[Records]) -> None:
-    project, user = files
-    moving = put(project, "op", "the lantern")
-    others = [put(project, f"op{number}", f"lantern number {number}") for number in range(3)]
-    assert put(user, "op", "the lantern", scope="user") == moving
-    for strategy in ("keyword", "graph"):
-        answer = await recalled(files, strategy=strategy, limit=4)
-        assert sorted(memory.id for memory in answer.memories) == sorted([moving, *others])
-        assert the(answer.memories, moving).scope == "user"
-
-
-async def test_the_composite_ranking_weighs_importance_beside_relevance(files: list[Records]) -> None:
-    project, _ = files
-    important = put(project, "a", "a lantern, and much else besides that nobody asked for", importance=1.0)
-    relevant = put(project, "b", "lantern lantern lantern", importance=0.0)
-    fitted = await recalled(files, strategy="keyword")
-    composite = await recalled(files, ranking="composite", strategy="keyword")
-    assert [memory.id for memory in fitted.memories] == [relevant, important]
+async def test_the_composite_ranking_weighs_importance_beside_relevance(files: Spaces) -> None:
+    important = files.store("a lantern, and much else besides that nobody asked for", importance=1.0)
+    relevant = files.store("lantern lantern lantern", importance=0.0)
+    assert await files.found("lantern", strategy="keyword") == [relevant, important]
+    composite = await files.recall("lantern", ranking="composite", strategy="keyword")
     assert [memory.id for memory in composite.memories] == [important, relevant]
     for memory in composite.memories:
         assert memory.scores.final == pytest.approx(memory.scores.relevance)
 
 
-def test_the_graph_shows_what_holds_now_before_what_had_its_time_and_how_strong_it_is(
-    files: list[Records],
-) -> None:
-    project, _ = files
-    named = refs("Lantern")
-    ended = put(project, "a", "the lantern burns oil", valid_until=REQUESTED_AT - 1, related_entities=named)
-    holding = put(project, "b", "the lantern burns gas", related_entities=named)
-    found, _ = search_graph(SearchGraph(PROJECT, SESSION, "lantern"), View(map(Source, files)), REQUESTED_AT)
-    assert [memory.id for memory in found.memories] == [holding, ended]
-    now, then = found.memories
+def test_the_graph_shows_what_holds_now_before_what_had_its_time_and_how_strong_it_is(files: Spaces) -> None:
+    ended = files.store("the lantern burns oil", valid_until=REQUESTED_AT - 1, related_entities=refs("Lantern"))
+    holding = files.store("the lantern burns gas", related_entities=refs("Lantern"))
+    now, then = files.graph("lantern").memories
+    assert (now.id, then.id) == (holding, ended)
     assert then.scores.final < now.scores.final
     assert now.strength == then.strength == 0.25

@@ -1,0 +1,107 @@
+"""The spaces of a home in this process, with vectors made of words, and what the store asks of them."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from remembrancer.actors.store.records.contract import USER, EmbeddedMemory, Vectors
+from remembrancer.actors.store.records.memory_rows import digest_of
+from remembrancer.actors.store.records.sqlite_file import SqliteFile
+from remembrancer.actors.store.records.sqlite_records import Records
+from remembrancer.actors.store.retrieval.context import Gathering
+from remembrancer.actors.store.retrieval.graph_search import search_graph
+from remembrancer.actors.store.retrieval.recalls import recall
+from remembrancer.actors.store.retrieval.view import Source, View
+from remembrancer.actors.store.vectors.exact_vectors import ExactVectors
+from remembrancer.protocol.kinds import Scope
+from remembrancer.protocol.reads import ContextGathered, GatherContext, GraphFound, Recall, Recalled, SearchGraph
+from remembrancer.protocol.runs import ApplyRun, Edit
+from remembrancer.protocol.work import Passage
+from remembrancer.protocol.writes import Applied, Change
+from tests.actors.store_process import vector_of
+from tests.operations import PROJECT, REQUESTED_AT, SESSION, change_operation, memory_id_of, store_operation
+
+MODEL = "words"
+NOW = REQUESTED_AT + 60.0
+
+
+class Spaces:
+    """A project's space and the user's, or others of these names."""
+
+    def __init__(self, directory: Path, names: Iterable[str] = (PROJECT.id, USER)) -> None:
+        self.path = directory / "memory.db"
+        database = SqliteFile(self.path)
+        self.records = {name: Records(database, name, lambda: REQUESTED_AT) for name in names}
+        self.vectors = {name: ExactVectors(records, MODEL) for name, records in self.records.items()}
+        self.vector_of: Callable[[str], Vectors] = vector_of
+        self.threads = ThreadPoolExecutor(2)
+        self._made = 0
+
+    def close(self) -> None:
+        self.threads.shutdown()
+        for records in self.records.values():
+            records.close()
+
+    @property
+    def project(self) -> Records:
+        return self.records[PROJECT.id]
+
+    def store(
+        self, content: str, scope: Scope = "project", *, space: str | None = None, passages: int = 1, **fields: Any
+    ) -> str:
+        """Store a memory with so many passages of the same length (0: it has no vectors yet); its id."""
+        self._made += 1
+        operation = store_operation(f"op-{self._made}", content, scope=scope, **fields)
+        records = self.records[space or (USER if scope == "user" else PROJECT.id)]
+        (outcome,) = records.apply([operation])
+        assert outcome.to_embed is not None
+        if passages:
+            bounds = [len(content) * part // passages for part in range(passages + 1)]
+            parts = tuple(Passage(start, end) for start, end in itertools.pairwise(bounds))
+            vectors = np.stack([self.vector_of(content[part.start : part.end]) for part in parts])
+            records.save_embeddings(MODEL, [EmbeddedMemory(outcome.to_embed, digest_of(content), parts, vectors)])
+        return memory_id_of(operation)
+
+    def change(self, change: Change, space: str = PROJECT.id, *, session_id: str = SESSION) -> None:
+        """Change what is in a space."""
+        self._made += 1
+        (outcome,) = self.records[space].apply([change_operation(f"op-{self._made}", change, session_id=session_id)])
+        assert isinstance(outcome.reply, Applied), outcome.reply
+
+    def run(self, *edits: Edit) -> None:
+        """Edit the project's memories as the consolidator does."""
+        run = ApplyRun(f"run-{self._made}", "project", "consolidation", "summarize_cluster", edits)
+        self.change(run, session_id="")
+
+    def view(self, *names: str) -> View:
+        """What somebody sees who sees these spaces; without names, all."""
+        return View(Source(self.records[name], self.vectors[name]) for name in names or self.records)
+
+    async def embed(self, text: str) -> Vectors:
+        """The vector of a question."""
+        return self.vector_of(text)
+
+    async def recall(
+        self, query: str, session_id: str = SESSION, *, view: View | None = None, **fields: Any
+    ) -> Recalled:
+        request = Recall(session_id, project=PROJECT, query=query, **fields)
+        answer, _ = await recall(request, view or self.view(), self.embed, self.threads, NOW)
+        return answer
+
+    async def found(self, query: str, session_id: str = SESSION, **fields: Any) -> list[str]:
+        """The ids of what is recalled, the best first."""
+        return [memory.id for memory in (await self.recall(query, session_id, **fields)).memories]
+
+    async def context(self, *, now: float = NOW, **fields: Any) -> ContextGathered:
+        request = GatherContext(PROJECT, SESSION, **fields)
+        return await Gathering(request, self.view(), self.embed, self.threads, now).gathered()
+
+    def graph(self, entity: str) -> GraphFound:
+        found, _ = search_graph(SearchGraph(PROJECT, SESSION, entity), self.view(), NOW)
+        return found
