@@ -104,14 +104,6 @@ class ConsolidationRow(msgspec.Struct, frozen=True):
     completed_at: float | None = None
 
 
-class Move(msgspec.Struct, frozen=True):
-    """A memory is being moved to another space. `operation` is encoded as MessagePack."""
-
-    operation_id: str
-    operation: bytes
-    begun_at: float
-
-
 class NoteWrite(msgspec.Struct, frozen=True):
     """A note is being written. `operation` and its future `result` are encoded as MessagePack."""
 
@@ -217,7 +209,6 @@ Row = (
     | PatternRow
     | Run
     | ConsolidationRow
-    | Move
     | NoteWrite
     | AppliedOperation
     | LoggedPromotion

@@ -1,7 +1,7 @@
 """The rules of promotion: moving a memory to its project, to the user and back; proposals, observations and the log.
 
-A move has steps in two spaces: the first one records it and hands over the memory; the second one stores the memory
-together with the operation; the first one deletes it. Each step is a separate plan.
+A move has steps in two spaces, in one transaction: one hands over the memory, the other stores it together with the
+operation, and the first deletes it. Each step is a separate plan.
 """
 
 from __future__ import annotations
@@ -28,7 +28,6 @@ from remembrancer.memory.edits import (
     Run,
     RunChange,
 )
-from remembrancer.memory.edits import Move as MoveRow
 from remembrancer.memory.planner import Planner, restating
 from remembrancer.protocol.errors import InvalidInput
 from remembrancer.protocol.kinds import SESSION_RECORD, kind_of_type
@@ -170,8 +169,8 @@ def unnote_pattern(planner: Planner, edit: NotePattern, *, was_new: bool) -> Edi
 # --- Moves between two lanes.
 
 
-def begin_move(planner: Planner) -> Edits[PortableMemory]:
-    """In the source lane: record that the memory is being moved, and return it.
+def memory_to_move(planner: Planner) -> PortableMemory:
+    """In the source lane: return the memory.
 
     Its versions from its session are not copied into a project's lane, which others may read: they stay in the
     session's.
@@ -191,8 +190,6 @@ def begin_move(planner: Planner) -> Edits[PortableMemory]:
         check_broader(memory.now.scope, change.target_scope)
         if memory.now.kind == SESSION_RECORD:
             raise InvalidInput(f"{memory.id} is the record of a session in its project", field="memory_id")
-    if planner.row(MoveRow, operation.operation_id) is None:
-        yield Put(MoveRow(operation.operation_id, encode_operation(operation), planner.at))
     portable = planner.known.portable(memory.id)
     assert portable is not None
     if is_taken_back or change.target_scope == "user":
@@ -221,22 +218,6 @@ def return_move(planner: Planner) -> Edits[PromotedResult]:
     yield EraseTraces(memory.id)
     yield from _forget_promotion(memory.id)
     return PromotedResult(memory.id, "user", "project", memory.version + 1, change.reason)
-
-
-def begin_return(planner: Planner, memory: PortableMemory) -> Edits[PortableMemory]:
-    """In the project that takes a memory back from the user's shared lane: record the move. Raises `InvalidInput` as
-    `begin_move` does."""
-    operation = planner.operation
-    _check_return(memory.id, snapshot_of(memory), memory.source_project, operation.project.id)
-    if planner.row(MoveRow, operation.operation_id) is None:
-        yield Put(MoveRow(operation.operation_id, encode_operation(operation), planner.at))
-    return memory
-
-
-def receive_return(planner: Planner, memory: PortableMemory) -> Edits[PromotedResult]:
-    """In that project, once the lane has released the memory: as `receive_move`, and then the move is complete."""
-    yield from cancel_move(planner)
-    return (yield from receive_move(planner, memory))
 
 
 def receive_move(planner: Planner, memory: PortableMemory) -> Edits[PromotedResult]:
@@ -311,7 +292,6 @@ def end_move(planner: Planner, result: PromotedResult) -> Edits[PromotedResult]:
         yield Put(RunChange(change.run_id, result.memory_id, Left()))
     if result.previous_scope == "user":
         yield from _forget_promotion(result.memory_id)
-    yield Remove(MoveRow, "operation_id", planner.operation.operation_id)
     return result
 
 
@@ -321,16 +301,17 @@ def _forget_promotion(memory_id: str) -> Edits[None]:
     yield Remove(PatternRow, "memory_id", memory_id)
 
 
-def let_go(planner: Planner, memory_id: str) -> Edits[ImportedResult]:
+def let_go(planner: Planner, memory: PortableMemory) -> Edits[ImportedResult]:
     """In the source lane: delete a memory that another lane has stored. Only the versions from its session stay in the
-    history: the others moved along, and continue there."""
-    yield Delete(memory_id, with_history=True)
-    return ImportedResult(memory_id, "present")
+    history: the others moved along, and continue there.
 
-
-def cancel_move(planner: Planner) -> Edits[None]:
-    """In the source lane: cancel the move, so that the memory stays."""
-    yield Remove(MoveRow, "operation_id", planner.operation.operation_id)
+    Raises `InvalidInput` if it has changed since it was read: then it stays.
+    """
+    known = planner.known.memory(memory.id)
+    if known is not None and known.version != memory.version:
+        raise InvalidInput(f"{memory.id} was changed while it was being shared, and stays here: share it again")
+    yield Delete(memory.id, with_history=True)
+    return ImportedResult(memory.id, "present")
 
 
 def _promotion(planner: Planner) -> PromoteMemory:

@@ -50,15 +50,8 @@ class Host:
             return asyncio.run_coroutine_threadsafe(question, loop).result()
 
         self.lane = SharedLane(SqliteFile(path), path, name, lambda: REQUESTED_AT, self.journal, path.stem, ask)
-        self.snapshots = LaneSnapshots(
-            self.lane,
-            self.journal,
-            path.stem,
-            read_only,
-            self.committer,
-            self.taken.append,
-            every=EVERY,
-        )
+        self.lane.read_only = read_only
+        self.snapshots = LaneSnapshots(self.lane, self.committer, self.taken.append, every=EVERY)
 
     async def submit(self, *operations: Operation) -> None:
         outcomes = await self.committer.run(self.lane.name, lambda: self.lane.apply(operations))
@@ -278,7 +271,7 @@ def _killed_while_taking(lane: SharedLane, place: Path) -> int:
     if child == 0:
         try:
             again = SharedLane(
-                SqliteFile(lane.path), lane.path, LANE, lambda: REQUESTED_AT, lane._journal, "killed", lane._ask_journal
+                SqliteFile(lane.path), lane.path, LANE, lambda: REQUESTED_AT, lane.journal, "killed", lane._ask_journal
             )
             again._file.file.writer.set_trace_callback(
                 lambda said: os.kill(os.getpid(), signal.SIGKILL) if "INTO history" in said else None

@@ -24,7 +24,6 @@ from remembrancer.actors.store.records.memory_rows import digest_of
 from remembrancer.actors.store.records.passage_rows import HomeTexts
 from remembrancer.actors.store.records.sqlite_file import SqliteFile
 from remembrancer.actors.store.records.sqlite_records import Records
-from remembrancer.memory.edits import Move as MoveRow
 from remembrancer.protocol.errors import InvalidInput, NotFound, StorageFull
 from remembrancer.protocol.runs import Skipped, UndoneResult, UndoRun
 from remembrancer.protocol.work import Passage
@@ -165,7 +164,6 @@ def check_moved(move: Move, before: PortableMemory) -> None:
     assert (move.source.counts(None).total, move.destination.counts(None).by_scope) == (1, {"user": 1})
     assert (move.source.counts(None).entities, move.destination.counts(None).entities) == (1, 2)
     assert move.source.passages(PassageFilter(MODEL, vectors=False)).numbers == [1]
-    assert move.source.unfinished(MoveRow) == []
 
 
 def before_the_move(move: Move) -> PortableMemory:
@@ -283,7 +281,7 @@ def test_a_promotion_that_is_refused_moves_nothing(files: Files, operation: Oper
     move = files.open()
     before = whole(move)
     assert isinstance(move.apply([operation])[0].reply, kind)
-    assert (whole(move), move.source.unfinished(MoveRow)) == (before, [])
+    assert whole(move) == before
 
 
 def test_a_forgotten_memory_and_one_that_is_the_users_already_are_not_moved(files: Files) -> None:
@@ -301,7 +299,6 @@ def test_a_forgotten_memory_and_one_that_is_the_users_already_are_not_moved(file
     )
     move.destination.apply([change_operation("import", ImportMemory(copy))])
     assert isinstance(move.apply([promotion(copy.id, "another")])[0].reply, InvalidInput)
-    assert move.source.unfinished(MoveRow) == []
     assert move.source.counts(None).total == 1
 
 
@@ -329,7 +326,6 @@ def test_a_user_file_without_room_leaves_the_memory_where_it_is_and_a_later_try_
     before = before_the_move(move)
     assert isinstance(move.apply([PROMOTE])[0].reply, StorageFull)
     assert whole(move) == (before, None)
-    assert move.source.unfinished(MoveRow) == []
     move = files.open()
     assert isinstance(move.apply([PROMOTE])[0].reply, Applied)
     check_moved(move, before)
@@ -408,4 +404,3 @@ def test_what_never_was_a_projects_or_was_another_ones_is_not_taken_back(files: 
     move.destination.apply([own])
     asked = change_operation("own back", PromoteMemory(memory_id_of(own), "project"))
     assert isinstance(returning.apply([asked])[0].reply, InvalidInput)
-    assert move.destination.unfinished(MoveRow) == []

@@ -7,8 +7,6 @@ import pytest
 from remembrancer.actors.store.records.background import KEPT_VERSIONS
 from remembrancer.actors.store.records.contract import USER
 from remembrancer.actors.store.records.sqlite_records import Records
-from remembrancer.memory.edits import Move as MoveRow
-from remembrancer.memory.moves import begin_move
 from remembrancer.protocol.consolidation import ReadSession
 from remembrancer.protocol.errors import NotFound
 from remembrancer.protocol.runs import CloseSession, Prune, ReviseMemory
@@ -92,16 +90,11 @@ def test_a_run_of_long_ago_cannot_be_undone_any_more_and_its_memories_stay(
     assert [entry.change for entry in one.history] == ["stored", "archived"]
 
 
-def test_what_came_of_operations_of_long_ago_goes_but_for_those_on_their_way(
-    factory: SqliteFactory, records: Records
-) -> None:
-    moving = change_operation("moving", PromoteMemory(ONE, "user"))
-    records.prepare(moving, begin_move)
+def test_what_came_of_operations_of_long_ago_goes(factory: SqliteFactory, records: Records) -> None:
     before = factory.clock.now + 1
     count = upkeep_of(records, 0, nothing(operations_before=before))[1]
     assert count == pruned(records, nothing(operations_before=before)) > 5
     assert records.outcome_of("end") is None
-    assert [each.operation_id for each in records.unfinished(MoveRow)] == [moving.operation_id]
 
 
 def test_an_operation_that_was_queued_for_months_is_known_from_when_it_was_applied(

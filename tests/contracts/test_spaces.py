@@ -38,7 +38,7 @@ from remembrancer.actors.store.records.sqlite_records import Reader, Records
 from remembrancer.actors.store.retrieval.graph_search import search_graph, suggest
 from remembrancer.actors.store.retrieval.recalls import recall
 from remembrancer.actors.store.retrieval.view import Source, View
-from remembrancer.memory.edits import Move
+from remembrancer.memory.edits import NoteWrite
 from remembrancer.memory.times.windows import TimeWindow
 from remembrancer.protocol.browsing import (
     BrowserRequest,
@@ -51,7 +51,7 @@ from remembrancer.protocol.browsing import (
     UsageRead,
 )
 from remembrancer.protocol.consolidation import ReadEntityEdges, ReadMemories, ReadSession, ReadUpkeep
-from remembrancer.protocol.errors import EmbeddingUnavailable, FileLocked
+from remembrancer.protocol.errors import EmbeddingUnavailable
 from remembrancer.protocol.paths import RuntimePaths
 from remembrancer.protocol.reads import DescribeSession, ListMemories, Order, Recall, SearchGraph, Strategy, Suggest
 from remembrancer.protocol.session_life import EndSession, RecordEvents, StartSession, ToolCall, Turn
@@ -68,14 +68,13 @@ from remembrancer.protocol.writes import (
 )
 from tests.contracts.records_factories import pending, scrub, texts_of
 from tests.operations import PROJECT, REQUESTED_AT, SESSION, change_operation, memory_id_of, store_operation
-from tests.patience import PATIENCE_S
 
 MODEL = "small.int8.0123456789ab.4"
 SECRET = "zanzibar"
 WRITES = {
     *("note_commit", "move"),
-    *("apply", "touch", "import_sessions", "rename_project", "prepare", "complete", "take_outcomes", "apply_in"),
-    *("receive", "tidy", "close", "held", "request_consolidation"),
+    *("apply", "touch", "import_sessions", "rename_project", "prepare", "complete", "apply_in"),
+    *("receive", "tidy", "close", "request_consolidation"),
     *("note_maintenance", "save_embeddings", "prune_models", "link_similar", "note_compared", "note_attempts"),
     *("try_again",),
 }
@@ -168,7 +167,7 @@ READS: dict[str, Callable[[Records], Any]] = {
     "session_story": lambda it: (it.session_story(SESSION).turns, it.session_story(SESSION).topics),
     "session_start": lambda it: it.session_start(SESSION).stored,
     "belongings": lambda it: it.belongings(),
-    "unfinished": lambda it: it.unfinished(Move),
+    "unfinished": lambda it: it.unfinished(NoteWrite),
     "materials": lambda it: [
         it.materials(ReadMemories(PROJECT)).memories,
         it.materials(ReadEntityEdges(PROJECT)).edges,
@@ -307,19 +306,6 @@ def test_what_is_written_to_a_space_leaves_another_one_of_the_same_ids_as_it_was
     assert len(theirs.keyword_hits(WORD, ALL, 5)[0]) == found
     assert theirs.belongings().sessions
     assert theirs.passage_numbers(MODEL)
-
-
-def test_a_space_that_is_held_refuses_what_others_write_at_once_and_holds_up_no_other_space(
-    spaces: tuple[Records, Records],
-) -> None:
-    ours, theirs = spaces
-    with ThreadPoolExecutor(1) as thread, ours.held():
-        (refused,) = thread.submit(ours.apply, [store_operation("refused", "the ferry is late")]).result(PATIENCE_S)
-        (taken,) = thread.submit(theirs.apply, [store_operation("taken", "the ferry is late")]).result(PATIENCE_S)
-        assert isinstance(refused.reply, FileLocked)
-        assert isinstance(taken.reply, Applied)
-        assert isinstance(ours.apply([store_operation("own", "the ferry is early")])[0].reply, Applied)
-    assert isinstance(ours.apply([store_operation("refused", "the ferry is late")])[0].reply, Applied)
 
 
 async def test_three_hundred_projects_take_few_threads_and_descriptors(tmp_path: Path) -> None:

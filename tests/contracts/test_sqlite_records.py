@@ -453,8 +453,7 @@ def test_the_catalogue_remembers_projects_lanes_and_what_was_decided_about_model
         catalog.note_session(ProjectRef("p_000000000000", "/nowhere"), "/nowhere")
         for state in (b"one", b"other"):
             catalog.note_models(state)
-        catalog.note_lanes({PROJECT.id: "l_one", "user": "l_two"})
-        catalog.note_lanes({PROJECT.id: "l_one"})
+        catalog.share(PROJECT.id, "l_one")
     again = Catalog(lambda: 0.0)
     with closing(SqliteFile(tmp_path / "memory.db")) as database:
         again.attach(database)

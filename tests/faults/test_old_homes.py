@@ -17,6 +17,7 @@ from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from remembrancer.actors.migrations import copy_of, drop_old_files, version_of, write_checked_copy
@@ -336,6 +337,7 @@ async def test_nothing_is_opened_while_it_cannot_be_read_what_is_shared(tmp_path
 
 
 MOVED = "memory:01JZZZZZZZZZZZZZZZZZZZZZZZ"
+LANE = "l_0123456789ab"
 
 
 def old_file(path: Path, operation: bytes, *, is_project: bool, has_memory: bool, has_applied: bool) -> None:
@@ -359,17 +361,23 @@ def old_file(path: Path, operation: bytes, *, is_project: bool, has_memory: bool
             file.execute("INSERT INTO moves VALUES ('move', ?, 1)", (operation,))
 
 
+@pytest.mark.parametrize("is_shared", [False, True])
 @pytest.mark.parametrize("is_received", [False, True])
-def test_a_move_that_was_under_way_is_ended_or_has_not_begun(is_received: bool, tmp_path: Path) -> None:
+def test_a_move_that_was_under_way_is_ended_or_has_not_begun(
+    is_received: bool, is_shared: bool, tmp_path: Path
+) -> None:
     paths = RuntimePaths(tmp_path / "home")
     move = encode_operation(change_operation("move", PromoteMemory(MOVED, target_scope="user")))
     place = paths.project_database(PROJECT.id)
     old_file(place, move, is_project=True, has_memory=True, has_applied=False)
-    old_file(paths.user_database, move, is_project=False, has_memory=is_received, has_applied=is_received)
+    target, name = (paths.lane_database(LANE), LANE) if is_shared else (paths.user_database, "user")
+    old_file(target, move, is_project=False, has_memory=is_received, has_applied=is_received)
+    if is_shared:
+        paths.shares.write_bytes(msgspec.json.encode({"user": LANE}))
     bring_forward(paths)
     with closing(sqlite3.connect(paths.database)) as file:
         rows = file.execute("SELECT name FROM memories JOIN spaces ON spaces.number = space WHERE id = ?", (MOVED,))
-        assert rows.fetchall() == [("user" if is_received else PROJECT.id,)]
+        assert rows.fetchall() == [(name if is_received else PROJECT.id,)]
         assert file.execute("SELECT * FROM moves").fetchall() == []
         known = file.execute("SELECT count(*) FROM applied_operations WHERE operation_id = 'move'").fetchone()[0]
         assert known == (2 if is_received else 0)

@@ -204,16 +204,15 @@ def _finish(paths: RuntimePaths, connection: sqlite3.Connection, *, report: bool
     with connection:
         connection.execute("BEGIN")
         spaces = dict(connection.execute("SELECT name, number FROM spaces").fetchall())
-        shared = _sharers(paths)
+        lanes = _lanes(paths)
         for source, operation_id, encoded in connection.execute(
             "SELECT space, operation_id, operation FROM moves"
         ).fetchall():
             operation = decode_operation(encoded)
-            change, project = operation.change, operation.project.id
-            if not isinstance(change, PromoteMemory) or {project, USER} & shared:
-                continue  # a lane's moves are finished as usual
-            target = spaces.get(USER if change.target_scope == "user" else project)
-            _end_move(connection, source, target, operation_id, change.memory_id)
+            change = operation.change
+            assert isinstance(change, PromoteMemory)
+            target = USER if change.target_scope == "user" else operation.project.id
+            _end_move(connection, source, spaces.get(lanes.get(target, target)), operation_id, change.memory_id)
         connection.execute("DROP TABLE taken_in")
 
 
@@ -221,11 +220,11 @@ def _end_move(
     connection: sqlite3.Connection, source: int, target: int | None, operation_id: str, memory_id: str
 ) -> None:
     """Remove a moved memory from its old space if the new one has it; otherwise it stays, and clients retry the
-    operation."""
+    operation, or the entry of a shared lane moves it."""
     result = connection.execute(
         "SELECT result, applied_at FROM applied_operations WHERE space = ? AND operation_id = ?", (target, operation_id)
     ).fetchone()
-    if result is not None:
+    if result is not None and source != target:
         connection.execute(
             "INSERT OR IGNORE INTO applied_operations VALUES (?, ?, ?, ?)", (source, operation_id, *result)
         )
@@ -238,9 +237,9 @@ def _end_move(
     connection.execute("DELETE FROM moves WHERE space = ? AND operation_id = ?", (source, operation_id))
 
 
-def _sharers(paths: RuntimePaths) -> set[str]:
-    """Return the ids of projects that share a lane, and `user` if the user does. Empty if the file cannot be read,
-    which the store reports."""
+def _lanes(paths: RuntimePaths) -> dict[str, str]:
+    """Return the lanes of the projects that share one, and the user's. Empty if the file cannot be read, which the
+    store reports."""
     with suppress(OSError, msgspec.DecodeError):
-        return set(_NAMES.decode((paths.lanes / "projects.json").read_bytes()))
-    return set()
+        return _NAMES.decode(paths.shares.read_bytes())
+    return {}

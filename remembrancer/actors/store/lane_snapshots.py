@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
 
@@ -24,9 +24,6 @@ from remembrancer.actors.store.committer import Committer
 from remembrancer.actors.store.shared_lane import NEWER, SharedLane, check_snapshot
 from remembrancer.journal.contract import LaneNotice, LaneSnapshot, Seen, Trimmed
 from remembrancer.protocol.errors import EntryDamaged, FileUnusable, InvalidInput, KeyMissing, SchemaTooNew
-
-if TYPE_CHECKING:
-    from remembrancer.journal.contract import Journal
 
 EVERY: Final = 5000
 """Entries between two snapshots. Reading them takes a joining host about two seconds, against the cost of sending a
@@ -53,18 +50,12 @@ class LaneSnapshots:
     def __init__(
         self,
         lane: SharedLane,
-        journal: Journal,
-        member: str,
-        read_only: bool,
         committer: Committer,
         on_taken: Callable[[tuple[str, ...]], None],
         *,
         every: int = EVERY,
     ) -> None:
         self._lane = lane
-        self._journal = journal
-        self._member = member
-        self._read_only = read_only
         self._committer = committer
         self._on_taken = on_taken
         self._every = every
@@ -92,54 +83,56 @@ class LaneSnapshots:
     @property
     def waits_for_scrubbing(self) -> bool:
         """True if journal entries that quote erased memories remain to be scrubbed by `keep`."""
-        return not self._read_only and self._lane.to_scrub > 0
+        return not self._lane.read_only and self._lane.to_scrub > 0
 
     async def keep(self) -> None:
         """Report this host's progress, write a snapshot if one is due, trim unneeded entries, and scrub entries that
         quote erased memories."""
         async with self._one_at_a_time:
             lane, snapshots = self._lane, await self._snapshots()
-            erased_at, to_scrub = lane.erased_at, 0 if self._read_only else lane.to_scrub
+            erased_at, to_scrub = lane.erased_at, 0 if self._lane.read_only else lane.to_scrub
             clean = [each for each in snapshots if each.mark.position >= erased_at]
             newest = clean[0].mark.position if clean else 0
             is_due = lane.mark.position - newest >= self._every or newest < to_scrub
-            if (is_due or len(clean) < len(snapshots)) and not self._read_only:
+            if (is_due or len(clean) < len(snapshots)) and not self._lane.read_only:
                 clean = await self._write(erased_at)
             seen, recent = await self._seen()
             if clean and clean[0].name not in self._good and _having(clean[0], seen) < HOSTS:
                 await self._try(clean[0], take=False)
             self._good &= {each.name for each in clean}
             word = Seen(lane.mark.position, tuple(sorted(self._good)))
-            await self._journal.notify(lane.name, self._member, msgspec.msgpack.encode(word))
-            seen[self._member] = word
+            await self._lane.journal.notify(lane.name, self._lane.member, msgspec.msgpack.encode(word))
+            seen[self._lane.member] = word
             if to_scrub and (good := [each for each in clean if _having(each, seen)]):
                 await self._committer.run(lane.name, partial(lane.scrub_entries, good[0].mark.position))
             agreed = next((each for each in clean if _having(each, seen) >= HOSTS), None)
-            if agreed is None or self._read_only:
+            if agreed is None or self._lane.read_only:
                 return
             positions = (seen[host].position for host in recent)
-            await self._journal.trim(lane.name, before=min(agreed.mark.position, lane.mark.position, *positions))
+            await self._lane.journal.trim(lane.name, before=min(agreed.mark.position, lane.mark.position, *positions))
             for older in clean[clean.index(agreed) + 1 :]:
-                await self._journal.drop_snapshot(lane.name, older)
+                await self._lane.journal.drop_snapshot(lane.name, older)
 
     async def say_left(self) -> None:
         """Tell the others that this host has left the lane."""
         async with self._one_at_a_time:
             word = msgspec.msgpack.encode(Seen(self._lane.mark.position, left=True))
-            await self._journal.notify(self._lane.name, self._member, word)
+            await self._lane.journal.notify(self._lane.name, self._lane.member, word)
 
     async def _snapshots(self) -> list[LaneSnapshot]:
         """Return the snapshots of this journal, newest first. A journal that was made anew may still have its
         predecessor's."""
         name, known = self._lane.name, self._lane.mark.journal
-        snapshots = await self._journal.snapshots(name)
-        identity = (known or await self._journal.identity(name)) if snapshots else known
+        snapshots = await self._lane.journal.snapshots(name)
+        identity = (known or await self._lane.journal.identity(name)) if snapshots else known
         return [each for each in snapshots if each.mark.journal == identity]
 
     async def _seen(self) -> tuple[dict[str, Seen], set[str]]:
         """Return the reports of the other hosts, and the names of the hosts seen recently."""
-        notices = await self._journal.notices(self._lane.name)
-        words = {host: word for host, notice in notices.items() if (word := _word(notice)) and host != self._member}
+        notices = await self._lane.journal.notices(self._lane.name)
+        words = {
+            host: word for host, notice in notices.items() if (word := _word(notice)) and host != self._lane.member
+        }
         return words, {host for host, word in words.items() if notices[host].age_s < SEEN_S and not word.left}
 
     async def _write(self, erased_at: int) -> list[LaneSnapshot]:
@@ -147,8 +140,8 @@ class LaneSnapshots:
 
         If another host is writing one, stale snapshots are only left out.
         """
-        lane, journal = self._lane, self._journal
-        is_ours = await journal.lease(lane.name, LEASE, self._member, LEASE_S)
+        lane, journal = self._lane, self._lane.journal
+        is_ours = await journal.lease(lane.name, LEASE, self._lane.member, LEASE_S)
         snapshots = await self._snapshots()  # read again, now that nobody else writes one
         clean = [each for each in snapshots if each.mark.position >= erased_at]
         if not is_ours:
@@ -167,7 +160,7 @@ class LaneSnapshots:
             for each in stale:
                 await journal.drop_snapshot(lane.name, each)
         finally:
-            await journal.release(lane.name, LEASE, self._member)
+            await journal.release(lane.name, LEASE, self._lane.member)
         return clean
 
     async def _take_newest(self) -> bool:
@@ -194,7 +187,7 @@ class LaneSnapshots:
         lane = self._lane
         try:
             with _place(lane.path) as path:
-                await self._journal.get_snapshot(lane.name, snapshot, path)
+                await self._lane.journal.get_snapshot(lane.name, snapshot, path)
                 await asyncio.to_thread(check_snapshot, path, snapshot.mark)
                 self._good.add(snapshot.name)
                 if take:

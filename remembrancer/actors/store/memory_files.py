@@ -440,7 +440,8 @@ class MemoryFiles:
             self.share(name, await self._lanes.open(name))
 
     def share_no_more(self, project_id: str) -> None:
-        """Write an open project's memories to its own space from now on."""
+        """Write an open project's memories to its own space from now on: it has left its lane."""
+        self.catalog.lanes.pop(project_id)
         del self._shared[project_id]
 
     @property

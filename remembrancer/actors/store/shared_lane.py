@@ -17,7 +17,6 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Coroutine, Iterable, Sequence
 from contextlib import closing
-from functools import partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
@@ -29,7 +28,7 @@ from remembrancer.actors.store.records.contract import Outcome
 from remembrancer.actors.store.records.schema import FORMER, MEMORY
 from remembrancer.actors.store.records.space import SpaceConnection, drop_space, empty_space
 from remembrancer.actors.store.records.space_copies import take_in, write_space
-from remembrancer.actors.store.records.sqlite_edits import SqliteEdits
+from remembrancer.actors.store.records.sqlite_edits import ArrivingEdits, SqliteEdits
 from remembrancer.actors.store.records.sqlite_file import SqliteFile, as_error, encode_json
 from remembrancer.actors.store.records.sqlite_records import UNACCEPTABLE, Records
 from remembrancer.journal.contract import (
@@ -44,19 +43,8 @@ from remembrancer.journal.contract import (
     Trimmed,
     check_name,
 )
-from remembrancer.memory.edits import AppliedOperation
-from remembrancer.memory.edits import Move as MoveRow
-from remembrancer.memory.moves import (
-    begin_move,
-    begin_return,
-    cancel_move,
-    decode_operation,
-    end_move,
-    receive_move,
-    receive_return,
-    return_move,
-)
-from remembrancer.memory.plan import carry_out, check_session_limit, plan
+from remembrancer.memory.moves import end_move, memory_to_move, receive_move, return_move
+from remembrancer.memory.plan import check_session_limit, plan
 from remembrancer.memory.planner import Planner
 from remembrancer.protocol.errors import (
     EntryDamaged,
@@ -73,6 +61,7 @@ from remembrancer.protocol.errors import (
     size_in_words,
 )
 from remembrancer.protocol.ids import new_ulid
+from remembrancer.protocol.kinds import SESSION_RECORD
 from remembrancer.protocol.paths import write_whole
 from remembrancer.protocol.runs import (
     AddMemory,
@@ -116,6 +105,13 @@ _REACHED: Final = "max(e.position, l.position)"
 """The position from which a journal entry quoting an erased memory may be scrubbed. A member that had not seen the
 erasure may have appended the entry after it."""
 _MARK: Final = "SELECT journal, position, entry_id, applied_at FROM lane WHERE space = @SPACE"
+_LOCAL: Final = """SELECT number FROM spaces WHERE number != @SPACE AND name != 'user'
+    AND name IN (?, (SELECT name FROM shares WHERE lane = ?))"""
+"""The project that an entry is from: in the user's lane the one that it names, and otherwise the one that shares the
+lane."""
+_TO_KEEP: Final = """SELECT number, id FROM memories WHERE space = @SPACE AND scope = ? AND kind != ?
+    AND id NOT IN (SELECT id FROM memories WHERE space = ?)
+    AND id NOT IN (SELECT memory_id FROM erased WHERE space = ?) ORDER BY number"""
 
 NEWER: Final = (
     "another member of this shared lane has a newer release, whose entries this one does not know: install it here "
@@ -125,7 +121,7 @@ READER: Final = (
     "this machine may only read what is shared in this project: store it with the scope session or user, or ask who "
     "invited this machine for an invitation that lets it write"
 )
-LEFT: Final = "this machine is leaving what is shared: what is changed is changed in the copy that stays here"
+LEFT: Final = "this machine has left what is shared: what is changed is changed in what stays here"
 
 UNKNOWN: Final = "somebody"
 """Names the member of a damaged entry whose author cannot be read."""
@@ -249,11 +245,9 @@ class SharedLane(Records):
         self.path = path
         """The path beside which snapshots in transit and damaged entries are kept."""
         self.is_users = is_users
-        self._journal = journal
-        self._member = member
+        self.journal = journal
+        self.member = member
         self.read_only = read_only
-        self.is_left = False
-        """True while this host leaves: changes wait, and are then made in the copy that stays here."""
         self._ask_journal = ask
         self._on_others = on_others
         self._away_until = 0.0
@@ -270,23 +264,6 @@ class SharedLane(Records):
         ((*mark, self._applied_at),) = self._file.read(_MARK)
         self.mark = LaneMark(*mark)
         self.head = self.mark.position
-        self._end_begun()
-
-    def _end_begun(self) -> None:
-        """Finish the moves into this lane that an earlier release left half done: applied here, but not removed
-        there."""
-        applied = "SELECT operation_id FROM applied_operations WHERE space = @SPACE"
-        begun = f"SELECT space, operation FROM moves WHERE space != @SPACE AND operation_id IN ({applied})"  # noqa: S608
-        if not self._file.read(begun):
-            return
-        scope = "user" if self.is_users else "project"
-        with self._file.transaction() as connection:
-            for space, encoded in connection.query(begun):
-                operation = decode_operation(encoded)
-                local = SqliteEdits(SpaceConnection(connection.connection, space), self._clock())
-                done = SqliteEdits(connection, self._clock()).outcome_of(operation.operation_id)
-                if done is not None and isinstance(done.result, PromotedResult) and done.result.new_scope == scope:
-                    local.carry_out(operation, end_move(Planner(operation, local), done.result))
 
     # Writing.
 
@@ -302,29 +279,18 @@ class SharedLane(Records):
         return self._append([self._submitted(operation, memory)])[0] if refusal is None else refusal
 
     def move(self, operation: Operation, local: Records) -> Outcome:
-        """Note in a local space that a memory leaves or comes back, and append the operation. Both spaces change in the
+        """Append an operation that moves a memory from a local space into the lane, or back. Both spaces change in the
         transaction that applies the entry, even if that happens later: a journal that did not answer may still have
         taken it."""
-        memory: PortableMemory | None
+        is_taken_back = self.is_users and _takes_back(operation)
         try:
-            with local.held():
-                if self.is_users and _takes_back(operation):
-                    memory = self.portable(memory_id_of(operation.change) or "", None)
-                    if memory is None:
-                        return self._append([self._submitted(operation)])[0]
-                    begun = local.prepare(operation, partial(begin_return, memory=memory))
-                    memory = None
-                else:
-                    begun = local.prepare(operation, begin_move)
-                    memory = begun if isinstance(begun, PortableMemory) else None
-                if isinstance(begun, Outcome):
-                    return begun
-                outcome = self.receive(operation, memory)
-                if not isinstance(outcome.reply, Applied | JournalAway):
-                    local.prepare(operation, cancel_move)
-                local.note_commit()
+            with (self if is_taken_back else local)._edits() as edits:
+                memory = memory_to_move(Planner(operation, edits))
+            outcome = self.receive(operation, None if is_taken_back else memory)
         except RemembrancerError as error:
-            return Outcome(error)
+            earlier = self.outcome_of(operation.operation_id)
+            return Outcome(error if earlier is None else earlier)
+        local.note_commit()
         return outcome
 
     def _submitted(self, operation: Operation, memory: PortableMemory | None = None) -> Submitted:
@@ -332,14 +298,14 @@ class SharedLane(Records):
         memory keeps the id of its project, so that it can be taken back there."""
         project = ProjectRef(operation.project.id if self.is_users else self.name, "")
         operation = msgspec.structs.replace(operation, project=project)
-        return Submitted(operation, self._member, memory, FORMAT, self.mark.position)
+        return Submitted(operation, self.member, memory, FORMAT, self.mark.position)
 
     def rename_project(self, old: str, new: str) -> None:
         if self.read_only:
             return
         entry = NewEntry(_entry_id("project"), _encode(ProjectRenamed(old, new)))
         self.catch_up()
-        self._read_on(position=self._ask(self._journal.append(self.name, [entry], behind=self.mark)).position)
+        self._read_on(position=self._ask(self.journal.append(self.name, [entry], behind=self.mark)).position)
 
     def touch(self, numbers: Sequence[int], at: float, session_id: str = "", used: Sequence[str] = ()) -> None:
         if self.read_only:
@@ -391,7 +357,7 @@ class SharedLane(Records):
         """
         gone = f"FROM {_TO_SCRUB} WHERE {_REACHED} <= ?"
         for (number,) in self._file.read(f"SELECT DISTINCT l.position {gone}", (position,)):
-            self._ask(self._journal.scrub(self.name, number))
+            self._ask(self.journal.scrub(self.name, number))
         with self._file.transaction() as connection:
             gone = f"space = @SPACE AND (memory_id, position) IN (SELECT l.memory_id, l.position {gone})"
             connection.execute(f"DELETE FROM lane_entries WHERE {gone}", (position,))  # noqa: S608 - our names
@@ -400,7 +366,7 @@ class SharedLane(Records):
 
     def rejoin(self, journal: Journal, member: str, *, read_only: bool = False) -> None:
         """Continue with another connection to the journal, as that member, after `problem` has been resolved."""
-        self._journal, self._member, self.read_only = journal, member, read_only
+        self.journal, self.member, self.read_only = journal, member, read_only
         self._away_until = 0.0
         self.problem = None
 
@@ -408,7 +374,7 @@ class SharedLane(Records):
         """Append an entry without effect, so that readers receive the key it is sealed with. Raises as `grant`."""
         if not self.read_only:
             entry = NewEntry(_entry_id("key"), _encode(Nothing()))
-            self._read_on(position=self._ask(self._journal.append(self.name, [entry], behind=self.mark)).position)
+            self._read_on(position=self._ask(self.journal.append(self.name, [entry], behind=self.mark)).position)
 
     @property
     def time(self) -> float:
@@ -419,15 +385,6 @@ class SharedLane(Records):
     def behind(self) -> int:
         """The number of known entries that are not yet applied."""
         return max(0, self.head - self.mark.position)
-
-    def applied(self, after: str, limit: int) -> list[AppliedOperation]:
-        """Return remembered operations that were applied here, with ids after `after`, at most `limit`."""
-        rows = self._file.read(
-            """SELECT operation_id, result, applied_at FROM applied_operations
-               WHERE space = @SPACE AND operation_id > ? ORDER BY operation_id LIMIT ?""",
-            (after, limit),
-        )
-        return [AppliedOperation(*row) for row in rows]
 
     def catch_up(self) -> None:
         """Apply the entries that others have appended.
@@ -490,10 +447,26 @@ class SharedLane(Records):
         self.head = max(self.head, self.mark.position)
         return tuple(memory_id for (memory_id,) in self._file.read(all_erased) if memory_id not in known)
 
-    def drop(self) -> None:
-        """Delete the space of a lane that this host has left."""
+    def leave(self, own: Records) -> None:
+        """Move everything that is shared, with the outcomes of operations, into a space of this host, which then shares
+        nothing any more, and delete the lane here. A memory that is there already stays as it is. Atomic, even if the
+        process is killed."""
+        scope, now = "user" if self.is_users else "project", self._clock()
         with self._file.transaction() as connection:
+            arriving = ArrivingEdits(
+                SpaceConnection(connection.connection, own.space), now, SqliteEdits(connection, now)
+            )
+            for number, memory_id in connection.query(_TO_KEEP, (scope, SESSION_RECORD, own.space, own.space)):
+                arriving.take_over(number, memory_id)
+            connection.execute(
+                """INSERT OR IGNORE INTO applied_operations
+                   SELECT ?, operation_id, result, applied_at FROM applied_operations WHERE space = @SPACE""",
+                (own.space,),
+            )
+            connection.execute("DELETE FROM shares WHERE lane = ?", (self.name,))
             drop_space(connection)
+        own.note_commit()
+        self.problem = JournalAway(LEFT)
 
     def _append(self, entries: Sequence[Submitted]) -> list[Outcome]:
         """Append entries, along with the accesses collected so far, apply them, and return an outcome for each
@@ -542,7 +515,7 @@ class SharedLane(Records):
         if not entries:
             return
         self._may_be_there = True
-        position = self._ask(self._journal.append(self.name, entries, behind=self.mark)).position
+        position = self._ask(self.journal.append(self.name, entries, behind=self.mark)).position
         if accesses is not None:
             self._shown.clear()
             self._used.clear()
@@ -560,7 +533,7 @@ class SharedLane(Records):
         outcomes: dict[str, Outcome] = {}
         try:
             while True:
-                page = self._ask(self._journal.read(self.name, after=self.mark, limit=PAGE))
+                page = self._ask(self.journal.read(self.name, after=self.mark, limit=PAGE))
                 self.head = max(page.head, position)
                 entries, damaged, mark, problem = _decoded(page, self.mark)
                 for each in damaged:
@@ -624,11 +597,20 @@ class SharedLane(Records):
 
     # Applying.
 
+    def _local(self, connection: SpaceConnection, entry: Submitted) -> SqliteEdits | None:
+        """Return the space of this host from which, or to which, an entry of its own moves a memory; None for all other
+        entries."""
+        takes_back = self.is_users and _takes_back(entry.operation)
+        if entry.by != self.member or not (takes_back or entry.memory is not None):
+            return None
+        rows = connection.query(_LOCAL, (entry.operation.project.id, self.name))
+        return SqliteEdits(SpaceConnection(connection.connection, rows[0][0]), self._clock()) if rows else None
+
     def _refusals(self, operations: Iterable[Operation]) -> list[Outcome | None]:
         """Return the refusals by this host's own limits, which do not affect how entries are applied: a refused
         operation is not appended."""
         full, limit = self._full(), self._session_limit
-        refused = JournalRefused(READER) if self.read_only else JournalAway(LEFT) if self.is_left else None
+        refused = JournalRefused(READER) if self.read_only else None
         refusals: list[Outcome | None] = []
         for operation in operations:
             refusal: RemembrancerError | None = refused or (full if needs_room(operation.change) else None)
@@ -660,7 +642,7 @@ class SharedLane(Records):
                     elif isinstance(entry, ProjectRenamed):
                         edits.rename_project(entry.old, entry.new)
                     elif isinstance(entry, Submitted):
-                        local = _local(connection, entry, self._clock())
+                        local = self._local(connection, entry)
                         memory_id = memory_id_of(entry.operation.change) or ""
                         leaving = None if local is None else edits.portable(memory_id)
                         outcome = _applied(edits, entry, stands.position, applied_at, is_users=self.is_users)
@@ -684,31 +666,21 @@ class SharedLane(Records):
         return outcomes
 
 
-def _local(connection: SpaceConnection, entry: Submitted, now: float) -> SqliteEdits | None:
-    """Return the local space that noted an entry's operation as a move, or None if the operation is not from this
-    host."""
-    if not isinstance(entry.operation.change, PromoteMemory):
-        return None
-    noted = "SELECT space FROM moves WHERE operation_id = ? AND space != @SPACE"
-    rows = connection.query(noted, (entry.operation.operation_id,))
-    return SqliteEdits(SpaceConnection(connection.connection, rows[0][0]), now) if rows else None
+def _moved(local: SqliteEdits, entry: Submitted, leaving: PortableMemory | None, outcome: Outcome) -> Outcome:
+    """Finish a move in a local space after the lane applied it. `leaving` is the lane's memory before the entry.
 
-
-def _moved(local: SqliteEdits, entry: Submitted, memory: PortableMemory | None, outcome: Outcome) -> Outcome:
-    """Finish a move in a local space after the lane applied it. `memory` is the lane's memory before the entry."""
+    A memory that was changed here since it was appended stays here as well: a change that was acknowledged is not lost.
+    """
     if not isinstance(outcome.reply, Applied):
         return outcome
-    result = outcome.reply.result
+    result, planner = outcome.reply.result, Planner(entry.operation, local)
     assert isinstance(result, PromotedResult)
-    (noted,) = local.rows(MoveRow, "operation_id", entry.operation.operation_id)
-    planner = Planner(decode_operation(noted.operation), local)
+    here = local.memory(result.memory_id)
     if entry.memory is not None:
-        local.carry_out(planner.operation, end_move(planner, result))
-    elif memory is None or ((known := local.memory(memory.id)) is not None and known.id == memory.id):
-        carry_out(cancel_move(planner), local.apply)  # an earlier release has already taken it in
-    else:
-        received = local.carry_out(planner.operation, receive_return(planner, memory))
-        assert isinstance(received.reply, Applied), "there is no memory of its id"
+        if here is not None and (here.id, here.version) == (entry.memory.id, entry.memory.version):
+            local.carry_out(entry.operation, end_move(planner, result))
+    elif leaving is not None and (here is None or here.id != leaving.id):
+        received = local.carry_out(entry.operation, receive_move(planner, leaving))
         return Outcome(outcome.reply, received.to_embed)
     return outcome
 

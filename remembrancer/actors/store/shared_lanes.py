@@ -77,7 +77,6 @@ SILENT_S: Final = 10.0
 """The time for which a journal has to be unreachable before answers say so. A server that restarts is not worth a
 notice."""
 MOVED_AT_ONCE: Final = 50
-OUTCOMES_AT_ONCE: Final = 1000
 
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
@@ -118,13 +117,11 @@ class FollowUp(NamedTuple):
 class _OpenLane:
     """An open lane, and the state of its connection to the journal."""
 
-    journal: Journal
-    member: str
-    snapshots: LaneSnapshots
     follower: asyncio.Task[None]
 
-    def __init__(self, lane: SharedLane) -> None:
+    def __init__(self, lane: SharedLane, snapshots: LaneSnapshots) -> None:
         self.lane = lane
+        self.snapshots = snapshots
         self.silent: tuple[float, RemembrancerError] | None = None
         """The time since which the journal cannot be read, and the reason."""
         self.told: tuple[float, int] = (0.0, 0)
@@ -210,7 +207,7 @@ class SharedLanes:
         if opened is None or opened.lane.read_only or opened.lane.problem is not None:
             return False
         try:
-            if not await opened.journal.lease(lane, LEASE, opened.member, LEASE_S):
+            if not await opened.lane.journal.lease(lane, LEASE, opened.lane.member, LEASE_S):
                 return False
             await opened.snapshots.catch_up()
         except RemembrancerError as error:
@@ -223,7 +220,7 @@ class SharedLanes:
         be reached."""
         opened = self._open.get(lane)
         try:
-            return None if opened is None else await opened.journal.holder(lane, LEASE)
+            return None if opened is None else await opened.lane.journal.holder(lane, LEASE)
         except RemembrancerError:
             return None
 
@@ -233,7 +230,7 @@ class SharedLanes:
         if opened is None:
             return
         try:
-            await opened.journal.release(lane, LEASE, opened.member)
+            await opened.lane.journal.release(lane, LEASE, opened.lane.member)
         except RemembrancerError as error:  # it expires by itself
             logger.info("a lease cannot be given back", extra={"lane": lane, "reason": error.message})
 
@@ -246,6 +243,7 @@ class SharedLanes:
             return self._open[name]
 
     async def _open_lane(self, name: str) -> None:
+        from remembrancer.actors.store.lane_snapshots import LaneSnapshots
         from remembrancer.actors.store.shared_lane import SharedLane
 
         (connection, problem), (limit_bytes, session_limit) = self._connected(name), self._limits
@@ -269,17 +267,10 @@ class SharedLanes:
                 session_limit=session_limit,
             )
 
-        opened = self._open[name] = _OpenLane(await self._committer.run(name, make))
-        opened.lane.problem = problem
-        self._begin(opened, connection)
-
-    def _begin(self, opened: _OpenLane, connection: Connection) -> None:
-        """Follow a lane through a connection to its journal."""
-        from remembrancer.actors.store.lane_snapshots import LaneSnapshots
-
-        lane = opened.lane
-        opened.journal, opened.member = connection[:2]
-        opened.snapshots = LaneSnapshots(lane, *connection[:3], self._committer, partial(self._taken_in, lane))
+        lane = await self._committer.run(name, make)
+        lane.problem = problem
+        opened = _OpenLane(lane, LaneSnapshots(lane, self._committer, partial(self._taken_in, lane)))
+        self._open[name] = opened
         opened.follower = asyncio.create_task(self._follow(opened))
 
     def _connected(self, name: str) -> tuple[Connection, RemembrancerError | None]:
@@ -304,7 +295,7 @@ class SharedLanes:
         lane = opened.lane
         while lane.problem is None:
             try:
-                async with aclosing(opened.journal.watch(lane.name)) as hints:  # type: ignore[type-var]
+                async with aclosing(opened.lane.journal.watch(lane.name)) as hints:  # type: ignore[type-var]
                     async for _ in hints:
                         await self._catch_up(opened)
                 continue
@@ -378,7 +369,7 @@ class SharedLanes:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         for opened in self._open.values():
-            await opened.journal.aclose()
+            await opened.lane.journal.aclose()
 
     # Requests.
 
@@ -407,7 +398,7 @@ class SharedLanes:
             opened = await self._opened(request.lane)
             await opened.snapshots.catch_up()  # otherwise sharing is not started
             if shared is None:
-                await self._note_lanes({**self._lane_of, key: request.lane})
+                await self._committer.run(USER, partial(files.catalog.share, key, request.lane))
             own = await self._own(project)
             files.share(key, opened.lane)
             return await self._move_into(opened.lane, own, project or ProjectRef(USER, ""))
@@ -445,13 +436,12 @@ class SharedLanes:
     ) -> tuple[int, list[Outcome]]:
         """Move memories into a lane. Returns their number, and the outcomes of those that stay. Runs on the lane's
         thread."""
-        with own.held():
-            memories = _portables(own, ids)
-            outcomes = lane.apply([self._import(project, _apart(lane, memory)) for memory in memories])
-            staying = [outcome for outcome in outcomes if isinstance(outcome.reply, RemembrancerError)]
-            for memory, outcome in zip(memories, outcomes, strict=True):
-                if not isinstance(outcome.reply, RemembrancerError):
-                    own.complete(self._import(project, memory), partial(let_go, memory_id=memory.id))
+        memories = _portables(own, ids)
+        outcomes = lane.apply([self._import(project, _apart(lane, memory)) for memory in memories])
+        for place, memory in enumerate(memories):
+            if not isinstance(outcomes[place].reply, RemembrancerError):
+                outcomes[place] = own.complete(self._import(project, memory), partial(let_go, memory=memory))
+        staying = [outcome for outcome in outcomes if isinstance(outcome.reply, RemembrancerError)]
         return len(memories) - len(staying), staying
 
     async def _leave(self, request: LeaveLane, _context: RequestContext) -> LaneLeft:
@@ -468,16 +458,11 @@ class SharedLanes:
             ids = await self._committer.run(name, _shareable(lane))
             if request.dry_run:
                 return LaneLeft(name, len(ids))
-            lane.is_left = True
-            try:
-                with suppress(RemembrancerError):  # if the others' latest entries cannot be read, go on without them
-                    await opened.snapshots.catch_up()
-                await self._copy(lane, own, project or ProjectRef(USER, ""))
-                await self._note_lanes({each: known for each, known in self._lane_of.items() if each != key})
-            except BaseException:
-                lane.is_left = False
-                raise
+            with suppress(RemembrancerError):  # if the others' latest entries cannot be read, go on without them
+                await opened.snapshots.catch_up()
+            await self._committer.run(name, partial(lane.leave, own))
             self._files.share_no_more(key)
+            self._follow_up.changed(own.name)
             opened.follower.cancel()
             try:
                 await opened.snapshots.say_left()
@@ -485,27 +470,9 @@ class SharedLanes:
                 logger.warning("the others do not know who left", extra={"lane": name, "reason": error.message})
             await self.give_back_lease(name)
             del self._open[name]
-            await self._committer.run(name, lane.drop)
-            await opened.journal.aclose()
+            await opened.lane.journal.aclose()
             await asyncio.to_thread(_delete, self._paths, name)
             return LaneLeft(name, len(ids))
-
-    async def _copy(self, lane: SharedLane, own: Records, project: ProjectRef) -> None:
-        """Copy a lane's memories and recorded outcomes into the space beside it, so that a client without an answer can
-        ask again."""
-        ids = await self._committer.run(lane.name, _shareable(lane))  # queued after running operations
-        for begin in range(0, len(ids), MOVED_AT_ONCE):
-            some = ids[begin : begin + MOVED_AT_ONCE]
-            portables = await self._committer.run(lane.name, partial(_portables, lane, some))
-            operations = [self._import(project, memory) for memory in portables]
-            for outcome in await self._committer.submit(own, operations):
-                if isinstance(outcome.reply, RemembrancerError):
-                    raise outcome.reply
-        self._follow_up.changed(own.name)
-        after = ""
-        while applied := await self._committer.run(lane.name, partial(lane.applied, after, OUTCOMES_AT_ONCE)):
-            await self._committer.run(own.name, partial(own.take_outcomes, applied))
-            after = applied[-1].operation_id
 
     async def _rejoin(self, request: RejoinLane, context: RequestContext) -> tuple[LaneState, ...]:
         """Continue a lane with a new connection. Raises as `_connection`."""
@@ -513,13 +480,13 @@ class SharedLanes:
         async with self._changing:
             if name in self._open:
                 connection, opened = self._connect(name), self._open[name]
-                left = opened.journal
+                former = opened.lane.journal
                 opened.follower.cancel()
                 rejoin = partial(opened.lane.rejoin, *connection[:2], read_only=connection.read_only)
                 await self._committer.run(name, rejoin)
                 opened.silent = None
-                self._begin(opened, connection)
-                await left.aclose()
+                opened.follower = asyncio.create_task(self._follow(opened))
+                await former.aclose()
                 if request.has_new_key:
                     await self._committer.run(name, opened.lane.announce_key)
             else:
@@ -561,9 +528,6 @@ class SharedLanes:
                 )
             states.append(state)
         return tuple(states)
-
-    async def _note_lanes(self, lanes: Mapping[str, str]) -> None:
-        await self._committer.run(USER, partial(self._files.catalog.note_lanes, lanes))
 
 
 def _connection(paths: RuntimePaths, lane: str) -> Connection:

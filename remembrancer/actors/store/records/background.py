@@ -392,8 +392,7 @@ _STALE: Final = (
         "applied_operations",
         "operation_id",
         "operations_before",
-        """SELECT operation_id FROM applied_operations WHERE space = @SPACE AND applied_at < ?
-           AND operation_id NOT IN (SELECT operation_id FROM moves WHERE space = @SPACE)""",
+        "SELECT operation_id FROM applied_operations WHERE space = @SPACE AND applied_at < ?",
     ),
     (
         "history",

@@ -6,7 +6,7 @@ from __future__ import annotations
 import logging
 import os
 import sqlite3
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -55,7 +55,7 @@ class Catalog:
         self._projects: dict[str, _Known] = {}
         self._first_commits: dict[str, str] = {}
         """First commits of projects that are not registered yet."""
-        self.lanes: Mapping[str, str] = {}
+        self.lanes: dict[str, str] = {}
         """The lane of each sharing project, and the user's under `user`."""
 
     def attach(self, database: SqliteFile) -> None:
@@ -125,12 +125,11 @@ class Catalog:
         by_use = sorted(self._projects.items(), key=lambda item: item[1].last_used_at, reverse=True)
         return [ProjectRef(project_id, known.path) for project_id, known in by_use]
 
-    def note_lanes(self, lanes: Mapping[str, str]) -> None:
-        """Replace the shared lanes."""
+    def share(self, name: str, lane: str) -> None:
+        """Record the shared lane of a project, or of `user`. `SharedLane.leave` removes it."""
         with self._open.transaction() as connection:
-            connection.execute("DELETE FROM shares")
-            connection.executemany("INSERT INTO shares VALUES (?, ?)", lanes.items())
-        self.lanes = dict(lanes)
+            connection.execute("INSERT INTO shares VALUES (?, ?)", (name, lane))
+        self.lanes[name] = lane
 
     def note_models(self, state: bytes) -> None:
         """Store the decisions about the models."""

@@ -9,13 +9,11 @@ from __future__ import annotations
 
 import contextlib
 import sqlite3
-import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
 from remembrancer.actors.store.records.schema import OWNED, make_space
 from remembrancer.actors.store.records.sqlite_file import Query, SqliteFile
-from remembrancer.protocol.errors import FileLocked
 
 T = TypeVar("T")
 Arguments = Sequence[object] | Mapping[str, object]
@@ -102,9 +100,6 @@ class Space(Spaces):
         self.file = file
         self.name = name
         self.commits = 0
-        self._holding = threading.Lock()
-        self._holder: int | None = None
-        """The thread that holds the space."""
         known = file.read("SELECT number FROM spaces WHERE name = ?", (name,))
         if known:
             self.number = int(known[0][0])
@@ -115,28 +110,10 @@ class Space(Spaces):
 
     @contextlib.contextmanager
     def transaction(self, *, durable: bool = True) -> Iterator[SpaceConnection]:
-        """Like `SqliteFile.transaction`. Raises also as `refuse_if_held`."""
+        """Like `SqliteFile.transaction`."""
         with self.file.transaction(durable=durable) as connection:
-            self.refuse_if_held()
             yield SpaceConnection(connection, self.number)
         self.commits += 1
-
-    @contextlib.contextmanager
-    def held(self) -> Iterator[None]:
-        """Keep other threads from writing to this space: their writes are refused, and never wait. Other spaces are not
-        affected."""
-        with self._holding:
-            with self.file.writing:
-                self._holder = threading.get_ident()
-            try:
-                yield
-            finally:
-                self._holder = None
-
-    def refuse_if_held(self) -> None:
-        """Raise `FileLocked` if another thread holds this space. Inside a transaction."""
-        if self._holder not in (None, threading.get_ident()):
-            raise FileLocked("memories are being moved to what is shared: this is written when that has ended")
 
 
 def empty_space(connection: SpaceConnection) -> None:

@@ -40,7 +40,6 @@ from remembrancer.memory.edits import (
     LoggedConsolidation,
     LoggedPromotion,
     Memory,
-    Move,
     NoteActive,
     NoteUse,
     NoteWrite,
@@ -87,7 +86,6 @@ TABLES: Final[dict[type[Any], str]] = {
     PatternRow: "cross_project_patterns",
     Run: "runs",
     ConsolidationRow: "consolidation_requests",
-    Move: "moves",
     NoteWrite: "note_writes",
     AppliedOperation: "applied_operations",
 }
@@ -720,26 +718,12 @@ class ArrivingEdits(SqliteEdits):
         self._source = source
 
     def _insert(self, edit: Insert) -> None:
-        memory, source = edit.memory, self._source
-        ((number,),) = source._query("SELECT number FROM memories WHERE space = @SPACE AND id = ?", (memory.id,))
-        source._drop_words(number)
-        source.execute("DELETE FROM proposals WHERE space = @SPACE AND memory_id = ?", (memory.id,))
-        self._let_links_wait(number)
-        entities = self._query(
-            """SELECT s.entity, e.name, e.type, s.relationship, s.created_at, s.ordinal, s.subject, s.edge, s.found
-               FROM memory_entities AS s JOIN entities AS e ON e.number = s.entity WHERE s.memory = ?
-               ORDER BY s.ordinal, s.entity""",
-            (number,),
-        )
-        self.execute("DELETE FROM memory_entities WHERE memory = ?", (number,))
-        self._drop_history(memory.id)  # of an earlier stay here: its own tells that
-        source.execute(
-            "UPDATE OR REPLACE history SET space = ? WHERE space = @SPACE AND memory_id = ?",
-            (self._connection.number, memory.id),
-        )
+        memory = edit.memory
+        ((number,),) = self._source._query("SELECT number FROM memories WHERE space = @SPACE AND id = ?", (memory.id,))
+        self.take_over(number, memory.id)
         self.execute(
-            """UPDATE memories SET space = @SPACE, scope = ?, version = ?, updated_at = ?, promotion_chain = ?,
-                   source_project = ? WHERE number = ?""",
+            """UPDATE memories SET scope = ?, version = ?, updated_at = ?, promotion_chain = ?, source_project = ?
+               WHERE number = ?""",
             (
                 memory.scope,
                 memory.version,
@@ -749,10 +733,30 @@ class ArrivingEdits(SqliteEdits):
                 number,
             ),
         )
-        self._add_words(number)
         self._add_entry(memory.id, memory.created_at, memory.history[-1])
+
+    def take_over(self, number: int, memory_id: str) -> None:
+        """Move a memory here as it is."""
+        source = self._source
+        source._drop_words(number)
+        source.execute("DELETE FROM proposals WHERE space = @SPACE AND memory_id = ?", (memory_id,))
+        self._let_links_wait(number)
+        entities = self._query(
+            """SELECT s.entity, e.name, e.type, s.relationship, s.created_at, s.ordinal, s.subject, s.edge, s.found
+               FROM memory_entities AS s JOIN entities AS e ON e.number = s.entity WHERE s.memory = ?
+               ORDER BY s.ordinal, s.entity""",
+            (number,),
+        )
+        self.execute("DELETE FROM memory_entities WHERE memory = ?", (number,))
+        self._drop_history(memory_id)  # of an earlier stay here: its own tells that
+        source.execute(
+            "UPDATE OR REPLACE history SET space = ? WHERE space = @SPACE AND memory_id = ?",
+            (self._connection.number, memory_id),
+        )
+        self.execute("UPDATE memories SET space = @SPACE WHERE number = ?", (number,))
+        self._add_words(number)
         self._arrive_with(number, entities)
-        self._link_awaited(number, memory.id)
+        self._link_awaited(number, memory_id)
         self._take_passages(number)
 
     def _let_links_wait(self, number: int) -> None:

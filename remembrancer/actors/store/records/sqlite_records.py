@@ -27,8 +27,8 @@ from remembrancer.actors.store.records.sqlite_edits import (
 from remembrancer.actors.store.records.sqlite_file import AMONG, SqliteFile, json_list
 from remembrancer.actors.store.records.sqlite_graph import SqliteGraph
 from remembrancer.actors.store.records.transfer import read_belongings, read_portable
-from remembrancer.memory.edits import AppliedOperation, Edits, Put, Row
-from remembrancer.memory.moves import begin_move, cancel_move, end_move, receive_move
+from remembrancer.memory.edits import Edits, Row
+from remembrancer.memory.moves import end_move, memory_to_move, receive_move
 from remembrancer.memory.plan import carry_out
 from remembrancer.memory.planner import Planner
 from remembrancer.protocol.browsing import BrowserAnswer, BrowserRequest
@@ -177,14 +177,12 @@ class Records(Reader, EmbeddedTexts):
         """Apply an operation that was not applied before, inside a transaction of the database. If the destination is
         another space, its memory moves there. A refusal is an outcome, and has written nothing. Errors from SQLite
         leave the transaction to be rolled back."""
-        self._file.refuse_if_held()
         full = destination._full() if needs_room(operation.change) else None
         if full is not None:
             return Outcome(full)
         edits = SqliteEdits(SpaceConnection(connection, self.space), self._clock())
         if destination is self:
             return edits.apply_operation(operation, self._session_limit)
-        destination._file.refuse_if_held()
         arriving = ArrivingEdits(SpaceConnection(connection, destination.space), self._clock(), edits)
         return _promoted(operation, edits, arriving)
 
@@ -202,11 +200,6 @@ class Records(Reader, EmbeddedTexts):
     def belongings(self) -> Belongings:
         """Return all content to merge when another file takes this one's place. Meant for a few memories."""
         return self._file.read_together(read_belongings)
-
-    def held(self) -> contextlib.AbstractContextManager[object]:
-        """Keep other threads from writing here, so that a move removes exactly what it has read. Other writers are
-        refused with `FileLocked` and do not wait for the journal, which may be slow."""
-        return self._file.held()
 
     def prepare(self, operation: Operation, step: Callable[[Planner], Edits[T]]) -> T | Outcome:
         """Carry out one step of an operation, to be followed by others, in one durable transaction, and return its
@@ -236,19 +229,12 @@ class Records(Reader, EmbeddedTexts):
         """Count a write to this space that was made in a transaction of another one."""
         self._file.commits += 1
 
-    def take_outcomes(self, applied: Sequence[AppliedOperation]) -> None:
-        """Record the outcomes of operations that a lane applied before its memories came here, so that repetitions get
-        them."""
-        with self._edits() as edits:
-            for each in applied:
-                edits.apply(Put(each))
-
     def move(self, operation: Operation, local: Records) -> Outcome:
         """Bring in a memory from a space of this host, or return one to it. Only for shared lanes."""
         raise NotImplementedError
 
     def unfinished(self, kind: type[R]) -> list[R]:
-        """Return the rows of operations that were prepared but not completed, oldest first: `Move`s or `NoteWrite`s."""
+        """Return the rows of operations that were prepared but not completed, oldest first."""
         return self._file.read_together(lambda query: read_rows(query, kind))
 
     def touch(self, numbers: Sequence[int], at: float, session_id: str = "", used: Sequence[str] = ()) -> None:
@@ -305,15 +291,13 @@ class Records(Reader, EmbeddedTexts):
 def _promoted(operation: Operation, source: SqliteEdits, destination: SqliteEdits) -> Outcome:
     """Carry out a promotion, or its return: the steps of a move between lanes, in one transaction."""
     try:
-        memory = carry_out(begin_move(Planner(operation, source)), source.apply)
+        memory = memory_to_move(Planner(operation, source))
     except (InvalidInput, NotFound) as refusal:
         return Outcome(refusal)
     received = destination.carry_out(operation, receive_move(Planner(operation, destination), memory))
     if isinstance(received.reply, Applied):
         assert isinstance(received.reply.result, PromotedResult)
         source.carry_out(operation, end_move(Planner(operation, source), received.reply.result))
-    else:
-        carry_out(cancel_move(Planner(operation, source)), source.apply)
     return received
 
 
