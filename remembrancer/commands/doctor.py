@@ -244,14 +244,17 @@ def worst(statuses: Iterator[CheckStatus] | Sequence[CheckStatus]) -> CheckStatu
 
 
 def lines_of(home: Path, findings: Mapping[str, Finding], *, shows_all: bool) -> list[Line]:
-    """The findings that need attention, each with its advice, and a last line with all counts."""
+    """The findings that need attention, each with its advice, and a last line with all counts; a single line if there
+    are none."""
     python, (sqlite, _) = ".".join(map(str, sys.version_info[:3])), sqlite_version()
     lines: list[Line] = [f"Remembrancer {__version__}, Python {python}, SQLite {sqlite}, home {home}"]
-    listed = table("", "", "")
-    listed.show_header = False
     selected = {
         name: finding for name, finding in findings.items() if shows_all or finding.advice or finding.status != "ok"
     }
+    if not selected:
+        return [styled(f"[green]Nothing is wrong.[/green] Checked: {', '.join(findings)} (--all shows each).")]
+    listed = table("", "", "")
+    listed.show_header = False
     for name, finding in selected.items():
         advice = [f"[bold]→[/bold] {escape(finding.advice)}"] if finding.advice else []
         details = [f"[dim]{escape(line)}[/dim]" for line in finding.details]
@@ -264,7 +267,7 @@ def lines_of(home: Path, findings: Mapping[str, Finding], *, shows_all: bool) ->
     last = "; ".join(totals) or "[green]All is well[/green]"
     return [
         *lines,
-        *([listed] if selected else []),
+        listed,
         styled(last + (hidden if len(selected) < len(findings) else "")),
     ]
 

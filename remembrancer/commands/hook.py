@@ -572,13 +572,14 @@ def _context_for(
     new = [name for name in answer["memory_ids"] if name not in had]
     if new or (is_first and not answer.get("degraded")):
         note(spool, key, " ".join([*had, *new]).encode())
+    moved = [each["message"] for each in answer.get("warnings", ()) if is_first and each["code"] == "project_moved"]
+    block = "\n\n".join(filter(None, [*moved, answer["context_block"]]))
     if not new:  # report an empty memory only once
-        return answer["context_block"] or None if is_first and not answer.get("degraded") else None
+        return block or None if is_first and not answer.get("degraded") else None
     now_ns = time.time_ns()
     about = {"text": f"{len(new)} from memory with {event}", "metadata": {"memories": new}}
     given = {"format": link.HOOK_FORMAT, "event": GIVEN, "at": now_ns / 1e9, "session": session, "directory": directory}
     leave(spool, given | about, now_ns)
-    block: str = answer["context_block"]
     return block
 
 

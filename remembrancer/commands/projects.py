@@ -5,20 +5,26 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+import anyio
 import msgspec
 
 from remembrancer.actors.gateway.queue_contents import read_queue
 from remembrancer.commands import exit_codes
 from remembrancer.commands.report import Group, Report, Rows, argument, command, count, flag
-from remembrancer.commands.runtime_client import ask_home, ask_store, paths_here
+from remembrancer.commands.runtime_client import ANSWER_S, ask_home, ask_store, paths_here
 from remembrancer.config.project import project_of, working_tree_of
 from remembrancer.protocol.errors import InvalidInput, NotFound, from_failure
-from remembrancer.protocol.home import DescribeProjects, KnownProject, ProjectsDescribed
+from remembrancer.protocol.home import DescribeProjects, FindMemories, KnownProject, ProjectsDescribed
+from remembrancer.protocol.ids import new_ulid
 from remembrancer.protocol.paths import RuntimePaths
 from remembrancer.protocol.projects import MoveProject
+from remembrancer.protocol.session_life import SHELL_SESSION
+from remembrancer.protocol.sockets import Speaker
+from remembrancer.protocol.store_client import AWAY, StoreClient
 from remembrancer.protocol.writes import ProjectRef
 
 GIT_DIRECTORY: Final = ".git"
@@ -106,6 +112,25 @@ def list_projects() -> Report:
 def known_projects(paths: RuntimePaths) -> ProjectsDescribed:
     """The projects with memories, most recently used first, and the files that cannot be read."""
     return ask_home(paths, DescribeProjects())
+
+
+def notice_of_move(directory: Path) -> str:
+    """The notice that the repository of a directory seems to have been moved, and what to do; empty if it does not, or
+    if the store does not answer."""
+    from remembrancer.actors.gateway.recognition import Recognition  # loads what few commands need
+    from remembrancer.toolsets.service import Caller
+
+    async def recognise() -> str:
+        async with StoreClient(paths_here().store_endpoint, Speaker("command", new_ulid())) as store:
+            await store.wait_connected(ANSWER_S)
+            await store.request(FindMemories(None, ()), timeout_s=ANSWER_S)  # to know that it answers
+            caller = Caller("", SHELL_SESSION, project_of(directory), 0.0, str(working_tree_of(directory)))
+            notice = await Recognition(store).former_place(caller)
+            return "" if notice is None else notice.message
+
+    with suppress(*AWAY):
+        return anyio.run(recognise)
+    return ""
 
 
 def _table(known: Sequence[KnownProject]) -> Rows:

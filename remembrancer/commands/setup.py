@@ -119,7 +119,7 @@ class Asked:
     flag("--hooks", help="Also have the client report its sessions."),
     flag("--rules", help="Also add a few lines to its instruction file."),
     flag("--print", "prints", help="Print the entry instead of writing it."),
-    flag("--remove", help="Remove everything that setup added."),
+    flag("--remove", help="Remove everything that setup added, for you and in this directory's project."),
     flag("--force", help="Replace (or remove) an entry that is not Remembrancer's."),
     option("--name", default="remembrancer", metavar="NAME", help="The entry's name (remembrancer)."),
     option("--env", multiple=True, metavar="KEY=VALUE", help="A variable for the entry."),
@@ -216,9 +216,13 @@ class Setup:
             return self._documents(targets)
         outcomes: list[Outcome] = []
         for client, place in targets:
-            outcomes.append(self._write_entry(client, place))
-            more = [_carry_out(edit.plan()) for edit in self._edits(client, place)[1:]]
-            outcomes += [outcome for outcome in more if outcome.plan.action != "nothing" or not request.remove]
+            done = [self._write_entry(client, place)]
+            done += [_carry_out(edit.plan()) for edit in self._edits(client, place)[1:]]
+            outcomes += [
+                outcome
+                for number, outcome in enumerate(done)
+                if outcome.plan.action != "nothing" or not request.remove or (number == 0 and place.scope == self.scope)
+            ]
         if request.hooks and not request.remove:
             self._note_double_hooks([client.name for client, _ in targets])
         works = not request.remove and not all(outcome.refused for outcome in outcomes)
@@ -261,6 +265,10 @@ class Setup:
             if request.rules and self.scope not in chosen[0].rules:
                 self._note(f"{request.client} has no instruction file for {self._all_or_one()}: none is written")
         targets = [(client, place) for client in chosen if (place := client.place(self.around, self.scope)) is not None]
+        if request.remove and self.scope == "user":  # those of this directory's project as well
+            known = {place.path for _, place in targets}
+            own = [(client, place) for client in chosen if (place := client.place(self.around, "project")) is not None]
+            targets += [each for each in own if each[1].path not in known]
         if targets:
             return targets
         if request.client == ALL:
@@ -308,8 +316,8 @@ class Setup:
         asked, name = self.asked, self.asked.name
         entry = make_entry(client, self.command, self.environ)
         groups = make_groups(client, self.command[:-1], self.environ)
-        hooks = client.hooks_place(self.around, self.scope) if asked.hooks or asked.remove else None
-        rules = client.rules_place(self.around, self.scope) if asked.rules or asked.remove else None
+        hooks = client.hooks_place(self.around, place.scope) if asked.hooks or asked.remove else None
+        rules = client.rules_place(self.around, place.scope) if asked.rules or asked.remove else None
 
         def entry_plan(text: str | None) -> Plan:
             if asked.remove:

@@ -258,10 +258,12 @@ def _edge(text: str, edge: Callable[[TimeWindow], float]) -> str:
 
 def due_date(text: str) -> str:
     """Parse a due date for the tools: a day (2026-02-20), `today`, `tomorrow`, a weekday (the next one, or today), or a
-    distance from today (`3d`, `2w`). An empty text clears it."""
+    distance from today (`3d`, `2w`). The empty text of `none` clears it."""
     from remembrancer.memory.times.phrases import WEEKDAYS
 
     today, word = datetime.now().astimezone(), text.strip().lower()
+    if word == "none":
+        return ""
     near = {"yesterday": -1, "today": 0, "tomorrow": 1}
     near |= {name: (place - today.weekday()) % 7 for place, name in enumerate(WEEKDAYS)}
     if word in near:
@@ -272,7 +274,7 @@ def due_date(text: str) -> str:
         if word:
             datetime.fromisoformat(text)
         return text
-    raise click.BadParameter(f"{text!r} is no day: say 2026-02-20, today, tomorrow, Friday, 3d or 2w")
+    raise click.BadParameter(f"{text!r} is no day: say 2026-02-20, today, tomorrow, Friday, 3d, 2w or none")
 
 
 def memory_id(text: str) -> str:
@@ -291,7 +293,7 @@ DUE: Final = option(
     "--due",
     type=due_date,
     metavar="DATE",
-    help="The due date of an open end: 2026-02-20, today, tomorrow, Friday, 3d, 2w (from today).",
+    help="The due date of an open end: 2026-02-20, today, tomorrow, Friday, 3d, 2w (from today); none removes it.",
 )
 ID: Final = argument("memory", metavar="ID", type=memory_id, help="An id as shown in lists.")
 REASON: Final = option("--reason", metavar="TEXT", help="A reason, kept in the history.")
@@ -348,24 +350,29 @@ def search(
     to answer, standard error says so."""
     is_open = is_open or (asks_for_open_ends(" ".join(query)) and not given["kind"])
     given["kind"] = (OPEN_END,) if is_open else given["kind"]
-    arguments = {"query": " ".join(query), "limit": given["number"], "detail": True, "strategy": strategy}
+    # What is asked for counts as shown, so no more than is printed; of open ends some may be done.
+    is_whole = shows_all or is_open or click.get_current_context().params["as_json"]
+    limit = given["number"] if is_whole else min(BEST, given["number"])
+    arguments = {"query": " ".join(query), "limit": limit, "detail": True, "strategy": strategy}
     times = _without_none({"after": given["since"], "before": given["until"]}) or None
     has_notes, unread = (False, {}) if where.user or where.all_projects else _read_notes(where)
-    memories, warnings = _gather(where, "recall_memories", {**arguments, **_filters(where, given), "time_range": times})
-    warnings |= unread
-    memories = [memory for memory in memories if not (is_open and memory.get("done"))]
+    gathered = _gather(where, "recall_memories", {**arguments, **_filters(where, given), "time_range": times})
+    warnings = gathered.warnings | unread | _moved(where, gathered.memories)
+    memories = [memory for memory in gathered.memories if not (is_open and memory.get("done"))]
     memories = sorted(memories, key=lambda memory: memory.get("relevance_score", 0.0), reverse=True)[: given["number"]]
     if not memories:
         nothing = "Nothing was found." if has_notes else _nothing(where, "Nothing was found.")
         return _listing(memories, warnings, note=nothing, status=exit_codes.FAILED)
-    most = len(memories) if shows_all else BEST
-    weaker = f"{len(memories) - most} weaker: --all" if len(memories) > most else ""
+    most = len(memories) if shows_all else min(BEST, len(memories))
+    others = len(memories) - most if is_whole else min(gathered.total, given["number"]) - most
+    weaker = f"{others} weaker: --all" if others > 0 else ""
     nearest = "" if warnings or is_open or any(map(_answers, memories)) else "Nothing answers this; the nearest:"
     return _listing(memories, warnings, note=nearest, most=most, more=weaker)
 
 
 @memory_command(
     *FILTERS,
+    flag("--only-forgotten", help="Only forgotten memories."),
     flag("--important", "order", flag_value="important", help="The most important first."),
     flag("--open", "order", flag_value="due", help="Open ends that are not done, by their due dates."),
     flag("--stale", "about", flag_value="stale", help="Memories about code that has changed, moved or gone since."),
@@ -377,7 +384,7 @@ def search(
     ),
     name="list",
 )
-def list_(where: Where, order: str | None, about: str | None, **given: Any) -> Report:
+def list_(where: Where, order: str | None, about: str | None, only_forgotten: bool, **given: Any) -> Report:
     """List memories, newest first; records of sessions only with --kind session_record."""
     if about == "stale":
         return _stale(where)
@@ -386,11 +393,12 @@ def list_(where: Where, order: str | None, about: str | None, **given: Any) -> R
     filters = {"after": given["since"], "before": given["until"]} | _filters(where, given)
     filters["kind"] = list(given["kind"] or KINDS)
     most = given["number"]
-    arguments = {"order": order or "latest", **filters}
-    memories, warnings = _gather(where, "list_memories", {**arguments, "limit": most})
+    arguments = {"order": order or "latest", **filters, "only_forgotten": only_forgotten or None}
+    memories, warnings, _ = _gather(where, "list_memories", {**arguments, "limit": most})
+    warnings |= _moved(where, memories)
     more = ""
     if len(memories) >= most:
-        known, cut = _gather(where, "list_memories", {**arguments, "limit": MOST_LISTED})
+        known, cut, _ = _gather(where, "list_memories", {**arguments, "limit": MOST_LISTED})
         left = max(0, len(known) - most)
         at_least = "at least " if "answer_cut" in cut.values() or len(known) >= MOST_LISTED else ""
         more = f"{at_least}{left} more; -n {most + left} lists them too" if left else ""
@@ -405,10 +413,21 @@ def list_(where: Where, order: str | None, about: str | None, **given: Any) -> R
 
 def _nothing(where: Where, otherwise: str) -> str:
     """The line for an empty result: that nothing is stored yet and what to do, or else `otherwise`."""
-    if _gather(where, "list_memories", {"limit": 1, "kind": list(LISTED), "include_forgotten": True})[0]:
+    if _gather(where, "list_memories", {"limit": 1, "kind": list(LISTED), "include_forgotten": True}).memories:
         return otherwise
     elsewhere = "" if where.all_projects else "; --all-projects looks in all projects"
     return f"Nothing is remembered here yet: 'remembrancer add TEXT' adds a memory{elsewhere}."
+
+
+def _moved(where: Where, memories: Sequence[Answer]) -> dict[str, str]:
+    """The warning that the project seems to have been moved, if no memory of it was found."""
+    if where.user or where.all_projects or any(memory["scope"] == "project" for memory in memories):
+        return {}
+    from remembrancer.commands.projects import notice_of_move
+
+    [place] = where.places()
+    notice = notice_of_move(Path(place.directory))
+    return {notice: "project_moved"} if notice else {}
 
 
 def _read_notes(where: Where) -> tuple[bool, dict[str, str]]:
@@ -440,12 +459,21 @@ def _without_none(fields: Answer) -> Answer:
     return {name: value for name, value in fields.items() if value is not None}
 
 
-def _gather(where: Where, tool: str, arguments: Answer) -> tuple[list[Answer], dict[str, str]]:
-    """The memories of all places without duplicates, and the warnings."""
+class Gathered(NamedTuple):
+    """The memories of all places without duplicates, the warnings, and the number of memories that match."""
+
+    memories: list[Answer]
+    warnings: dict[str, str]
+    total: int
+
+
+def _gather(where: Where, tool: str, arguments: Answer) -> Gathered:
+    """The answers of a tool in all places, joined."""
     from remembrancer.commands.terminal import said_when_slow
 
     memories: dict[str, Answer] = {}
     warnings: dict[str, str] = {}
+    total = 0
     for place in where.places():
         with where.connected(place) as client:
             answer = client.call(tool, **arguments)
@@ -454,10 +482,11 @@ def _gather(where: Where, tool: str, arguments: Answer) -> tuple[list[Answer], d
                     _await_model(client)
                 answer = client.call(tool, **arguments)
         warnings |= _warnings(answer)
+        total += answer.get("total_matched", 0)
         for memory in answer["memories"]:
             own = {"project": place.name} if place.name and memory.get("scope") != "user" else {}
             memories.setdefault(memory.get("id") or _place(memory), {"scope": memory.get("source")} | memory | own)
-    return list(memories.values()), warnings
+    return Gathered(list(memories.values()), warnings, total)
 
 
 def _lacks_meaning(answer: Answer) -> bool:
@@ -529,8 +558,10 @@ def _stale(where: Where) -> Report:
     from remembrancer.config.project import project_of
     from remembrancer.protocol.code import ListStale
 
-    project = project_of(Path(where.places()[0].directory))
-    memories = ask_store(ListStale(project))
+    if where.user:
+        raise InvalidInput("only memories of a project are about code: leave out --user")
+    projects = [project_of(Path(place.directory)) for place in where.places()]
+    memories = [memory for project in projects for memory in ask_store(ListStale(project))]
     lines = [f"{_one_line(each.content)[:160]}\n    {each.code}  {_bare(each.memory_id)}" for each in memories]
     notes = () if memories else ("No memory here is about code that has changed since.",)
     return Report({"memories": memories}, lines, notes=notes)
@@ -538,15 +569,19 @@ def _stale(where: Where) -> Report:
 
 def _waiting(where: Where) -> Report:
     """The proposed promotions to the user, and the pairs in which the newer memory may replace the older one."""
-    facts: dict[str, list[Answer]] = {"proposals": [], "contradictions": []}
+    if where.user:
+        raise InvalidInput("a project's pairs and proposals stand together with your own: leave out --user")
+    waiting: dict[str, dict[tuple[str, ...], Answer]] = {"proposals": {}, "contradictions": {}}
     pending = 0
     for place in where.places():
         own = {"project": place.name} if place.name else {}
         with where.connected(place) as client:
             status = client.call("get_memory_status")
         pending = max(pending, status.get("embedding", {}).get("pending", 0))
-        for name, listed in facts.items():
-            listed += [each | own for each in status.get(name, ())]
+        for name, listed in waiting.items():
+            for each in status.get(name, ()):  # those of the user are named in every project
+                listed.setdefault(tuple(each.values()), each | own)
+    facts = {name: list(listed.values()) for name, listed in waiting.items()}
     if not any(facts.values()):
         compared = f"; {count(pending, 'memory')} not compared with others yet" if pending else ""
         return Report(facts, f"Nothing waits for a decision{compared}. A pair in other words may have been missed.")
@@ -721,6 +756,8 @@ def _showings(where: Where, ids: Sequence[str], number: int) -> Report:
 
 
 def _graph(where: Where, entity: str, relation: str | None, depth: int | None, number: int) -> Report:
+    if where.user or where.all_projects:
+        raise InvalidInput("the graph is that of one project with your own memories: --project names another one")
     arguments = {"entity": entity or None, "depth": depth, "relationship_type": relation}
     with where.connected(where.places()[0]) as client:
         answer = client.call("search_knowledge_graph", limit=number, **arguments)
@@ -827,6 +864,7 @@ def add(where: Where, text: Sequence[str], tag: Sequence[str], allow_secrets: bo
         help="Settle a pair of list --review: the newer memory replaces this one.",
     ),
     flag("--both", "pair", flag_value="related_to", help="Settle such a pair: both are true."),
+    option("--undecided", type=memory_id, metavar="ID", help="Put a pair that --both has settled back into review."),
     option("--supersedes", type=memory_id, metavar="ID", help="A memory that this one replaces from now on."),
     *(DUE, KIND, IMPORTANCE, SUMMARY, SECRETS, REASON),
     name="edit",
@@ -840,6 +878,7 @@ def edit(
     reopen: bool,
     to: str | None,
     pair: str | None,
+    undecided: str | None,
     allow_secrets: bool,
     reason: str | None,
     **given: Any,
@@ -849,6 +888,10 @@ def edit(
         raise click.UsageError("give one of --done and --reopen, and the new text once")
     if pair is not None:
         return _settle(where, memory, pair, reason)
+    if undecided is not None:
+        related, doubted = ([{"relation": each, "target": undecided}] for each in ("related_to", "contradicts"))
+        answer = where.ask("update_memory", memory_id=memory, remove_links=related, add_links=doubted, reason=reason)
+        return _done(answer, "It waits for review again.")
     if to is not None:
         answer = where.ask("promote_memory", memory_id=memory, target_scope=to, reason=reason)
         return _done(answer, f"Moved to the {to}; 'remembrancer undo {_bare(memory)}' moves it back")
@@ -883,8 +926,8 @@ def _settle(where: Where, memory: str, relation: str, reason: str | None) -> Rep
                     newer, newer_id, older_id = (_one_line(pair[each]) for each in ("newer", "newer_id", "older_id"))
                     if relation == "supersedes":
                         return _done(answer, f"Replaced by: {newer}")
-                    otherwise = f"remembrancer edit {_bare(newer_id)} --supersedes {_bare(older_id)}"
-                    return _done(answer, f"Both hold, also: {newer} (if not: '{otherwise}')")
+                    back = f"remembrancer edit {_bare(newer_id)} --undecided {_bare(older_id)}"
+                    return _done(answer, f"Both hold, also: {newer}; '{back}' takes that back")
     raise NotFound(f"no pair in 'remembrancer list --review' has {_bare(memory)} as its older memory")
 
 

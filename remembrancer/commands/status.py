@@ -15,11 +15,13 @@ from rich.markup import escape
 from remembrancer import __version__
 from remembrancer.commands import exit_codes
 from remembrancer.commands.model import describe
+from remembrancer.commands.projects import notice_of_move
 from remembrancer.commands.report import Report, Rows, command, count, option
 from remembrancer.commands.runtime_client import (
     ask,
     ask_home,
     ask_running_home,
+    directory_here,
     is_up,
     nothing_runs,
     paths_here,
@@ -99,12 +101,21 @@ def _present(paths: RuntimePaths) -> Report:
     releases = _releases(paths, state)
     lines = lines_of(state, problems)
     status = exit_codes.DEGRADED if problems else exit_codes.OK
-    return Report(report(paths.home, state, problems, releases), lines, status)
+    facts = report(paths.home, state, problems, releases)
+    notes = []
+    if _has_store(state) and (notice := notice_of_move(directory_here())):
+        notes.append(notice)
+        facts["warnings"].append(notice)
+    return Report(facts, lines, status, notes)
+
+
+def _has_store(status: RuntimeStatus) -> bool:
+    return any(process.role == "store" and process.state == "ready" for process in status.processes)
 
 
 def _releases(paths: RuntimePaths, status: RuntimeStatus) -> dict[str, str]:
     """The releases of the files, as the store reports them: no other process opens them while it runs."""
-    if not any(process.role == "store" and process.state == "ready" for process in status.processes):
+    if not _has_store(status):
         return {}
     try:
         return ask_running_home(paths, DescribeReleases()).releases

@@ -150,7 +150,14 @@ class Planner:
             stale += self._summaries(memory, links)
         if is_another or is_taken_back:
             stale += self._records(memory, links)
-        entry = self.entry(memory.version + 1, change, after, max(self.at, memory.updated_at), **about, fields=fields)
+        entry = self.entry(
+            memory.version + 1,
+            change,
+            after,
+            max(self.at, memory.updated_at, memory.forgotten_at or 0.0),
+            **about,
+            fields=fields,
+        )
         yield Revise(memory, entry, fields, chain)
         for summary in stale:
             reason = f"{memory.id}, which it says, was changed, superseded or forgotten"

@@ -60,6 +60,7 @@ class Filters(msgspec.Struct, frozen=True):
     domains: tuple[str, ...] = ()
     valid_at: float | None = None
     """Only memories valid then: from `valid_from` (or else the time of the event or of storing) until `valid_until`."""
+    only_forgotten: bool = False
 
     @property
     def filters(self) -> Filters:

@@ -350,6 +350,17 @@ def test_what_is_removed_from_a_project_leaves_it_as_it_was(machine: Path) -> No
     assert names(machine / "app") == [".mcp.json"]
 
 
+def test_a_removal_looks_in_the_project_too_and_is_silent_about_one_without_our_entry(machine: Path) -> None:
+    assert setup("cursor").returncode == exit_codes.OK
+    assert setup("cursor", "--remove").stdout.count("Cursor:") == 1
+    for scope in ([], ["--project"]):
+        assert setup("cursor", *scope, "--hooks", "--rules").returncode == exit_codes.OK
+    done = setup("cursor", "--remove")
+    assert str(machine / "app/.cursor/mcp.json") in done.stdout
+    assert names(machine / "app") == []
+    assert [path for path in (machine / ".cursor").rglob("*") if path.is_file()] == []
+
+
 def test_a_projects_files_name_nothing_of_this_machine(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("REMEMBRANCER_HOME", str(machine / "memory"))
     for client in clients():

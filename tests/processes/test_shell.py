@@ -10,6 +10,7 @@ import pty
 import re
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import closing
 from datetime import datetime, timedelta
@@ -24,6 +25,7 @@ from remembrancer.commands.shell import Session, _await_model
 from remembrancer.config.project import project_of
 from remembrancer.protocol.paths import RuntimePaths
 from tests.patience import PATIENCE_S
+from tests.processes.test_projects import git
 from tests.runtime import PatientSession, Runtime, command, stop_runtime, until
 from tests.spaces import connect_space
 
@@ -580,3 +582,76 @@ def test_at_80_columns_a_listed_memory_has_lines_of_its_own(shell: Shell) -> Non
     shell("add", text)
     _, shown = shell.at_a_terminal("list", COLUMNS="80", PAGER="cat")
     assert "The deployment goes through the staging cluster first, and nobody merges on" in shown
+
+
+def test_a_search_counts_as_shown_what_it_prints_and_no_more(shell: Shell) -> None:
+    for number in range(8):
+        shell("add", f"The ferry number {number} leaves the harbour at {number} o'clock")
+    shell("search", "ferry", "harbour")
+    while not (shown := shell.json("show", "--shown")["shown"]):
+        pass
+    assert len(shown) == 5
+    assert sum(memory["access_count"] for memory in shell.json("list")["memories"]) <= 5
+
+
+def test_a_pair_of_which_both_hold_can_be_put_back_into_review(shell: Shell) -> None:
+    old = shell.json("add", "the lantern service listens on port 8080")["memory_id"]
+    shell("add", "the lantern service listens on port 9090 now")
+    while not (waiting := shell.json("list", "--review")["contradictions"]):
+        pass
+    settled = shell("edit", old, "--both")
+    assert shell.json("list", "--review")["contradictions"] == []
+    shell(*settled.partition("'remembrancer ")[2].partition("' takes that back")[0].split())
+    assert shell.json("list", "--review")["contradictions"] == waiting
+
+
+def test_what_is_of_a_project_alone_is_refused_for_the_user_and_not_answered_from_another(
+    shell: Shell, tmp_path: Path
+) -> None:
+    for refused in (
+        ("list", "--review", "--user"),
+        ("list", "--stale", "--user"),
+        ("show", "--graph", "--user"),
+        ("show", "--graph", "--all-projects"),
+    ):
+        shell(*refused, status=exit_codes.USAGE)
+    shell("add", "the port is 5433")
+    shell("add", "the port is 6000", "--project", str(tmp_path / "other"))
+    assert (
+        "No memory here is about code"
+        in command("list", "--stale", "--all-projects", home=shell.home, directory=shell.directory).stderr
+    )
+
+
+def test_a_due_date_is_removed_and_only_what_is_forgotten_is_listed(shell: Shell) -> None:
+    boat, docs = (shell.json("add", text, "--due", "2030-05-02")["memory_id"] for text in ("paint the boat", "a doc"))
+    shell("edit", boat, "--due", "none")
+    assert "due" not in shell.json("show", boat)
+    shell("forget", docs)
+    assert [each["id"] for each in shell.json("list", "--only-forgotten")["memories"]] == [docs]
+    assert len(shell.json("list", "--forgotten")["memories"]) == 2
+
+
+def test_a_memory_that_was_forgotten_and_brought_back_counts_as_unchanged(shell: Shell) -> None:
+    memory_id = shell.json("add", "We deploy on Tuesdays")["memory_id"]
+    stored = shell.json("show", memory_id)["updated_at"]
+    time.sleep(1.1)  # times are shown to the second
+    shell("forget", memory_id)
+    shell("undo", memory_id)
+    assert shell.json("show", memory_id)["updated_at"] == stored
+
+
+def test_a_moved_repository_is_named_by_the_first_search_and_status_in_its_new_place(
+    shell: Shell, tmp_path: Path
+) -> None:
+    git("init", at=shell.directory)
+    git("commit", "--allow-empty", "-m", "first", at=shell.directory)
+    shell("add", "We deploy on Tuesdays")
+    shell("list")  # git has been asked by then
+    moved = shell.directory.rename(tmp_path / "moved")
+    for looks in (("search", "deploy"), ("list",), ("status",)):
+        done = command(*looks, home=shell.home, directory=moved)
+        assert f"remembrancer admin projects move {shell.directory} {moved} (1 memory)" in done.stderr, done
+    there = Shell(shell.home, moved)
+    there("admin", "projects", "move", str(shell.directory), str(moved))
+    assert "We deploy on Tuesdays" in there("search", "deploy")

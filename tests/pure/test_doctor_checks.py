@@ -67,7 +67,7 @@ def test_only_findings_that_ask_for_something_are_listed_unless_all_are_wanted(a
     assert "1 warning to look at: 1 check found nothing wrong (--all shows them)" in few
     assert "--all" not in printed(found, shows_all=True)
     well = printed({"home": found["home"]}, shows_all=False)
-    assert well.splitlines()[1:] == ["All is well: 1 check found nothing wrong (--all shows them)"]
+    assert well.splitlines() == ["Nothing is wrong. Checked: home (--all shows each)."]
 
 
 def test_the_worst_finding_decides() -> None:

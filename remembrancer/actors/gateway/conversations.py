@@ -234,7 +234,7 @@ class Session:
             self._notices.append(Notice("project_changed", text))
         if not self.hello.passing:
             self._service.registry.known(self, caller)
-            self._tasks.start_soon(self._recognise, caller)
+        self._tasks.start_soon(self._recognise, caller)
 
     async def _recognise(self, caller: Caller) -> None:
         """Look for a former place of the project, and report it with a later answer."""

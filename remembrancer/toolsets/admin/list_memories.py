@@ -32,9 +32,10 @@ class ListMemoriesArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=T
     after: str | UnsetType = UNSET
     before: str | UnsetType = UNSET
     include_forgotten: bool | UnsetType = UNSET
+    only_forgotten: bool | UnsetType = UNSET
 
 
-@tool("List memories.", read_only=True)
+@tool("List memories.", read_only=True, unlisted=("only_forgotten",))
 async def list_memories(call: Call, arguments: ListMemoriesArguments) -> Answer:
     """List memories without a question. Does not count as an access. Raises `MemoryUnavailable` if the store is
     away."""
@@ -53,6 +54,7 @@ async def list_memories(call: Call, arguments: ListMemoriesArguments) -> Answer:
         after=seconds_of(arguments.after, "after"),
         before=seconds_of(arguments.before, "before"),
         include_forgotten=arguments.include_forgotten is True,
+        only_forgotten=arguments.only_forgotten is True,
     )
     return await listed(call, request, _listed)
 

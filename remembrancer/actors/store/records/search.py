@@ -392,7 +392,8 @@ def condition_of(filters: Filters) -> tuple[str, list[object]]:
 
 def narrowing_of(filters: Filters) -> tuple[str, list[object]]:
     """Like `condition_of`, for the filters other than session, scopes and types."""
-    clauses = ["m.forgotten_at IS NULL" if not filters.include_forgotten else "TRUE"]
+    wanted = "NOT NULL" if filters.only_forgotten else "NULL"
+    clauses = ["TRUE" if filters.include_forgotten else f"m.forgotten_at IS {wanted}"]
     arguments: list[object] = []
     if filters.kinds:
         clauses.append(f"m.kind IN {places_for(filters.kinds)}")

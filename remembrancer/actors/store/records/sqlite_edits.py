@@ -481,7 +481,9 @@ class SqliteEdits:
 
     def _revise(self, edit: Revise) -> None:
         before, after, at, fields = edit.before, edit.entry.record, edit.entry.changed_at, edit.fields
-        columns = columns_of(after, fields) | {"version": edit.entry.version, "updated_at": at}
+        columns = columns_of(after, fields) | {"version": edit.entry.version}
+        if fields != ("status",) or after.forgotten == before.now.forgotten:  # hidden and brought back, it is unchanged
+            columns["updated_at"] = at
         if after.occurred_at != before.now.occurred_at:
             columns["occurred_at"] = after.occurred_at
         if edit.chain is not None:
