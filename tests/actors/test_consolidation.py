@@ -29,6 +29,7 @@ from remembrancer.protocol.consolidation import (
     ReadMemories,
     ReadSession,
     Reflect,
+    Reflected,
     SessionRead,
 )
 from remembrancer.protocol.errors import InvalidInput
@@ -41,11 +42,13 @@ from remembrancer.protocol.session_life import EndSession, StartSession
 from remembrancer.protocol.sockets import Speaker
 from remembrancer.protocol.writes import (
     Applied,
+    Change,
     EntityRef,
     ForgetMemory,
     Operation,
     ProjectRef,
     PromoteMemory,
+    Scope,
     UpdateMemory,
 )
 from tests.actors.store_process import StoreRig, store_rig
@@ -79,11 +82,11 @@ class Workplace:
         self._operations = 0
 
     async def start(self, session_id: str = SESSION, project: ProjectRef = PROJECT) -> None:
-        await self._do(StartSession(session_id), session_id, project)
+        await self.change(StartSession(session_id), session_id, project)
 
     async def end(self, session_id: str = SESSION, project: ProjectRef = PROJECT) -> None:
         """End a session, and wait until that was dealt with."""
-        await self._do(EndSession(session_id), session_id, project)
+        await self.change(EndSession(session_id), session_id, project)
         with anyio.fail_after(PATIENCE_S):
             while True:
                 entry = (await self.link.ask(ReadSession(project, session_id))).entry
@@ -115,7 +118,28 @@ class Workplace:
     async def session(self, session_id: str = SESSION) -> SessionRead:
         return await self.link.ask(ReadSession(PROJECT, session_id))
 
-    async def _do(self, change: Any, session_id: str, project: ProjectRef) -> None:
+    async def observe(self, scope: Scope = "session") -> list[str]:
+        """What makes one fact when it is summed up."""
+        return [await self.note(text, kind="observation", scope=scope, importance=0.3) for text in OBSERVATIONS]
+
+    async def copies(self, number: int, scope: Scope = "project", **fields: Any) -> list[str]:
+        """Memories that say the same, the last the most important."""
+        return [
+            await self.note(f"{COPY}{'.' * n}", scope=scope, importance=0.5 + n / 10, **{"kind": "fact", **fields})
+            for n in range(number)
+        ]
+
+    async def reflect(self, name: str = "reflection", **fields: Any) -> Reflected:
+        request = Reflect(PROJECT, SESSION, SESSION, operation_id=name)
+        return await self.rig.gateway.ask(msgspec.structs.replace(request, **fields))
+
+    async def maintain(self, *, dry_run: bool = False) -> Maintained:
+        return await self.rig.gateway.ask(Maintain(PROJECT, dry_run))
+
+    async def statuses(self) -> dict[str, str]:
+        return {memory_id: memory.status for memory_id, memory in (await self.memories()).items()}
+
+    async def change(self, change: Change, session_id: str = SESSION, project: ProjectRef = PROJECT) -> None:
         self._operations += 1
         name = f"{type(change).__name__}-{self._operations}"
         await self.rig.gateway.submit(
@@ -150,9 +174,8 @@ async def test_a_memory_that_is_worth_it_goes_into_the_project_at_the_end_of_its
         assert (memories[kept].scope, memories[kept].status) == ("project", "active")
         assert memories[left].scope == memories[scratch].scope == "session"
         read = await place.session()
-        assert read.promoted == 1
         assert read.entry is not None
-        assert (read.entry.status, read.entry.memories_promoted) == ("completed", 1)
+        assert (read.promoted, read.entry.status, read.entry.memories_promoted) == (1, "completed", 1)
 
 
 async def test_what_says_the_same_as_the_project_does_is_merged_into_it(home: Path) -> None:
@@ -199,19 +222,15 @@ async def test_what_reaches_the_higher_score_does_not_wait_for_the_end(home: Pat
         await place.until(kept, scope="project")
         memories = await place.memories()
         assert memories[left].scope == "session"
-        entry = (await place.session()).entry
-        assert entry is not None
-        assert entry.status == "active"
+        assert (await place.session()).entry.status == "active"  # type: ignore[union-attr]
         await place.end()
-        entry = (await place.session()).entry
-        assert entry is not None
-        assert entry.memories_promoted == 2
+        assert (await place.session()).promoted == 2
 
 
 async def test_related_observations_become_one_fact_of_their_session_and_stay_to_be_found(home: Path) -> None:
     async with workplace(home) as place:
         await place.start()
-        notes = [await place.note(text, kind="observation", importance=0.3) for text in OBSERVATIONS]
+        notes = await place.observe()
         await place.end()
         memories = await place.memories()
         (made,) = [memory for memory in memories.values() if memory.is_derived]
@@ -228,66 +247,57 @@ async def test_related_observations_become_one_fact_of_their_session_and_stay_to
         assert (json.loads(sources), json.loads(results)) == (notes, [made.id])
 
 
-async def test_a_session_s_end_sums_nothing_up_where_the_settings_say_so(home: Path) -> None:
-    async with workplace(home, Settings(consolidation_on_shutdown=False)) as place:
+@pytest.mark.parametrize("setting", ["consolidation_on_shutdown", "consolidate_in_background"])
+async def test_a_session_s_end_sums_nothing_up_where_the_settings_say_so(home: Path, setting: str) -> None:
+    async with workplace(home, msgspec.structs.replace(Settings(), **{setting: False})) as place:
         await place.start()
-        notes = [await place.note(text, kind="observation", importance=0.3) for text in OBSERVATIONS]
+        notes = await place.observe()
         await place.end()
-        assert {(await place.memories())[note].status for note in notes} == {"active"}
-        done = await place.rig.gateway.ask(Reflect(PROJECT, SESSION, SESSION, operation_id="reflection-1"))
-        assert len(done.memories) == 1, "but for somebody who asks"
+        assert await place.statuses() == dict.fromkeys(notes, "active")
+        assert len((await place.reflect()).memories) == 1, "but for somebody who asks"
 
 
 async def test_what_stands_behind_a_summary_that_says_it_no_longer_is_active_again(home: Path) -> None:
     async with workplace(home) as place:
         await place.start()
-        notes = [await place.note(text, kind="observation", importance=0.3) for text in OBSERVATIONS]
-        await place.rig.gateway.ask(Reflect(PROJECT, SESSION, SESSION, operation_id="reflection-1"))
-        (made,) = [memory for memory in (await place.memories()).values() if memory.is_derived]
-
-        async def change(name: str, what: Any) -> dict[str, str]:
-            await place.rig.gateway.submit(change_operation(name, what))
-            return {each: memory.status for each, memory in (await place.memories()).items()}
-
-        shorter = made.content.replace(OBSERVATIONS[1], "").strip()
-        statuses = await change("shorten", UpdateMemory(made.id, content=shorter))
+        notes = await place.observe()
+        (made,) = (await place.reflect()).memories
+        await place.change(UpdateMemory(made.id, content=made.content.replace(OBSERVATIONS[1], "").strip()))
+        statuses = await place.statuses()
         assert [statuses[each] for each in notes] == ["consolidated", "active", "consolidated", "consolidated"]
         assert not any(made.id in reason for reason in (await place.show(notes[1])).reasons if "stands for" in reason)
-        statuses = await change("correct", UpdateMemory(notes[0], content="the checkout test is fast now"))
-        assert statuses[notes[0]] == "active"
-        statuses = await change("forget", ForgetMemory(made.id))
-        assert {statuses[each] for each in notes} == {"active"}
+        await place.change(UpdateMemory(notes[0], content="the checkout test is fast now"))
+        assert (await place.statuses())[notes[0]] == "active"
+        await place.change(ForgetMemory(made.id))
+        assert await place.statuses() == dict.fromkeys(notes, "active")
 
 
 @pytest.mark.parametrize("what", ["forgotten", "reworded", "superseded"])
 async def test_a_summary_of_what_no_longer_holds_is_gone_and_the_rest_is_active_again(home: Path, what: str) -> None:
     async with workplace(home) as place:
         await place.start()
-        notes = [await place.note(text, kind="observation", importance=0.3) for text in OBSERVATIONS]
-        done = await place.rig.gateway.ask(Reflect(PROJECT, SESSION, SESSION, operation_id="reflection-1"))
-        match what:
-            case "forgotten":
-                await place.rig.gateway.submit(change_operation("forget", ForgetMemory(notes[0])))
-            case "reworded":
-                await place.rig.gateway.submit(change_operation("reword", UpdateMemory(notes[0], content="it is fast")))
-            case _:
-                await place.note("the checkout test is fast", supersedes=notes[0])
-        memories = await place.memories()
-        assert done.memories[0].id not in memories
-        assert {memories[each].status for each in notes if each in memories} == {"active"}
+        notes = await place.observe()
+        (made,) = (await place.reflect()).memories
+        if what == "superseded":
+            await place.note("the checkout test is fast", supersedes=notes[0])
+        else:
+            reworded = UpdateMemory(notes[0], content="it is fast")
+            await place.change(ForgetMemory(notes[0]) if what == "forgotten" else reworded)
+        statuses = await place.statuses()
+        assert made.id not in statuses
+        assert set(statuses.values()) == {"active"}
 
 
 async def test_what_goes_into_the_project_without_its_summary_does_not_stand_behind_it(home: Path) -> None:
     async with workplace(home) as place:
         await place.start()
-        weak = [await place.note(text, kind="observation", importance=0.3) for text in OBSERVATIONS]
-        await place.rig.gateway.ask(Reflect(PROJECT, SESSION, SESSION, operation_id="reflection-1"))
-        important = UpdateMemory(weak[0], importance=1.0, confidence=1.0, kind="decision")
-        await place.rig.gateway.submit(change_operation("important", important))
+        kept, *others = await place.observe()
+        await place.reflect()
+        await place.change(UpdateMemory(kept, importance=1.0, confidence=1.0, kind="decision"))
         await place.end()
         memories = await place.memories()
-        assert (memories[weak[0]].scope, memories[weak[0]].status) == ("project", "active")
-        assert {memories[each].status for each in weak[1:]} == {"consolidated"}
+        assert (memories[kept].scope, memories[kept].status) == ("project", "active")
+        assert {memories[each].status for each in others} == {"consolidated"}
 
 
 async def test_two_projects_that_end_at_once_keep_to_themselves(home: Path) -> None:
@@ -343,8 +353,8 @@ async def test_what_two_projects_say_of_the_user_goes_to_him_and_can_be_taken_ba
 
         back = PromoteMemory(two, "project", "not everywhere")
         with pytest.raises(InvalidInput, match="another project"):
-            await place.rig.gateway.submit(change_operation("elsewhere", back))
-        await place.rig.gateway.submit(change_operation("back", back, project=OTHER_PROJECT))
+            await place.change(back)
+        await place.change(back, project=OTHER_PROJECT)
         assert await place.memories(None) == {}
         (again,) = (await place.memories(OTHER_PROJECT)).values()
         assert (again.id, again.scope, again.status) == (two, "project", "active")
@@ -369,8 +379,8 @@ async def test_what_only_one_project_knows_is_proposed_and_goes_to_the_user_when
         assert await place.memories(None) == {}
         assert set(await proposals(place)) == {kept, taken}, "to have been shown is no use"
         assert all("it was used in 3 sessions" in reason for reason in (await proposals(place)).values())
-        await place.rig.gateway.submit(change_operation("refuse", PromoteMemory(kept, "project")))
-        await place.rig.gateway.submit(change_operation("accept", PromoteMemory(taken, "user")))
+        await place.change(PromoteMemory(kept, "project"))
+        await place.change(PromoteMemory(taken, "user"))
         assert list(await place.memories(None)) == [taken]
         assert await proposals(place) == {}
         await place.start("session:later")
@@ -385,7 +395,7 @@ async def test_what_a_project_has_said_in_other_words_or_refused_supports_nothin
         await place.note("Ilse wants answers in Dutch", **fields)
         await place.start("session:last")
         await place.end("session:last")
-        await place.rig.gateway.submit(change_operation("refuse", PromoteMemory(mine, "project")))
+        await place.change(PromoteMemory(mine, "project"))
         await place.note(PREFERENCE, project=OTHER_PROJECT, **fields)
         await place.note("Ilse wants answers in German", project=OTHER_PROJECT, **fields)
         await place.start("session:last", OTHER_PROJECT)
@@ -398,37 +408,28 @@ async def test_what_a_project_has_said_in_other_words_or_refused_supports_nothin
 async def test_a_reflection_does_what_its_dry_run_said_once_and_can_be_undone(home: Path) -> None:
     async with workplace(home) as place:
         await place.start()
-        notes = [await place.note(text, kind="observation", importance=0.3) for text in OBSERVATIONS]
-        request = Reflect(PROJECT, SESSION, SESSION, operation_id="reflection-1")
-        plan = await place.rig.gateway.ask(msgspec.structs.replace(request, dry_run=True))
+        notes = await place.observe()
+        plan = await place.reflect(dry_run=True)
         assert plan.run_id is None
-        assert {memory.status for memory in (await place.memories()).values()} == {"active"}
+        assert await place.statuses() == dict.fromkeys(notes, "active")
         (planned,) = plan.memories
         assert set(planned.derived_from) == set(notes)
-
-        done = await place.rig.gateway.ask(request)
+        done = await place.reflect()
         assert done.run_id is not None
         assert [memory.id for memory in done.memories] == [planned.id]
         assert (done.analyzed, done.skipped) == (len(notes), 0)
         before = await place.memories()
-        assert await place.rig.gateway.ask(request) == done
+        assert await place.reflect() == done
         assert await place.memories() == before
-
-        undo = change_operation("undo", UndoRun(done.run_id, "project"))
-        await place.rig.gateway.submit(undo)
-        memories = await place.memories()
-        assert set(memories) == set(notes)
-        assert {memory.status for memory in memories.values()} == {"active"}
+        await place.change(UndoRun(done.run_id, "project"))
+        assert await place.statuses() == dict.fromkeys(notes, "active")
 
 
 async def test_a_reflection_while_the_session_runs_keeps_nothing_out_of_the_project(home: Path) -> None:
     async with workplace(home) as place:
         await place.start()
-        strong = {"kind": "error_fix", "importance": 0.85, "confidence": 0.9}
-        notes = [await place.note(text, **strong) for text in OBSERVATIONS]
-        done = await place.rig.gateway.ask(Reflect(PROJECT, SESSION, SESSION, operation_id="reflection-1"))
-        (made,) = done.memories
-        assert {(await place.memories())[note].status for note in notes} == {"consolidated"}
+        notes = [await place.note(text, kind="error_fix", importance=0.85, confidence=0.9) for text in OBSERVATIONS]
+        (made,) = (await place.reflect()).memories
         await place.end()
         memories = await place.memories()
         assert {(memories[each].scope, memories[each].status) for each in notes} == {("project", "consolidated")}
@@ -439,21 +440,18 @@ async def test_a_reflection_while_the_session_runs_keeps_nothing_out_of_the_proj
 async def test_what_was_undone_is_not_done_again_by_itself_but_for_somebody_who_asks(home: Path) -> None:
     async with workplace(home) as place:
         await place.start()
-        notes = [await place.note(text, kind="observation", importance=0.3) for text in OBSERVATIONS]
-        copies = [await place.note(f"{COPY}{'.' * n}", scope="project", kind="fact") for n in range(2)]
-        done = await place.rig.gateway.ask(Reflect(PROJECT, SESSION, SESSION, operation_id="reflection-1"))
-        tidied = await place.rig.gateway.ask(Maintain(PROJECT))
+        memories = [*await place.observe(), *await place.copies(2)]
+        done = await place.reflect()
+        tidied = await place.maintain()
         assert tidied.of("duplicates").count == 1
-        for number, run_id in enumerate((done.run_id, *tidied.run_ids)):
+        for run_id in (done.run_id, *tidied.run_ids):
             assert run_id is not None
-            await place.rig.gateway.submit(change_operation(f"undo {number}", UndoRun(run_id, "project")))
+            await place.change(UndoRun(run_id, "project"))
         await place.end()
-        assert "duplicates" not in (await place.rig.gateway.ask(Maintain(PROJECT))).done
-        memories = await place.memories()
-        assert {memories[each].status for each in (*notes, *copies)} == {"active"}
+        assert "duplicates" not in (await place.maintain()).done
+        assert await place.statuses() == dict.fromkeys(memories, "active")
         await place.start()
-        again = await place.rig.gateway.ask(Reflect(PROJECT, SESSION, SESSION, operation_id="reflection-2"))
-        assert len(again.memories) == 1
+        assert len((await place.reflect("another")).memories) == 1
 
 
 async def test_a_theme_of_three_sessions_becomes_a_procedure_of_the_project_once(home: Path) -> None:
@@ -462,34 +460,25 @@ async def test_a_theme_of_three_sessions_becomes_a_procedure_of_the_project_once
             session_id = f"session:{number}"
             await place.start(session_id)
             await place.note(text, kind="procedure", scope="project", session_id=session_id)
-        await place.rig.gateway.until_embedded()
-        request = Reflect(PROJECT, "session:0", "session:0", "extract_patterns", operation_id="reflection-3")
-        done = await place.rig.gateway.ask(request)
-        (pattern,) = done.patterns
-        assert pattern.frequency == 3
-        made = (await place.memories())[pattern.memory_id or ""]
-        assert (made.kind, made.scope, made.type) == ("procedure", "project", "procedural")
-        await place.rig.gateway.until_embedded()
-        again = msgspec.structs.replace(request, operation_id="reflection-4")
-        (known,) = (await place.rig.gateway.ask(again)).patterns
-        assert known.memory_id == made.id
-        assert len(await place.memories()) == len(STEPS) + 1
+        for name in ("first", "again"):
+            await place.rig.gateway.until_embedded()
+            (pattern,) = (await place.reflect(name, strategy="extract_patterns")).patterns
+            memories = await place.memories()
+            assert len(memories) == len(STEPS) + 1
+            made = memories[pattern.memory_id or ""]
+            assert (made.kind, made.scope, made.type) == ("procedure", "project", "procedural")
+            assert pattern.frequency == 3 or name == "again"
 
 
 async def test_maintenance_does_what_its_dry_run_said_and_then_finds_nothing_to_do(home: Path) -> None:
     async with workplace(home) as place:
-        ids = [
-            await place.note(f"{COPY}{'.' * n}", scope="project", kind="fact", importance=0.5 + n / 10)
-            for n in range(3)
-        ]
+        ids = await place.copies(3)
         await place.rig.gateway.until_embedded()
-        plan = await place.rig.gateway.ask(Maintain(PROJECT, dry_run=True))
-        done = await place.rig.gateway.ask(Maintain(PROJECT))
-        assert {each.of("duplicates").count for each in (done, plan)} == {2}
+        plan, done = await place.maintain(dry_run=True), await place.maintain()
         assert set(done.of("duplicates").ids) == set(plan.of("duplicates").ids) == set(ids[:2])
-        memories = await place.memories()
-        assert [memories[each].status for each in ids] == ["consolidated", "consolidated", "active"]
-        again = await place.rig.gateway.ask(Maintain(PROJECT))
+        assert {each.of("duplicates").count for each in (done, plan)} == {2}
+        assert list((await place.statuses()).values()) == ["consolidated", "consolidated", "active"]
+        again = await place.maintain()
         assert again == Maintained(PROJECT.id, examined=1)
         assert plan.run_ids == again.run_ids == ()
 
@@ -503,15 +492,10 @@ def archives_after(seconds: float, patch: pytest.MonkeyPatch, *, strength: float
 async def test_a_dry_run_counts_a_copy_that_is_archived_once(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     archives_after(0.001, monkeypatch, strength=1.0)
     async with workplace(home) as place:
-        ids = [
-            await place.note(f"{COPY}{'.' * n}", scope="project", kind="fact", importance=0.5 + n / 10)
-            for n in range(3)
-        ]
+        await place.copies(3)
         await place.rig.gateway.until_embedded()
-        plan = await place.rig.gateway.ask(Maintain(PROJECT, dry_run=True))
-        done = await place.rig.gateway.ask(Maintain(PROJECT))
-        for each in (plan, done):
-            assert {sort: of.count for sort, of in each.done.items()} == {"archived": len(ids)}
+        for report in (await place.maintain(dry_run=True), await place.maintain()):
+            assert {sort: of.count for sort, of in report.done.items()} == {"archived": 3}
 
 
 class Dying(StoreConnection):
@@ -566,73 +550,48 @@ async def test_what_has_nothing_to_do_writes_nothing(home: Path) -> None:
         await place.rig.gateway.until_embedded()
         wal = home / "memory.db-wal"
         before = wal.read_bytes()
-        for request in (
-            Reflect(PROJECT, SESSION, SESSION, operation_id="reflection-5"),
-            Maintain(PROJECT, dry_run=True),
-            Maintain(None, dry_run=True),
-        ):
-            await place.rig.gateway.ask(request)
+        await place.reflect()
+        for project in (PROJECT, None):
+            await place.rig.gateway.ask(Maintain(project, dry_run=True))
         assert wal.read_bytes() == before
 
 
 async def test_maintenance_archives_the_weak_and_can_be_undone(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    entities = (EntityRef("api", "service", "about"),)
     # So short that no maintenance is due because of the time, which would be done before it is asked for.
     archives_after(60.0, monkeypatch)
     async with workplace(home) as place:
-        weak = await place.note(
-            "a detail", kind="observation", scope="project", importance=0.05, requested_at=time.time() - 3600
-        )
+        hour_ago = time.time() - 3600
+        weak = await place.note("a detail", kind="observation", scope="project", importance=0.05, requested_at=hour_ago)
         fields = {"scope": "project", "kind": "fact", "importance": 0.9, "confidence": 0.9}
-        older = await place.note("the api listens on port 8080", related_entities=entities, **fields)
-        newer = await place.note("the api listens on port 8443", related_entities=entities, **fields)
+        strong = await place.note("the api listens on port 8080", **fields)
         await place.rig.gateway.until_embedded()
-        plan = await place.rig.gateway.ask(Maintain(PROJECT, dry_run=True))
-        done = await place.rig.gateway.ask(Maintain(PROJECT))
+        plan, done = await place.maintain(dry_run=True), await place.maintain()
         for report in (plan, done):
-            assert (report.examined, report.of("archived").count) == (3, 1)
-            assert report.of("archived").ids == (weak,)
-        memories = await place.memories()
-        assert [memories[each].status for each in (weak, older, newer)] == ["archived", "active", "active"]
-        again = await place.rig.gateway.ask(Maintain(PROJECT))
+            assert (report.examined, report.of("archived").ids) == (2, (weak,))
+        assert await place.statuses() == {weak: "archived", strong: "active"}
+        again = await place.maintain()
         assert (again.done, again.run_ids) == ({}, ())
         (run_id,) = done.run_ids
-        await place.rig.gateway.submit(change_operation("undo", UndoRun(run_id, "project")))
-        assert (await place.memories())[weak].status == "active"
+        await place.change(UndoRun(run_id, "project"))
+        assert (await place.statuses())[weak] == "active"
 
 
-async def test_a_project_with_too_many_memories_is_consolidated_once(home: Path) -> None:
+@pytest.mark.parametrize(("scope", "project"), [("project", PROJECT), ("user", None)])
+async def test_a_scope_with_too_many_memories_is_consolidated_once(
+    home: Path, scope: Scope, project: ProjectRef | None
+) -> None:
     async with workplace(home, Settings(consolidation_threshold=3)) as place:
-        notes = [await place.note(text, kind="observation", scope="project", importance=0.3) for text in OBSERVATIONS]
-        await place.until(notes[0], status="consolidated")
-        memories = await place.memories()
+        notes = await place.observe(scope)
+        await place.until(notes[0], project, status="consolidated")
+        memories = await place.memories(project)
         (made,) = [memory for memory in memories.values() if memory.is_derived]
-        assert (made.kind, made.scope) == ("fact", "project")
+        assert (made.kind, made.scope) == ("fact", scope)
         assert {memories[note].status for note in notes} == {"consolidated"}
 
 
-async def test_where_it_is_switched_off_nothing_is_summed_up_without_being_asked_for(home: Path) -> None:
-    settings = Settings(consolidate_in_background=False)
-    async with workplace(home, settings) as place:
-        await place.start()
-        notes = [await place.note(text, kind="observation", importance=0.3) for text in OBSERVATIONS]
-        await place.end()
-        memories = await place.memories()
-        assert set(memories) == set(notes)
-        assert {memory.status for memory in memories.values()} == {"active"}
-
-
-async def test_the_user_s_memory_is_tidied_and_summed_up_as_a_project_s_is(home: Path) -> None:
-    async with workplace(home, Settings(consolidation_threshold=4)) as place:
-        copies = [
-            await place.note(f"{COPY}{'.' * n}", scope="user", kind="preference", importance=0.5 + n / 10)
-            for n in range(2)
-        ]
+async def test_the_user_s_memory_is_tidied_as_a_project_s_is(home: Path) -> None:
+    async with workplace(home) as place:
+        copies = await place.copies(2, "user", kind="preference")
         await place.rig.gateway.until_embedded()
         done = await place.rig.gateway.ask(Maintain(None))
         assert (done.place, done.of("duplicates")) == ("user", Done(1, (copies[0],)))
-        notes = [await place.note(text, kind="observation", scope="user", importance=0.3) for text in OBSERVATIONS]
-        await place.until(notes[0], None, status="consolidated")
-        memories = await place.memories(None)
-        (made,) = [memory for memory in memories.values() if memory.is_derived]
-        assert (made.kind, made.scope) == ("fact", "user")

@@ -10,19 +10,15 @@ import anyio
 import pytest
 
 from remembrancer.actors.consolidator import maintenance
-from remembrancer.protocol.consolidation import Maintain, Maintained, ReadSession
+from remembrancer.protocol.consolidation import ReadSession
 from remembrancer.protocol.reads import GetMemory, NoteAccess, Promotion
 from remembrancer.protocol.runs import UndoRun
 from remembrancer.protocol.session_life import RecordEvents, ToolCall, Turn
 from remembrancer.protocol.writes import PromoteMemory
 from tests.actors.test_consolidation import Workplace, archives_after, workplace
-from tests.operations import OTHER_SESSION, PROJECT, SESSION, change_operation
+from tests.operations import OTHER_SESSION, PROJECT, SESSION
 from tests.patience import PATIENCE_S
 from tests.spaces import connect_space
-
-
-async def maintained(place: Workplace, *, dry_run: bool = False) -> Maintained:
-    return await place.rig.gateway.ask(Maintain(PROJECT, dry_run))
 
 
 def rows_of(place: Workplace) -> list[int]:
@@ -44,12 +40,12 @@ async def test_what_closed_sessions_noted_for_themselves_goes_after_a_while(
         await place.start(OTHER_SESSION)
         running = await place.note("still needed", kind="scratchpad", session_id=OTHER_SESSION)
         events = RecordEvents(SESSION, (Turn("user", "hello", 1.0),), (ToolCall("Bash", 2.0),))
-        await place.rig.gateway.submit(change_operation("events", events))
-        assert "notes" not in (await maintained(place)).done, "not while the session runs"
+        await place.change(events)
+        assert "notes" not in (await place.maintain()).done, "not while the session runs"
         await place.end()
-        plan = await maintained(place, dry_run=True)
+        plan = await place.maintain(dry_run=True)
         assert rows_of(place) == [1, 1]
-        done = await maintained(place)
+        done = await place.maintain()
         assert [{sort: of.count for sort, of in each.done.items()} for each in (plan, done)] == [
             {"notes": 2, "pruned": 2}
         ] * 2
@@ -58,12 +54,12 @@ async def test_what_closed_sessions_noted_for_themselves_goes_after_a_while(
         assert rows_of(place) == [0, 0]
         assert closed.entry is not None
         assert closed.entry.status == "completed"
-        again = await maintained(place)
+        again = await place.maintain()
         assert (again.done, again.run_ids) == ({}, ())
         (run_id,) = done.run_ids
-        await place.rig.gateway.submit(change_operation("undo", UndoRun(run_id, "project"), session_id=""))
+        await place.change(UndoRun(run_id, "project"), session_id="")
         assert {scratch, outcome} <= set(await place.memories())
-        assert "notes" not in (await maintained(place)).done, "somebody wanted it back"
+        assert "notes" not in (await place.maintain()).done, "somebody wanted it back"
 
 
 async def test_use_saves_what_a_leap_of_the_clock_has_archived(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -72,11 +68,11 @@ async def test_use_saves_what_a_leap_of_the_clock_has_archived(home: Path, monke
         weak = await place.note(
             "a detail", kind="observation", scope="project", importance=0.05, requested_at=time.time() - 3600
         )
-        assert (await maintained(place)).of("archived").count == 1
+        assert (await place.maintain()).of("archived").count == 1
         for _ in range(2):  # so often used, nothing is archived, however weak
             await place.rig.gateway.ask(NoteAccess(PROJECT, SESSION, (weak,)))
         await place.until(weak, status="active")
-        assert "archived" not in (await maintained(place)).done
+        assert "archived" not in (await place.maintain()).done
         assert (await place.show(weak)).memory.history[-1].change == "revived"
 
 
@@ -86,7 +82,7 @@ async def test_all_promotions_of_a_memory_are_told_in_whichever_file_it_is(home:
         memory_id = await place.note("commit messages are sentences", importance=0.8, confidence=0.8)
         await place.end()
         change = PromoteMemory(memory_id, "user", "of use everywhere")
-        await place.rig.gateway.submit(change_operation("p", change, requested_at=time.time()))
+        await place.change(change)
 
         def said(entry: Promotion) -> tuple[str, str]:
             return entry.from_scope, entry.to_scope
