@@ -5,6 +5,9 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -34,12 +37,35 @@ async def never(*_: object) -> Result:
     raise AssertionError
 
 
-async def listening(door: HttpServer, tasks: anyio.abc.TaskGroup) -> str:
-    """The address of one that serves as a task."""
-    tasks.start_soon(door.serve)
-    while door.url is None:  # noqa: ASYNC110 - it listens in the next moment
-        await anyio.sleep(0.01)
-    return door.url
+@dataclass
+class Open:
+    """A door that is served, at an address, and a client of it."""
+
+    door: HttpServer
+    serving: anyio.abc.TaskGroup
+    client: httpx.AsyncClient
+    url: str = ""
+    answers: list[httpx.Response] = field(default_factory=list)
+
+    async def post(self, message: dict[str, Any], **headers: str) -> httpx.Response:
+        self.answers.append(await self.client.post(self.url, json=message, headers=headers))
+        return self.answers[-1]
+
+    def stop(self) -> None:
+        self.serving.cancel_scope.cancel()
+
+
+@asynccontextmanager
+async def served(home: Path) -> AsyncIterator[Open]:
+    """A door in front of tools that never answer, until the test stops it or has ended."""
+    async with httpx.AsyncClient(timeout=PATIENCE_S) as client, anyio.create_task_group() as serving:
+        at = Open(http_server(home, never), serving, client)
+        serving.start_soon(at.door.serve)
+        while at.door.url is None:  # noqa: ASYNC110 - it listens in the next moment
+            await anyio.sleep(0.01)
+        at.url = at.door.url
+        yield at
+        at.stop()
 
 
 def check_told_to_try_again(answer: httpx.Response, request_id: int | None) -> None:
@@ -49,36 +75,14 @@ def check_told_to_try_again(answer: httpx.Response, request_id: int | None) -> N
     assert "with the same id" in error["message"]
 
 
-async def test_a_call_that_a_stopping_gateway_leaves_undone_is_told_to_try_again(home: Path) -> None:
-    is_asked = anyio.Event()
-
-    async def asked(*_: object) -> Result:
-        is_asked.set()
-        return await never()
-
-    door = http_server(home, asked)
-    answers: list[httpx.Response] = []
-    async with httpx.AsyncClient(timeout=PATIENCE_S) as client, anyio.create_task_group() as tasks:
-        url = await listening(door, tasks)
-
-        async def call() -> None:
-            answers.append(await client.post(url, json=CALL))
-
-        tasks.start_soon(call)
-        await is_asked.wait()
-        door.stop()
-    (answer,) = answers
-    check_told_to_try_again(answer, 7)
-
-
 @pytest.mark.parametrize(
-    ("owner", "place", "request_id", "message", "headers"),
+    ("owner", "place", "request_id", "message"),
     [
-        (module, "read_body", None, CALL, {}),
-        (HttpServer, "_visitor", 7, CALL, {}),
-        (HttpServer, "_call", 7, CALL, {}),
-        (StreamableHTTPSessionManager, "handle_request", 7, {**CALL, "method": "tools/list", "params": {}}, {}),
-        (Sessions, "handle_request", 7, BEGIN, {}),
+        (module, "read_body", None, CALL),
+        (HttpServer, "_visitor", 7, CALL),
+        (HttpServer, "_call", 7, CALL),
+        (StreamableHTTPSessionManager, "handle_request", 7, {**CALL, "method": "tools/list", "params": {}}),
+        (Sessions, "handle_request", 7, BEGIN),
     ],
 )
 @pytest.mark.parametrize("end", ["cancelled", "end"])
@@ -89,7 +93,6 @@ async def test_wherever_a_request_is_when_its_gateway_ends_it_is_told_to_try_aga
     place: str,
     request_id: int | None,
     message: dict[str, Any],
-    headers: dict[str, str],
     end: str,
 ) -> None:
     is_there = anyio.Event()
@@ -99,24 +102,13 @@ async def test_wherever_a_request_is_when_its_gateway_ends_it_is_told_to_try_aga
         await anyio.sleep_forever()
 
     monkeypatch.setattr(owner, place, waiting)
-    door = http_server(home, never)
-    answers: list[httpx.Response] = []
-    async with (
-        httpx.AsyncClient(timeout=PATIENCE_S) as client,
-        anyio.create_task_group() as tasks,
-        anyio.create_task_group() as serving,
-    ):
-        url = await listening(door, serving)
-
-        async def ask() -> None:
-            answers.append(await client.post(url, json=message, headers=headers))
-
-        tasks.start_soon(ask)
+    async with anyio.create_task_group() as tasks, served(home) as at:
+        tasks.start_soon(at.post, message)
         await is_there.wait()
         if end == "end":
-            await door.end()
-        serving.cancel_scope.cancel()
-    (answer,) = answers
+            await at.door.end()
+        at.stop()
+    (answer,) = at.answers
     check_told_to_try_again(answer, request_id)
 
 
@@ -130,53 +122,38 @@ async def test_a_request_that_waits_for_a_thread_when_its_gateway_ends_is_told_t
         goes_on.wait(PATIENCE_S)
 
     monkeypatch.setattr(module, "_place", waiting)
-    door = http_server(home, never)
-    answers: list[httpx.Response] = []
-    async with (
-        httpx.AsyncClient(timeout=PATIENCE_S) as client,
-        anyio.create_task_group() as tasks,
-        anyio.create_task_group() as serving,
-    ):
-        url = await listening(door, serving)
+    async with anyio.create_task_group() as tasks, served(home) as at:
 
         async def ask() -> None:
-            answers.append(await client.post(url, json=CALL))
+            await at.post(CALL)
             goes_on.set()
 
         tasks.start_soon(ask)
         await is_there.wait()
-        serving.cancel_scope.cancel()
-    (answer,) = answers
+        at.stop()
+    (answer,) = at.answers
     check_told_to_try_again(answer, 7)
 
 
 async def test_a_request_that_comes_after_the_end_is_told_to_try_again(home: Path) -> None:
     """On a connection that was there before: its session, which is gone with the others, is not taken up any more."""
-    door = http_server(home, never)
-    async with httpx.AsyncClient(timeout=PATIENCE_S, transport=httpx.ASGITransport(door)) as late:
-        async with anyio.create_task_group() as serving, httpx.AsyncClient(timeout=PATIENCE_S) as client:
-            url = await listening(door, serving)
-            begun = await client.post(url, json=BEGIN)
-            session = {"mcp-session-id": begun.headers["mcp-session-id"], "mcp-protocol-version": VERSION}
-            serving.cancel_scope.cancel()
-        check_told_to_try_again(await late.post(url, json=CALL, headers=session), None)
-        check_told_to_try_again(await late.post(url, json=BEGIN), None)
+    async with served(home) as at:
+        begun = await at.post(BEGIN)
+    session = {"mcp-session-id": begun.headers["mcp-session-id"], "mcp-protocol-version": VERSION}
+    async with httpx.AsyncClient(timeout=PATIENCE_S, transport=httpx.ASGITransport(at.door)) as late:
+        check_told_to_try_again(await late.post(at.url, json=CALL, headers=session), None)
+        check_told_to_try_again(await late.post(at.url, json=BEGIN), None)
 
 
 async def test_a_connection_on_which_nothing_is_asked_is_closed_at_the_end(home: Path) -> None:
-    door = http_server(home, never)
-    async with anyio.create_task_group() as serving:
-        url = await listening(door, serving)
-        stream = await anyio.connect_tcp("127.0.0.1", int(httpx.URL(url).port or 0))
-        async with stream:
-            await stream.send(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
-            received = b""
-            while b'"ok"' not in received:
-                received += await stream.receive()
-            await door.end()
-            with anyio.fail_after(PATIENCE_S):
-                assert [each async for each in stream] == []
-        serving.cancel_scope.cancel()
+    async with served(home) as at, await anyio.connect_tcp("127.0.0.1", int(httpx.URL(at.url).port or 0)) as stream:
+        await stream.send(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        received = b""
+        while b'"ok"' not in received:
+            received += await stream.receive()
+        await at.door.end()
+        with anyio.fail_after(PATIENCE_S):
+            assert [each async for each in stream] == []
 
 
 async def test_a_request_that_fails_is_answered_as_an_error_and_logged_with_its_trace(
@@ -186,17 +163,12 @@ async def test_a_request_that_fails_is_answered_as_an_error_and_logged_with_its_
         raise ZeroDivisionError
 
     monkeypatch.setattr(HttpServer, "_visitor", failing)
-    door = http_server(home, never)
-    async with anyio.create_task_group() as serving, httpx.AsyncClient(timeout=PATIENCE_S) as client:
-        url = await listening(door, serving)
+    async with served(home) as at:
         with caplog.at_level(logging.ERROR):
-            answer = await client.post(url, json=CALL)
-        serving.cancel_scope.cancel()
+            answer = await at.post(CALL)
     assert (answer.status_code, answer.json()["id"]) == (500, 7)
     assert "see gateway.log" in answer.json()["error"]["message"]
-    (logged,) = [record for record in caplog.records if record.exc_info is not None]
-    assert logged.exc_info is not None
-    assert logged.exc_info[0] is ZeroDivisionError
+    assert [record.exc_info[0] for record in caplog.records if record.exc_info is not None] == [ZeroDivisionError]
 
 
 async def test_a_request_that_the_sdk_leaves_without_an_answer_has_one_all_the_same(
@@ -205,11 +177,8 @@ async def test_a_request_that_the_sdk_leaves_without_an_answer_has_one_all_the_s
     async def quiet(*_: object) -> None: ...
 
     monkeypatch.setattr(Sessions, "handle_request", quiet)
-    door = http_server(home, never)
-    async with anyio.create_task_group() as serving, httpx.AsyncClient(timeout=PATIENCE_S) as client:
-        url = await listening(door, serving)
-        answer = await client.post(url, json=BEGIN)
-        serving.cancel_scope.cancel()
+    async with served(home) as at:
+        answer = await at.post(BEGIN)
     assert (answer.status_code, answer.json()["id"]) == (500, 7)
 
 
@@ -217,22 +186,16 @@ async def test_a_session_for_a_project_that_its_token_does_not_open_is_refused_i
     home: Path, tmp_path: Path
 ) -> None:
     token = Tokens(home).create("one", (str(home),), time.time())
-    door = http_server(home, never)
     asked = {"Authorization": f"Bearer {token}", "x-remembrancer-project": str(tmp_path / "other")}
-    async with anyio.create_task_group() as serving, httpx.AsyncClient(timeout=PATIENCE_S) as client:
-        url = await listening(door, serving)
-        answer = await client.post(url, json=BEGIN, headers=asked)
-        serving.cancel_scope.cancel()
+    async with served(home) as at:
+        answer = await at.post(BEGIN, **asked)
     assert answer.status_code == 403
     assert answer.json()["error"]["message"] == "this token is not for that project"
 
 
 async def test_a_connection_on_which_nothing_is_asked_is_let_go_of_by_its_client_first(home: Path) -> None:
-    door = http_server(home, never)
-    async with anyio.create_task_group() as serving:
-        await listening(door, serving)
-        assert door._server is not None
+    async with served(home) as at:
+        assert at.door._server is not None
         expiry_s = httpx.Limits().keepalive_expiry
         assert expiry_s is not None
-        assert door._server.config.timeout_keep_alive >= 3 * expiry_s
-        serving.cancel_scope.cancel()
+        assert at.door._server.config.timeout_keep_alive >= 3 * expiry_s

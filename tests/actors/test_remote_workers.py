@@ -16,7 +16,7 @@ from remembrancer.actors.embedder.remote import NOT_ADMITTED
 from remembrancer.config.settings import Settings
 from remembrancer.config.worker_keys import Invitation, WorkerKeys
 from remembrancer.protocol.control import PeerGone, RemoteEmbedder
-from remembrancer.protocol.errors import ConfigurationError, Failure, InvalidInput
+from remembrancer.protocol.errors import Failure, InvalidInput
 from remembrancer.protocol.sockets import CurveKeys, Dealer, Speaker
 from remembrancer.protocol.wire import PROTOCOL_VERSION, Envelope
 from remembrancer.protocol.work import (
@@ -221,12 +221,6 @@ async def test_who_is_not_on_the_list_or_has_another_stores_key_is_not_let_in(ri
         assert other[0] is False
         assert not second.connected
     assert (await shown(rig)).state == "away"
-
-
-async def test_nothing_is_listened_to_in_the_clear() -> None:
-    with pytest.raises(ConfigurationError, match="in the clear"):
-        async with Dealer("tcp://127.0.0.1:1", Speaker("x", "x"), to_worker):
-            pass
 
 
 async def test_a_revoked_worker_is_told_so_and_given_nothing_more(rig: StoreRig) -> None:

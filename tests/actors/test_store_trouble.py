@@ -14,23 +14,16 @@ from pathlib import Path
 import pytest
 
 from remembrancer.actors.shell import EXIT_CRASHED
-from remembrancer.actors.store.committer import Committer
-from remembrancer.actors.store.memory_files import MemoryFiles
-from remembrancer.actors.store.readers import Readers
 from remembrancer.actors.store.records import sqlite_file
-from remembrancer.actors.store.requests import LoadGate
-from remembrancer.actors.store.vectors.embedding_scheduler import NO_WORKER, UNATTENDED_S, EmbeddingScheduler
-from remembrancer.actors.store.vectors.vector_spaces import VectorSpaces
+from remembrancer.actors.store.vectors.embedding_scheduler import NO_WORKER
 from remembrancer.protocol.control import PeerGone, Ready
 from remembrancer.protocol.errors import UNREADABLE, FileLocked, PeerLost, RemembrancerError
 from remembrancer.protocol.paths import RuntimePaths
-from remembrancer.protocol.sockets import Peer
 from remembrancer.protocol.work import (
     QueryEmbedded,
     WhoAreYou,
     WorkerFailed,
     WorkerLeaving,
-    WorkerReady,
 )
 from remembrancer.protocol.writes import Operation, TagMemory, UpdateMemory
 from remembrancer.toolsets.memory.answers import iso
@@ -148,43 +141,14 @@ async def test_a_write_is_answered_with_what_keeps_its_text_from_being_embedded_
 
 
 async def test_without_any_worker_for_a_while_the_error_says_so_until_one_is_heard_of(home: Path) -> None:
-    now = 100.0
-    paths = RuntimePaths(home)
-    committer = Committer()
-    files = MemoryFiles(paths, committer, time.time, limit_bytes=None, on_open=lambda _: None)
-    index = VectorSpaces(paths.vectors, committer, files.embedded, exact_up_to=0, busy=lambda: False)
-    worker = Peer(b"", "embedder-1", "one")
-
-    with closing(Readers()) as readers:
-        desk = EmbeddingScheduler(
-            files,
-            committer,
-            index,
-            readers,
-            lambda *_: True,
-            LoadGate(),
-            CHOICE,
-            clock=lambda: now,
-        )
-
-        def error() -> str | None:
-            return desk.error
-
-        now += UNATTENDED_S - 0.1
-        assert error() is None
-        now += 0.1
-        assert error() == NO_WORKER
-        desk.hear(worker, WorkerReady(IDENTITY, 1, CHOICE))
-        now += 2 * UNATTENDED_S
-        assert error() is None
-        desk.peer_gone(PeerGone("embedder", "one"))
-        assert error() is None, "the next one is on its way"
-        desk.peer_gone(PeerGone("gateway", "two"))
-        now += UNATTENDED_S
-        assert error() == NO_WORKER
-    committer.close()
-    await index.aclose()
-    files.close()
+    constants = {"remembrancer.actors.store.vectors.embedding_scheduler.UNATTENDED_S": 0.5}
+    async with store_rig(home, constants=constants) as rig:
+        assert (await rig.gateway.describe()).embedding.error is None, "one may be on its way"
+        await rig.gateway.until(lambda now: now.embedding.error == NO_WORKER)
+        worker = await rig.worker()
+        assert (await rig.gateway.describe()).embedding.error is None
+        await rig.launcher.tell(rig.store, PeerGone("embedder", worker.speaker.incarnation))
+        await rig.gateway.until(lambda now: now.embedding.error == NO_WORKER)
 
 
 async def test_a_dead_workers_complaint_is_forgotten_and_a_living_ones_is_not(rig: StoreRig) -> None:
@@ -410,12 +374,11 @@ async def test_a_lock_refuses_writes_at_once_after_the_first_and_holds_no_readin
 
 
 @pytest.mark.parametrize("how", ["missing", "empty"])
-@pytest.mark.parametrize("scope", ["project", "user"])
 async def test_a_file_that_was_lost_is_begun_anew_and_every_answer_says_so_until_it_is_known(
-    rig: StoreRig, how: str, scope: str
+    rig: StoreRig, how: str
 ) -> None:
     path = rig.paths.database
-    await rig.gateway.store("the harbour is deep", scope=scope)
+    await rig.gateway.store("the harbour is deep")
     await rig.stop()
     if how == "missing":
         path.unlink()
@@ -425,7 +388,7 @@ async def test_a_file_that_was_lost_is_begun_anew_and_every_answer_says_so_until
         path.with_name(path.name + beside).unlink(missing_ok=True)
     for _ in range(2):
         await rig.start()
-        assert await rig.gateway.store("the mole is long", scope=scope)
+        assert await rig.gateway.store("the mole is long")
         answer = await rig.gateway.recall("mole", strategy="keyword")
         assert [notice.code for notice in answer.notices] == ["memories_lost"]
         await rig.stop()
@@ -436,13 +399,12 @@ async def test_a_file_that_was_lost_is_begun_anew_and_every_answer_says_so_until
     assert "memories_lost" not in [notice.code for notice in answer.notices]
 
 
-@pytest.mark.parametrize("scope", ["project", "user"])
-async def test_what_is_written_after_a_file_was_deleted_under_the_store_is_not_lost(rig: StoreRig, scope: str) -> None:
-    await rig.gateway.store("the harbour is deep", scope=scope)
+async def test_what_is_written_after_a_file_was_deleted_under_the_store_is_not_lost(rig: StoreRig) -> None:
+    await rig.gateway.store("the harbour is deep")
     path = rig.paths.database
     for beside in ("", "-wal", "-shm"):
         path.with_name(path.name + beside).unlink(missing_ok=True)
-    operation = store_operation("mole", "the mole is long", requested_at=time.time(), scope=scope)
+    operation = store_operation("mole", "the mole is long", requested_at=time.time())
     with pytest.raises((FileLocked, PeerLost)):
         await rig.gateway.submit(operation)
     assert await rig.store.ended() == EXIT_CRASHED, "the launcher starts another one"

@@ -6,18 +6,15 @@ import time
 from contextlib import closing
 from pathlib import Path
 
-import anyio
 import pytest
 
 from remembrancer.actors.consolidator import maintenance
 from remembrancer.protocol.consolidation import ReadSession
-from remembrancer.protocol.reads import GetMemory, NoteAccess, Promotion
+from remembrancer.protocol.reads import NoteAccess
 from remembrancer.protocol.runs import UndoRun
 from remembrancer.protocol.session_life import RecordEvents, ToolCall, Turn
-from remembrancer.protocol.writes import PromoteMemory
 from tests.actors.test_consolidation import Workplace, archives_after, workplace
 from tests.operations import OTHER_SESSION, PROJECT, SESSION
-from tests.patience import PATIENCE_S
 from tests.spaces import connect_space
 
 
@@ -74,21 +71,3 @@ async def test_use_saves_what_a_leap_of_the_clock_has_archived(home: Path, monke
         await place.until(weak, status="active")
         assert "archived" not in (await place.maintain()).done
         assert (await place.show(weak)).memory.history[-1].change == "revived"
-
-
-async def test_all_promotions_of_a_memory_are_told_in_whichever_file_it_is(home: Path) -> None:
-    async with workplace(home) as place:
-        await place.start()
-        memory_id = await place.note("commit messages are sentences", importance=0.8, confidence=0.8)
-        await place.end()
-        change = PromoteMemory(memory_id, "user", "of use everywhere")
-        await place.change(change)
-
-        def said(entry: Promotion) -> tuple[str, str]:
-            return entry.from_scope, entry.to_scope
-
-        with anyio.fail_after(PATIENCE_S):
-            shown = await place.rig.gateway.ask(GetMemory(PROJECT, SESSION, memory_id))
-        assert shown.memory.scope == "user"
-        assert [said(each) for each in shown.promotions] == [("session", "project"), ("project", "user")]
-        assert shown.promotions[0].source_session == SESSION
