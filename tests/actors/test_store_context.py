@@ -10,9 +10,8 @@ import anyio
 from remembrancer.protocol.reads import ContextGathered, GatherContext, NoteAccess, Section
 from remembrancer.protocol.writes import ForgetMemory, Operation, ProjectRef, SourceRef
 from tests.actors.store_process import Gateway, StoreRig
-from tests.operations import OTHER_PROJECT, OTHER_SESSION, PROJECT, SESSION
+from tests.operations import OTHER_SESSION, PROJECT, SESSION
 from tests.patience import PATIENCE_S
-from tests.spaces import has_space
 
 
 async def gather(
@@ -125,14 +124,6 @@ async def test_what_names_an_open_file_comes_first(rig: StoreRig) -> None:
     for task in ("", "mend the lantern"):
         found = ids(await gather(gateway, task=task, files=files, tokens=500))["project_context"]
         assert found[:2] == [stored, named]
-
-
-async def test_a_project_without_a_file_gets_the_users_preferences_and_no_file(rig: StoreRig) -> None:
-    user = await rig.gateway.store("Prefers tabs", scope="user")
-    gathered = ids(await gather(rig.gateway, project=OTHER_PROJECT, task="tabs", files=("a.py",)))
-    assert gathered["preferences"] == [user]
-    assert gathered["project_context"] == []
-    assert not has_space(rig.paths, OTHER_PROJECT.id)
 
 
 async def test_forgotten_memories_are_left_out(rig: StoreRig) -> None:

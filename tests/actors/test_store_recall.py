@@ -12,9 +12,8 @@ from remembrancer.protocol.reads import Recall, Recalled
 from remembrancer.protocol.work import CosineScale, WorkerReady
 from remembrancer.protocol.writes import EntityRef, NearMemory, SourceRef, UpdatedResult, UpdateMemory
 from tests.actors.store_process import StoreRig, the
-from tests.operations import OTHER_PROJECT, OTHER_SESSION, PROJECT, SESSION, change_operation, store_operation
+from tests.operations import OTHER_SESSION, PROJECT, SESSION, change_operation, store_operation
 from tests.patience import PATIENCE_S
-from tests.spaces import has_space
 
 
 async def test_a_memory_is_found_by_its_words_before_there_are_any_vectors(rig: StoreRig) -> None:
@@ -123,13 +122,6 @@ async def _recall_until(rig: StoreRig, request: Recall, least_accesses: int) -> 
         if answer.memories[0].access_count >= least_accesses:
             return answer
         assert time.monotonic() < deadline
-
-
-async def test_asking_makes_no_project(rig: StoreRig) -> None:
-    assert await rig.gateway.found("lantern", project=OTHER_PROJECT) == []
-    await rig.gateway.describe(OTHER_PROJECT)
-    await rig.gateway.embedding_of("memory:01ARZ3NDEKTSV4RRFFQ69G5FAV", project=OTHER_PROJECT)
-    assert not has_space(rig.paths, OTHER_PROJECT.id)
 
 
 PORT: Final = "the lantern service listens on port 8080 beside the old pier"

@@ -15,15 +15,9 @@ from remembrancer.protocol.errors import (
     RemembrancerError,
     StorageFull,
 )
-from remembrancer.protocol.reads import (
-    GetMemory,
-    MemoryCopy,
-)
 from remembrancer.protocol.writes import Applied, ProjectRef
 from tests.actors.store_process import StoreRig
 from tests.operations import (
-    OTHER_PROJECT,
-    OTHER_SESSION,
     PROJECT,
     SESSION,
     memory_id_of,
@@ -52,35 +46,6 @@ async def test_the_same_operation_is_one_memory_however_often_and_wherever_it_is
     assert all(each.replayed and each.result == first.result for each in again)
     assert batch.applied == ("once", "once")
     assert stored_ids(rig) == [memory_id_of(operation)]
-
-
-async def test_copies_of_a_text_in_other_scopes_are_known(rig: StoreRig) -> None:
-    first, second = store_operation("first", "a lantern"), store_operation("second", "a lantern", scope="user")
-    own = store_operation("own", "a lantern", scope="session", session_id=OTHER_SESSION)
-    for each in (first, second, own):
-        await rig.gateway.submit(each)
-    shown = await rig.gateway.ask(GetMemory(PROJECT, SESSION, memory_id_of(first)))
-    assert shown.copies == (MemoryCopy(memory_id_of(second), "user"),)
-    theirs = await rig.gateway.ask(GetMemory(PROJECT, OTHER_SESSION, memory_id_of(second)))
-    assert {copy.memory_id for copy in theirs.copies} == {memory_id_of(first), memory_id_of(own)}
-
-
-async def test_a_batch_is_applied_in_order_and_names_what_can_never_be_applied(rig: StoreRig) -> None:
-    known = store_operation("known", "was there before")
-    await rig.gateway.submit(known)
-    good = [store_operation(f"good{n}", f"text {n}") for n in range(5)]
-    clash = store_operation("clash", "x", memory_id=memory_id_of(known))
-    user = store_operation("user", "of the user", scope="user")
-    other = store_operation("other", "of another project", project=OTHER_PROJECT)
-    done = await rig.gateway.submit_batch(*good[:2], clash, user, known, other, *good[2:])
-    assert done.applied == ("good0", "good1", "user", "known", "other", "good2", "good3", "good4")
-    assert [(each.operation_id, each.code) for each in done.rejected] == [("clash", "invalid_input")]
-    assert done.rejected[0].message
-    assert stored_ids(rig) == [memory_id_of(each) for each in (known, *good)]
-    again = await rig.gateway.submit_batch(*good, clash)
-    assert again.applied == tuple(each.operation_id for each in good)
-    assert len(stored_ids(rig)) == 6
-    assert (await rig.gateway.submit_batch()).applied == ()
 
 
 async def test_a_refused_write_says_why_and_stores_nothing(rig: StoreRig) -> None:
