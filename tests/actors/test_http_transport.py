@@ -1,4 +1,4 @@
-"""Requests over HTTP that are still under way when their gateway stops, and those that fail."""
+"""The gateway's transport over HTTP, without a memory behind it: requests under way when it stops, faults, sessions."""
 
 from __future__ import annotations
 
@@ -19,11 +19,12 @@ import pytest
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 
 from remembrancer.actors.gateway import http_server as module
+from remembrancer.actors.gateway.conversations import CallTool
 from remembrancer.actors.gateway.http_server import HttpServer, Sessions
 from remembrancer.config.tokens import Tokens
 from remembrancer.toolsets.tools import Result
 from tests.clients.conformance_server import http_server
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, until
 
 pytestmark = pytest.mark.filterwarnings("ignore::mcp.shared.exceptions.MCPDeprecationWarning")
 VERSION = "2025-11-25"
@@ -56,10 +57,10 @@ class Open:
 
 
 @asynccontextmanager
-async def served(home: Path) -> AsyncIterator[Open]:
-    """A door in front of tools that never answer, until the test stops it or has ended."""
+async def served(home: Path, call_tool: CallTool = never) -> AsyncIterator[Open]:
+    """A door in front of such tools, until the test stops it or has ended."""
     async with httpx.AsyncClient(timeout=PATIENCE_S) as client, anyio.create_task_group() as serving:
-        at = Open(http_server(home, never), serving, client)
+        at = Open(http_server(home, call_tool), serving, client)
         serving.start_soon(at.door.serve)
         while at.door.url is None:  # noqa: ASYNC110 - it listens in the next moment
             await anyio.sleep(0.01)
@@ -139,7 +140,7 @@ async def test_a_request_that_comes_after_the_end_is_told_to_try_again(home: Pat
     """On a connection that was there before: its session, which is gone with the others, is not taken up any more."""
     async with served(home) as at:
         begun = await at.post(BEGIN)
-    session = {"mcp-session-id": begun.headers["mcp-session-id"], "mcp-protocol-version": VERSION}
+    session = session_of(begun)
     async with httpx.AsyncClient(timeout=PATIENCE_S, transport=httpx.ASGITransport(at.door)) as late:
         check_told_to_try_again(await late.post(at.url, json=CALL, headers=session), None)
         check_told_to_try_again(await late.post(at.url, json=BEGIN), None)
@@ -199,3 +200,33 @@ async def test_a_connection_on_which_nothing_is_asked_is_let_go_of_by_its_client
         expiry_s = httpx.Limits().keepalive_expiry
         assert expiry_s is not None
         assert at.door._server.config.timeout_keep_alive >= 3 * expiry_s
+
+
+async def answered(*_: object) -> Result:
+    return Result({}, "")
+
+
+def session_of(begun: httpx.Response) -> dict[str, str]:
+    return {"mcp-session-id": begun.headers["mcp-session-id"], "mcp-protocol-version": VERSION}
+
+
+async def test_a_session_is_in_use_as_long_as_its_tools_are_called_and_over_with_its_end(home: Path) -> None:
+    async with served(home, answered) as at:
+        session = session_of(await at.post(BEGIN))
+        (transport,) = at.door._manager._server_instances.values()
+        assert transport.idle_scope is not None
+        transport.idle_scope.deadline = soon = anyio.current_time() + PATIENCE_S
+        assert (await at.post(CALL, **session)).status_code == 200
+        assert transport.idle_scope.deadline > soon
+        assert at.door.sessions == 1
+        transport.idle_scope.cancel()
+        await until(lambda: not at.door.sessions)
+        assert (await at.post(CALL, **session)).status_code == 404
+
+
+async def test_no_session_has_the_events_of_another(home: Path) -> None:
+    async with served(home) as at:
+        mine, theirs = [await at.post(BEGIN, Accept="text/event-stream") for _ in range(2)]
+        assert "\nid: " in mine.text
+        assert len({id(each._event_store) for each in at.door._manager._server_instances.values()}) == 2
+        assert session_of(mine) != session_of(theirs)
