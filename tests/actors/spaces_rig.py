@@ -102,6 +102,6 @@ class Spaces:
         request = GatherContext(PROJECT, SESSION, **fields)
         return await Gathering(request, self.view(), self.embed, self.threads, now).gathered()
 
-    def graph(self, entity: str) -> GraphFound:
+    def graph(self, entity: str | None = None) -> GraphFound:
         found, _ = search_graph(SearchGraph(PROJECT, SESSION, entity), self.view(), NOW)
         return found

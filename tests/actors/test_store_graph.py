@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from remembrancer.actors.store.records.contract import Vectors
+from remembrancer.actors.store.records.contract import USER, Vectors
 from remembrancer.protocol.reads import (
     FollowLinks,
     GraphEntity,
@@ -28,6 +28,8 @@ from tests.actors.spaces_rig import Spaces
 from tests.actors.store_process import StoreRig, the
 from tests.operations import OTHER_PROJECT, OTHER_SESSION, PROJECT, REQUESTED_AT, SESSION
 from tests.patience import PATIENCE_S
+
+LANE = "l_0123456789ab"
 
 
 def refs(*entities: str) -> tuple[EntityRef, ...]:
@@ -469,3 +471,13 @@ def test_the_graph_shows_what_holds_now_before_what_had_its_time_and_how_strong_
     assert (now.id, then.id) == (holding, ended)
     assert then.scores.final < now.scores.final
     assert now.strength == then.strength == 0.25
+
+
+def test_an_overview_of_a_shared_project_has_what_its_members_share(tmp_path: Path) -> None:
+    with closing(Spaces(tmp_path, (PROJECT.id, LANE, USER))) as spaces:
+        spaces.store("the lantern burns oil", related_entities=refs("Lantern", "Oil"))
+        spaces.store("the harbour has a crane", space=LANE, related_entities=refs("Harbour", "Crane"))
+        spaces.store("the user likes tea", "user", related_entities=refs("Tea"))
+        found = spaces.graph()
+    assert {entity.name for entity in found.entities} == {"Lantern", "Oil", "Harbour", "Crane"}
+    assert found.total_entities == 4

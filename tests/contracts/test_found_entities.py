@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from remembrancer.actors.store.records.contract import EntityFilter
 from remembrancer.actors.store.records.found_entities import FEW
 from remembrancer.actors.store.records.sqlite_records import Records
+from remembrancer.actors.store.retrieval.graph import Graph
 from remembrancer.protocol.ids import new_ulid
 from remembrancer.protocol.kinds import SESSION_RECORD
 from remembrancer.protocol.writes import Applied, EntityRef, EraseMemory, UpdateMemory
@@ -40,15 +40,16 @@ def found_in(records: Records, memory_id: str) -> tuple[str, ...]:
 
 
 def entities(records: Records, name: str) -> int:
-    return len(records.graph.entities(EntityFilter(SESSION, name=name)))
+    return len(Graph(records.spaces, SESSION).named(name))
 
 
 def test_certain_names_join_memories_that_nobody_gave_entities(records: Records) -> None:
     one, two = store(records, "The fix for INC-311 is in src/pool.py.", "INC-311 came back on Monday.")
     assert found_in(records, one) == ("INC-311", "src/pool.py")
     assert found_in(records, two) == ("INC-311",)
-    (entity,) = records.graph.entities(EntityFilter(SESSION, name="INC-311"))
-    assert records.graph.memory_counts([[entity.number]], SESSION) == [2]
+    graph = Graph(records.spaces, SESSION)
+    (entity,) = graph.named("INC-311")
+    assert graph.memory_counts([entity]) == {entity: 2}
     kept = records.portable(one, None)
     assert kept is not None
     assert kept.related_entities == (), "what was found is not given, and is no part of a version or of an export"
@@ -102,7 +103,7 @@ def test_an_entity_that_was_given_is_the_one_that_is_found(records: Records) -> 
     assert found_in(records, two) == ("auth-service",)
     change(records, UpdateMemory(one, content="AuthService signs people in."), "edit")
     assert found_in(records, one) == (), "it is given already"
-    (again,) = records.graph.entities(EntityFilter(SESSION, name="auth-service"))
+    (again,) = Graph(records.spaces, SESSION).named("auth-service")
     assert again.type == "service"
 
 

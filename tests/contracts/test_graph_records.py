@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import tempfile
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from remembrancer.actors.store.records.contract import EdgeRow, EntityFilter, EntityRow, Filters, Phrase
-from remembrancer.actors.store.records.sqlite_graph import MOST_ROWS, SqliteGraph
+from remembrancer.actors.store.records.contract import Filters, Phrase
 from remembrancer.actors.store.records.sqlite_records import Records
+from remembrancer.actors.store.retrieval.graph import MOST_ROWS, Expansion, Graph, Node, Summary
+from remembrancer.protocol.reads import Direction
 from remembrancer.protocol.writes import Applied, EntityRef, ForgetMemory, LinkRef, Operation, UpdateMemory
 from tests.contracts.records_factories import SqliteFactory
 from tests.operations import (
@@ -64,52 +65,61 @@ def number_of(records: Records, stored: Operation) -> int:
     return number
 
 
-def numbers(graph: SqliteGraph, *names: str, session_id: str = SESSION) -> list[int]:
-    return [row.number for name in names for row in graph.entities(EntityFilter(session_id, name=name))]
+def graph_of(records: Records, session_id: str = SESSION) -> Graph:
+    return Graph(records.spaces, session_id, REQUESTED_AT)
 
 
-def named(rows: Sequence[EntityRow]) -> list[str]:
-    return [row.name for row in rows]
+def nodes(graph: Graph, *names: str) -> list[Node]:
+    return [node for name in names for node in graph.named(name)]
+
+
+def named(graph: Graph, found: Iterable[Node]) -> list[str]:
+    return [graph.name(node) for node in found]
+
+
+def summary_of(records: Records, relationships: frozenset[str] | None = None, limit: int = 9) -> Summary:
+    return graph_of(records).summary([records.space], relationships, limit)
 
 
 def edges(
-    graph: SqliteGraph,
+    records: Records,
     name: str,
     *,
     session_id: str = SESSION,
     relationships: frozenset[str] | None = None,
 ) -> set[tuple[str, str, str, int, int]]:
     """All edges of an entity by the names of their ends, with how many memories say them and how many said them."""
-    own = numbers(graph, name, session_id=session_id)
-    found: set[tuple[str, str, str, int, int]] = set()
-    for outgoing in (True, False):
-        rows = graph.edges(own, session_id, outgoing=outgoing, relationships=relationships)
-        assert not rows.cut
-        for row in rows.rows:
-            names = {
-                each.number: each.name for each in graph.entities(EntityFilter("", numbers=[row.subject, row.target]))
-            }
-            found.add((names[row.subject], row.relationship, names[row.target], row.live, row.forgotten))
-    return found
+    graph = graph_of(records, session_id)
+    expansion = graph.edges(nodes(graph, name), relationships=relationships)
+    assert not expansion.cut
+    return said_in(graph, expansion)
+
+
+def said_in(graph: Graph, expansion: Expansion) -> set[tuple[str, str, str, int, int]]:
+    return {
+        (graph.name(edge.subject), graph.relationship(edge.relationship), graph.name(edge.target), live, forgotten)
+        for _, edge, live, forgotten in expansion.sightings
+    }
 
 
 def test_no_edge_of_a_relationship_means_that_none_were_left_out(records: Records) -> None:
     said = [(ref("Hub"), replace(ref(f"Other{number % 7}::uses"), subject="Hub")) for number in range(MOST_ROWS + 10)]
     apply(records, *(store_operation(str(n), str(n), related_entities=both) for n, both in enumerate(said)))
-    hub = numbers(records.graph, "Hub")
-    found = records.graph.edges(hub, SESSION, outgoing=True, relationships=frozenset({"aliasof"}))
-    assert (found.rows, found.cut) == ([], False)
-    assert records.graph.edges(hub, SESSION, outgoing=True, relationships=frozenset({"uses"})).cut
+    graph = graph_of(records)
+    hub = nodes(graph, "Hub")
+    found = graph.edges(hub, direction="outgoing", relationships=frozenset({"aliasof"}))
+    assert (found.sightings, found.cut) == ([], False)
+    assert graph.edges(hub, direction="outgoing", relationships=frozenset({"uses"})).cut
 
 
 def test_the_first_entity_of_a_memory_is_the_subject_of_its_edges(records: Records) -> None:
     say(records, "one", "AuthService:component", "TokenValidator:component:depends_on", "Ada:person:written_by")
-    assert edges(records.graph, "AuthService") == {
+    assert edges(records, "AuthService") == {
         ("AuthService", "depends_on", "TokenValidator", 1, 0),
         ("AuthService", "written_by", "Ada", 1, 0),
     }
-    assert edges(records.graph, "Ada") == {("AuthService", "written_by", "Ada", 1, 0)}
-    assert edges(records.graph, "TokenValidator") == {("AuthService", "depends_on", "TokenValidator", 1, 0)}
+    assert edges(records, "Ada") == {("AuthService", "written_by", "Ada", 1, 0)}
+    assert edges(records, "TokenValidator") == {("AuthService", "depends_on", "TokenValidator", 1, 0)}
 
 
 def test_every_memory_that_says_an_edge_counts_and_a_forgotten_one_apart(records: Records) -> None:
@@ -117,11 +127,9 @@ def test_every_memory_that_says_an_edge_counts_and_a_forgotten_one_apart(records
     say(records, "two", "A", "B::uses")
     say(records, "three", "A", "B::calls")
     forget(records, first)
-    assert edges(records.graph, "A") == {("A", "uses", "B", 1, 1), ("A", "calls", "B", 1, 0)}
-    assert records.graph.memory_counts([numbers(records.graph, "A"), numbers(records.graph, "A", "B")], SESSION) == [
-        2,
-        2,
-    ]
+    assert edges(records, "A") == {("A", "uses", "B", 1, 1), ("A", "calls", "B", 1, 0)}
+    graph = graph_of(records)
+    assert list(graph.memory_counts(nodes(graph, "A", "B")).values()) == [2, 2]
 
 
 def test_memories_entities_and_links_are_one_undirected_graph_of_what_the_session_sees(records: Records) -> None:
@@ -134,95 +142,74 @@ def test_memories_entities_and_links_are_one_undirected_graph_of_what_the_sessio
     apply(records, link(two, one), link(theirs, one), change_operation("alike", change))
     forget(records, gone)
     first, second = number_of(records, one), number_of(records, two)
-    graph = records.graph
-    rows = graph.around({first: 9, second: 9}, {"a": 9, "b": 9, "unknown": 9}, SESSION)
-    assert {(here, there) for here, there, _ in rows if there is not None} == {
-        (first, "a"),
-        (first, "b"),
-        (first, second),
-        (second, "a"),
-        (second, "c"),
-        (second, first),
-        ("a", first),
-        ("a", second),
-        ("a", "b"),
-        ("a", "c"),
-        ("b", first),
-        ("b", "a"),
+    graph = graph_of(records)
+    degrees, near = graph.look({first: 9, second: 9, "a": 9, "b": 9, "unknown": 9})
+    assert {node: set(others) for node, others in near.items()} == {
+        first: {"a", "b", second},
+        second: {"a", "c", first},
+        "a": {first, second, "b", "c"},
+        "b": {first, "a"},
     }
-    degrees = {here: degree for here, there, degree in rows if there is None}
     assert (degrees[first], degrees[second]) == (4, 3), "with the link of another session, and none of what is alike"
     assert degrees["a"] >= 3
     assert "unknown" not in degrees
-    few = graph.around({first: 3, second: 3}, {}, SESSION)
-    assert {here for here, there, _ in few if there is not None} == {second}, "the other has more edges than that"
-    assert graph.around({}, {}, SESSION) == []
+    few = graph.look({first: 3, second: 3})
+    assert set(few.neighbours) == {second}, "the other has more edges than that"
+    assert graph.look({}).degrees == {}
 
 
 def test_edges_are_chosen_by_the_key_of_their_relationship(records: Records) -> None:
     say(records, "one", "A", "B::depends_on", "C::Depends-On", "D::uses")
-    found = edges(records.graph, "A", relationships=frozenset({"dependson"}))
+    found = edges(records, "A", relationships=frozenset({"dependson"}))
     assert {target for _, _, target, _, _ in found} == {"B", "C"}
-    assert edges(records.graph, "D", relationships=frozenset({"dependson"})) == set()
-    assert records.graph.summary(SESSION, frozenset({"uses"}), 9).relationship_types == {"uses": 1}
+    assert edges(records, "D", relationships=frozenset({"dependson"})) == set()
+    assert summary_of(records, frozenset({"uses"})).relationship_types == {"uses": 1}
 
 
 def test_another_sessions_memories_make_no_entity_no_edge_and_no_count(records: Records) -> None:
     say(records, "mine", "A", "B::uses", scope="session")
     say(records, "theirs", "A", "B::owns", "Secret::hides", scope="session", session_id=OTHER_SESSION, tags=("secret",))
     say(records, "theirs too", "Secret", "A::knows", scope="session", session_id=OTHER_SESSION)
-    graph = records.graph
-    assert edges(graph, "A") == {("A", "uses", "B", 1, 0)}
-    assert edges(graph, "Secret") == set()
-    assert graph.entities(EntityFilter(SESSION, name="Secret")) == []
-    assert graph.entities(EntityFilter(SESSION, keys=["secret"])) == []
-    assert graph.entities(EntityFilter(SESSION, beginning="se", limit=9)) == []
-    assert graph.entities(EntityFilter(SESSION, phrases=[Phrase("secret")], limit=9)) == []
-    assert graph.uses("entity", "", SESSION) == [("A", 1), ("B", 1)]
-    assert dict(graph.uses("tag", "", SESSION)) == {}
-    assert graph.memory_counts([numbers(graph, "A")], SESSION) == [1]
-    summary = graph.summary(SESSION, None, 9)
-    assert (summary.entities, summary.relationships) == (2, 1)
-    assert summary.relationship_types == {"uses": 1}
-    assert list(graph.memories(numbers(graph, "A"), Filters(SESSION), 9)) == [1]
-    assert named(graph.entities(EntityFilter(OTHER_SESSION, name="Secret"))) == ["Secret"]
-    assert len(edges(graph, "Secret", session_id=OTHER_SESSION)) == 2
-    assert dict(graph.uses("tag", "SEC", OTHER_SESSION)) == {"secret": 1}
+    graph, other = graph_of(records), graph_of(records, OTHER_SESSION)
+    assert edges(records, "A") == {("A", "uses", "B", 1, 0)}
+    assert edges(records, "Secret") == set()
+    assert graph.named("Secret") == []
+    assert graph.keyed(["secret"]) == []
+    assert graph.beginning("se", 9) == []
+    assert graph.matching([Phrase("secret")], 9) == []
+    assert records.uses("entity", "", SESSION) == [("A", 1), ("B", 1)]
+    assert dict(records.uses("tag", "", SESSION)) == {}
+    assert list(graph.memory_counts(nodes(graph, "A")).values()) == [1]
+    summary = summary_of(records)
+    assert (summary.entity_types, summary.relationship_types) == ({"thing": 2}, {"uses": 1})
+    assert list(graph.memories(nodes(graph, "A"), Filters(SESSION), 9)) == [1]
+    assert named(other, other.named("Secret")) == ["Secret"]
+    assert len(edges(records, "Secret", session_id=OTHER_SESSION)) == 2
+    assert dict(records.uses("tag", "SEC", OTHER_SESSION)) == {"secret": 1}
 
 
 def test_entities_are_found_by_name_by_key_by_words_and_by_their_beginning(records: Records) -> None:
     say(records, "one", "AuthService:component", "auth-service:file", "Harbour Master:person", "Authors:team")
-    graph = records.graph
-    assert named(graph.entities(EntityFilter(SESSION, name="AuthService"))) == ["AuthService"]
-    assert graph.entities(EntityFilter(SESSION, name="authservice")) == []
-    assert named(graph.entities(EntityFilter(SESSION, keys=["authservice", "nothing"]))) == [
-        "AuthService",
-        "auth-service",
-    ]
-    assert named(graph.entities(EntityFilter(SESSION, phrases=[Phrase("harbours")], limit=9))) == ["Harbour Master"], (
-        "words are stemmed"
-    )
-    assert set(named(graph.entities(EntityFilter(SESSION, phrases=[Phrase("service")], limit=9)))) == {
-        "AuthService",
-        "auth-service",
-    }
-    assert len(graph.entities(EntityFilter(SESSION, phrases=[Phrase("service")], limit=1))) == 1
-    assert named(graph.entities(EntityFilter(SESSION, beginning="auth", limit=9))) == [
-        "Authors",
-        "AuthService",
-        "auth-service",
-    ]
-    assert len(graph.entities(EntityFilter(SESSION, beginning="auth", limit=2))) == 2
+    graph = graph_of(records)
+    assert named(graph, graph.named("AuthService")) == ["AuthService"]
+    assert graph.named("authservice") == []
+    assert named(graph, graph.keyed(["authservice", "nothing"])) == ["AuthService", "auth-service"]
+    words = [Phrase("harbours")]
+    assert named(graph, graph.matching(words, 9)) == ["Harbour Master"], "words are stemmed"
+    assert set(named(graph, graph.matching([Phrase("service")], 9))) == {"AuthService", "auth-service"}
+    assert len(graph.matching([Phrase("service")], 1)) == 1
+    assert named(graph, graph.beginning("auth", 9)) == ["Authors", "AuthService", "auth-service"]
+    assert len(graph.beginning("auth", 2)) == 2
 
 
 def test_a_name_is_kept_and_found_whatever_is_in_it(records: Records) -> None:
     names = ["' OR 1=1 --", '"quoted"', "100%_*", "日本語", "🦀", "NEAR(a b)", "\U0010ffff", "a\\b"]
     say(records, "one", *(f"{name}:thing" for name in names))
-    graph = records.graph
     for name in names:
-        (row,) = graph.entities(EntityFilter(SESSION, name=name))
-        assert name in named(graph.entities(EntityFilter(SESSION, keys=[row.key])))
-    assert len(graph.uses("entity", "", SESSION)) == len(names) - 1, "nothing sorts after the last letter of all"
+        graph = graph_of(records)
+        (node,) = graph.named(name)
+        assert name in named(graph, graph.keyed([node.key]))
+    assert len(records.uses("entity", "", SESSION)) == len(names) - 1, "nothing sorts after the last letter of all"
 
 
 def test_the_most_important_and_the_latest_memories_of_entities_are_found(records: Records) -> None:
@@ -232,10 +219,10 @@ def test_the_most_important_and_the_latest_memories_of_entities_are_found(record
     latest = say(records, "latest", "B", importance=0.1, occurred_at=REQUESTED_AT + 99)
     forgotten = say(records, "forgotten", "A", importance=1.0, requested_at=REQUESTED_AT + 100)
     forget(records, forgotten)
-    graph, seen = records.graph, Filters(SESSION)
+    graph, seen = graph_of(records), Filters(SESSION)
 
     def found(limit: int, *names: str, filters: Filters = seen) -> set[int]:
-        facts = graph.memories(numbers(graph, *names), filters, limit)
+        facts = graph.memories(nodes(graph, *names), filters, limit)
         assert records.ranking_facts(list(facts), filters) == facts
         return set(facts)
 
@@ -253,12 +240,13 @@ def test_an_edge_between_entities_is_there_only_where_both_its_ends_are_named(re
     apply(records, store_operation("a", "a", related_entities=(owner, module)))
     database = EntityRef("PostgreSQL", "database", "uses", "PaymentAPI")
     apply(records, store_operation("b", "b", related_entities=(database, EntityRef("PaymentAPI", "service", "about"))))
-    assert edges(records.graph, "Svetlana") == {("Svetlana", "mentioned_with", "src/billing", 1, 0)}
-    assert edges(records.graph, "PaymentAPI") == {("PaymentAPI", "uses", "PostgreSQL", 1, 0)}
-    found = numbers(records.graph, "Svetlana", "src/billing")
-    facts = records.graph.memories(found, Filters(SESSION), 9, frozenset({"ownedby"}))
+    assert edges(records, "Svetlana") == {("Svetlana", "mentioned_with", "src/billing", 1, 0)}
+    assert edges(records, "PaymentAPI") == {("PaymentAPI", "uses", "PostgreSQL", 1, 0)}
+    graph = graph_of(records)
+    found = nodes(graph, "Svetlana", "src/billing")
+    facts = graph.memories(found, Filters(SESSION), 9, frozenset({"ownedby"}))
     assert len(facts) == 1, "memories are chosen by their own relationship to an entity"
-    assert records.graph.memories(found, Filters(SESSION), 9, frozenset({"uses"})) == {}
+    assert graph.memories(found, Filters(SESSION), 9, frozenset({"uses"})) == {}
     whole = records.portable(memory_id_of(store_operation("b", "b")), None)
     assert whole is not None
     assert whole.related_entities[0] == database
@@ -266,20 +254,29 @@ def test_an_edge_between_entities_is_there_only_where_both_its_ends_are_named(re
 
 def test_the_entities_of_memories_are_told(records: Records) -> None:
     stored = say(records, "one", "A", "B::uses", "B::calls")
-    links = records.graph.links_of([number_of(records, stored)])
-    assert sorted(link.entity for link in links) == sorted(numbers(records.graph, "A", "B")), "once each"
+    number, graph = number_of(records, stored), graph_of(records)
+    assert graph.nodes_named_by([number]) == {number: set(nodes(graph, "A", "B"))}
+    assert graph.nodes_named_by([number], nodes(graph, "A")) == {number: set(nodes(graph, "A"))}
+
+
+def test_an_entity_is_described_by_the_newest_memory_whatever_its_spelling(records: Records) -> None:
+    say(records, "an older description", "AuthService:component:described_as")
+    say(records, "a newer description", "auth-service:component:described_as")
+    say(records, "the newest description", "AuthService:component:described_as")
+    graph = graph_of(records)
+    (node,) = graph.keyed(["authservice"])
+    assert graph.descriptions([node])[node][1] == "the newest description"
 
 
 def test_a_summary_counts_and_names_the_best_connected(records: Records) -> None:
     say(records, "one", "Hub:service", "A:file:uses", "B:file:uses", "C:person:owns")
     say(records, "two", "Hub:service", "A:file:uses")
     say(records, "three", "Alone:file")
-    summary = records.graph.summary(SESSION, None, 1)
-    assert (summary.entities, summary.relationships) == (5, 3)
-    assert len(records.graph.summary(SESSION, None, 9).connected) == 5, "also what is connected with nothing"
+    summary = summary_of(records, limit=1)
     assert summary.entity_types == {"file": 3, "person": 1, "service": 1}
     assert summary.relationship_types == {"owns": 1, "uses": 2}
-    assert summary.connected == {numbers(records.graph, "Hub")[0]: 3}
+    assert summary.degrees == {Node("hub", "service"): 3}
+    assert len(summary_of(records).degrees) == 5, "also what is connected with nothing"
 
 
 def test_names_and_tags_are_completed_with_how_often_they_are_used(records: Records) -> None:
@@ -287,11 +284,10 @@ def test_names_and_tags_are_completed_with_how_often_they_are_used(records: Reco
     say(records, "two", "AuthService", tags=("Deploy", "deploys"))
     gone = say(records, "three", "Authority", "AuthService", tags=("deployed", "docs"))
     forget(records, gone)
-    graph = records.graph
-    assert sorted(graph.uses("entity", "auth", SESSION)) == [("AuthService", 2), ("Authors", 1)]
-    assert graph.uses("entity", "b", SESSION) == []
-    assert dict(graph.uses("tag", "DEP", SESSION)) == {"Deploy": 2, "deploys": 1}
-    assert dict(graph.uses("tag", "", SESSION)) == {"Deploy": 2, "deploys": 1, "docs": 1}
+    assert sorted(records.uses("entity", "auth", SESSION)) == [("AuthService", 2), ("Authors", 1)]
+    assert records.uses("entity", "b", SESSION) == []
+    assert dict(records.uses("tag", "DEP", SESSION)) == {"Deploy": 2, "deploys": 1}
+    assert dict(records.uses("tag", "", SESSION)) == {"Deploy": 2, "deploys": 1, "docs": 1}
 
 
 def test_a_hubs_edges_are_bounded_and_it_says_so(records: Records) -> None:
@@ -305,18 +301,17 @@ def test_a_hubs_edges_are_bounded_and_it_says_so(records: Records) -> None:
             for number in range(count)
         ),
     )
-    (hub,) = numbers(records.graph, "Hub")
-    found = records.graph.edges([hub], SESSION, outgoing=True, relationships=None)
+    graph = graph_of(records)
+    (hub,) = graph.named("Hub")
+    found = graph.edges([hub], direction="outgoing")
     assert found.cut
-    assert 0 < len(found.rows) < 400
-    assert sum(row.live for row in found.rows) < count
-    few = records.graph.edges(numbers(records.graph, "Spoke1"), SESSION, outgoing=False, relationships=None)
-    assert (few.cut, [row.live for row in few.rows]) == (False, [4])
-    together = records.graph.edges(
-        [hub, *numbers(records.graph, "Spoke1")], SESSION, outgoing=False, relationships=None
-    )
-    assert [row.live for row in together.rows] == [4], "a small entity is seen whole beside a hub"
-    assert records.graph.memory_counts([[hub]], SESSION) == [count]
+    assert 0 < len(found.sightings) < 400
+    assert sum(row.live for row in found.sightings) < count
+    few = graph.edges(graph.named("Spoke1"), direction="incoming")
+    assert (few.cut, [row.live for row in few.sightings]) == (False, [4])
+    together = graph.edges([hub, *graph.named("Spoke1")], direction="incoming")
+    assert [row.live for row in together.sightings] == [4], "a small entity is seen whole beside a hub"
+    assert graph.memory_counts([hub]) == {hub: count}
 
 
 NAMES = [f"{name}:{kind}" for name in ("a", "b", "c") for kind in ("x", "y")]
@@ -353,22 +348,16 @@ def test_edges_are_what_the_visible_memories_say_and_nothing_else(
             if name != entities[0][0]:
                 edge = expected.setdefault((entities[0][0], relationship, name), Counter())
                 edge["forgotten" if is_forgotten else "live"] += 1
-    graph = records.graph
-    rows = [row for name in ("a", "b", "c") for row in graph.entities(EntityFilter(SESSION, name=name))]
-    label = {row.number: f"{row.name}:{row.type}" for row in rows}
-    for outgoing in (True, False):
-        found = graph.edges(list(label), SESSION, outgoing=outgoing, relationships=None)
+    graph = graph_of(records)
+    known = nodes(graph, "a", "b", "c")
+    for direction in get_args(Direction):
+        found = graph.edges(known, direction=direction)
         assert not found.cut
-        assert {_named_edge(row, label): (row.live, row.forgotten) for row in found.rows} == {
-            edge: (each["live"], each["forgotten"]) for edge, each in expected.items()
-        }
-    counted = graph.memory_counts([[number] for number in label], SESSION)
-    assert dict(zip(label.values(), counted, strict=True)) == {
-        name: len(counts.get(name, ())) for name in label.values()
-    }
-    assert graph.summary(SESSION, None, 99).relationships == len(expected)
+        assert {
+            (":".join(edge.subject), edge.relationship, ":".join(edge.target)): (live, forgotten)
+            for _, edge, live, forgotten in found.sightings
+        } == {edge: (each["live"], each["forgotten"]) for edge, each in expected.items()}
+    counted = {":".join(node): count for node, count in graph.memory_counts(known).items()}
+    assert counted == {name: len(counts.get(name, ())) for name in counted}
+    assert sum(summary_of(records, limit=99).relationship_types.values()) == len(expected)
     factory.close()
-
-
-def _named_edge(row: EdgeRow, label: dict[int, str]) -> tuple[str, str, str]:
-    return label[row.subject], row.relationship, label[row.target]

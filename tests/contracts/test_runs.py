@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from remembrancer.actors.store.records.contract import Filters, NearDuplicate, Phrase
 from remembrancer.actors.store.records.sqlite_records import Records
+from remembrancer.actors.store.retrieval.graph import Graph
 from remembrancer.protocol.consolidation import ReadMemories, ReadSession
 from remembrancer.protocol.errors import InvalidInput, NotFound
 from remembrancer.protocol.runs import (
@@ -249,9 +250,9 @@ def test_orphans_go_when_they_are_old_and_topics_are_replaced(factory: SqliteFac
     topics = SaveTopics((Topic("stores", ("a", "b")), Topic("lights", ("c",))))
     assert carry_out(records, DropOrphans(50.0), topics) == RunResult("run", 2, orphans=1)
     assert upkeep_of(records, 1e12, None)[0] == 1
-    assert records.graph.summary("", None, 1).topics == topics.topics
+    assert Graph(records.spaces, "").summary([records.space], None, 1).topics == topics.topics
     carry_out(records, SaveTopics(topics.topics[1:]), part=1)
-    assert records.graph.summary("", None, 1).topics == topics.topics[1:]
+    assert Graph(records.spaces, "").summary([records.space], None, 1).topics == topics.topics[1:]
 
 
 def test_a_session_is_closed_if_its_end_is_the_one_that_was_dealt_with(

@@ -9,9 +9,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remembrancer.actors.store.records.sqlite_graph import fair_share
 from remembrancer.actors.store.retrieval.entity_names import alike, is_paraphrased, longest, read
-from remembrancer.actors.store.retrieval.joined_graph import Edge, Expansion, Node, Reached, Sighting, connection, walk
+from remembrancer.actors.store.retrieval.graph import (
+    Edge,
+    Expansion,
+    Node,
+    Reached,
+    Sighting,
+    connection,
+    fair_share,
+    walk,
+)
 from remembrancer.memory.names import name_key
 from remembrancer.protocol.reads import Direction
 

@@ -11,9 +11,8 @@ from typing import Any, Final, assert_never
 import msgspec
 
 from remembrancer.actors.store.records.search import SqliteSearch
-from remembrancer.actors.store.records.space import Spaces, shown_to
+from remembrancer.actors.store.records.space import APART, Spaces, shown_to
 from remembrancer.actors.store.records.sqlite_file import Query
-from remembrancer.actors.store.records.sqlite_graph import APART
 from remembrancer.protocol.browsing import (
     ActivityRead,
     BrowserAnswer,

@@ -14,7 +14,6 @@ from remembrancer.protocol.errors import RemembrancerError
 from remembrancer.protocol.kinds import Kind, Relation, Status
 from remembrancer.protocol.reads import (
     EarlierSession,
-    Fact,
     ListedMemory,
     MemoryCopy,
     Promotion,
@@ -306,79 +305,3 @@ class Belongings(NamedTuple):
     memories: tuple[PortableMemory, ...]
     sessions: tuple[SessionEntry, ...]
     events: tuple[RecordEvents, ...]
-
-
-class EntityRow(NamedTuple):
-    """An entity in one file. `number` identifies it there, `key` is its `name_key`."""
-
-    number: int
-    name: str
-    key: str
-    type: str
-
-
-@dataclass(frozen=True, slots=True)
-class EntityFilter:
-    """Selects entities that a session may see: with exactly this `name`, of any type; with one of these `keys`; with
-    keys that start with `beginning`; whose names have any (or `every` one) of the `phrases`, best first; or with these
-    `numbers`, which the session has been shown. Exactly one of the five is given."""
-
-    session_id: str
-    name: str | None = None
-    keys: Sequence[str] = ()
-    beginning: str | None = None
-    phrases: Sequence[Phrase] = ()
-    every: bool = False
-    numbers: Sequence[int] | None = None
-    limit: int = -1
-
-
-class EdgeRow(NamedTuple):
-    """An edge between two entities of a file, with one spelling of its relationship, and the number of memories that
-    state it.
-
-    Memories that are no longer valid count as `forgotten`.
-    """
-
-    subject: int
-    relationship: str
-    target: int
-    live: int
-    forgotten: int
-
-
-class SaidRow(NamedTuple):
-    """An edge between two entities of a file, with one spelling of its relationship, and a memory that states it."""
-
-    subject: int
-    relationship: str
-    target: int
-    fact: Fact
-
-
-@dataclass(frozen=True, slots=True)
-class Edges:
-    """Edges of some entities. `cut`: some memories that name them were not read, or some edges are missing."""
-
-    rows: list[EdgeRow]
-    cut: bool
-
-
-class Link(NamedTuple):
-    """A memory that names an entity."""
-
-    memory: int
-    entity: int
-
-
-@dataclass(frozen=True, slots=True)
-class GraphSummary:
-    """An overview of a file's graph. `connected` has the edge counts of the best connected entities, and `topics` are
-    the latest communities of entities."""
-
-    entities: int = 0
-    relationships: int = 0
-    entity_types: dict[str, int] = field(default_factory=dict)
-    relationship_types: dict[str, int] = field(default_factory=dict)
-    connected: dict[int, int] = field(default_factory=dict)
-    topics: tuple[Topic, ...] = ()

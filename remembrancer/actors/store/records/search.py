@@ -7,7 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
 
@@ -24,10 +24,13 @@ from remembrancer.actors.store.records.memory_rows import DECODERS, known_as_of,
 from remembrancer.actors.store.records.space import Space, Spaces, shown_to, visible
 from remembrancer.actors.store.records.sqlite_file import AMONG, Query, json_list, places_for
 from remembrancer.memory.changes import is_visible
+from remembrancer.memory.names import name_key
 from remembrancer.memory.replacement import PROBABLE
 from remembrancer.protocol.kinds import MEMORY_TYPES, SCOPES
 from remembrancer.protocol.reads import Counts, LinkedMemory, ListedMemory, Order
 
+AFTER_ALL: Final = "\U0010ffff"
+"""Sorts after every letter: keys with a given beginning end before `beginning` + this."""
 NAMED: Final = {"near_duplicates": 5, "derived_from": 20, "possibly_superseded_by": 5, "superseded_by": 5}
 """The number of ids in an answer; more would only cost tokens."""
 NO_COLUMNS: Final = frozenset({*NAMED, "number", "forgotten", "origin", "lines"})
@@ -318,6 +321,32 @@ class SqliteSearch(SqliteWords):
         wanted = json.dumps(list(keys))
         rows = self._file.read(_IDS_WITH, (wanted,))
         return [memory_id for (memory_id,) in rows]
+
+    def uses(self, kind: Literal["entity", "tag"], beginning: str, session_id: str) -> list[tuple[str, int]]:
+        """Return entity names that start with `beginning`, compared by `name_key`, or tags, ignoring case, each with
+        its number of unforgotten memories (at least one)."""
+        if kind == "entity":
+            key = name_key(beginning) if beginning else ""
+            return self._file.read(
+                f"""SELECT e.name, count(DISTINCT m.number) FROM entities AS e
+                    CROSS JOIN memory_entities AS s ON s.entity = e.number
+                    CROSS JOIN memories AS m ON m.number = s.memory
+                    WHERE e.space = @SPACE AND e.key >= ? AND e.key < ? AND m.forgotten_at IS NULL AND {visible()}
+                    GROUP BY e.number""",  # noqa: S608 - fixed clauses
+                (key, key + AFTER_ALL, session_id),
+            )
+        # Skips from tag to tag through the index: there are far fewer tags than tagged memories.
+        known = self._file.read(
+            """WITH RECURSIVE known (tag) AS (SELECT min(tag) FROM memory_tags UNION ALL
+               SELECT (SELECT min(tag) FROM memory_tags WHERE tag > known.tag) FROM known WHERE known.tag IS NOT NULL)
+               SELECT tag FROM known WHERE tag IS NOT NULL"""
+        )
+        folded = beginning.casefold()
+        return self._file.read(
+            f"""SELECT t.tag, count(*) FROM memory_tags AS t CROSS JOIN memories AS m ON m.number = t.memory
+                WHERE t.tag IN {AMONG} AND m.forgotten_at IS NULL AND {visible()} GROUP BY t.tag""",  # noqa: S608
+            (json_list(tag for (tag,) in known if tag.casefold().startswith(folded)), session_id),
+        )
 
     def counts(self, session_id: str | None) -> Counts:
         """Count everything; of session memories only those of `session_id` (None: all)."""

@@ -54,6 +54,8 @@ def shown_to(alias: str = "m", session: str = "?") -> str:
     return f"({alias}.scope != 'session' OR {alias}.session_id = {session})"
 
 
+APART: Final = "memories AS a INDEXED BY memories_apart"
+"""The memories that are forgotten, no longer valid, or a session's own, by an index of few rows."""
 NO_SPACE: Final = 0
 """A number that no space has."""
 

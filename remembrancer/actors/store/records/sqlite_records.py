@@ -25,7 +25,6 @@ from remembrancer.actors.store.records.sqlite_edits import (
     read_rows,
 )
 from remembrancer.actors.store.records.sqlite_file import AMONG, SqliteFile, json_list
-from remembrancer.actors.store.records.sqlite_graph import SqliteGraph
 from remembrancer.actors.store.records.transfer import read_belongings, read_portable
 from remembrancer.memory.edits import Edits, Row
 from remembrancer.memory.moves import end_move, memory_to_move, receive_move
@@ -66,7 +65,6 @@ class Reader(SqliteSearch, SqliteBackground):
         self._file = cast(Space, spaces)
         self._users = users
         self._clock = clock
-        self.graph = SqliteGraph(spaces, clock)
 
     @staticmethod
     def of(spaces: Sequence[Records], database: SqliteFile | None = None) -> Reader:

@@ -148,10 +148,10 @@ class Gathering:
 
     def _subjects(self) -> tuple[tuple[str, int], ...]:
         """Return the subjects with most memories, from tags and entities, each with its count."""
-        graph = self._view.graph(self._request.session_id)
         uses: Counter[str] = Counter()
         names: dict[str, str] = {}
-        for name, count in (*graph.uses("tag", ""), *graph.uses("entity", "")):
+        reader, session_id = self._view.reader, self._request.session_id
+        for name, count in (*reader.uses("tag", "", session_id), *reader.uses("entity", "", session_id)):
             key = name_key(name)
             names.setdefault(key, name)
             uses[key] = max(uses[key], count)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from remembrancer.actors.store.records.contract import Phrase
-from remembrancer.actors.store.retrieval.joined_graph import JoinedGraph, Node
+from remembrancer.actors.store.retrieval.graph import Graph, Node
 from remembrancer.actors.store.retrieval.keywords import phrases_of
 from remembrancer.memory.names import name_key, name_words
 from remembrancer.memory.stop_words import ENGLISH_STOP_WORDS
@@ -119,7 +119,7 @@ class Found:
     suggestions: tuple[str, ...] = ()
 
 
-def find(graph: JoinedGraph, name: str) -> Found:
+def find(graph: Graph, name: str) -> Found:
     """Find exactly this name, with those that differ only in case (perhaps of another type); else the same name in
     another spelling; else the only name with all its words."""
     exact, spelled = graph.named(name), graph.keyed([name_key(name)])
@@ -134,7 +134,7 @@ def find(graph: JoinedGraph, name: str) -> Found:
     return Found(suggestions=tuple(suggest(graph, name, likely)))
 
 
-def suggest(graph: JoinedGraph, name: str, likely: Sequence[Node]) -> list[str]:
+def suggest(graph: Graph, name: str, likely: Sequence[Node]) -> list[str]:
     """Return known names similar to this one, most similar first."""
     key = name_key(name)
     worded = dict.fromkeys([*likely, *graph.matching(phrases_of(name_words(name)), WORDED)])
@@ -145,7 +145,7 @@ def suggest(graph: JoinedGraph, name: str, likely: Sequence[Node]) -> list[str]:
     return list(dict.fromkeys(graph.name(node) for node in chosen))[:SUGGESTIONS]
 
 
-def with_aliases(graph: JoinedGraph, nodes: Sequence[Node]) -> list[Node]:
+def with_aliases(graph: Graph, nodes: Sequence[Node]) -> list[Node]:
     """Return these nodes, and those that memories declare to be their aliases, over any number of steps."""
     known = dict.fromkeys(nodes)
     frontier = list(known)
@@ -159,7 +159,7 @@ def with_aliases(graph: JoinedGraph, nodes: Sequence[Node]) -> list[Node]:
     return list(known)[:MOST_STARTS]
 
 
-def named_in(graph: JoinedGraph, text: str) -> list[Node]:
+def named_in(graph: Graph, text: str) -> list[Node]:
     """Return the nodes that a text names: by sequences of its words, and by names whose words all occur in the rest."""
     reading = read(text)
     if not reading.mentions:

@@ -10,17 +10,9 @@ from typing import Final, Literal
 
 from remembrancer.actors.store.records.contract import Filters, RankingFacts
 from remembrancer.actors.store.retrieval.entity_names import Found, find, named_in, with_aliases
-from remembrancer.actors.store.retrieval.joined_graph import (
-    JoinedGraph,
-    Node,
-    Reached,
-    Ref,
-    Walk,
-    connection,
-    walk,
-)
+from remembrancer.actors.store.retrieval.graph import Graph, Node, Reached, Walk, connection, walk
 from remembrancer.actors.store.retrieval.once import as_recalled
-from remembrancer.actors.store.retrieval.view import View
+from remembrancer.actors.store.retrieval.view import Ref, View
 from remembrancer.code.index import CodeIndex
 from remembrancer.memory.decay import recency
 from remembrancer.memory.features import standing
@@ -46,7 +38,7 @@ CONNECTED: Final = 100
 
 
 def connections(
-    graph: JoinedGraph, query: str, filters: Filters, matching: Mapping[Ref, RankingFacts]
+    graph: Graph, query: str, filters: Filters, matching: Mapping[Ref, RankingFacts]
 ) -> dict[Ref, tuple[RankingFacts, float]] | None:
     """Return the memories that pass the filters and are connected with the entities in the query, with their ranking
     facts and their nearness in (0, 1]. None: the query names no entity.
@@ -66,7 +58,7 @@ def connections(
 
 
 def near_memories(
-    graph: JoinedGraph,
+    graph: Graph,
     reached: Mapping[Node, Reached],
     filters: Filters,
     enough: int,
@@ -109,11 +101,11 @@ def search_graph(
 
     The walk also follows `code`; `about` returns the ids of the memories about code of given names.
     """
-    graph = view.graph(request.session_id, code=() if request.entity is None else code)
+    graph = view.graph(request.session_id, now, () if request.entity is None else code)
     wanted = None if request.relationship_type is None else frozenset([name_key(request.relationship_type)])
     expand = partial(graph.edges, direction=request.direction, relationships=wanted)
     if request.entity is None:
-        return _overview(request, graph, wanted), []
+        return _overview(request, graph, view, wanted), []
     if request.entity_type is None:
         found = find(graph, request.entity)
     else:
@@ -165,15 +157,15 @@ def search_graph(
     )
 
 
-def _overview(request: SearchGraph, graph: JoinedGraph, wanted: frozenset[str] | None) -> GraphFound:
+def _overview(request: SearchGraph, graph: Graph, view: View, wanted: frozenset[str] | None) -> GraphFound:
     """Return the project's best connected entities with their relationships, and total counts. No memories.
 
     Statements of the user's memories about these entities are included; the user's other entities are not.
     """
-    found = graph.overview(wanted, max(WIDEST, request.limit))
-    if found is None:
+    project = [records.space for records in view.records if not records.is_users]
+    if not project:
         return GraphFound(())
-    summary, degrees = found
+    summary = graph.summary(project, wanted, max(WIDEST, request.limit))
     types: Counter[str] = Counter()
     spellings: dict[str, str] = {}
     for spelling, count in summary.relationship_types.items():
@@ -182,7 +174,7 @@ def _overview(request: SearchGraph, graph: JoinedGraph, wanted: frozenset[str] |
     for kind, count in summary.entity_types.items():
         entity_types[kind.lower()] += count
     expand = partial(graph.edges, direction=request.direction, relationships=wanted)
-    best = sorted(degrees, key=lambda node: (-degrees[node], node))[: request.limit]
+    best = sorted(summary.degrees, key=lambda node: (-summary.degrees[node], node))[: request.limit]
     walked = walk(best, expand, 1, len(best))
     chosen = {node: walked.reached[node] for node in best}
     return GraphFound(
@@ -191,14 +183,14 @@ def _overview(request: SearchGraph, graph: JoinedGraph, wanted: frozenset[str] |
         relationships_found=len(walked.edges),
         relationship_types=dict(types.most_common(TYPES)),
         entity_types=dict(entity_types.most_common(TYPES)),
-        total_entities=summary.entities,
-        total_relationships=summary.relationships,
+        total_entities=entity_types.total(),
+        total_relationships=types.total(),
         topics=tuple(summary.topics[:TOPICS]),
     )
 
 
 def _entities(
-    graph: JoinedGraph, walked: Walk, chosen: Mapping[Node, Reached], counts: Mapping[Node, int]
+    graph: Graph, walked: Walk, chosen: Mapping[Node, Reached], counts: Mapping[Node, int]
 ) -> tuple[GraphEntity, ...]:
     """Return the chosen entities, each with the walk's edges that begin or end at it."""
     relationships: dict[Node, list[GraphRelationship]] = {node: [] for node in chosen}
@@ -242,7 +234,7 @@ def _entities(
 
 def _memories(
     request: SearchGraph,
-    graph: JoinedGraph,
+    graph: Graph,
     view: View,
     chosen: Mapping[Node, Reached],
     now: float,
@@ -282,7 +274,7 @@ def suggest(request: Suggest, view: View) -> Suggestions:
     """Return the names with that beginning, those with most memories first."""
     uses: Counter[str] = Counter()
     names: dict[str, str] = {}
-    for name, count in view.graph(request.session_id).uses(request.kind, request.prefix):
+    for name, count in view.reader.uses(request.kind, request.prefix, request.session_id):
         uses[name if request.kind == "tag" else names.setdefault(name_key(name), name)] += count
     ordered = sorted(uses, key=lambda name: (-uses[name], name))
     return Suggestions(tuple(ordered[: request.limit]), len(ordered))

@@ -24,8 +24,8 @@ from remembrancer.actors.store.retrieval.candidates import (
     find_candidates,
     find_words,
 )
+from remembrancer.actors.store.retrieval.graph import Graph
 from remembrancer.actors.store.retrieval.graph_search import connections
-from remembrancer.actors.store.retrieval.joined_graph import JoinedGraph
 from remembrancer.actors.store.retrieval.once import Entry, Ranked, as_recalled, passages_of, shortlist
 from remembrancer.actors.store.retrieval.question import Question, read_question
 from remembrancer.actors.store.retrieval.view import Ref, View
@@ -339,7 +339,7 @@ class RunningRecall:
 
     def _connected(self, rows: Rows) -> Rows | None:
         """Return the memories connected with an entity that the query names. None: it names none."""
-        graph = self._view.graph(self._request.session_id)
+        graph = self._view.graph(self._request.session_id, self._now)
         facts = dict(zip(rows.refs, rows.facts, strict=True))
         links = connections(graph, self._request.query, self.question.filters, facts)
         if links is None:
@@ -354,7 +354,7 @@ class RunningRecall:
 
     def _walked(self, rows: Rows, *, by_meaning: bool) -> Rows:
         """Return the candidates, and the `BROUGHT` best memories that PageRank adds to them."""
-        graph = self._view.graph(self._request.session_id)
+        graph = self._view.graph(self._request.session_id, self._now)
         if not len(rows):
             return rows
         probabilities = self.weighed(rows, by_meaning=by_meaning).probabilities.tolist()
@@ -395,7 +395,7 @@ class RunningRecall:
         ]
 
 
-def page_ranks(relevance: Mapping[Ref, float], graph: JoinedGraph) -> dict[Ref, float]:
+def page_ranks(relevance: Mapping[Ref, float], graph: Graph) -> dict[Ref, float]:
     """Return the PageRank of the memories around the best candidates, in [0, 1]; empty if none of these has an edge.
 
     The walk starts at the most relevant memories with edges, weighted by relevance. A memory's rank is the share that

@@ -24,14 +24,15 @@ from remembrancer.actors.store.records.contract import (
 )
 from remembrancer.actors.store.records.sqlite_file import SqliteFile
 from remembrancer.actors.store.records.sqlite_records import Reader, Records
-from remembrancer.actors.store.retrieval.joined_graph import JoinedGraph
-from remembrancer.actors.store.retrieval.joined_graph import Ref as Ref
+from remembrancer.actors.store.retrieval.graph import Graph
 from remembrancer.actors.store.vectors.exact_vectors import Nearest, SpaceVectors
 from remembrancer.code.index import CodeIndex
 from remembrancer.memory.short_ids import LEAST, keys_of, short_forms
 from remembrancer.memory.times.windows import TimeWindow
 from remembrancer.protocol.kinds import Scope
 
+Ref = int
+"""A memory of a view: its number in the database. Chunks of notes have negative numbers."""
 Range = tuple[int, int]
 """A range of characters in a content: the first, and the one after the last."""
 HAPPENED: Final = 50
@@ -158,10 +159,9 @@ class View:
                 found.setdefault(sign * memory, []).append((within, cosine))
         return found
 
-    def graph(self, session_id: str, code: Iterable[CodeIndex] = ()) -> JoinedGraph:
+    def graph(self, session_id: str, now: float, code: Iterable[CodeIndex] = ()) -> Graph:
         """Return the graph that a session sees, joined with that of `code`."""
-        own = (records.graph for records in self.records if not records.is_users)
-        return JoinedGraph(self.reader.graph, session_id, next(own, None), code)
+        return Graph(self.reader.spaces, session_id, now, code)
 
     def find(self, memory_id: str, beside: Ref | None = None) -> Ref | None:
         """Return the memory of an id; in the space of another memory, if one is given."""

@@ -1,0 +1,670 @@
+"""The graph of the memories that a session sees, joined with that of code, and walks through it.
+
+A node is an entity in all spaces and spellings: the key of a name, and a type. An edge is stated by memories; it is
+stale if all of them are forgotten. Stale edges are followed like others, and ranked last. In the database, edges are
+rows of `memory_entities`: `subject` --`edge`--> `entity`, stated by `memory`. Queries are a few index scans, bounded so
+that hubs do not make them long.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Literal, NamedTuple
+
+from remembrancer.actors.store.records.contract import Filters, Phrase, RankingFacts
+from remembrancer.actors.store.records.search import AFTER_ALL, RANKING, condition_of, expression_of
+from remembrancer.actors.store.records.sessions import read_topics
+from remembrancer.actors.store.records.space import APART, Spaces, shown_to, visible
+from remembrancer.actors.store.records.sqlite_file import AMONG, json_list
+from remembrancer.code.index import MOST_RELATED, CodeIndex
+from remembrancer.memory.names import name_key
+from remembrancer.memory.pagerank import Around
+from remembrancer.protocol.reads import Direction, Fact
+from remembrancer.protocol.runs import Topic
+from remembrancer.protocol.writes import DESCRIBED_AS, MENTIONED_WITH
+
+MOST_ROWS: Final = 1000
+"""The number of rows of `memory_entities` that one query reads; those of hubs are then read only in part."""
+MOST_EDGES: Final = 200
+"""The number of edges in one answer, best supported first."""
+MOST_FACTS: Final = 1000
+"""The number of memories in one answer about the sources of edges."""
+STALE_WORTH: Final = 0.5
+"""The fraction of an entity's nearness that remains if only forgotten memories connect it."""
+LONE_WORTH: Final = 0.8
+"""The worth of a memory with a single nearest entity, as a fraction of the worth with any number of them."""
+IS_APART: Final = "a.number = {}.memory AND (a.forgotten_at IS NOT NULL OR a.scope = 'session')"
+"""A memory that is not in this index is unforgotten and visible to all users of the space, so a short lookup suffices
+for most."""
+IS_VISIBLE: Final = f"""EXISTS (SELECT 1 FROM memory_entities AS s WHERE s.entity = e.number AND NOT EXISTS (
+                        SELECT 1 FROM {APART} WHERE {IS_APART.format("s")}
+                        AND NOT {shown_to("a")}))"""  # noqa: S608 - fixed clauses
+IS_OVER: Final = (
+    "a.number = {}.memory AND (a.forgotten_at IS NOT NULL OR a.scope = 'session' OR a.valid_until IS NOT NULL)"
+)
+"""Like `IS_APART`, but also includes memories with an end of validity."""
+IS_SEEN: Final = f"""NOT EXISTS (SELECT 1 FROM {APART} WHERE {IS_APART}
+                   AND (a.forgotten_at IS NOT NULL OR NOT {shown_to("a")}))"""  # noqa: S608 - fixed clauses
+ALIKE: Final = "('similar_to', 'derived_from', 'supersedes', 'contradicts')"
+"""Links between memories about the same thing. Queries find those by their words, so the links are not followed."""
+_ENTITIES: Final = "SELECT e.number, e.space, e.name, e.key, e.type FROM entities AS e"
+
+
+class Node(NamedTuple):
+    """An entity in all its spellings. `key` is its `name_key`, `type` is in lower case."""
+
+    key: str
+    type: str
+
+
+class Edge(NamedTuple):
+    """`subject` --`relationship`--> `target`. The relationship is a `name_key` too."""
+
+    subject: Node
+    relationship: str
+    target: Node
+
+
+class Sighting(NamedTuple):
+    """A row of a graph that states an edge, with the number of memories. The same row may be seen from both ends."""
+
+    row: Hashable
+    edge: Edge
+    live: int
+    forgotten: int
+
+
+@dataclass(frozen=True, slots=True)
+class Expansion:
+    """The edges of some nodes. `cut`: not all of them were read."""
+
+    sightings: Sequence[Sighting]
+    cut: bool = False
+
+
+class Reached(NamedTuple):
+    """A node reached by a walk: its hops, the memories that connect it to nearer nodes, and whether all are
+    forgotten."""
+
+    distance: int
+    weight: int = 0
+    stale: bool = False
+
+
+class Support(NamedTuple):
+    """The number of memories that state an edge."""
+
+    live: int
+    forgotten: int
+
+    @property
+    def stale(self) -> bool:
+        return self.live == 0
+
+
+@dataclass(frozen=True, slots=True)
+class Walk:
+    """The result of a walk. `reached` is ordered by distance, then current before stale, then by connections.
+
+    `edges` are those of every node nearer than the walk's depth. `cut`: the walk was incomplete.
+    """
+
+    reached: dict[Node, Reached]
+    edges: dict[Edge, Support]
+    depth_reached: int
+    cut: bool
+
+
+def walk(starts: Iterable[Node], expand: Callable[[Sequence[Node]], Expansion], depth: int, widest: int) -> Walk:
+    """Walk breadth first from `starts` for `depth` hops; the `widest` best connected nodes of each level lead on."""
+    reached = {start: Reached(0) for start in starts}
+    rows: dict[Hashable, Sighting] = {}
+    frontier = list(reached)
+    depth_reached, cut = 0, False
+    for distance in range(1, depth + 1):
+        if not frontier:
+            break
+        leading = frontier[:widest]
+        expansion = expand(leading)
+        cut = cut or expansion.cut or len(leading) < len(frontier)
+        for sighting in expansion.sightings:
+            known = rows.get(sighting.row)
+            if known is None or known.live + known.forgotten < sighting.live + sighting.forgotten:
+                rows[sighting.row] = sighting
+        found = _next_level(expansion.sightings, set(leading), reached, distance)
+        if found:
+            depth_reached = distance
+        reached.update(found)
+        frontier = list(found)
+    return Walk(reached, _supports(rows.values()), depth_reached, cut)
+
+
+def _next_level(
+    sightings: Iterable[Sighting], leading: set[Node], reached: dict[Node, Reached], distance: int
+) -> dict[Node, Reached]:
+    """Return the nodes that edges from `leading` reach for the first time, best connected first."""
+    weights: dict[Node, int] = {}
+    fresh: set[Node] = set()
+    for sighting in sightings:
+        subject, _, target = sighting.edge
+        for here, there in ((subject, target), (target, subject)):
+            if here in leading and there not in reached:
+                weights[there] = weights.get(there, 0) + sighting.live
+                if sighting.live and not reached[here].stale:
+                    fresh.add(there)
+    found = [(node, Reached(distance, weight, node not in fresh)) for node, weight in weights.items()]
+    found.sort(key=lambda each: (each[1].stale, -each[1].weight, each[0]))
+    return dict(found)
+
+
+def _supports(sightings: Iterable[Sighting]) -> dict[Edge, Support]:
+    """Return the edges that the rows state, best supported first. Edges between spellings of one name are dropped."""
+    live: dict[Edge, int] = {}
+    forgotten: dict[Edge, int] = {}
+    for sighting in sightings:
+        edge = sighting.edge
+        if edge.subject != edge.target:
+            live[edge] = live.get(edge, 0) + sighting.live
+            forgotten[edge] = forgotten.get(edge, 0) + sighting.forgotten
+    order = sorted(live, key=lambda edge: (-live[edge], -forgotten[edge], edge))
+    return {edge: Support(live[edge], forgotten[edge]) for edge in order}
+
+
+def connection(entities: Iterable[Reached]) -> float:
+    """Return the worth of a memory by its entities, in [0, 1]: the nearest one counts, and the number of equally near
+    ones.
+
+    A requested entity is worth 1, and others less with each hop. Up to three hops, a memory with a nearer entity is
+    never worth less than one with farther ones.
+    """
+    worths = [(STALE_WORTH if each.stale else 1.0) / (1 + each.distance) for each in entities]
+    if not worths:
+        return 0.0
+    best = max(worths)
+    return best * (1.0 - (1.0 - LONE_WORTH) / worths.count(best))
+
+
+def _counted(*edges: str) -> str:
+    return " + ".join(f"(SELECT count(*) FROM (SELECT 1 FROM {each} LIMIT :most))" for each in edges)  # noqa: S608
+
+
+def _around() -> str:
+    """Build the statement of `look`."""
+    links = [f"memory_links WHERE {end} = m.number AND relation NOT IN {ALIKE}" for end in ("source", "target")]
+    ends = "memory_entities WHERE entity = e.number", "memory_entities WHERE subject = e.number"
+    seen = IS_SEEN.replace("?", ":session")
+    asked = "json_extract(j.value, '$[0]') AS {}, json_extract(j.value, '$[1]') AS most FROM json_each(:{}) AS j"
+    of_entity = """k CROSS JOIN entities AS e ON e.space = @SPACE AND e.key = k.key
+                   CROSS JOIN memory_entities AS s ON s.{} = e.number"""
+    parts = [
+        "SELECT number, NULL, degree FROM m",
+        "SELECT key, NULL, degree FROM k",
+        """SELECT m.number, e.key, 0 FROM m CROSS JOIN memory_entities AS s ON s.memory = m.number
+           CROSS JOIN entities AS e ON e.number = s.entity WHERE m.degree <= m.most""",
+        f"""SELECT e.key, s.memory, 0 FROM {of_entity.format("entity")}
+            WHERE k.degree <= k.most AND {seen.format("s")}""",  # noqa: S608 - fixed clauses
+    ]
+    for here, there in (("source", "target"), ("target", "source")):
+        visible = seen.format("l").replace("l.memory", f"l.{there}")
+        parts.append(
+            f"""SELECT m.number, l.{there}, 0 FROM m CROSS JOIN memory_links AS l ON l.{here} = m.number
+                WHERE m.degree <= m.most AND l.relation NOT IN {ALIKE} AND {visible}"""  # noqa: S608 - fixed clauses
+        )
+    for here, there in (("entity", "subject"), ("subject", "entity")):
+        parts.append(
+            f"""SELECT e.key, o.key, 0 FROM {of_entity.format(here)} CROSS JOIN entities AS o ON o.number = s.{there}
+                WHERE k.degree <= k.most AND s.subject IS NOT NULL AND s.edge != '{MENTIONED_WITH}'
+                AND {seen.format("s")}"""  # noqa: S608 - fixed clauses
+        )
+    return f"""WITH
+        m AS MATERIALIZED (
+            SELECT m.number, m.most, {_counted("memory_entities WHERE memory = m.number", *links)} AS degree
+            FROM (SELECT {asked.format("number", "memories")}) AS m),
+        k AS MATERIALIZED (
+            SELECT e.key, a.most, sum({_counted(*ends)}) AS degree
+            FROM (SELECT {asked.format("key", "keys")}) AS a CROSS JOIN entities AS e
+            ON e.space = @SPACE AND e.key = a.key GROUP BY e.key)
+        {" UNION ALL ".join(parts)}"""  # noqa: S608 - fixed clauses
+
+
+_AROUND: Final = _around()
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """An overview of a graph: numbers of entities and relationships by their spellings, the number of edges of the best
+    connected nodes, and the latest communities of entities."""
+
+    entity_types: dict[str, int]
+    relationship_types: dict[str, int]
+    degrees: dict[Node, int]
+    topics: tuple[Topic, ...]
+
+
+class Graph:
+    """The graph of some spaces as one session sees it at the time `now`, with that of code. It caches, for one request,
+    which entities form which node."""
+
+    def __init__(self, spaces: Spaces, session_id: str, now: float = 0.0, code: Iterable[CodeIndex] = ()) -> None:
+        self._spaces = spaces
+        self._read = spaces.read
+        self._session_id = session_id
+        self._now = now
+        self._code = tuple(code)
+        self._nodes: dict[int, Node] = {}
+        self._space_of: dict[int, int] = {}
+        self._numbers: defaultdict[Node, list[int]] = defaultdict(list)
+        self._looked_up: set[str] = set()
+        """The keys of which all spellings are known."""
+        self._absent: set[str] = set()
+        """The keys that were looked up and that memories do not have."""
+        self._names: dict[Node, str] = {}
+        self._places: dict[Node, str] = {}
+        """Descriptions of symbols of the code, by their location."""
+        self._relationships: dict[str, str] = {}
+        self._relationship_keys: dict[str, str] = {}
+
+    def name(self, node: Node) -> str:
+        """Return a node's name, in the first spelling seen."""
+        return self._names[node]
+
+    def relationship(self, key: str) -> str:
+        """Return a relationship in a spelling of its edges."""
+        return self._relationships[key]
+
+    # Nodes.
+
+    def named(self, name: str) -> list[Node]:
+        """Return the nodes with exactly this name, of any type."""
+        return [*self._found("e.name = ?", name), *self._in_code("name", [name])]
+
+    def keyed(self, keys: Collection[str]) -> list[Node]:
+        """Return the nodes with these keys."""
+        self._looked_up.update(keys)
+        return list(dict.fromkeys([*self._found(f"e.key IN {AMONG}", json_list(keys)), *self._in_code("key", keys)]))
+
+    def beginning(self, key: str, limit: int) -> list[Node]:
+        """Return at most `limit` nodes of memories whose keys have that beginning."""
+        return self._found("e.key >= ? AND e.key < ?", key, key + AFTER_ALL, limit=limit)
+
+    def matching(self, phrases: Sequence[Phrase], limit: int, *, every: bool = False) -> list[Node]:
+        """Return the best `limit` nodes of each space whose names have any (or `every` one) of the phrases."""
+        if not phrases:
+            return []
+        match = expression_of(phrases, "AND" if every else "OR")
+        rows: list[Any] = []
+        for names in (f"names_{space}" for space in self._spaces.numbers):
+            rows += self._read(
+                f"""SELECT e.number, e.space, e.name, e.key, e.type FROM {names} CROSS JOIN entities AS e
+                    ON e.number = {names}.rowid WHERE {names} MATCH ? AND {IS_VISIBLE}
+                    ORDER BY {names}.rank, e.number LIMIT ?""",  # noqa: S608 - fixed clauses
+                (match, self._session_id, limit),
+            )
+        return self._meet(rows)
+
+    def _found(self, condition: str, *arguments: object, limit: int = -1) -> list[Node]:
+        """Return the visible nodes of a condition, in the order of their keys."""
+        rows = self._read(
+            f"{_ENTITIES} WHERE e.space = @SPACE AND {condition} AND {IS_VISIBLE} ORDER BY e.key, e.number LIMIT ?",
+            (*arguments, self._session_id, limit),
+        )
+        return self._meet(rows)
+
+    def _meet(self, rows: Iterable[Any]) -> list[Node]:
+        """Note the nodes of entities, and return them, each once."""
+        found: dict[Node, None] = {}
+        for number, space, name, key, kind in rows:
+            node = self._nodes.get(number)
+            if node is None:
+                self._space_of[number] = space
+                node = self._nodes[number] = Node(key, kind.lower())
+                self._numbers[node].append(number)
+                self._names.setdefault(node, name)
+            found[node] = None
+        return list(found)
+
+    def _meet_numbers(self, numbers: Iterable[int]) -> None:
+        """Note the nodes of entities that a visible memory names."""
+        if new := set(numbers) - self._nodes.keys():
+            self._meet(
+                self._read(
+                    f"{_ENTITIES} WHERE e.number IN {AMONG} ORDER BY e.space, e.key, e.number", (json_list(new),)
+                )
+            )
+
+    def _numbers_of(self, nodes: Collection[Node]) -> list[int]:
+        """Return the entities of these nodes in all spellings."""
+        if missing := {node.key for node in nodes} - self._looked_up:
+            self.keyed(sorted(missing))
+        return [number for node in nodes for number in self._numbers.get(node, ())]
+
+    def _by_space(self, numbers: Iterable[int]) -> Iterable[list[int]]:
+        """Group entities by space: queries are bounded in each space, so that small spaces are not crowded out."""
+        groups: defaultdict[int, list[int]] = defaultdict(list)
+        for number in numbers:
+            groups[self._space_of[number]].append(number)
+        return [groups[space] for space in self._spaces.numbers if space in groups]
+
+    # Edges.
+
+    def edges(
+        self, nodes: Sequence[Node], *, direction: Direction = "both", relationships: Collection[str] | None = None
+    ) -> Expansion:
+        """Return the edges of these nodes; of relationships with these keys, or of all. Best supported first, and
+        incomplete if there are very many."""
+        numbers = self._numbers_of(nodes)
+        ways = [outgoing for outgoing in (True, False) if direction != ("incoming" if outgoing else "outgoing")]
+        sightings: list[Sighting] = []
+        cut = False
+        for outgoing in ways:
+            of_spaces = [self._stated(group, relationships, outgoing=outgoing) for group in self._by_space(numbers)]
+            rows = [row for each, _ in of_spaces for row in each]
+            cut = cut or any(is_cut for _, is_cut in of_spaces)
+            self._meet_numbers(target if outgoing else subject for subject, _, target, *_ in rows)
+            for subject, relationship, target, live, forgotten in rows:
+                row = (subject, relationship, target)
+                sightings.append(Sighting(row, self._edge(*row), live, forgotten))
+        for place, index in enumerate(self._code):
+            for found in self._edges_in_code(place, index, nodes, ways, relationships):
+                sightings += found.sightings
+                cut = cut or found.cut
+        return Expansion(sightings, cut)
+
+    def _stated(
+        self, numbers: Sequence[int], relationships: Collection[str] | None, *, outgoing: bool
+    ) -> tuple[list[Any], bool]:
+        """Return the edges that memories state, from (`outgoing`) or to these entities of a space, and whether there
+        are more. A row is the subject, the relationship in one spelling, the target, and the numbers of memories."""
+        here = "subject" if outgoing else "entity"
+        order = "entity DESC, memory DESC" if outgoing else "memory DESC"
+        spellings = self._spellings(here, "edge", numbers, relationships)
+        source, arguments, cut = self._bounded(here, numbers, "edge", spellings, order, "subject IS NOT NULL")
+        if not source:
+            return [], False
+        rows = self._read(
+            f"""SELECT subject, edge, entity, live, said - live FROM (
+                    SELECT r.subject, r.edge, r.entity, count(*) AS said,
+                        sum(a.forgotten_at IS NULL AND (a.valid_until IS NULL OR a.valid_until > ?)) AS live
+                    FROM ({source}) AS r LEFT JOIN {APART} ON {IS_OVER.format("r")}
+                    WHERE a.number IS NULL OR {shown_to("a")}
+                    GROUP BY r.subject, r.entity, r.edge)
+                ORDER BY live DESC, said DESC, subject, entity, edge LIMIT ?""",  # noqa: S608 - fixed clauses
+            (self._now, *arguments, self._session_id, MOST_EDGES + 1),
+        )
+        return rows[:MOST_EDGES], cut or len(rows) > MOST_EDGES
+
+    def _edge(self, subject: int, relationship: str, target: int) -> Edge:
+        return Edge(self._nodes[subject], self._relationship_key(relationship), self._nodes[target])
+
+    def _relationship_key(self, relationship: str) -> str:
+        key = self._relationship_keys.get(relationship)
+        if key is None:
+            key = self._relationship_keys[relationship] = name_key(relationship)
+            self._relationships.setdefault(key, relationship)
+        return key
+
+    def _spellings(
+        self, here: str, column: str, numbers: Sequence[int], relationships: Collection[str] | None
+    ) -> list[str] | None:
+        """Return the spellings of relationships at these entities; None for all."""
+        if relationships is None:
+            return None
+        rows = self._read(
+            f"SELECT DISTINCT {column} FROM memory_entities WHERE {here} IN {AMONG}",  # noqa: S608 - fixed
+            (json_list(numbers),),
+        )
+        return [spelling for (spelling,) in rows if name_key(spelling) in relationships]
+
+    def _bounded(
+        self,
+        here: str,
+        numbers: Sequence[int],
+        column: str,
+        spellings: Sequence[str] | None,
+        order: str,
+        condition: str = "TRUE",
+    ) -> tuple[str, list[object], bool]:
+        """Return a query for the rows of some entities, at most `MOST_ROWS`, its arguments, and whether there are more.
+
+        If an entity has more than its fair share, the first rows in `order` are taken. The number of rows comes from an
+        index alone. The query is empty if there are no rows.
+        """
+        if not numbers or spellings == []:
+            return "", [], False
+        wanted = [] if spellings is None else [json_list(spellings)]
+        condition += f" AND {column} IN {AMONG}" if wanted else ""
+        sizes: dict[int, int] = dict(
+            self._read(
+                f"SELECT {here}, count(*) FROM memory_entities WHERE {here} IN {AMONG} GROUP BY {here}",  # noqa: S608
+                (json_list(numbers),),
+            )
+        )
+        share = fair_share(list(sizes.values()), MOST_ROWS)
+        light = [number for number, size in sizes.items() if size <= share]
+        heavy = [number for number, size in sizes.items() if size > share]
+        rows = "SELECT subject, edge, entity, memory FROM memory_entities WHERE"
+        parts = [f"{rows} {here} IN {AMONG} AND {condition}"] if light else []
+        parts += [f"SELECT * FROM ({rows} {here} = ? AND {condition} ORDER BY {order} LIMIT ?)"] * len(heavy)  # noqa: S608
+        arguments: list[object] = [json_list(light), *wanted] if light else []
+        arguments += [value for number in heavy for value in (number, *wanted, share)]
+        return " UNION ALL ".join(parts), arguments, bool(heavy)
+
+    # Memories of nodes and edges.
+
+    def facts(self, edges: Collection[Edge]) -> dict[Edge, list[Fact]]:
+        """Return the unforgotten memories that state each of these edges (to mention both ends is not enough): valid
+        ones first, then newest first. Incomplete if there are very many."""
+        pairs = {
+            (subject, target)
+            for edge in edges
+            for subject in self._numbers.get(edge.subject, ())
+            for target in self._numbers.get(edge.target, ())
+        }
+        weight = "CASE WHEN json_valid(m.metadata) THEN json_extract(m.metadata, '$.weight') END"
+        rows = self._read(
+            f"""SELECT s.subject, s.edge, s.entity, m.id, m.valid_from, m.valid_until, m.invalid_reason, {weight}
+                FROM json_each(?) AS p CROSS JOIN memory_entities AS s
+                    ON s.subject = json_extract(p.value, '$[0]') AND s.entity = json_extract(p.value, '$[1]')
+                CROSS JOIN memories AS m ON m.number = s.memory
+                WHERE s.edge != ? AND m.forgotten_at IS NULL AND {visible()}
+                ORDER BY m.valid_until IS NOT NULL AND m.valid_until <= ?, m.number DESC LIMIT ?""",  # noqa: S608
+            (json_list(sorted(pairs)), MENTIONED_WITH, self._session_id, self._now, MOST_FACTS),
+        )
+        found: defaultdict[Edge, list[Fact]] = defaultdict(list)
+        for subject, relationship, target, memory_id, start, end, reason, weight in rows:
+            if (edge := self._edge(subject, relationship, target)) in edges:
+                known_weight = weight if isinstance(weight, int | float) else None
+                found[edge].append(Fact(memory_id, start, end, reason, known_weight))
+        return found
+
+    def descriptions(self, nodes: Collection[Node]) -> dict[Node, tuple[str, str]]:
+        """Return the id and content of the newest unforgotten memory that describes each of these nodes, or else the
+        location of a symbol, without an id."""
+        rows = self._read(
+            f"""SELECT s.entity, m.id, m.content
+                FROM memory_entities AS s CROSS JOIN memories AS m ON m.number = s.memory
+                WHERE s.entity IN {AMONG} AND s.relationship = ? AND m.forgotten_at IS NULL AND {visible()}
+                AND (m.valid_until IS NULL OR m.valid_until > ?) ORDER BY m.number""",  # noqa: S608 - fixed clauses
+            (json_list(self._numbers_of(nodes)), DESCRIBED_AS, self._session_id, self._now),
+        )
+        located = {node: ("", self._places[node]) for node in nodes if node in self._places}
+        return located | {self._nodes[entity]: (memory_id, content) for entity, memory_id, content in rows}
+
+    def memory_counts(self, nodes: Sequence[Node]) -> dict[Node, int]:
+        """Return the number of unforgotten memories that name each node."""
+        self._numbers_of(nodes)
+        asked = [(place, number) for place, node in enumerate(nodes) for number in self._numbers.get(node, ())]
+        rows = self._read(
+            f"""SELECT json_extract(j.value, '$[0]') AS place, count(DISTINCT s.memory) FROM json_each(?) AS j
+                CROSS JOIN memory_entities AS s ON s.entity = json_extract(j.value, '$[1]')
+                WHERE {IS_SEEN.format("s")} GROUP BY place""",  # noqa: S608 - fixed clauses
+            (json_list(asked), self._session_id),
+        )
+        return dict.fromkeys(nodes, 0) | {nodes[place]: count for place, count in rows}
+
+    def memories(
+        self, nodes: Collection[Node], filters: Filters, limit: int, relationships: Collection[str] | None = None
+    ) -> dict[int, RankingFacts]:
+        """Return, of the memories that pass the filters and name these nodes, the `limit` most important and the
+        `limit` latest of each space; with `relationships` (as `name_key`s) only those that name them so. Of a hub's
+        memories only the newest are read."""
+        found: dict[int, RankingFacts] = {}
+        for numbers in self._by_space(self._numbers_of(nodes)):
+            spellings = self._spellings("entity", "relationship", numbers, relationships)
+            source, arguments, _ = self._bounded("entity", numbers, "relationship", spellings, "memory DESC")
+            if source:
+                condition, allowed = condition_of(filters)
+                rows = self._read(
+                    f"""WITH named AS MATERIALIZED (
+                            SELECT DISTINCT m.number, {RANKING}
+                            FROM ({source}) AS r CROSS JOIN memories AS m ON m.number = r.memory WHERE {condition})
+                        SELECT * FROM (
+                            SELECT * FROM named ORDER BY importance DESC, happened_at DESC, number DESC LIMIT ?)
+                        UNION SELECT * FROM (
+                            SELECT * FROM named ORDER BY happened_at DESC, number DESC LIMIT ?)""",  # noqa: S608
+                    (*arguments, *allowed, limit, limit),
+                )
+                found |= {row[0]: RankingFacts(*row[1:]) for row in rows}
+        return found
+
+    def nodes_named_by(self, memories: Iterable[int], among: Collection[Node] | None = None) -> dict[int, set[Node]]:
+        """Return the nodes (of some, or of all) that memories name. Only for memories that the session was shown."""
+        links = self._read(
+            f"SELECT DISTINCT memory, entity FROM memory_entities WHERE memory IN {AMONG}",  # noqa: S608 - fixed
+            (json_list(memory for memory in memories if memory > 0),),
+        )
+        if among is None:
+            self._meet_numbers(entity for _, entity in links)
+        else:
+            self._numbers_of(among)
+        named: defaultdict[int, set[Node]] = defaultdict(set)
+        for memory, entity in links:
+            node = self._nodes.get(entity)
+            if node is not None and (among is None or node in among):
+                named[memory].add(node)
+        return named
+
+    def look(self, nodes: Mapping[int | str, int]) -> Around[int | str]:
+        """Return the neighbourhood of memories, and of entities by key, for `personal_pagerank`: for each the number of
+        its edges, and its neighbours if the number does not exceed the limit given for it.
+
+        A memory (its number) is adjacent to the entities that it names and to linked memories; an entity also to those
+        that a memory relates it to. Only what the session may see and is not forgotten is returned, without links
+        between memories about the same thing (`ALIKE`); but hidden edges count. Each kind of edge is counted up to the
+        largest limit, plus one.
+        """
+        degrees: dict[int | str, int] = {}
+        near: defaultdict[int | str, dict[int | str, None]] = defaultdict(dict)
+        keys = {node: most for node, most in nodes.items() if isinstance(node, str) and node not in self._absent}
+        memories = {node: most for node, most in nodes.items() if not isinstance(node, str)}
+        if not memories and not keys:
+            return Around({}, {})
+        asked = {"memories": json_list(memories.items()), "keys": json_list(keys.items())}
+        rows = self._read(_AROUND, {"most": max(nodes.values()) + 1, "session": self._session_id, **asked})
+        self._absent.update(keys.keys() - {here for here, _, _ in rows})
+        for here, there, degree in rows:
+            if there is None:
+                degrees[here] = degrees.get(here, 0) + degree
+            elif here != there:
+                near[here][there] = None
+        return Around(degrees, {node: list(near[node]) for node, degree in degrees.items() if degree <= nodes[node]})
+
+    def summary(self, spaces: Sequence[int], relationships: Collection[str] | None, limit: int) -> Summary:
+        """Summarise the graph of some spaces (of relationships with these keys, or of all), with its `limit` best
+        connected entities."""
+        read = Spaces(self._spaces.file, spaces).read
+        condition, wanted = "s.subject IS NOT NULL", list[object]()
+        alone = " UNION ALL SELECT DISTINCT entity, 0 FROM seen"
+        if relationships is not None:
+            rows = read(
+                """SELECT DISTINCT s.edge FROM entities AS e CROSS JOIN memory_entities AS s ON s.entity = e.number
+                   WHERE e.space = @SPACE"""
+            )
+            wanted = [json_list(spelling for (spelling,) in rows if name_key(spelling) in relationships)]
+            condition, alone = f"{condition} AND s.edge IN {AMONG}", ""
+        rows = read(
+            f"""WITH seen AS MATERIALIZED (
+                    SELECT s.* FROM memories AS m CROSS JOIN memory_entities AS s ON s.memory = m.number
+                    WHERE m.space = @SPACE AND {shown_to()}),
+                edges AS MATERIALIZED (
+                    SELECT DISTINCT s.subject, s.edge, s.entity FROM seen AS s WHERE {condition}),
+                ends AS (SELECT subject AS entity, 1 AS edges FROM edges UNION ALL SELECT entity, 1 FROM edges{alone})
+                SELECT 'relationship', edge, count(*) FROM edges GROUP BY edge
+                UNION ALL SELECT 'entity', e.type, count(*) FROM (SELECT DISTINCT entity FROM seen) AS v
+                    JOIN entities AS e ON e.number = v.entity GROUP BY e.type
+                UNION ALL SELECT * FROM (SELECT 'connected', entity, sum(edges) AS edges FROM ends
+                    GROUP BY entity ORDER BY edges DESC, entity LIMIT ?)""",  # noqa: S608 - fixed clauses
+            (self._session_id, *wanted, limit),
+        )
+        counts: dict[str, dict[Any, int]] = {"relationship": {}, "entity": {}, "connected": {}}
+        for sort, name, count in rows:
+            counts[sort][name] = count
+        self._meet_numbers(counts["connected"])
+        degrees: Counter[Node] = Counter()
+        for number, degree in counts["connected"].items():
+            degrees[self._nodes[number]] += degree
+        topics = read_topics(read)
+        return Summary(counts["entity"], counts["relationship"], degrees, topics)
+
+    # Code.
+
+    def _in_code(self, by: Literal["number", "key", "name"], values: Collection[object]) -> list[Node]:
+        return list(dict.fromkeys(node for index in self._code for node in self._symbols(index, by, values).values()))
+
+    def _symbols(
+        self, index: CodeIndex, by: Literal["number", "key", "name"], values: Collection[object]
+    ) -> dict[int, Node]:
+        """Return symbols of the code as nodes, by number. One that memories also name has their type, so that both are
+        one node."""
+        symbols = index.entities(by, list(values))
+        known = self._read(
+            f"""SELECT e.key, e.type FROM entities AS e WHERE e.space = @SPACE AND e.key IN {AMONG}
+                AND {IS_VISIBLE} ORDER BY e.number""",  # noqa: S608 - fixed clauses
+            (json_list({each.key for each in symbols}), self._session_id),
+        )
+        types = dict(known)
+        nodes: dict[int, Node] = {}
+        for each in symbols:
+            node = nodes[each.number] = Node(each.key, types.get(each.key, each.kind).lower())
+            self._names.setdefault(node, each.name)
+            self._places[node] = f"{each.name} ({each.kind}): {each.path}:{each.line}"
+        return nodes
+
+    def _edges_in_code(
+        self,
+        place: int,
+        index: CodeIndex,
+        nodes: Collection[Node],
+        ways: Iterable[bool],
+        relationships: Collection[str] | None,
+    ) -> Iterator[Expansion]:
+        """Yield the edges of these nodes in the code, which no memory states: outgoing or incoming ones."""
+        known = self._symbols(index, "key", {node.key for node in nodes})
+        here = [number for number, node in known.items() if node in nodes][:MOST_RELATED]
+        for outgoing in ways:
+            rows = [
+                (number, relationship, other)
+                for number in here
+                for relationship, other in index.relations(number, outgoing=outgoing)
+                if relationships is None or name_key(relationship) in relationships
+            ]
+            known |= self._symbols(index, "number", {other for *_, other in rows} - known.keys())
+            sightings = []
+            for number, relationship, other in rows[:MOST_RELATED]:
+                subject, target = (number, other) if outgoing else (other, number)
+                edge = Edge(known[subject], self._relationship_key(relationship), known[target])
+                sightings.append(Sighting((place, subject, relationship, target), edge, 1, 0))
+            yield Expansion(sightings, len(rows) > MOST_RELATED)
+
+
+def fair_share(sizes: Sequence[int], budget: int) -> int:
+    """Return the largest share for each such that the total stays within `budget`; at least 1."""
+    left = budget
+    for place, size in enumerate(sorted(sizes)):
+        share = left // (len(sizes) - place)
+        if size > share:
+            return max(1, share)
+        left -= size
+    return max(1, *sizes, 1)
