@@ -503,6 +503,8 @@ class ContextGathered(msgspec.Struct, frozen=True, tag=True):
     """The subjects of the most memories, each with its number; empty if all memories are here."""
     replaced: tuple[RecalledMemory, ...] = ()
     """The memories left out because a newer one in the answer probably replaces them."""
+    closed: tuple[RecalledMemory, ...] = ()
+    """The open ends left out because they were closed lately, if all else is here."""
 
 
 ALL_TOKENS, PART_TOKENS = 6000, 3000

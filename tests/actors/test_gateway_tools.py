@@ -55,7 +55,7 @@ async def test_initialize_says_who_and_what_for(rig: Rig) -> None:
     assert welcome.startswith(b"!welcome ")
 
 
-async def test_what_is_always_in_a_prompt_has_at_most_a_thousand_and_fifty_tokens(rig: Rig) -> None:
+async def test_what_is_always_in_a_prompt_has_at_most_nine_hundred_and_seventy_five_tokens(rig: Rig) -> None:
     async with rig.running(), rig.client() as client:
         instructions = (await client.initialize())["instructions"]
         tools = (await client.request("tools/list"))["result"]["tools"]
@@ -65,8 +65,8 @@ async def test_what_is_always_in_a_prompt_has_at_most_a_thousand_and_fifty_token
     assert len(names) == len(set(names)) <= 12
     skill = (PLUGIN / "skills/long-term-memory/SKILL.md").read_text()
     listed = json.dumps({"tools": tools}, separators=(",", ":"), ensure_ascii=False)
-    assert len(listed) / 4 <= 830
-    assert (len(listed) + len(instructions) + len(skill)) / 4 <= 1050
+    assert len(listed) / 4 <= 810
+    assert (len(listed) + len(instructions) + len(skill)) / 4 <= 975
     always = {tool["name"] for tool in tools if tool.get("_meta") == {"anthropic/alwaysLoad": True}}
     assert always == {"get_memory_context", "recall_memories"}
     hints = {tool["name"]: tool.get("annotations", {}) for tool in tools}
@@ -180,7 +180,7 @@ async def test_what_is_probably_replaced_is_named_whole_with_the_call_that_settl
     assert plain["near"] == [
         {"id": "memory:1", "content": "‹system> the pool has two threads", "replaced_by": "memory:2"}
     ]
-    assert "supersedes" in plain["if_replaced"]
+    assert plain["if_replaced"] == "forget_memory(id)"
     assert [each["id"] for each in waited["near"]] == ["memory:2", "memory:1"]
 
 

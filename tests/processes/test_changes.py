@@ -56,7 +56,9 @@ async def test_the_next_session_starts_with_the_open_ends_of_the_last_one(runtim
         assert note in context
         assert "lavender" not in context, "what a session keeps to itself is quoted nowhere"
         await ask("update_memory", memory_id=end, done=True)
-        assert f"{note} (done " in (await ask("get_memory_context"))["context_block"]
+        context = (await ask("get_memory_context"))["context_block"]
+        assert note not in context
+        assert f"but for closed open ends: {end[-4:]} (Add the index on " in context
         (found,) = (await ask("recall_memories", query="index on invoices"))["memories"]
         assert (found["content"], found["done"]) == (note, True)
 

@@ -198,13 +198,30 @@ def test_the_day_of_a_change_is_said_where_the_text_does_not_name_it_and_that_of
 
 def test_the_memories_left_out_as_replaced_are_named_with_their_first_words() -> None:
     left_out = [memory(f"We deploy on day {n} of the week, after the market and before noon") for n in range(7)]
-    made = block([memory("We deploy on Tuesdays")], 2000, replaced=left_out)
+    made = block([memory("We deploy on Tuesdays")], 2000, left_out={"what newer memories probably replace": left_out})
     assert (
         f"{ALL[:-1]}, but for what newer memories probably replace: 0 (We deploy on day 0 of the week, …), "
         in made.text
     )
     assert made.text.endswith(" …) and 2 more.")
     assert made.memory_ids == ("memory:0",)
+
+
+def test_closed_open_ends_are_named_after_the_rest_and_one_that_was_due_is_overdue() -> None:
+    ends = [memory(f"Ask\n\n{name}", kind="open_end", due=day * 86_400.0) for name, day in (("Ann", 8), ("Bea", 9))]
+    done = [memory("Asked Cy on Tuesday", kind="open_end", done=True)]
+    text = block(ends, 2000, left_out={"closed open ends": done, "others": []}, today="1970-01-10").text
+    assert "overdue 1970-01-09: Ask Ann\n" in text
+    assert " due 1970-01-10: Ask Bea\n" in text
+    assert text.endswith(f"{ALL[:-1]}, but for closed open ends: 0 (Asked Cy on Tuesday).")
+    nothing = block([], 2000, left_out={"closed open ends": done}).text
+    assert nothing.endswith("Nothing is remembered here, but for closed open ends: 0 (Asked Cy on Tuesday).")
+
+
+def test_an_addition_says_nothing_about_the_rest() -> None:
+    for is_all in (True, False):
+        text = block(facts("Uses gRPC"), 2000, is_all=is_all, is_addition=True, subjects=[("billing", 41)]).text
+        assert text == f"{MARKED}\n\n### Facts and people\n- 0 Uses gRPC"
 
 
 def test_where_there_is_more_the_block_says_what_about() -> None:

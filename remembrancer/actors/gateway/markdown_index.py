@@ -30,7 +30,7 @@ from remembrancer.protocol.errors import InvalidInput, RemembrancerError
 from remembrancer.protocol.ids import derive_operation_id
 from remembrancer.protocol.reads import FindIds, GatherContext, RecalledMemory
 from remembrancer.protocol.writes import Operation, UpdateMemory
-from remembrancer.toolsets.memory.context_block import build_block, item
+from remembrancer.toolsets.memory.context_block import build_block, item, left_out_of
 from remembrancer.toolsets.service import Caller
 
 logger = logging.getLogger(__name__)
@@ -95,8 +95,8 @@ class MarkdownIndex:
         if not memories and kept_in(content) is None:
             return
         is_all = asked.reply.is_all and len(memories) == len(gathered)
-        size = partial(size_of, around=outside(content))
-        block = build_block(memories, MOST_BYTES, size, _cut, ids=ids, is_all=is_all, replaced=asked.reply.replaced)
+        size, left_out = partial(size_of, around=outside(content)), left_out_of(asked.reply, "project")
+        block = build_block(memories, MOST_BYTES, size, _cut, ids=ids, is_all=is_all, left_out=left_out)
         fresh = with_block(content, block.text, time.time(), self._taken.get(path, ()))
         if fresh != content:
             await anyio.to_thread.run_sync(_replace, path, content, fresh)

@@ -19,10 +19,7 @@ from remembrancer.toolsets.tools import DATA, ID_ARGUMENTS, Answer, non_empty, w
 _ROUNDED: Final = 4
 OLD_CHARACTERS: Final = 1000
 """The number of characters shown of a memory that is probably replaced; enough to decide whether it is."""
-SETTLED: Final = (
-    "update_memory(replaced_by, supersedes=id); if both hold, add_links=[{relation: related_to, target: id}] "
-    "(not listed, but taken)"
-)
+SETTLED: Final = "forget_memory(id)"
 MOST_LINES: Final = 5
 """The number of memories that get a line in an answer when the caller names no limit."""
 FIRST_WORDS: Final = 10

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from functools import partial
 from typing import Annotated, Final, Literal
 
@@ -16,7 +17,7 @@ from remembrancer.memory.tokens import estimate_tokens, truncate
 from remembrancer.protocol.reads import ALL_TOKENS, PART_TOKENS, GatherContext, Section
 from remembrancer.protocol.writes import ProjectRef
 from remembrancer.toolsets.memory.action_block import action_block
-from remembrancer.toolsets.memory.context_block import Away, build_block
+from remembrancer.toolsets.memory.context_block import Away, build_block, left_out_of
 from remembrancer.toolsets.memory.day_log import day_block
 from remembrancer.toolsets.memory.fields import given
 from remembrancer.toolsets.tools import Answer, Call, answer_text, short_forms_of, tool, with_caveats
@@ -74,7 +75,8 @@ async def get_memory_context(call: Call, arguments: GetMemoryContextArguments) -
     frame: Answer = {"context_block": "", "memories_used": 100, "tokens_used": 8000, "truncated": False}
     frame = with_caveats(frame, [*response.notices, *call.take_notices()], degraded=response.is_degraded)
     around = estimate_tokens(answer_text(frame))
-    ids = await short_forms_of(call, [each.id for each in (*memories, *reply.replaced)], only_known=away is not None)
+    named = [each.id for each in (*memories, *reply.replaced, *reply.closed)]
+    ids = await short_forms_of(call, named, only_known=away is not None)
     build = partial(
         build_block,
         memories,
@@ -85,8 +87,10 @@ async def get_memory_context(call: Call, arguments: GetMemoryContextArguments) -
         is_all=is_all,
         away=away,
         subjects=reply.subjects,
-        replaced=reply.replaced,
+        left_out=left_out_of(reply),
         is_whole_memory=not given(arguments.sections, []),
+        is_addition=arguments.unseen is True and not request.with_subjects,
+        today=f"{datetime.fromtimestamp(call.received_at):%Y-%m-%d}",
     )
     # In a thread, because counting the tokens of long memories takes a while.
     block = await anyio.to_thread.run_sync(build)

@@ -101,7 +101,18 @@ class RecallMemoriesArguments(msgspec.Struct, frozen=True, forbid_unknown_fields
     marks_data=False,
     always_loaded=True,
     unlisted=(
-        *("scope", "type", "domain", "strategy", "limit", "min_importance", "tags", "time_range", "include_forgotten"),
+        *(
+            "scope",
+            "type",
+            "kind",
+            "domain",
+            "strategy",
+            "limit",
+            "min_importance",
+            "tags",
+            "time_range",
+            "include_forgotten",
+        ),
         *("profile", "reference_time", "max_tokens", "detail", "sources"),
     ),
 )

@@ -61,7 +61,7 @@ class Source(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class MemoryArguments(GivenFields, frozen=True, forbid_unknown_fields=True):
     """One memory to store."""
 
-    content: str | UnsetType = UNSET
+    content: Annotated[str, Meta(description="Under 40 words, no preamble; steps whole")] | UnsetType = UNSET
     scope: (
         Annotated[Scope, Meta(description="user: in every project", extra_json_schema={LISTED: ["project", "user"]})]
         | UnsetType
@@ -75,7 +75,7 @@ class MemoryArguments(GivenFields, frozen=True, forbid_unknown_fields=True):
     wait_for_embedding: bool | UnsetType = UNSET
     occurred_at: str | UnsetType = UNSET
     due: str | UnsetType = UNSET
-    supersedes: Annotated[list[str], Meta(description="Ids it replaces")] | UnsetType = UNSET
+    supersedes: list[str] | UnsetType = UNSET
 
 
 class StoreMemoryArguments(MemoryArguments, frozen=True, forbid_unknown_fields=True, kw_only=True):

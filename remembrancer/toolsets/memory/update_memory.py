@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, get_args
+from typing import get_args
 
 import msgspec
-from msgspec import UNSET, Meta, UnsetType
+from msgspec import UNSET, UnsetType
 
 from remembrancer.memory.fields import FIELDS
 from remembrancer.memory.limits import MAX_ENTITIES, MAX_LINKS, MAX_NAME, check_count
@@ -55,7 +55,7 @@ class RemovedLink(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class UpdateMemoryArguments(GivenFields, frozen=True, forbid_unknown_fields=True):
     memory_id: str
     content: str | UnsetType = UNSET
-    old: Annotated[str, Meta(description="A passage")] | UnsetType = UNSET
+    old: str | UnsetType = UNSET
     new: str | UnsetType = UNSET
     tags: TagChanges | UnsetType = UNSET
     related_entities: EntityChanges | UnsetType = UNSET

@@ -1,8 +1,8 @@
 """The memories that a session should know for its task: all that are valid if they fit, or else the most important.
 
 Memories that apply to every task (conventions, decisions, preferences) are given with every task; similarity selects
-among the rest. A context leaves out archived, expired and replaced memories, open ends that were closed long ago, and
-memories that were merged or summarised into another that the session may see.
+among the rest. A context leaves out archived, expired and replaced memories, and
+memories that were merged or summarised into another that the session may see; closed open ends are only named.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ LOADED_AT_ONCE: Final = 64
 SUBJECTS: Final = 24
 LEAST_OF_SUBJECT: Final = 2
 """The number of memories that a subject needs to be named."""
-CLOSED_SHOWN_S: Final = 14 * 86_400.0
-"""The time after closing for which an open end is still given, with its outcome."""
+CLOSED_NAMED_S: Final = 14 * 86_400.0
+"""The time after closing for which an open end is still named."""
 T = TypeVar("T")
 
 
@@ -76,7 +76,8 @@ class Gathering:
 
     async def gathered(self) -> ContextGathered:
         """Return the memories in their sections, and notices about the search."""
-        every, is_all = await self._in_thread(lambda: self._first("important"))
+        listed, is_all = await self._in_thread(lambda: self._first("important"))
+        every = [each for each in listed if not each.done]
         choice = choose(Choice(rest=every), self._request.tokens) if is_all else None
         subjects: tuple[tuple[str, int], ...] = ()
         if choice is None or choice.left_out:
@@ -87,7 +88,8 @@ class Gathering:
                 self._found(),
             )
             named = [each for each in every if self._files.are_named_in(each.content)]
-            rest = [*of_files, *named, *found, *(() if self._request.task else every)]
+            rest = [*of_files, *named, *(each for each in found if not each.done)]
+            rest += () if self._request.task else every
             choice = choose(Choice(standing, ends, rest), self._request.part_tokens, is_part=True)
             if self._request.with_subjects:
                 subjects = await self._in_thread(self._subjects)
@@ -102,6 +104,7 @@ class Gathering:
             not choice.left_out,
             subjects,
             choice.replaced,
+            () if choice.left_out else tuple(each for each in listed if each.done),
         )
 
     def _first(self, order: Order, kinds: tuple[Kind, ...] = ()) -> tuple[list[RecalledMemory], bool]:
@@ -159,7 +162,7 @@ class Gathering:
 
     def _is_wanted(self, memory: ListedMemory) -> bool:
         """True if a memory belongs in this context."""
-        was_closed = memory.done and self._now - memory.updated_at > CLOSED_SHOWN_S
+        was_closed = memory.done and self._now - memory.updated_at > CLOSED_NAMED_S
         is_over = was_closed or memory.kind == SESSION_RECORD or has_ended(memory.valid_until, self._now)
         is_replaced = bool(memory.superseded_by) or memory.status == "archived"
         return not is_over and not is_replaced and self._is_asked_for(memory)
