@@ -1,5 +1,5 @@
-"""Consolidators at work on what hosts share, a project's or their user's own, over a real server: a host that is killed
-or held up in the middle of its work leaves the lane as if one alone had worked there."""
+"""Consolidators at work on what hosts share, over a real server: a host that is killed or held up in the middle of its
+work leaves the lane as if one alone had worked there."""
 
 from __future__ import annotations
 
@@ -98,26 +98,19 @@ class _Link(StoreConnection):
 
 
 class Idle(World):
-    """Two hosts that share a project and what is their user's, one of which a test is about. No consolidator works
-    there yet."""
+    """Two hosts that share a project. No consolidator works there yet."""
 
-    def __init__(self, home: Path, *, is_users: bool) -> None:
+    def __init__(self, home: Path) -> None:
         super().__init__(home, SharedSoak(0), 100_000, hosts=2, servers=1, seed=0)
-        self.is_users = is_users
 
     def _consolidate(self, host: Host) -> None:
         """A test starts them."""
 
-    @property
-    def about(self) -> str:
-        """The lane that the test is about."""
-        return self.users_lane if self.is_users else self.lane
-
 
 @asynccontextmanager
-async def two_hosts(home: Path, *, is_users: bool = False) -> AsyncIterator[Idle]:
+async def two_hosts(home: Path) -> AsyncIterator[Idle]:
     """Two hosts of a lane that was never maintained, in which everything is said twice."""
-    world = Idle(home, is_users=is_users)
+    world = Idle(home)
     async with world.running():
         host = world.hosts[0]
         stored = [
@@ -125,7 +118,6 @@ async def two_hosts(home: Path, *, is_users: bool = False) -> AsyncIterator[Idle
                 f"{number}-{name}",
                 f"the lantern {number} {text}",
                 memory_id=f"mem_{number:05}_{name}",
-                scope="user" if is_users else "project",
                 project=host.project,
                 requested_at=time.time() - WEEK_AGO_S,
             )
@@ -144,20 +136,19 @@ async def two_hosts(home: Path, *, is_users: bool = False) -> AsyncIterator[Idle
 
 def statuses(world: Idle) -> Counter[tuple[str, int]]:
     """How many memories of the lane have a status and so many versions."""
-    with world.hosts[1].read_space(world.about) as file:
+    with world.hosts[1].read_space(world.lane) as file:
         return Counter(file.execute("SELECT status, version FROM memories"))
 
 
 async def settled(world: Idle) -> None:
     await world.settle()
-    first, second = (dump_of(host.database, world.about) for host in world.hosts)
+    first, second = (dump_of(host.database, world.lane) for host in world.hosts)
     assert [pair for pair in zip(first, second, strict=False) if pair[0] != pair[1]] == []
     assert len(first) == len(second)
 
 
-@pytest.mark.parametrize("is_users", [False, True], ids=["project", "user"])
-async def test_another_host_goes_on_when_the_one_that_works_is_killed(home: Path, *, is_users: bool) -> None:
-    async with two_hosts(home, is_users=is_users) as world:
+async def test_another_host_goes_on_when_the_one_that_works_is_killed(home: Path) -> None:
+    async with two_hosts(home) as world:
         here, there = world.hosts
         killed = asyncio.Event()
 
@@ -171,10 +162,9 @@ async def test_another_host_goes_on_when_the_one_that_works_is_killed(home: Path
         other = Consolidator(there)
         async with other.running(), asyncio.timeout(PATIENCE_S):
             await other.done.wait()
-            asked = await there.answer(Maintain(None if is_users else ProjectRef(world.lane, "")))
+            asked = await there.answer(Maintain(ProjectRef(world.lane, "")))
         assert isinstance(asked, Maintained), asked
-        place = "user" if is_users else world.lane
-        assert (asked.place, asked.examined, asked.of("duplicates").count) == (place, PAIRS, 0), (
+        assert (asked.place, asked.examined, asked.of("duplicates").count) == (world.lane, PAIRS, 0), (
             "whoever asks is answered"
         )
         assert other.results[0].of("duplicates").count == PAIRS - IN_A_PART, "the rest"
