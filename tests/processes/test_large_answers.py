@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import json
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from bench.client import StdioClient
 from remembrancer.memory.limits import MAX_ANSWER_BYTES
 from tests.conftest import PATIENT_ENVIRONMENT
 from tests.processes.http_door import http_door
@@ -36,66 +36,46 @@ def content(number: int) -> str:
     return (sentence * (LETTERS // len(sentence) + 1))[:LETTERS]
 
 
-async def stored(home: Path) -> None:
-    async with Session(home, environ=TOOLSETS) as client:
-        await stored_by(client)
+def is_bounded(answer: dict[str, Any]) -> bool:
+    assert "error" not in answer, answer
+    return len(json.dumps(answer)) < 1.1 * MAX_ANSWER_BYTES
 
 
-async def stored_by(client: StdioClient) -> None:
-    for number in range(MEMORIES):
-        answer = await client.store(content(number), scope="project")
-        assert "error" not in answer, answer
+ASKED: list[tuple[str, dict[str, Any]]] = [
+    ("recall_memories", {"query": "billing deployment", "limit": 50, "strategy": "keyword"}),
+    ("get_memory_context", {"task_description": "billing deployment"}),
+    ("get_memory_context", {}),
+    ("search_text", {"query": "billing deployment", "limit": 50}),
+    ("search_knowledge_graph", {"limit": 50}),
+]
 
 
-async def test_ten_long_lists_at_once_leave_gateway_and_store_alive_and_have_their_answers(
+async def test_every_tool_keeps_to_the_limit_and_ten_long_lists_at_once_hold_nobody_up(
     home: Path, runtime: Runtime
 ) -> None:
-    await stored(home)
-    before = {role: runtime.pid(role) for role in ("gateway", "store")}
     async with Session(home, environ=TOOLSETS) as client:
-        answers = await asyncio.gather(*(client.call("list_memories", limit=50) for _ in range(AT_ONCE)))
-    assert {role: runtime.pid(role) for role in before} == before
-    for answer in answers:
-        assert 1 <= len(answer["memories"]) < MEMORIES
-        assert len(json.dumps(answer)) < 1.1 * MAX_ANSWER_BYTES
-        assert f"offset {len(answer['memories'])}" in answer["warnings"][0]["message"]
-
-
-async def test_pages_by_bytes_give_every_memory_once(home: Path, runtime: Runtime) -> None:
-    seen: list[str] = []
-    async with Session(home, environ=TOOLSETS) as client:
-        await stored_by(client)  # no session ends meanwhile, whose record would move the pages
-        for tool in ("list_memories", "get_valid"):
+        for number in range(MEMORIES):
+            assert "error" not in await client.store(content(number), scope="project")
+        before = {role: runtime.pid(role) for role in ("gateway", "store")}
+        for answer in await asyncio.gather(*(client.call("list_memories", limit=50) for _ in range(AT_ONCE))):
+            assert is_bounded(answer)
+            assert 1 <= len(answer["memories"]) < MEMORIES
+            assert f"offset {len(answer['memories'])}" in answer["warnings"][0]["message"]
+        assert {role: runtime.pid(role) for role in before} == before
+        for tool in ("list_memories", "get_valid"):  # by pages, each memory once
             found: list[str] = []
-            while True:
+            while len(found) < MEMORIES:
                 page = await client.call(tool, limit=1000, offset=len(found))
                 found += [memory["id"] for memory in page["memories"]]
-                if "warnings" not in page:
-                    break
-                assert page["warnings"][0]["code"] == "answer_cut"
-            assert len(set(found)) == len(found) == MEMORIES
-            seen += found
-    assert len(set(seen)) == MEMORIES
-
-
-async def test_no_tool_answers_with_more_than_the_limit(home: Path, runtime: Runtime) -> None:
-    await stored(home)
-    asked: list[tuple[str, dict[str, Any]]] = [
-        ("recall_memories", {"query": "billing deployment", "limit": 50, "strategy": "keyword"}),
-        ("get_memory_context", {"task_description": "billing deployment"}),
-        ("get_memory_context", {}),
-        ("search_text", {"query": "billing deployment", "limit": 50}),
-        ("search_knowledge_graph", {"limit": 50}),
-    ]
-    async with Session(home, environ=TOOLSETS) as client:
-        for tool, arguments in asked:
-            answer = await client.call(tool, **arguments)
-            assert "error" not in answer, answer
-            assert len(json.dumps(answer)) < 1.1 * MAX_ANSWER_BYTES, tool
+                warned = [warning["code"] for warning in page.get("warnings", ())]
+                assert warned == (["answer_cut"] if len(found) < MEMORIES else [])
+            assert len(set(found)) == MEMORIES
+        for tool, arguments in ASKED:
+            assert is_bounded(await client.call(tool, **arguments)), tool
     async with Session(home, environ={"REMEMBRANCER_TOOLSETS": "nodes"}) as client:
         answer = await client.call("recall", query="billing", limit=50)
         assert answer["nodes"]
-        assert len(json.dumps(answer)) < 1.1 * MAX_ANSWER_BYTES
+        assert is_bounded(answer)
 
 
 def test_long_lists_over_http_leave_gateway_and_store_alive(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -111,18 +91,7 @@ def test_long_lists_over_http_leave_gateway_and_store_alive(home: Path, monkeypa
         running = Runtime(home)
         before = {role: running.pid(role) for role in ("gateway", "store")}
         with ThreadPoolExecutor(AT_ONCE) as threads:
-            calls = [
-                threads.submit(
-                    door.call,
-                    "recall_memories",
-                    token,
-                    number=100 + number,
-                    query="billing",
-                    limit=50,
-                    strategy="keyword",
-                )
-                for number in range(AT_ONCE)
-            ]
-            answers = [call.result() for call in calls]
+            ask = partial(door.call, "recall_memories", token, query="billing", limit=50, strategy="keyword")
+            answers = list(threads.map(lambda number: ask(number=100 + number), range(AT_ONCE)))
         assert all(answer["memories"] for answer in answers)
         assert {role: running.pid(role) for role in before} == before

@@ -7,7 +7,7 @@ import os
 import shutil
 import stat
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -92,17 +92,16 @@ async def test_a_home_that_is_made_is_private_with_all_that_is_in_it(
     assert files <= {path.name for path in below(home)}
 
 
-def make_open(home: Path) -> None:
+@pytest.fixture
+def made_open(home: Path) -> None:
     """A home as `mkdir` leaves it."""
     home.chmod(0o755)
     (home / "run").mkdir()
 
 
-@pytest.mark.parametrize("before", [shutil.rmtree, make_open])
-async def test_a_runtime_that_a_person_starts_makes_a_private_home_too_or_closes_it(
-    home: Path, open_umask: None, before: Callable[[Path], None]
+async def test_a_runtime_that_a_person_starts_closes_a_home_as_mkdir_leaves_it(
+    home: Path, open_umask: None, made_open: None
 ) -> None:
-    before(home)
     with started_by_hand():
         await until(Runtime(home).is_ready)
         assert wide(home) == []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from collections.abc import AsyncIterator
@@ -10,13 +9,12 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import anyio
-import mcp_types as mcp
 import pytest
 from mcp import Client
 from mcp.client.stdio import StdioServerParameters
 from mcp.shared.exceptions import MCPDeprecationWarning
 
-from remembrancer.toolsets.memory.resources import GRAPH, MEMORY_START, PREFERENCES, STATUS, SUMMARY
+from remembrancer.toolsets.memory.resources import PREFERENCES
 from tests.actors.sdk_client import ERAS
 from tests.actors.test_resources import Heard, read, store
 from tests.forked import start_runtime
@@ -58,39 +56,6 @@ async def watching(era: str, uri: str) -> AsyncIterator[Heard]:
             tasks.start_soon(hear)
             yield heard
             tasks.cancel_scope.cancel()
-
-
-@pytest.mark.parametrize("era", ERAS)
-async def test_a_real_store_fills_every_resource(runtime: Runtime, era: str) -> None:
-    entities = [
-        {"name": "AuthService", "type": "component", "relationship": "is"},
-        {"name": "TokenValidator", "type": "component", "relationship": "depends_on", "subject": "AuthService"},
-    ]
-    async with bridged(era, "session:first") as client:
-        memory_id = await store(client, "writes British English", scope="user", tags=["style"], importance=0.9)
-        await store(client, "the auth service needs the validator", related_entities=entities)
-        status = json.loads(await read(client, STATUS))
-        summary = await read(client, SUMMARY)
-        graph = await read(client, GRAPH)
-        preferences = await read(client, PREFERENCES)
-        memory = json.loads(await read(client, MEMORY_START + memory_id))
-        prompt = (await client.get_prompt("what-do-you-know-about", {"subject": "AuthService"})).messages[0].content
-        reference = mcp.PromptReference(name="what-do-you-know-about")
-        completion = (await client.complete(reference, {"name": "subject", "value": "auth"})).completion
-    assert status["counts"]["total"] == 2
-    assert "**Session:** session:first | Started: " in summary
-    assert "**Memories stored:** 2 (2 semantic)" in summary
-    assert "AuthService" in summary
-    assert "**Entities:** 2 (2 component)" in graph
-    assert "**Relationships:** 1 (1 depends_on)" in graph
-    assert "depends_on → TokenValidator" in graph
-    assert "- writes British English [importance 0.9; tags: style]" in preferences
-    assert memory["content"] == "writes British English"
-    assert isinstance(prompt, mcp.TextContent)
-    assert "depends_on → TokenValidator" in prompt.text
-    assert "- the auth service needs the validator" in prompt.text
-    assert completion.values == ["AuthService"]
-    assert completion.total == 1
 
 
 @pytest.mark.parametrize("era", ERAS)

@@ -107,19 +107,6 @@ async def said_until_end(connection: anyio.abc.SocketStream) -> bytes:
     return heard
 
 
-async def test_a_client_that_starts_at_once_is_given_the_open_ends_of_the_last_session(
-    home: Path, without_embedders: None
-) -> None:
-    """Nothing is waited for: no grace time, no vector, no work in the background."""
-    async with Session(home) as client:
-        await client.store("Next: measure the index on invoices", scope="project", kind="open_end")
-        await client.store("Next: pay for the marigold", scope="session", kind="open_end")
-    async with Session(home) as client:
-        context = (await client.call("get_memory_context"))["context_block"]
-    assert "measure the index on invoices" in context
-    assert "marigold" not in context
-
-
 async def test_what_is_erased_is_in_no_file_of_the_home_any_more_not_even_quoted(
     home: Path, tmp_path: Path, without_embedders: None
 ) -> None:
