@@ -16,7 +16,6 @@ from remembrancer.protocol.kinds import Kind, Scope
 from remembrancer.protocol.runs import (
     ChainLink,
     DropOrphans,
-    Method,
     NoteMaintenance,
     PromotionReason,
     Prune,
@@ -135,18 +134,6 @@ class LoggedPromotion(msgspec.Struct, frozen=True):
     promoted_at: float
 
 
-class LoggedConsolidation(msgspec.Struct, frozen=True):
-    """An entry of the consolidation log."""
-
-    run_id: str
-    method: Method
-    source_count: int
-    result_count: int
-    source_ids: tuple[str, ...]
-    result_ids: tuple[str, ...]
-    consolidated_at: float
-
-
 class Added(msgspec.Struct, frozen=True, tag=True, tag_field="did"):
     """The run made the memory."""
 
@@ -212,7 +199,6 @@ Row = (
     | NoteWrite
     | AppliedOperation
     | LoggedPromotion
-    | LoggedConsolidation
     | RunChange
     | FoundTopic
 )

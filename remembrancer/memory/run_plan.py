@@ -18,7 +18,6 @@ from remembrancer.memory.edits import (
     FoundTopic,
     Left,
     Linked,
-    LoggedConsolidation,
     LoggedPromotion,
     Memory,
     Observed,
@@ -81,13 +80,6 @@ def apply_run(planner: Planner, change: ApplyRun) -> Edits[RunResult]:
         else:
             obstacle = UNDONE
         carrying.note(edit, obstacle)
-    source_ids, result_ids = carrying.done(change.source_ids), carrying.done(change.result_ids)
-    if source_ids and run.undone_at is None and (result_ids or not change.result_ids):
-        yield Put(
-            LoggedConsolidation(
-                change.run_id, change.method, len(source_ids), len(result_ids), source_ids, result_ids, planner.at
-            )
-        )
     return RunResult(change.run_id, carrying.edits, tuple(carrying.skipped), carrying.orphans, carrying.pruned)
 
 
@@ -113,10 +105,6 @@ class _Carrying:
         if isinstance(edit, (AddMemory, ReviseMemory)):
             self.passed_over.add(subject)
         self.skipped.append(Skipped(subject, obstacle, type(edit).__name__))
-
-    def done(self, memory_ids: Sequence[str]) -> tuple[str, ...]:
-        """The memories that were not skipped."""
-        return tuple(memory_id for memory_id in memory_ids if memory_id not in self.passed_over)
 
     def carry_out(self, edit: RunEdit) -> Edits[str | None]:
         """Apply an edit. Returns the reason if it is skipped."""

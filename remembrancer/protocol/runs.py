@@ -216,7 +216,7 @@ Edit = (
 class ApplyRun(msgspec.Struct, frozen=True, tag=True, tag_field="change", omit_defaults=True):
     """Apply a run, or one part of it (`part` counts from 0): all parts of `run_id` are undone together.
 
-    `source_ids` and `result_ids` go into the consolidation log, if there are any.
+    `method` is for members of a shared lane with release 0.2.0, which log it.
     """
 
     run_id: str
@@ -226,8 +226,6 @@ class ApplyRun(msgspec.Struct, frozen=True, tag=True, tag_field="change", omit_d
     edits: tuple[Edit, ...]
     session_id: str = ""
     part: int = 0
-    source_ids: tuple[str, ...] = ()
-    result_ids: tuple[str, ...] = ()
 
 
 class UndoRun(msgspec.Struct, frozen=True, tag=True, tag_field="change", omit_defaults=True):

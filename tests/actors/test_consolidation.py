@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, closing
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +53,6 @@ from remembrancer.protocol.writes import (
 from tests.actors.store_process import StoreRig, store_rig
 from tests.operations import OTHER_PROJECT, PROJECT, SESSION, change_operation
 from tests.patience import PATIENCE_S
-from tests.spaces import connect_space
 
 CONVENTION = "every public function of the billing service carries a docstring with its units and errors"
 SAME = CONVENTION + ", without exception"
@@ -242,9 +240,6 @@ async def test_related_observations_become_one_fact_of_their_session_and_stay_to
         assert made.id in found
         assert set(found).isdisjoint(notes), "one summary, and not its four sources"
         assert any(made.id in reason for reason in (await place.show(notes[0])).reasons)
-        with closing(connect_space(place.rig.paths, PROJECT.id)) as connection:
-            ((sources, results),) = connection.execute("SELECT source_ids, result_ids FROM consolidation_log")
-        assert (json.loads(sources), json.loads(results)) == (notes, [made.id])
 
 
 @pytest.mark.parametrize("setting", ["consolidation_on_shutdown", "consolidate_in_background"])

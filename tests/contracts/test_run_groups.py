@@ -38,7 +38,7 @@ def test_a_summary_is_not_made_of_what_is_gone_or_changed_and_its_other_sources_
     records: Records, change: ForgetMemory | UpdateMemory
 ) -> None:
     records.apply([change_operation("meanwhile", change)])
-    result = carry_out(records, *summing_up(ONE, TWO, THREE), source_ids=(ONE, TWO, THREE), result_ids=(SUMMARY,))
+    result = carry_out(records, *summing_up(ONE, TWO, THREE))
     assert result.edits == 0
     assert {skipped.memory_id for skipped in result.skipped} == {SUMMARY, ONE, TWO, THREE}
     assert records.portable(SUMMARY, None) is None

@@ -124,7 +124,7 @@ def test_a_proposal_that_was_refused_is_made_again_by_restoring_its_memory(recor
 
 
 def test_a_run_does_all_that_it_says(records: Records) -> None:
-    outcome = records.apply([run_operation("op", *consolidating(), source_ids=(ONE, TWO), result_ids=(SUMMARY,))])[0]
+    outcome = records.apply([run_operation("op", *consolidating())])[0]
     assert isinstance(outcome.reply, Applied)
     assert outcome.reply.result == RunResult("run", 9)
     summary = shown(records, SUMMARY)

@@ -210,10 +210,7 @@ class Run:
         """Have edits carried out. Returns the memories that were not made or changed as they should have been."""
         passed_over: set[str] = set()
         for edits in [] if self.dry_run else packed(groups):
-            sources, results = _made_by(edits)
-            part = ApplyRun(
-                self.run_id, self.place, self.kind, method, edits, self.session_id, self.parts, sources, results
-            )
+            part = ApplyRun(self.run_id, self.place, self.kind, method, edits, self.session_id, self.parts)
             outcome = await self.store.submit_run(self.project, part, self.clock())
             self.parts += 1
             # A link that was there already is no loss.
@@ -232,10 +229,3 @@ def packed(groups: Iterable[Group]) -> list[Group]:
         if group:
             parts[-1].extend(group)
     return [tuple(edits) for edits in parts]
-
-
-def _made_by(edits: Group) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """For the log: the memories that others are made of, and those that are made."""
-    made = [edit for edit in edits if isinstance(edit, AddMemory)]
-    sources = dict.fromkeys(source for edit in made for source, _ in edit.made_of)
-    return tuple(sources), tuple(edit.memory.id for edit in made)

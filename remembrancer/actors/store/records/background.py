@@ -411,12 +411,6 @@ _STALE: Final = (
            AND NOT EXISTS (SELECT 1 FROM memories WHERE space = @SPACE AND id = l.memory_id)""",
     ),
     (
-        "consolidation_log",
-        "sequence",
-        "runs_before",
-        "SELECT sequence FROM consolidation_log WHERE space = @SPACE AND consolidated_at < ?",
-    ),
-    (
         "sessions",
         "session_id",
         "runs_before",

@@ -558,12 +558,13 @@ MEMORY: Final = Schema(
     CREATE INDEX sessions_closed ON sessions (space, coalesce(ended_at, last_active_at)) WHERE status != 'active';
     """,
     ),
+    Step("0.3.0", "DROP TABLE consolidation_log;"),
 )
 
 OWNED: Final = (
     *("passages", "embedded", "memories", "tallies", "entities", "history", "erased", "applied_operations", "sessions"),
     *("moves", "note_writes", "proposals", "tool_calls", "turns", "promotion_log", "run_changes", "runs"),
-    *("consolidation_log", "consolidation_requests", "cross_project_patterns", "topics", "maintenance"),
+    *("consolidation_requests", "cross_project_patterns", "topics", "maintenance"),
     *("lane", "lane_entries", "lane_erasures", "lane_refusals"),
 )
 """The tables with a `space` column. The rows of all others depend on theirs."""

@@ -37,7 +37,6 @@ from remembrancer.memory.edits import (
     EraseTraces,
     FoundTopic,
     Insert,
-    LoggedConsolidation,
     LoggedPromotion,
     Memory,
     NoteActive,
@@ -92,7 +91,6 @@ TABLES: Final[dict[type[Any], str]] = {
 """The tables of the rows whose first field is their key."""
 LOGS: Final[dict[type[Any], tuple[str, str]]] = {
     LoggedPromotion: ("promotion_log", "sequence"),
-    LoggedConsolidation: ("consolidation_log", "sequence"),
     RunChange: ("run_changes", "sequence"),
     FoundTopic: ("topics", "number"),
 }
@@ -106,7 +104,7 @@ _DECODERS: Final[dict[tuple[type[Any], str], Callable[[str], Any]]] = {
     (kind, name): msgspec.json.Decoder(get_type_hints(kind)[name]).decode
     for kind, names in _COLUMNS.items()
     for name in names
-    if name in ("source_projects", "source_ids", "result_ids", "entities", "details")
+    if name in ("source_projects", "entities", "details")
 }
 """The decoders of the columns that are JSON."""
 _INSERTED: Final = (
