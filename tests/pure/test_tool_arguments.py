@@ -217,6 +217,7 @@ def test_a_kind_implies_the_type_and_a_type_alone_leaves_the_kind_open() -> None
     ("content", "kind"),
     [
         ("Staging runs PostgreSQL 15", "fact"),
+        ("Idea, not decided: let guests swap berths among themselves", "fact"),
         ("We decided to page by cursor", "decision"),
         ("The fix was to raise the pool's size", "error_fix"),
         ("Svetlana prefers tabs", "preference"),

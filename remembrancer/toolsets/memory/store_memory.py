@@ -42,6 +42,7 @@ MATTERS: Final[dict[Kind, float]] = dict.fromkeys(
 )
 """The default importance of a stored memory by kind; 0.5 for the other kinds."""
 _KIND_WORDS: Final[dict[Kind, str]] = {
+    "fact": r"\b(not (yet |been )*decided|undecided)\b",
     "decision": r"\b(decided|chose|we (switched|moved|migrated) (to|from)|instead of|decision)\b",
     "error_fix": r"\b(fixed|the fix (is|was)|root cause|was caused by|workaround|solved by)\b",
     "preference": r"\b(prefers?|likes|wants|(I|we|you|they|users) (\w+ly )?(like|want)|dislikes?|hates?|favou?rite)\b",
