@@ -235,12 +235,12 @@ def since(text: str) -> str:
 
 
 def until(text: str) -> str:
-    """Parse the end of a period; a numeric day means its beginning, as for the tools."""
+    """Parse the end of a period; a day means its end."""
     return _edge(text, lambda window: window.end)
 
 
 def _edge(text: str, edge: Callable[[TimeWindow], float]) -> str:
-    from remembrancer.memory.times.windows import time_windows  # the calendar takes a while to load
+    from remembrancer.memory.times.windows import TimeWindow, time_windows  # the calendar takes a while to load
     from remembrancer.toolsets.memory.answers import iso
 
     units = {"m": 60, "h": 3600, "d": 86_400, "w": 7 * 86_400}
@@ -248,8 +248,11 @@ def _edge(text: str, edge: Callable[[TimeWindow], float]) -> str:
     if text[:-1].isdigit() and text[-1:] in units:
         return iso(now - int(text[:-1]) * units[text[-1]])
     with suppress(ValueError):
-        datetime.fromisoformat(text)
-        return text
+        moment = datetime.fromisoformat(text)
+        if len(text) > len("2026-02-20"):
+            return text
+        start, end = (moment + timedelta(days=days) for days in (0, 1))
+        return iso(edge(TimeWindow(start.timestamp(), end.timestamp(), 0, 0)))
     for phrase in (text, f"on {text}", f"in {text}"):
         for window in time_windows(phrase, now, None):
             return iso(edge(window))

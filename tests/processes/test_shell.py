@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import closing
-from datetime import datetime, timedelta
+from datetime import date, datetime, timedelta
 from pathlib import Path
 from typing import Any, cast
 
@@ -86,6 +86,7 @@ def test_a_memory_is_stored_found_corrected_and_the_correction_undone(shell: She
     assert shell("list", "--tag", "nothing") == ""
     assert len(shell("list", "--since", "yesterday", "--until", "today").splitlines()) == 2
     assert shell("list", "--until", "vorgestern") == ""
+    assert len(shell("list", "--since", f"{date.today()}", "--until", f"{date.today()}").splitlines()) == 2
     assert [memory["scope"] for memory in shell.json("list", "--user")["memories"]] == ["user"]
 
     editor = tmp_path / "editor"
