@@ -108,17 +108,9 @@ class Host:
             on_open=lambda _: None,
             lanes=self.lanes,
         )
-        follow_up = FollowUp(
-            self._scrub,
-            self.told.extend,
-            self.changed,
-        )
-        self.lanes.attach(self.files, follow_up)
-        scheduler = cast(EmbeddingScheduler, SimpleNamespace(error=None))
-        self.writes = WriteHandlers(self.files, self.committer, scheduler, LoadGate(), self.changed)
-
-    def changed(self, lane: str) -> None:
-        """Others have written to a lane."""
+        self.lanes.attach(self.files, FollowUp(self._scrub, self.told.extend, lambda: None))
+        scheduler = cast(EmbeddingScheduler, SimpleNamespace(error=None, wake=lambda: None))
+        self.writes = WriteHandlers(self.files, self.committer, scheduler, LoadGate())
 
     async def _scrub(self, memory_id: str) -> None:
         self.scrubbed.append(memory_id)

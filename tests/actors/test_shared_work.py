@@ -13,7 +13,6 @@ import pytest
 from remembrancer.actors.store import job_finder
 from remembrancer.actors.store.job_finder import JobFinder
 from remembrancer.actors.store.job_leases import JobLeases
-from remembrancer.actors.store.memory_files import USER
 from remembrancer.config.settings import Settings
 from remembrancer.protocol.consolidation import ConsolidateJob, Maintain, MaintainJob, Work
 from remembrancer.protocol.errors import ConsolidatorUnavailable, RemembrancerError
@@ -53,9 +52,6 @@ class Worker(Host):
             lambda: self.has_consolidator,
         )
 
-    def changed(self, lane: str) -> None:
-        self.finder.mark(lane)
-
     async def apply(self, operation: Operation) -> Applied:
         reply = await self.submit(operation)
         if isinstance(reply, RemembrancerError):
@@ -67,7 +63,6 @@ class Worker(Host):
 
     async def job(self) -> Work | None:
         """The next job, after a look."""
-        self.finder.mark(LANE)
         await self.finder.look()
         return self.leases.take(self.finder.wanted(), CONSOLIDATOR, time.monotonic())
 
@@ -256,17 +251,18 @@ async def test_what_a_user_shares_is_summed_up_once_and_that_is_undone_from_any_
 
 async def test_who_asks_for_work_in_a_lane_has_its_lease_or_is_told_who_has_it(own_workers: list[OwnWorker]) -> None:
     here, there = own_workers
-    maintained = await here.job()
+    maintained, lane = await here.job(), there.finder.lane_of(None)
     assert maintained is not None
+    assert lane is not None
+    assert (lane.name, there.finder.lane_of(ProjectRef(LANE, ""))) == (LANE, lane)
     with pytest.raises(ConsolidatorUnavailable, match="here is at work there"):
-        async with there.finder.working_in(LANE, reads_only=False):
+        async with there.finder.working_in(lane, reads_only=False):
             pass
-    async with there.finder.working_in(LANE, reads_only=True) as at:
+    async with there.finder.working_in(lane, reads_only=True) as at:
         assert at == there.lanes.time_of(LANE)
     await here.finish(maintained)
-    assert there.finder.lane_of(None) == there.finder.lane_of(ProjectRef(LANE, "")) == LANE
     assert there.finder.lane_of(OTHER_PROJECT) is None
-    async with there.finder.working_in(LANE, reads_only=False) as at:
+    async with there.finder.working_in(lane, reads_only=False) as at:
         assert at == there.lanes.time_of(LANE)
         assert await there.job() is None
         assert here.server.lanes[LANE].leases["consolidator"][0] == "there", "a look keeps it meanwhile"
@@ -274,7 +270,7 @@ async def test_who_asks_for_work_in_a_lane_has_its_lease_or_is_told_who_has_it(o
     assert here.server.lanes[LANE].leases == {}, "and gives it back afterwards"
     here.journal.reachable = False
     with pytest.raises(ConsolidatorUnavailable, match="journal is away"):
-        async with here.finder.working_in(LANE, reads_only=False):
+        async with here.finder.working_in(here.files.user, reads_only=False):
             pass
 
 
@@ -282,9 +278,7 @@ async def test_a_user_who_leaves_is_worked_for_as_before(own_workers: list[OwnWo
     here, there = own_workers
     assert isinstance(await here.job(), MaintainJob)
     await here.ask(LeaveLane(None))
-    here.finder.mark(USER)
     job = await here.job()
     assert job is not None
     assert (job.request, job.lane_time) == (Maintain(None), None)  # type: ignore[union-attr]
-    there.finder.mark(USER)
     assert isinstance(await there.job(), MaintainJob), "the others need not wait until the lease is over"

@@ -77,7 +77,7 @@ WRITES = {
     *("note_maintenance", "save_embeddings", "prune_models", "link_similar", "note_compared", "note_attempts"),
     *("try_again",),
 }
-PLAIN = {"name", "users", "space", "spaces", "of", "links_duplicates", "is_users", "is_shared", "commits"}
+PLAIN = {"name", "users", "space", "spaces", "of", "links_duplicates", "is_users", "is_shared", "commits", "writes"}
 
 
 def fill(records: Records, word: str) -> list[str]:

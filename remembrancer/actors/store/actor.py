@@ -188,7 +188,6 @@ class StoreActor(Actor):
             self._committer,
             self._scheduler,
             self._gate,
-            self._changed,
         )
         self._jobs = JobHandlers(
             self._files,
@@ -207,13 +206,12 @@ class StoreActor(Actor):
             self._files,
             self._file_handlers,
             self._committer,
-            self._jobs.finder,
             self._code,
             self._vectors.forget,
         )
         self._lanes.attach(
             self._files,
-            FollowUp(writes.scrub, self._tell_gateway, self._changed),
+            FollowUp(writes.scrub, self._tell_gateway, self._scheduler.wake),
         )
         for records in self._files:
             self._file_opened(records)
@@ -350,16 +348,11 @@ class StoreActor(Actor):
         """True if there is more urgent work than tidying the index."""
         return self._scheduler.is_busy or not self._gate.is_idle(time.monotonic())
 
-    def _changed(self, name: str) -> None:
-        """Follow up new content in a space, which may need the consolidator or an embedder."""
-        self._jobs.finder.mark(name)
-        self._scheduler.wake()
-
     def _file_opened(self, records: Records) -> None:
         if records.name == USER:
             self._scheduler.read_state()
         self._vectors.note_kept(records.name)
-        self._changed(records.name)
+        self._scheduler.wake()
 
     def _index_opened(self, index: EmbeddedTexts) -> None:
         self._vectors.note_kept(index.name)
@@ -417,8 +410,6 @@ class StoreActor(Actor):
                     continue
                 touch = partial(records.touch, list(shown.elements()), now, session_id, sorted(used))
                 await self._tolerantly(name, self._committer.run(name, touch))
-                if not records.is_users:  # a session's memory may now qualify for promotion
-                    self._jobs.finder.mark(name)
 
     async def _tolerantly(self, name: str, work: Awaitable[T]) -> T | None:
         """Run housekeeping on one file: a full disk or a damaged file postpones it and stops nothing else."""

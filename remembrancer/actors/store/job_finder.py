@@ -10,13 +10,13 @@ import asyncio
 import hashlib
 import logging
 import time
-from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable
 from concurrent.futures import Executor
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
+from weakref import WeakKeyDictionary
 
 import anyio
 
@@ -61,11 +61,6 @@ Apply = Callable[[Operation], Awaitable[Applied]]
 logger = logging.getLogger(__name__)
 
 
-def is_lane(name: str) -> bool:
-    """True if a file of memories with that name is a shared lane."""
-    return name != USER and not PROJECT_ID.fullmatch(name)
-
-
 def jobs_of(
     name: str, project: ProjectRef | None, work: WaitingWork, declined: Collection[Promotable], now: float
 ) -> list[WantedJob]:
@@ -75,7 +70,7 @@ def jobs_of(
     lane's time.
     """
     wanted = []
-    lane_time = now if is_lane(name) else None
+    lane_time = None if name == USER or PROJECT_ID.fullmatch(name) else now
     if project is not None and lane_time is None:
         for session in work.sessions:
             if (ended_at := session.ended_at) is not None:
@@ -107,6 +102,25 @@ def _maintenance_is_due(work: WaitingWork, wall_now: float) -> bool:
     return state.sessions_since >= MAINTENANCE_SESSIONS or wall_now >= due_at or wall_now < due_at - 2 * MAINTENANCE_S
 
 
+@dataclass(slots=True, eq=False)
+class _Space:
+    """The work of a space as it was read last."""
+
+    writes: int = -1
+    """The number of writes to the space then."""
+    read_at: float = 0.0
+    """The earliest time to read it again, if it could not be read."""
+    work: WaitingWork = field(default_factory=WaitingWork)
+    declined: set[Promotable] = field(default_factory=set)
+    """The memories that were considered for promotion, in the state in which they were."""
+    is_leased: bool = False
+    """True if it is a shared lane, and this host has the lease for its work."""
+    lease_at: float = 0.0
+    """The time of the next request for the lease."""
+    clients: int = 0
+    """The number of clients that wait for work in the lane."""
+
+
 class JobFinder:
     """Determines the wanted jobs, and calls `on_news` from time to time while there are any.
 
@@ -135,39 +149,20 @@ class JobFinder:
         self._count_accesses = count_accesses
         self._lanes = lanes
         self._has_worker = has_worker
-        self._leased: dict[str, tuple[bool, float]] = {}
-        """The shared lanes with work: True if this host does it, and the time of the next request for the lease."""
-        self._asked: Counter[str] = Counter()
-        """The number of clients that wait for work in a shared lane."""
         self._watch = SessionWatch(settings.session_grace_s)
-        self._projects: dict[str, ProjectRef] = {}
-        self._changed: dict[str, float] = {}
-        """The spaces to read, and the earliest time for each."""
-        self._work: dict[str, WaitingWork] = {}
-        """The pending work of each space when it was last read."""
-        self._declined: dict[str, set[Promotable]] = defaultdict(set)
-        self._ending: dict[SessionKey, float] = {}
+        self._spaces: WeakKeyDictionary[Records, _Space] = WeakKeyDictionary()
+        self._end_at = 0.0
+        """The earliest time to end a session, after the end of one could not be written."""
 
     def wanted(self) -> list[WantedJob]:
         """Return the jobs to be done on this host now."""
-        wall_now = time.time()
         wanted: list[WantedJob] = []
-        for name, work in self._work.items():
-            project = self._project_of(name)
-            if self._works_in(name) and (project is not None or self._is_users(name)):
-                now = self._lanes.time_of(name) if is_lane(name) else wall_now
-                wanted += jobs_of(name, project, work, self._declined[name], now)
+        for records in self._files:
+            space = self._space_of(records)
+            if self._works_in(records):
+                project, now = self._project_of(records), self._now_in(records)
+                wanted += jobs_of(records.name, project, space.work, space.declined, now)
         return wanted
-
-    def mark(self, name: str) -> None:
-        """Have a file read that was opened or had a commit."""
-        if not is_lane(name) or self._files.sharer_of(name) is not None:
-            self._changed[name] = 0.0
-
-    def forget(self, name: str) -> None:
-        """Forget a file that no longer exists."""
-        for state in (self._changed, self._work, self._declined, self._projects, self._leased):
-            state.pop(name, None)
 
     def note_presence(self, message: NotePresence) -> None:
         """Record the connected sessions."""
@@ -178,34 +173,34 @@ class JobFinder:
         if operation.session_id and not isinstance(operation.change, EndSession | ImportMemory):
             self._watch.note([(operation.project.id, operation.session_id)], time.monotonic())
 
-    def lane_of(self, project: ProjectRef | None) -> str | None:
-        """Return the shared lane that a project id stands for, or that has the user's memories (None); None if it is a
-        local space."""
-        name = self._files.user.name if project is None else project.id
-        return name if is_lane(name) and self._files.sharer_of(name) is not None else None
+    def lane_of(self, project: ProjectRef | None) -> Records | None:
+        """Return the shared lane whose name stands for a project id, or that has the user's memories (None); None if it
+        is a local space."""
+        records = self._files.user if project is None else self._files.get(project.id)
+        return records if records is not None and records.is_shared else None
 
     @asynccontextmanager
-    async def working_in(self, lane: str, *, reads_only: bool) -> AsyncIterator[float]:
+    async def working_in(self, lane: Records, *, reads_only: bool) -> AsyncIterator[float]:
         """Hold the lease of a lane for a client's request, unless it only reads, and yield the lane's time.
 
         Raises `ConsolidatorUnavailable` if another host has the lease, or it cannot be taken.
         """
         if reads_only:
-            yield self._lanes.time_of(lane)
+            yield self._now_in(lane)
             return
-        self._asked[lane] += 1
+        space = self._space_of(lane)
+        space.clients += 1
         try:
-            if not self._leased.get(lane, (False, 0.0))[0]:
-                if not await self._lanes.take_lease(lane):
-                    holder = await self._lanes.lease_holder(lane)
+            if not space.is_leased:
+                if not await self._lanes.take_lease(lane.name):
+                    holder = await self._lanes.lease_holder(lane.name)
                     why = "its journal is away, or this machine may only read it"
                     why = why if holder is None else f"{holder} is at work there: ask again in two minutes"
                     raise ConsolidatorUnavailable(f"this is shared with other machines, and {why}")
-                self._leased[lane] = True, time.monotonic() + RENEW_S
-                self._work.setdefault(lane, WaitingWork())
-            yield self._lanes.time_of(lane)
+                space.is_leased, space.lease_at = True, time.monotonic() + RENEW_S
+            yield self._now_in(lane)
         finally:
-            self._asked[lane] -= 1  # the next look releases it
+            space.clients -= 1  # the next look releases it
 
     async def run(self) -> None:
         """Look for work, at most once a second, until cancelled."""
@@ -215,115 +210,109 @@ class JobFinder:
 
     async def look(self) -> None:
         """Read changed spaces, and check for due jobs."""
-        now = time.monotonic()
-        if any(since <= now for since in self._changed.values()):
+        spaces, now = {records: self._space_of(records) for records in self._files}, time.monotonic()
+        changed = [each for each, space in spaces.items() if space.writes != each.writes and space.read_at <= now]
+        if changed:
             await self._count_accesses()  # accesses before a session's end count when the end is processed
-        for name in [name for name, since in self._changed.items() if since <= now]:
-            del self._changed[name]
-            if (records := self._files.get(name)) is not None:
-                await self._look_into(records)
-        for name in [name for name in self._work if is_lane(name)]:
-            await self._keep_lease(name)
+        for records in changed:
+            await self._look_into(records)
+        for records in spaces:
+            if records.is_shared:
+                await self._keep_lease(records)
         if self.wanted():
             self._on_news()
         await self._end_lost_sessions()
 
     async def finished(self, done: WantedJob) -> None:
         """Record a completed job where the records do not show it themselves, and look again."""
-        if isinstance(done.job, MaintainJob) and not done.job.request.dry_run:
-            await self._note_maintenance(done.place)
-        self._declined[done.place].update(done.promotable)
-        self.mark(done.place)
-
-    async def _note_maintenance(self, name: str) -> None:
-        records = self._files.get(name)
+        records = self._files.get(done.place)
         if records is None:
             return
-        try:
-            await self._committer.run(name, partial(records.note_maintenance, time.time()))
-        except RemembrancerError as error:  # it becomes due again later
-            logger.warning("a maintenance could not be noted", extra={"file": name, "code": error.code})
+        space = self._space_of(records)
+        space.declined.update(done.promotable)
+        space.writes = -1
+        if isinstance(done.job, MaintainJob) and not done.job.request.dry_run:
+            try:
+                await self._committer.run(records.name, partial(records.note_maintenance, time.time()))
+            except RemembrancerError as error:  # it becomes due again later
+                logger.warning("a maintenance could not be noted", extra={"file": records.name, "code": error.code})
 
-    def _is_users(self, name: str) -> bool:
-        """True for the user's space, and for the user's shared lane."""
-        return name == USER or self._files.sharer_of(name) == USER
+    def _space_of(self, records: Records) -> _Space:
+        return self._spaces.setdefault(records, _Space())
 
-    def _works_in(self, name: str) -> bool:
+    def _now_in(self, records: Records) -> float:
+        """Return the time by which the work of a space is due."""
+        return self._lanes.time_of(records.name) if records.is_shared else time.time()
+
+    def _works_in(self, records: Records) -> bool:
         """True if this host does the work of a space; in a shared lane that requires the lease."""
-        if name == USER:
-            return not self._files.shares(USER)
-        return not is_lane(name) or self._leased.get(name, (False, 0.0))[0]
+        if records.is_shared:
+            return self._space_of(records).is_leased
+        return not (records.is_users and self._files.shares(USER))
 
-    async def _keep_lease(self, name: str) -> None:
+    async def _keep_lease(self, lane: Records) -> None:
         """Take or renew the lease of a lane with work; release the lease of a lane without."""
-        records, project, work = self._files.get(name), self._project_of(name), self._work[name]
-        if records is None or (project is None and not self._is_users(name)):
-            self.forget(name)
-            return
-        wanted = (
-            self._asked[name] > 0
+        space, work = self._space_of(lane), self._space_of(lane).work
+        is_wanted = (
+            space.clients > 0
             or work.is_crowded
-            or bool(jobs_of(name, project, work, (), self._lanes.time_of(name)))
+            or bool(jobs_of(lane.name, self._project_of(lane), work, (), self._now_in(lane)))
         )
-        if not wanted or not self._has_worker():
-            if self._leased.pop(name, (False, 0.0))[0]:
-                await self._lanes.give_back_lease(name)
-            return
-        had, until = self._leased.get(name, (False, 0.0))
-        if time.monotonic() < until:
-            return
-        has = await self._lanes.take_lease(name)
-        self._leased[name] = has, time.monotonic() + RENEW_S
-        if has and not had:  # the previous holder may have done all of it
-            self._changed.pop(name, None)
-            await self._look_into(records)
+        if not is_wanted or not self._has_worker():
+            if space.is_leased:
+                await self._lanes.give_back_lease(lane.name)
+            space.is_leased, space.lease_at = False, 0.0
+        elif time.monotonic() >= space.lease_at:
+            had, space.is_leased = space.is_leased, await self._lanes.take_lease(lane.name)
+            space.lease_at = time.monotonic() + RENEW_S
+            if space.is_leased and not had:  # the previous holder may have done all of it
+                await self._look_into(lane)
 
     async def _look_into(self, records: Records) -> None:
-        name = records.name
-        most = len(self._declined[name]) + PROMOTED_TOGETHER
+        space, name = self._space_of(records), records.name
+        most = len(space.declined) + PROMOTED_TOGETHER
         read = partial(records.waiting_work, self._threshold, AT_ONCE_SCORE, most)
         run = asyncio.get_running_loop().run_in_executor
         try:
+            space.writes = records.writes
             work = await run(self._threads, read)
-            if work.is_crowded and self._works_in(name):
+            if work.is_crowded and self._works_in(records):
                 ask = partial(records.request_consolidation, self._threshold, time.time())
                 if await self._committer.run(name, ask):
                     work = await run(self._threads, read)
         except RemembrancerError as error:
             logger.warning("a space cannot be read", extra={"file": name, "code": error.code})
-            self._changed.setdefault(name, time.monotonic() + AGAIN_S)
+            space.writes, space.read_at = -1, time.monotonic() + AGAIN_S
             return
-        self._declined[name].intersection_update(work.promotable)
-        self._work[name] = work
+        space.declined.intersection_update(work.promotable)
+        space.work = work
 
-    def _project_of(self, name: str) -> ProjectRef | None:
-        if is_lane(name):
-            sharer = self._project_of(self._files.sharer_of(name) or USER)
-            return None if sharer is None else ProjectRef(name, sharer.path)
-        if name not in self._projects and name != USER:
-            self._projects.update({project.id: project for project in self._files.catalog.projects()})
-        return self._projects.get(name)
+    def _project_of(self, records: Records) -> ProjectRef | None:
+        """Return the project of a space, for a shared lane with the lane's name as its id; None if it is the user's."""
+        if records.is_users:
+            return None
+        project_id = self._files.sharer_of(records.name) or records.name
+        return ProjectRef(records.name, self._files.catalog.path_of(project_id))
 
     async def _end_lost_sessions(self) -> None:
         now, wall_now = time.monotonic(), time.time()
+        local = {records.name: records for records in self._files if not (records.is_shared or records.is_users)}
         sessions = [
             OpenSession((name, session.session_id), session.last_active_at)
-            for name, work in self._work.items()
-            for session in work.sessions
-            if session.ended_at is None and not is_lane(name)
+            for name, records in local.items()
+            for session in self._space_of(records).work.sessions
+            if session.ended_at is None
         ]
-        self._ending = {key: until for key, until in self._ending.items() if until > now}
-        for session in self._watch.lost(sessions, now, wall_now):
-            project = self._project_of(session.key[0])
-            if project is None or session.key in self._ending:
-                continue
-            self._ending[session.key] = now + AGAIN_S
+        for lost in self._watch.lost(sessions, now, wall_now) if now >= self._end_at else ():
+            name, session_id = lost.key
+            project = ProjectRef(name, self._files.catalog.path_of(name))
             try:
-                await self._submit(_abandon(project, session, wall_now))
+                await self._submit(_abandon(project, lost, wall_now))
             except RemembrancerError as error:
                 logger.warning("a session could not be ended", extra={"code": error.code, "reason": error.message})
+                self._end_at = now + AGAIN_S
             else:
-                logger.info("a session was abandoned", extra={"project": project.id, "session": session.key[1]})
+                logger.info("a session was abandoned", extra={"project": name, "session": session_id})
 
 
 @dataclass(frozen=True, slots=True)

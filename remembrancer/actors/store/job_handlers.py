@@ -133,8 +133,6 @@ class JobHandlers:
         self._numbers = itertools.count(1)
         self._crowded_at: float | None = None
         """The time since which too many memories have waited for vectors for consolidation to run."""
-        self._latest: dict[tuple[str, JobSort | None], int] = {}
-        """The latest request for a job, by incarnation and sort; earlier ones are void."""
         self._heard_at = float("-inf")
         """The time of the last message from a consolidator."""
         self._refusal: str | None = None if settings.consolidator else OFF
@@ -176,8 +174,8 @@ class JobHandlers:
     def consolidator_gone(self, incarnation: str) -> None:
         """Release the jobs of a consolidator that has died."""
         self._heard_at = float("-inf")
-        self._latest = {key: question for key, question in self._latest.items() if key[0] != incarnation}
-        self._release(incarnation)
+        self._leases.release(incarnation, time.monotonic())
+        self._wake()
 
     def consolidator_failed(self, why: str) -> None:
         """Refuse waiting clients, since the consolidator cannot be started."""
@@ -242,10 +240,8 @@ class JobHandlers:
     async def _await_job(self, request: AwaitJob, context: RequestContext) -> NoJob | Work:
         if not self._is_off:
             self._refusal = None
-        asking = (context.peer.incarnation, request.sort)
-        question = self._latest[asking] = context.envelope.message_id
         with anyio.move_on_after(context.remaining_s()):
-            while self._latest.get(asking) == question and not self._draining:
+            while not self._draining:
                 if (job := self._next_job(context.peer.incarnation, request.sort)) is not None:
                     return job
                 await self._news.wait()
@@ -282,10 +278,6 @@ class JobHandlers:
             asked.settle(silence if answer is None else answer)
         if not isinstance(answer, RemembrancerError):  # failed jobs without a client are found again
             await self.finder.finished(done)
-        self._wake()
-
-    def _release(self, incarnation: str) -> None:
-        self._leases.release(incarnation, time.monotonic())
         self._wake()
 
     def _wake(self) -> None:

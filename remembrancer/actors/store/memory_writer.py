@@ -127,7 +127,7 @@ class MemoryWriter:
             return Outcome(refusal)
         if not isinstance(outcome.reply, RemembrancerError):
             changed |= {source, destination}
-            return Outcome(outcome.reply, outcome.to_embed, tuple({source.name, destination.name}))
+            return Outcome(outcome.reply, outcome.to_embed, is_new=True)
         return outcome
 
     def _place(

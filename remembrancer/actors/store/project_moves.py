@@ -19,7 +19,6 @@ from typing import Final
 from remembrancer.actors.store.code_handlers import CodeHandlers
 from remembrancer.actors.store.committer import Committer
 from remembrancer.actors.store.file_handlers import FileHandlers
-from remembrancer.actors.store.job_finder import JobFinder
 from remembrancer.actors.store.memory_files import PROJECT_ID, MemoryFiles
 from remembrancer.actors.store.records.contract import Belongings
 from remembrancer.actors.store.records.sqlite_records import Records
@@ -53,7 +52,6 @@ class ProjectMoves:
         files: MemoryFiles,
         file_handlers: FileHandlers,
         committer: Committer,
-        finder: JobFinder,
         code: CodeHandlers,
         forget: Callable[[str], None],
     ) -> None:
@@ -61,7 +59,6 @@ class ProjectMoves:
         self._files = files
         self._file_handlers = file_handlers
         self._committer = committer
-        self._finder = finder
         self._code = code
         self._forget = forget
         self._moving = asyncio.Lock()
@@ -130,7 +127,6 @@ class ProjectMoves:
             for name in (old.id, new.id):
                 files.let_go(name)
                 self._forget(name)
-                self._finder.forget(name)
         await files.project(new)
         logger.info("a project was moved", extra={"project": old.id, "to": new.id, "memories": memories})
         return ProjectMoved(memories, joined)

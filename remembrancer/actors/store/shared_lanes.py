@@ -107,11 +107,11 @@ class NoJournal:
 
 class FollowUp(NamedTuple):
     """The store's callbacks for a lane: `scrub` removes an erased memory from every space, `tell` gets the operations
-    of other hosts, and `changed` gets the name of a lane or space with new content."""
+    of other hosts, and `wake` is called when there is new content."""
 
     scrub: Callable[[str], Coroutine[Any, Any, None]]
     tell: Callable[[Sequence[Operation]], None]
-    changed: Callable[[str], None]
+    wake: Callable[[], None]
 
 
 class _OpenLane:
@@ -329,7 +329,7 @@ class SharedLanes:
 
     def _taken_in(self, lane: SharedLane, erased: Sequence[str]) -> None:
         """Follow up a snapshot that was loaded into the lane."""
-        self._follow_up.changed(lane.name)
+        self._follow_up.wake()
         for memory_id in erased:
             self._scrub_soon(memory_id)
 
@@ -338,7 +338,7 @@ class SharedLanes:
         done = [(entry, outcome) for entry, outcome in done if isinstance(outcome.reply, Applied)]
         project = ProjectRef(next((each for each, lane in self._lane_of.items() if lane == name), ""), "")
         if done:
-            self._follow_up.changed(name)
+            self._follow_up.wake()
             self._follow_up.tell([msgspec.structs.replace(entry.operation, project=project) for entry, _ in done])
         for entry, _ in done:
             change = entry.operation.change
@@ -426,7 +426,7 @@ class SharedLanes:
             for outcome in left:
                 if isinstance(outcome.reply, (JournalAway, JournalRefused)):
                     raise outcome.reply
-            self._follow_up.changed(lane.name)
+            self._follow_up.wake()
             moved += number
             reasons += [outcome.reply.message for outcome in left if isinstance(outcome.reply, RemembrancerError)]
         return ProjectShared(moved, len(reasons), reasons[0] if reasons else None)
@@ -462,7 +462,7 @@ class SharedLanes:
                 await opened.snapshots.catch_up()
             await self._committer.run(name, partial(lane.leave, own))
             self._files.share_no_more(key)
-            self._follow_up.changed(own.name)
+            self._follow_up.wake()
             opened.follower.cancel()
             try:
                 await opened.snapshots.say_left()

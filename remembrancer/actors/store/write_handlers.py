@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Coroutine, Sequence
 from functools import partial
 from typing import Any
 
@@ -47,10 +47,7 @@ logger = logging.getLogger(__name__)
 
 
 class WriteHandlers:
-    """Carries out writes. Changed memories are embedded again, and are no longer found by their old text.
-
-    `on_commit` is called with the name of each space after a commit.
-    """
+    """Carries out writes. Changed memories are embedded again, and are no longer found by their old text."""
 
     def __init__(
         self,
@@ -58,14 +55,12 @@ class WriteHandlers:
         committer: Committer,
         scheduler: EmbeddingScheduler,
         gate: LoadGate,
-        on_commit: Callable[[str], None] = lambda name: None,
     ) -> None:
         self._files = files
         self._committer = committer
         self._writer = MemoryWriter(lambda: files.database, files.lanes_of, files.shared_lane)
         self._scheduler = scheduler
         self._gate = gate
-        self._on_commit = on_commit
 
     def handlers(self) -> dict[type, Handler]:
         """Return the handlers of writes."""
@@ -157,8 +152,7 @@ class WriteHandlers:
                 forwarded.setdefault(outcome.lane, []).append(place)
         for lane, places in forwarded.items():
             await self._commit_at(lane, operations, places, outcomes)
-            for name in (lane.lane.name, lane.local.name) if isinstance(lane, LaneMove) else (lane.name,):
-                self._on_commit(name)
+            self._scheduler.wake()
         return self._follow_up(operations, [outcomes[place] for place in range(len(operations))])
 
     async def _commit_at(
@@ -195,11 +189,11 @@ class WriteHandlers:
 
     def _follow_up(self, operations: Sequence[Operation], outcomes: Sequence[Outcome]) -> list[Answer]:
         """Have new content embedded and new sessions recorded, and return the replies."""
-        for name in {name for outcome in outcomes for name in outcome.changed}:
-            self._on_commit(name)
+        if any(outcome.is_new for outcome in outcomes):
+            self._scheduler.wake()
         for operation, outcome in zip(operations, outcomes, strict=True):
             change = operation.change
-            if isinstance(change, StartSession) and outcome.changed:
+            if isinstance(change, StartSession) and outcome.is_new:
                 note = partial(self._files.catalog.note_session, operation.project, change.directory)
                 self._committer.run(USER, note).add_done_callback(asyncio.Future.exception)
         return [self._completed(*both) for both in zip(operations, outcomes, strict=True)]

@@ -78,6 +78,11 @@ class Catalog:
         if known is not None:
             self._put(project.id, known._replace(last_used_at=self._clock(), directory=directory or known.directory))
 
+    def path_of(self, project_id: str) -> str:
+        """Return the path of a project; empty if it is not registered."""
+        known = self._projects.get(project_id)
+        return "" if known is None else known.path
+
     def first_commit_of(self, project_id: str) -> str:
         """Return the first commit of a project's repository; empty if unknown."""
         known = self._projects.get(project_id)

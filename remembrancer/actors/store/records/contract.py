@@ -215,12 +215,12 @@ class NearDuplicate(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The outcome of an operation, the first memory that needs vectors because of it, and the spaces that it
-    changed."""
+    """The outcome of an operation, the first memory that needs vectors because of it, and whether it was applied
+    now."""
 
     reply: Applied | RemembrancerError
     to_embed: int | None = None
-    changed: tuple[str, ...] = ()
+    is_new: bool = False
 
 
 class RankingFacts(msgspec.Struct, frozen=True, gc=False):

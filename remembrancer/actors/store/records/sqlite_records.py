@@ -143,6 +143,11 @@ class Records(Reader, EmbeddedTexts):
         return self._file.file.commits  # vectors are stored for all spaces together
 
     @property
+    def writes(self) -> int:
+        """The number of writes to this space since it was opened."""
+        return self._file.commits
+
+    @property
     def space(self) -> int:
         """The number of the space."""
         return self._file.number
