@@ -312,7 +312,7 @@ async def test_a_memory_that_is_changed_while_its_promotion_is_on_the_way_keeps_
     assert isinstance(lane, SharedLane)
     memory = own.portable(memory_id, None)
     await here.done("gas", UpdateMemory(memory_id, content="the lantern burns gas"))
-    assert isinstance((await asyncio.to_thread(lane.receive, promote, memory)).reply, Applied)
+    assert isinstance((await here.committer.run(LANE, partial(lane.receive, promote, memory))).reply, Applied)
     assert here.memory("project", memory_id).content == "the lantern burns oil"
     assert here.memory("session", memory_id).content == "the lantern burns gas"
 

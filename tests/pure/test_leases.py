@@ -14,6 +14,7 @@ from remembrancer.actors.store.records.contract import MAX_ATTEMPTS, TextToEmbed
 from remembrancer.actors.store.vectors.leases import HAND_BYTES, SUSPECTS, Lease, Leases
 
 FILE = "p_0123456789ab"
+MODEL = "small"
 WORKERS = st.sampled_from(["ann", "bob", "cid"])
 KEYS = st.integers(0, 12)
 
@@ -26,21 +27,21 @@ class Store:
     """What has no vectors, and what the records know of failures."""
 
     def __init__(self, keys: int = 0, size_bytes: int = 100) -> None:
-        self.leases: Leases[str] = Leases()
+        self.leases: Leases[str, str] = Leases()
         self.due = set(range(keys))
         self.attempts: Counter[int] = Counter()
         self.died: set[int] = set()
         self.sizes = dict.fromkeys(range(200), size_bytes)
 
-    def deliver(self, limit: int | None = None, hand_bytes: int = HAND_BYTES) -> dict[str, list[Lease]]:
+    def deliver(self, limit: int | None = None, hand_bytes: int = HAND_BYTES) -> dict[str, list[Lease[str]]]:
         """Hand out as the store does: the newest that are not leased, as many as there is room for."""
-        room = self.leases.room()
-        leased = self.leases.leased_of(FILE)
+        room = self.leases.room(MODEL)
+        leased = self.leases.leased_of(MODEL, FILE)
         asked = [key for key in sorted(self.due, reverse=True) if key not in leased and not self.is_dead(key)]
         texts = [text_of(key, self.sizes[key], is_alone=key in self.died) for key in asked]
-        return self.leases.hand_out(FILE, texts[: room if limit is None else min(room, limit)], hand_bytes)
+        return self.leases.hand_out(MODEL, FILE, texts[: room if limit is None else min(room, limit)], hand_bytes)
 
-    def handed(self, worker: str) -> list[Lease]:
+    def handed(self, worker: str) -> list[Lease[str]]:
         return self.deliver().get(worker, [])
 
     def is_dead(self, key: int) -> bool:
@@ -51,15 +52,15 @@ class Store:
         held = self.leases.finish(worker, job_id)
         if held is None:
             return None
-        self.due.discard(held.job[1])
+        self.due.discard(held.job.number)
         self.leases.release(held.job)
-        return held.job[1]
+        return held.job.number
 
     def fail(self, worker: str, job_id: int) -> bool:
         failed = self.leases.fail(worker, job_id)
         assert failed is not None
         held, counts = failed
-        self.attempts[held.job[1]] += counts
+        self.attempts[held.job.number] += counts
         self.leases.release(held.job)
         return counts
 
@@ -67,13 +68,13 @@ class Store:
         """A death that is noted: the dead letters that come of it."""
         jobs = self.leases.worker_died(worker)
         for job in jobs:
-            self.attempts[job[1]] += 1
-            self.died.add(job[1])
+            self.attempts[job.number] += 1
+            self.died.add(job.number)
             self.leases.release(job)
-        return [number for _, number in jobs if self.is_dead(number)]
+        return [number for _, _, number in jobs if self.is_dead(number)]
 
 
-def keys_of(leases: list[Lease]) -> list[int]:
+def keys_of(leases: list[Lease[str]]) -> list[int]:
     return [each.text.number for each in leases]
 
 
@@ -91,7 +92,7 @@ class Workers(RuleBasedStateMachine):
 
     @rule(worker=WORKERS, credit=st.integers(0, 4))
     def arrive(self, worker: str, credit: int) -> None:
-        self.store.leases.worker_ready(worker, credit)
+        self.store.leases.worker_ready(worker, MODEL, credit)
         self.credit[worker], self.in_hand[worker] = credit, {}
 
     @rule(worker=WORKERS)
@@ -138,16 +139,15 @@ class Workers(RuleBasedStateMachine):
 
     @invariant()
     def the_workers_are_those_that_came_and_did_not_go(self) -> None:
-        assert set(self.store.leases.workers) == set(self.credit)
-        assert all(self.store.leases.knows(worker) for worker in self.credit)
+        assert self.store.leases.workers == dict.fromkeys(self.credit, MODEL)
         assert all(self.store.leases.count_held(worker) == len(hand) for worker, hand in self.in_hand.items())
-        assert self.store.leases.has_workers == bool(self.credit)
+        assert self.store.leases.workers_of(MODEL) == list(self.store.leases.workers)
 
     def teardown(self) -> None:
         """Whatever was done, a worker that works on gets everything done."""
         for worker in list(self.credit):
             self.store.leases.worker_gone(worker)
-        self.store.leases.worker_ready("dora", 2)
+        self.store.leases.worker_ready("dora", MODEL, 2)
         while handed := self.store.handed("dora"):
             for lease in handed:
                 assert self.store.finish("dora", lease.job_id) is not None
@@ -160,7 +160,7 @@ TestWorkersThatDoAsTheyLike = Workers.TestCase
 def working(*workers: str, credit: int = 128, keys: int = 10, size_bytes: int = 100) -> Store:
     store = Store(keys, size_bytes)
     for worker in workers:
-        store.leases.worker_ready(worker, credit)
+        store.leases.worker_ready(worker, MODEL, credit)
     return store
 
 
@@ -172,9 +172,9 @@ def test_texts_are_shared_out_among_the_workers_that_have_credit() -> None:
 
 
 def test_job_numbers_begin_where_they_are_told_to() -> None:
-    leases: Leases[str] = Leases(900)
-    leases.worker_ready("ann", 1)
-    assert leases.hand_out(FILE, [text_of(1)])["ann"][0].job_id == 900
+    leases: Leases[str, str] = Leases(900)
+    leases.worker_ready("ann", MODEL, 1)
+    assert leases.hand_out(MODEL, FILE, [text_of(1)])["ann"][0].job_id == 900
     assert leases.finish("ann", 1) is None
 
 
@@ -208,8 +208,8 @@ def test_a_text_is_leased_until_its_vectors_are_kept() -> None:
 
 def test_what_another_host_cannot_embed_goes_to_a_worker_of_this_one() -> None:
     store = working(keys=1)
-    store.leases.worker_ready("far", 8, is_remote=True)
-    store.leases.worker_ready("near", 8)
+    store.leases.worker_ready("far", MODEL, 8, is_remote=True)
+    store.leases.worker_ready("near", MODEL, 8)
     for _ in range(5 * MAX_ATTEMPTS):
         ((worker, (lease,)),) = store.deliver().items()
         if worker == "near":
@@ -228,7 +228,7 @@ def lives_of_workers(deadly: set[int], keys: int, *, most: int = 100) -> tuple[l
     letters: list[int] = []
     for number in range(most):
         worker = f"worker-{number}"
-        store.leases.worker_ready(worker, 128)
+        store.leases.worker_ready(worker, MODEL, 128)
         dies = False
         while not dies and (leases := store.handed(worker)):
             for lease in leases:
@@ -260,7 +260,7 @@ def test_several_deadly_texts_are_found_one_by_one() -> None:
 def test_nothing_is_suspected_because_a_worker_leaves() -> None:
     store = working("ann", keys=10)
     for _ in range(3 * MAX_ATTEMPTS):
-        store.leases.worker_ready("ann", 128)
+        store.leases.worker_ready("ann", MODEL, 128)
         assert len(store.handed("ann")) == 10
         store.leases.worker_gone("ann")
     assert store.due == set(range(10))

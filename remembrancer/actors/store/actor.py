@@ -329,14 +329,13 @@ class StoreActor(Actor):
         return dict.fromkeys(work, hear)
 
     def _embedding(self) -> EmbeddingSummary:
-        work = self._scheduler.answering
-        identity = work.identity
+        choice, identity = self._scheduler.answering
         return EmbeddingSummary(
-            engine=work.choice.engine,
-            model=identity.model if identity else work.choice.model,
-            dimensions=identity.dimensions if identity else KNOWN_DIMENSIONS.get(work.choice.model, 0),
+            engine=choice.engine,
+            model=identity.model if identity else choice.model,
+            dimensions=identity.dimensions if identity else KNOWN_DIMENSIONS.get(choice.model, 0),
             pending=self._scheduler.pending,
-            workers=len(work.leases.workers),
+            workers=self._scheduler.answering_workers,
             vectors_ready=True,
             error=self._scheduler.error or self._vectors.error,
             dead_letters=len(self._scheduler.dead_letters),

@@ -29,7 +29,7 @@ from remembrancer.actors.store.records.contract import MAX_ATTEMPTS, RECORDS, Em
 from remembrancer.actors.store.records.passage_rows import EmbeddedTexts
 from remembrancer.actors.store.requests import JOBS_UNDER_LOAD, LoadGate
 from remembrancer.actors.store.vectors.leases import HAND_BYTES, EmbeddingJob, Leases
-from remembrancer.actors.store.vectors.models import KnownModel, ModelState, ModelWork
+from remembrancer.actors.store.vectors.models import KnownModel, Model, ModelState
 from remembrancer.actors.store.vectors.vector_spaces import VectorSpaces
 from remembrancer.config.settings import REMOTE_ENGINES
 from remembrancer.protocol.control import PeerGone
@@ -85,8 +85,7 @@ class _Answer(NamedTuple):
     """A text that a worker has finished: its passages with their vectors, or the `reason` why there are none (`died`:
     its worker died). `digest` identifies the text."""
 
-    job: EmbeddingJob
-    work: ModelWork
+    job: EmbeddingJob[Model]
     digest: bytes = b""
     embedded: PassagesEmbedded | None = None
     reason: str = ""
@@ -94,7 +93,7 @@ class _Answer(NamedTuple):
 
 
 class _Counted(NamedTuple):
-    """The number of texts that wait for vectors of a model, and of dead letters, as of a number of commits."""
+    """The number of texts that wait for vectors of a model, and the dead letters, as of a number of commits."""
 
     texts: EmbeddedTexts
     commits: int
@@ -131,6 +130,7 @@ class EmbeddingScheduler:
         self._gate = gate
         self._fallbacks = fallbacks
         self._open_all = open_all
+        self._leases: Leases[Peer, Model] = Leases(secrets.randbits(FIRST_ID_BITS))
         self._questions = WorkerQuestions(send, secrets.randbits(FIRST_ID_BITS))
         self._query_vectors: OrderedDict[tuple[str, str], Vectors] = OrderedDict()
         self._answers: list[_Answer] = []
@@ -149,11 +149,14 @@ class EmbeddingScheduler:
         self._saved = asyncio.Event()
         """Set after each save, and then replaced."""
         self._deciding = asyncio.Event()
+        self._to_try_again: set[str] = set()
+        """The keys of models whose dead letters get another chance, since a worker or texts have come."""
         self.on_untruth: Callable[[Peer, str], None] = lambda worker, reason: None
         """Called with a worker on another host that gave a false answer, and the reason; it must get no more work."""
         self._configured = configured
         self._state = ModelState.read(files.catalog.models(), configured)
-        self._works: list[ModelWork] = []
+        self._models: list[Model] = []
+        """The models in use, the one first that is active or will be."""
         self._decide(self._state)
 
     def read_state(self) -> None:
@@ -172,19 +175,19 @@ class EmbeddingScheduler:
     @property
     def needed(self) -> tuple[ModelChoice, ...]:
         """The models that workers are needed for, the chosen one first."""
-        return tuple(dict.fromkeys([self._state.chosen, *(work.choice for work in self._works)]))
+        return tuple(dict.fromkeys([self._state.chosen, *(model.choice for model in self._models)]))
 
     @property
-    def answering(self) -> ModelWork:
+    def answering(self) -> Model:
         """The model whose vectors are searched now: the active one, or, while it has no worker, one whose vectors are
         complete. A model with incomplete vectors answers only if nothing can embed queries for the active one."""
-        first = self._works[0]
-        attended = [work for work in self._works if work.identity is not None and work.leases.has_workers]
+        first = self._models[0]
+        attended = [model for model in self._models if self._leases.workers_of(model)]
         if not attended or (first in attended and self._is_active(first)):
             return first
-        if whole := [work for work in attended if self._is_whole(work)]:
+        if whole := [model for model in attended if self._is_whole(model)]:
             return whole[0]
-        is_lost = not self._is_active(first) or any(work.choice == first.choice for work in attended)
+        is_lost = not self._is_active(first) or any(model.choice == first.choice for model in attended)
         return attended[0] if is_lost else first
 
     @property
@@ -195,7 +198,12 @@ class EmbeddingScheduler:
     @property
     def workers(self) -> list[Peer]:
         """All workers with a model."""
-        return [worker for work in self._works for worker in work.leases.workers]
+        return list(self._leases.workers)
+
+    @property
+    def answering_workers(self) -> int:
+        """The number of workers of the model whose vectors are searched now."""
+        return len(self._leases.workers_of(self.answering))
 
     @property
     def pending(self) -> int:
@@ -205,26 +213,26 @@ class EmbeddingScheduler:
     @property
     def missing(self) -> int:
         """The number of memories without vectors of a new model that already answers because the old one is lost."""
-        work = self.answering
-        is_new = self._state.active is not None and not self._is_active(work)
-        return self._pending(work) if is_new else 0
+        model = self.answering
+        is_new = self._state.active is not None and not self._is_active(model)
+        return self._pending(model) if is_new else 0
 
     @property
     def is_busy(self) -> bool:
         """True if any text waits for vectors of any model."""
-        return any(self._pending(work) for work in self._works)
+        return any(self._pending(model) for model in self._models)
 
     @property
     def dead_letters(self) -> list[str]:
         """The reasons why memories could not be embedded by the answering model, the newest last."""
-        work = self.answering
-        return [reason for texts in self._files.texts() for reason in self._counted(work, texts).dead.values()]
+        model = self.answering
+        return [reason for texts in self._files.texts() for reason in self._counted(model, texts).dead.values()]
 
     @property
     def error(self) -> str | None:
         """The reason why there are no vectors: the last failure of a worker to load its model, or that there is no
         worker."""
-        if self.answering.leases.has_workers:
+        if self.answering_workers:
             return None
         for failure in self._failures.values():
             return failure.message
@@ -235,7 +243,7 @@ class EmbeddingScheduler:
     @property
     def is_starting(self) -> bool:
         """True if the first worker is still starting: search by meaning begins when its model is loaded."""
-        return not self.answering.leases.has_workers and not self._failures and self._clock() < self._expected_until
+        return not self.answering_workers and not self._failures and self._clock() < self._expected_until
 
     def expect_workers(self) -> None:
         """Note that the launcher is starting workers, and that none has a model yet."""
@@ -250,19 +258,19 @@ class EmbeddingScheduler:
     def models(self) -> tuple[ModelProgress, ...]:
         """Return the progress of each model."""
         progress = []
-        for work in self._works:
-            is_chosen = work.choice == self._state.chosen
-            failures = [failure.message for failure in self._failures.values() if failure.choice == work.choice]
+        for model in self._models:
+            is_chosen, workers = model.choice == self._state.chosen, len(self._leases.workers_of(model))
+            failures = [failure.message for failure in self._failures.values() if failure.choice == model.choice]
             progress.append(
                 ModelProgress(
-                    work.choice,
-                    "active" if self._is_active(work) else "next" if is_chosen else "fallback",
-                    work.identity.dimensions if work.identity else 0,
-                    len(work.leases.workers),
-                    self._pending(work),
-                    max(self._state.total, self._pending(work)) if is_chosen and self._state.total else 0,
-                    work is self.answering and work.leases.has_workers,
-                    failures[0] if failures and not work.leases.has_workers else None,
+                    model.choice,
+                    "active" if self._is_active(model) else "next" if is_chosen else "fallback",
+                    model.identity.dimensions if model.identity else 0,
+                    workers,
+                    self._pending(model),
+                    max(self._state.total, self._pending(model)) if is_chosen and self._state.total else 0,
+                    model == self.answering and workers > 0,
+                    failures[0] if failures and not workers else None,
                 )
             )
         return tuple(progress)
@@ -277,36 +285,30 @@ class EmbeddingScheduler:
         await self._committer.run(RECORDS, partial(self._files.catalog.note_models, chosen))
         self._decide(self._state.choosing(choice))
 
-    def _is_active(self, work: ModelWork) -> bool:
+    def _is_active(self, model: Model) -> bool:
         active = self._state.active
-        return active is not None and work.choice == active.choice and work.identity == active.identity
+        return active is not None and model == Model(active.choice, active.identity)
 
     def _decide(self, state: ModelState) -> None:
-        """Adopt a state: keep work for the models that it names, and for no others."""
+        """Adopt a state: keep the workers of the models that it names, and no others."""
         self._state = state
-        before = self._works
-        self._works = []
-        for choice, identity in state.models(self._all_fallbacks):
-            fits = (work for work in before if work.choice == choice and work.identity in (identity, None))
-            work = next(fits, None) or ModelWork(choice, None, Leases(secrets.randbits(FIRST_ID_BITS)))
-            work.identity = identity
-            self._works.append(work)
-        for gone in (work for work in before if work not in self._works):
-            for worker in gone.leases.workers:
+        self._models = state.models(self._all_fallbacks)
+        for worker, model in self._leases.workers.items():
+            if model not in self._models:
                 self._questions.worker_gone(worker)
-        active = state.active.identity if state.active else self._works[0].identity
-        identities = [work.identity for work in self._works if work.identity is not None]
-        self._vectors.use_models(identities, active)
+                self._leases.worker_gone(worker)
+        identities = [model.identity for model in self._models if model.identity is not None]
+        self._vectors.use_models(identities, self._models[0].identity)
         if (following := self._next) is not None and not state.total:
             self._state = msgspec.structs.replace(state, total=self._pending(following))
         self._deciding.set()
         self._handing.set()
 
     @property
-    def _next(self) -> ModelWork | None:
-        """The work for the model that will take over, if it is known."""
-        chosen = (work for work in self._works if work.choice == self._state.chosen and work.identity is not None)
-        return next((work for work in chosen if not self._is_active(work)), None)
+    def _next(self) -> Model | None:
+        """The model that will take over, if it is known."""
+        chosen = (each for each in self._models if each.choice == self._state.chosen and each.identity is not None)
+        return next((model for model in chosen if not self._is_active(model)), None)
 
     async def run(self) -> None:
         """Hand out jobs and save vectors until cancelled."""
@@ -321,29 +323,28 @@ class EmbeddingScheduler:
 
     def texts_opened(self) -> None:
         """Include texts that could not be read before. Their dead letters get another chance as well."""
-        for work in self._works:
-            work.has_news = work.leases.has_workers
+        self._to_try_again.update(model.key for model in self._leases.workers.values() if model.key is not None)
         self._deciding.set()
         self._handing.set()
 
-    def _pending(self, work: ModelWork) -> int:
+    def _pending(self, model: Model) -> int:
         """Return the number of texts that wait for vectors of a model."""
-        return sum(self._counted(work, texts).missing for texts in self._files.texts())
+        return sum(self._counted(model, texts).missing for texts in self._files.texts())
 
-    def _counted(self, work: ModelWork, texts: EmbeddedTexts) -> _Counted:
-        place, commits = (texts.name, work.key), texts.commits
-        counted = self._counts.get(place)
+    def _counted(self, model: Model, texts: EmbeddedTexts) -> _Counted:
+        key, commits = model.key, texts.commits
+        counted = self._counts.get((texts.name, key))
         if counted is None or counted.texts is not texts or counted.commits != commits:
             missing, dead = (0, {}) if counted is None else (counted.missing, counted.dead)
             with contextlib.suppress(RemembrancerError):  # an unreadable file
-                missing = texts.missing(work.key)
-                dead = {} if work.key is None else texts.dead_letters(work.key)
-            counted = self._counts[place] = _Counted(texts, commits, missing, dead)
+                missing = texts.missing(key)
+                dead = {} if key is None else texts.dead_letters(key)
+            counted = self._counts[texts.name, key] = _Counted(texts, commits, missing, dead)
         return counted
 
-    def _is_whole(self, work: ModelWork) -> bool:
+    def _is_whole(self, model: Model) -> bool:
         """True if every text has its vectors, or cannot have any."""
-        return work.identity is not None and not self._pending(work)
+        return model.identity is not None and not self._pending(model)
 
     async def embed_query(self, text: str, timeout_s: float, model: str | None = None) -> Vectors:
         """Return the unit vector of a query, (dimensions,), of that model (None: the one that answers now). Recent ones
@@ -353,22 +354,22 @@ class EmbeddingScheduler:
             EmbeddingUnavailable: no worker has the model, none answered within `timeout_s`, or the answer is not a
             vector.
         """
-        if self._may_rest and not self.workers and self._clock() - self._asked_at > STARTING_S:
+        if self._may_rest and not self._leases.workers and self._clock() - self._asked_at > STARTING_S:
             self.expect_workers()  # the first query after a while wakes idle workers
         self._asked_at = self._clock()
-        work = next((work for work in self._works if work.key == (model or self.answering.key)), None)
-        identity = None if work is None else work.identity
-        if work is None or identity is None or not work.leases.has_workers:
+        asked = next((each for each in self._models if each.key == (model or self.answering.key)), None)
+        workers = [] if asked is None else self._leases.workers_of(asked)
+        if asked is None or asked.identity is None or not workers:
             unavailable = EmbeddingStarting if self.is_starting else EmbeddingUnavailable
             raise unavailable("no embedding worker has a model loaded")
-        key = (identity.key, text)
+        key = (asked.identity.key, text)
         if (cached := self._query_vectors.get(key)) is not None:
             self._query_vectors.move_to_end(key)
             return cached
         # Local ones first, since they answer sooner, and a hang is noticed sooner.
-        least_busy = sorted(work.leases.workers, key=lambda peer: (bool(peer.key), work.leases.count_held(peer)))
+        least_busy = sorted(workers, key=lambda peer: (bool(peer.key), self._leases.count_held(peer)))
         answer = await self._questions.ask(text, least_busy, timeout_s)
-        if not vectors_fit(answer.vector, 1, identity.dimensions):
+        if not vectors_fit(answer.vector, 1, asked.identity.dimensions):
             raise EmbeddingUnavailable("a worker's answer does not fit its model")
         vector = np.frombuffer(answer.vector, dtype="<f4")
         self._query_vectors[key] = vector
@@ -414,18 +415,16 @@ class EmbeddingScheduler:
                 self._failures[worker.incarnation] = message
                 self._lose(worker)
             case WorkerLeaving():
-                self._failures.pop(worker.incarnation, None)
-                self._lose(worker)
+                self.lose(worker)
             case QueryEmbedded():
                 self._questions.answered(worker, message)
             case PassagesEmbedded() | JobFailed():
-                work = self._work_of(worker)
-                if work is None:
+                if worker not in self._leases.workers:
                     self._send(worker, WhoAreYou())
                 elif isinstance(message, PassagesEmbedded):
-                    self._vectors_came(work, worker, message)
+                    self._vectors_came(worker, message)
                 else:
-                    self._job_failed(work, worker, message.job_id, message.message)
+                    self._job_failed(worker, message.job_id, message.message)
 
     def peer_gone(self, gone: PeerGone) -> None:
         """Handle the death of a process of the runtime. If it was a worker, its jobs go to another."""
@@ -434,22 +433,22 @@ class EmbeddingScheduler:
             self._expected_until = max(self._expected_until, self._clock() + UNATTENDED_S)  # it will be restarted
         for worker in self.workers:
             if worker.incarnation == gone.incarnation:
-                self._lose(worker, died=True)
+                self._put(*(_Answer(job, reason=DEADLY, died=True) for job in self._leases.worker_died(worker)))
+                self._lose(worker)
         self._failures.pop(gone.incarnation, None)
 
     def lose(self, worker: Peer) -> None:
-        """Handle the loss of a worker on another host, or of its credibility. Its jobs go to another."""
+        """Handle the loss of a worker, or of its credibility. Its jobs go to another."""
         self._lose(worker)
         self._failures.pop(worker.incarnation, None)
 
     def identity_of(self, choice: ModelChoice) -> ModelIdentity | None:
         """Return the model of a choice, if a worker has identified it."""
-        return next((work.identity for work in self._works if work.choice == choice), None)
+        return next((model.identity for model in self._models if model.choice == choice), None)
 
     def workers_here(self, identity: ModelIdentity) -> list[Peer]:
         """Return the workers of this host with that model."""
-        works = [work for work in self._works if work.identity == identity]
-        return [worker for work in works for worker in work.leases.workers if not worker.key]
+        return [each for each, model in self._leases.workers.items() if model.identity == identity and not each.key]
 
     def better_choice(self, worker: Peer, choice: ModelChoice) -> ModelChoice | None:
         """Return the model that a worker on another host should use instead of its own; None if its own is right.
@@ -458,8 +457,7 @@ class EmbeddingScheduler:
         """
         if choice not in self.needed:
             return self._state.chosen
-        works = [work for work in self._works if work.choice == choice]
-        has_others = any(other != worker for work in works for other in work.leases.workers)
+        has_others = any(each != worker and model.choice == choice for each, model in self._leases.workers.items())
         return self._state.chosen if choice != self._state.chosen and has_others else None
 
     async def ask(self, worker: Peer, text: str, timeout_s: float) -> QueryEmbedded:
@@ -474,59 +472,53 @@ class EmbeddingScheduler:
         """Store a model's vector of the trial text."""
         self._decide(self._state.tried(choice, identity, vector))
 
-    def _work_of(self, worker: Peer) -> ModelWork | None:
-        return next((work for work in self._works if work.leases.knows(worker)), None)
-
-    def _lose(self, worker: Peer, *, died: bool = False) -> None:
+    def _lose(self, worker: Peer) -> None:
         self._questions.worker_gone(worker)
-        work = self._work_of(worker)
-        if work is None:
-            return
-        if died:
-            self._answers += [_Answer(job, work, reason=DEADLY, died=True) for job in work.leases.worker_died(worker)]
-            self._answered.set()
-        else:
-            work.leases.worker_gone(worker)
+        self._leases.worker_gone(worker)
         self._handing.set()
 
-    def _vectors_came(self, work: ModelWork, worker: Peer, message: PassagesEmbedded) -> None:
-        identity, held = work.identity, work.leases.held(worker, message.job_id)
-        if held is None:
-            return
-        if worker.key and (reason := _untruth(message, identity, len(held.text.content))) is not None:
-            self.on_untruth(worker, reason)
-            return
-        if identity is None or not vectors_fit(message.vectors, len(message.passages), identity.dimensions):
-            self._job_failed(work, worker, message.job_id, "the worker's answer does not fit its model")
-            return
-        work.leases.finish(worker, message.job_id)
-        self._answers.append(_Answer(held.job, work, held.text.digest, message))
+    def _put(self, *answers: _Answer) -> None:
+        """Have answers saved."""
+        self._answers += answers
         self._answered.set()
         self._handing.set()
+
+    def _vectors_came(self, worker: Peer, message: PassagesEmbedded) -> None:
+        lease = self._leases.held(worker, message.job_id)
+        if lease is None:
+            return
+        identity = lease.job.model.identity
+        assert identity is not None, "it has a worker"
+        if worker.key and (reason := _untruth(message, identity, len(lease.text.content))) is not None:
+            self.on_untruth(worker, reason)
+        elif not vectors_fit(message.vectors, len(message.passages), identity.dimensions):
+            self._job_failed(worker, message.job_id, "the worker's answer does not fit its model")
+        else:
+            self._leases.finish(worker, message.job_id)
+            self._put(_Answer(lease.job, lease.text.digest, message))
 
     def _welcome(self, worker: Peer, ready: WorkerReady) -> None:
         """Admit a worker if its model is needed."""
         self._lose(worker)
         if ready.choice not in self.needed:
             return  # the launcher is about to stop it
-        known = KnownModel(ready.choice, ready.identity)
-        state = self._state.introduced(known)
+        state = self._state.introduced(KnownModel(ready.choice, ready.identity))
         is_first = state.active is None and ready.choice == state.chosen
-        if is_first and not any(self._is_whole(each) for each in self._works):
+        if is_first and not any(self._is_whole(each) for each in self._models):
             state = state.swapped()
         if state is not self._state:
             self._decide(state)
-        work = next(each for each in self._works if (each.choice, each.identity) == (ready.choice, ready.identity))
         self._vectors.note_scale(ready.identity.key, ready.scale, keeps=bool(worker.key))
-        work.leases.worker_ready(worker, ready.credit, is_remote=bool(worker.key))
-        work.has_news = True
+        model = Model(ready.choice, ready.identity)
+        self._leases.worker_ready(worker, model, ready.credit, is_remote=bool(worker.key))
+        self._to_try_again.add(ready.identity.key)
         self._deciding.set()
         self._handing.set()
 
     def _may_take_over(self) -> bool:
         """True if all vectors of the chosen model exist, and a worker can embed its queries."""
-        work = self._next
-        return work is not None and work.leases.has_workers and self._is_whole(work)
+        model = self._next
+        return model is not None and bool(self._leases.workers_of(model)) and self._is_whole(model)
 
     async def _carry_out(self) -> None:
         """Carry out a decision, or follow up a worker's arrival: give dead letters another chance, let the chosen model
@@ -539,7 +531,7 @@ class EmbeddingScheduler:
             await self._deciding.wait()
             self._deciding.clear()
             await self._try_again()
-            if self._open_all is not None and len(self._works) > 1:
+            if self._open_all is not None and len(self._models) > 1:
                 await self._open_all()
             if self._may_take_over():
                 self._decide(self._state.swapped())
@@ -547,9 +539,9 @@ class EmbeddingScheduler:
             state = self._state
             try:
                 await self._committer.run(RECORDS, partial(self._files.catalog.note_models, state.written()))
-                identities = [work.identity for work in self._works]
-                if state is self._state and state.active and None not in identities:
-                    await self._prune([identity.key for identity in identities if identity is not None])
+                keys = [model.key for model in self._models]
+                if state is self._state and state.active and None not in keys:
+                    await self._prune([key for key in keys if key is not None])
             except MemoryUnavailable:  # the store is stopping
                 return
             except RemembrancerError as error:
@@ -558,15 +550,12 @@ class EmbeddingScheduler:
                 await anyio.sleep(RETRY_S)
 
     async def _try_again(self) -> None:
-        for work in self._works:
-            if not work.has_news or (key := work.key) is None:
-                continue
-            work.has_news = False
-            for texts in self._files.texts():
-                try:
-                    await self._committer.run(texts.name, partial(texts.try_again, key, time.time()))
-                except RemembrancerError as error:
-                    logger.warning("dead letters wait", extra={"file": texts.name, "reason": error.message})
+        keys, self._to_try_again = self._to_try_again, set()
+        for key, texts in itertools.product(keys, self._files.texts()):
+            try:
+                await self._committer.run(texts.name, partial(texts.try_again, key, time.time()))
+            except RemembrancerError as error:
+                logger.warning("dead letters wait", extra={"file": texts.name, "reason": error.message})
         self._handing.set()
 
     async def _prune(self, kept: list[str]) -> None:
@@ -577,19 +566,18 @@ class EmbeddingScheduler:
                 pruned = await self._committer.run(texts.name, partial(texts.prune_models, kept, PRUNE_BATCH))
         self._vectors.nudge()
 
-    def _job_failed(self, work: ModelWork, worker: Peer, job_id: int, reason: str) -> None:
-        failed = work.leases.fail(worker, job_id)
+    def _job_failed(self, worker: Peer, job_id: int, reason: str) -> None:
+        failed = self._leases.fail(worker, job_id)
         if failed is None:
             return
-        held, counts = failed
-        name, number = held.job
-        logger.warning("a memory could not be embedded", extra={"file": name, "number": number, "reason": reason})
+        lease, counts = failed
+        about = {"file": lease.job.name, "number": lease.job.number, "reason": reason}
+        logger.warning("a memory could not be embedded", extra=about)
         if counts:
-            self._answers.append(_Answer(held.job, work, reason=reason))
-            self._answered.set()
+            self._put(_Answer(lease.job, reason=reason))
         else:
-            work.leases.release(held.job)
-        self._handing.set()
+            self._leases.release(lease.job)
+            self._handing.set()
 
     async def _hand_out(self) -> None:
         while True:
@@ -597,29 +585,29 @@ class EmbeddingScheduler:
                 await self._handing.wait()
             limit = await self._let_clients_pass()
             self._handing.clear()
-            for work in list(self._works):
-                await self._hand_out_of(work, limit, HAND_BYTES if limit is None else BYTES_UNDER_LOAD)
+            for model in list(self._models):
+                await self._hand_out_of(model, limit, HAND_BYTES if limit is None else BYTES_UNDER_LOAD)
             self._vectors.nudge()
             if self._may_take_over():
                 self._deciding.set()
 
-    async def _hand_out_of(self, work: ModelWork, limit: int | None, hand_bytes: int) -> None:
-        room = work.leases.room()
+    async def _hand_out_of(self, model: Model, limit: int | None, hand_bytes: int) -> None:
+        room, key = self._leases.room(model), model.key
         room = room if limit is None else min(room, limit)
         for texts in self._files.texts():
-            if room <= 0 or work.key is None:
+            if room <= 0 or key is None:
                 return
-            leased = work.leases.leased_of(texts.name)
-            wanted = min(room, self._counted(work, texts).missing - len(leased))  # otherwise all texts would be scanned
+            leased = self._leases.leased_of(model, texts.name)
+            wanted = min(room, self._counted(model, texts).missing - len(leased))  # else all texts would be scanned
             if wanted <= 0:
                 continue
-            ask = partial(texts.next_texts, work.key, wanted, len(work.leases.workers) * hand_bytes, leased)
+            ask = partial(texts.next_texts, key, wanted, len(self._leases.workers_of(model)) * hand_bytes, leased)
             try:
                 next_texts = await self._readers.read(ask)
             except RemembrancerError as error:
                 logger.warning("embedding waits", extra={"file": texts.name, "reason": error.message})
                 continue
-            handed = work.leases.hand_out(texts.name, next_texts, hand_bytes)
+            handed = self._leases.hand_out(model, texts.name, next_texts, hand_bytes)
             for worker, leases in handed.items():
                 jobs = tuple(PassageJob(lease.job_id, lease.text.content) for lease in leases)
                 room -= len(jobs)
@@ -634,7 +622,7 @@ class EmbeddingScheduler:
         Returns the number of jobs that may go out now; None: no limit.
         """
         began = time.monotonic()
-        while self.workers and self.is_busy and not self._waiting:
+        while self._leases.workers and self.is_busy and not self._waiting:
             hold_s = self._gate.hold_s(time.monotonic(), began)
             if hold_s <= 0:
                 return JOBS_UNDER_LOAD if self._gate.is_serving(time.monotonic()) else None
@@ -648,41 +636,40 @@ class EmbeddingScheduler:
             await self._answered.wait()
             self._answered.clear()
             batch, self._answers = self._answers[:SAVE_BATCH], self._answers[SAVE_BATCH:]
-            if self._answers:
-                self._answered.set()
-            groups: dict[tuple[str, ModelWork], list[_Answer]] = {}
+            groups: dict[tuple[Model, str], list[_Answer]] = {}
             for answer in batch:
-                groups.setdefault((answer.job[0], answer.work), []).append(answer)
+                groups.setdefault(answer.job[:2], []).append(answer)
             put_off = 0
-            for (name, work), answers in groups.items():
+            for (model, name), answers in groups.items():
                 try:
-                    await self._write(name, work, answers)
+                    await self._write(name, model, answers)
                 except RemembrancerError as error:
                     logger.warning("vectors cannot be saved yet", extra={"file": name, "reason": error.message})
                     self._answers += answers
-                    self._answered.set()
                     put_off += 1
                 else:
                     for answer in answers:
-                        work.leases.release(answer.job)
+                        self._leases.release(answer.job)
+            if self._answers:
+                self._answered.set()
             if put_off and put_off == len(groups):  # they must not hold up other texts
                 await anyio.sleep(RETRY_S)
             self._saved.set()
             self._saved = asyncio.Event()
             self._handing.set()
 
-    async def _write(self, name: str, work: ModelWork, answers: list[_Answer]) -> None:
+    async def _write(self, name: str, model: Model, answers: list[_Answer]) -> None:
         """Save a model's vectors of the current texts, and count failed attempts.
 
         Vectors of outdated texts are dropped, and made again. Some texts without vectors become dead letters.
         """
-        identity = work.identity
+        identity = model.identity
         texts = next((each for each in self._files.texts() if each.name == name), None)
-        if texts is None or identity is None or work not in self._works:
+        if texts is None or identity is None or model not in self._models:
             return
         embedded = [
-            EmbeddedMemory(job[1], digest, message.passages, vectors_of(message.vectors, identity.dimensions))
-            for job, _, digest, message, *_ in answers
+            EmbeddedMemory(job.number, digest, message.passages, vectors_of(message.vectors, identity.dimensions))
+            for job, digest, message, *_ in answers
             if message is not None
         ]
         if embedded:
@@ -692,7 +679,7 @@ class EmbeddingScheduler:
         failed: dict[tuple[str, bool], list[int]] = {}
         for answer in answers:
             if answer.embedded is None:
-                failed.setdefault((answer.reason, answer.died), []).append(answer.job[1])
+                failed.setdefault((answer.reason, answer.died), []).append(answer.job.number)
         for (reason, died), numbers in failed.items():
             until = time.time() + (DEADLY_S if died else 0.0)
             note = partial(texts.note_attempts, identity.key, numbers, reason, until, died=died)
@@ -719,11 +706,9 @@ def are_unit_vectors(data: bytes, count: int, dimensions: int) -> bool:
     return bool((np.abs(np.linalg.norm(vectors_of(data, dimensions), axis=1) - 1) < LENGTH_TOLERANCE).all())
 
 
-def _untruth(message: PassagesEmbedded, identity: ModelIdentity | None, length: int) -> str | None:
+def _untruth(message: PassagesEmbedded, identity: ModelIdentity, length: int) -> str | None:
     """Return the fault in an answer that no honest worker makes; None if there is none. `length` is that of the
     requested text."""
-    if identity is None:
-        return None
     if not are_unit_vectors(message.vectors, len(message.passages), identity.dimensions):
         return "an answer was no vectors of its model: their number, dimensions or lengths are wrong"
     starts = [each.start for each in message.passages]

@@ -1,19 +1,27 @@
 """The models in use: the one that answers queries, the one that will replace it, and fallbacks.
 
-Pure. The catalogue stores a `ModelState`, so that a change of the model survives a crash; the work for each model is a
-`ModelWork`.
+Pure. The catalogue stores a `ModelState`, so that a change of the model survives a crash.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
-from remembrancer.actors.store.vectors.leases import Leases
-from remembrancer.protocol.sockets import Peer
 from remembrancer.protocol.work import ModelChoice, ModelIdentity
+
+
+class Model(NamedTuple):
+    """A choice, and the model that it stands for; None until a worker has identified it."""
+
+    choice: ModelChoice
+    identity: ModelIdentity | None
+
+    @property
+    def key(self) -> str | None:
+        """The key of its vectors."""
+        return None if self.identity is None else self.identity.key
 
 
 class KnownModel(msgspec.Struct, frozen=True):
@@ -83,32 +91,12 @@ class ModelState(msgspec.Struct, frozen=True):
         active = next((model for model in self.known if model.choice == self.chosen), self.active)
         return msgspec.structs.replace(self, active=active, total=0)
 
-    def models(self, fallbacks: tuple[ModelChoice, ...]) -> list[tuple[ModelChoice, ModelIdentity | None]]:
+    def models(self, fallbacks: tuple[ModelChoice, ...]) -> list[Model]:
         """The models in use: the active one, the chosen one, and the fallbacks, without repetitions."""
         identities = {model.choice: model.identity for model in self.known}
-        models: list[tuple[ModelChoice, ModelIdentity | None]] = []
-        if self.active is not None:
-            models.append((self.active.choice, self.active.identity))
-        for choice in (self.chosen, *fallbacks):
-            if (model := (choice, identities.get(choice))) not in models:
-                models.append(model)
-        return models
+        active = [] if self.active is None else [Model(self.active.choice, self.active.identity)]
+        others = (Model(choice, identities.get(choice)) for choice in (self.chosen, *fallbacks))
+        return list(dict.fromkeys((*active, *others)))
 
 
 _decode_state: Final = msgspec.msgpack.Decoder(ModelState).decode
-
-
-@dataclass(slots=True, eq=False)
-class ModelWork:
-    """The work for one model. `identity` is None until a worker has identified it."""
-
-    choice: ModelChoice
-    identity: ModelIdentity | None
-    leases: Leases[Peer]
-    has_news: bool = False
-    """True if a worker has come since dead letters got another chance."""
-
-    @property
-    def key(self) -> str | None:
-        """The key of its vectors."""
-        return None if self.identity is None else self.identity.key
