@@ -12,14 +12,9 @@ from remembrancer.actors.store.records.contract import NearDuplicate
 from remembrancer.protocol.reads import GetMemory, MemoryShown, Promotion
 from remembrancer.protocol.runs import ChainLink
 from remembrancer.protocol.writes import (
-    EntityRef,
-    ForgetMemory,
     LinkRef,
     MemoryLink,
     Operation,
-    PromoteMemory,
-    RestoreMemory,
-    TagMemory,
     UpdateMemory,
 )
 from remembrancer.toolsets.tools import DATA
@@ -52,66 +47,6 @@ async def test_each_tool_says_what_it_does_to_what_is_remembered_and_costs_littl
     # Both have to be said, or Codex has a person approve each call.
     assert hints["tag_memory"] == {"destructiveHint": False, "openWorldHint": False}
     assert hints["promote_memory"] == {"destructiveHint": False, "openWorldHint": False}
-
-
-async def test_an_update_answers_with_what_differs_and_the_new_version(rig: Rig) -> None:
-    async with PlayedStore(rig.paths).open() as store, rig.running(), rig.session() as client:
-        identity = (await client.store("Java 17", tags=["old"]))["memory_id"]
-        answer = await client.call(
-            "update_memory",
-            memory_id=identity,
-            content="Java 21",
-            importance=0.9,
-            tags={"add": "new", "remove": ["old"]},
-            metadata={"checked": True},
-            related_entities={"add": [{"name": "Maven", "type": "tool", "relationship": "uses"}]},
-        )
-        assert answer == {
-            "memory_id": identity,
-            "updated_fields": ["content", "importance", "tags", "metadata", "related_entities"],
-            "re_embedded": True,
-            "version": 2,
-            "was": "17",
-        }
-        assert last(store).change == UpdateMemory(
-            identity,
-            content="Java 21",
-            importance=0.9,
-            add_tags=("new",),
-            remove_tags=("old",),
-            metadata={"checked": True},
-            add_entities=(EntityRef("Maven", "tool", "uses"),),
-        )
-        answer = await client.call("update_memory", memory_id=identity, importance=0.9)
-        assert answer == {"memory_id": identity, "updated_fields": [], "version": 2}
-
-
-async def test_tags_forgetting_restoring_and_promotion_answer_as_the_design_says(rig: Rig) -> None:
-    async with PlayedStore(rig.paths).open() as store, rig.running(), rig.session() as client:
-        identity = (await client.store("x", scope="session", tags=["a"]))["memory_id"]
-
-        answer = await client.call("tag_memory", memory_id=identity, add=["b", "c"], remove="a")
-        assert answer == {"note": DATA, "memory_id": identity, "tags": ["b", "c"]}
-        assert last(store).change == TagMemory(identity, ("b", "c"), ("a",))
-
-        answer = await client.call("promote_memory", memory_id=identity, target_scope="project", reason="of use")
-        expected: dict[str, Any] = {"previous_scope": "session", "new_scope": "project", "reason": "of use"}
-        assert answer == {"memory_id": identity, **expected}
-        assert last(store).change == PromoteMemory(identity, "project", "of use")
-
-        answer = await client.call("forget_memory", memory_id=identity, reason="outdated")
-        assert answer == {"memory_id": identity, "status": "forgotten", "reason": "outdated"}
-        assert last(store).change == ForgetMemory(identity, "outdated")
-        answer = await client.call("forget_memory", memory_id=identity, reason="again")
-        assert answer["reason"] == "outdated"
-        assert answer["already_forgotten"] is True
-
-        answer = await client.call("restore_memory", memory_id=identity)
-        expected = {"status": "active", "restored_fields": ["status"], "version": 5}
-        assert answer == {"memory_id": identity, **expected}
-        answer = await client.call("restore_memory", memory_id=identity, version=1, reason="it was right")
-        assert answer["restored_fields"] == ["tags"]
-        assert last(store).change == RestoreMemory(identity, 1, "it was right")
 
 
 async def test_a_memory_is_shown_whole_with_its_history(rig: Rig) -> None:
@@ -181,18 +116,6 @@ async def test_a_memory_is_shown_without_what_is_as_usual(rig: Rig) -> None:
         assert all("session_id" not in each for each in history)
         await client.call("forget_memory", memory_id=identity)
         assert (await client.call("get_memory", memory_id=identity))["status"] == "forgotten"
-
-
-async def test_an_earlier_version_is_shown_as_it_was(rig: Rig) -> None:
-    async with PlayedStore(rig.paths).open(), rig.running(), rig.session() as client:
-        identity = (await client.store("Java 17", tags=["a"]))["memory_id"]
-        await client.call("update_memory", memory_id=identity, content="Java 21", tags={"remove": "a"})
-        answer = await client.call("get_memory", memory_id=identity, version=1, detail=True)
-        assert (answer["content"], answer["tags"]) == ("Java 17", ["a"])
-        assert (answer["version"], answer["current_version"], answer["status"]) == (1, 2, "active")
-        answer = await client.call("get_memory", memory_id=identity, version=7)
-        assert (answer["error"], answer["field"]) == ("invalid_input", "version")
-        assert "has no version 7: known are 1 to 2" in answer["message"]
 
 
 async def test_a_long_history_is_shown_from_its_end(rig: Rig) -> None:

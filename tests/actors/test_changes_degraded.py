@@ -7,19 +7,13 @@ from typing import Any
 
 import pytest
 
-from remembrancer.protocol.writes import memory_id_of
-from tests.actors.gateway_rig import QUICK, PlayedStore, RawClient, Rig, warned
+from tests.actors.gateway_rig import QUICK, PlayedStore, Rig, warned
 from tests.patience import until
 
 
 @pytest.fixture
 def rig(home: Path) -> Rig:
     return Rig(home, QUICK)
-
-
-async def recalled(client: RawClient, query: str = "harbour", **arguments: Any) -> list[str]:
-    answer = await client.call("recall_memories", query=query, **arguments)
-    return [memory["content"] for memory in answer["memories"]]
 
 
 async def test_changes_without_a_store_are_queued_and_nothing_is_invented(rig: Rig) -> None:
@@ -71,22 +65,3 @@ async def test_a_question_that_times_out_says_so_and_the_next_says_that_the_stor
         answer = await client.call("recall_memories", query="harbour")
         assert warned(answer) == ["memory_unavailable"]
         assert (await client.call("get_memory", memory_id=identity))["error"] == "memory_unavailable"
-
-
-async def test_writes_are_news_when_they_are_queued_and_when_they_are_applied(rig: Rig) -> None:
-    seen: list[tuple[str, int]] = []
-    news: list[str] = []
-    async with rig.running() as gateway, rig.session() as client:
-        gateway.access.writes.listeners.append(lambda each: news.append(memory_id_of(each.change) or ""))
-        gateway.access.on_recall.append(lambda caller, ids: seen.append((caller.session_id, len(ids))))
-        identity = (await client.store("x"))["memory_id"]
-        await client.call("tag_memory", memory_id=identity, add=["y"])
-        assert news.count(identity) == 2
-        async with PlayedStore(rig.paths).open():
-            await until(lambda: gateway.health().queue_depth == 0)
-            await until(lambda: news.count(identity) == 4)
-            await client.call("forget_memory", memory_id=identity)
-            assert news.count(identity) == 5
-            await client.call("recall_memories", query="x", include_forgotten=True)
-            await client.call("recall_memories", query="x")
-        assert seen == [("session:test", 1), ("session:test", 0)]

@@ -18,7 +18,6 @@ from typing import Any
 
 import anyio
 import anyio.lowlevel
-import msgspec
 import psutil
 import pytest
 
@@ -319,18 +318,6 @@ def test_what_another_user_owns_is_passed_over_and_counted(tree: CodeTree) -> No
     assert answers.get() == ({"pool.py": "", "secret.py": "unreadable"}, {"unreadable": 1})
 
 
-async def test_where_nothing_has_changed_nothing_is_written(tree: CodeTree) -> None:
-    async with indexing(Work(tree)) as trees:
-        await until(lambda: trees.syncs == 1)
-        reader = CodeIndex(Path(tree.database))  # as the store has it open: the log is not folded in meanwhile
-        reader.counts()
-        before = contents(tree)
-    async with indexing(Work(tree)) as again:
-        await until(lambda: again.syncs == 1)
-        assert contents(tree) == before
-        reader.close()
-
-
 async def test_a_look_at_ten_thousand_files_that_have_not_changed_reads_and_writes_none(tree: CodeTree) -> None:
     for number in range(10_000):
         write(tree, f"part_{number}.py", f"PART = {number}\n")
@@ -378,18 +365,6 @@ async def test_a_damaged_index_is_deleted_for_the_store_and_a_missing_root_is_sa
     index = CodeIndex(tmp_path / "gone.db")
     assert index.about()["status"] == "failed"
     index.close()
-
-
-async def test_an_index_says_how_often_its_tree_was_asked_for_when_it_was_read_last(tree: CodeTree) -> None:
-    def asked() -> object:
-        with closing(CodeIndex(Path(tree.database))) as index:
-            return index.about().get("asked")
-
-    work = Work(tree)
-    async with indexing(work):
-        await until(lambda: asked() == 0)
-        work.say(msgspec.structs.replace(tree, asked=1))
-        await until(lambda: asked() == 1)
 
 
 async def test_a_name_that_is_not_utf_8_ends_neither_the_watch_nor_another_tree(

@@ -326,16 +326,6 @@ async def test_an_answer_in_which_nothing_has_room_counts_nothing_as_accessed(ri
         assert store.asked(NoteAccess) == []
 
 
-async def test_an_empty_answer_says_what_could_be_done(rig: Rig) -> None:
-    async with PlayedStore(rig.paths).open(), rig.running(), rig.session() as client:
-        answer = await client.call("recall_memories", query="x", scope="user", tags="java")
-    assert answer["memories"] == []
-    assert answer["below_threshold"] == 2
-    assert answer["hint"] == (
-        "Nothing was near enough to the query. Try other words, leave out scope and tags or set include_forgotten."
-    )
-
-
 async def test_an_answer_says_what_the_store_could_not_search(rig: Rig) -> None:
     async with PlayedStore(rig.paths).open() as store, rig.running(), rig.session() as client:
         store.notices = (Notice("embedding_failed", "words only"),)
@@ -504,41 +494,6 @@ async def test_a_session_in_a_directory_that_hangs_takes_no_thread_of_the_others
                 assert "error" not in await other.store("is not held up")
         finally:
             released.set()
-
-
-async def test_roots_that_come_while_the_directory_is_looked_at_are_no_fault(
-    rig: Rig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    looked, go_on = threading.Event(), threading.Event()
-
-    def held_up(directory: Path) -> ProjectRef:
-        if not looked.is_set():
-            looked.set()
-            go_on.wait(PATIENCE_S)
-        return project_of(directory)
-
-    monkeypatch.setattr(conversations, "project_of", held_up)
-    monkeypatch.setattr(conversations, "ROOTS_WAIT_S", 0.0)
-    async with PlayedStore(rig.paths).open(), rig.running(), rig.client() as client, anyio.create_task_group() as tasks:
-        await client.initialize(roots={"listChanged": True})
-        answers: list[dict[str, Any]] = []
-
-        async def store() -> None:
-            answers.append(await client.store("where am I"))
-
-        tasks.start_soon(store)
-        assert await anyio.to_thread.run_sync(looked.wait, PATIENCE_S)
-        (asked,) = client.requests
-        await client.send(id=asked["id"], result={"roots": [{"uri": tmp_path.as_uri()}]})
-        await until(lambda: conversation_of(rig)._roots_known.is_set())
-        go_on.set()
-    assert "memory_id" in answers[0], answers
-
-
-def conversation_of(rig: Rig) -> conversations.Session:
-    assert rig.gateway._listener is not None
-    (conversation,) = rig.gateway._listener._sessions
-    return conversation
 
 
 async def test_roots_that_come_late_or_change_move_the_session_and_it_is_told(rig: Rig, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from remembrancer.toolsets.tools import DATA
-from tests.actors.gateway_rig import PATIENT, RawClient, Rig, warned
+from tests.actors.gateway_rig import PATIENT, RawClient, Rig
 from tests.actors.store_process import StoreRig, store_rig
 
 TOOL = "search_knowledge_graph"
@@ -87,18 +87,6 @@ async def test_without_an_entity_there_is_an_overview(rig: Rig) -> None:
             assert answer["relationship_types"] == {"depends_on": 1, "uses": 1}
             assert answer["entity_types"] == {"component": 3}
             assert answer["totals"] == {"entities": 3, "relationships": 2}
-
-
-async def test_an_unknown_entity_is_answered_with_names_like_it(rig: Rig) -> None:
-    async with session(rig) as (_, client):
-        await auth(client)
-        answer = await client.call(TOOL, entity="AuthServise")
-        assert (answer["entities"], answer["suggestions"][0]) == ([], "AuthService")
-        assert "error" not in answer
-        guessed = await client.call(TOOL, entity="validator")
-        assert guessed["entities"][0]["name"] == "TokenValidator"
-        assert warned(guessed) == ["similar_name"]
-        assert "degraded" not in guessed
 
 
 async def test_an_entity_of_forgotten_memories_alone_is_stale_also_without_relationships(rig: Rig) -> None:

@@ -17,7 +17,6 @@ from remembrancer.protocol.consolidation import (
     AwaitJob,
     ConsolidatedMemory,
     ConsolidateJob,
-    FindNear,
     JobReport,
     Maintain,
     MaintainJob,
@@ -45,7 +44,7 @@ from remembrancer.protocol.reads import NoteAccess
 from remembrancer.protocol.session_life import EndSession, RecordEvents, StartSession, Turn
 from remembrancer.protocol.writes import ProjectRef, UpdateMemory
 from tests.actors.consolidator_peer import Consolidator
-from tests.actors.store_process import IDENTITY, StoreRig, store_rig, vector_of
+from tests.actors.store_process import StoreRig, store_rig
 from tests.operations import OTHER_PROJECT, OTHER_SESSION, PROJECT, SESSION, change_operation
 from tests.patience import PATIENCE_S, until
 from tests.spaces import has_space
@@ -296,15 +295,6 @@ async def test_the_same_request_twice_is_done_once_and_answered_twice(rig: Store
         assert [await each for each in asked] == [REFLECTED, REFLECTED]
 
 
-async def test_a_request_that_fails_is_answered_with_its_error(rig: StoreRig) -> None:
-    async with Consolidator(rig.home) as consolidator:
-        asked = asyncio.create_task(rig.gateway.ask(Maintain(None, dry_run=True)))
-        job = await consolidator.job(MaintainJob)
-        await consolidator.report(JobReport(job.job_id, Failure("storage_full", "no room")))
-        with pytest.raises(StorageFull, match="no room"):
-            await asked
-
-
 async def test_a_request_outlives_the_consolidator_that_had_it(rig: StoreRig) -> None:
     asked = asyncio.create_task(rig.gateway.ask(REFLECT))
     async with Consolidator(rig.home) as first:
@@ -363,23 +353,6 @@ async def test_a_session_cannot_have_anothers_memories_consolidated(rig: StoreRi
     with pytest.raises(InvalidInput) as refusal:
         await rig.gateway.ask(Reflect(PROJECT, SESSION, OTHER_SESSION))
     assert refusal.value.field == "session_id"
-
-
-async def test_the_consolidator_reads_what_there_is(rig: StoreRig) -> None:
-    await rig.worker()
-    first = await rig.gateway.store("The cache lives in Redis", related_entities=())
-    second = await rig.gateway.store("Lunch is at noon", scope="session")
-    await rig.gateway.until_embedded()
-    async with Consolidator(rig.home) as consolidator:
-        read = await consolidator.ask(ReadMemories(PROJECT, with_vectors=True))
-        assert [memory.id for memory in read.memories] == [first, second]
-        assert all(len(memory.vector) == 4 * IDENTITY.dimensions for memory in read.memories)
-        vector = vector_of("cache in Redis", IDENTITY.model).tobytes()
-        found = await consolidator.ask(FindNear(PROJECT, vector, 1, 0.3))
-        assert [[memory.id for memory, _ in row] for row in found] == [[first]]
-        assert (await consolidator.ask(ReadEntityEdges(PROJECT))).edges == ()
-        session = await consolidator.ask(ReadSession(PROJECT, SESSION))
-        assert session.entry is not None
 
 
 async def test_the_list_of_projects_which_the_browser_waits_for_does_not_step_aside_for_clients(home: Path) -> None:

@@ -78,19 +78,6 @@ async def test_what_is_said_twice_is_shown_once_and_the_other_is_named_and_can_b
         assert (await client.call("get_memory", memory_id=hidden))["id"].endswith(hidden)
 
 
-async def test_the_signals_are_shown_only_when_asked_for(rig: Rig) -> None:
-    async with session(rig) as client:
-        await client.store("The lantern is green.")
-        (plain,) = (await client.call("recall_memories", query="lantern"))["memories"]
-        (full,) = (await client.call("recall_memories", query="lantern", detail=True))["memories"]
-        assert "scores" not in plain
-        assert full["scores"]["final"] == pytest.approx(
-            sum(full["scores"].values()) - full["scores"]["final"], abs=0.01
-        )
-        assert {"words", "bm25"} <= set(full["scores"])
-        assert set(plain) == {"id", "content", "scope", "relevance_score", "answers", "created_at"}
-
-
 async def test_each_result_says_in_a_word_how_surely_it_answers(rig: Rig) -> None:
     words = {"likely": (LIKELY, 1.0), "perhaps": (PERHAPS, LIKELY), "hardly": (0.0, PERHAPS)}
     async with store_rig(rig.paths.home), rig.running(), sdk_client(rig, "legacy") as client:

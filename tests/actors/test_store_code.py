@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 from collections.abc import Callable
 from pathlib import Path
@@ -28,20 +27,6 @@ from remembrancer.protocol.reads import SearchGraph
 from tests.actors.store_process import store_rig
 from tests.operations import PROJECT, store_operation
 from tests.patience import until
-
-
-async def test_trees_that_are_asked_for_at_once_are_all_listed_and_none_has_two_indexes(
-    home: Path, tmp_path: Path
-) -> None:
-    roots = [tmp_path / name for name in "abc"]
-    for root in roots:
-        root.mkdir()
-    async with store_rig(home) as rig:
-        asked = [IndexCode(PROJECT, str(root), watch=False) for root in (*roots, *roots)]
-        await asyncio.gather(*(rig.gateway.ask(each) for each in asked))
-        known = await rig.gateway.ask(DescribeCode(PROJECT))
-        assert [tree.root for tree in known] == [str(root) for root in roots]
-        assert len(list(rig.paths.projects.glob("*/code/*.db"))) == len(roots)
 
 
 async def test_a_query_that_shares_no_word_with_the_code_is_told_so(home: Path, tmp_path: Path) -> None:

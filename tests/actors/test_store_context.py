@@ -5,13 +5,10 @@ from __future__ import annotations
 import time
 from typing import Any
 
-import anyio
-
-from remembrancer.protocol.reads import ContextGathered, GatherContext, NoteAccess, Section
+from remembrancer.protocol.reads import ContextGathered, GatherContext, Section
 from remembrancer.protocol.writes import ForgetMemory, Operation, ProjectRef, SourceRef
 from tests.actors.store_process import Gateway, StoreRig
-from tests.operations import OTHER_SESSION, PROJECT, SESSION
-from tests.patience import PATIENCE_S
+from tests.operations import PROJECT, SESSION
 
 
 async def gather(
@@ -136,23 +133,3 @@ async def test_forgotten_memories_are_left_out(rig: StoreRig) -> None:
     for task in ("", "lantern"):
         found = ids(await gather(gateway, task=task, files=("a.py",)))
         assert (found["project_context"], found["session_history"]) == ([kept], [])
-
-
-async def test_gathering_counts_no_access_but_a_note_does_for_what_the_session_may_see(rig: StoreRig) -> None:
-    gateway = rig.gateway
-    here = await gateway.store("lantern of this project")
-    user = await gateway.store("lantern of the user", scope="user")
-    theirs = await gateway.store("lantern of theirs", scope="session", session_id=OTHER_SESSION)
-    await gather(gateway, task="lantern")
-    unknown = "memory:01ARZ3NDEKTSV4RRFFQ69G5FAV"
-    await gateway.ask(NoteAccess(PROJECT, SESSION, (here, user, theirs, unknown)))
-    with anyio.fail_after(PATIENCE_S):
-        while await counts_of(gateway, SESSION) != {here: 1, user: 1}:  # noqa: ASYNC110 - it tells nobody
-            await anyio.sleep(0.02)
-    assert await counts_of(gateway, OTHER_SESSION) == {here: 1, user: 1, theirs: 0}
-
-
-async def counts_of(gateway: Gateway, session_id: str) -> dict[str, int]:
-    """The accesses of all that a session may see (which gathering does not count)."""
-    gathered = await gather(gateway, session_id=session_id)
-    return {memory.id: memory.access_count for section in gathered.sections for memory in section.memories}

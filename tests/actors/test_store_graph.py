@@ -21,7 +21,6 @@ from remembrancer.protocol.reads import (
     LinkedMemory,
     Memories,
     SearchGraph,
-    Suggest,
 )
 from remembrancer.protocol.writes import EntityRef, ForgetMemory, Operation
 from tests.actors.spaces_rig import Spaces
@@ -82,27 +81,6 @@ async def chain(rig: StoreRig) -> dict[str, str]:
         f"{one}{other}": await say(rig, f"step from {one} to {other}", one, f"{other}::uses")
         for one, other in ("AB", "BC", "CD", "DE")
     }
-
-
-async def test_an_entity_is_shown_with_its_edges_and_its_memories(rig: StoreRig) -> None:
-    first = await say(rig, "Tokens are checked.", "AuthService", "TokenValidator::depends_on", importance=0.4)
-    second = await say(rig, "The gateway asks for logins.", "APIGateway", "AuthService::uses", importance=0.9)
-    found = await search(rig, "AuthService")
-    assert names(found)[0] == "AuthService"
-    auth = found.entities[0]
-    assert (auth.type, auth.memory_count, auth.distance) == ("component", 2, 0)
-    assert edges(auth) == {("depends_on", "TokenValidator", "outgoing"), ("uses", "APIGateway", "incoming")}
-    assert {entity.name: edges(entity) for entity in found.entities[1:]} == {
-        "TokenValidator": {("depends_on", "AuthService", "incoming")},
-        "APIGateway": {("uses", "AuthService", "outgoing")},
-    }
-    assert [memory.id for memory in found.memories] == [second, first], (
-        "as near as each other: the more important first"
-    )
-    assert found.memories[0].scores.relevance > 0.0
-    assert (found.entities_traversed, found.relationships_found, found.depth_reached) == (3, 2, 1)
-    assert found.relationship_types == {"depends_on": 1, "uses": 1}
-    assert (found.notices, found.suggestions) == ((), ())
 
 
 async def test_a_walk_goes_so_deep_and_that_way_and_no_further(rig: StoreRig) -> None:
@@ -218,41 +196,6 @@ def the_entity(found: GraphFound, kind: str) -> GraphEntity:
     return entity
 
 
-async def test_what_was_forgotten_leaves_a_stale_edge_and_no_memory(rig: StoreRig) -> None:
-    stale = await say(rig, "one", "A", "Old::used", importance=1.0)
-    fresh = await say(rig, "two", "A", "New::uses")
-    await forget(rig, stale)
-    found = await search(rig, "A", depth=2)
-    a = found.entities[0]
-    assert [(each.target, each.stale) for each in a.relationships] == [("New", False), ("Old", True)]
-    assert a.memory_count == 1
-    assert names(found) == ["A", "New", "Old"]
-    assert found.entities[2].memory_count == 0
-    assert [memory.id for memory in found.memories] == [fresh]
-    completed = await rig.gateway.ask(Suggest(PROJECT, SESSION, "entity", "o"))
-    assert completed.values == ()
-
-
-async def test_an_overview_has_the_best_connected_and_the_totals(rig: StoreRig) -> None:
-    empty = await search(rig)
-    assert (empty.entities, empty.total_entities, empty.relationship_types) == ((), 0, {})
-    await chain(rig)
-    await say(rig, "more", "C", "Ada:person:written_by")
-    overview = await search(rig, limit=2)
-    assert names(overview)[0] == "C"
-    assert len(overview.entities) == 2
-    assert edges(overview.entities[0]) == {
-        ("uses", "B", "incoming"),
-        ("uses", "D", "outgoing"),
-        ("written_by", "Ada", "outgoing"),
-    }
-    assert overview.relationship_types == {"uses": 4, "written_by": 1}
-    assert overview.entity_types == {"component": 5, "person": 1}
-    assert (overview.total_entities, overview.total_relationships) == (6, 5)
-    assert overview.memories == ()
-    assert (await search(rig, relationship_type="WRITTEN BY")).relationship_types == {"written_by": 1}
-
-
 async def test_memories_that_the_graph_shows_count_as_seen(rig: StoreRig) -> None:
     memory_id = await say(rig, "one", "A", "B::uses")
     await search(rig, "A")
@@ -354,22 +297,6 @@ async def test_among_a_hubs_many_memories_the_one_that_answers_is_found(rig: Sto
 
 
 # Completion
-
-
-async def test_names_and_tags_are_completed_the_most_used_first(rig: StoreRig) -> None:
-    await say(rig, "one", "AuthService", "Authors", tags=("deploy", "docs"))
-    await say(rig, "two", "AuthService", tags=("deploy",))
-    await say(rig, "three", "auth-service:file", scope="user", tags=("Deployment", "deploy"))
-
-    async def completed(kind: Any, prefix: str, limit: int = 20) -> tuple[tuple[str, ...], int]:
-        answer = await rig.gateway.ask(Suggest(PROJECT, SESSION, kind, prefix, limit))
-        return answer.values, answer.total
-
-    assert await completed("entity", "auth") == (("AuthService", "Authors"), 2)
-    assert await completed("entity", "AUTH S") == (("AuthService",), 1)
-    assert await completed("entity", "", 1) == (("AuthService",), 2)
-    assert await completed("tag", "DEP") == (("deploy", "Deployment"), 2)
-    assert await completed("tag", "x") == ((), 0)
 
 
 async def test_a_walk_over_links_ends_where_the_answer_is_full_and_counts_what_it_shows(rig: StoreRig) -> None:

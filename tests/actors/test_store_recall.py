@@ -10,7 +10,7 @@ import anyio
 from remembrancer.memory.decay import DAY_S
 from remembrancer.protocol.reads import Recall, Recalled
 from remembrancer.protocol.work import CosineScale, WorkerReady
-from remembrancer.protocol.writes import EntityRef, NearMemory, SourceRef, UpdatedResult, UpdateMemory
+from remembrancer.protocol.writes import NearMemory, UpdatedResult, UpdateMemory
 from tests.actors.store_process import StoreRig, the
 from tests.operations import OTHER_SESSION, PROJECT, SESSION, change_operation, store_operation
 from tests.patience import PATIENCE_S
@@ -87,21 +87,6 @@ async def test_whoever_waits_for_the_vectors_gets_them_and_the_near_duplicates(r
     assert [memory.id for memory in answer.memories if theirs in memory.stands_for], "what the project says as well"
     unknown = await gateway.embedding_of("memory:01ARZ3NDEKTSV4RRFFQ69G5FAV")
     assert (unknown.embedded, unknown.error is None) == (False, False)
-
-
-async def test_recalls_and_facts_are_counted_after_the_answer(rig: StoreRig) -> None:
-    gateway = rig.gateway
-    entity = EntityRef("harbour", "place", "in")
-    memory_id = await gateway.store("a lantern", related_entities=(entity,), source=SourceRef("editor", "/a.py", 3))
-    for _ in range(3):
-        await gateway.recall("lantern")
-    with_count = await _recall_until(rig, Recall(SESSION, project=PROJECT, query="lantern"), least_accesses=3)
-    memory = the(with_count.memories, memory_id)
-    assert memory.source == SourceRef("editor", "/a.py", 3)
-    described = await gateway.describe()
-    assert (described.counts.entities, described.counts.relationships) == (1, 1)
-    assert described.database_bytes > 0
-    assert described.database_path.endswith("/memory.db")
 
 
 async def test_of_what_hardly_answers_no_access_is_counted(rig: StoreRig) -> None:

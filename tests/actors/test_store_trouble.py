@@ -256,30 +256,6 @@ async def test_the_vectors_folder_may_be_deleted_under_the_running_store(rig_wit
     assert (await rig.gateway.describe()).embedding.error is None
 
 
-@pytest.mark.parametrize("how", ["deleted", "ruined"])
-async def test_an_index_that_is_gone_or_ruined_between_two_starts_costs_nothing_but_time(
-    rig_with_chroma: StoreRig, how: str
-) -> None:
-    rig = rig_with_chroma
-    worker = await rig.worker()
-    ids = await fill(rig)
-    await rig.gateway.until_embedded()
-    await until(lambda: (rig.paths.vectors / "chroma.sqlite3").exists())
-    await rig.stop()
-    if how == "deleted":
-        shutil.rmtree(rig.paths.vectors)
-    else:
-        (rig.paths.vectors / "chroma.sqlite3").write_bytes(b"ruined" * 5000)
-    given = len(worker.jobs)
-    await rig.start()
-    assert await worker.dealer.wait_connected(START_S)
-    worker.announce()
-    await rig.gateway.until(lambda now: now.embedding.workers == 1)
-    await rig.gateway.until_embedded()
-    await assert_all_found(rig, ids)
-    assert len(worker.jobs) == given, "the vectors are beside the passages: nothing is embedded again"
-
-
 async def test_what_was_pending_when_the_store_was_killed_is_embedded_by_the_next_one(rig: StoreRig) -> None:
     ids = await fill(rig, 10)
     await rig.restart()

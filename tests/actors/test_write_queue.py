@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import resource
@@ -18,7 +17,7 @@ import pytest
 from remembrancer.actors.gateway.queue_contents import read_queue
 from remembrancer.actors.gateway.write_queue import SCHEMA, QueueFile, WriteQueue, queued_row
 from remembrancer.command_line import main
-from remembrancer.protocol.errors import MemoryUnavailable, QueueFull, StorageFull
+from remembrancer.protocol.errors import MemoryUnavailable, StorageFull
 from remembrancer.protocol.writes import Change, ForgetMemory, Operation, ProjectRef, Rejected, StoreMemory
 
 
@@ -37,16 +36,6 @@ async def opened(path: Path, limit: int = 1000) -> AsyncIterator[WriteQueue]:
         yield queue
     finally:
         await queue.aclose()
-
-
-async def test_what_was_queued_is_there_after_a_new_start_in_order(tmp_path: Path) -> None:
-    operations = [operation(number) for number in (3, 1, 2)]
-    async with opened(tmp_path / "queue.db") as queue:
-        for each in operations:
-            await queue.append(each)
-    async with opened(tmp_path / "queue.db") as queue:
-        assert queue.depth == 3
-        assert await queue.head("p_0", 10, 10_000) == operations
 
 
 async def test_a_queue_that_another_program_has_locked_keeps_what_it_has(tmp_path: Path) -> None:
@@ -69,17 +58,6 @@ async def test_an_operation_is_queued_once_also_when_it_comes_twice_at_once(tmp_
                 tasks.start_soon(queue.append, operation(number))
         assert queue.depth == 3
         assert len(await queue.head("p_0", 10, 10_000)) == 3
-
-
-async def test_many_appends_at_once_are_all_kept(tmp_path: Path) -> None:
-    async with opened(tmp_path / "queue.db", 5000) as queue:
-        async with anyio.create_task_group() as tasks:
-            for number in range(2000):
-                tasks.start_soon(queue.append, operation(number))
-        assert queue.depth == 2000
-        assert [each.operation_id for each in await queue.head("p_0", 5000, 10**9)] == [
-            f"{n:032x}" for n in range(2000)
-        ]
 
 
 async def test_the_head_is_bounded_in_number_and_size_but_never_empty(tmp_path: Path) -> None:
@@ -113,37 +91,6 @@ async def test_what_was_erased_before_it_is_rejected_is_not_counted_as_set_aside
         await queue.erase(["memory:0"], operation(0))
         await queue.settle([], [Rejected(operation(0).operation_id, "invalid_input", "it was erased")])
         assert (queue.depth, queue.rejected) == (0, 0)
-
-
-async def test_what_comes_while_the_queue_is_counted_anew_is_counted_too(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    count, loop = QueueFile.waiting, asyncio.get_running_loop()
-    appends: list[asyncio.Future[None]] = []
-    async with opened(tmp_path / "queue.db") as queue:
-        await queue.append(operation(1))
-
-        def counted(file: QueueFile) -> object:
-            found = count(file)
-            loop.call_soon_threadsafe(lambda: appends.append(asyncio.ensure_future(queue.append(operation(2)))))
-            return found
-
-        monkeypatch.setattr(QueueFile, "waiting", counted)
-        (tmp_path / "queue.db").unlink()
-        await queue.makes("memory:1", operation(1))
-        monkeypatch.undo()
-        await asyncio.gather(*appends)
-        assert queue.depth == 2
-        assert await queue.head("p_0", 10, 10_000) == [operation(1), operation(2)]
-
-
-async def test_a_full_queue_refuses(tmp_path: Path) -> None:
-    async with opened(tmp_path / "queue.db", limit=1) as queue:
-        await queue.append(operation(1))
-        with pytest.raises(QueueFull):
-            await queue.append(operation(2))
-        await queue.settle([operation(1).operation_id], ())
-        await queue.append(operation(2))
 
 
 async def test_a_disk_without_room_is_told_with_both_sizes(tmp_path: Path) -> None:
@@ -355,20 +302,6 @@ async def test_the_command_lists_retries_exports_and_drops_what_is_set_aside(
     assert main(["admin", "queue", "drop", "nothing"]) == 2
     assert main(["admin", "queue", "drop", "--all"]) == 0
     async with opened(path) as queue:
-        assert (queue.depth, queue.rejected) == (2, 0)
-
-
-async def test_what_is_set_aside_is_queued_again_or_deleted_by_the_queue_itself(tmp_path: Path) -> None:
-    async with opened(tmp_path / "queue.db") as queue:
-        ids = []
-        for number in range(3):
-            await queue.append(operation(number))
-            ids.append(operation(number).operation_id)
-        await queue.settle([], [Rejected(each, "not_found", "gone") for each in ids[:2]])
-        assert await queue.take_back([ids[0], ids[2], "unknown"], deletes=False) == 1
-        assert (queue.depth, queue.rejected) == (2, 1)
-        assert [each.operation_id for each in await queue.head("p_0", 9, 10**6)] == [ids[2], ids[0]]
-        assert await queue.take_back([ids[1]], deletes=True) == 1
         assert (queue.depth, queue.rejected) == (2, 0)
 
 

@@ -111,13 +111,16 @@ async def test_a_memory_lives_through_every_change_and_back(runtime: Runtime, er
             "update_memory",
             memory_id=identity,
             content="The build needs Java 21",
+            importance=0.9,
             metadata={"checked": True},
             related_entities={"add": [{"name": "Maven", "type": "tool", "relationship": "uses"}]},
         )
-        assert answer["updated_fields"] == ["content", "metadata", "related_entities"]
+        assert answer["updated_fields"] == ["content", "importance", "metadata", "related_entities"]
         assert (answer["re_embedded"], answer["version"]) == (True, 2)
         assert await mine.recalled("Java") == ["The build needs Java 21"]
 
+        again = await mine("update_memory", memory_id=identity, importance=0.9)
+        assert (again["updated_fields"], again["version"]) == ([], 2)
         answer = await mine("tag_memory", memory_id=identity, add=["java"], remove=["build"])
         assert answer == {"memory_id": identity, "tags": ["java"]}
         answer = await mine("promote_memory", memory_id=identity, target_scope="project")
@@ -142,7 +145,7 @@ async def test_a_memory_lives_through_every_change_and_back(runtime: Runtime, er
         assert (await mine("tag_memory", memory_id=identity, add=["x"], fails=True))["error"] == "invalid_input"
         assert (await mine("restore_memory", memory_id=identity))["status"] == "active"
         answer = await mine("restore_memory", memory_id=identity, version=1, reason="it was right")
-        assert set(answer["restored_fields"]) == {"content", "tags", "metadata", "related_entities"}
+        assert set(answer["restored_fields"]) == {"content", "importance", "tags", "metadata", "related_entities"}
         assert await mine.recalled("Java") == ["The build needs Java 17"]
 
         shown = await mine("get_memory", memory_id=identity, detail=True)

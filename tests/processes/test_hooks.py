@@ -341,13 +341,6 @@ def test_a_pipe_that_is_kept_open_is_not_waited_for_without_end(home: Path, proj
     assert len(waiting(home)) == 1
 
 
-def test_the_home_is_made_for_its_user_alone(home: Path, project: Path) -> None:
-    new = home / "new"
-    given = json.dumps({"session_id": "s", "cwd": str(project), "last_assistant_message": "x"}).encode()
-    run(given, "Stop", REMEMBRANCER_HOME=str(new))
-    assert [path.stat().st_mode & 0o777 for path in (new, new / "hooks")] == [0o700, 0o700]
-
-
 def test_a_hook_that_starts_a_runtime_imports_no_paths_of_pathlib(
     home: Path, project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
