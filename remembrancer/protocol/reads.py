@@ -505,6 +505,8 @@ class ContextGathered(msgspec.Struct, frozen=True, tag=True):
     """The memories left out because a newer one in the answer probably replaces them."""
     closed: tuple[RecalledMemory, ...] = ()
     """The open ends left out because they were closed lately, if all else is here."""
+    notes: int = 0
+    """The number of the project's note files, of which none is here."""
 
 
 ALL_TOKENS, PART_TOKENS = 6000, 3000
@@ -522,6 +524,8 @@ class GatherContext(SessionRequest[ContextGathered], frozen=True):
     tokens: int = ALL_TOKENS
     part_tokens: int = PART_TOKENS
     with_subjects: bool = True
+    root: str = ""
+    """The workspace whose notes are counted."""
 
 
 class NoteAccess(SessionRequest[bool], frozen=True):

@@ -40,6 +40,8 @@ async def test_what_a_person_wrote_is_found_by_words_and_by_meaning_and_follows_
             ]
 
         await until(is_found_by_meaning)
+        context = (await client.call("get_memory_context"))["context_block"]
+        assert context.endswith("here yet. The project has 1 file of notes, too: recall_memories searches them.")
         answer = await found(client, "PostgreSQL")
         (hit,) = answer["results"]
         assert (hit["startLine"], hit["endLine"], hit["source"]) == (1, 5, "memory")

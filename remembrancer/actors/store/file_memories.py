@@ -36,6 +36,11 @@ class FileMemories:
         """The number of chunks, counted on first use."""
         return self._index.size()
 
+    def files(self) -> int:
+        """The number of files."""
+        counts = self._index.counts(self._wanted.root)
+        return sum(counts[source].files for source in self._wanted.sources if source in counts)
+
     def keyword_hits(
         self,
         phrases: Sequence[Phrase],

@@ -20,6 +20,7 @@ import msgspec
 
 from remembrancer.actors.store.code_handlers import CodeHandlers
 from remembrancer.actors.store.explaining import Circumstances, explain
+from remembrancer.actors.store.file_memories import FileMemories
 from remembrancer.actors.store.memory_files import USER, MemoryFiles
 from remembrancer.actors.store.readers import Readers
 from remembrancer.actors.store.records.contract import Vectors
@@ -267,12 +268,21 @@ class ReadHandlers:
         # Preferences are the user's alone.
         scopes: tuple[Scope, ...] = SCOPES if any(each != "preferences" for each in request.sections) else ("user",)
         with self._gate.serving():
-            return with_notices(
+            gathered = with_notices(
                 *await answered(
                     await self._readable(request.project, scopes, model),
                     lambda view: Gathering(request, view, embed, threads, now).gathered(),
                 )
             )
+            return msgspec.structs.replace(gathered, notes=await self._count_notes(request.project, request.root))
+
+    async def _count_notes(self, project: ProjectRef, root: str) -> int:
+        source, _ = await self._notes_or_why_not(Recall(project=project, session_id="", query="", root=root), None)
+        if source is None or not isinstance(source.texts, FileMemories):
+            return 0
+        with contextlib.suppress(*CANNOT_BE_READ):  # what is wrong with the index is said by recalls
+            return await self._readers.read(source.texts.files)
+        return 0
 
     async def _note_access(self, request: NoteAccess, _context: RequestContext) -> bool:
         view = (await self._readable(request.project)).view

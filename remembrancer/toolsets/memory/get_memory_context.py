@@ -11,6 +11,7 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from remembrancer.code.actions import Action
+from remembrancer.config.project import workspace_root
 from remembrancer.memory.limits import MAX_PATH, check_count
 from remembrancer.memory.text import check_text, clean_name
 from remembrancer.memory.tokens import estimate_tokens, truncate
@@ -56,7 +57,8 @@ async def get_memory_context(call: Call, arguments: GetMemoryContextArguments) -
         return await action_block(call, arguments.action, given(arguments.given, ()))
     if arguments.day is not UNSET or "day" in given(arguments.sections, ()):
         return await day_block(call, given(arguments.day, "today"), given(arguments.max_tokens, PART_TOKENS))
-    request = to_gather(arguments, caller.project, caller.session_id)
+    root = workspace_root(caller.directory, service.settings)
+    request = to_gather(arguments, caller.project, caller.session_id, root)
     response = await service.ask(request, call.received_at)
     reply = response.reply
     away: Away | None = None
@@ -88,6 +90,7 @@ async def get_memory_context(call: Call, arguments: GetMemoryContextArguments) -
         away=away,
         subjects=reply.subjects,
         left_out=left_out_of(reply),
+        notes=reply.notes,
         is_whole_memory=not given(arguments.sections, []),
         is_addition=arguments.unseen is True and not request.with_subjects,
         today=f"{datetime.fromtimestamp(call.received_at):%Y-%m-%d}",
@@ -111,7 +114,9 @@ def _sent_tokens(text: str) -> int:
     return estimate_tokens(text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n"))
 
 
-def to_gather(arguments: GetMemoryContextArguments, project: ProjectRef, session_id: str) -> GatherContext:
+def to_gather(
+    arguments: GetMemoryContextArguments, project: ProjectRef, session_id: str, root: str = ""
+) -> GatherContext:
     """The store request for a call. A blank task counts as none. Raises `InvalidInput` if a field is not allowed."""
     task = given(arguments.task_description, "").strip()
     if task:
@@ -128,6 +133,7 @@ def to_gather(arguments: GetMemoryContextArguments, project: ProjectRef, session
         files=tuple(dict.fromkeys(cleaned)),
         tokens=given(arguments.max_tokens, ALL_TOKENS),
         part_tokens=given(arguments.max_tokens, PART_TOKENS),
+        root=root,
         with_subjects=arguments.unseen is not True or arguments.sections is UNSET,  # not with a session's later prompts
     )
     if arguments.sections is UNSET or not arguments.sections:
