@@ -273,11 +273,11 @@ def _with_passage(text: str, change: str | TextEdit) -> str:
     return replaced
 
 
-LINE_AROUND: Final = 40
+LINE_AROUND: Final = 20
 """The number of characters that are shown on each side of a change, and at both ends of a long one."""
 COMPARED_WORDS: Final = 1000
 """The most words of two texts together that are compared word by word; of longer ones the middle counts as changed."""
-LONGEST_GONE: Final = 200
+LONGEST_GONE: Final = 100
 """The most characters of what a change removed that an answer repeats."""
 FEW_WORDS: Final = 3
 """Fewer unchanged words than these between two changed passages belong to one passage with them."""

@@ -37,7 +37,7 @@ class Choice:
 @dataclass(frozen=True, slots=True)
 class Chosen:
     """The chosen memories in order. `left_out`: there are others, or some were cut; `replaced`: those left out because
-    one of these probably replaces them."""
+    one of these probably replaces them, which no open end is before somebody closes it."""
 
     given: tuple[RecalledMemory, ...]
     left_out: bool
@@ -84,7 +84,11 @@ def choose(choice: Choice, tokens: int, *, is_part: bool = False) -> Chosen:
     take(choice.standing, room)
     take(choice.ends, room)
     left_out = is_part or len(given) < len({each.id for each in choice.rest})
-    replaced = {key: each for key, each in given.items() if not given.keys().isdisjoint(each.possibly_superseded_by)}
+    replaced = {
+        key: each
+        for key, each in given.items()
+        if not (each.is_open or given.keys().isdisjoint(each.possibly_superseded_by))
+    }
     present = tuple(each for key, each in given.items() if key not in replaced)
     return Chosen(present, left_out, tuple(replaced.values()))
 

@@ -145,6 +145,24 @@ async def test_everything_that_a_later_memory_probably_replaces_is_marked_and_th
     assert [new in found[each] for each in old] == [True, True]
 
 
+async def test_a_task_replaces_nothing_that_is_known_and_a_mistake_is_replaced_by_its_like_alone(rig: StoreRig) -> None:
+    gateway = rig.gateway
+    await rig.worker()
+    for earlier, later, is_marked in (
+        ("fact", "open_end", False),
+        ("open_end", "open_end", True),
+        ("error_fix", "fact", False),
+        ("open_end", "fact", True),
+    ):
+        topic = f"{earlier} {later} service"
+        old = await gateway.store(f"{topic}: {PORT}", kind=earlier, occurred_at=time.time() - 3 * DAY_S)
+        await gateway.until_embedded()
+        new = await gateway.store(f"{topic}: {OTHER_PORT}", kind=later)
+        await gateway.embedding_of(new)
+        marks = the((await gateway.recall(topic)).memories, old).possibly_superseded_by
+        assert (new in marks) is is_marked, topic
+
+
 async def test_what_a_session_has_just_changed_it_is_not_told_to_be_outdated(rig: StoreRig) -> None:
     gateway = rig.gateway
     await rig.worker()

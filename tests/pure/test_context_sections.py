@@ -51,6 +51,12 @@ def test_of_standing_memories_what_replaces_another_comes_first_then_what_matter
     assert chosen.replaced == (gone,), "what one that is given says anew is not"
 
 
+def test_an_open_end_is_given_until_it_is_closed() -> None:
+    end = memory(0, possibly_superseded_by=("memory:1",), kind="open_end")
+    chosen = choose(Choice(rest=[end, memory(1)]), 3000)
+    assert (len(chosen.given), chosen.replaced) == (2, ())
+
+
 def test_one_long_memory_keeps_no_other_away() -> None:
     found = [memory(0, words=5000), *(memory(number) for number in range(1, 10))]
     given = choose(Choice(rest=found), 600, is_part=True).given

@@ -20,7 +20,7 @@ from remembrancer.actors.store.records.contract import MemoryRecord, NearDuplica
 from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.memory.replacement import LEAST_COSINE, POSSIBLE, PROBABLE, Read, TextPair, probability, read
 from remembrancer.memory.wording import same_in_words
-from remembrancer.protocol.kinds import SESSION_KINDS, SESSION_RECORD
+from remembrancer.protocol.kinds import OPEN_END, SESSION_KINDS, SESSION_RECORD, Kind
 from remembrancer.protocol.writes import Applied, NearMemory, Operation, StoreMemory, UpdateMemory
 
 STORED: Final = 1024
@@ -60,7 +60,9 @@ class ReplacedMemories:
             if one not in loaded or other not in loaded or found.cosine < LEAST_COSINE:
                 continue
             earlier, later = sorted((loaded[one], loaded[other]), key=lambda each: (each.happened_at, each.number))
-            if earlier.scope == "session" or same_in_words(earlier.content, later.content, found.cosine):
+            if earlier.scope == "session" or not _can_replace(later.kind, earlier.kind):
+                continue
+            if same_in_words(earlier.content, later.content, found.cosine):
                 continue
             apart_s = later.happened_at - earlier.happened_at
             compared = TextPair(texts[earlier.number], texts[later.number], found.cosine, apart_s)
@@ -116,6 +118,12 @@ class ReplacedMemories:
 def _keep_last(kept: OrderedDict[Any, Any], count: int) -> None:
     while len(kept) > count:
         kept.popitem(last=False)
+
+
+def _can_replace(later: Kind | None, earlier: Kind | None) -> bool:
+    """False where the kinds say that both hold: a task does not replace what is known, and a mistake that was corrected
+    remains one."""
+    return (later != OPEN_END or earlier == OPEN_END) and (earlier != "error_fix" or later == "error_fix")
 
 
 def _comparable(memories: Iterable[MemoryRecord]) -> dict[int, MemoryRecord]:
