@@ -113,7 +113,7 @@ def refusal(records: Records, change: Change, session_id: str = SESSION) -> Reme
 
 
 def everything(records: Records) -> list[object]:
-    return [shown(records), records.counts(None), pending(records), records.session_story(SESSION)]
+    return [shown(records), records.counts(None), pending(records), records.describe_session(SESSION)]
 
 
 def shown(records: Records, memory_id: str = ID) -> PortableMemory:

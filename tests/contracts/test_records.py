@@ -22,7 +22,6 @@ from remembrancer.actors.store.records.contract import (
     Phrase,
     RankingFacts,
     SavedEmbeddings,
-    SessionStory,
 )
 from remembrancer.actors.store.records.memory_rows import digest_of
 from remembrancer.actors.store.records.sqlite_records import Records
@@ -171,7 +170,7 @@ def test_an_operation_that_cannot_be_applied_changes_nothing_and_does_not_hurt_t
     assert [type(outcome.reply) for outcome in outcomes] == [Applied, InvalidInput, Applied]
     assert outcomes[1].to_embed is None
     assert records.counts(None) == Counts(2, {"project": 2}, {"semantic": 2}, 0, 0, 0)
-    assert records.session_story(OTHER_SESSION) == SessionStory(None, {}, {}, {})
+    assert records.session_start(OTHER_SESSION) == (None, 0)
     assert len(pending(records)) == 2
     assert hits(records, "never kept") == []
     good = _with(store_operation("bad", "kept now"), content="kept now")
@@ -593,11 +592,10 @@ def test_accesses_are_counted(records: Records) -> None:
 
 
 def test_a_session_is_known_from_its_first_memory_on(records: Records) -> None:
-    assert records.session_story(SESSION) == SessionStory(None, {}, {}, {})
+    assert records.session_start(SESSION) == (None, 0)
     store(records, store_operation("a", "x"), store_operation("b", "y", scope="session"))
     store(records, store_operation("c", "z", requested_at=REQUESTED_AT + 50))
-    story = records.session_story(SESSION)
-    assert (story.started_at, sum(story.stored.values())) == (REQUESTED_AT, 3)
+    assert records.session_start(SESSION) == (REQUESTED_AT, 3)
 
 
 # Lasting

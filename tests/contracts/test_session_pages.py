@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from itertools import pairwise
 
-from remembrancer.actors.store.records.sessions import TOPICS_OF, read_session_start, read_session_story
+from remembrancer.actors.store.records.sessions import TOPICS_OF, describe_session, read_session_start
 from remembrancer.actors.store.records.space import SpaceConnection
 from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.protocol.browsing import ReadTurns, TurnsRead
@@ -37,7 +37,7 @@ def fill(records: Records, first: int, count: int) -> None:
 
 
 def steps_of(records: Records) -> int:
-    """The work of telling a session's story and its beginning, in steps of SQLite's machine: the same on any
+    """The work of describing a session and its beginning, in steps of SQLite's machine: the same on any
     computer."""
     connection = records._file.file.writer
     done = Counter[str]()
@@ -47,7 +47,7 @@ def steps_of(records: Records) -> int:
 
     connection.set_progress_handler(note, STEP)
     query = SpaceConnection(connection, 1).query
-    read_session_story(query, SESSION)
+    describe_session(query, records.spaces, (), SESSION)
     read_session_start(query, SESSION)
     connection.set_progress_handler(None, 0)
     return done["steps"]
@@ -60,9 +60,9 @@ def test_a_session_of_many_memories_has_its_topics_from_the_last_of_them_and_its
     few = steps_of(records)
     fill(records, MANY, MANY)
     many = steps_of(records)
-    story = records.session_story(SESSION)
-    assert story.topics == {"lamps": TOPICS_OF, "of 7": TOPICS_OF}
-    assert (story.stored, story.remembered) == ({("semantic", "project"): 2 * MANY}, 2 * MANY)
+    described = records.describe_session(SESSION)
+    assert described.topics == ("lamps", "of 7")
+    assert described.stored_by_type == {"semantic": 2 * MANY}
     assert (many - few) / MANY < MOST_STEPS
 
 

@@ -1,16 +1,17 @@
-"""The records' story of a session, and the making of one story from those of several files."""
+"""The description of a session's work, from all spaces in which it left something."""
 
 from __future__ import annotations
 
 import msgspec
 import pytest
 
-from remembrancer.actors.store.records.contract import Filters, SessionStory
-from remembrancer.actors.store.records.sessions import BEGINNING, EARLIER, TOPICS, describe_session
-from remembrancer.actors.store.records.sqlite_records import Records
-from remembrancer.protocol.consolidation import ReadMemories
+from remembrancer.actors.store.records.contract import USER, Filters
+from remembrancer.actors.store.records.sessions import BEGINNING, EARLIER, TOPICS
+from remembrancer.actors.store.records.sqlite_records import Reader, Records
+from remembrancer.protocol.consolidation import ReadMemories, ReadSession
 from remembrancer.protocol.errors import InvalidInput
 from remembrancer.protocol.kinds import SESSION_RECORD
+from remembrancer.protocol.reads import SessionDescription
 from remembrancer.protocol.runs import ApplyRun, CloseSession, ReviseMemory, SaveTopics, Topic
 from remembrancer.protocol.session_life import EndSession, RecordEvents, StartSession, ToolCall, Turn
 from remembrancer.protocol.writes import (
@@ -23,6 +24,7 @@ from remembrancer.protocol.writes import (
     MemoryLink,
     Operation,
     PortableMemory,
+    UpdateMemory,
 )
 from tests.contracts.records_factories import SqliteFactory, work_of
 from tests.operations import (
@@ -40,8 +42,8 @@ def entity(name: str) -> EntityRef:
     return EntityRef(name, "component", "uses")
 
 
-def test_an_unknown_session_has_no_story(records: Records) -> None:
-    assert records.session_story(SESSION) == SessionStory(None, {}, {}, {})
+def test_of_an_unknown_session_there_is_nothing_to_say(records: Records) -> None:
+    assert records.describe_session(SESSION) == SessionDescription(None, {}, {}, ())
 
 
 def test_a_session_s_memories_changes_and_topics_are_its_own(records: Records) -> None:
@@ -53,21 +55,20 @@ def test_a_session_s_memories_changes_and_topics_are_its_own(records: Records) -
             store_operation("c", "three", session_id=OTHER_SESSION, tags=("secret",)),
         ]
     )
-    story = records.session_story(SESSION)
-    assert story.started_at == REQUESTED_AT
-    assert story.stored == {("semantic", "project"): 1, ("episodic", "session"): 1}
-    assert story.changes == {}
-    assert story.topics == {"auth": 2, "login": 1, "Gateway": 1}
+    described = records.describe_session(SESSION)
+    assert described.started_at == REQUESTED_AT
+    assert described.stored_by_type == {"semantic": 1, "episodic": 1}
+    assert described.changes == {}
+    assert described.topics == ("auth", "Gateway", "login")
 
 
 def test_a_forgotten_memory_was_stored_all_the_same_but_is_no_topic(records: Records) -> None:
     stored = store_operation("a", "one", tags=("auth",))
     records.apply([stored])
     records.apply([Operation("f", PROJECT, OTHER_SESSION, REQUESTED_AT, ForgetMemory(memory_id_of(stored)))])
-    assert records.session_story(SESSION).stored == {("semantic", "project"): 1}
-    assert records.session_story(SESSION).topics == {}
-    assert records.session_story(SESSION).changes == {}
-    assert records.session_story(OTHER_SESSION).changes == {"forgotten": 1}
+    described = records.describe_session(SESSION)
+    assert (described.stored_by_type, described.topics, described.changes) == ({"semantic": 1}, (), {})
+    assert records.describe_session(OTHER_SESSION).changes == {"forgotten": 1}
 
 
 def test_a_session_stores_no_more_than_it_may(factory: SqliteFactory) -> None:
@@ -93,25 +94,35 @@ def test_a_session_s_story_counts_what_is_consolidated_and_how_important_its_mem
     records.apply(
         [Operation("r", PROJECT, "", REQUESTED_AT, ApplyRun("run", "project", "consolidation", "promote", (edit,)))]
     )
-    described = describe_session([records.session_story(SESSION)])
+    described = records.describe_session(SESSION)
     assert described.memories_consolidated == 1
     assert described.average_importance == pytest.approx(0.45)
-    assert describe_session([records.session_story("session:nobody")]).average_importance is None
+    assert records.describe_session("session:nobody").average_importance is None
 
 
-def test_the_stories_of_two_files_are_one_and_topics_that_mean_the_same_are_one() -> None:
-    project = SessionStory(20.0, {("semantic", "project"): 2}, {"updated": 1}, {"AuthService": 2, "grpc": 2})
-    user = SessionStory(10.0, {("semantic", "user"): 1}, {"updated": 2}, {"auth-service": 1, "tabs": 1})
-    described = describe_session([user, project])
+def test_what_a_session_did_in_two_spaces_is_one_and_topics_that_mean_the_same_are_one(records: Records) -> None:
+    user = Records(records.spaces.file, USER, lambda: REQUESTED_AT)
+    started = StartSession(SESSION)
+    user.apply([Operation("start", PROJECT, SESSION, 10.0, started)])
+    records.apply([Operation("start", PROJECT, SESSION, 20.0, started)])
+    for number in (1, 2):
+        named = (entity("AuthService"), entity("grpc"))
+        records.apply([store_operation(f"p{number}", f"text {number}", related_entities=named)])
+    stored = store_operation("u", "a text", scope="user", tags=("auth-service", "tabs"))
+    change = UpdateMemory(memory_id_of(stored), content="another text")
+    user.apply([stored, change_operation("update", change)])
+    described = Reader.of([records, user]).describe_session(SESSION)
     assert described.started_at == 10.0
     assert described.stored_by_type == {"semantic": 3}
-    assert described.changes == {"updated": 3}
+    assert described.changes == {"updated": 1}
     assert described.topics == ("AuthService", "grpc", "tabs")
+    assert Reader.of([records, user]).session_start(SESSION) == (10.0, 3)
 
 
-def test_there_are_only_so_many_topics() -> None:
-    story = SessionStory(0.0, {}, {}, {f"topic {number}": number for number in range(1, 30)})
-    topics = describe_session([story]).topics
+def test_there_are_only_so_many_topics(records: Records) -> None:
+    tags = tuple(f"topic {number}" for number in range(30))
+    records.apply([store_operation("a", "one", tags=tags), store_operation("b", "two", tags=("topic 29",))])
+    topics = records.describe_session(SESSION).topics
     assert len(topics) == TOPICS
     assert topics[0] == "topic 29"
 
@@ -131,12 +142,12 @@ def test_the_registry_the_turns_and_the_tool_calls_of_a_session_are_told(records
     ]
     for place, change in enumerate(changes):
         records.apply([Operation(f"o{place}", PROJECT, SESSION, REQUESTED_AT, change)])
-    entry = records.session_story(SESSION).entry
+    entry = records.materials(ReadSession(PROJECT, SESSION)).entry
     assert entry is not None
     closed = msgspec.structs.replace(close, ended_at=entry.ended_at)
     run = ApplyRun("run2", "project", "session_end", "promote", (closed,))
     records.apply([Operation("o9", PROJECT, SESSION, REQUESTED_AT, run)])
-    told = describe_session([SessionStory(None, {}, {}, {}), records.session_story(SESSION)])
+    told = records.describe_session(SESSION)
     assert (told.status, told.memories_promoted) == ("completed", 2)
     assert told.summary is None, "it worked on no file"
     assert (told.turns, told.tool_calls, told.tool_failures) == (2, 2, 1)
@@ -156,17 +167,17 @@ def test_the_last_sessions_are_told_of_with_what_the_project_may_see_of_them(rec
         run = ApplyRun(f"run {number}", "project", "session_end", "promote", (close,))
         records.apply([Operation(f"close {number}", PROJECT, "", at, run)])
     records.apply([Operation("now", PROJECT, SESSION, REQUESTED_AT, StartSession(SESSION))])
-    nothing = SessionStory(None, {}, {}, {})
-    told = describe_session([nothing, records.session_story(SESSION)]).earlier
+    user = Records(records.spaces.file, USER, lambda: REQUESTED_AT)
+    told = Reader.of([records, user]).describe_session(SESSION).earlier
     assert len(told) == EARLIER
     assert {each.status for each in told} == {"completed"}
     for each in told:
         number = int(each.session_id.removeprefix("session:"))
         assert each.left == ("best", f"left by {number} {'x' * 500}"[:BEGINNING])
         assert each.memories_promoted == number
-    others = describe_session([nothing, records.session_story(told[0].session_id)]).earlier
+    others = records.describe_session(told[0].session_id).earlier
     assert told[0].session_id not in {each.session_id for each in others}
-    assert describe_session([records.session_story(SESSION)]).earlier == (), "the user's file has those of all projects"
+    assert user.describe_session(SESSION).earlier == (), "the user's space has those of all projects"
 
 
 def test_entities_of_one_community_are_one_topic_under_its_label(records: Records) -> None:
@@ -174,7 +185,7 @@ def test_entities_of_one_community_are_one_topic_under_its_label(records: Record
     topics = (Topic("sign-in", ("JWT", "auth", "Gateway")), Topic("other", ("tabs", "vim")))
     run = ApplyRun("run", "project", "maintenance", "promote", (SaveTopics(topics),))
     records.apply([Operation("o", PROJECT, "", REQUESTED_AT, run)])
-    assert describe_session([records.session_story(SESSION)]).topics == ("sign-in", "tabs")
+    assert records.describe_session(SESSION).topics == ("sign-in", "tabs")
 
 
 def end(records: Records, session_id: str = SESSION, at: float = REQUESTED_AT) -> None:
@@ -182,9 +193,7 @@ def end(records: Records, session_id: str = SESSION, at: float = REQUESTED_AT) -
 
 
 def record_of(records: Records, session_id: str = SESSION) -> str | None:
-    entry = records.session_story(session_id).entry
-    assert entry is not None
-    return entry.summary
+    return records.describe_session(session_id).summary
 
 
 def edited(*paths: str) -> Operation:

@@ -14,6 +14,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, get_args
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -21,7 +22,7 @@ from hypothesis import strategies as st
 
 from remembrancer.actors.store.committer import Committer
 from remembrancer.actors.store.memory_files import MemoryFiles
-from remembrancer.actors.store.read_handlers import describe, list_memories
+from remembrancer.actors.store.read_handlers import list_memories
 from remembrancer.actors.store.records.contract import (
     USER,
     EmbeddedMemory,
@@ -52,7 +53,7 @@ from remembrancer.protocol.browsing import (
 from remembrancer.protocol.consolidation import ReadEntityEdges, ReadMemories, ReadSession, ReadUpkeep
 from remembrancer.protocol.errors import EmbeddingUnavailable
 from remembrancer.protocol.paths import RuntimePaths
-from remembrancer.protocol.reads import DescribeSession, ListMemories, Order, Recall, SearchGraph, Strategy, Suggest
+from remembrancer.protocol.reads import ListMemories, Order, Recall, SearchGraph, Strategy, Suggest
 from remembrancer.protocol.session_life import EndSession, RecordEvents, StartSession, ToolCall, Turn
 from remembrancer.protocol.work import Passage
 from remembrancer.protocol.writes import (
@@ -164,8 +165,8 @@ READS: dict[str, Callable[[Records], Any]] = {
     "uses": lambda it: it.uses("entity", "", SESSION) + it.uses("tag", "", SESSION),
     "counts": lambda it: (it.counts(None).total, it.counts(None).entities, it.counts(SESSION).relationships),
     "browse": lambda it: [it.browse(request) for request in BROWSED] + [stored_in(it)],
-    "session_story": lambda it: (it.session_story(SESSION).turns, it.session_story(SESSION).topics),
-    "session_start": lambda it: it.session_start(SESSION).stored,
+    "describe_session": lambda it: msgspec.structs.replace(it.describe_session(SESSION), status=""),
+    "session_start": lambda it: it.session_start(SESSION),
     "belongings": lambda it: it.belongings(),
     "unfinished": lambda it: it.unfinished(NoteWrite),
     "materials": lambda it: [
@@ -366,7 +367,7 @@ VIEWED: dict[str, Callable[[View, str, list[int], list[str]], Any]] = {
         view.reader.counts(session).by_scope,
     ),
     "proposals": lambda view, session, numbers, ids: view.reader.proposals(),
-    "session_story": lambda view, session, numbers, ids: describe(DescribeSession(PROJECT, session), view),
+    "describe_session": lambda view, session, numbers, ids: view.reader.describe_session(session),
     "session_start": lambda view, session, numbers, ids: view.reader.session_start(session),
     "browse": lambda view, session, numbers, ids: [
         view.reader.browse(kind(PROJECT, session)) for kind in (ReadActivity, FindPairs, ReadUsage, ReadGraph)

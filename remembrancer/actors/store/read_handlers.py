@@ -24,7 +24,6 @@ from remembrancer.actors.store.file_memories import FileMemories
 from remembrancer.actors.store.memory_files import USER, MemoryFiles
 from remembrancer.actors.store.readers import Readers
 from remembrancer.actors.store.records.contract import Vectors
-from remembrancer.actors.store.records.sessions import describe_session
 from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.actors.store.replaced_memories import ReplacedMemories
 from remembrancer.actors.store.requests import Handler, LoadGate, RequestContext
@@ -78,7 +77,6 @@ from remembrancer.protocol.reads import (
     Recall,
     Recalled,
     SearchGraph,
-    SessionDescription,
     StoreDescription,
     Suggest,
 )
@@ -149,7 +147,7 @@ class ReadHandlers:
             Suggest: suggest,
             FindIds: find_ids,
             DescribeStore: self._description,
-            DescribeSession: describe,
+            DescribeSession: lambda request, view: view.reader.describe_session(request.session_id),
             **dict.fromkeys(get_args(BrowserRequest), lambda request, view: view.reader.browse(request)),
         }
         return {
@@ -353,15 +351,15 @@ class ReadHandlers:
         return self._scheduler.models()
 
     def _description(self, request: DescribeStore, view: View) -> StoreDescription:
-        start = view.reader.session_start(request.session_id)
+        started_at, stored = view.reader.session_start(request.session_id)
         return StoreDescription(
             counts=view.reader.counts(request.session_id),
             embedding=self._embedding(),
             database_bytes=self._files.size_bytes,
             database_path=str(self._paths.database),
             uptime_s=time.monotonic() - self._started_at,
-            memories_this_session=start.stored,
-            session_started_at=start.started_at,
+            memories_this_session=stored,
+            session_started_at=started_at,
             proposals=view.reader.proposals(),
             doubts=_doubts(view, request),
         )
@@ -401,11 +399,6 @@ def list_memories(request: ListMemories, view: View) -> Memories[ListedMemory]:
         known = (ListedMemory(**found[ref].listed()) for page, found in loaded for ref in page if ref in found)
     memories, cut = first_that_fit(known)
     return Memories(memories, more=cut)
-
-
-def describe(request: DescribeSession, view: View) -> SessionDescription:
-    """Describe the work of a session, from the records of every space."""
-    return describe_session([records.session_story(request.session_id) for records in reversed(view.records)])
 
 
 def find_ids(request: FindIds, view: View) -> IdsFound:

@@ -12,8 +12,6 @@ from remembrancer.actors.store.records.contract import (
     ConsolidationRequest,
     MaintenanceState,
     Promotable,
-    SessionStart,
-    SessionStory,
     Surroundings,
     WaitingWork,
 )
@@ -23,7 +21,6 @@ from remembrancer.actors.store.records.sessions import (
     open_sessions,
     read_session,
     read_session_start,
-    read_session_story,
 )
 from remembrancer.actors.store.records.space import Space, shown_to
 from remembrancer.actors.store.records.sqlite_file import Query, encode_json
@@ -94,13 +91,8 @@ class SqliteBackground:
         """Return the memories of these numbers as material, without vectors."""
         return self._file.read_together(lambda query: read_materials_of(query, numbers))
 
-    def session_story(self, session_id: str) -> SessionStory:
-        """Return the memories that a session has stored and changed here, forgotten ones included (but not in its
-        topics)."""
-        return self._file.read_together(lambda query: read_session_story(query, session_id))
-
-    def session_start(self, session_id: str) -> SessionStart:
-        """Return the beginning of a session's story."""
+    def session_start(self, session_id: str) -> tuple[float | None, int]:
+        """As `read_session_start`."""
         return self._file.read_together(lambda query: read_session_start(query, session_id))
 
     def proposals(self) -> tuple[Proposal, ...]:

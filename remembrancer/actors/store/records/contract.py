@@ -12,15 +12,13 @@ from numpy.typing import NDArray
 
 from remembrancer.protocol.errors import RemembrancerError
 from remembrancer.protocol.kinds import Kind, Relation, Status
+from remembrancer.protocol.reads import Filters as Filters
 from remembrancer.protocol.reads import (
-    EarlierSession,
     ListedMemory,
     MemoryCopy,
     Promotion,
     Proposal,
 )
-from remembrancer.protocol.reads import Filters as Filters
-from remembrancer.protocol.runs import Topic
 from remembrancer.protocol.session_life import RecordEvents, SessionEntry
 from remembrancer.protocol.work import Passage
 from remembrancer.protocol.writes import (
@@ -246,39 +244,6 @@ class Neighbours:
 
     steps: dict[int, dict[int, int]]
     facts: dict[int, RankingFacts]
-
-
-@dataclass(frozen=True, slots=True)
-class SessionStory:
-    """One file's data about a session. `topics` counts the topics of its last thousand memories that name an entity or
-    have a tag.
-
-    `changes` counts the session's changes to memories other than storing, by their names in the history. `communities`
-    are the file's, whoever made them, and `earlier` are its other sessions. Of the unforgotten memories, `consolidated`
-    counts those replaced by another, and `importance` is the sum over all.
-    """
-
-    started_at: float | None
-    stored: dict[tuple[MemoryType, Scope], int]
-    changes: dict[str, int]
-    topics: dict[str, int]
-    communities: tuple[Topic, ...] = ()
-    entry: SessionEntry | None = None
-    turns: int = 0
-    tool_calls: int = 0
-    tool_failures: int = 0
-    earlier: tuple[EarlierSession, ...] = ()
-    remembered: int = 0
-    consolidated: int = 0
-    importance: float = 0.0
-
-
-class SessionStart(NamedTuple):
-    """The time at which a session began (None: unknown here), and the number of memories it stored, forgotten or
-    not."""
-
-    started_at: float | None
-    stored: int
 
 
 class TextToEmbed(msgspec.Struct, frozen=True, gc=False):

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, Final
 
 import msgspec
 
-from remembrancer.actors.store.records.contract import SessionStart, SessionStory
 from remembrancer.actors.store.records.memory_rows import MemoryRow, read_memory
-from remembrancer.actors.store.records.space import SpaceConnection
+from remembrancer.actors.store.records.space import SpaceConnection, Spaces
 from remembrancer.actors.store.records.sqlite_file import Query, encode_json
 from remembrancer.memory.edits import SessionDeeds
 from remembrancer.memory.names import name_key
@@ -139,8 +138,8 @@ def count_turns(query: Query, session_id: str) -> int:
 TOPICS: Final = 10
 TOPICS_OF: Final = 1000
 """The number of a session's last memories from which its topics are taken."""
-CANDIDATES: Final = 50
-"""The number of topics from one space before topics of the same name are merged."""
+CANDIDATES: Final = 100
+"""The number of topics before those of the same name are merged."""
 EARLIER: Final = 3
 """The number of earlier sessions that are described."""
 LEFT: Final = 3
@@ -161,22 +160,54 @@ _LATEST: Final = " UNION ALL ".join(
 """The last memories of a session in each scope, read along an index in that order."""
 
 
-def read_session_story(read: Query, session_id: str) -> SessionStory:
-    """Return one space's story of a session. Its memories are counted along an index; topics come from the last of
-    them."""
-    entry = read_session(read, session_id)
-    scopes = read(
-        f"""SELECT scope, {_OF_EACH_TYPE}, count(*) - count(forgotten_at),
+def describe_session(query: Query, spaces: Spaces, users: Collection[int], session_id: str) -> SessionDescription:
+    """Describe the work of a session, from its memories in all of these spaces, forgotten ones included (but not in its
+    topics). `users` are the spaces with the user's memories. The registry and earlier sessions are the project's, since
+    the user's space has those of all projects.
+    """
+    entries = query(
+        spaces.for_each(f"SELECT {_COLUMNS} FROM sessions WHERE space = @SPACE AND session_id = ?1"),  # noqa: S608
+        (session_id,),
+    )
+    known = [SessionEntry(*entry) for entry in entries]
+    scopes = query(
+        f"""SELECT {_OF_EACH_TYPE}, count(*) - count(forgotten_at),
                total(forgotten_at IS NULL AND status = 'consolidated'), total(iif(forgotten_at IS NULL, importance, 0))
-           FROM memories WHERE space = @SPACE AND session_id = ? AND kind != ? GROUP BY scope""",  # noqa: S608 - our names
+           FROM memories WHERE space = @SPACE AND session_id = ? AND kind != ?""",  # noqa: S608 - our names
         (session_id, SESSION_RECORD),
     )
-    changes = read(
+    *by_type, remembered, consolidated, importance = scopes[0]
+    changes = query(
         """SELECT change, count(*) FROM history
            WHERE space = @SPACE AND session_id = ? AND change != 'stored' GROUP BY change""",
         (session_id,),
     )
-    topics = read(
+    ((calls, successes),) = query(
+        "SELECT count(*), total(success) FROM tool_calls WHERE space = @SPACE AND session_id = ?", (session_id,)
+    )
+    project = Spaces(spaces.file, [number for number in spaces.numbers if number not in users])
+    return SessionDescription(
+        started_at=min((entry.started_at for entry in known), default=None),
+        stored_by_type={kind: int(count) for kind, count in zip(MEMORY_TYPES, by_type, strict=True) if count},
+        changes=dict(changes),
+        topics=_topics_of(query, session_id),
+        status=known[0].status if known else "active",
+        summary=known[0].summary if known else None,
+        turns=count_turns(query, session_id),
+        tool_calls=calls,
+        tool_failures=calls - int(successes),
+        memories_promoted=sum(entry.memories_promoted for entry in known),
+        memories_consolidated=int(consolidated),
+        average_importance=importance / remembered if remembered else None,
+        earlier=_earlier(query, project, session_id),
+    )
+
+
+def _topics_of(query: Query, session_id: str) -> tuple[str, ...]:
+    """Return the topics of a session's last memories, the most common first. Topics of the same name count together,
+    under the most used spelling; so do entities of one community of the graph, under its label, if the session names
+    two or more."""
+    topics = query(
         f"""WITH latest AS MATERIALIZED (
                SELECT number FROM ({_LATEST}) ORDER BY number DESC LIMIT ?2)
            SELECT topic, count(DISTINCT number) AS memories FROM (
@@ -188,57 +219,43 @@ def read_session_story(read: Query, session_id: str) -> SessionStory:
            GROUP BY topic ORDER BY memories DESC, topic LIMIT ?3""",  # noqa: S608 - our names
         (session_id, TOPICS_OF, CANDIDATES),
     )
-    ((calls, successes),) = read(
-        "SELECT count(*), total(success) FROM tool_calls WHERE space = @SPACE AND session_id = ?", (session_id,)
-    )
-    return SessionStory(
-        started_at=entry.started_at if entry is not None else None,
-        stored={
-            (kind, scope): int(count)
-            for scope, *counts in scopes
-            for kind, count in zip(MEMORY_TYPES, counts, strict=False)
-            if count
-        },
-        changes=dict(changes),
-        topics=dict(topics),
-        communities=read_topics(read) if topics else (),
-        entry=entry,
-        turns=count_turns(read, session_id),
-        tool_calls=calls,
-        tool_failures=calls - int(successes),
-        earlier=_earlier(read, session_id),
-        remembered=sum(row[-3] for row in scopes),
-        consolidated=int(sum(row[-2] for row in scopes)),
-        importance=sum(row[-1] for row in scopes),
-    )
+    names: dict[str, Counter[str]] = {}
+    for name, count in topics:
+        names.setdefault(name_key(name), Counter())[name] += count
+    for community in read_topics(query) if topics else ():
+        members = [key for key in dict.fromkeys(map(name_key, community.entities)) if key in names]
+        if len(members) >= LEAST_OF_A_COMMUNITY:
+            uses = sum(names.pop(key).total() for key in members)
+            names.setdefault(f"\0{community.label}", Counter())[community.label] += uses
+    ranked = sorted(names.values(), key=lambda alike: (-alike.total(), min(alike)))
+    return tuple(alike.most_common(1)[0][0] for alike in ranked[:TOPICS])
 
 
-def read_session_start(read: Query, session_id: str) -> SessionStart:
-    """Return the beginning of a session, and the number of memories that it stored."""
-    ((began,),) = read("SELECT min(started_at) FROM sessions WHERE space = @SPACE AND session_id = ?", (session_id,))
-    ((stored,),) = read(
+def read_session_start(query: Query, session_id: str) -> tuple[float | None, int]:
+    """Return the time at which a session began (None: unknown here), and the number of memories it stored, forgotten or
+    not."""
+    ((began,),) = query("SELECT min(started_at) FROM sessions WHERE space = @SPACE AND session_id = ?", (session_id,))
+    ((stored,),) = query(
         "SELECT count(*) FROM memories WHERE space = @SPACE AND session_id = ? AND kind != ?",
         (session_id, SESSION_RECORD),
     )
-    return SessionStart(began, stored)
+    return began, stored
 
 
-def _earlier(read: Query, session_id: str) -> tuple[EarlierSession, ...]:
+def _earlier(query: Query, spaces: Spaces, session_id: str) -> tuple[EarlierSession, ...]:
     """Return the last closed sessions, latest first, with the memories that they left to their project."""
-    rows = read(
-        """SELECT session_id, started_at, last_active_at, status, memories_promoted FROM sessions
-           WHERE space = @SPACE AND session_id != ? AND status != 'active'
-           ORDER BY last_active_at DESC, session_id LIMIT ?""",
-        (session_id, EARLIER),
-    )
+    sessions = """SELECT * FROM (SELECT session_id, started_at, last_active_at, status, memories_promoted FROM sessions
+        WHERE space = @SPACE AND session_id != ?1 AND status != 'active'
+        ORDER BY last_active_at DESC, session_id LIMIT ?2)"""
+    latest = f"{spaces.for_each(sessions)} ORDER BY last_active_at DESC, session_id LIMIT ?2"
     return tuple(
-        EarlierSession(name, started_at, last_active_at, status, promoted, _left(read, name))
-        for name, started_at, last_active_at, status, promoted in rows
+        EarlierSession(name, started_at, last_active_at, status, promoted, _left(query, name))
+        for name, started_at, last_active_at, status, promoted in query(latest, (session_id, EARLIER))
     )
 
 
-def _left(read: Query, session_id: str) -> tuple[str, ...]:
-    rows = read(
+def _left(query: Query, session_id: str) -> tuple[str, ...]:
+    rows = query(
         """SELECT coalesce(summary, substr(content, 1, ?)) FROM memories
            WHERE space = @SPACE AND session_id = ? AND scope = 'project' AND status = 'active'
            AND forgotten_at IS NULL AND kind != ?
@@ -246,49 +263,6 @@ def _left(read: Query, session_id: str) -> tuple[str, ...]:
         (BEGINNING, session_id, SESSION_RECORD, LEFT),
     )
     return tuple(row[0] for row in rows)
-
-
-def describe_session(stories: Sequence[SessionStory]) -> SessionDescription:
-    """Combine the stories of several spaces: the user's, and then the project's, which has the registry.
-
-    Topics of the same name count together, under the most used spelling; so do entities of one community of the graph,
-    under its label, if the session names two or more. Earlier sessions are the project's only, since the user's space
-    has those of all projects.
-    """
-    by_type: Counter[str] = Counter()
-    changes: Counter[str] = Counter()
-    names: dict[str, Counter[str]] = {}
-    for story in stories:
-        for (kind, _), count in story.stored.items():
-            by_type[kind] += count
-        changes.update(story.changes)
-        for name, count in story.topics.items():
-            names.setdefault(name_key(name), Counter())[name] += count
-    for story in stories:
-        for community in story.communities:
-            members = [key for key in dict.fromkeys(map(name_key, community.entities)) if key in names]
-            if len(members) >= LEAST_OF_A_COMMUNITY:
-                uses = sum(names.pop(key).total() for key in members)
-                names.setdefault(f"\0{community.label}", Counter())[community.label] += uses
-    ranked = sorted(names.values(), key=lambda alike: (-alike.total(), min(alike)))
-    remembered = sum(story.remembered for story in stories)
-    entries = [story.entry for story in stories if story.entry is not None]
-    entry = entries[-1] if entries else None
-    return SessionDescription(
-        started_at=min((story.started_at for story in stories if story.started_at is not None), default=None),
-        stored_by_type=dict(by_type),
-        changes=dict(changes),
-        topics=tuple(alike.most_common(1)[0][0] for alike in ranked[:TOPICS]),
-        status="active" if entry is None else entry.status,
-        summary=None if entry is None else entry.summary,
-        turns=sum(story.turns for story in stories),
-        tool_calls=sum(story.tool_calls for story in stories),
-        tool_failures=sum(story.tool_failures for story in stories),
-        memories_promoted=sum(entry.memories_promoted for entry in entries),
-        memories_consolidated=sum(story.consolidated for story in stories),
-        average_importance=sum(story.importance for story in stories) / remembered if remembered else None,
-        earlier=tuple(earlier for story in stories[1:] for earlier in story.earlier),
-    )
 
 
 def read_topics(query: Query) -> tuple[Topic, ...]:

@@ -15,7 +15,7 @@ from remembrancer.actors.store.records.contract import USER, Belongings, Outcome
 from remembrancer.actors.store.records.found_entities import find_entities
 from remembrancer.actors.store.records.passage_rows import EmbeddedTexts
 from remembrancer.actors.store.records.search import SqliteSearch
-from remembrancer.actors.store.records.sessions import import_sessions
+from remembrancer.actors.store.records.sessions import describe_session, import_sessions
 from remembrancer.actors.store.records.space import Space, SpaceConnection, Spaces
 from remembrancer.actors.store.records.sqlite_edits import (
     ArrivingEdits,
@@ -32,6 +32,7 @@ from remembrancer.memory.plan import carry_out
 from remembrancer.memory.planner import Planner
 from remembrancer.protocol.browsing import BrowserAnswer, BrowserRequest
 from remembrancer.protocol.errors import InvalidInput, NotFound, RemembrancerError, StorageFull
+from remembrancer.protocol.reads import SessionDescription
 from remembrancer.protocol.session_life import SessionEntry
 from remembrancer.protocol.writes import (
     Applied,
@@ -81,6 +82,10 @@ class Reader(SqliteSearch, SqliteBackground):
     def browse(self, request: BrowserRequest) -> BrowserAnswer:
         """Answer a request of the memory browser."""
         return browse(self, self.users, request, self._clock())
+
+    def describe_session(self, session_id: str) -> SessionDescription:
+        """Describe the work of a session."""
+        return self._file.read_together(lambda query: describe_session(query, self._file, self.users, session_id))
 
     def portable(self, memory_id: str, session_id: str | None, project_id: str | None = None) -> PortableMemory | None:
         """Return a complete memory, forgotten or not; None if there is none that the session (None: anybody) may see.
