@@ -8,7 +8,9 @@ import json
 import os
 import pty
 import re
+import shutil
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -24,6 +26,7 @@ from remembrancer.commands import exit_codes, terminal
 from remembrancer.commands.shell import Session, _await_model
 from remembrancer.config.project import project_of
 from remembrancer.protocol.paths import RuntimePaths
+from tests.conftest import ROOT_OF_FILES
 from tests.patience import PATIENCE_S
 from tests.processes.test_projects import git
 from tests.runtime import PatientSession, Runtime, command, stop_runtime, until
@@ -69,14 +72,38 @@ class Shell:
         return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), shown.decode()
 
 
+@pytest.fixture(scope="module")
+def shared_home() -> Iterator[Path]:
+    directory = Path(tempfile.mkdtemp(prefix="rmb-", dir=ROOT_OF_FILES))
+    yield directory
+    stop_runtime(directory)
+    shutil.rmtree(directory)
+
+
 @pytest.fixture
-def shell(home: Path, tmp_path: Path) -> Iterator[Shell]:
-    (tmp_path / "app").mkdir()
-    (tmp_path / "other").mkdir()
-    yield Shell(home, tmp_path / "app")
+def own_home(home: Path) -> Iterator[None]:
+    """A home of the test's own: for what is about the user, whom all projects share, or about all projects."""
+    yield
     stop_runtime(home)
 
 
+alone = pytest.mark.usefixtures("own_home")
+
+
+@pytest.fixture
+def shell(
+    request: pytest.FixtureRequest, home: Path, shared_home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Shell:
+    """In a project of the test's own; in the home of all tests of this module, unless it is `alone`."""
+    (tmp_path / "app").mkdir()
+    (tmp_path / "other").mkdir()
+    if "own_home" in request.fixturenames:
+        return Shell(home, tmp_path / "app")
+    monkeypatch.setenv("REMEMBRANCER_HOME", str(shared_home))
+    return Shell(shared_home, tmp_path / "app")
+
+
+@alone
 def test_a_memory_is_stored_found_corrected_and_the_correction_undone(shell: Shell, tmp_path: Path) -> None:
     memory_id = shell.json("add", "We", "deploy on Tuesdays", "--kind", "convention", "--tag", "ops")["memory_id"]
     shell("add", "-", "--user", stdin="I prefer short answers\n")
@@ -141,6 +168,7 @@ def test_several_memories_are_looked_up_before_any_is_changed(shell: Shell) -> N
     assert len(shell.json("forget", *ids)["forgotten"]) == 2
 
 
+@alone
 def test_an_undo_says_what_it_undid_and_a_second_one_goes_a_step_further(shell: Shell) -> None:
     old = shell.json("add", "We deploy on Tuesdays")["memory_id"]
     shell("edit", old, "We deploy on Fridays")
@@ -262,6 +290,7 @@ def test_a_list_says_what_is_forgotten_and_a_search_how_surely_each_answers(shel
     assert "allow_secrets" not in refused
 
 
+@alone
 def test_open_ends_are_listed_by_due_date_and_closed(shell: Shell) -> None:
     mail, docs = shell.json("add", "Next: mail to Ilse; write the docs")["ids"]
     paint = shell.json("add", "paint the boat", "--due", "2030-05-02", "--user")["memory_id"]
@@ -331,6 +360,7 @@ def test_pairs_that_wait_for_a_decision_are_reviewed(shell: Shell) -> None:
     assert "Nothing waits for a decision" in shell("list", "--review")
 
 
+@alone
 def test_what_is_erased_is_nowhere_in_the_home_any_more(shell: Shell, home: Path) -> None:
     memory_id = shell.json("add", "the vault opens with marigold")["memory_id"]
     shell("add", "the vault is in the cellar")
@@ -357,6 +387,7 @@ def test_what_is_erased_is_nowhere_in_the_home_any_more(shell: Shell, home: Path
     assert left == []
 
 
+@alone
 def test_what_is_proposed_to_the_user_is_reviewed_and_a_promotion_taken_back(shell: Shell) -> None:
     ids = [
         shell.json("add", text, "--kind", "preference")["memory_id"] for text in ("Ilse wants tea", "Ilse wants mint")
@@ -378,6 +409,7 @@ def test_what_is_proposed_to_the_user_is_reviewed_and_a_promotion_taken_back(she
     assert {each["id"] for each in shell.json("list", "--scope", "project")["memories"]} == set(ids)
 
 
+@alone
 def test_projects_are_apart_unless_all_are_asked_for(
     shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -585,6 +617,7 @@ def test_at_80_columns_a_listed_memory_has_lines_of_its_own(shell: Shell) -> Non
     assert "The deployment goes through the staging cluster first, and nobody merges on" in shown
 
 
+@alone
 def test_a_search_counts_as_shown_what_it_prints_and_no_more(shell: Shell) -> None:
     for number in range(8):
         shell("add", f"The ferry number {number} leaves the harbour at {number} o'clock")
@@ -606,6 +639,7 @@ def test_a_pair_of_which_both_hold_can_be_put_back_into_review(shell: Shell) -> 
     assert shell.json("list", "--review")["contradictions"] == waiting
 
 
+@alone
 def test_what_is_of_a_project_alone_is_refused_for_the_user_and_not_answered_from_another(
     shell: Shell, tmp_path: Path
 ) -> None:
@@ -642,6 +676,7 @@ def test_a_memory_that_was_forgotten_and_brought_back_counts_as_unchanged(shell:
     assert shell.json("show", memory_id)["updated_at"] == stored
 
 
+@alone
 def test_a_moved_repository_is_named_by_the_first_search_and_status_in_its_new_place(
     shell: Shell, tmp_path: Path
 ) -> None:
