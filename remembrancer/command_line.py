@@ -16,12 +16,12 @@ COMMANDS = {
     "list": (MEMORIES, "shell", "list memories; --open, --important, --stale, --review"),
     "show": (MEMORIES, "shell", "show a memory in full; --history, --shown, --graph ENTITY"),
     "log": (MEMORIES, "shell", "list the changes of a day"),
-    "add": (MEMORIES, "shell", "remember something: add We deploy on Tuesdays"),
-    "edit": (MEMORIES, "shell", 'change a memory: edit ID "new text"; --done, --to user'),
-    "tag": (MEMORIES, "shell", "add or remove tags"),
-    "forget": (MEMORIES, "shell", "hide a memory from search, or delete it (--for-good)"),
-    "restore": (MEMORIES, "shell", "bring back a forgotten memory, or an earlier version"),
-    "undo": (MEMORIES, "shell", "undo the last change, a memory's last change, or a maintenance run"),
+    "add": (MEMORIES, "changing", "remember something: add We deploy on Tuesdays"),
+    "edit": (MEMORIES, "changing", 'change a memory: edit ID "new text"; --done, --to user'),
+    "tag": (MEMORIES, "changing", "add or remove tags"),
+    "forget": (MEMORIES, "changing", "hide a memory from search, or delete it (--for-good)"),
+    "restore": (MEMORIES, "changing", "bring back a forgotten memory, or an earlier version"),
+    "undo": (MEMORIES, "changing", "undo the last change, a memory's last change, or a maintenance run"),
     "ui": (MEMORIES, "ui", "open the memory browser"),
     "setup": (SETUP, "setup", "connect an assistant: setup claude-code"),
     "status": (SETUP, "status", "show the state of the processes, the write queue and the embedding"),
@@ -61,7 +61,7 @@ MEANT = {
 """Names of commands in other programs, and ours."""
 COMPLETE = "_REMEMBRANCER_COMPLETE"
 """The variable by which a shell requests completions, as in `click`."""
-HIDDEN = {"delete": "shell"}
+HIDDEN = {"delete": "changing"}
 """Hidden commands for a word that could mean either of two others."""
 
 

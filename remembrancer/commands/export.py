@@ -20,10 +20,10 @@ from remembrancer.commands import exit_codes
 from remembrancer.commands.output_files import PRIVATE_UMASK, cannot, new_file, stamp, target_of
 from remembrancer.commands.report import Report, argument, command, count, flag, option
 from remembrancer.commands.runtime_client import ask_home, paths_here
-from remembrancer.config.project import project_of
-from remembrancer.memory.export_format import PROJECT_ID, MemoryLine, ProjectLine, decode_line, encode_line
+from remembrancer.commands.selection import Where
+from remembrancer.memory.export_format import MemoryLine, ProjectLine, decode_line, encode_line
 from remembrancer.memory.markdown_files import DETAILS, details_of, file_of
-from remembrancer.protocol.errors import FileUnusable, InvalidInput
+from remembrancer.protocol.errors import FileUnusable
 from remembrancer.protocol.home import ExportWritten, WriteExport
 from remembrancer.protocol.writes import Scope
 
@@ -64,7 +64,8 @@ def export(
     to_stdout = file == "-" and not markdown
     default = f"remembrancer-{stamp(time.time())}" + ("" if markdown else ".jsonl")
     target = None if to_stdout else target_of(file, default, force=force)
-    choice = WriteExport("", tuple(map(_project_id, project)) or None, tuple(scope), include_forgotten)
+    projects = tuple(place.project.id for named in project for place in Where(named).places())
+    choice = WriteExport("", projects or None, tuple(scope), include_forgotten)
     queued = len(read_queue(paths_here().write_queue).queued)
     if target is None or markdown:
         with NamedTemporaryFile(prefix="remembrancer-export-") as spool:
@@ -125,16 +126,6 @@ def _print_whole(path: Path) -> None:
     except BrokenPipeError as error:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # otherwise Python complains again at exit
         raise FileUnusable("standard output was closed before the export was whole") from error
-
-
-def _project_id(named: str) -> str:
-    """The id of a project that is named by it or by its directory. Raises `InvalidInput` if there is no such thing."""
-    if PROJECT_ID.fullmatch(named):
-        return named
-    directory = Path(named).expanduser()
-    if not directory.is_dir():
-        raise InvalidInput(f"{named} is no directory, and 'remembrancer admin projects' lists no such id")
-    return project_of(directory).id
 
 
 def _summary(target: Path | None, written: ExportWritten, queued: int) -> dict[str, Any]:

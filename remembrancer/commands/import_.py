@@ -1,10 +1,10 @@
 """`remembrancer backup import`: imports the output of `backup export`, from this or another machine, or Markdown, or a
 database of linked nodes (`memory.db` of the design whose tools are the toolset `nodes`).
 
-Every line is checked before anything is sent: content that a tool would refuse is refused here too, and reported with
-its line number. The rest goes to the store in batches, in the order of the file. The id of each operation is derived
-from the content of its line and its target, so importing a file twice changes nothing, and an interrupted import can be
-continued.
+Every line is read and checked before anything is sent: content that a tool would refuse is refused here too, and
+reported with its line number. The rest goes to the store in batches, in the order of the file. The id of each operation
+is derived from the content of its line and its target, so importing a file twice changes nothing, and an interrupted
+import can be continued.
 """
 
 from __future__ import annotations
@@ -15,14 +15,12 @@ import os
 import re
 import sqlite3
 import sys
-import tempfile
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence, Set
-from contextlib import closing, contextmanager
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from datetime import datetime
-from functools import partial
 from pathlib import Path
-from typing import IO, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import anyio
 import click
@@ -40,7 +38,6 @@ from remembrancer.config.reading import load_settings
 from remembrancer.config.settings import Settings
 from remembrancer.memory.credentials import refuse_credentials, texts_of
 from remembrancer.memory.export_format import (
-    MAX_LINE_BYTES,
     EndLine,
     Header,
     Line,
@@ -97,112 +94,82 @@ class BadLine(msgspec.Struct, frozen=True):
     reason: str
 
 
-class Checked(msgspec.Struct):
-    """The result of checking a whole file."""
+class Contents(msgspec.Struct):
+    """A file that was read and checked. `lines` are those that can be imported."""
 
     header: Header
     projects: dict[str, ProjectRef] = {}
+    lines: list[MemoryLine | SessionLine] = []
     memories: int = 0
     sessions: int = 0
-    refused: set[int] = set()
-    """The numbers of valid lines with a memory that no tool would have stored."""
     bad: list[BadLine] = []
 
-    def note_bad(self, line: int, reason: str) -> None:
-        """Record a line that cannot be imported."""
-        self.bad.append(BadLine(line, reason))
-
-    def note_sound(
-        self, number: int, line: MemoryLine | SessionLine, content_limit_bytes: int, *, allow_secrets: bool
-    ) -> None:
-        """Count a memory or a session, and check whether a tool would have stored it."""
-        self.memories += isinstance(line, MemoryLine)
-        self.sessions += isinstance(line, SessionLine)
-        try:
-            match line:
-                case MemoryLine(memory=memory):
-                    check_memory(memory, content_limit_bytes)
-                    if not allow_secrets:
-                        change = ImportMemory(memory)
-                        refuse_credentials(change, list(texts_of(change)))
-                case SessionLine(session=session):
-                    clean_name(session.session_id, field="session_id", longest=MAX_SESSION_ID)
-                    for name in ("started_at", "last_active_at", "ended_at"):
-                        check_time(getattr(session, name), name)
-        except InvalidInput as error:
-            self.refused.add(number)
-            self.note_bad(number, error.message)
+    def placed(self, targets: Mapping[str, ProjectRef]) -> Iterator[Placed]:
+        """The contents of the lines, each with its target. `targets` maps the projects of the file to others."""
+        for line in self.lines:
+            content = line.memory if isinstance(line, MemoryLine) else line.session
+            yield None if line.project is None else targets[line.project], content
 
 
-def check(file: IO[bytes], content_limit_bytes: int = CONTENT_LIMIT_BYTES, *, allow_secrets: bool = False) -> Checked:
-    """Check every line of a file, from its beginning.
+def read_export(
+    lines: Iterable[bytes], content_limit_bytes: int = CONTENT_LIMIT_BYTES, *, allow_secrets: bool = False
+) -> Contents:
+    """Read and check every line of an export.
 
     Raises:
         FileUnusable: it is not an export.
         SchemaTooNew: a newer release wrote it.
     """
-    checked = Checked(decode_header(file.readline(MAX_LINE_BYTES + 1)))
+    numbered = enumerate(lines, 1)
+    number, first = next(numbered, (1, b""))
+    contents = Contents(decode_header(first))
+    is_damaged = False
     end: EndLine | None = None
-    number = 1
-    for number, line in _sound_lines(file, checked.projects, checked.note_bad):
+    for number, raw in numbered:
         if end is not None:
-            checked.note_bad(number, "a line after the last one")
-        match line:
-            case EndLine():
-                end = line
-            case MemoryLine() | SessionLine():
-                checked.note_sound(number, line, content_limit_bytes, allow_secrets=allow_secrets)
-    if end is None:
-        checked.note_bad(number, "the file was cut off after this line: its last line, with the totals, is missing")
-    elif len(checked.bad) == len(checked.refused) and (checked.memories, checked.sessions) != (
-        end.memories,
-        end.sessions,
-    ):
-        checked.note_bad(number, f"{end.memories} memories are announced, but {checked.memories} are in the file")
-    return checked
-
-
-def placed_lines(
-    file: IO[bytes], targets: Mapping[str, ProjectRef], refused: Set[int] = frozenset()
-) -> Iterator[Placed]:
-    """Every valid line of a file that `check` has accepted, from its beginning, with its target project.
-
-    `targets` maps the projects in the file to target projects. Lines with numbers in `refused` are left out.
-    """
-    file.seek(0)
-    file.readline()
-    for number, line in _sound_lines(file, {}, lambda _line, _reason: None):
-        if number in refused:
-            continue
-        match line:
-            case MemoryLine(memory=content) | SessionLine(session=content):
-                yield None if line.project is None else targets[line.project], content
-
-
-def _sound_lines(
-    file: IO[bytes], projects: dict[str, ProjectRef], note_bad: Callable[[int, str], None]
-) -> Iterator[tuple[int, ProjectLine | MemoryLine | SessionLine | EndLine]]:
-    """The importable lines after the header, with their numbers. Fills `projects`."""
-    number = 1
-    while raw := file.readline(MAX_LINE_BYTES + 1):
-        number += 1
-        if len(raw) > MAX_LINE_BYTES:
-            while raw and not raw.endswith(b"\n"):
-                raw = file.readline(MAX_LINE_BYTES)
-            note_bad(number, f"a line may have at most {MAX_LINE_BYTES} bytes")
-            continue
+            contents.bad.append(BadLine(number, "a line after the last one"))
         try:
-            line = decode_line(raw)
+            match decode_line(raw):
+                case ProjectLine(id=name, path=path):
+                    contents.projects[name] = ProjectRef(name, path)
+                case MemoryLine(project=str(named)) | SessionLine(project=str(named)) if named not in contents.projects:
+                    raise InvalidInput(f"no line before this one names the project {named[:60]!r}")
+                case EndLine() as line:
+                    end = line
+                case MemoryLine() | SessionLine() as line:
+                    contents.memories += isinstance(line, MemoryLine)
+                    contents.sessions += isinstance(line, SessionLine)
+                    if (refusal := refusal_of(line, content_limit_bytes, allow_secrets=allow_secrets)) is None:
+                        contents.lines.append(line)
+                    else:
+                        contents.bad.append(BadLine(number, refusal))
         except InvalidInput as error:
-            note_bad(number, error.message)
-            continue
-        match line:
-            case ProjectLine():
-                projects[line.id] = ProjectRef(line.id, line.path)
-            case MemoryLine(project=str(named)) | SessionLine(project=str(named)) if named not in projects:
-                note_bad(number, f"no line before this one names the project {named[:60]!r}")
-                continue
-        yield number, line
+            is_damaged = True
+            contents.bad.append(BadLine(number, error.message))
+    if end is None:
+        reason = "the file was cut off after this line: its last line, with the totals, is missing"
+        contents.bad.append(BadLine(number, reason))
+    elif not is_damaged and (contents.memories, contents.sessions) != (end.memories, end.sessions):
+        reason = f"{end.memories} memories are announced, but {contents.memories} are in the file"
+        contents.bad.append(BadLine(number, reason))
+    return contents
+
+
+def refusal_of(line: MemoryLine | SessionLine, content_limit_bytes: int, *, allow_secrets: bool) -> str | None:
+    """The reason why no tool would have stored a memory or a session; None if one would."""
+    try:
+        if isinstance(line, MemoryLine):
+            check_memory(line.memory, content_limit_bytes)
+            if not allow_secrets:
+                change = ImportMemory(line.memory)
+                refuse_credentials(change, list(texts_of(change)))
+        else:
+            clean_name(line.session.session_id, field="session_id", longest=MAX_SESSION_ID)
+            for name in ("started_at", "last_active_at", "ended_at"):
+                check_time(getattr(line.session, name), name)
+    except InvalidInput as error:
+        return f"{error.message} (--allow-secrets imports it nevertheless)" if error.remedy else error.message
+    return None
 
 
 BATCH_OPERATIONS: Final = 100
@@ -240,7 +207,7 @@ class Importer:
         self._now = now
         self.report = Tally()
 
-    async def take(self, lines: Iterator[Placed]) -> None:
+    async def take(self, lines: Iterable[Placed]) -> None:
         """Import everything, in order.
 
         Raises:
@@ -340,7 +307,6 @@ def import_operation(project: ProjectRef | None, memory: PortableMemory, now: fl
     return Operation(digest[:32], project or NO_PROJECT, memory.session_id, now, ImportMemory(memory))
 
 
-CHUNK_BYTES: Final = 1024 * 1024
 _NAMED_TARGET: Final = re.compile("(p_[0-9a-f]{12})=(.+)", re.DOTALL)
 
 
@@ -380,25 +346,43 @@ def import_(
     os.umask(PRIVATE_UMASK)
     project_here = project_of(directory_here())
     notes = _notes(file, client)
-    with _input(file, notes, project_here) as lines:
-        limit_bytes = load_settings(os.environ).content_limit_bytes
-        checked = check(lines, limit_bytes, allow_secrets=allow_secrets)
-        targets = choose_targets(checked.projects, project)
-        tally = Tally()
-        near: Sequence[NearCopy] = ()
-        places = () if notes is None else notes.places
-        if undo:
-            tally = anyio.run(_undo, lines, targets, places, project_here, dry_run)
-        elif checked.memories + checked.sessions > len(checked.refused):
-            with said_when_slow(f"Importing {count(checked.memories, 'memory')}"):
-                near = anyio.run(_near_copies, lines, targets, places) if places else []
-                tally = anyio.run(_import, lines, targets, checked.refused, dry_run)
-    status = exit_codes.FAILED if tally.rejected or checked.bad else exit_codes.OK
-    text = _summary_lines(checked, tally, dry_run=dry_run, undo=undo)
+    limit_bytes = load_settings(os.environ).content_limit_bytes
+    try:
+        contents = read_export(_lines(file, notes, project_here), limit_bytes, allow_secrets=allow_secrets)
+    except OSError as error:
+        raise cannot("read", file or "the assistant's memory", error) from error
+    placed = list(contents.placed(choose_targets(contents.projects, project)))
+    places = () if notes is None else notes.places
+    tally = Tally()
+    near: Sequence[NearCopy] = ()
+    if undo:
+        tally = anyio.run(_undo, placed, places, project_here, dry_run)
+    elif placed:
+        with said_when_slow(f"Importing {count(contents.memories, 'memory')}"):
+            near = anyio.run(_near_copies, placed, places) if places else []
+            tally = anyio.run(_import, placed, dry_run)
+    status = exit_codes.FAILED if tally.rejected or contents.bad else exit_codes.OK
+    text = _summary_lines(contents, tally, dry_run=dry_run, undo=undo)
     text += [f"much like {each.like[-LEAST:]}: {each.content}" for each in near[:NAMED]]
     text += [f"and {len(near) - NAMED:,} more that are much like another (--json names all)"] if near[NAMED:] else []
-    facts = _summary(checked, tally, dry_run=dry_run) | {"near": msgspec.to_builtins(near)}
-    return Report(facts, text, status, _refusals(checked, tally))
+    facts = {
+        "dry_run": dry_run,
+        "release": contents.header.release,
+        "memories": contents.memories,
+        "sessions": contents.sessions,
+        "imported": tally.imported,
+        "present": tally.present,
+        "rejected": len(tally.rejected),
+        "rejections": tally.rejected[:MAX_NAMED],
+        "bad": len(contents.bad),
+        "bad_lines": contents.bad[:MAX_NAMED],
+        "near": near,
+    }
+    more = len(contents.bad) - MAX_NAMED
+    refusals = [f"line {bad.line}: {bad.reason}" for bad in contents.bad[:MAX_NAMED]]
+    refusals += [f"and {count(more, 'line')} more"] if more > 0 else []
+    refusals += [f"{refusal.id}: {refusal.reason}" for refusal in tally.rejected[:MAX_NAMED]]
+    return Report(facts, text, status, refusals)
 
 
 def choose_targets(projects: Mapping[str, ProjectRef], named: Sequence[str]) -> dict[str, ProjectRef]:
@@ -444,28 +428,17 @@ def _notes(named: str | None, client: str | None) -> Notes | None:
     return Notes([path.absolute()], "project") if named != "-" and path.is_dir() else None
 
 
-@contextmanager
-def _input(named: str | None, notes: Notes | None, project: ProjectRef) -> Iterator[IO[bytes]]:
-    """The input file, which is read twice; standard input and other formats are copied into a temporary file first."""
-    try:
-        if notes is not None:
-            made = lines_of_notes(notes.places, project, notes.scope)
-        elif named == "-":
-            made = iter(partial(sys.stdin.buffer.read, CHUNK_BYTES), b"")
-        else:
-            path = Path(named or "").expanduser()
-            with path.open("rb") as file:
-                if file.read(len(SQLITE)) != SQLITE:
-                    file.seek(0)
-                    yield file
-                    return
-            made = lines_of_nodes(path, project)
-        with tempfile.TemporaryFile() as spool:
-            spool.writelines(made)
-            spool.seek(0)
-            yield spool
-    except OSError as error:
-        raise cannot("read", named or "the assistant's memory", error) from error
+def _lines(named: str | None, notes: Notes | None, project: ProjectRef) -> Iterator[bytes]:
+    """The lines of the input, as an export has them. Raises OSError if it cannot be read."""
+    if notes is not None:
+        yield from lines_of_notes(notes.places, project, notes.scope)
+    elif named == "-":
+        yield from sys.stdin.buffer
+    else:
+        path = Path(named or "").expanduser()
+        with path.open("rb") as file:
+            is_database = file.peek(len(SQLITE)).startswith(SQLITE)
+            yield from lines_of_nodes(path, project) if is_database else file
 
 
 SQLITE: Final = b"SQLite format 3\0"
@@ -576,13 +549,11 @@ class NearCopy(msgspec.Struct, frozen=True):
     like: str
 
 
-async def _near_copies(
-    file: IO[bytes], targets: Mapping[str, ProjectRef], places: Sequence[Path]
-) -> Sequence[NearCopy]:
+async def _near_copies(placed: Sequence[Placed], places: Sequence[Path]) -> Sequence[NearCopy]:
     """The sections of notes that are similar to an existing memory or an earlier section."""
     sections = [
         (project, memory)
-        for project, memory in placed_lines(file, targets)
+        for project, memory in placed
         if isinstance(memory, PortableMemory) and _is_from(memory.source.file, places)
     ]
     async with connected_store() as ask_store:
@@ -629,13 +600,7 @@ def _is_from(file: str | None, places: Sequence[Path]) -> bool:
     return file is not None and any(Path(file).is_relative_to(place) for place in places)
 
 
-async def _undo(
-    file: IO[bytes],
-    targets: Mapping[str, ProjectRef],
-    places: Sequence[Path],
-    here: ProjectRef,
-    dry_run: bool,
-) -> Tally:
+async def _undo(placed: Sequence[Placed], places: Sequence[Path], here: ProjectRef, dry_run: bool) -> Tally:
     """Forget the memories of a file; for notes, also the memories of earlier versions of them."""
     report = Tally()
     async with connected_store() as ask_store:
@@ -643,7 +608,7 @@ async def _undo(
         async for each in _listed(ask_store, here):
             if _is_from(each.source.file, places):
                 taken[each.id] = here, SHELL_SESSION
-        for project, memory in placed_lines(file, targets):
+        for project, memory in placed:
             if isinstance(memory, PortableMemory):
                 answer = await ask_store(FindMemories(_place(project), (memory.id,)))
                 taken |= dict.fromkeys(answer.words.keys() - answer.forgotten, (project, memory.session_id))
@@ -655,17 +620,17 @@ async def _undo(
     return report
 
 
-async def _import(file: IO[bytes], targets: Mapping[str, ProjectRef], refused: Set[int], dry_run: bool) -> Tally:
+async def _import(placed: Sequence[Placed], dry_run: bool) -> Tally:
     paths = paths_here()
     refuse_unfinished(paths)
     if dry_run:
         importer = Importer(paths, None, time.time())
-        await importer.take(placed_lines(file, targets, refused))
+        await importer.take(placed)
         return importer.report
     async with connected_store() as ask_store:
         importer = Importer(paths, ask_store, time.time())
         try:
-            await importer.take(placed_lines(file, targets, refused))
+            await importer.take(placed)
         except RemembrancerError:
             imported = count(importer.report.imported, "memory")
             verb = "was" if importer.report.imported == 1 else "were"
@@ -674,31 +639,7 @@ async def _import(file: IO[bytes], targets: Mapping[str, ProjectRef], refused: S
         return importer.report
 
 
-def _summary(checked: Checked, report: Tally, *, dry_run: bool) -> dict[str, Any]:
-    return {
-        "dry_run": dry_run,
-        "release": checked.header.release,
-        "memories": checked.memories,
-        "sessions": checked.sessions,
-        "imported": report.imported,
-        "present": report.present,
-        "rejected": len(report.rejected),
-        "rejections": msgspec.to_builtins(report.rejected[:MAX_NAMED]),
-        "bad": len(checked.bad),
-        "bad_lines": msgspec.to_builtins(checked.bad[:MAX_NAMED]),
-    }
-
-
-def _refusals(checked: Checked, tally: Tally) -> list[str]:
-    more = len(checked.bad) - MAX_NAMED
-    return [
-        *(f"line {bad.line}: {bad.reason}" for bad in checked.bad[:MAX_NAMED]),
-        *((f"and {count(more, 'line')} more",) if more > 0 else ()),
-        *(f"{refusal.id}: {refusal.reason}" for refusal in tally.rejected[:MAX_NAMED]),
-    ]
-
-
-def _summary_lines(checked: Checked, tally: Tally, *, dry_run: bool, undo: bool) -> list[str]:
+def _summary_lines(contents: Contents, tally: Tally, *, dry_run: bool, undo: bool) -> list[str]:
     if undo:
         return [
             f"{count(tally.imported, 'memory')} forgotten again{' (not done: this is a dry run)' if dry_run else ''}."
@@ -707,8 +648,8 @@ def _summary_lines(checked: Checked, tally: Tally, *, dry_run: bool, undo: bool)
     line = f"{count(tally.imported, 'memory')} {verb}, {tally.present:,} were there already"
     if tally.rejected:
         line += f", {len(tally.rejected):,} were refused"
-    if checked.bad:
-        line += f"; {count(len(checked.bad), 'line')} skipped, for the reasons above"
+    if contents.bad:
+        line += f"; {count(len(contents.bad), 'line')} skipped, for the reasons above"
     if not tally.imported or dry_run:
         return [f"{line}."]
     return [f"{line}.", "They can be found by their words now, and by their meaning in a moment."]

@@ -10,12 +10,14 @@ import anyio
 
 from remembrancer.actors.store.home_reader import lanes_of_projects
 from remembrancer.commands import exit_codes
+from remembrancer.commands.changing import undo_run
+from remembrancer.commands.projects import known_projects
 from remembrancer.commands.report import Report, command, flag, option
-from remembrancer.commands.runtime_client import ask_home, connected_store, directory_here, paths_here
-from remembrancer.config.project import project_of
+from remembrancer.commands.runtime_client import ask_home, connected_store, paths_here
+from remembrancer.commands.selection import Where
 from remembrancer.protocol.consolidation import Maintain, Maintained, Upkept
 from remembrancer.protocol.errors import InvalidInput, RemembrancerError
-from remembrancer.protocol.home import DescribeProjects, FindMemories
+from remembrancer.protocol.home import FindMemories
 from remembrancer.protocol.writes import ProjectRef
 
 ANSWER_S: Final = 900.0
@@ -50,11 +52,10 @@ def maintain(project: str | None, user: bool, everywhere: bool, dry_run: bool, u
     for deletions. docs/memory-model.md has the rules."""
     if sum((project is not None, user, everywhere)) > 1 or (dry_run and undo):
         raise InvalidInput("use only one of --project, --user and --all, and of --dry-run and --undo")
+    where = Where(project, user, everywhere)
     if undo:
-        from remembrancer.commands.shell import Where, undo_run
-
-        return undo_run(Where(project, user, everywhere), undo)
-    places = places_of(project, user=user, everywhere=everywhere)
+        return undo_run(where, undo)
+    places = places_of(where)
     visits: list[Visit] = []
     refusals: list[RemembrancerError] = []
     try:
@@ -67,25 +68,20 @@ def maintain(project: str | None, user: bool, everywhere: bool, dry_run: bool, u
     return Report({"dry_run": dry_run, "places": [_facts(*each) for each in visits]}, lines, status, notes)
 
 
-def places_of(named: str | None, *, user: bool, everywhere: bool) -> list[Place]:
-    """The places with something to do. Raises `InvalidInput` if nothing is remembered there."""
-    paths = paths_here()
-    described = ask_home(paths, DescribeProjects())
+def places_of(where: Where) -> list[Place]:
+    """The selected projects and the user, as far as something is remembered there. Raises `InvalidInput` if nothing
+    is."""
+    described = known_projects(paths_here())
     by_path = sorted((each.path, each.id) for each in described.projects if each.path is not None)
-    known = [ProjectRef(project_id, path) for path, project_id in by_path]
-    if user or everywhere:
+    known = {project_id: ProjectRef(project_id, path) for path, project_id in by_path}
+    if where.user or where.all_projects:
         if not described.has_user and not known:
-            raise InvalidInput(f"nothing is remembered in {paths.home}")
-        return [*(known if everywhere else ()), None]
-    if (by_id := next((each for each in known if each.id == named), None)) is not None:
-        return [by_id]
-    directory = directory_here(named)
-    if not directory.is_dir():
-        raise InvalidInput(f"{directory} is not a directory")
-    project = project_of(directory)
-    if project.id not in {each.id for each in known}:
-        raise InvalidInput(f"there are no memories of the project {project.path}: use --user or --all")
-    return [project]
+            raise InvalidInput(f"nothing is remembered in {paths_here().home}")
+        return [*(known.values() if where.all_projects else ()), None]
+    [place] = where.places()
+    if place.project.id not in known:
+        raise InvalidInput(f"there are no memories of the project {place.project.path}: use --user or --all")
+    return [place.project]
 
 
 async def _maintain(

@@ -22,11 +22,10 @@ def ui(project: str | None, prints: bool) -> Report:
     """Open the memory browser: see, correct and undo what is remembered. It is served to this machine alone, and signs
     you in by a link that works once, within 10 minutes."""
     from remembrancer.commands.runtime_client import directory_here, paths_here
-    from remembrancer.commands.shell import Place, Where
+    from remembrancer.commands.selection import Conversation, Place
 
     place = Place(str(directory_here(project).absolute()))
-    with Where().connected(place) as session:
-        url = session.call("open_browser")["url"]
+    url = Conversation(place).call("open_browser")["url"]
     home = paths_here().home
     link = f"{url}/enter?link={Tokens(home).link(place.directory, time.time())}"
     prints |= click.get_current_context().params["as_json"]

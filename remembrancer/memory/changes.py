@@ -139,7 +139,7 @@ def updated(before: MemoryVersion, change: UpdateMemory) -> MemoryVersion:
     scope does not allow, and for a validity that would end before it begins."""
     if (change.kind or kind_of(before)) != OPEN_END and (change.due is not None or change.done is not None):
         name = "done" if change.due is None else "due"
-        raise InvalidInput(f"only an open end can have {name}: set its kind to {OPEN_END} as well", field=name)
+        raise InvalidInput(f"only an open end can have {name}", field=name, remedy=f"kind: {OPEN_END}")
     after = patched(before, patch_of(change))
     _check_tags(before, after, "tags")
     if after.scope != "session" and change.kind in SESSION_KINDS:
@@ -243,7 +243,7 @@ def check_broader(scope: Scope, target: Scope) -> None:
 def check_remembered(memory_id: str, snapshot: MemoryVersion) -> None:
     """Raises `InvalidInput` if the memory is forgotten."""
     if snapshot.forgotten:
-        raise InvalidInput(f"{memory_id} is forgotten: restore it first (restore_memory)", field="memory_id")
+        raise InvalidInput(f"{memory_id} is forgotten: restore it first", field="memory_id", remedy="restore_memory")
 
 
 def _check_validity(after: MemoryVersion, field: str) -> None:
@@ -269,7 +269,8 @@ def _with_passage(text: str, change: str | TextEdit) -> str:
         raise InvalidInput(message, field="old")
     replaced = text.replace(change.old, change.new)
     if not replaced.strip():
-        raise InvalidInput("nothing of the memory would be left: forget it instead (forget_memory)", field="new")
+        message = "nothing of the memory would be left: forget it instead"
+        raise InvalidInput(message, field="new", remedy="forget_memory")
     return replaced
 
 

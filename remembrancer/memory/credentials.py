@@ -35,11 +35,8 @@ NOT_LOOKED_AT: Final = frozenset(
 """The arguments without text of the caller's, or with text to be removed: a stored secret must be removable."""
 ARGUMENTS: Final = {"add_tags": "tags.add", "add_entities": "related_entities.add"}
 """The names of arguments that differ from the fields of the change."""
-MAY_BE_ALLOWED: Final[dict[type, str]] = {
-    **dict.fromkeys((StoreMemory, UpdateMemory), "pass allow_secrets: true"),
-    ImportMemory: "say --allow-secrets",
-}
-"""The changes that can store a credential on request, each with the advice on how to request that."""
+MAY_BE_ALLOWED: Final = (StoreMemory, UpdateMemory, ImportMemory)
+"""The changes that can store a credential on request."""
 LEAST_DIFFERENT: Final = 6
 """A long value with fewer distinct characters is a placeholder: a random value of 20 characters has more."""
 
@@ -437,15 +434,14 @@ def refuse_credentials(change: Change, texts: Sequence[tuple[str, str]]) -> None
     split = _split_credential(texts)
     if split is None and find_credential("\n".join(text for _, text in texts)) is None:
         return
-    allowed = MAY_BE_ALLOWED.get(type(change))
-    advice = f", or {allowed} if it is not one or must be stored" if allowed else ""
     sorts = ((field, find_credential(text)) for field, text in texts)
     for field, sort in (*sorts, *([split] if split is not None else [])):
         if sort is not None:
             raise InvalidInput(
                 f"{field} seems to contain a credential ({sort}), which anyone who recalls it would see: store where "
-                f"the secret is kept, not the secret itself{advice}",
+                f"the secret is kept, not the secret itself",
                 field=field,
+                remedy="allow_secrets: true" if isinstance(change, MAY_BE_ALLOWED) else None,
             )
 
 

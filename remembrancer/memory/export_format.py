@@ -102,6 +102,8 @@ def decode_header(line: bytes) -> Header:
 
 def decode_line(line: bytes) -> Line:
     """Decode a line. Raises `InvalidInput` if it is invalid; the message says where."""
+    if len(line) > MAX_LINE_BYTES:
+        raise InvalidInput(f"a line may have at most {MAX_LINE_BYTES} bytes")
     try:
         raw = msgspec.json.decode(line)
         decoded: Line = msgspec.convert(raw, Line)

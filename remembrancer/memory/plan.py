@@ -422,8 +422,9 @@ def _check_may_supersede(source_id: str, scope: Scope, links: Targets, field: st
         if link.relation == SUPERSEDES and scope == "session" and target.now.scope != "session":
             raise InvalidInput(
                 f"{source_id} is this session's alone and cannot supersede {target.id}, which other sessions see: "
-                "promote it to the project first (promote_memory)",
+                "promote it to the project first",
                 field=field,
+                remedy="promote_memory",
             )
 
 

@@ -2,7 +2,8 @@
 
 An error has fields, not a formatted string: `code` names its category for programs, `message` tells a person (or a
 model) what to do, `retry_possible` says whether the same call can succeed later, `field` names the argument at fault,
-`details` has further facts by name, for programs. `Failure` is the same as a message.
+`remedy` the tool or argument that helps, `details` has further facts by name, for programs. A surface that calls
+arguments and tools by other names translates `field` and `remedy`. `Failure` is the same as a message.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ class Failure(msgspec.Struct, frozen=True, omit_defaults=True, tag="Refused"):
     retry_possible: bool = False
     field: str | None = None
     details: dict[str, str | int] = {}
+    remedy: str | None = None
 
 
 class RemembrancerError(Exception):
@@ -35,16 +37,22 @@ class RemembrancerError(Exception):
     retry_possible: ClassVar[bool] = False
 
     def __init__(
-        self, message: str, *, field: str | None = None, details: Mapping[str, str | int] | None = None
+        self,
+        message: str,
+        *,
+        field: str | None = None,
+        remedy: str | None = None,
+        details: Mapping[str, str | int] | None = None,
     ) -> None:
         super().__init__(message)
         self.message = message
         self.field = field
+        self.remedy = remedy
         self.details = dict(details or {})
 
     def to_failure(self) -> Failure:
         """This error as a message."""
-        return Failure(self.code, self.message, self.retry_possible, self.field, self.details)
+        return Failure(self.code, self.message, self.retry_possible, self.field, self.details, self.remedy)
 
 
 class InvalidInput(RemembrancerError):
@@ -334,7 +342,7 @@ _BY_CODE = _subclasses(RemembrancerError)
 def from_failure(failure: Failure) -> RemembrancerError:
     """The exception that a `Failure` was made from (`InternalError` for an unknown code)."""
     kind = _BY_CODE.get(failure.code, InternalError)
-    return kind(failure.message, field=failure.field, details=failure.details)
+    return kind(failure.message, field=failure.field, remedy=failure.remedy, details=failure.details)
 
 
 def size_on_disk(path: Path) -> int:

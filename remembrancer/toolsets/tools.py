@@ -508,7 +508,8 @@ def text_result(answer: Answer) -> Result:
 def error_result(error: RemembrancerError, *, degraded: bool, as_text: bool = False) -> Result:
     """The error envelope, with the invalid field and further details, if any. `as_text`: only the message."""
     if as_text:
-        return Result(None, neutralised(error.message), is_error=True)
+        remedy = f" ({error.remedy})" if error.remedy is not None else ""
+        return Result(None, neutralised(f"{error.message}{remedy}"), is_error=True)
     envelope: Answer = {
         "error": error.code,
         "message": error.message,
@@ -516,8 +517,7 @@ def error_result(error: RemembrancerError, *, degraded: bool, as_text: bool = Fa
         "retry_possible": error.retry_possible,
         **error.details,
     }
-    if error.field is not None:
-        envelope["field"] = error.field
+    envelope |= non_empty(field=error.field, remedy=error.remedy)
     cleaned = neutralised_value(envelope)
     return Result(cleaned, answer_text(cleaned), is_error=True)
 

@@ -267,7 +267,7 @@ class PlayedStore:
         (outcome,) = self.records.apply([operation])
         if not isinstance(outcome.reply, Applied):
             error = outcome.reply
-            return Failure(error.code, error.message, field=error.field)
+            return error.to_failure()
         if isinstance(operation.change, StartSession | EndSession):
             self.lived.setdefault(operation.operation_id, operation)
         elif not outcome.reply.replayed:

@@ -116,6 +116,12 @@ async def test_a_memory_is_shown_without_what_is_as_usual(rig: Rig) -> None:
         assert all("session_id" not in each for each in history)
         await client.call("forget_memory", memory_id=identity)
         assert (await client.call("get_memory", memory_id=identity))["status"] == "forgotten"
+        refused = await client.call("update_memory", memory_id=identity, content="Java 25")
+        assert (refused["error"], refused["field"], refused["remedy"]) == (
+            "invalid_input",
+            "memory_id",
+            "restore_memory",
+        )
 
 
 async def test_a_long_history_is_shown_from_its_end(rig: Rig) -> None:

@@ -23,7 +23,8 @@ import pytest
 
 from remembrancer.command_line import COMMANDS
 from remembrancer.commands import exit_codes, terminal
-from remembrancer.commands.shell import Session, _await_model
+from remembrancer.commands.selection import Conversation
+from remembrancer.commands.shell import _await_model
 from remembrancer.config.project import project_of
 from remembrancer.protocol.paths import RuntimePaths
 from tests.conftest import ROOT_OF_FILES
@@ -535,7 +536,7 @@ def test_the_first_search_waits_for_the_vectors_of_what_was_just_stored() -> Non
         def call(self, tool: str) -> dict[str, Any]:
             return {"embedding": states.pop(0)}
 
-    _await_model(cast(Session, Client()))
+    _await_model(cast(Conversation, Client()))
     assert len(states) == 1
 
 

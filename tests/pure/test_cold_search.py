@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import pytest
 
 from remembrancer.command_line import main
 from remembrancer.commands import exit_codes, shell
+from remembrancer.commands.selection import Place, Where
 
 FOUND = {
     "id": "memory:01M7YP99BXTF0BZR1D8J8GC5MJ",
@@ -47,11 +47,10 @@ def test_a_cold_search_says_that_it_was_by_words_alone_if_the_model_does_not_com
 ) -> None:
     memory = ColdMemory(times)
 
-    @contextmanager
-    def connected(*_: object) -> Iterator[ColdMemory]:
-        yield memory
+    def conversations(_: Where) -> Iterator[tuple[Place, ColdMemory]]:
+        yield Place("/app"), memory
 
-    monkeypatch.setattr(shell.Where, "connected", connected)
+    monkeypatch.setattr(Where, "conversations", conversations)
     monkeypatch.setattr(shell, "MEANING_S", 0.3 if says else 60.0)
     assert main(["search", "when", "do", "we", "deploy"]) == exit_codes.OK
     said = capsys.readouterr()

@@ -241,7 +241,7 @@ def test_the_refusal_names_the_sort_and_never_quotes_the_secret(padding: int) ->
         refuse_credentials(change, list(texts_of(change)))
     assert refused.value.field == "content"
     assert "GitHub token" in refused.value.message
-    assert "allow_secrets" in refused.value.message
+    assert refused.value.remedy == "allow_secrets: true"
     assert secret not in refused.value.message
 
 
@@ -278,7 +278,7 @@ def test_every_text_of_a_change_is_looked_at_and_the_field_named(change: Change,
         refuse_credentials(change, list(texts_of(change)))
     assert refused.value.field == field
     assert refused.value.message.startswith(f"{field} seems to contain")
-    assert ("allow_secrets" in refused.value.message) == isinstance(change, StoreMemory | UpdateMemory)
+    assert (refused.value.remedy == "allow_secrets: true") == isinstance(change, StoreMemory | UpdateMemory)
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remembrancer.commands.import_ import check, choose_targets, import_operation, placed_lines
+from remembrancer.commands.import_ import choose_targets, import_operation, read_export
 from remembrancer.config.project import project_of
 from remembrancer.memory.export_format import (
     EndLine,
@@ -208,17 +208,17 @@ def test_what_no_tool_would_have_stored_is_refused_by_the_number_of_its_line(
         MemoryLine(memory("two"), PROJECT.id),
         end=EndLine(1, 2, 0),
     )
-    checked = check(file)
-    assert [bad.line for bad in checked.bad] == [3]
-    assert reason in checked.bad[0].reason
-    (placed,) = placed_lines(file, {PROJECT.id: PROJECT}, checked.refused)
+    contents = read_export(file)
+    assert [bad.line for bad in contents.bad] == [3]
+    assert reason in contents.bad[0].reason
+    (placed,) = contents.placed({PROJECT.id: PROJECT})
     assert isinstance(placed[1], PortableMemory)
     assert placed[1].id == memory("two").id
 
 
 def test_what_looks_like_a_secret_is_imported_when_it_is_allowed() -> None:
     secret = MemoryLine(memory("The password is Xk9$vb2!pqRt77"), PROJECT.id)
-    assert check(export(ProjectLine(PROJECT.id, "/"), secret), allow_secrets=True).bad == []
+    assert read_export(export(ProjectLine(PROJECT.id, "/"), secret), allow_secrets=True).bad == []
 
 
 @pytest.mark.parametrize("line", [b"", b"\n", b"{}", b"[]", b"null", b"\xff\n", b"[" * 100_000, b'{"line": "other"}'])
@@ -249,23 +249,23 @@ def test_every_bad_line_is_named_with_its_number() -> None:
         MemoryLine(memory("two"), OTHER.id),
         SessionLine(SessionEntry("session:one", 1.0, 2.0), OTHER.id),
     )
-    checked = check(file)
-    assert [bad.line for bad in checked.bad] == [4, 5, 6]
-    assert checked.memories == 1
-    assert OTHER.id in checked.bad[1].reason
+    contents = read_export(file)
+    assert [bad.line for bad in contents.bad] == [4, 5, 6]
+    assert contents.memories == 1
+    assert OTHER.id in contents.bad[1].reason
 
 
 def test_a_file_that_was_cut_off_is_noticed() -> None:
     whole = export(ProjectLine(PROJECT.id, "/"), *(MemoryLine(memory(str(n)), PROJECT.id) for n in range(3)))
-    assert check(whole).bad == []
+    assert read_export(whole).bad == []
     content = whole.getvalue()
     for place in range(content.index(b"\n") + 1, len(content) - 1):
-        assert check(BytesIO(content[:place])).bad
+        assert read_export(BytesIO(content[:place])).bad
 
 
 def test_a_line_that_was_lost_in_the_middle_is_noticed() -> None:
     file = export(ProjectLine(PROJECT.id, "/"), MemoryLine(memory(), PROJECT.id), end=EndLine(1, 2, 0))
-    (bad,) = check(file).bad
+    (bad,) = read_export(file).bad
     assert "2 memories" in bad.reason
 
 
@@ -277,9 +277,9 @@ def test_lines_go_to_the_projects_that_were_chosen(tmp_path: Path) -> None:
         SessionLine(span, PROJECT.id),
         MemoryLine(memory("two", scope="user"), None),
     )
-    checked = check(file)
-    assert checked.bad == []
-    placed = list(placed_lines(file, choose_targets(checked.projects, [str(tmp_path)])))
+    contents = read_export(file)
+    assert contents.bad == []
+    placed = list(contents.placed(choose_targets(contents.projects, [str(tmp_path)])))
     elsewhere = project_of(tmp_path).path
     assert [project and project.path for project, _ in placed] == [elsewhere, elsewhere, None]
     assert placed[1][1] == span

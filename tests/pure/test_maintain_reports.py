@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from remembrancer.command_line import main
-from remembrancer.commands import exit_codes, maintain
+from remembrancer.commands import exit_codes, maintain, projects
+from remembrancer.commands.selection import Where
 from remembrancer.protocol.consolidation import Maintain, Maintained
 from remembrancer.protocol.errors import ConsolidatorUnavailable, InvalidInput, RemembrancerError
 from remembrancer.protocol.home import KnownProject, ProjectsDescribed
@@ -44,7 +45,7 @@ def refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Rememb
     async def connected() -> AsyncIterator[Callable[..., Awaitable[Maintained]]]:
         yield answer
 
-    monkeypatch.setattr(maintain, "ask_home", lambda *_: described)
+    monkeypatch.setattr(projects, "ask_home", lambda *_: described)
     monkeypatch.setattr(maintain, "connected_store", connected)
     return refusals
 
@@ -86,4 +87,4 @@ def test_the_run_of_a_submodule_is_undone_by_the_id_of_its_project(refused: dict
     visit = maintain.Visit(submodule, False, Maintained("project", 12, run_ids=("run:1",)))
     lines = maintain._lines([visit], dry_run=False, is_whole=True)
     assert f"  to undo: remembrancer undo run:1 --project {SHOP}" in lines
-    assert maintain.places_of(SHOP, user=False, everywhere=False) == [ProjectRef(SHOP, "/work/a")]
+    assert maintain.places_of(Where(SHOP)) == [ProjectRef(SHOP, "/work/a")]

@@ -47,6 +47,7 @@ from remembrancer.toolsets.tools import (
     cut_to_size,
     error_result,
     instructions_of,
+    non_empty,
     text_result,
     unknown_tool,
 )
@@ -329,8 +330,7 @@ def as_mcp(error: RemembrancerError, protocol_version: str, *, degraded: bool) -
         "retry_possible": error.retry_possible,
         **error.details,
     }
-    if error.field is not None:
-        data["field"] = error.field
+    data |= non_empty(field=error.field, remedy=error.remedy)
     if isinstance(error, InvalidInput):
         code = INVALID_PARAMS
     elif isinstance(error, NotFound):

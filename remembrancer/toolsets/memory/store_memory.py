@@ -236,7 +236,7 @@ def _scope_and_kind(arguments: MemoryArguments, content: str) -> tuple[Scope, Me
     """
     scope: Scope = given(arguments.scope, "project")
     if arguments.due is not UNSET and given(arguments.kind, OPEN_END) not in (OPEN_END, "fact"):  # of a coming event
-        raise InvalidInput(f"only an open end has a due date: use the kind {OPEN_END}, or leave out kind", field="due")
+        raise InvalidInput("only an open end has a due date", field="due", remedy=f"kind: {OPEN_END}")
     if arguments.due is not UNSET:
         return scope, type_of_kind(OPEN_END), OPEN_END
     if arguments.kind is UNSET and arguments.type is not UNSET:

@@ -1,0 +1,477 @@
+"""The commands that change memories in a shell, and take changes back."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from remembrancer.commands.report import Report, argument, confirm, count, flag, option
+from remembrancer.commands.selection import (
+    Answer,
+    Where,
+    as_notes,
+    memory_command,
+    memory_id,
+    one_line,
+    short,
+    warnings_of,
+    without_none,
+)
+from remembrancer.commands.shell import log_of
+from remembrancer.memory.sentences import cut_at_word
+from remembrancer.memory.short_ids import has_part, id_or_part
+from remembrancer.protocol.errors import InvalidInput, NotFound
+from remembrancer.protocol.kinds import KINDS
+
+RUN: Final = "run:"
+"""The prefix of a run's id."""
+ERASED: Final = "no memory with the id"
+"""Part of the error message for the id of an erased memory, and not for an ending that no id has."""
+LONGEST: Final = 200
+"""The number of characters shown of a text that is changed."""
+QUEUED: Final = "Queued: it is done as soon as the store takes it."
+UNDONE: Final = "undone"
+"""The reason in the history for a change that `undo` made."""
+STORING_UNDONE: Final = "its storing was undone"
+
+
+def due_date(text: str) -> str:
+    """Parse a due date for the tools: a day (2026-02-20), `today`, `tomorrow`, a weekday (the next one, or today), or a
+    distance from today (`3d`, `2w`). The empty text of `none` clears it."""
+    from remembrancer.memory.times.phrases import WEEKDAYS
+
+    today, word = datetime.now().astimezone(), text.strip().lower()
+    near = {"yesterday": -1, "today": 0, "tomorrow": 1}
+    near |= {name: (place - today.weekday()) % 7 for place, name in enumerate(WEEKDAYS)}
+    if word in ("", "none"):
+        return ""
+    if word in near:
+        return f"{today + timedelta(days=near[word]):%Y-%m-%d}"
+    if word[:-1].isdigit() and word[-1] in "dw":
+        return f"{today + timedelta(days=int(word[:-1]) * (7 if word[-1] == 'w' else 1)):%Y-%m-%d}"
+    with suppress(ValueError):
+        datetime.fromisoformat(text)
+        return text
+    raise click.BadParameter(f"{text!r} is no day: say 2026-02-20, today, tomorrow, Friday, 3d, 2w or none")
+
+
+ID: Final = argument("memory", metavar="ID", type=memory_id, help="An id as shown in lists.")
+IDS: Final = argument(
+    "memories", nargs=-1, required=True, metavar="ID...", type=memory_id, help="An id as shown in lists."
+)
+REASON: Final = option("--reason", metavar="TEXT", help="A reason, kept in the history.")
+YES: Final = flag("--yes", help="Do not ask.")
+FIELDS: Final = (
+    option(
+        "--due",
+        type=due_date,
+        metavar="DATE",
+        help="The due date of an open end: 2026-02-20, today, tomorrow, Friday, 3d, 2w (from today); none removes it.",
+    ),
+    option("--kind", type=click.Choice(KINDS), metavar="KIND", help=", ".join(KINDS)),
+    option("--importance", type=float, metavar="0-1", help="The memory's importance."),
+    option("--summary", metavar="TEXT", help="A one-line summary of a long text."),
+    flag("--allow-secrets", help="Allow text that looks like a credential."),
+)
+
+
+@memory_command(
+    argument("text", nargs=-1, metavar="[TEXT]...", help="- reads the input; without it, the editor is opened."),
+    option("--tag", multiple=True, metavar="TAG", help="May be given several times."),
+    option("--supersedes", type=memory_id, metavar="ID", help="The memory that this one replaces."),
+    *FIELDS,
+    name="add",
+)
+def add(where: Where, text: Sequence[str], tag: Sequence[str], allow_secrets: bool, **given: Any) -> Report:
+    """Remember something, for this project or (with --user) everywhere."""
+    if where.all_projects:
+        raise InvalidInput("a memory belongs to one project (--project), or to all as yours (--user)")
+    content = " ".join(text)
+    if content == "-" or (not content and not sys.stdin.isatty()):
+        content = _input_text()
+    content = content or (edited("").strip() if sys.stdin.isatty() else "")
+    if not content:
+        raise InvalidInput("there is nothing to remember: the text is empty")
+    answer = where.first().call(
+        "store_memory",
+        content=content,
+        scope="user" if where.user else "project",
+        tags=list(tag) or None,
+        allow_secrets=allow_secrets or None,
+        **given,
+    )
+    known = "Already remembered" if answer.get("already_known") else "Remembered"
+    ids = map(short, answer["ids"] if "ids" in answer else [answer["memory_id"]])
+    return _done(answer, f"{known}: {cut_at_word(one_line(content), LONGEST)}  {', '.join(ids)}")
+
+
+@memory_command(
+    ID,
+    argument("text", nargs=-1, metavar="[TEXT]...", help="The new text; - reads the input."),
+    option("--content", metavar="TEXT", help="The new text, as an option."),
+    flag("--done", help="Mark an open end as done."),
+    flag("--reopen", help="Reopen an open end."),
+    option(
+        "--to",
+        type=click.Choice(("project", "user")),
+        help="Move a memory from its session to the project, or from the project to the user, or back.",
+    ),
+    flag(
+        "--replaced",
+        "pair",
+        flag_value="supersedes",
+        help="Settle a pair of list --review: the newer memory replaces this one.",
+    ),
+    flag("--both", "pair", flag_value="related_to", help="Settle such a pair: both are true."),
+    option("--undecided", type=memory_id, metavar="ID", help="Put a pair that --both has settled back into review."),
+    option("--supersedes", type=memory_id, metavar="ID", help="A memory that this one replaces from now on."),
+    *FIELDS,
+    REASON,
+    name="edit",
+)
+def edit(
+    where: Where,
+    memory: str,
+    text: Sequence[str],
+    content: str | None,
+    done: bool,
+    reopen: bool,
+    to: str | None,
+    pair: str | None,
+    undecided: str | None,
+    allow_secrets: bool,
+    reason: str | None,
+    **given: Any,
+) -> Report:
+    """Change a memory: edit ID "new text"; with neither text nor option, in $EDITOR. Earlier versions are kept."""
+    if (done and reopen) or (text and content is not None):
+        raise click.UsageError("give one of --done and --reopen, and the new text once")
+    undo = f"'remembrancer undo {short(memory)}'"
+    if pair is not None:
+        return _settle(where, memory, pair, reason)
+    if undecided is not None:
+        related, doubted = ([{"relation": each, "target": undecided}] for each in ("related_to", "contradicts"))
+        answer = where.ask("update_memory", memory_id=memory, remove_links=related, add_links=doubted, reason=reason)
+        return _done(answer, "It waits for review again.")
+    if to is not None:
+        answer = where.ask("promote_memory", memory_id=memory, target_scope=to, reason=reason)
+        return _done(answer, f"Moved to the {to}; {undo} moves it back")
+    content = content if not text else " ".join(text) if text != ("-",) else _input_text()
+    changes = without_none({"content": content, "done": done if done or reopen else None, **given})
+    if not changes:
+        text_before = str(where.ask("get_memory", memory_id=memory)["content"]).rstrip("\n")
+        where.close()  # the runtime may stop while the person writes
+        changes["content"] = edited(text_before).rstrip("\n")
+        if changes["content"] == text_before:
+            return Report({"memory_id": memory, "updated_fields": []}, notes=("Nothing was changed.",))
+    answer = where.ask("update_memory", memory_id=memory, allow_secrets=allow_secrets or None, reason=reason, **changes)
+    changed = answer.get("updated_fields", ())
+    if set(changes) == {"supersedes"}:
+        old = short(given["supersedes"])
+        if changed == []:
+            return _done(answer, f"It replaces {old} already")
+        return _done(answer, f"It replaces {old} from now on; 'remembrancer undo {old}' makes that valid again")
+    line = f"Changed: {', '.join(changed)}; {undo} undoes it" if changed else "Nothing was changed: it is so already."
+    return _done(answer, line)
+
+
+def _settle(where: Where, memory: str, relation: str, reason: str | None) -> Report:
+    """Decide whether a newer memory replaces this one."""
+    for _, conversation in where.conversations():
+        for pair in conversation.call("get_memory_status").get("contradictions", ()):
+            if has_part(pair["older_id"], short(memory)):
+                link = {"relation": relation, "target": pair["older_id"]}
+                answer = conversation.call("update_memory", memory_id=pair["newer_id"], add_links=[link], reason=reason)
+                newer = one_line(pair["newer"])
+                if relation == "supersedes":
+                    return _done(answer, f"Replaced by: {newer}")
+                back = f"remembrancer edit {short(pair['newer_id'])} --undecided {short(pair['older_id'])}"
+                return _done(answer, f"Both hold, also: {newer}; '{back}' takes that back")
+    raise NotFound(f"no pair in 'remembrancer list --review' has {short(memory)} as its older memory")
+
+
+def _input_text() -> str:
+    """The text on standard input. Raises `InvalidInput` if it is not UTF-8."""
+    try:
+        return sys.stdin.buffer.read().decode().strip()
+    except UnicodeDecodeError as error:
+        raise InvalidInput(f"the input is not UTF-8: byte {error.start} is not valid") from error
+
+
+def edited(text: str) -> str:
+    """The text as edited by the person.
+
+    Raises:
+        InvalidInput: there is no terminal, or the editor fails.
+    """
+    if not sys.stdin.isatty():
+        raise InvalidInput(
+            "there is no terminal for an editor: give the text (add TEXT, edit ID TEXT), or - for the input"
+        )
+    editor = shlex.split(os.environ.get("VISUAL") or os.environ.get("EDITOR") or "vi")
+    with tempfile.TemporaryDirectory(prefix="remembrancer-") as directory:
+        file = Path(directory) / "memory.md"
+        file.write_text(text, encoding="utf-8")
+        try:
+            subprocess.run([*editor, str(file)], check=True)
+        except (OSError, subprocess.CalledProcessError) as error:
+            raise InvalidInput(f"the editor {editor[0]} failed ({error}): EDITOR names another one") from error
+        return file.read_text(encoding="utf-8")
+
+
+@memory_command(
+    ID,
+    argument("tags", nargs=-1, metavar="[TAG]...", help="Tags to add."),
+    option("--remove", multiple=True, metavar="TAG", help="A tag to remove."),
+    name="tag",
+)
+def tag(where: Where, memory: str, tags: Sequence[str], remove: Sequence[str]) -> Report:
+    """Add tags to a memory, or remove them."""
+    answer = where.ask("tag_memory", memory_id=memory, add=list(tags) or None, remove=list(remove) or None)
+    return _done(answer, f"Tags: {', '.join(answer.get('tags', ())) or 'none'}")
+
+
+# --- forgetting and restoring ---
+
+
+@memory_command(
+    IDS,
+    REASON,
+    flag("--copies", help="Also forget the same text in other scopes."),
+    flag("--for-good", help="Delete it: content, history, vectors, full text and queued copies. Asks first."),
+    YES,
+    name="forget",
+)
+def forget(
+    where: Where, memories: Sequence[str], reason: str | None, copies: bool, for_good: bool, yes: bool
+) -> Report:
+    """Hide memories from search. They can be restored, unless --for-good deletes them."""
+    return _erase(where, memories, yes=yes) if for_good else _forget(where, memories, reason, copies=copies)
+
+
+def _texts_of(where: Where, memories: Sequence[str]) -> dict[str, str]:
+    """The texts of memories that are about to be changed; none for one that was erased. Raises `NotFound` if there
+    was never such a memory."""
+    texts = {}
+    for memory in memories:
+        try:
+            texts[memory] = one_line(where.ask("get_memory", memory_id=memory)["content"])
+        except NotFound as error:
+            if ERASED not in error.message:
+                raise NotFound(f"{error.message}; nothing was changed") from error
+    return texts
+
+
+def _forget(where: Where, memories: Sequence[str], reason: str | None = None, *, copies: bool = False) -> Report:
+    if len(memories) > 1:
+        _texts_of(where, memories)
+    answers = [where.ask("forget_memory", memory_id=each, reason=reason, copies=copies or None) for each in memories]
+    lines = []
+    for memory, answer in zip(map(short, memories), answers, strict=True):
+        also = ", ".join(short(each["id"]) for each in answer.get("copies", ()))
+        line = f"Forgotten: 'remembrancer undo {memory}' brings it back, 'forget --for-good' deletes it"
+        line += f". Its text is also in {also} (--copies takes these too)" if also else ""
+        if answer.get("already_forgotten"):
+            line = f"{memory} was forgotten before: 'remembrancer restore {memory}' brings it back"
+        lines.append(_if_applied(answer, line))
+    facts = answers[0] if len(answers) == 1 else {"forgotten": answers}
+    return Report(facts, lines, notes=[note for each in answers for note in as_notes(warnings_of(each))])
+
+
+def _erase(where: Where, memories: Sequence[str], *, yes: bool) -> Report:
+    texts, erased = _texts_of(where, memories), []
+    for memory in memories:
+        if memory in texts:
+            confirm(f"{texts[memory][:LONGEST]}\nErase it for good, with its history?", yes=yes)
+        erased.append(where.ask("erase_memory", memory_id=memory))
+    lines = []
+    for each in erased:
+        verb = "was erased before" if each.get("already_erased") else "is erased for good"
+        made = f", with {len(each['also_erased'])} that were made of it" if "also_erased" in each else ""
+        also = f"; memories that may repeat it: {', '.join(each['also_said_by'])}" if "also_said_by" in each else ""
+        lines.append(f"{short(each['memory_id'])} {verb}{made}{also}")
+    return Report({"erased": erased}, [*lines, "Backups and exports that were made before still have it."])
+
+
+@memory_command(IDS, name="delete")
+def delete(where: Where, memories: Sequence[str]) -> Report:
+    """Ask whether memories are to be forgotten, which can be undone, or deleted for good."""
+    if not sys.stdin.isatty():
+        raise InvalidInput(
+            "say which is meant: 'remembrancer forget ID', which can be undone, or 'forget ID --for-good'"
+        )
+    for text in _texts_of(where, memories).values():
+        print(text[:LONGEST], file=sys.stderr)
+    ways = click.Choice(("forget", "for-good", "neither"))
+    way = click.prompt("Forget it (that can be undone), or delete it for good?", type=ways, default="forget", err=True)
+    if way == "neither":
+        raise click.Abort
+    return _forget(where, memories) if way == "forget" else _erase(where, memories, yes=True)
+
+
+@memory_command(
+    ID, option("--version", type=int, metavar="N", help="The version to return to."), REASON, name="restore"
+)
+def restore(where: Where, memory: str, version: int | None, reason: str | None) -> Report:
+    """Bring back a forgotten memory, or an earlier version of one. ('backup restore' restores a backup.)"""
+    answer = where.ask("restore_memory", memory_id=memory, version=version, reason=reason)
+    return _done(answer, f"Restored, as version {answer.get('version', '?')}")
+
+
+# --- undo ---
+
+
+@memory_command(
+    argument(
+        "change",
+        required=False,
+        metavar="[ID]",
+        help="A memory, or a run of maintenance (default: the last change today).",
+    ),
+    YES,
+    name="undo",
+)
+def undo(where: Where, change: str | None, yes: bool) -> Report:
+    """Undo the last change of a memory, a run of maintenance, or (without an ID) the last change here today.
+
+    Once more undoes the change before that.
+    """
+    if change is None:
+        change = _last_change(where, yes)
+    try:
+        memory = id_or_part(change)
+    except InvalidInput:
+        if not change.startswith(RUN):
+            raise
+        return undo_run(where, change)
+    current = where.ask("get_memory", memory_id=memory, detail=True)
+    changes = _not_undone(current)
+    if not changes:
+        bare = short(memory)
+        raise NotFound(
+            f"there is nothing more to undo: {one_line(current['content'])}  {bare} ('remembrancer restore {bare}' "
+            "brings it back if it is forgotten)"
+        )
+    replaced, replaced_changes = _replaced_since(where, current, changes[-1]["at"])
+    return _undo_last(where, replaced or current, replaced_changes or changes)
+
+
+def undo_run(where: Where, run_id: str) -> Report:
+    """Undo a run, in its project and in the user's memories. Returns the memories that were restored, and those that
+    were left alone."""
+    for place, conversation in where.conversations():
+        with suppress(NotFound):
+            answer = conversation.call("reflect_and_consolidate", undo=run_id)
+            memories, skipped = answer.get("memories", []), answer.get("skipped", [])
+            is_again = answer.get("already_undone", False)
+            place_facts = {"project": place.project, "memories": memories, "skipped": skipped}
+            outcome = "it was undone before" if is_again else f"{count(len(memories), 'memory')} restored"
+            lines = [f"{place.directory}: {_if_applied(answer, outcome)}"]
+            lines += [f"  {short(each['memory_id'])} is left alone: {each['reason']}" for each in skipped]
+            return Report({"run_id": run_id, "places": [place_facts | {"already": is_again}]}, lines)
+    raise InvalidInput(
+        f"there is no run {run_id} here, or it is too old to be undone; --project, --user or --all-projects says where"
+    )
+
+
+def _last_change(where: Where, yes: bool) -> str:
+    """The id of the memory of today's last change that is not undone, once the person has agreed."""
+    answer, _ = log_of(where, None)
+    changes: dict[str, list[Answer]] = {}
+    for each in reversed(answer["changes"]):
+        memory = str(each["id"])
+        if memory not in changes:
+            changes[memory] = _not_undone(where.ask("get_memory", memory_id=memory, detail=True))
+        if any(change["at"] == each["at"] for change in changes[memory][-1:]):
+            confirm(f"Undo this? {each['did']}: {one_line(each['text'])}", yes=yes)
+            return memory
+    raise NotFound("nothing of today is left to undo here: 'remembrancer undo ID' undoes an older change")
+
+
+def _not_undone(memory: Answer) -> list[Answer]:
+    """The changes of a memory, its storing first, without those that were undone and their undoing."""
+    changes: list[Answer] = []
+    for each in memory["history"]:
+        if each.get("reason") in (UNDONE, STORING_UNDONE):
+            del changes[-1:]
+        else:
+            changes.append(each)
+    return changes
+
+
+def _replaced_since(where: Where, memory: Answer, at: str) -> tuple[Answer, list[Answer]]:
+    """A memory that this one replaced at that time or later, with its changes; empty if there is none.
+
+    Raises:
+        InvalidInput: it was changed after that.
+    """
+    for link in memory.get("links", ()):
+        if link["relation"] == "supersedes":
+            old = where.ask("get_memory", memory_id=link["target"], detail=True)
+            changes = _not_undone(old)
+            since = [each for each in changes if each.get("by") == memory["id"] and each["at"] >= at]
+            if since and since[-1] is changes[-1]:
+                return old, changes
+            if since:
+                text, bare = one_line(old["content"]), short(old["id"])
+                raise InvalidInput(
+                    f"it replaced {text}  {bare}, which was changed after that: 'remembrancer undo {bare}' first"
+                )
+    return {}, []
+
+
+def _undo_last(where: Where, memory: Answer, changes: Sequence[Answer]) -> Report:
+    """Undo the last of a memory's changes."""
+    last, text, bare = changes[-1], one_line(memory["content"]), short(memory["id"])
+    if last["change"] == "forgotten":
+        answer = where.ask("restore_memory", memory_id=memory["id"], reason=UNDONE)
+        return _done(answer, f"Undone, it is no longer forgotten: {text}  {bare}")
+    if len(changes) == 1 or (last["change"] == "restored" and "status" in last.get("fields", ())):
+        reason = STORING_UNDONE if len(changes) == 1 else UNDONE
+        answer = where.ask("forget_memory", memory_id=memory["id"], reason=reason)
+        return _done(answer, f"Undone, it is forgotten ('remembrancer restore {bare}' brings it back): {text}")
+    if last["change"] in ("promoted", "taken back"):
+        back = last.get("previous_scope", "project")
+        if back == "session":
+            raise InvalidInput(f"a move from a session cannot be undone: {text}  {bare}")
+        answer = where.ask("promote_memory", memory_id=memory["id"], target_scope=back, reason=UNDONE)
+        return _done(answer, f"Undone, it is moved back to the {back}: {text}  {bare}")
+    answer = where.ask("restore_memory", memory_id=memory["id"], version=changes[-2]["version"], reason=UNDONE)
+    after = where.ask("get_memory", memory_id=memory["id"], detail=True)
+    what = _changed_back(answer.get("restored_fields", ()), after)
+    return _done(answer, f"Undone, {what}: {one_line(after['content'])}  {bare}")
+
+
+def _changed_back(fields: Iterable[str], after: Answer) -> str:
+    """The effect of undoing a change, by its fields."""
+    effects = {
+        "content": "it has its former text",
+        "valid_until": "its former end of validity is back" if after.get("valid_until") else "it is valid again",
+        "done": "it is done again" if after.get("done") else "it is open again",
+    }
+    names = [name.replace("_", " ") for name in fields if name not in (*effects, "invalid_reason", "status")]
+    known = [effects[name] for name in fields if name in effects]
+    return " and ".join([*known, f"as before: {', '.join(names)}"] if names or not known else known)
+
+
+def _if_applied(answer: Answer, line: str) -> str:
+    """The line about a change, or another one if the change is queued."""
+    return QUEUED if answer.get("status") == "queued" else line
+
+
+def _done(answer: Answer, line: str) -> Report:
+    """The report of a change, which may still be queued."""
+    return Report(answer, _if_applied(answer, line), notes=as_notes(warnings_of(answer)))
+
+
+COMMANDS = {each.name: each for each in (add, edit, tag, forget, delete, restore, undo)}

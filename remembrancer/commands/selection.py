@@ -1,0 +1,263 @@
+"""The projects that a command line selects, and the conversations with the gateway in which a command uses the tools of
+sessions there."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import wraps
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import click
+
+from remembrancer.commands.report import Report, command, flag, option
+from remembrancer.memory.short_ids import LEAST, WHOLE, id_or_part
+from remembrancer.protocol.errors import Failure, InvalidInput, MemoryUnavailable, NotFound, from_failure
+from remembrancer.protocol.ids import MEMORY_PREFIX
+from remembrancer.protocol.session_life import SHELL_SESSION
+
+if TYPE_CHECKING:
+    from remembrancer.protocol.writes import ProjectRef
+
+TOOLSETS: Final = {"REMEMBRANCER_TOOLSETS": "memory,files,admin"}
+START_S: Final = 60.0
+"""The time to wait for the runtime to start; a slow machine takes many seconds."""
+ANSWER_S: Final = 60.0
+LOOK_S: Final = 0.02
+ARGUMENTS: Final = {
+    **{"add": "a tag", "remove": "a tag", "tags": "a tag", "limit": "-n", "add_links": "it"},
+    **{name: f"--{name}" for name in ("due", "importance", "kind", "reason", "summary", "supersedes", "version")},
+}
+"""The words of a shell for the arguments of tools."""
+REMEDIES: Final = {
+    "allow_secrets": "--allow-secrets stores it nevertheless",
+    "kind": "--kind open_end makes it one",
+    "restore_memory": "'remembrancer restore ID'",
+    "forget_memory": "'remembrancer forget ID'",
+    "promote_memory": "'remembrancer edit ID --to project'",
+}
+"""The option or command of a shell for an argument or a tool that helps."""
+Answer = dict[str, Any]
+
+
+class Place(NamedTuple):
+    """A project by its directory, or one of the home's by its id and path as well, which is named in lists."""
+
+    directory: str
+    name: str = ""
+
+    @property
+    def project(self) -> ProjectRef:
+        """The project."""
+        from remembrancer.config.project import project_of
+        from remembrancer.protocol.writes import ProjectRef
+
+        return ProjectRef(self.name, self.directory) if self.name else project_of(Path(self.directory))
+
+
+def known_places() -> list[Place]:
+    """The projects of the home. Files that cannot be read are named on stderr."""
+    from remembrancer.commands.projects import known_projects
+    from remembrancer.commands.runtime_client import paths_here
+
+    described = known_projects(paths_here())
+    for failure in described.unreadable:
+        print(f"{failure.code}: {failure.message}", file=sys.stderr)
+    return [Place(project.path, project.id) for project in described.projects if project.path is not None]
+
+
+@dataclass
+class Where:
+    """The memories that the command line selects, and the session that reads them."""
+
+    project: str | None = None
+    user: bool = False
+    all_projects: bool = False
+    session: str | None = None
+    _open: dict[Place, Conversation] = field(default_factory=dict)
+
+    def places(self) -> list[Place]:
+        """The selected places; the project of the working directory comes first.
+
+        Raises:
+            InvalidInput: there is no such project, or the options exclude each other.
+        """
+        from remembrancer.commands.runtime_client import directory_here
+
+        if sum((self.project is not None, self.user, self.all_projects)) > 1:
+            raise InvalidInput("use only one of --project, --user and --all-projects")
+        directory = directory_here(self.project)
+        if self.project is not None and not directory.is_dir():
+            named = next((each for each in known_places() if self.project in (each.name, each.directory)), None)
+            if named is None:
+                raise InvalidInput(
+                    f"{self.project} is no directory, and 'remembrancer admin projects' lists no such id"
+                )
+            return [named]
+        return (known_places() if self.all_projects else []) or [Place(str(directory.absolute()))]
+
+    def conversations(self) -> Iterator[tuple[Place, Conversation]]:
+        """Each place with a conversation in it, which stays open until `close`."""
+        for place in self.places():
+            if place not in self._open:
+                self._open[place] = Conversation(place, self.session or SHELL_SESSION)
+            yield place, self._open[place]
+
+    def first(self) -> Conversation:
+        """The conversation in the first place."""
+        return next(self.conversations())[1]
+
+    def close(self) -> None:
+        """Close the connections. The next use opens others."""
+        while self._open:
+            self._open.popitem()[1].close()
+
+    def ask(self, tool: str, **arguments: Any) -> Answer:
+        """The answer of the first place that knows the memory in the arguments."""
+        missing: NotFound | None = None
+        for _, conversation in self.conversations():
+            try:
+                return conversation.call(tool, **arguments)
+            except NotFound as error:
+                missing = error
+        assert missing is not None
+        hint = "" if self.all_projects else " (in this project and among the user's; --all-projects looks everywhere)"
+        raise NotFound(f"{missing.message}{hint}")
+
+    def refuse_user(self, subject: str) -> None:
+        """Raises `InvalidInput` if only the user's memories are selected."""
+        if self.user:
+            raise InvalidInput(f"{subject}: leave out --user")
+
+
+class Conversation:
+    """A connection to the gateway on behalf of a place. Starts a runtime if none is up."""
+
+    def __init__(self, place: Place, session: str = SHELL_SESSION) -> None:
+        from remembrancer.actors.bridge.places import find_places
+        from remembrancer.actors.bridge.starter import Starter
+        from remembrancer.commands.gateway_client import GatewayClient, reach
+        from remembrancer.commands.terminal import said_when_slow
+
+        places = find_places(os.environ)
+        starter, give_up_at = Starter(places, os.environ), time.monotonic() + START_S
+        with said_when_slow("Starting the memory"):
+            link = reach(starter, give_up_at)
+            if link is None:
+                raise MemoryUnavailable(starter.failure or f"the memory service does not start: look at {places.logs}")
+            link.settimeout(ANSWER_S)
+            environ = {**os.environ, **TOOLSETS}
+            self._gateway = GatewayClient(link, places, session, place.directory, environ, "remembrancer shell")
+            self.close = self._gateway.close
+            while not self._has_store() and time.monotonic() < give_up_at:
+                time.sleep(LOOK_S)  # without the store, the answer would come from the cache
+
+    def _has_store(self) -> bool:
+        connection: Answer = self.call("get_memory_status")["connection"]
+        return bool(connection["status"] == "connected")
+
+    def call(self, tool: str, **arguments: Any) -> Answer:
+        """The answer of a tool. Arguments that are None are left out. Raises the error that the tool returns."""
+        try:
+            answer = self._gateway.call(tool, without_none(arguments))
+        except OSError as error:
+            raise MemoryUnavailable(f"the memory service does not answer: {error}") from error
+        if "error" in answer:
+            message = in_words_of_shell(answer) + _hint_of_release(answer["error"])
+            raise from_failure(Failure(answer["error"], message, answer["retry_possible"]))
+        return answer
+
+
+def in_words_of_shell(failure: Answer) -> str:
+    """The message of a tool's error, with a shell's words for arguments, remedies and ids."""
+    message, argument = failure["message"], failure.get("field", "")
+    own, remedy = ARGUMENTS.get(argument.partition("[")[0]), failure.get("remedy", "")
+    message = message.replace(argument, own, 1) if own else message
+    message += f" ({REMEDIES.get(remedy.partition(':')[0], remedy)})" if remedy else ""
+    return WHOLE.sub(lambda match: short(match[0]), message)
+
+
+def _hint_of_release(code: str) -> str:
+    """A hint for an error that the running release may have caused, because it is older than this one."""
+    import psutil
+
+    from remembrancer.actors.launcher.home import read_record
+    from remembrancer.commands.runtime_client import paths_here
+    from remembrancer.protocol.problems import ANEW, OLDER, is_older
+
+    record = read_record(paths_here()) if code in ("invalid_input", "internal_error") else None
+    with suppress(psutil.Error):
+        if record is not None and is_older(psutil.Process(record.pid).create_time()):
+            return f" ({OLDER}: {ANEW})"
+    return ""
+
+
+# --- the command line ---
+
+
+def memory_id(text: str) -> str:
+    """A memory's id, or the end of one as lists show it."""
+    try:
+        return id_or_part(text)
+    except InvalidInput:
+        raise click.BadParameter(f"{text[:60]!r} is no memory's id: 'list' and 'search' show the ids") from None
+
+
+WHERE: Final = (
+    option("--project", metavar="DIR", help="The directory or id of a project (default: the working directory)."),
+    flag("--user", help="Only the user's own memories."),
+    flag("--all-projects", help="The memories of all projects and of the user."),
+    option("--session", metavar="ID", help="Include this session's private memories."),
+)
+
+
+def memory_command(*params: click.Parameter, name: str) -> Callable[[Callable[..., Report]], click.Command]:
+    """Declare a command that works on the memories of a place, which is its function's first argument."""
+
+    def declare(function: Callable[..., Report]) -> click.Command:
+        @wraps(function)
+        def placed(*, project: str | None, user: bool, all_projects: bool, session: str | None, **given: Any) -> Report:
+            where = Where(project, user, all_projects, session)
+            try:
+                return function(where, **given)
+            finally:
+                where.close()
+
+        return command(*params, *WHERE, name=name)(placed)
+
+    return declare
+
+
+# --- texts for a person ---
+
+
+def without_none(fields: Answer) -> Answer:
+    """The fields that are not None."""
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def warnings_of(answer: Answer) -> dict[str, str]:
+    """The codes of an answer's warnings by their messages."""
+    return {warning["message"]: warning["code"] for warning in answer.get("warnings", ())}
+
+
+def as_notes(warnings: dict[str, str]) -> Sequence[str]:
+    """The warnings as lines, without the codes that programs get."""
+    return [re.sub(r" \(\w+\)$", "", message) for message in warnings]
+
+
+def short(memory: str) -> str:
+    """The short form of an id for a person: as a list has it, or of a whole one its last characters."""
+    bare = memory.removeprefix(MEMORY_PREFIX)
+    return bare[-LEAST:] if bare != memory else bare
+
+
+def one_line(text: str) -> str:
+    """A text without line breaks."""
+    return " ".join(text.split())
