@@ -619,6 +619,7 @@ def test_at_80_columns_a_listed_memory_has_lines_of_its_own(shell: Shell) -> Non
 
 
 @alone
+@alone
 def test_a_search_counts_as_shown_what_it_prints_and_no_more(shell: Shell) -> None:
     for number in range(8):
         shell("add", f"The ferry number {number} leaves the harbour at {number} o'clock")
@@ -640,6 +641,7 @@ def test_a_pair_of_which_both_hold_can_be_put_back_into_review(shell: Shell) -> 
     assert shell.json("list", "--review")["contradictions"] == waiting
 
 
+@alone
 @alone
 def test_what_is_of_a_project_alone_is_refused_for_the_user_and_not_answered_from_another(
     shell: Shell, tmp_path: Path
