@@ -21,7 +21,6 @@ from remembrancer.actors.store.memory_files import MemoryFiles
 from remembrancer.actors.store.records.contract import Filters, Phrase
 from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.actors.store.requests import LoadGate
-from remembrancer.actors.store.shared_lane import SharedLane
 from remembrancer.actors.store.shared_lanes import SILENT_S, Connection, FollowUp, SharedLanes
 from remembrancer.actors.store.vectors.embedding_scheduler import EmbeddingScheduler
 from remembrancer.actors.store.write_handlers import WriteHandlers
@@ -56,7 +55,6 @@ from remembrancer.protocol.writes import (
     PromoteMemory,
     Scope,
     TagMemory,
-    UpdateMemory,
 )
 from tests.contracts.records_factories import pending
 from tests.in_process_journal import InProcessJournal, InProcessServer
@@ -301,20 +299,6 @@ async def test_what_a_session_gives_to_a_shared_lane_leaves_its_drafts_behind(ho
     assert [entry.version for entry in given.history] == [3], "what it was in its session is nobody else's"
     again = await here.done("promote", promotion)
     assert again.replayed
-
-
-async def test_a_memory_that_is_changed_while_its_promotion_is_on_the_way_keeps_the_change(hosts: list[Host]) -> None:
-    here, _ = hosts
-    await here.share()
-    memory_id = await here.store("lantern", "the lantern burns oil", "session")
-    promote = change_operation("promote", PromoteMemory(memory_id, "project"), project=here.project)
-    own, lane = here.records("session"), here.records("project")
-    assert isinstance(lane, SharedLane)
-    memory = own.portable(memory_id, None)
-    await here.done("gas", UpdateMemory(memory_id, content="the lantern burns gas"))
-    assert isinstance((await here.committer.run(LANE, partial(lane.receive, promote, memory))).reply, Applied)
-    assert here.memory("project", memory_id).content == "the lantern burns oil"
-    assert here.memory("session", memory_id).content == "the lantern burns gas"
 
 
 async def test_a_promotion_whose_outcome_nobody_knew_is_done_once_when_it_is_asked_for_again(

@@ -9,27 +9,29 @@ import msgspec
 import pytest
 
 from remembrancer.actors.store import shared_lane
+from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.journal.contract import MAX_ENTRY_BYTES, EntryPage, LaneMark, NewEntry
 from remembrancer.protocol.errors import (
     EntryDamaged,
     EntryTooLarge,
+    JournalAway,
     JournalChanged,
     KeyMissing,
     RemembrancerError,
     StorageFull,
 )
 from remembrancer.protocol.writes import (
+    Applied,
     Change,
     ForgetMemory,
     Operation,
     PortableMemory,
     PromoteMemory,
-    StoreMemory,
     UpdateMemory,
 )
 from tests.contracts.test_shared_lane import LANE, Host, Hosts
 from tests.in_process_journal import InProcessJournal
-from tests.operations import change_operation, memory_id_of, store_operation
+from tests.operations import PROJECT, REQUESTED_AT, change_operation, memory_id_of, store_operation
 
 YEAR_S = 365 * 86400.0
 LANTERN = store_operation("lantern", "the lantern burns oil")
@@ -95,17 +97,41 @@ def test_what_one_forgets_and_another_updates_is_the_same_for_both(hosts: Hosts,
     assert changes == (["stored", "forgotten"] if first == "forgets" else ["stored", "updated", "forgotten"])
 
 
+def project_of(host: Host) -> Records:
+    """The space of the project that shares the lane."""
+    database = host.lane._file.file
+    with database.transaction() as connection:
+        connection.execute("INSERT INTO shares VALUES (?, ?)", (PROJECT.id, LANE))
+    return Records(database, PROJECT.id, lambda: REQUESTED_AT)
+
+
+def test_a_memory_that_is_changed_while_its_promotion_is_on_the_way_keeps_the_change(hosts: Hosts) -> None:
+    host = hosts[0]
+    project, own = project_of(host), store_operation("own", "the lantern burns oil", scope="session")
+    project.apply([own])
+    memory_id = memory_id_of(own)
+    host.journal.loses_answers = 1
+    (unknown,) = host.lane.apply([change_operation("promote", PromoteMemory(memory_id, "project"))])
+    assert isinstance(unknown.reply, JournalAway)
+    project.apply([change_operation("gas", UpdateMemory(memory_id, content="the lantern burns gas"))])
+    host.catch_up()
+    assert memory_of(host, memory_id).content == "the lantern burns oil"
+    kept = project.portable(memory_id, None)
+    assert kept is not None
+    assert kept.content == "the lantern burns gas"
+
+
 def test_what_both_promote_is_one_memory_that_is_found_by_both_ids(hosts: Hosts) -> None:
     """Two sessions have learned the same, each at its host, and give it to everybody."""
     ids = []
     for number, host in enumerate(hosts.hosts):
-        own = store_operation(f"own{number}", "the lantern burns oil", scope="session").change
-        assert isinstance(own, StoreMemory)
-        memory = PortableMemory(id=own.memory_id, created_at=1.0, updated_at=1.0, **own.fields())
-        promotion = change_operation(f"promote{number}", PromoteMemory(own.memory_id, "project"))
-        assert not isinstance(host.lane.receive(promotion, memory).reply, RemembrancerError)
-        assert not isinstance(host.lane.receive(promotion, memory).reply, RemembrancerError), "asked for again"
-        ids.append(own.memory_id)
+        project, own = project_of(host), store_operation(f"own{number}", "the lantern burns oil", scope="session")
+        project.apply([own])
+        promotion = change_operation(f"promote{number}", PromoteMemory(memory_id_of(own), "project"))
+        for _ in range(2):  # it is asked for again
+            assert isinstance(host.lane.apply([promotion])[0].reply, Applied)
+        assert project.counts(None).total == 0
+        ids.append(memory_id_of(own))
     hosts.settle()
     here, there = hosts.hosts
     assert here.dump() == there.dump()

@@ -72,9 +72,9 @@ from tests.operations import PROJECT, REQUESTED_AT, SESSION, change_operation, m
 MODEL = "small.int8.0123456789ab.4"
 SECRET = "zanzibar"
 WRITES = {
-    *("note_commit", "move"),
+    "note_commit",
     *("apply", "touch", "import_sessions", "rename_project", "prepare", "complete", "apply_in"),
-    *("receive", "tidy", "close", "request_consolidation"),
+    *("tidy", "close", "request_consolidation"),
     *("note_maintenance", "save_embeddings", "prune_models", "link_similar", "note_compared", "note_attempts"),
     *("try_again",),
 }

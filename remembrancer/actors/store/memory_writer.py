@@ -47,28 +47,10 @@ _PLACES: Final = """SELECT space FROM memories WHERE space = @SPACE AND id = ?1
 
 
 @dataclass(frozen=True, slots=True)
-class LaneMove:
-    """Moves memories between a local space and a shared lane. An outcome's `to_embed` is a number in the
-    destination."""
-
-    lane: Records
-    local: Records
-
-    @property
-    def name(self) -> str:
-        """The lane, on whose thread the move is made, since its server may be slow."""
-        return self.lane.name
-
-    def apply(self, operations: Sequence[Operation]) -> list[Outcome]:
-        """Move the memory of each promotion, in order."""
-        return [self.lane.move(operation, self.local) for operation in operations]
-
-
-@dataclass(frozen=True, slots=True)
 class Forwarded(Outcome):
     """The outcome of an operation that is still to be applied on the thread of a shared lane."""
 
-    lane: Records | LaneMove | None = None
+    lane: Records | None = None
 
 
 class MemoryWriter:
@@ -121,7 +103,7 @@ class MemoryWriter:
                 return earlier
             source, destination = self._place(connection, query, lanes, operation)
             if source.is_shared or destination.is_shared:
-                return Forwarded(FORWARDED, lane=_shared(source, destination))
+                return Forwarded(FORWARDED, lane=source if source.is_shared else destination)
             outcome = source.apply_in(connection, operation, destination)
         except RemembrancerError as refusal:
             return Outcome(refusal)
@@ -211,9 +193,3 @@ def _from_known(
     if found.is_shared and destination.is_shared:
         raise InvalidInput(SHARED_WITH_OTHERS, field="target_scope")
     return found, destination
-
-
-def _shared(source: Records, destination: Records) -> Records | LaneMove:
-    if source is destination:
-        return source
-    return LaneMove(source, destination) if source.is_shared else LaneMove(destination, source)

@@ -268,30 +268,34 @@ class SharedLane(Records):
     # Writing.
 
     def apply(self, operations: Sequence[Operation]) -> list[Outcome]:
-        refusals = self._refusals(operations)
-        entries = [self._submitted(each) for each, refusal in zip(operations, refusals, strict=True) if refusal is None]
-        outcomes = iter([] if self.read_only else self._append(entries))
-        return [next(outcomes) if refusal is None else refusal for refusal in refusals]
+        """As `Records.apply`, through the journal. A promotion may bring in a memory of a local space, or return one to
+        it: both spaces change in the transaction that applies the entry, even if that happens later, since a journal
+        that did not answer may still have taken it."""
+        outcomes = self._refusals(operations)
+        entries: list[Submitted] = []
+        for place, operation in enumerate(operations):
+            if outcomes[place] is None:
+                try:
+                    entries.append(self._submitted(operation, self._brought_in_by(operation)))
+                except RemembrancerError as error:
+                    outcomes[place] = Outcome(error)
+        applied = iter([] if self.read_only else self._append(entries))
+        return [next(applied) if outcome is None else outcome for outcome in outcomes]
 
-    def receive(self, operation: Operation, memory: PortableMemory | None) -> Outcome:
-        """Append a promotion with the memory that it brings in, or, with None, the return of a memory."""
-        (refusal,) = self._refusals([operation])
-        return self._append([self._submitted(operation, memory)])[0] if refusal is None else refusal
-
-    def move(self, operation: Operation, local: Records) -> Outcome:
-        """Append an operation that moves a memory from a local space into the lane, or back. Both spaces change in the
-        transaction that applies the entry, even if that happens later: a journal that did not answer may still have
-        taken it."""
-        is_taken_back = self.is_users and _takes_back(operation)
-        try:
-            with (self if is_taken_back else local)._edits() as edits:
-                memory = memory_to_move(Planner(operation, edits))
-            outcome = self.receive(operation, None if is_taken_back else memory)
-        except RemembrancerError as error:
-            earlier = self.outcome_of(operation.operation_id)
-            return Outcome(error if earlier is None else earlier)
-        local.note_commit()
-        return outcome
+    def _brought_in_by(self, operation: Operation) -> PortableMemory | None:
+        """Return the memory of a local space that a promotion moves into the lane; None if it is in the lane. Raises as
+        `memory_to_move`."""
+        if not isinstance(operation.change, PromoteMemory) or self.outcome_of(operation.operation_id) is not None:
+            return None
+        with self._file.transaction() as connection:
+            here = SqliteEdits(connection, self._clock())
+            is_taken_back = self.is_users and _takes_back(operation)
+            if is_taken_back or here.memory(operation.change.memory_id) is not None:
+                if is_taken_back:
+                    memory_to_move(Planner(operation, here))
+                return None
+            local = self._local(connection, operation)
+            return None if local is None else memory_to_move(Planner(operation, local))
 
     def _submitted(self, operation: Operation, memory: PortableMemory | None = None) -> Submitted:
         """Return the entry for an operation, without the project's directory, which differs from host to host. A user's
@@ -597,13 +601,9 @@ class SharedLane(Records):
 
     # Applying.
 
-    def _local(self, connection: SpaceConnection, entry: Submitted) -> SqliteEdits | None:
-        """Return the space of this host from which, or to which, an entry of its own moves a memory; None for all other
-        entries."""
-        takes_back = self.is_users and _takes_back(entry.operation)
-        if entry.by != self.member or not (takes_back or entry.memory is not None):
-            return None
-        rows = connection.query(_LOCAL, (entry.operation.project.id, self.name))
+    def _local(self, connection: SpaceConnection, operation: Operation) -> SqliteEdits | None:
+        """Return the space of the project that an operation is from, if it is on this host."""
+        rows = connection.query(_LOCAL, (operation.project.id, self.name))
         return SqliteEdits(SpaceConnection(connection.connection, rows[0][0]), self._clock()) if rows else None
 
     def _refusals(self, operations: Iterable[Operation]) -> list[Outcome | None]:
@@ -642,7 +642,9 @@ class SharedLane(Records):
                     elif isinstance(entry, ProjectRenamed):
                         edits.rename_project(entry.old, entry.new)
                     elif isinstance(entry, Submitted):
-                        local = self._local(connection, entry)
+                        moves = entry.memory is not None or (self.is_users and _takes_back(entry.operation))
+                        is_own_move = moves and entry.by == self.member
+                        local = self._local(connection, entry.operation) if is_own_move else None
                         memory_id = memory_id_of(entry.operation.change) or ""
                         leaving = None if local is None else edits.portable(memory_id)
                         outcome = _applied(edits, entry, stands.position, applied_at, is_users=self.is_users)

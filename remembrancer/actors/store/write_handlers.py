@@ -14,7 +14,7 @@ import msgspec
 
 from remembrancer.actors.store.committer import Committer
 from remembrancer.actors.store.memory_files import MemoryFiles
-from remembrancer.actors.store.memory_writer import Forwarded, LaneMove, MemoryWriter, broadest_first
+from remembrancer.actors.store.memory_writer import Forwarded, MemoryWriter, broadest_first
 from remembrancer.actors.store.records.contract import USER, Outcome
 from remembrancer.actors.store.records.sqlite_records import Reader, Records
 from remembrancer.actors.store.requests import Handler, LoadGate, RequestContext
@@ -146,7 +146,7 @@ class WriteHandlers:
                 outcomes[place] = outcome
         places = [place for place in range(len(operations)) if place not in outcomes]
         await self._commit_at(self._writer, operations, places, outcomes)
-        forwarded: dict[Records | LaneMove, list[int]] = {}
+        forwarded: dict[Records, list[int]] = {}
         for place, outcome in sorted(outcomes.items()):
             if isinstance(outcome, Forwarded) and outcome.lane is not None:
                 forwarded.setdefault(outcome.lane, []).append(place)
@@ -157,7 +157,7 @@ class WriteHandlers:
 
     async def _commit_at(
         self,
-        target: MemoryWriter | Records | LaneMove,
+        target: MemoryWriter | Records,
         operations: Sequence[Operation],
         places: Sequence[int],
         outcomes: dict[int, Outcome],

@@ -237,10 +237,6 @@ class Records(Reader, EmbeddedTexts):
         """Count a write to this space that was made in a transaction of another one."""
         self._file.commits += 1
 
-    def move(self, operation: Operation, local: Records) -> Outcome:
-        """Bring in a memory from a space of this host, or return one to it. Only for shared lanes."""
-        raise NotImplementedError
-
     def unfinished(self, kind: type[R]) -> list[R]:
         """Return the rows of operations that were prepared but not completed, oldest first."""
         return self._file.read_together(lambda query: read_rows(query, kind))
