@@ -12,6 +12,7 @@ from remembrancer.protocol.sharing import LaneLeft, LeaveLane, ShareProject
 from remembrancer.protocol.writes import Applied, PromoteMemory, TagMemory, UpdateMemory
 from tests.actors.test_shared_lanes import LANE, Host
 from tests.actors.test_shared_lanes import hosts as hosts
+from tests.contracts.records_factories import ids_of
 from tests.operations import OTHER_PROJECT, memory_id_of, store_operation
 from tests.patience import until
 
@@ -33,7 +34,7 @@ async def test_who_left_and_joins_again_has_what_both_have_done_meanwhile(hosts:
         await until(lambda: here.finds("project", "gas"))
         for host in hosts:
             lane = host.records("project")
-            contents = {found.content for each in lane.belongings().memories if (found := lane.portable(each.id, None))}
+            contents = {found.content for each in ids_of(lane) if (found := lane.portable(each, None))}
             assert contents == {
                 "the lantern burns oil",
                 "the lantern burns gas",
@@ -97,7 +98,7 @@ async def test_a_history_goes_along_and_does_not_meet_another_when_the_lane_is_l
     await until(lambda: there.finds("project", "wax"))
     await there.ask(LeaveLane(OTHER_PROJECT))
     own = there.records("project")
-    histories = {memory.id: memory.history for memory in own.belongings().memories}
+    histories = {each: there.memory("project", each).history for each in ids_of(own)}
     assert [(entry.version, entry.record.content) for entry in histories.pop(lantern)] == [
         (1, "the lantern burns oil"),
         (2, "the lantern burns wax"),
@@ -143,7 +144,7 @@ async def test_what_was_promoted_while_the_lane_was_left_comes_back_with_the_his
     await there.share()
     await until(lambda: there.finds("project", "wax"))
     await there.ask(LeaveLane(OTHER_PROJECT))
-    histories = {memory.id: memory.history for memory in there.records("project").belongings().memories}
+    histories = {each: there.memory("project", each).history for each in ids_of(there.records("project"))}
     assert [(entry.version, entry.record.content) for entry in histories[lantern]] == [
         (1, "the lantern burns oil"),
         (2, "the lantern burns wax"),

@@ -23,6 +23,7 @@ from remembrancer.protocol.writes import (
     UpdateMemory,
 )
 from tests.actors.test_shared_lanes import LANE, Host
+from tests.contracts.records_factories import ids_of
 from tests.in_process_journal import InProcessJournal, InProcessServer
 from tests.lane_dump import dump_of
 from tests.operations import OTHER_PROJECT, PROJECT, SESSION, change_operation
@@ -48,8 +49,8 @@ class OwnHost(Host):
         found = [
             memory.content
             for records in self.files.users
-            for each in records.belongings().memories
-            if (memory := records.portable(each.id, None)) is not None
+            for each in ids_of(records)
+            if (memory := records.portable(each, None)) is not None
         ]
         return sorted(found)
 

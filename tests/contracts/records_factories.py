@@ -105,6 +105,11 @@ def pending(texts: EmbeddedTexts, model: str | None = None) -> list[int]:
     return [number for (number,) in rows]
 
 
+def ids_of(records: Records) -> list[str]:
+    """The ids of all memories of a space."""
+    return [memory_id for (memory_id,) in records._file.read("SELECT id FROM memories WHERE space = @SPACE")]
+
+
 def is_erased(records: Records, memory_id: str) -> bool:
     """True if a memory of that id was erased here."""
     return bool(records._file.read("SELECT 1 FROM erased WHERE space = @SPACE AND memory_id = ?", (memory_id,)))

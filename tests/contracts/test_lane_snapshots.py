@@ -25,7 +25,7 @@ from remembrancer.protocol.errors import JournalAway, SchemaTooNew
 from remembrancer.protocol.work import Passage
 from remembrancer.protocol.writes import Applied, EraseMemory, Operation
 from tests.contracts.journals import OneServer
-from tests.contracts.records_factories import pending, texts_of
+from tests.contracts.records_factories import ids_of, pending, texts_of
 from tests.contracts.test_shared_lane import LANE
 from tests.in_process_journal import InProcessJournal, InProcessServer
 from tests.lane_dump import dump_of
@@ -228,7 +228,7 @@ async def test_a_snapshot_of_release_0_2_0_is_taken(world: World, tmp_path: Path
     joined = world.host("joined").lane
     joined.take_in(tmp_path / "snapshot.db")
     assert joined.mark == mark
-    assert {each.id for each in joined.belongings().memories} == ids != set()
+    assert set(ids_of(joined)) == ids != set()
 
 
 async def test_a_damaged_snapshot_trims_nothing(world: World) -> None:

@@ -167,7 +167,7 @@ READS: dict[str, Callable[[Records], Any]] = {
     "browse": lambda it: [it.browse(request) for request in BROWSED] + [stored_in(it)],
     "describe_session": lambda it: msgspec.structs.replace(it.describe_session(SESSION), status=""),
     "session_start": lambda it: it.session_start(SESSION),
-    "belongings": lambda it: it.belongings(),
+    "shareable": lambda it: it.shareable(),
     "unfinished": lambda it: it.unfinished(NoteWrite),
     "materials": lambda it: [
         it.materials(ReadMemories(PROJECT)).memories,
@@ -301,7 +301,7 @@ def test_what_is_written_to_a_space_leaves_another_one_of_the_same_ids_as_it_was
     scrub(ours, IDS[1], quotes=[SECRET])
     assert [theirs.portable(memory_id, None) for memory_id in IDS] == before
     assert len(theirs.keyword_hits(WORD, ALL, 5)[0]) == found
-    assert theirs.belongings().sessions
+    assert theirs.session_story(SESSION).entry
     assert theirs.passage_numbers(MODEL)
 
 

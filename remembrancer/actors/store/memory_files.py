@@ -24,8 +24,8 @@ from remembrancer.actors.store.records.contract import RECORDS
 from remembrancer.actors.store.records.contract import USER as USER
 from remembrancer.actors.store.records.passage_rows import EmbeddedTexts, HomeTexts
 from remembrancer.actors.store.records.schema import MEMORY
-from remembrancer.actors.store.records.space import SpaceConnection, drop_space
-from remembrancer.actors.store.records.sqlite_edits import SqliteEdits
+from remembrancer.actors.store.records.space import SpaceConnection
+from remembrancer.actors.store.records.sqlite_edits import SqliteEdits, merge
 from remembrancer.actors.store.records.sqlite_file import SqliteFile, unusable
 from remembrancer.actors.store.records.sqlite_records import Reader, Records
 from remembrancer.protocol.errors import (
@@ -392,10 +392,13 @@ class MemoryFiles:
                 self.catalog.note_session(project, operation.change.directory)
 
     def move(self, old: str, new: ProjectRef, directory: str) -> None:
-        """Rename a project's space, replacing any space of the new name. Runs on the records' thread."""
+        """Rename a project's space, after any space of the new name was merged into it. Runs on the records'
+        thread."""
         with self.database.transaction() as connection:
-            for (number,) in connection.execute("SELECT number FROM spaces WHERE name = ?", (new.id,)).fetchall():
-                drop_space(SpaceConnection(connection, number))
+            spaces = dict(connection.execute("SELECT name, number FROM spaces").fetchall())
+            moved = SpaceConnection(connection, spaces[old])
+            if new.id in spaces:
+                merge(moved, SpaceConnection(connection, spaces[new.id]), self._clock())
             connection.execute("UPDATE spaces SET name = ? WHERE name = ?", (new.id, old))
             self.catalog.move(connection, old, new, directory)
         self._spaces = (self._spaces - {old}) | {new.id}

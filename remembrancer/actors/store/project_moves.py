@@ -1,14 +1,13 @@
 """Projects whose directory moved: recognised by the first commit of their repository, and moved on request.
 
-A project's id comes from its path and is the name of its space. Moving a project renames its space; memories stored at
-the new place meanwhile are first merged into it, by operations whose ids follow from their content. A crash leaves the
-two as they were, or moved, and the request can be repeated.
+A project's id comes from its path and is the name of its space. Moving a project renames its space; what was stored at
+the new place meanwhile is merged into it, in one transaction. A crash leaves the two as they were, or moved, and the
+request can be repeated.
 """
 
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import logging
 import os
 import shutil
@@ -20,10 +19,8 @@ from remembrancer.actors.store.code_handlers import CodeHandlers
 from remembrancer.actors.store.committer import Committer
 from remembrancer.actors.store.file_handlers import FileHandlers
 from remembrancer.actors.store.memory_files import PROJECT_ID, MemoryFiles
-from remembrancer.actors.store.records.contract import Belongings
-from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.actors.store.requests import Handler, RequestContext
-from remembrancer.protocol.errors import InvalidInput, NotFound, RemembrancerError
+from remembrancer.protocol.errors import InvalidInput, NotFound
 from remembrancer.protocol.paths import RuntimePaths, sync_directory
 from remembrancer.protocol.projects import (
     FormerPlace,
@@ -32,10 +29,8 @@ from remembrancer.protocol.projects import (
     ProjectRecognised,
     RecogniseProject,
 )
-from remembrancer.protocol.writes import Change, ImportMemory, Operation, ProjectRef
+from remembrancer.protocol.writes import ProjectRef
 
-MOST_JOINED: Final = 1000
-"""The number of memories at the new place that can be merged. If there are more, both places are in use."""
 OFFERED_S: Final = 7 * 86_400.0
 """The time after a project is first seen for which former places are suggested."""
 MOST_FORMER: Final = 3
@@ -88,7 +83,7 @@ class ProjectMoves:
         """Move a project.
 
         Raises:
-            InvalidInput: a session works in the old place, or the new place has too many memories to be merged.
+            InvalidInput: a session works in the old place, or one of the places is shared.
             NotFound: the old place has no memories.
             RemembrancerError: a file cannot be used.
         """
@@ -109,11 +104,6 @@ class ProjectMoves:
         memories = (await committer.run(old.id, partial(source.counts, None))).total
         target = await files.project(new) if files.is_there(new) else None
         joined = 0 if target is None else (await committer.run(new.id, partial(target.counts, None))).total
-        if joined > MOST_JOINED:
-            raise InvalidInput(
-                f"{new.path} has {joined:,} memories of its own, too many to be taken along: join the two with "
-                f"'remembrancer backup export --project {old.id} FILE' and, in the new place, 'backup import FILE'"
-            )
         if dry_run:
             return ProjectMoved(memories, joined)
         for users in files.users:
@@ -122,7 +112,7 @@ class ProjectMoves:
         await self._file_handlers.discard_index(new.id)
         try:
             async with self._code.moving(old.id, new.id):
-                await committer.run(new.id, partial(self._rename, source, target, old, new, directory))
+                await committer.run(new.id, partial(self._rename, old, new, directory))
         finally:
             for name in (old.id, new.id):
                 files.let_go(name)
@@ -131,12 +121,8 @@ class ProjectMoves:
         logger.info("a project was moved", extra={"project": old.id, "to": new.id, "memories": memories})
         return ProjectMoved(memories, joined)
 
-    def _rename(
-        self, source: Records, target: Records | None, old: ProjectRef, new: ProjectRef, directory: str
-    ) -> None:
+    def _rename(self, old: ProjectRef, new: ProjectRef, directory: str) -> None:
         """Rename the space. Runs on the records' thread, so nothing is committed meanwhile."""
-        if target is not None:
-            _join(source, target.belongings(), old, new)
         here = self._paths.project_database(old.id).parent
         there = self._paths.project_database(new.id).parent
         try:
@@ -148,20 +134,6 @@ class ProjectMoves:
         except OSError as error:
             raise InvalidInput(f"{here} cannot be renamed to {there}: {error.strerror or error}") from error
         self._files.move(old.id, new, directory)
-
-
-def _join(source: Records, belongings: Belongings, old: ProjectRef, new: ProjectRef) -> None:
-    """Merge the new place's memories and sessions into the space that replaces it. May be repeated."""
-    changes: dict[str, Change] = {f"events {each.session_id}": each for each in belongings.events}
-    changes |= {each.id: ImportMemory(each) for each in belongings.memories}
-    operations = [
-        Operation(hashlib.sha256(f"move\n{old.id}\n{new.id}\n{about}".encode()).hexdigest()[:32], new, "", 0.0, change)
-        for about, change in changes.items()
-    ]
-    source.import_sessions(belongings.sessions)
-    for outcome in source.apply(operations):
-        if isinstance(outcome.reply, RemembrancerError):
-            raise outcome.reply
 
 
 async def _is_gone(path: str) -> bool:

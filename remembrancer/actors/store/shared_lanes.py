@@ -34,7 +34,6 @@ from remembrancer.protocol.errors import (
     RemembrancerError,
 )
 from remembrancer.protocol.ids import derive_memory_id, new_ulid
-from remembrancer.protocol.kinds import SESSION_RECORD
 from remembrancer.protocol.paths import RuntimePaths
 from remembrancer.protocol.reads import Notice
 from remembrancer.protocol.sharing import (
@@ -393,7 +392,7 @@ class SharedLanes:
             if request.dry_run:
                 there = project is None or files.is_there(project)
                 own = await self._own(project) if there else None
-                return ProjectShared(0 if own is None else len(await self._committer.run(own.name, _shareable(own))))
+                return ProjectShared(0 if own is None else len(await self._committer.run(own.name, own.shareable)))
             await self._check_whose(request)
             opened = await self._opened(request.lane)
             await opened.snapshots.catch_up()  # otherwise sharing is not started
@@ -416,7 +415,7 @@ class SharedLanes:
         return self._files.user_file if project is None else await self._files.project(project)
 
     async def _move_into(self, lane: SharedLane, own: Records, project: ProjectRef) -> ProjectShared:
-        ids = await self._committer.run(own.name, _shareable(own))
+        ids = await self._committer.run(own.name, own.shareable)
         if lane.read_only and ids:
             return ProjectShared(0, len(ids), "this machine may only read what is shared")
         moved, reasons = 0, list[str]()
@@ -455,7 +454,7 @@ class SharedLanes:
             own = await self._own(project)
             opened = await self._opened(name)
             lane = opened.lane
-            ids = await self._committer.run(name, _shareable(lane))
+            ids = await self._committer.run(name, lane.shareable)
             if request.dry_run:
                 return LaneLeft(name, len(ids))
             with suppress(RemembrancerError):  # if the others' latest entries cannot be read, go on without them
@@ -549,17 +548,6 @@ def _connection(paths: RuntimePaths, lane: str) -> Connection:
     except InvalidInput as error:
         raise KeyMissing(f"{error.message}: 'remembrancer share join' with an invitation, and it goes on") from error
     return Connection(sharing.open(membership), membership.member, membership.read_only, membership.is_users)
-
-
-def _shareable(records: Records) -> Callable[[], list[str]]:
-    """Return a function that reads the ids of the memories to share or to keep, without records of sessions' work."""
-
-    def read() -> list[str]:
-        found = records.belongings().memories
-        scope = "user" if records.is_users else "project"
-        return [each.id for each in found if each.scope == scope and each.kind != SESSION_RECORD]
-
-    return read
 
 
 def _apart(lane: SharedLane, memory: PortableMemory) -> PortableMemory:

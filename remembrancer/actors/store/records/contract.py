@@ -19,13 +19,12 @@ from remembrancer.protocol.reads import (
     Promotion,
     Proposal,
 )
-from remembrancer.protocol.session_life import RecordEvents, SessionEntry
+from remembrancer.protocol.session_life import SessionEntry
 from remembrancer.protocol.work import Passage
 from remembrancer.protocol.writes import (
     Applied,
     MemoryLink,
     MemoryType,
-    PortableMemory,
     Scope,
 )
 
@@ -261,12 +260,3 @@ class TextToEmbed(msgspec.Struct, frozen=True, gc=False):
 
 MAX_ATTEMPTS: Final = 3
 """The number of failed attempts, or dead workers, after which a text is a dead letter."""
-
-
-class Belongings(NamedTuple):
-    """The contents to be merged into the file that takes this one's place: memories, closed sessions, and the turns and
-    tool calls of open ones (those of closed sessions have been counted)."""
-
-    memories: tuple[PortableMemory, ...]
-    sessions: tuple[SessionEntry, ...]
-    events: tuple[RecordEvents, ...]

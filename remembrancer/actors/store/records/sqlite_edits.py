@@ -23,7 +23,7 @@ from remembrancer.actors.store.records.memory_rows import (
     read_memory,
 )
 from remembrancer.actors.store.records.sessions import count_turns, read_deeds, session_record_of
-from remembrancer.actors.store.records.space import SpaceConnection
+from remembrancer.actors.store.records.space import SpaceConnection, drop_space
 from remembrancer.actors.store.records.sqlite_file import Query, encode_json
 from remembrancer.actors.store.records.transfer import read_portable
 from remembrancer.memory.edits import (
@@ -799,6 +799,29 @@ class ArrivingEdits(SqliteEdits):
         )
         if not passages:
             self.to_embed.append(number)
+
+
+_MERGED: Final = (
+    *("sessions", "turns", "tool_calls", "history", "erased", "applied_operations"),
+    *("promotion_log", "consolidation_log"),
+)
+"""The tables whose rows go along when a space is merged into another one, besides the memories."""
+
+
+def merge(target: SpaceConnection, source: SpaceConnection, now: float) -> None:
+    """Move the memories, sessions and logs of a space into another one, in which what is there already stays, and
+    delete the space. Inside a transaction."""
+    arriving = ArrivingEdits(target, now, SqliteEdits(source, now))
+    for number, memory_id in source.query(
+        """SELECT number, id FROM memories WHERE space = @SPACE
+           AND id NOT IN (SELECT id FROM memories WHERE space = ?1)
+           AND id NOT IN (SELECT memory_id FROM erased WHERE space = ?1) ORDER BY number""",
+        (target.number,),
+    ):
+        arriving.take_over(number, memory_id)
+    for table in _MERGED:
+        source.execute(f"UPDATE OR IGNORE {table} SET space = ? WHERE space = @SPACE", (target.number,))  # noqa: S608
+    drop_space(source)
 
 
 def read_rows(query: Query, kind: type[R], field: str | None = None, value: str | int | None = None) -> list[R]:

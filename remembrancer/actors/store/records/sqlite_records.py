@@ -11,7 +11,7 @@ from typing import Final, TypeVar, cast
 
 from remembrancer.actors.store.records.background import SqliteBackground
 from remembrancer.actors.store.records.browsing import browse
-from remembrancer.actors.store.records.contract import USER, Belongings, Outcome
+from remembrancer.actors.store.records.contract import USER, Outcome
 from remembrancer.actors.store.records.found_entities import find_entities
 from remembrancer.actors.store.records.passage_rows import EmbeddedTexts
 from remembrancer.actors.store.records.search import SqliteSearch
@@ -25,13 +25,14 @@ from remembrancer.actors.store.records.sqlite_edits import (
     read_rows,
 )
 from remembrancer.actors.store.records.sqlite_file import AMONG, SqliteFile, json_list
-from remembrancer.actors.store.records.transfer import read_belongings, read_portable
+from remembrancer.actors.store.records.transfer import read_portable
 from remembrancer.memory.edits import Edits, Row
 from remembrancer.memory.moves import end_move, memory_to_move, receive_move
 from remembrancer.memory.plan import carry_out
 from remembrancer.memory.planner import Planner
 from remembrancer.protocol.browsing import BrowserAnswer, BrowserRequest
 from remembrancer.protocol.errors import InvalidInput, NotFound, RemembrancerError, StorageFull
+from remembrancer.protocol.kinds import SESSION_RECORD
 from remembrancer.protocol.reads import SessionDescription
 from remembrancer.protocol.session_life import SessionEntry
 from remembrancer.protocol.writes import (
@@ -205,9 +206,14 @@ class Records(Reader, EmbeddedTexts):
         with self._edits() as edits:
             edits.rename_project(old, new)
 
-    def belongings(self) -> Belongings:
-        """Return all content to merge when another file takes this one's place. Meant for a few memories."""
-        return self._file.read_together(read_belongings)
+    def shareable(self) -> list[str]:
+        """Return the ids of the memories to share with other hosts, forgotten or not: not those of sessions, nor the
+        records of their work."""
+        rows = self._file.read(
+            "SELECT id FROM memories WHERE space = @SPACE AND scope = ? AND kind != ? ORDER BY number",
+            ("user" if self.is_users else "project", SESSION_RECORD),
+        )
+        return [memory_id for (memory_id,) in rows]
 
     def prepare(self, operation: Operation, step: Callable[[Planner], Edits[T]]) -> T | Outcome:
         """Carry out one step of an operation, to be followed by others, in one durable transaction, and return its

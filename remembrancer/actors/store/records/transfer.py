@@ -1,12 +1,10 @@
-"""Reads complete memories, and the complete contents of a space."""
+"""Reads complete memories."""
 
 from __future__ import annotations
 
 import msgspec
 
-from remembrancer.actors.store.records.contract import Belongings
 from remembrancer.actors.store.records.memory_rows import read_history, read_memory
-from remembrancer.actors.store.records.sessions import read_events, read_sessions
 from remembrancer.actors.store.records.space import shown_to
 from remembrancer.actors.store.records.sqlite_file import Query
 from remembrancer.memory.changes import is_version_visible, is_visible
@@ -46,19 +44,6 @@ def read_portable(
             row[0]
             for row in query("SELECT session_id FROM memory_sessions WHERE memory = ? ORDER BY 1", (found.number,))
         ),
-    )
-
-
-def read_belongings(query: Query) -> Belongings:
-    """Read all content to be merged into the file that takes this one's place."""
-    ids = [row[0] for row in query("SELECT id FROM memories WHERE space = @SPACE ORDER BY number", ())]
-    found = (read_portable(query, memory_id, None) for memory_id in ids)
-    sessions = read_sessions(query)
-    events = (read_events(query, session.session_id) for session in sessions if session.ended_at is None)
-    return Belongings(
-        tuple(memory for memory in found if memory is not None),
-        tuple(session for session in sessions if session.ended_at is not None),
-        tuple(events),
     )
 
 
