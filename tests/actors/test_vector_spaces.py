@@ -57,7 +57,6 @@ async def tended(tmp_path: Path) -> AsyncIterator[Tended]:
         try:
             yield spaces
         finally:
-            await spaces.note_compared()
             await spaces.aclose()
             await running
 
@@ -180,8 +179,8 @@ async def test_near_duplicates_are_found_by_themselves_and_not_compared_again_af
 ) -> None:
     numbers = embed(records, [*chronicle(0, 100), *TEXTS])
     last = records.extent(IDENTITY.key)[1]
-    async with tended(records, exact_up_to=1000) as spaces:
-        await until(lambda: spaces._compared.get(records.name) == last)
+    async with tended(records, exact_up_to=1000):
+        await until(lambda: records.compared(IDENTITY.key) == last)
         first = memory_id_of(store_operation(TEXTS[0], ""))
         assert near_duplicates(records, numbers[-1], SESSION) == (first,)
     assert records.compared(IDENTITY.key) == last

@@ -299,7 +299,6 @@ class StoreActor(Actor):
         self._copies.close()
         self._background.cancel()
         await self._count_accesses()
-        await self._vectors.note_compared()
         await asyncio.to_thread(self._committer.close)
         await self._lanes.aclose()
         await self._vectors.aclose()

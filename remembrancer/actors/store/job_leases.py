@@ -10,7 +10,7 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Final, NamedTuple
+from typing import Final
 
 import msgspec
 
@@ -57,17 +57,21 @@ class WantedJob:
 
 
 @dataclass(slots=True)
-class _Lease:
+class _Turn:
+    """A job that was handed out: until `until` it is leased to its holder or, if nobody holds it, paused."""
+
     job: WantedJob
-    holder: str
-    until: float
+    holder: str | None = None
+    job_id: int = 0
+    until: float = float("-inf")
+    returned: int = 0
+    """The number of times that the job has been returned."""
 
-
-class _Rest(NamedTuple):
-    """The number of times that a job has been returned, and the time until which it is paused."""
-
-    returned: int
-    until: float
+    def give_back(self, now: float, *, least_pause: int = 0) -> None:
+        """End the lease. The first time, the job is free at once, since the consolidator may have died of something
+        else."""
+        self.holder, self.returned = None, self.returned + 1
+        self.until = now + RETRY_S[min(max(self.returned - 1, least_pause), len(RETRY_S) - 1)]
 
 
 class JobLeases:
@@ -75,38 +79,30 @@ class JobLeases:
 
     def __init__(self, first_id: int = 1) -> None:
         self._ids = itertools.count(first_id)
-        self._leases: dict[int, _Lease] = {}
-        self._rests: dict[Key, _Rest] = {}
+        self._turns: dict[Key, _Turn] = {}
 
     def take(
         self, wanted: Sequence[WantedJob], holder: str, now: float, sort: JobSort | None = None, *, held: bool = False
     ) -> Work | None:
         """Lease the next of the wanted jobs (of a sort) to a consolidator. If it already holds one, that job was lost
         on its way and is returned first. `held`: no long jobs, unless a client waits for them."""
-        for job_id, lease in list(self._leases.items()):
-            if lease.until <= now or (lease.holder == holder and lease.job.is_of(sort)):
-                self._give_back(job_id, now)
+        for turn in self._turns.values():
+            if turn.holder and (turn.until <= now or (turn.holder == holder and turn.job.is_of(sort))):
+                turn.give_back(now)
         keys = {each.key for each in wanted}
-        self._rests = {key: rest for key, rest in self._rests.items() if key in keys}
-        leased = {lease.job.key for lease in self._leases.values()}
-        free = [
-            each
-            for each in wanted
-            if each.is_of(sort)
-            and each.key not in leased
-            and (each.rank == Rank.REQUEST or not self._rests_at(each, now, held=held))
-        ]
+        self._turns = {key: turn for key, turn in self._turns.items() if turn.holder or key in keys}
+        free = [each for each in wanted if each.is_of(sort) and self._is_free(each, now, held=held)]
         if not free:
             return None
-        job, job_id = min(free, key=lambda each: (each.rank, each.since)), next(self._ids)
-        self._leases[job_id] = _Lease(job, holder, now + LEASE_S)
-        return msgspec.structs.replace(job.job, job_id=job_id)
+        job = min(free, key=lambda each: (each.rank, each.since))
+        turn = self._turns.setdefault(job.key, _Turn(job))
+        turn.job, turn.holder, turn.job_id, turn.until = job, holder, next(self._ids), now + LEASE_S
+        return msgspec.structs.replace(job.job, job_id=turn.job_id)
 
     def heard(self, holder: str, now: float) -> None:
         """Extend the leases of a consolidator that sent a message."""
-        for lease in self._leases.values():
-            if lease.holder == holder:
-                lease.until = now + LEASE_S
+        for turn in self._held_by(holder):
+            turn.until = now + LEASE_S
 
     def finish(self, holder: str, job_id: int, now: float) -> WantedJob | None:
         """Return a job that a consolidator has completed or failed. If it is still wanted, it is handed out again after
@@ -114,35 +110,31 @@ class JobLeases:
 
         None: the consolidator no longer holds it.
         """
-        lease = self._leases.get(job_id)
-        if lease is None or lease.holder != holder:
+        turn = next((each for each in self._held_by(holder) if each.job_id == job_id), None)
+        if turn is None:
             return None
-        self._give_back(job_id, now, least_pause=1)
-        return lease.job
+        turn.give_back(now, least_pause=1)
+        return turn.job
 
     def release(self, holder: str, now: float) -> None:
         """Release the jobs of a consolidator that is gone."""
-        for job_id in [job_id for job_id, lease in self._leases.items() if lease.holder == holder]:
-            self._give_back(job_id, now)
+        for turn in self._held_by(holder):
+            turn.give_back(now)
 
     def is_leased(self, key: Key) -> bool:
         """True if a consolidator holds that job."""
-        return any(lease.job.key == key for lease in self._leases.values())
+        return key in self._turns and self._turns[key].holder is not None
 
     def returned(self, key: Key) -> int:
         """Return the number of times that a job has been returned."""
-        return self._rest_of(key).returned
+        return self._turns[key].returned if key in self._turns else 0
 
-    def _rests_at(self, job: WantedJob, now: float, *, held: bool) -> bool:
-        return self._rest_of(job.key).until > now or (held and job.is_of("long"))
+    def _held_by(self, holder: str) -> list[_Turn]:
+        return [turn for turn in self._turns.values() if turn.holder == holder]
 
-    def _rest_of(self, key: Key) -> _Rest:
-        return self._rests.get(key, _Rest(0, float("-inf")))
-
-    def _give_back(self, job_id: int, now: float, *, least_pause: int = 0) -> None:
-        """End a lease. The first time, the job is free at once, since the consolidator may have died of something
-        else."""
-        key = self._leases.pop(job_id).job.key
-        returned = self.returned(key) + 1
-        pause_s = RETRY_S[min(max(returned - 1, least_pause), len(RETRY_S) - 1)]
-        self._rests[key] = _Rest(returned, now + pause_s)
+    def _is_free(self, job: WantedJob, now: float, *, held: bool) -> bool:
+        if self.is_leased(job.key):
+            return False
+        turn = self._turns.get(job.key)
+        is_paused = (turn is not None and turn.until > now) or (held and job.is_of("long"))
+        return job.rank == Rank.REQUEST or not is_paused

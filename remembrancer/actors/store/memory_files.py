@@ -116,9 +116,8 @@ class MemoryFiles:
         self._on_open = on_open
         self._database: SqliteFile | None = None
         self._memories: HomeTexts | None = None
-        self._spaces: set[str] = set()
-        """The projects that have a space in the database."""
         self._open: dict[str, Records] = {}
+        """The spaces of projects."""
         self._user: Records | None = None
         self._lanes = lanes
         self._shared: dict[str, Records] = {}
@@ -224,14 +223,12 @@ class MemoryFiles:
 
     def _take(self, database: SqliteFile) -> None:
         self._left_out = tuple(problems(self._paths).values())
-        names = (name for (name,) in database.read("SELECT name FROM spaces"))
-        self._spaces = set(filter(PROJECT_ID.fullmatch, names))
+        names = [name for (name,) in database.read("SELECT name FROM spaces")]
         self.catalog.attach(database)
         self._database, self._memories = database, HomeTexts(database, self._clock)
         self._user = Records(database, USER, self._clock, **self._limits)
-        for project in self.catalog.projects():
-            if project.id in self._spaces:
-                self._open[project.id] = Records(database, project.id, self._clock, **self._limits)
+        for name in filter(PROJECT_ID.fullmatch, names):
+            self._open[name] = Records(database, name, self._clock, **self._limits)
         for (name,) in database.read("SELECT DISTINCT name FROM note_writes JOIN spaces ON number = space"):
             if name in self._open:
                 self.notes_of(self._open[name]).settle_soon()
@@ -351,7 +348,7 @@ class MemoryFiles:
 
     def is_there(self, project: ProjectRef) -> bool:
         """True if the project has a space."""
-        return project.id in self._spaces or self.shares(project.id)
+        return project.id in self._open or self.shares(project.id)
 
     def open_project(self, project: ProjectRef) -> Records | None:
         """Return the records of a project if they are open, and so is its shared lane, if it has one; else None."""
@@ -366,11 +363,11 @@ class MemoryFiles:
             RemembrancerError: as `database`, or the lane cannot be opened.
         """
         records = self._open.get(project.id)
-        if records is None:
+        is_unknown = bool(project.path) and not self.catalog.path_of(project.id)  # lost with a damaged catalogue
+        if records is None or is_unknown:
             if not PROJECT_ID.fullmatch(project.id):
                 raise InvalidInput(f"a project's id is p_ and 12 hexadecimal digits, not {project.id[:60]!r}")
             records = await self._committer.run(project.id, partial(self._make, self.database, project))
-            self._spaces.add(project.id)
             while starts := self.pending_sessions.take(project.id):  # more may arrive until the space is known
                 await self._committer.run(project.id, partial(self._register, project, records, starts))
             records = self._open.setdefault(project.id, records)
@@ -401,7 +398,6 @@ class MemoryFiles:
                 merge(moved, SpaceConnection(connection, spaces[new.id]), self._clock())
             connection.execute("UPDATE spaces SET name = ? WHERE name = ?", (new.id, old))
             self.catalog.move(connection, old, new, directory)
-        self._spaces = (self._spaces - {old}) | {new.id}
 
     def let_go(self, name: str) -> None:
         """Forget an open space; the next use opens it again."""

@@ -89,8 +89,6 @@ class VectorSpaces:
         self._scales: dict[str, CosineScale] = {}
         self._spaces: dict[tuple[str, str], SpaceVectors] = {}
         """The vectors by name of the texts and model."""
-        self._compared: dict[str, int] = {}
-        """The last passage of the active model that was compared with others, by name of the texts."""
         self._uncompared: set[str] = set()
         """The names of the texts that may have later passages."""
         self._chroma: Chroma | None = None
@@ -132,9 +130,7 @@ class VectorSpaces:
     def use_models(self, models: Sequence[ModelIdentity], active: ModelIdentity | None) -> None:
         """Keep the vectors of these models searchable. Near-duplicates are found by those of the active one."""
         self._models = {model.key: model for model in models}
-        if self._active != (active.key if active else None):
-            self._active = active.key if active else None
-            self._compared.clear()
+        self._active = active.key if active else None
         self._spaces = {place: vectors for place, vectors in self._spaces.items() if vectors.model in self._models}
         for texts in self._texts():
             self.note_kept(texts.name)
@@ -142,7 +138,6 @@ class VectorSpaces:
     def forget(self, name: str) -> None:
         """Forget texts that are gone or were replaced."""
         self._spaces = {place: vectors for place, vectors in self._spaces.items() if place[0] != name}
-        self._compared.pop(name, None)
 
     def nudge(self) -> None:
         """Wake the upkeep, since something may have changed."""
@@ -190,13 +185,6 @@ class VectorSpaces:
             if vectors.size_bytes and (now - vectors.used_at >= idle_s or (place and total > most_bytes)):
                 vectors.free()
 
-    async def note_compared(self) -> None:
-        """Store the progress of comparing for the next start."""
-        for texts in self._texts():
-            compared = self._compared.get(texts.name, 0)
-            if self._active is not None and compared > texts.compared(self._active):
-                await self._committer.run(texts.name, partial(texts.note_compared, self._active, compared))
-
     async def aclose(self) -> None:
         """Stop, and close Chroma. May be called twice."""
         if self._closing:
@@ -225,9 +213,7 @@ class VectorSpaces:
     async def _compare(self, vectors: SpaceVectors) -> bool:
         """Look for near-duplicates among the next passages not yet compared. Returns True if there may be more."""
         name, records = vectors.records.name, vectors.records
-        after = self._compared.get(name)
-        if after is None:
-            after = self._compared[name] = await self._on_thread(partial(records.compared, vectors.model))
+        after = await self._on_thread(partial(records.compared, vectors.model))
 
         def fresh() -> PassageVectors:
             return records.passages(PassageFilter(vectors.model, after=after, limit=COMPARED_AT_ONCE))
@@ -236,11 +222,8 @@ class VectorSpaces:
             raise _Closed
         numbers = await self._link(vectors, fresh, self._thread)
         if numbers:
-            self._compared[name] = numbers[-1]
-        if len(numbers) < COMPARED_AT_ONCE:
-            return False
-        await self._committer.run(name, partial(records.note_compared, vectors.model, numbers[-1]))
-        return True
+            await self._committer.run(name, partial(records.note_compared, vectors.model, numbers[-1]))
+        return len(numbers) == COMPARED_AT_ONCE
 
     async def _link(self, vectors: SpaceVectors, read: Callable[[], PassageVectors], threads: Executor) -> list[int]:
         """Store the near-duplicates of the passages that `read` returns. Returns their numbers."""
