@@ -23,8 +23,7 @@ import anyio
 import msgspec
 
 from remembrancer.actors.store.code_anchors import ProjectAnchors
-from remembrancer.actors.store.indexer_work import IndexerPoll
-from remembrancer.actors.store.listed_files import compared
+from remembrancer.actors.store.indexer_work import IndexerPoll, compared
 from remembrancer.actors.store.memory_files import PROJECT_ID, MemoryFiles
 from remembrancer.actors.store.readers import Readers
 from remembrancer.actors.store.requests import Handler, LoadGate, RequestContext

@@ -20,8 +20,7 @@ import anyio
 from remembrancer.actors.store.committer import Committer
 from remembrancer.actors.store.file_index import PAGE, FileFilter, FileIndex
 from remembrancer.actors.store.file_memories import FileMemories
-from remembrancer.actors.store.indexer_work import IndexerPoll
-from remembrancer.actors.store.listed_files import compared
+from remembrancer.actors.store.indexer_work import IndexerPoll, compared
 from remembrancer.actors.store.memory_files import INDEX, PROJECT_ID, MemoryFiles
 from remembrancer.actors.store.readers import Readers
 from remembrancer.actors.store.records.contract import Vectors

@@ -1,7 +1,11 @@
-"""Answers the indexer's long poll for its work."""
+"""Answers the indexer's long poll for its work, and compares the files of an index with the disk."""
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import anyio
@@ -9,6 +13,8 @@ import msgspec
 
 from remembrancer.actors.store.requests import Handler, RequestContext
 from remembrancer.protocol.code import AwaitIndexerWork, IndexerWork
+from remembrancer.protocol.errors import DeadlineExceeded
+from remembrancer.protocol.files import Files, IndexState, ListedFile
 
 
 class IndexerPoll:
@@ -39,3 +45,37 @@ class IndexerPoll:
             while self.work.revision == request.seen and not self._draining:
                 await self._news.wait()
         return self.work
+
+
+async def compared(
+    root: str, files: Sequence[ListedFile], limit: int, changed: IndexState, within_s: float
+) -> Files[ListedFile]:
+    """The first of these files of an index with their states, for a person who wants to know whether the index is up to
+    date; those that differ from the disk are `changed`.
+
+    Raises:
+        DeadlineExceeded: the disk does not answer in time.
+    """
+    look = partial(_compared, Path(root), files[:limit], changed)
+    # On a thread of its own: the disk of a workspace may hang.
+    looking = asyncio.get_running_loop().run_in_executor(None, look)
+    try:
+        with anyio.fail_after(within_s):
+            found = await asyncio.shield(looking)
+    except TimeoutError as error:
+        raise DeadlineExceeded(f"the disk with {root} does not answer") from error
+    return Files(found, len(files) > limit)
+
+
+def _compared(root: Path, files: Sequence[ListedFile], changed: IndexState) -> tuple[ListedFile, ...]:
+    return tuple(
+        each if _is_current(root / each.path, each) else msgspec.structs.replace(each, state=changed) for each in files
+    )
+
+
+def _is_current(path: Path, file: ListedFile) -> bool:
+    try:
+        about = path.stat()
+    except OSError:
+        return False
+    return (about.st_mtime_ns, about.st_size) == (file.mtime_ns, file.size)
