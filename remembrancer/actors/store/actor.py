@@ -36,7 +36,7 @@ from remembrancer.actors.store.vectors.chroma_vectors import Server
 from remembrancer.actors.store.vectors.embedding_scheduler import EmbeddingScheduler
 from remembrancer.actors.store.vectors.vector_spaces import VectorSpaces
 from remembrancer.actors.store.write_handlers import WriteHandlers
-from remembrancer.config.settings import KNOWN_DIMENSIONS, Settings, model_choices
+from remembrancer.config.settings import Settings, model_choices
 from remembrancer.protocol.consolidation import NotePresence
 from remembrancer.protocol.control import PeerFailed, PeerGone, StoreHealth
 from remembrancer.protocol.errors import FileLocked, RemembrancerError
@@ -88,7 +88,6 @@ class StoreActor(Actor):
         self._gate = LoadGate()
         self._counted: tuple[object, Counts] = (None, Counts())
         """The counts of all memories, and the version of the records that they are of."""
-        self._embedded = 0
         self._asked = 0
         """The number of requests by clients and commands, apart from those about the store's state."""
         self._gateway: Peer | None = None
@@ -163,7 +162,6 @@ class StoreActor(Actor):
             self._gate,
             settings,
             lambda context, model: self._reads.embed_within(context, model),
-            self._embedding,
             self._index_opened,
             self._indexer,
         )
@@ -176,7 +174,6 @@ class StoreActor(Actor):
             self._scheduler,
             self._readers,
             self._gate,
-            self._embedding,
             replaced,
             self._file_handlers.source_of,
             self._code,
@@ -245,7 +242,7 @@ class StoreActor(Actor):
                 self._count()
         return StoreHealth(
             self._counted[1],
-            self._embedding(),
+            self._scheduler.summary(),
             self._router.rejected_frames,
             self._files.unusable,
             has_files=self._file_handlers.has_files or self._code.has_work,
@@ -320,27 +317,8 @@ class StoreActor(Actor):
             self._router.send(self._gateway, OthersWrote(tuple(operations)))
 
     def _listeners(self) -> dict[type, Listener]:
-        def hear(peer: Peer, message: Any) -> None:
-            self._embedded += isinstance(message, PassagesEmbedded)
-            self._scheduler.hear(peer, message)
-
         work = (WorkerReady, WorkerFailed, WorkerLeaving, PassagesEmbedded, JobFailed, QueryEmbedded)
-        return dict.fromkeys(work, hear)
-
-    def _embedding(self) -> EmbeddingSummary:
-        choice, identity = self._scheduler.answering
-        return EmbeddingSummary(
-            engine=choice.engine,
-            model=identity.model if identity else choice.model,
-            dimensions=identity.dimensions if identity else KNOWN_DIMENSIONS.get(choice.model, 0),
-            pending=self._scheduler.pending,
-            workers=self._scheduler.answering_workers,
-            vectors_ready=True,
-            error=self._scheduler.error or self._vectors.error,
-            dead_letters=len(self._scheduler.dead_letters),
-            dead_letter_error=next(reversed(self._scheduler.dead_letters), None),
-            models=self._scheduler.models(),
-        )
+        return dict.fromkeys(work, self._scheduler.hear)
 
     def _is_busy(self) -> bool:
         """True if there is more urgent work than tidying the index."""

@@ -62,7 +62,7 @@ from remembrancer.protocol.files import (
 )
 from remembrancer.protocol.kinds import FileSource
 from remembrancer.protocol.paths import RuntimePaths
-from remembrancer.protocol.reads import EmbeddingSummary, Notice, Recall
+from remembrancer.protocol.reads import Notice, Recall
 from remembrancer.protocol.writes import ProjectRef
 from remembrancer.toolsets.files.workspace_files import has_files, scan
 
@@ -95,7 +95,6 @@ class FileHandlers:
         gate: LoadGate,
         settings: Settings,
         embed_within: Callable[[RequestContext, str | None], Callable[[str], Awaitable[Vectors]]],
-        embedding: Callable[[], EmbeddingSummary],
         on_open: Callable[[EmbeddedTexts], None],
         indexer: IndexerPoll,
     ) -> None:
@@ -108,7 +107,6 @@ class FileHandlers:
         self._gate = gate
         self._settings = settings
         self._embed_within = embed_within
-        self._embedding = embedding
         self._on_open = on_open
         self._indexer = indexer
         self._open: dict[str, FileIndex] = {}
@@ -320,7 +318,7 @@ class FileHandlers:
             size = index.size_bytes()
         return FilesDescription(
             sources=sources,
-            embedding=self._embedding(),
+            embedding=self._scheduler.summary(),
             synced_at=await self._synced_at(workspace, index),
             stale=stale,
             pending=pending,

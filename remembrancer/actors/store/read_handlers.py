@@ -58,7 +58,6 @@ from remembrancer.protocol.reads import (
     DescribeStore,
     Doubt,
     EmbeddingState,
-    EmbeddingSummary,
     Filters,
     FindIds,
     FollowLinks,
@@ -105,7 +104,7 @@ DOUBTS: Final = 20
 
 
 class ReadHandlers:
-    """Answers clients' read requests. `embedding` returns the state of embedding."""
+    """Answers clients' read requests."""
 
     def __init__(
         self,
@@ -115,7 +114,6 @@ class ReadHandlers:
         scheduler: EmbeddingScheduler,
         readers: Readers,
         gate: LoadGate,
-        embedding: Callable[[], EmbeddingSummary],
         replaced: ReplacedMemories,
         notes_of: Callable[[Recall, str | None], Awaitable[Source | None]],
         code: CodeHandlers,
@@ -129,7 +127,6 @@ class ReadHandlers:
         self._scheduler = scheduler
         self._readers = readers
         self._gate = gate
-        self._embedding = embedding
         self._replaced = replaced
         self._notes_of = notes_of
         self._code = code
@@ -354,7 +351,7 @@ class ReadHandlers:
         started_at, stored = view.reader.session_start(request.session_id)
         return StoreDescription(
             counts=view.reader.counts(request.session_id),
-            embedding=self._embedding(),
+            embedding=self._scheduler.summary(),
             database_bytes=self._files.size_bytes,
             database_path=str(self._paths.database),
             uptime_s=time.monotonic() - self._started_at,

@@ -31,9 +31,10 @@ from remembrancer.actors.store.requests import JOBS_UNDER_LOAD, LoadGate
 from remembrancer.actors.store.vectors.leases import HAND_BYTES, EmbeddingJob, Leases
 from remembrancer.actors.store.vectors.models import KnownModel, Model, ModelState
 from remembrancer.actors.store.vectors.vector_spaces import VectorSpaces
-from remembrancer.config.settings import REMOTE_ENGINES
+from remembrancer.config.settings import KNOWN_DIMENSIONS, REMOTE_ENGINES
 from remembrancer.protocol.control import PeerGone
 from remembrancer.protocol.errors import EmbeddingStarting, EmbeddingUnavailable, MemoryUnavailable, RemembrancerError
+from remembrancer.protocol.reads import EmbeddingSummary
 from remembrancer.protocol.sockets import Peer
 from remembrancer.protocol.work import (
     EmbedPassages,
@@ -204,6 +205,23 @@ class EmbeddingScheduler:
     def answering_workers(self) -> int:
         """The number of workers of the model whose vectors are searched now."""
         return len(self._leases.workers_of(self.answering))
+
+    def summary(self) -> EmbeddingSummary:
+        """Return the state of embedding."""
+        choice, identity = self.answering
+        dead_letters = self.dead_letters
+        return EmbeddingSummary(
+            engine=choice.engine,
+            model=identity.model if identity else choice.model,
+            dimensions=identity.dimensions if identity else KNOWN_DIMENSIONS.get(choice.model, 0),
+            pending=self.pending,
+            workers=self.answering_workers,
+            vectors_ready=True,
+            error=self.error or self._vectors.error,
+            dead_letters=len(dead_letters),
+            dead_letter_error=dead_letters[-1] if dead_letters else None,
+            models=self.models(),
+        )
 
     @property
     def pending(self) -> int:
