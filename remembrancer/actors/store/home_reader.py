@@ -370,27 +370,18 @@ def export_lines(
     Counts projects, memories, forgotten memories and sessions in `counted`.
     """
     lines_of = partial(_lines_of, connection, forgotten=request.forgotten, counted=counted)
-
-    def ids(name: str) -> set[str]:
-        rows = connection.execute("SELECT id FROM memories WHERE space = ?", (spaces.get(name),))
-        return {memory_id for (memory_id,) in rows}
-
-    users_lane = shared.get(USER, "")
-    in_users_lane = ids(users_lane)
-    promoted = ids(USER) | in_users_lane
     for project_id in filter(PROJECT.fullmatch, spaces):
         if not request.in_projects or (request.projects is not None and project_id not in request.projects):
             continue
         counted["projects"] += 1
         yield ProjectLine(project_id, paths.get(project_id, ""))
-        lane = shared.get(project_id, "")
-        yield from lines_of(spaces[project_id], project_id, request.in_projects, promoted | ids(lane))
-        if lane in spaces:
-            yield from lines_of(spaces[lane], project_id, request.in_projects, promoted, sessions=False)
+        yield from lines_of(spaces[project_id], project_id, request.in_projects)
+        if (lane := shared.get(project_id, "")) in spaces:
+            yield from lines_of(spaces[lane], project_id, request.in_projects, sessions=False)
     if request.of_user and USER in spaces:
-        yield from lines_of(spaces[USER], None, ("user",), in_users_lane)
-    if request.of_user and users_lane in spaces:
-        yield from lines_of(spaces[users_lane], None, ("user",), (), sessions=False)
+        yield from lines_of(spaces[USER], None, ("user",))
+    if request.of_user and (lane := shared.get(USER, "")) in spaces:
+        yield from lines_of(spaces[lane], None, ("user",), sessions=False)
     yield EndLine(counted["projects"], counted["memories"], counted["sessions"])
 
 
@@ -399,14 +390,12 @@ def _lines_of(
     space: int,
     project: str | None,
     scopes: Container[Scope],
-    elsewhere: Container[str],
     *,
     forgotten: bool,
     counted: Counter[str],
     sessions: bool = True,
 ) -> Iterator[Line]:
-    """Yield the sessions and memories of one space, except memories already `elsewhere`. Lanes have no session data
-    beyond ids."""
+    """Yield the sessions and memories of one space. Lanes have no session data beyond ids."""
     condition = "" if forgotten else "AND forgotten_at IS NULL"
     query = SpaceConnection(connection, space).query
     for session in read_sessions(query) if sessions else ():
@@ -414,8 +403,7 @@ def _lines_of(
         yield SessionLine(session, project)
     ids = f"SELECT id, scope FROM memories WHERE space = @SPACE {condition} ORDER BY number"  # noqa: S608 - fixed
     for memory_id, scope in query(ids):
-        wanted = scope in scopes and memory_id not in elsewhere
-        memory = read_portable(query, memory_id, None) if wanted else None
+        memory = read_portable(query, memory_id, None) if scope in scopes else None
         if memory is not None:
             counted["memories"] += 1
             counted["forgotten"] += memory.forgotten_at is not None
