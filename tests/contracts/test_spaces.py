@@ -32,6 +32,8 @@ from remembrancer.actors.store.records.contract import (
     Vectors,
 )
 from remembrancer.actors.store.records.memory_rows import digest_of
+from remembrancer.actors.store.records.space import SpaceConnection
+from remembrancer.actors.store.records.sqlite_edits import merge
 from remembrancer.actors.store.records.sqlite_file import SqliteFile
 from remembrancer.actors.store.records.sqlite_records import Reader, Records
 from remembrancer.actors.store.retrieval.graph import Edge, Graph, Node
@@ -303,6 +305,35 @@ def test_what_is_written_to_a_space_leaves_another_one_of_the_same_ids_as_it_was
     assert len(theirs.keyword_hits(WORD, ALL, 5)[0]) == found
     assert theirs.session_story(SESSION).entry
     assert theirs.passage_numbers(MODEL)
+
+
+def test_what_is_merged_into_a_space_is_all_there_beside_what_was_there(tmp_path: Path) -> None:
+    with closing(SqliteFile(tmp_path / "memory.db")) as database:
+        old, new = (Records(database, name, lambda: REQUESTED_AT) for name in (PROJECT.id, "p_ffffffffffff"))
+        ids = fill(old, "lantern")
+        extra = store_operation("extra", "the lantern burns wax", session_id="session:new", tags=("wax",))
+        link = UpdateMemory(memory_id_of(extra), add_links=(LinkRef("related_to", memory_id_of(extra)),))
+        fill(new, "candle")  # has the same ids
+        more = [change_operation("start new", StartSession("session:new")), extra, change_operation("link2", link)]
+        new.apply(more)
+        before = [old.portable(each, None) for each in ids]
+        moved = new.portable(memory_id_of(extra), None)
+        with database.transaction() as connection:
+            merge(SpaceConnection(connection, old.space), SpaceConnection(connection, new.space), REQUESTED_AT)
+        assert [old.portable(each, None) for each in ids] == before
+        assert old.portable(memory_id_of(extra), None) == moved
+        assert [hit.number for hit in old.keyword_hits([Phrase("wax")], ALL, 5)[0]] == [
+            old.number_of(memory_id_of(extra))
+        ]
+        assert old.session_story("session:new").entry is not None
+        assert old.outcome_of("extra") is not None, "it is answered as before"
+        assert [name for (name,) in database.read("SELECT name FROM spaces")] == [PROJECT.id]
+        assert database.read("PRAGMA foreign_key_check") == []
+        counted = (
+            "SELECT (SELECT sum(count) FROM tallies), (SELECT count(*) FROM memories), count(*) FROM words_1_docsize"
+        )
+        ((tallied, there, indexed),) = database.read(counted)
+        assert tallied == there == indexed == 4
 
 
 async def test_three_hundred_projects_take_few_threads_and_descriptors(tmp_path: Path) -> None:

@@ -801,10 +801,7 @@ class ArrivingEdits(SqliteEdits):
             self.to_embed.append(number)
 
 
-_MERGED: Final = (
-    *("sessions", "turns", "tool_calls", "history", "erased", "applied_operations"),
-    *("promotion_log", "consolidation_log"),
-)
+_MERGED: Final = ("sessions", "turns", "tool_calls", "history", "erased", "applied_operations", "promotion_log")
 """The tables whose rows go along when a space is merged into another one, besides the memories."""
 
 
