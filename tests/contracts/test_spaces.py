@@ -303,7 +303,7 @@ def test_what_is_written_to_a_space_leaves_another_one_of_the_same_ids_as_it_was
     scrub(ours, IDS[1], quotes=[SECRET])
     assert [theirs.portable(memory_id, None) for memory_id in IDS] == before
     assert len(theirs.keyword_hits(WORD, ALL, 5)[0]) == found
-    assert theirs.session_story(SESSION).entry
+    assert theirs.describe_session(SESSION).started_at is not None
     assert theirs.passage_numbers(MODEL)
 
 
@@ -325,7 +325,7 @@ def test_what_is_merged_into_a_space_is_all_there_beside_what_was_there(tmp_path
         assert [hit.number for hit in old.keyword_hits([Phrase("wax")], ALL, 5)[0]] == [
             old.number_of(memory_id_of(extra))
         ]
-        assert old.session_story("session:new").entry is not None
+        assert old.describe_session("session:new").started_at is not None
         assert old.outcome_of("extra") is not None, "it is answered as before"
         assert [name for (name,) in database.read("SELECT name FROM spaces")] == [PROJECT.id]
         assert database.read("PRAGMA foreign_key_check") == []
