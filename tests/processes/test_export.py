@@ -33,9 +33,9 @@ def ids_of(lines: list[dict[str, Any]]) -> set[str]:
     return {line["memory"]["id"] for line in lines if line["line"] == "memory"}
 
 
-def write_lines(path: Path, *names: str) -> Path:
+def write_lines(path: Path, *names: str, padding: str = "") -> Path:
     """An export of these memories of one project."""
-    lines = [MemoryLine(memory(name, content=f"what {name} says"), PROJECT.id) for name in names]
+    lines = [MemoryLine(memory(name, content=f"what {name} says{padding}"), PROJECT.id) for name in names]
     body: list[Line] = [ProjectLine(PROJECT.id, PROJECT.path), *lines, EndLine(1, len(names), 0)]
     path.write_bytes(encode_header(1e9) + b"".join(map(encode_line, body)))
     return path
@@ -195,8 +195,8 @@ def test_what_the_store_could_not_keep_is_named_and_the_rest_is_imported(home: P
 
 
 def test_a_store_that_has_no_more_room_says_so_and_the_import_can_go_on(home: Path) -> None:
-    names = [f"memory {number}" for number in range(3000)]
-    file = write_lines(home / "lines", *names)
+    names = [f"memory {number}" for number in range(600)]
+    file = write_lines(home / "lines", *names, padding=" again" * 500)
     full = command("backup", "import", str(file), home=home, REMEMBRANCER_DATABASE_LIMIT_BYTES="1048576")
     assert full.returncode == exit_codes.REFUSED
     assert b"database_limit_bytes" in full.stderr
@@ -216,8 +216,8 @@ def test_a_runtime_that_cannot_start_is_said(home: Path) -> None:
 
 
 def test_an_export_into_a_pipe_that_is_closed_ends_without_a_traceback(home: Path) -> None:
-    fill(home)
-    done("backup", "import", str(write_lines(home / "lines", *map(str, range(1000)))), home=home)
+    file = write_lines(home / "lines", *map(str, range(50)), padding=" again" * 1000)  # more than a pipe holds
+    done("backup", "import", str(file), home=home)
     with subprocess.Popen(
         [sys.executable, "-P", "-m", "remembrancer", "backup", "export", "-"],
         stdout=subprocess.PIPE,
