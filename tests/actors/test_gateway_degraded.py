@@ -16,7 +16,6 @@ from remembrancer.config.project import project_of
 from remembrancer.protocol.control import PeerFailed
 from remembrancer.protocol.errors import Failure
 from remembrancer.protocol.paths import database_files
-from remembrancer.protocol.reads import Notice
 from remembrancer.protocol.store_client import PAUSES_S
 from remembrancer.protocol.writes import EraseMemory, UpdateMemory
 from remembrancer.toolsets.memory.context_block import NOTHING, NOTHING_KNOWN, STARTING
@@ -51,14 +50,6 @@ async def test_writes_without_a_store_are_queued_and_reach_it_once_and_in_order(
             assert store.contents == [f"fact {number}" for number in range(300)]
             assert warned(await client.store("direct")) == []
             assert store.submitted == ["direct"]
-
-
-async def test_a_queued_memory_keeps_the_id_that_its_answer_named(rig: Rig) -> None:
-    async with rig.running() as gateway, rig.session() as client:
-        answer = await client.store("x")
-        async with PlayedStore(rig.paths).open() as store:
-            await until(lambda: gateway.health().queue_depth == 0)
-            assert list(store.memories) == [answer["memory_id"]]
 
 
 async def test_a_request_that_comes_again_is_queued_once(rig: Rig) -> None:
@@ -170,16 +161,6 @@ async def test_a_change_that_waited_for_the_store_goes_behind_one_that_was_queue
         assert store.memories[memory_id].content == "third"
 
 
-async def test_a_store_that_is_stopping_loses_no_write(rig: Rig) -> None:
-    async with PlayedStore(rig.paths).open() as store, rig.running() as gateway, rig.session() as client:
-        await client.store("first")
-        store.refuses = Failure("memory_unavailable", "the store is stopping", retry_possible=True)
-        assert warned(await client.store("second")) == ["queued"]
-        store.refuses = None
-        await until(lambda: gateway.health().queue_depth == 0)
-        assert store.contents == ["first", "second"]
-
-
 async def test_what_can_never_be_applied_is_kept_aside_and_holds_nobody_up(rig: Rig) -> None:
     async with rig.running() as gateway, rig.session() as client:
         for content in ("one", "bad", "two"):
@@ -285,11 +266,11 @@ async def test_the_status_tells_a_store_that_cannot_be_started_from_one_that_is_
 
 async def test_a_session_reads_what_it_wrote_into_the_queue(rig: Rig) -> None:
     async with rig.running(), rig.session() as client:
-        await client.store("queued")
+        queued = await client.store("queued")
         async with PlayedStore(rig.paths).open() as store:
             answer = await client.call("recall_memories", query="queued")
             assert [memory["content"] for memory in answer["memories"]] == ["queued"]
-            store.notices = (Notice("x", "y"),)
+            assert list(store.memories) == [queued["memory_id"]], "as its answer named it"
 
 
 async def test_a_store_that_comes_back_is_used_again_at_once(rig: Rig) -> None:
