@@ -71,6 +71,7 @@ from remembrancer.protocol.writes import (
     SubmitBatch,
     memory_id_of,
 )
+from tests.actors.store_process import StoreRig, store_rig
 from tests.operations import to_store
 from tests.patience import until
 
@@ -509,6 +510,12 @@ class Rig:
         async with self.client(bridge, **hello) as client:
             await client.initialize()
             yield client
+
+    @asynccontextmanager
+    async def over_store(self, **hello: Any) -> AsyncIterator[tuple[StoreRig, RawClient]]:
+        """A real store, and a session that the gateway serves."""
+        async with store_rig(self.paths.home) as store, self.running(), self.session(**hello) as client:
+            yield store, client
 
 
 async def _run(gateway: GatewayActor, *, task_status: anyio.abc.TaskStatus[None]) -> None:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +12,7 @@ import pytest
 from remembrancer.memory.tokens import estimate_tokens
 from remembrancer.toolsets.memory.context_block import ALL, ALL_OF_THIS, MARKED, NOTHING, NOTHING_OF_THIS, PART
 from remembrancer.toolsets.tools import answer_text
-from tests.actors.gateway_rig import AWAY, PATIENT, RawClient, Rig
-from tests.actors.store_process import StoreRig, store_rig
+from tests.actors.gateway_rig import AWAY, PATIENT, Rig
 from tests.patience import PATIENCE_S
 
 
@@ -24,15 +21,8 @@ def rig(home: Path) -> Rig:
     return Rig(home, PATIENT)
 
 
-@asynccontextmanager
-async def session(rig: Rig) -> AsyncIterator[tuple[StoreRig, RawClient]]:
-    """A store, a gateway, and a client that the gateway serves."""
-    async with store_rig(rig.paths.home) as store, rig.running(), rig.session() as client:
-        yield store, client
-
-
 async def test_all_that_holds_is_one_line_each_with_its_id_whatever_the_task_is(rig: Rig) -> None:
-    async with session(rig) as (_, client):
+    async with rig.over_store() as (_, client):
         ts = (await client.call("store_memory", content="Prefers TypeScript", scope="user", kind="preference"))[
             "memory_id"
         ]
@@ -64,7 +54,7 @@ async def test_all_that_holds_is_one_line_each_with_its_id_whatever_the_task_is(
 async def test_all_is_given_up_to_six_thousand_tokens_and_a_part_in_three_thousand_where_there_is_more(
     rig: Rig,
 ) -> None:
-    async with session(rig) as (_, client):
+    async with rig.over_store() as (_, client):
         for number in range(40):
             await client.store(f"The lantern {number} of the quay is lit by {'one and another and ' * 20}nobody else")
         answer = await client.call("get_memory_context")
@@ -80,7 +70,7 @@ async def test_all_is_given_up_to_six_thousand_tokens_and_a_part_in_three_thousa
 
 async def test_what_the_session_was_shown_or_wrote_is_not_said_again_until_another_one_writes(rig: Rig) -> None:
     later = {"unseen": True, "sections": ["preferences", "project_context", "relevant_procedures", "open_ends"]}
-    async with session(rig) as (_, client), rig.session("11" * 16, session="session:other") as other:
+    async with rig.over_store() as (_, client), rig.session("11" * 16, session="session:other") as other:
         nothing = await client.call("get_memory_context", unseen=True, task_description="begin")
         assert NOTHING in nothing["context_block"]
         mine = (await client.store("The lantern is green"))["memory_id"]
@@ -98,7 +88,7 @@ async def test_what_the_session_was_shown_or_wrote_is_not_said_again_until_anoth
 
 
 async def test_an_empty_memory_gives_a_block_that_says_so(rig: Rig) -> None:
-    async with session(rig) as (_, client):
+    async with rig.over_store() as (_, client):
         asked: list[dict[str, Any]] = [{}, {"task_description": "  "}, {"files_in_context": ["a.py"]}, {"sections": []}]
         for arguments in asked:
             answer = await client.call("get_memory_context", detail=True, **arguments)
@@ -108,7 +98,7 @@ async def test_an_empty_memory_gives_a_block_that_says_so(rig: Rig) -> None:
 
 
 async def test_the_budget_holds_through_the_tool(rig: Rig) -> None:
-    async with session(rig) as (_, client):
+    async with rig.over_store() as (_, client):
         for number in range(30):
             await client.store(f"Факт {number}: 我們在會議上決定使用新的資料庫 👩‍👩‍👧‍👦 " * (number + 1))
         for max_tokens in (100, 500, 8000):
@@ -120,7 +110,7 @@ async def test_the_budget_holds_through_the_tool(rig: Rig) -> None:
 
 
 async def test_many_short_memories_fill_the_budget_and_are_all_shown_where_they_fit(rig: Rig) -> None:
-    async with session(rig) as (_, client):
+    async with rig.over_store() as (_, client):
         for number in range(60):
             await client.store(f"wish {number}", scope="user")
             await client.store(f"event {number}", scope="session", type="episodic")
@@ -134,7 +124,7 @@ async def test_many_short_memories_fill_the_budget_and_are_all_shown_where_they_
 
 
 async def test_one_very_long_memory_keeps_no_other_away(rig: Rig) -> None:
-    async with session(rig) as (_, client):
+    async with rig.over_store() as (_, client):
         await client.store("word " * 20_000, scope="user", importance=1.0)
         others = [await client.store(f"wish {number}", scope="user") for number in range(15)]
         answer = await client.call("get_memory_context", detail=True, max_tokens=300)
@@ -143,7 +133,7 @@ async def test_one_very_long_memory_keeps_no_other_away(rig: Rig) -> None:
 
 
 async def test_what_was_shown_counts_as_accessed_and_what_was_left_out_does_not(rig: Rig) -> None:
-    async with session(rig) as (_, client):
+    async with rig.over_store() as (_, client):
         shown = await client.store("Prefers tabs. " * 1000, scope="user")
         left_out = await client.store("word " * 3000, scope="user", importance=0.1)
         answer = await client.call("get_memory_context", detail=True, max_tokens=200)
@@ -168,7 +158,7 @@ async def test_the_tool_costs_few_tokens_in_every_session(home: Path) -> None:
 
 async def test_with_a_later_prompt_only_what_likely_answers_it_is_given_where_not_all_fits(rig: Rig) -> None:
     review = "Incident review of the autumn outage: the pool was exhausted, and the relay was restarted by hand. "
-    async with session(rig) as (store, client), rig.session("11" * 16, session="session:other") as other:
+    async with rig.over_store() as (store, client), rig.session("11" * 16, session="session:other") as other:
         await store.worker()
         await client.store(review, wait_for_embedding=True)
         await client.store("The aardvark service is deployed on Fridays.", wait_for_embedding=True)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any
 
@@ -12,17 +11,13 @@ from anthropic.lib.tools import ToolError
 from anthropic.tools.memory import BetaLocalFilesystemMemoryTool
 
 from tests.actors.gateway_rig import PATIENT, RawClient, Rig
-from tests.actors.store_process import store_rig
+from tests.actors.store_process import StoreRig
 
 Command = dict[str, Any]
 
 
-@asynccontextmanager
-async def session(home: Path) -> AsyncIterator[RawClient]:
-    chosen = {"REMEMBRANCER_TOOLSETS": "directory,memory"}
-    rig = Rig(home, PATIENT)
-    async with store_rig(home), rig.running(), rig.session(environment=chosen) as client:
-        yield client
+def session(home: Path) -> AbstractAsyncContextManager[tuple[StoreRig, RawClient]]:
+    return Rig(home, PATIENT).over_store(environment={"REMEMBRANCER_TOOLSETS": "directory,memory"})
 
 
 async def said(client: RawClient, command: str, path: str | None = None, **arguments: Any) -> str:
@@ -90,7 +85,7 @@ COMMANDS: list[Command] = [
 
 async def test_it_answers_as_the_tool_of_the_sdk_does(home: Path, tmp_path: Path) -> None:
     own = BetaLocalFilesystemMemoryTool(str(tmp_path / "sdk"))
-    async with session(home) as client:
+    async with session(home) as (_, client):
         for each in COMMANDS:
             given = dict(each)
             answer = await said(client, given.pop("command"), **given)
@@ -102,7 +97,7 @@ async def test_it_answers_as_the_tool_of_the_sdk_does(home: Path, tmp_path: Path
 
 
 async def test_memories_that_were_not_created_as_files_are_lines_of_a_file_a_kind(home: Path) -> None:
-    async with session(home) as client:
+    async with session(home) as (_, client):
         await client.store("Revisions are rebased.", kind="decision", type="episodic")
         second = await client.store("Two lines:\nthe second one.", kind="decision", type="episodic")
         await client.store("Prefers tabs.", kind="preference", scope="user")
@@ -132,7 +127,7 @@ async def test_memories_that_were_not_created_as_files_are_lines_of_a_file_a_kin
 
 
 async def test_a_file_is_a_memory_of_its_scope_and_goes_to_a_broader_one_by_being_renamed(home: Path) -> None:
-    async with session(home) as client:
+    async with session(home) as (_, client):
         await said(client, "create", "/memories/session/draft.md", file_text="Try the blue queue.")
         found = await client.call("recall_memories", query="blue queue")
         assert [each["scope"] for each in found["memories"]] == ["session"]
@@ -146,7 +141,7 @@ async def test_a_file_is_a_memory_of_its_scope_and_goes_to_a_broader_one_by_bein
 
 
 async def test_two_files_of_one_text_are_one_memory_under_the_latest_name(home: Path) -> None:
-    async with session(home) as client:
+    async with session(home) as (_, client):
         await said(client, "create", "/memories/a.md", file_text="The same text.")
         assert await said(client, "create", "/memories/b.md", file_text="The same text.") == (
             "File created successfully at: /memories/b.md"
@@ -166,7 +161,7 @@ async def test_two_files_of_one_text_are_one_memory_under_the_latest_name(home: 
     ],
 )
 async def test_bad_input_is_refused_in_a_sentence(home: Path, arguments: dict[str, str], message: str) -> None:
-    async with session(home) as client:
+    async with session(home) as (_, client):
         await said(client, "create", "/memories/own.md", file_text="Own.")
         answer = await said(client, **arguments)
         assert answer.startswith("error: ")

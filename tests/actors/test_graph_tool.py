@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +10,6 @@ import pytest
 
 from remembrancer.toolsets.tools import DATA
 from tests.actors.gateway_rig import PATIENT, RawClient, Rig
-from tests.actors.store_process import StoreRig, store_rig
 
 TOOL = "search_knowledge_graph"
 
@@ -20,13 +17,6 @@ TOOL = "search_knowledge_graph"
 @pytest.fixture
 def rig(home: Path) -> Rig:
     return Rig(home, PATIENT)
-
-
-@asynccontextmanager
-async def session(rig: Rig) -> AsyncIterator[tuple[StoreRig, RawClient]]:
-    """A store, a gateway, and a client that the gateway serves."""
-    async with store_rig(rig.paths.home) as store, rig.running(), rig.session() as client:
-        yield store, client
 
 
 async def say(client: RawClient, content: str, *entities: tuple[str, str, str], **fields: Any) -> str:
@@ -55,7 +45,7 @@ async def auth(client: RawClient) -> tuple[str, str]:
 
 
 async def test_the_answer_has_the_seeds_shape_and_fields(rig: Rig) -> None:
-    async with session(rig) as (_, client):
+    async with rig.over_store() as (_, client):
         first, second = await auth(client)
         answer = await client.call(TOOL, entity="AuthService")
         recalled = await client.call("recall_memories", query="tokens", strategy="keyword")
@@ -76,7 +66,7 @@ async def test_the_answer_has_the_seeds_shape_and_fields(rig: Rig) -> None:
 
 
 async def test_without_an_entity_there_is_an_overview(rig: Rig) -> None:
-    async with session(rig) as (_, client):
+    async with rig.over_store() as (_, client):
         nothing = await client.call(TOOL)
         stats = {"entities_traversed": 0, "relationships_found": 0, "depth_reached": 0}
         assert nothing == {"note": DATA, "entities": [], "memories": [], "graph_stats": stats}
@@ -90,7 +80,7 @@ async def test_without_an_entity_there_is_an_overview(rig: Rig) -> None:
 
 
 async def test_an_entity_of_forgotten_memories_alone_is_stale_also_without_relationships(rig: Rig) -> None:
-    async with session(rig) as (_, client):
+    async with rig.over_store() as (_, client):
         lonely = await say(client, "The parser is slow.", ("Parser", "component", "is"))
         first, _ = await auth(client)
         assert "stale" not in (await client.call(TOOL, entity="Parser"))["entities"][0]

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.actors.gateway_rig import PATIENT, RawClient, Rig
+from tests.actors.gateway_rig import PATIENT, Rig
 from tests.actors.store_process import store_rig
 
 
@@ -19,16 +17,9 @@ def rig(home: Path) -> Rig:
     return Rig(home, PATIENT)
 
 
-@asynccontextmanager
-async def session(rig: Rig) -> AsyncIterator[RawClient]:
-    """A client that the gateway serves, and the gateway the store."""
-    async with store_rig(rig.paths.home), rig.running(), rig.session() as client:
-        yield client
-
-
 async def test_no_change_takes_a_secret_in_and_one_that_is_there_can_be_taken_away(rig: Rig) -> None:
     secret = "ghp_" + "aB3" * 12
-    async with session(rig) as client:
+    async with rig.over_store() as (_, client):
         allowed = await client.store("a", tags=[secret], allow_secrets=True)
         memory_id = allowed["memory_id"]
         refused = [
@@ -47,7 +38,7 @@ async def test_no_change_takes_a_secret_in_and_one_that_is_there_can_be_taken_aw
 
 
 async def test_a_recall_of_the_forgotten_says_when_and_why(rig: Rig) -> None:
-    async with session(rig) as client:
+    async with rig.over_store() as (_, client):
         stored = await client.store("The lantern stands in the attic")
         await client.call("forget_memory", memory_id=stored["memory_id"], reason="it was sold")
         answer = await client.call("recall_memories", query="lantern", include_forgotten=True, detail=True)
@@ -61,7 +52,7 @@ async def test_a_recall_of_the_forgotten_says_when_and_why(rig: Rig) -> None:
 
 
 async def test_any_beginning_or_ending_of_an_id_will_do_for_whoever_sees_the_memory(rig: Rig) -> None:
-    async with session(rig) as client:
+    async with rig.over_store() as (_, client):
         short = (await client.store("The lantern is green", scope="session"))["memory_id"]
         other = (await client.store("The lantern was bought in May"))["memory_id"]
         assert len(short) == len(other) == 4
@@ -87,7 +78,7 @@ async def test_any_beginning_or_ending_of_an_id_will_do_for_whoever_sees_the_mem
 
 
 async def test_a_recall_of_open_ends_alone_misses_none(rig: Rig) -> None:
-    async with store_rig(rig.paths.home), rig.running(), rig.session() as client:
+    async with rig.over_store() as (_, client):
         ends = [await client.call("store_memory", content=f"Call number {n}", kind="open_end") for n in range(12)]
         await client.call("update_memory", memory_id=ends[3]["memory_id"], done=True)
         await client.call("store_memory", content="The open sea is what is left of the map")
@@ -101,7 +92,7 @@ async def test_a_recall_of_open_ends_alone_misses_none(rig: Rig) -> None:
 
 
 async def test_an_open_end_is_open_until_it_is_done_and_can_be_reopened(rig: Rig) -> None:
-    async with session(rig) as client:
+    async with rig.over_store() as (_, client):
         stored = await client.store("Renew the lantern's licence", due="2030-05-02")
         assert stored["kind"] == "open_end"
         end = stored["memory_id"]
@@ -135,7 +126,7 @@ async def test_an_open_end_is_open_until_it_is_done_and_can_be_reopened(rig: Rig
 
 
 async def test_what_is_no_open_end_is_neither_due_nor_done(rig: Rig) -> None:
-    async with session(rig) as client:
+    async with rig.over_store() as (_, client):
         fact = (await client.store("The lantern is red", kind="fact"))["memory_id"]
         for tool, arguments, field in (
             ("store_memory", {"content": "x", "kind": "decision", "due": "2030-05-02"}, "due"),
@@ -150,7 +141,7 @@ async def test_what_is_no_open_end_is_neither_due_nor_done(rig: Rig) -> None:
 
 
 async def test_a_list_of_open_ends_is_stored_as_so_many_memories_once(rig: Rig) -> None:
-    async with session(rig) as client:
+    async with rig.over_store() as (_, client):
         content = "Next (RB-412): ask Jonas; run the backfill; write to Ilse"
         listed: dict[str, Any] = {"content": content, "due": "2030-05-02", "tags": ["rb"]}
         stored = await client.call("store_memory", "first", **listed)
@@ -190,7 +181,7 @@ async def test_a_store_names_the_open_ends_of_earlier_sessions_that_name_its_tic
 
 
 async def test_several_memories_are_stored_by_one_call_once_each_with_its_own_fields(rig: Rig) -> None:
-    async with session(rig) as client:
+    async with rig.over_store() as (_, client):
         old = [(await client.store(text))["memory_id"] for text in ("The visit is on Tuesday.", "Boots are needed.")]
         several = {
             "scope": "user",
@@ -224,7 +215,7 @@ async def test_of_several_memories_none_is_stored_if_one_cannot_be_and_one_that_
 ) -> None:
     secret, unknown = "ghp_" + "aB3" * 12, "memory:01ARZ3NDEKTSV4RRFFQ69G5FAV"
     good = {"content": "The lantern is green.", "kind": "fact"}
-    async with session(rig) as client:
+    async with rig.over_store() as (_, client):
         for bad, field in (
             ({"content": " "}, "memories[1].content"),
             ({"kind": "fact"}, "memories[1].content"),
@@ -243,14 +234,14 @@ async def test_of_several_memories_none_is_stored_if_one_cannot_be_and_one_that_
 
 
 async def test_of_a_list_with_a_secret_nothing_is_stored(rig: Rig) -> None:
-    async with session(rig) as client:
+    async with rig.over_store() as (_, client):
         answer = await client.call("store_memory", content="Next: renew the key; use ghp_" + "aB3" * 12)
         assert answer["error"] == "invalid_input"
         assert (await client.call("recall_memories", query="renew the key"))["memories"] == []
 
 
 async def test_a_small_change_is_small_to_ask_for_and_to_answer(rig: Rig) -> None:
-    async with session(rig) as client:
+    async with rig.over_store() as (_, client):
         stored = await client.store("The gateway listens on 8443.\nThe store is behind it.")
         changed = await client.call("update_memory", memory_id=stored["memory_id"], old="8443", new="9443")
         assert changed["line"] == "The gateway listens on 9443."
@@ -271,7 +262,7 @@ async def test_a_small_change_is_small_to_ask_for_and_to_answer(rig: Rig) -> Non
 
 
 async def test_the_log_of_a_day_says_in_order_what_was_stored_changed_decided_and_closed(rig: Rig) -> None:
-    async with session(rig) as client:
+    async with rig.over_store() as (_, client):
         fact = (await client.store("The lantern is red", kind="fact"))["memory_id"]
         oil = (await client.store("We burn oil in it", kind="decision"))["memory_id"]
         wick = (await client.store("Cut the wick", kind="open_end"))["memory_id"]

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -14,7 +12,7 @@ from remembrancer.memory.features import NAMES
 from remembrancer.memory.ranking import LIKELY, PERHAPS
 from remembrancer.memory.tokens import estimate_tokens
 from remembrancer.toolsets.memory.recall_memories import AND_STANDING, NEAREST
-from tests.actors.gateway_rig import PATIENT, RawClient, Rig
+from tests.actors.gateway_rig import PATIENT, Rig
 from tests.actors.sdk_client import sdk_client
 from tests.actors.store_process import store_rig
 
@@ -24,15 +22,8 @@ def rig(home: Path) -> Rig:
     return Rig(home, PATIENT)
 
 
-@asynccontextmanager
-async def session(rig: Rig) -> AsyncIterator[RawClient]:
-    """A client that the gateway serves, and the gateway the store."""
-    async with store_rig(rig.paths.home), rig.running(), rig.session() as client:
-        yield client
-
-
 async def test_when_something_happened_is_kept_shown_and_filtered_by(rig: Rig) -> None:
-    async with session(rig) as client:
+    async with rig.over_store() as (_, client):
         stored = await client.store("The lantern was lit", occurred_at="2023-05-20T18:00:00+02:00", type="episodic")
         await client.store("The lantern was sold")
         query = {"query": "lantern", "reference_time": "2023-05-21"}
@@ -48,7 +39,7 @@ async def test_the_text_of_an_answer_has_the_promised_size_and_shows_what_was_as
     rig: Rig, max_tokens: int
 ) -> None:
     filler = "Nothing much happens at the pier, and nobody minds. "
-    async with session(rig) as client:
+    async with rig.over_store() as (_, client):
         long = await client.store(f"{filler * 60}The lantern is painted green. {filler * 60}")
         for number in range(5):
             await client.store(f"{number}: the lantern has {number} lamps. {filler * 3}")
@@ -67,7 +58,7 @@ async def test_the_text_of_an_answer_has_the_promised_size_and_shows_what_was_as
 
 
 async def test_what_is_said_twice_is_shown_once_and_the_other_is_named_and_can_be_looked_at(rig: Rig) -> None:
-    async with session(rig) as client:
+    async with rig.over_store() as (_, client):
         ids = [(await client.store(text))["memory_id"] for text in ("The lantern is green.", "the lantern is  green")]
         other = await client.store("The lantern is not green.")
         answer = await client.call("recall_memories", query="green lantern")
@@ -114,7 +105,7 @@ FILLER = "and whoever comes by in the evening sees its light from the pier and f
 async def test_a_memory_that_hardly_answers_has_one_line_unless_nothing_is_nearer(
     rig: Rig, query: str, more: dict[str, int], whole: int, lines: int
 ) -> None:
-    async with session(rig) as client:
+    async with rig.over_store() as (_, client):
         await client.store(f"The lantern at the quay was painted green {FILLER}.")
         for number in range(11):
             await client.store(f"Lantern {number} of the quay has {number + 2} lamps {FILLER}.")
@@ -156,7 +147,7 @@ async def test_what_holds_for_every_task_is_given_to_a_query_that_nothing_answer
 
 
 async def test_the_shares_of_the_score_say_why_a_memory_came_third(rig: Rig) -> None:
-    async with session(rig) as client:
+    async with rig.over_store() as (_, client):
         for content in (
             "The lantern at the pier is painted green.",
             "The lantern at the pier is painted once a year.",
@@ -179,7 +170,7 @@ async def test_the_shares_of_the_score_say_why_a_memory_came_third(rig: Rig) -> 
 
 
 async def test_an_empty_answer_says_what_could_be_done_and_one_that_is_not_does_not(rig: Rig) -> None:
-    async with session(rig) as client:
+    async with rig.over_store() as (_, client):
         await client.store("The lantern is green.")
         empty = await client.call("recall_memories", query="zeppelin", strategy="keyword", scope="user")
         assert (empty["memories"], empty["below_threshold"]) == ([], 0)
