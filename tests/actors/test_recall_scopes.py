@@ -321,6 +321,7 @@ async def test_what_was_replaced_comes_after_what_replaced_it_and_is_marked(file
     found = (await files.recall("caching redis", limit=3)).memories
     assert [memory.id for memory in found[:2]] == [new, old]
     assert (found[1].superseded_by, found[1].expired, found[0].expired) == ((new,), True, False)
+    assert found[0].scores.relevance >= found[1].scores.relevance, "it is given whole where the replaced one is"
     assert await files.found("caching redis", limit=1) == [new]
 
 

@@ -204,6 +204,15 @@ def test_to_undo_a_replacement_makes_the_old_memory_valid_again(shell: Shell) ->
     assert "Undone, it is forgotten" in shell("undo", newest)
 
 
+def test_a_search_gives_the_successor_first_and_as_likely_as_what_it_replaces(shell: Shell) -> None:
+    old = shell.json("add", "Sessions live in Redis 7")["memory_id"]
+    text = "Sessions move from Redis 7 to Valkey 8 because of the licence"
+    new = shell.json("add", text, "--supersedes", old)["memory_id"]
+    found = shell.json("search", "where do sessions live?")["memories"]
+    assert [each["id"] for each in found] == [new, old]
+    assert found[0]["answers"] == found[1]["answers"] != "hardly"
+
+
 def test_an_undo_without_an_id_goes_back_step_by_step(shell: Shell) -> None:
     old, new = (shell.json("add", text)["memory_id"] for text in ("We deploy on Tuesdays", "The port is 5433"))
     shell("tag", old, "ops")

@@ -160,6 +160,7 @@ def test_strength_counts_from_the_last_access_or_else_from_the_making() -> None:
 def test_what_was_replaced_stands_right_behind_what_replaced_it() -> None:
     old, other, new = entry("old", 0.9, superseded_by=("new",)), entry("other", 0.8), entry("new", 0.1)
     assert ids(replaced_last([old, other, new])) == ["new", "old", "other"]
+    assert [each.scores.final for each in replaced_last([old, other, new])] == [0.9, 0.9, 0.8], "it answers as well"
     maybe = entry("old", 0.9, possibly_superseded_by=("gone", "new"))
     assert ids(replaced_last([maybe, other, new])) == ["old", "other", "new"], "what is only likely moves nothing"
     assert ids(replaced_last([other, old])) == ["other", "old"], "nor does what is not found"
@@ -168,6 +169,7 @@ def test_what_was_replaced_stands_right_behind_what_replaced_it() -> None:
 def test_a_chain_of_replacements_stands_latest_first_and_a_circle_ends() -> None:
     chain = [entry("a", 0.9, superseded_by=("b",)), entry("b", 0.8, superseded_by=("c",)), entry("c", 0.1)]
     assert ids(replaced_last(chain)) == ["c", "b", "a"]
+    assert [each.scores.final for each in replaced_last(chain)] == [0.9, 0.9, 0.9]
     circle = [entry("a", 0.9, superseded_by=("b",)), entry("b", 0.8, superseded_by=("a",))]
     assert sorted(ids(replaced_last(circle))) == ["a", "b"]
 

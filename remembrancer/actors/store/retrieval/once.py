@@ -87,22 +87,27 @@ def shortlist(
 
 
 def replaced_last(entries: Sequence[Entry]) -> list[Entry]:
-    """Move each entry that others supersede, according to a link, right behind these."""
+    """Move each entry that others supersede, according to a link, right behind these.
+
+    The successor gets the scores of the entry that it replaces, if they are better: it is the valid answer to whatever
+    that one answers.
+    """
     known = {entry.record.id: entry for entry in entries}
     ordered: dict[str, Entry] = {}
     waiting: set[str] = set()
 
-    def place(entry: Entry) -> None:
+    def place(entry: Entry, replaced: Scores) -> None:
         if entry.record.id in ordered or entry.record.id in waiting:
             return
         waiting.add(entry.record.id)
+        scores = max(entry.scores, replaced, key=lambda each: each.final)
         for newer in entry.record.superseded_by:
             if newer in known:
-                place(known[newer])
-        ordered[entry.record.id] = entry
+                place(known[newer], scores)
+        ordered[entry.record.id] = replace(entry, scores=scores)
 
     for entry in entries:
-        place(entry)
+        place(entry, entry.scores)
     return list(ordered.values())
 
 
