@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from remembrancer.actors.store.records.contract import USER, Filters, KeywordHit, Phrase, Vectors
+from remembrancer.actors.store.records.contract import USER, Filters, Hits, Phrase, Vectors
 from remembrancer.actors.store.retrieval.candidates import CANDIDATES
 from remembrancer.actors.store.retrieval.once import SPARE
 from remembrancer.actors.store.retrieval.recalls import ANSWERS_BY_TIME
@@ -297,7 +297,7 @@ async def test_the_words_are_searched_while_a_worker_makes_the_vector(
 
     def search_and_say(
         phrases: Sequence[Phrase], filters: Filters, limit: int, *, apart: bool, counted: Mapping[Phrase, int]
-    ) -> list[list[KeywordHit]]:
+    ) -> list[Hits]:
         hits = search(phrases, filters, limit, apart=apart, counted=counted)
         searched.set()
         return hits

@@ -74,7 +74,7 @@ def embed(index: FileIndex, numbers: Sequence[int]) -> None:
 
 def found(index: FileIndex, word: str, wanted: FileFilter | None = None) -> list[str]:
     wanted = FileFilter(ROOT) if wanted is None else wanted
-    hits = [hit.number for hit in index.keyword_hits([Phrase(word)], wanted, 10)]
+    hits = list(index.keyword_hits([Phrase(word)], wanted, 10))
     return [chunk.path for chunk in index.chunks(hits, wanted)]
 
 
@@ -154,9 +154,7 @@ def test_the_same_content_at_another_time_changes_nothing_but_that(index: FileIn
 def test_headings_are_found_and_are_not_shown_in_the_text(index: FileIndex) -> None:
     change(index, note("a.md", "It leaves at seven.", heading="Ferry > Times"))
     assert found(index, "ferry") == ["a.md"]
-    (chunk,) = index.chunks(
-        [hit.number for hit in index.keyword_hits([Phrase("seven")], FileFilter(ROOT), 5)], FileFilter(ROOT)
-    )
+    (chunk,) = index.chunks(list(index.keyword_hits([Phrase("seven")], FileFilter(ROOT), 5)), FileFilter(ROOT))
     assert chunk.content[chunk.body :] == "It leaves at seven."
     assert (chunk.start_line, chunk.end_line, chunk.heading) == (1, 10, "Ferry > Times")
 
@@ -240,17 +238,17 @@ def test_a_recall_sees_chunks_as_memories_that_say_where_they_are(index: FileInd
     memories = FileMemories(index, ROOT, ("notes",))
     everything = Filters("session")
     ((hit,),) = memories.keyword_hits([Phrase("lantern")], everything, 5)
-    record = memories.load([hit.number], everything)[hit.number]
+    record = memories.load([hit], everything)[hit]
     assert (record.content, record.origin, record.lines, record.source.file) == (
         "the lantern",
         "notes",
         (1, 10),
         "memory/a.md",
     )
-    assert memories.ranking_facts([hit.number], everything)[hit.number].happened_at == 50.0
-    assert memories.ranking_facts([hit.number], Filters("session", after=60.0)) == {}
+    assert memories.ranking_facts([hit], everything)[hit].happened_at == 50.0
+    assert memories.ranking_facts([hit], Filters("session", after=60.0)) == {}
     assert memories.matching(Filters("session", scopes=("session",)), 5) == []
-    assert memories.matching(everything, 5) == memories.top(everything, "latest", 5) == [hit.number]
+    assert memories.matching(everything, 5) == memories.top(everything, "latest", 5) == [hit]
 
 
 class IndexStore:

@@ -81,7 +81,7 @@ def shown(records: Records, operation: Operation) -> PortableMemory:
 
 
 def hits(records: Records, query: str, filters: Filters = ALL, limit: int = 50) -> list[int]:
-    return [hit.number for hit in records.keyword_hits(phrases_of(query), filters, limit)[0]]
+    return list(records.keyword_hits(phrases_of(query), filters, limit)[0])
 
 
 # Applying
@@ -363,10 +363,12 @@ def test_every_search_lets_through_exactly_what_the_filters_allow(records: Recor
         assert set(hits(records, "lantern", filters, 1000)) == expected
         own, others = records.keyword_hits([Phrase("lantern")], filters, 1000, apart=True)
         mine = {stored.number for stored in library if change_of(stored.operation).scope == "session"}
-        assert {hit.number for hit in own} == expected & mine
-        assert {hit.number for hit in others} == expected - mine
+        assert set(own) == expected & mine
+        assert set(others) == expected - mine
         together = records.keyword_hits([Phrase("lantern")], filters, 1000)[0]
-        assert sorted(own + others, key=lambda hit: (-hit.bm25, -hit.number)) == together, "each side the best first"
+        assert sorted((own | others).items(), key=lambda hit: (-hit[1], -hit[0])) == list(together.items()), (
+            "each side the best first"
+        )
         assert records.ranking_facts(numbers, filters).keys() == expected
         assert records.load(numbers, filters).keys() == expected
         assert records.ranking_facts([], filters) == {}
@@ -390,7 +392,7 @@ def test_words_are_found_in_what_is_neither_forgotten_nor_another_sessions(recor
             mine = {each.number for each in library if change_of(each.operation).scope == "session"}
             assert set(hits(records, "lantern", filters, 1000)) == seen
             own, others = records.keyword_hits([Phrase("lantern")], filters, 1000, apart=True)
-            assert ({hit.number for hit in own}, {hit.number for hit in others}) == (seen & mine, seen - mine)
+            assert (set(own), set(others)) == (seen & mine, seen - mine)
     assert sum(records.survey([], SESSION, 0).sizes[records.space].values()) == len(library) - len(forgotten)
 
 
@@ -450,8 +452,8 @@ def test_full_text_finds_words_in_any_form_in_content_and_tags_best_first(record
     assert set(hits(records, "deployed")) == {many, one, tagged}
     assert hits(records, "deployed", limit=1) == [many]
     found = records.keyword_hits([Phrase("deploy")], ALL, 10)[0]
-    assert [hit.bm25 for hit in found] == sorted((hit.bm25 for hit in found), reverse=True)
-    assert all(hit.bm25 > 0 for hit in found)
+    assert list(found.values()) == sorted(found.values(), reverse=True)
+    assert all(bm25 > 0 for bm25 in found.values())
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=60))

@@ -322,9 +322,7 @@ def test_what_is_merged_into_a_space_is_all_there_beside_what_was_there(tmp_path
             merge(SpaceConnection(connection, old.space), SpaceConnection(connection, new.space), REQUESTED_AT)
         assert [old.portable(each, None) for each in ids] == before
         assert old.portable(memory_id_of(extra), None) == moved
-        assert [hit.number for hit in old.keyword_hits([Phrase("wax")], ALL, 5)[0]] == [
-            old.number_of(memory_id_of(extra))
-        ]
+        assert list(old.keyword_hits([Phrase("wax")], ALL, 5)[0]) == [old.number_of(memory_id_of(extra))]
         assert old.describe_session("session:new").started_at is not None
         assert old.outcome_of("extra") is not None, "it is answered as before"
         assert [name for (name,) in database.read("SELECT name FROM spaces")] == [PROJECT.id]

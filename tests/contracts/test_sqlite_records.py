@@ -396,8 +396,8 @@ def test_a_forgotten_memory_is_found_only_by_those_who_ask_for_such(factory: Sql
     with closing(sqlite3.connect(factory.path, isolation_level=None)) as connection:
         connection.execute("UPDATE memories SET forgotten_at = 1 WHERE number = 1")
     plain, all_of_them = Filters(SESSION), Filters(SESSION, include_forgotten=True)
-    assert [hit.number for hit in records.keyword_hits([Phrase("lantern")], plain, 5)[0]] == [2]
-    assert {hit.number for hit in records.keyword_hits([Phrase("lantern")], all_of_them, 5)[0]} == {1, 2}
+    assert list(records.keyword_hits([Phrase("lantern")], plain, 5)[0]) == [2]
+    assert set(records.keyword_hits([Phrase("lantern")], all_of_them, 5)[0]) == {1, 2}
     assert records.matching(plain, 5) == [2]
     assert records.load([1], plain) == {}
     assert records.load([1], all_of_them)[1].forgotten

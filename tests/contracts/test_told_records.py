@@ -310,4 +310,4 @@ def test_no_question_breaks_the_syntax_and_a_memory_has_one_of_its_words_if_the_
     found = words_in(records, text, number)
     assert found.get(number, 0) <= len(groups)
     hits = records.keyword_hits(phrases_of(text), ALL, 1000)[0] if groups else []
-    assert (number in found) <= (number in {hit.number for hit in hits})
+    assert (number in found) <= (number in set(hits))

@@ -20,14 +20,21 @@ import numpy as np
 
 from remembrancer.actors.migrations import Schema, Step
 from remembrancer.actors.store.records.contract import (
-    KeywordHit,
+    Hits,
     Phrase,
 )
 from remembrancer.actors.store.records.memory_rows import digest_of
 from remembrancer.actors.store.records.passage_rows import EmbeddedTexts, add_passages
 from remembrancer.actors.store.records.schema import passages_of
 from remembrancer.actors.store.records.search import ENOUGH, TIMES, SqliteWords, expression_of, narrowed_for
-from remembrancer.actors.store.records.sqlite_file import Query, SqliteFile, encode_json, padded, places_for, unusable
+from remembrancer.actors.store.records.sqlite_file import (
+    AMONG,
+    SqliteFile,
+    encode_json,
+    json_list,
+    places_for,
+    unusable,
+)
 from remembrancer.actors.store.records.subword_tokens import subword_tokens
 from remembrancer.protocol.errors import (
     MemoryUnavailable,
@@ -246,30 +253,27 @@ class FileIndex(EmbeddedTexts, SqliteWords):
         wanted: FileFilter,
         limit: int,
         counted: Mapping[Phrase, int] | None = None,
-    ) -> list[KeywordHit]:
+    ) -> Hits:
         """Return the best texts that contain any of the phrases, best first. `counted` is as in `SearchedTexts`."""
         if not phrases:
-            return []
+            return {}
         condition, arguments = _condition(wanted)
         among = f"AND EXISTS (SELECT 1 FROM {_OF_TEXTS} WHERE c.text = words.rowid AND {condition})"  # noqa: S608
         if self.is_everything(wanted):
             among, arguments = "", []
 
-        def read(query: Query) -> list[KeywordHit]:
-            def hits(match: str) -> list[KeywordHit]:
-                rows = query(
-                    f"""SELECT rowid, {BM25} AS score FROM words WHERE words MATCH ? {among}
-                        ORDER BY score DESC, rowid DESC LIMIT ?""",  # noqa: S608 - fixed clauses
-                    (match, *arguments, limit),
-                )
-                return [KeywordHit(number, score) for number, score in rows]
+        def hits(match: str) -> Hits:
+            rows = self._file.read(
+                f"""SELECT rowid, {BM25} AS score FROM words WHERE words MATCH ? {among}
+                    ORDER BY score DESC, rowid DESC LIMIT ?""",  # noqa: S608 - fixed clauses
+                (match, *arguments, limit),
+            )
+            return dict(rows)
 
-            narrow = None if counted is None else narrowed_for(self, Counter(phrases), counted, ROWS, WIDE_ROWS)
-            if narrow is not None and len(found := hits(narrow)) >= min(limit, ENOUGH):
-                return [KeywordHit(hit.number, hit.bm25 / TIMES) for hit in found]
-            return hits(expression_of(phrases))
-
-        return self._file.read_decoded(read)
+        narrow = None if counted is None else narrowed_for(self, Counter(phrases), counted, ROWS, WIDE_ROWS)
+        if narrow is not None and len(found := hits(narrow)) >= min(limit, ENOUGH):
+            return {number: bm25 / TIMES for number, bm25 in found.items()}
+        return hits(expression_of(phrases))
 
     def matching(self, wanted: FileFilter, limit: int) -> list[int] | None:
         """Return the texts that pass the filter; None if there are more than `limit`."""
@@ -295,10 +299,9 @@ class FileIndex(EmbeddedTexts, SqliteWords):
         if not numbers:
             return set()
         condition, arguments = _condition(wanted)
-        asked = padded(numbers)
         rows = self._file.read(
-            f"SELECT c.text FROM {_OF_TEXTS} WHERE c.text IN {places_for(asked)} AND {condition}",  # noqa: S608
-            (*asked, *arguments),
+            f"SELECT c.text FROM {_OF_TEXTS} WHERE c.text IN {AMONG} AND {condition}",  # noqa: S608
+            (json_list(numbers), *arguments),
         )
         return {number for (number,) in rows}
 
@@ -307,12 +310,11 @@ class FileIndex(EmbeddedTexts, SqliteWords):
         if not numbers:
             return []
         condition, arguments = _condition(wanted)
-        asked = padded(numbers)
         rows = self._file.read(
             f"""SELECT c.text, f.path, f.source, c.start_line, c.end_line, c.heading, t.content, t.body, f.mtime_ns
                 FROM {_OF_TEXTS} JOIN texts AS t ON t.number = c.text
-                WHERE c.text IN {places_for(asked)} AND {condition} ORDER BY f.path, c.ordinal""",  # noqa: S608
-            (*asked, *arguments),
+                WHERE c.text IN {AMONG} AND {condition} ORDER BY f.path, c.ordinal""",  # noqa: S608
+            (json_list(numbers), *arguments),
         )
         return [IndexedChunk(*row) for row in rows]
 

@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import Final
 
 from remembrancer.actors.store.file_index import ROWS, FileFilter, FileIndex, IndexedChunk
-from remembrancer.actors.store.records.contract import Filters, KeywordHit, MemoryRecord, Phrase, RankingFacts
+from remembrancer.actors.store.records.contract import Filters, Hits, MemoryRecord, Phrase, RankingFacts
 from remembrancer.protocol.kinds import FileSource
 from remembrancer.protocol.reads import Order
 from remembrancer.protocol.writes import SourceRef
@@ -49,12 +49,12 @@ class FileMemories:
         *,
         apart: bool = False,
         counted: Mapping[Phrase, int] | None = None,
-    ) -> list[list[KeywordHit]]:
+    ) -> list[Hits]:
         """As in `Records`."""
         counts = (counted or {}) if self.size > ROWS else None
         hits = self._index.keyword_hits(phrases, self._within(filters), limit, counts)
-        found = [KeywordHit(-hit.number, hit.bm25) for hit in hits]
-        return [[], found] if apart else [found]
+        found = {-number: bm25 for number, bm25 in hits.items()}
+        return [{}, found] if apart else [found]
 
     def postings(self, groups: Sequence[Sequence[Phrase]]) -> list[list[int]]:
         """As in `Records`."""

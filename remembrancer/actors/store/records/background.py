@@ -166,7 +166,7 @@ class SqliteBackground:
 
     def copies_of(self, memory_id: str, content: str, session_id: str) -> tuple[MemoryCopy, ...]:
         """Return the other memories of that text that the session may see and that are not forgotten."""
-        return self._file.read_decoded(lambda query: _copies(query, memory_id, content, session_id))
+        return self._file.read_together(lambda query: _copies(query, memory_id, content, session_id))
 
     def surroundings(self, memory_id: str, content: str, session_id: str | None) -> Surroundings:
         """Return a memory's surroundings, as far as the session (None: anybody) may see them. For a memory of another

@@ -122,15 +122,8 @@ class Phrase(NamedTuple):
     begins: bool = False
 
 
-class KeywordHit(msgspec.Struct, frozen=True, gc=False):
-    """A memory that contains words of the query; a larger `bm25` is a better match.
-
-    This and the other classes that a recall creates by the hundred are structs, which takes a thirtieth of a
-    dataclass's time.
-    """
-
-    number: int
-    bm25: float
+Hits = dict[int, float]
+"""The BM25 of memories with words of a query, best first. Larger is better."""
 
 
 @dataclass(frozen=True, slots=True)

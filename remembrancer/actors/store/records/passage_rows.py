@@ -19,7 +19,7 @@ from remembrancer.actors.store.records.contract import (
 )
 from remembrancer.actors.store.records.materials import passage_vectors
 from remembrancer.actors.store.records.space import SpaceConnection, Spaces
-from remembrancer.actors.store.records.sqlite_file import AMONG, SqliteFile, encode_json, json_list, padded, places_for
+from remembrancer.actors.store.records.sqlite_file import AMONG, SqliteFile, encode_json, json_list
 from remembrancer.protocol.work import Passage
 
 
@@ -216,9 +216,8 @@ class EmbeddedTexts:
         arguments: list[object] = []
         for column, numbers in (("number", wanted.numbers), ("memory", wanted.memories)):
             if numbers is not None:
-                asked = padded(numbers)
-                clauses.append(f"{column} IN {places_for(asked)}")
-                arguments += asked
+                clauses.append(f"{column} IN {AMONG}")
+                arguments.append(json_list(numbers))
         if wanted.model is not None:
             clauses.append(f"{self._own} AND model = ?" if wanted.memories is None else "model = ?")
             arguments.append(wanted.model)

@@ -13,7 +13,7 @@ import msgspec
 
 from remembrancer.actors.store.records.contract import (
     Filters,
-    KeywordHit,
+    Hits,
     MemoryRecord,
     Neighbours,
     Phrase,
@@ -115,9 +115,9 @@ class SqliteSearch(SqliteWords):
         *,
         apart: bool = False,
         counted: Mapping[Phrase, int] | None = None,
-    ) -> list[list[KeywordHit]]:
-        """Return the best `limit` memories with any of the phrases (at least one), best first; in two lists if the
-        session's own are wanted `apart`. A phrase given several times counts as often. `counted` has the number of
+    ) -> list[Hits]:
+        """Return the best `limit` memories with any of the phrases (at least one), best first; the session's own first
+        and `apart`, if asked for. A phrase given several times counts as often. `counted` has the number of
         memories with some of the phrases, if these are so many that scoring all would be slow. For one space only."""
         passing, match, read = _passing(filters), expression_of(phrases), self._file.read
         narrow = None if counted is None else narrowed_for(self, Counter(phrases), counted)
@@ -162,18 +162,14 @@ class SqliteSearch(SqliteWords):
 
     def matching(self, filters: Filters, limit: int) -> list[int] | None:
         """Return the numbers of all memories that pass the filters; None if there are more than `limit`."""
-
-        def read(query: Query) -> list[int] | None:
-            timed = filters.after is not None or filters.before is not None
-            parts = list(_parts(filters, "memories_by_time" if timed else "memories_by_sort", self._file.numbers))
-            if filters.tags and _are_few(query, filters.tags):
-                parts = [_tagged(filters)]
-            each = [f"SELECT m.number FROM {part.table} WHERE {part.condition}" for part in parts]  # noqa: S608 - fixed clauses
-            arguments = [value for part in parts for value in part.arguments]
-            rows = query(f"{' UNION ALL '.join(each)} LIMIT ?", [*arguments, limit + 1])
-            return None if len(rows) > limit else [number for (number,) in rows]
-
-        return self._file.read_decoded(read)
+        timed = filters.after is not None or filters.before is not None
+        parts = list(_parts(filters, "memories_by_time" if timed else "memories_by_sort", self._file.numbers))
+        if filters.tags and _are_few(self._file.read, filters.tags):
+            parts = [_tagged(filters)]
+        each = [f"SELECT m.number FROM {part.table} WHERE {part.condition}" for part in parts]  # noqa: S608 - fixed clauses
+        arguments = [value for part in parts for value in part.arguments]
+        rows = self._file.read(f"{' UNION ALL '.join(each)} LIMIT ?", [*arguments, limit + 1])
+        return None if len(rows) > limit else [number for (number,) in rows]
 
     def top(self, filters: Filters, order: Order, limit: int, files: Sequence[str] | None = None) -> list[int]:
         """Return the first `limit` memories that pass the filters: the most important, the latest, the most recently
@@ -239,7 +235,7 @@ class SqliteSearch(SqliteWords):
 
     def load(self, numbers: Sequence[int], filters: Filters | None) -> dict[int, MemoryRecord]:
         """Return those of the memories that pass the filters; with None all of them, whoever may see them."""
-        return self._file.read_decoded(lambda query: _load(query, numbers, filters))
+        return self._file.read_together(lambda query: _load(query, numbers, filters))
 
     def follow(self, memory_ids: Sequence[str], session_id: str, depth: int, limit: int) -> dict[int, LinkedMemory]:
         """Return the memories of these ids and those related to them, by number, up to `depth` links away and at most
@@ -289,7 +285,7 @@ class SqliteSearch(SqliteWords):
         memories forgotten later are included.
         """
         asked = session_id, project_id, valid_at, as_of, limit, offset
-        return self._file.read_decoded(lambda query: known_as_of(query, self._file, *asked))
+        return self._file.read_together(lambda query: known_as_of(query, self._file, *asked))
 
     def merged_into(self, memory_ids: Sequence[str]) -> dict[str, str]:
         """Return, for those of the memories that were merged into another, the other's id, in this file or another."""
@@ -512,16 +508,16 @@ class _Among:
     numbers: tuple[int, int] | None = None
 
 
-def _among_few(read: Query, match: str, narrow: str | None, among: _Among, limit: int) -> list[KeywordHit]:
+def _among_few(read: Query, match: str, narrow: str | None, among: _Among, limit: int) -> Hits:
     """Return the best hits, from a narrower expression if there is one and it finds enough within the filters."""
     if narrow is not None:
         hits = _hits(read, narrow, among, limit)
         if len(hits) >= min(limit, ENOUGH):
-            return [KeywordHit(hit.number, hit.bm25 / TIMES) for hit in hits]
+            return {number: bm25 / TIMES for number, bm25 in hits.items()}
     return _hits(read, match, among, limit)
 
 
-def _hits(read: Query, match: str, among: _Among, limit: int) -> list[KeywordHit]:
+def _hits(read: Query, match: str, among: _Among, limit: int) -> Hits:
     passing, numbers = among.passing, among.numbers or ()
     within = "AND words_@SPACE.rowid BETWEEN ? AND ?" if numbers else ""
     rows = read(
@@ -530,7 +526,7 @@ def _hits(read: Query, match: str, among: _Among, limit: int) -> list[KeywordHit
             ORDER BY score DESC, words_@SPACE.rowid DESC LIMIT ?""",  # noqa: S608 - fixed clauses
         (match, *numbers, *passing.arguments, limit),
     )
-    return [KeywordHit(number, score) for number, score in rows]
+    return dict(rows)
 
 
 def narrowed_for(

@@ -81,10 +81,6 @@ class Spaces:
         """As `SqliteFile.read`."""
         return self.file.read(self._of_spaces(query), arguments)
 
-    def read_decoded(self, work: Callable[[Query], T]) -> T:
-        """As `SqliteFile.read_decoded`."""
-        return self.file.read_decoded(lambda query: work(self.bound(query)))
-
     def read_together(self, work: Callable[[Query], T]) -> T:
         """As `SqliteFile.read_together`."""
         return self.file.read_together(lambda query: work(self.bound(query)))

@@ -80,17 +80,6 @@ def json_list(values: Iterable[object]) -> str:
     return encode_json(list(values)).decode()
 
 
-def padded(values: Sequence[T], filler: T | None = None) -> list[T]:
-    """Pad the values for an `IN` to a power of two, repeating the last (or `filler`).
-
-    With few different lengths, statements stay prepared; preparing one takes longer than running it.
-    """
-    if not values:
-        return []
-    missing = (1 << (len(values) - 1).bit_length()) - len(values)
-    return [*values, *[values[-1] if filler is None else filler] * missing]
-
-
 def query_of(connection: sqlite3.Connection) -> Query:
     """Return a function that runs queries inside the connection's transaction."""
     return lambda query, values: connection.execute(query, values).fetchall()
@@ -229,14 +218,9 @@ class SqliteFile:
         with self._reading() as connection:
             return connection.execute(query, arguments).fetchall()
 
-    def read_decoded(self, work: Callable[[Query], T]) -> T:
-        """Return the result of `work` with one query; values that cannot be decoded mean a damaged file. From any
-        thread."""
-        with self._reading() as connection:
-            return work(query_of(connection))
-
     def read_together(self, work: Callable[[Query], T]) -> T:
-        """Return the result of `work`, whose queries all see one commit. From any thread."""
+        """Return the result of `work`, whose queries all see one commit; values that cannot be decoded mean a damaged
+        file. From any thread."""
         with self._reading() as connection:
             connection.execute("BEGIN")
             try:
@@ -258,7 +242,7 @@ class SqliteFile:
                 yield reader.connection
         except sqlite3.Error as error:
             raise self._noted(as_error(self.path, error)) from error
-        except ValueError as error:
+        except (ValueError, TypeError) as error:  # the latter of NULL where damage has left no value
             raise self._noted(unusable(self.path, error)) from error
 
     def _noted(self, error: RemembrancerError) -> RemembrancerError:

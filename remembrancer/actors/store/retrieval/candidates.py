@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
@@ -22,7 +22,7 @@ from remembrancer.actors.store.file_memories import FileMemories
 from remembrancer.actors.store.records.contract import (
     EVERY,
     Filters,
-    KeywordHit,
+    Hits,
     PassageVectors,
     RankingFacts,
     Vectors,
@@ -104,29 +104,90 @@ class Rows:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class WordsFound:
-    """The findings in a space before the question's vector is available.
+class Search:
+    """The search of a space or of notes, by words, and by vectors once there is the question's.
 
-    The filters are split into `sides`, and `hits` are the results by words of each; None: words are searched only if
-    the vectors cannot be. `own` are the session's own memories; None: too many.
+    If the session has memories of its own here, the filters are split into two `sides`: for these, and for all others.
+    An empty space has none, and is not searched.
     """
 
-    sizes: Mapping[Scope, int]
-    postings: Sequence[Sequence[Ref]]
-    """The memories with each unit of the question."""
-    own: Sequence[int] | None = ()
-    sides: Sequence[Filters] = ()
-    hits: Sequence[list[KeywordHit]] | None = ()
+    def __init__(
+        self,
+        source: Source,
+        question: Question,
+        sizes: Mapping[Scope, int],
+        postings: Sequence[Sequence[Ref]],
+        own: Sequence[int] | None = (),
+    ) -> None:
+        self.postings = postings
+        """The memories with each unit of the question."""
+        self._source = source
+        self._question = question
+        self._sizes = sizes
+        self._own = own
+        """The session's own memories; None: too many."""
+        self.sides = _sides(question.filters, own) if sizes or question.filters.include_forgotten else []
+        self._is_own = len(self.sides) > 0 and self.sides[0].scopes == ("session",)
+        self._limit = _first_depth(self.sides[-1], sizes) if self.sides else 0
+        self._vector: Vectors | None = None
+        self._near: Nearest | None = None
+        """The cosines of the nearest memories, of any scope; None: its vectors are not searched."""
+        self.hits: Sequence[Hits] = ()
+        """The results by words for each side."""
+        if self.sides and question.strategy != "vector":
+            self.find_words()
 
     @property
     def size(self) -> int:
         """The number of memories, visible or not."""
-        return sum(self.sizes.values())
+        return sum(self._sizes.values())
+
+    @property
+    def has_vectors(self) -> bool:
+        """True if vectors were searched."""
+        return self._near is not None
+
+    def find_words(self) -> None:
+        """Search by words."""
+        question = self._question
+        if question.phrases:
+            counted = None
+            if sum(map(len, self.postings)) > ROWS:
+                units = zip(question.units, self.postings, strict=True)
+                counted = {unit[0]: len(having) for unit, having in units if len(unit) == 1}
+            asked, is_split = (question.phrases, question.filters, CANDIDATES), len(self.sides) > 1
+            self.hits = self._source.texts.keyword_hits(*asked, apart=is_split, counted=counted)
+
+    def find_near(self, vector: Vectors | None) -> list[Ref]:
+        """Search by vectors, and by words if that is not possible. Returns the memories whose facts decide which become
+        candidates."""
+        if vector is not None and self._source.vectors is not None:
+            self._vector = vector
+            only_own = self._is_own and self._own is not None and len(self.sides) == 1
+            self._near = {} if only_own else self._source.nearest(vector, self._limit)
+        elif not self.hits:
+            self.find_words()
+        own = () if self._near is None or not self._is_own else self._own or ()
+        return [*(self._near or ()), *own, *(number for hits in self.hits for number in hits)]
+
+    def nearest(self, view: View, facts: dict[Ref, RankingFacts]) -> Iterator[Nearest]:
+        """Yield for each side the cosines of the `CANDIDATES` nearest memories. Adds missing facts to `facts`."""
+        vector, near = self._vector, self._near
+        if vector is None or near is None:
+            return
+        for side in self.sides:
+            if side.scopes == ("session",) and self._own is not None:
+                yield self._source.nearest(vector, CANDIDATES, [number for number in self._own if number in facts])
+                continue
+            cosines = _passing(near, facts, side)
+            if len(cosines) < CANDIDATES and len(near) == self._limit:  # the filters removed too many
+                cosines = self._source.nearest(vector, CANDIDATES, self._source.texts.matching(side, EVERY))
+                facts |= view.ranking_facts([ref for ref in cosines if ref not in facts], self._question.filters)
+            yield cosines
 
 
-Words = Mapping[int, WordsFound]
-"""Findings by space number."""
+Searches = Mapping[int, Search]
+"""Searches by space number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,28 +199,18 @@ class Candidates:
     whole: bool
 
 
-def find_words(view: View, question: Question) -> Words:
-    """Do all of a recall that does not need the question's vector.
-
-    If the session has memories of its own, the filters are split into two searches: for these, and for all others. An
-    empty space is not searched.
-    """
-    filters = question.filters
-    survey = view.reader.survey(question.units, filters.session_id, FEW)
-    found: dict[int, WordsFound] = {}
+def find_words(view: View, question: Question) -> Searches:
+    """Do all of a recall that does not need the question's vector."""
+    survey = view.reader.survey(question.units, question.filters.session_id, FEW)
+    searches: dict[int, Search] = {}
     for space, source in view.sources.items():
-        texts = source.texts
-        if isinstance(texts, FileMemories):
-            known = WordsFound({"project": texts.size} if texts.size else {}, texts.postings(question.units))
+        if isinstance(source.texts, FileMemories):
+            sizes: dict[Scope, int] = {"project": source.texts.size} if source.texts.size else {}
+            searches[space] = Search(source, question, sizes, source.texts.postings(question.units))
         else:
             own = None if survey.own is None else survey.own.get(space, ())
-            known = WordsFound(survey.sizes[space], survey.postings[space], own)
-        if known.sizes or filters.include_forgotten:
-            sides = _sides(filters, known.own)
-            hits = _by_words(source, question, known, len(sides)) if question.strategy != "vector" else None
-            known = WordsFound(known.sizes, known.postings, known.own, sides, hits)
-        found[space] = known
-    return found
+            searches[space] = Search(source, question, survey.sizes[space], survey.postings[space], own)
+    return searches
 
 
 def _sides(filters: Filters, own: Sequence[int] | None) -> list[Filters]:
@@ -171,84 +222,27 @@ def _sides(filters: Filters, own: Sequence[int] | None) -> list[Filters]:
     return [of_session, msgspec.structs.replace(filters, scopes=others)] if others else [of_session]
 
 
-def _by_words(source: Source, question: Question, words: WordsFound, sides: int) -> Sequence[list[KeywordHit]]:
-    """Return the memories with words of the question, for each side."""
-    if not question.phrases:
-        return [[] for _ in range(sides)]
-    counted = None
-    if sum(map(len, words.postings)) > ROWS:
-        units = zip(question.units, words.postings, strict=True)
-        counted = {unit[0]: len(found) for unit, found in units if len(unit) == 1}
-    return source.texts.keyword_hits(question.phrases, question.filters, CANDIDATES, apart=sides > 1, counted=counted)
-
-
-class _Search:
-    """A running search of one space. `near` are the cosines of the nearest memories, of any scope; None: its vectors
-    cannot be searched."""
-
-    def __init__(self, source: Source, question: Question, words: WordsFound) -> None:
-        self.space = source.space
-        self._source = source
-        self._question = question
-        self._words = words
-        self._vector = question.vector if source.vectors is not None else None
-        self._limit = _first_depth(words.sides[-1], words.sizes)
-        self.is_own = words.sides[0].scopes == ("session",)
-        self.near: Nearest | None = None
-        if self._vector is not None:
-            only_own = self.is_own and words.own is not None and len(words.sides) == 1
-            self.near = {} if only_own else source.nearest(self._vector, self._limit)
-        hits = words.hits
-        if hits is None:
-            without = self.near is None
-            hits = _by_words(source, question, words, len(words.sides)) if without else [[] for _ in words.sides]
-        self.hits = hits
-
-    def numbers(self) -> list[Ref]:
-        """Return the memories whose facts decide which become candidates."""
-        by_words = [hit.number for its in self.hits for hit in its]
-        if self.near is None:
-            return by_words
-        return [*self.near, *((self._words.own or ()) if self.is_own else ()), *by_words]
-
-    def nearest(self, view: View, facts: dict[Ref, RankingFacts]) -> list[Nearest]:
-        """Return for each side the cosines of the `CANDIDATES` nearest memories. Adds missing facts to `facts`."""
-        if self.near is None or self._vector is None:
-            return []
-        sides: list[Nearest] = []
-        for side in self._words.sides:
-            if side.scopes == ("session",) and self._words.own is not None:
-                own = [number for number in self._words.own if number in facts]
-                sides.append(self._source.nearest(self._vector, CANDIDATES, own))
-                continue
-            cosines = _passing(self.near, facts, side)
-            if len(cosines) < CANDIDATES and len(self.near) == self._limit:  # the filters removed too many
-                cosines = self._source.nearest(self._vector, CANDIDATES, self._source.texts.matching(side, EVERY))
-                facts |= view.ranking_facts([ref for ref in cosines if ref not in facts], self._question.filters)
-            sides.append(cosines)
-        return sides
-
-
-def find_candidates(view: View, question: Question, words: Words) -> Candidates:
+def find_candidates(view: View, question: Question, searches: Searches) -> Candidates:
     """Return the candidates of each side of each space that pass the filters, with all ranking data.
 
-    `words` is the result of `find_words`. If only vectors were requested, words are searched only if there are none.
+    `searches` is the result of `find_words`. If only vectors were requested, words are searched only if there are none.
     """
-    searches = [_Search(source, question, words[space]) for space, source in view.sources.items() if words[space].sides]
-    numbers = dict.fromkeys(number for each in searches for number in each.numbers())
+    begun = {space: each for space, each in searches.items() if each.sides}
+    numbers = dict.fromkeys(number for each in begun.values() for number in each.find_near(question.vector))
     facts = view.ranking_facts(numbers, question.filters)
-    near = [each.nearest(view, facts) for each in searches]
-    bm25 = {hit.number: hit.bm25 for each in searches for its in each.hits for hit in its}
     wanted: dict[Ref, RankingFacts] = {}
+    bm25: dict[Ref, float] = {}
     first: list[Ref] = []
-    for search, sides in zip(searches, near, strict=True):
-        of_words = [{hit.number: hit.bm25 for hit in its} for its in search.hits]
-        wanted |= {ref: facts[ref] for found in (*sides, *of_words) for ref in found if ref in facts}
-        first += [ref for found in (*sides, *of_words) for ref in _first(found)]
-    rows = describe(view, question, words, wanted, bm25, first)
-    with_rows = {facts.space for facts in rows.facts}
-    searched = [each.near is not None for each in searches if each.near is not None or each.space in with_rows]
-    return Candidates(rows, by_meaning=not searches or any(searched), whole=all(searched))
+    for search in begun.values():
+        for found in (*search.nearest(view, facts), *search.hits):
+            wanted |= {ref: facts[ref] for ref in found if ref in facts}
+            first += _first(found)
+        for hits in search.hits:
+            bm25 |= hits
+    rows = describe(view, question, searches, wanted, bm25, first)
+    with_rows = {known.space for known in rows.facts}
+    searched = [each.has_vectors for space, each in begun.items() if each.has_vectors or space in with_rows]
+    return Candidates(rows, by_meaning=not begun or any(searched), whole=all(searched))
 
 
 def _first_depth(side: Filters, sizes: Mapping[Scope, int]) -> int:
@@ -272,7 +266,7 @@ def _passing(near: Nearest, facts: Mapping[Ref, RankingFacts], side: Filters) ->
 def describe(
     view: View,
     question: Question,
-    words: Words,
+    searches: Searches,
     facts: Mapping[Ref, RankingFacts],
     bm25: Mapping[Ref, float] = MappingProxyType({}),
     first: Collection[Ref] = (),
@@ -294,8 +288,8 @@ def describe(
     for other in (other for ref in refs for other in around.get(ref, ())):
         places.setdefault(other, len(places))
     matched = np.zeros((len(places), len(question.units)), dtype=bool)
-    for found in words.values():
-        for unit, having in enumerate(found.postings):
+    for search in searches.values():
+        for unit, having in enumerate(search.postings):
             matched[[places[ref] for ref in places.keys() & having], unit] = True
     compared = _compared(view, question, places, {ref: (known.get(ref) or others[ref]).space for ref in places})
     has_context = np.array([each.type == "episodic" for each in known.values()], dtype=bool)

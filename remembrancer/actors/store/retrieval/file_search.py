@@ -33,8 +33,7 @@ _SENTENCE: Final = re.compile(r"[^\s].*?(?:[.!?](?=\s)|(?=\n)|\Z)", re.DOTALL)
 def by_words(index: FileIndex, request: SearchFiles, settings: Settings) -> dict[int, float]:
     """Return the BM25 of the texts with most of the query's words. Blocks."""
     counted: dict[Phrase, int] | None = {} if index.size() > ROWS else None
-    hits = index.keyword_hits(phrases_of(request.query), *_wanted(request, settings), counted)
-    return {hit.number: hit.bm25 for hit in hits}
+    return index.keyword_hits(phrases_of(request.query), *_wanted(request, settings), counted)
 
 
 def by_meaning(

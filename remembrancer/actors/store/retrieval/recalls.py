@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from remembrancer.actors.store.records.contract import MemoryRecord, RankingFacts, Vectors
 from remembrancer.actors.store.retrieval.candidates import (
     Rows,
-    Words,
+    Searches,
     comparable,
     describe,
     find_candidates,
@@ -118,7 +118,7 @@ class RunningRecall:
         self._now = now
         self._vector: Vectors | None = None
         self._strategy = request.strategy
-        self._words: Words = {}
+        self._searches: Searches = {}
         self._graph: Mapping[Ref, float] = {}
         self._vectors: Mapping[Ref, Vectors] = {}
         self._below = 0
@@ -140,7 +140,7 @@ class RunningRecall:
     def find_words(self) -> None:
         """Search by words, and do everything else that does not need the question's vector."""
         began = time.monotonic()
-        self._words = find_words(self._view, self.question)
+        self._searches = find_words(self._view, self.question)
         self.trace.part("words searched", began)
 
     def rank(self) -> Ranked:
@@ -164,7 +164,7 @@ class RunningRecall:
         """Return the candidates, with those that the graph adds, and whether meaning was searched."""
         request, question = self._request, self.question
         self.trace.mark("thread began")
-        found = find_candidates(self._view, question, self._words)
+        found = find_candidates(self._view, question, self._searches)
         self.trace.mark("candidates found")
         if question.vector is not None and not found.whole:
             text = "The vector index is still being opened: words alone were searched in part."
@@ -212,8 +212,8 @@ class RunningRecall:
         """Return the feature columns of the candidates."""
         if not len(rows):
             return Candidates.of(0)
-        question, facts, found = self.question, rows.facts, self._words.values()
-        sizes = {space: each.size for space, each in self._words.items()}
+        question, facts, found = self.question, rows.facts, self._searches.values()
+        sizes = {space: each.size for space, each in self._searches.items()}
         frequencies = [sum(map(len, postings)) for postings in zip(*(each.postings for each in found), strict=True)]
         weights = np.array(rarity(frequencies, sum(sizes.values())))
         numbered, windows, asked_at = sorted(question.numbered), question.windows, question.asked.asked_at
@@ -350,7 +350,7 @@ class RunningRecall:
         return rows.take([places[ref] for ref in links])
 
     def _described(self, facts: Mapping[Ref, RankingFacts]) -> Rows:
-        return describe(self._view, self.question, self._words, facts)
+        return describe(self._view, self.question, self._searches, facts)
 
     def _walked(self, rows: Rows, *, by_meaning: bool) -> Rows:
         """Return the candidates, and the `BROUGHT` best memories that PageRank adds to them."""
