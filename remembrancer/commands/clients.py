@@ -333,6 +333,8 @@ class Plan:
     paste: str = ""
     wanted: Action = "nothing"
     """The action that the file needs, even if its text cannot be changed."""
+    wrote: bool = False
+    """True if the file was changed."""
 
 
 class _Change(NamedTuple):

@@ -8,7 +8,7 @@ import importlib
 import json
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -80,15 +80,19 @@ JSON = flag("--json", "as_json", help="Print one JSON object, for a program.")
 def command(
     *params: click.Parameter, name: str | None = None, slow: str = ""
 ) -> Callable[[Callable[..., Any]], click.Command]:
-    """Declare a command: its function takes the parameters by name and returns a `Report`, or an exit status if it has
-    printed its own output. Its docstring is the help. `slow` is shown at a terminal when the command takes more than a
-    second."""
+    """Declare a command: its function, which may be asynchronous, takes the parameters by name and returns a `Report`,
+    or an exit status if it has printed its own output. Its docstring is the help. `slow` is shown at a terminal when
+    the command takes more than a second."""
 
     def declare(function: Callable[..., Any]) -> click.Command:
         def callback(*, as_json: bool = False, **given: Any) -> int:
             try:
                 with _said_when_slow(slow):
                     outcome = function(**given)
+                    if isinstance(outcome, Coroutine):
+                        import asyncio  # takes 50 ms, and a client may be waiting
+
+                        outcome = asyncio.run(outcome)
                 status = _show(outcome, as_json=as_json) if isinstance(outcome, Report) else int(outcome)
                 sys.stdout.flush()
                 return status

@@ -89,23 +89,6 @@ STATES: Final[dict[Action, str]] = {
 NAMES: Final = (*(client.name for client in clients()), ALL)
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """The command line."""
-
-    client: str | None
-    project: str | None
-    hooks: bool
-    rules: bool
-    prints: bool
-    remove: bool
-    force: bool
-    name: str
-    env: tuple[str, ...]
-    command: str | None
-    no_check: bool
-
-
 @command(
     argument("client", required=False, type=click.Choice(NAMES), metavar="[CLIENT]", help=", ".join(NAMES)),
     option(
@@ -137,27 +120,13 @@ def setup(plugin_path: bool, **given: Any) -> Report:
     but its command does not work; 8: a file was not changed, with the reason."""
     if plugin_path:
         return Report({"path": str(PLUGIN)}, str(PLUGIN))
-    request = Asked(**given)
-    if request.client is None and request.project in NAMES and not Path(request.project).is_dir():
-        request = replace(request, client=request.project, project=".")  # `setup --project codex`
-    return Setup(request).run()
+    project = given["project"]
+    if given["client"] is None and project in NAMES and not Path(project).is_dir():
+        given |= {"client": project, "project": "."}  # `setup --project codex`
+    return Setup(**given).run()
 
 
 COMMANDS = {"setup": setup}
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """The outcome of a plan. `wrote`: the file was changed; `error`: why it could not be."""
-
-    plan: Plan
-    wrote: bool = False
-    error: str | None = None
-
-    @property
-    def refused(self) -> bool:
-        """True if the file should have been changed, but was left as it is."""
-        return self.error is not None or self.plan.action == "refuse"
 
 
 class Edit(NamedTuple):
@@ -187,18 +156,30 @@ class Probed(msgspec.Struct, frozen=True):
     error: str | None = None
 
 
+@dataclass
 class Setup:
-    """The request, and the content for the files."""
+    """The command line, and the content for the files: `line` is what an entry starts."""
 
-    def __init__(self, request: Asked) -> None:
-        project = Path(request.project or ".")
-        if not project.is_dir():
-            raise InvalidInput(f"{project} is not a directory")
-        self.asked = request
-        self.scope: ClientScope = "user" if request.project is None else "project"
-        self.around = Surroundings.here(os.environ, project)
-        self.command = _command(request)
-        self.environ = _environ(request)
+    client: str | None
+    project: str | None
+    hooks: bool
+    rules: bool
+    prints: bool
+    remove: bool
+    force: bool
+    name: str
+    env: tuple[str, ...]
+    command: str | None
+    no_check: bool
+
+    def __post_init__(self) -> None:
+        directory = Path(self.project or ".")
+        if not directory.is_dir():
+            raise InvalidInput(f"{directory} is not a directory")
+        self.scope: ClientScope = "user" if self.project is None else "project"
+        self.around = Surroundings.here(os.environ, directory)
+        self.line = self._command_line()
+        self.environ = self._variables()
         self.lines: list[Line] = []
         self.notes: list[str] = []
 
@@ -208,33 +189,32 @@ class Setup:
 
     def run(self) -> Report:
         """Set the clients up, and report it."""
-        request = self.asked
-        if request.client is None:
+        if self.client is None:
             return self._overview()
         targets = self._targets()
-        if request.prints:
+        if self.prints:
             return self._documents(targets)
-        outcomes: list[Outcome] = []
+        plans: list[Plan] = []
         for client, place in targets:
             done = [self._write_entry(client, place)]
             done += [_carry_out(edit.plan()) for edit in self._edits(client, place)[1:]]
-            outcomes += [
-                outcome
-                for number, outcome in enumerate(done)
-                if outcome.plan.action != "nothing" or not request.remove or (number == 0 and place.scope == self.scope)
+            plans += [
+                plan
+                for number, plan in enumerate(done)
+                if plan.action != "nothing" or not self.remove or (number == 0 and place.scope == self.scope)
             ]
-        if request.hooks and not request.remove:
+        if self.hooks and not self.remove:
             self._note_double_hooks([client.name for client, _ in targets])
-        works = not request.remove and not all(outcome.refused for outcome in outcomes)
-        probed = probe(self.command, self.environ) if works and not request.no_check else None
-        self._tell(outcomes, probed)
+        works = not self.remove and not all(plan.action == "refuse" for plan in plans)
+        probed = probe(self.line, self.environ) if works and not self.no_check else None
+        self._tell(plans, probed)
         if works:
             self._offer_native_memories()
         failed = probed is not None and probed.error is not None
         status = exit_codes.FAILED if failed else exit_codes.OK
-        if any(outcome.refused for outcome in outcomes):
+        if any(plan.action == "refuse" for plan in plans):
             status = exit_codes.REFUSED
-        return Report(self._facts(outcomes, probed), self.lines, status, self.notes)
+        return Report(self._facts(plans, probed), self.lines, status, self.notes)
 
     def _offer_native_memories(self) -> None:
         """Let searches read the assistants' own memories if a person says yes; where nobody can be asked, say how."""
@@ -255,23 +235,22 @@ class Setup:
         Raises:
             InvalidInput: the client has no file of that scope, or no client was found.
         """
-        request = self.asked
-        if request.client == ALL:
+        if self.client == ALL:
             chosen = [client for client in clients() if client.is_found(self.around)]
         else:
-            chosen = [client_named(request.client or ALL)]
-            if request.hooks and self.scope not in chosen[0].hooks:
+            chosen = [client_named(self.client or ALL)]
+            if self.hooks and self.scope not in chosen[0].hooks:
                 self._note(self._without_hooks(chosen[0]))
-            if request.rules and self.scope not in chosen[0].rules:
-                self._note(f"{request.client} has no instruction file for {self._all_or_one()}: none is written")
+            if self.rules and self.scope not in chosen[0].rules:
+                self._note(f"{self.client} has no instruction file for {self._all_or_one()}: none is written")
         targets = [(client, place) for client in chosen if (place := client.place(self.around, self.scope)) is not None]
-        if request.remove and self.scope == "user":  # those of this directory's project as well
+        if self.remove and self.scope == "user":  # those of this directory's project as well
             known = {place.path for _, place in targets}
             own = [(client, place) for client in chosen if (place := client.place(self.around, "project")) is not None]
             targets += [each for each in own if each[1].path not in known]
         if targets:
             return targets
-        if request.client == ALL:
+        if self.client == ALL:
             raise InvalidInput("no client was found on this machine: name one (see 'remembrancer setup --help')")
         raise InvalidInput(f"{chosen[0].title} has no configuration for a project: leave out --project")
 
@@ -302,31 +281,30 @@ class Setup:
     def _all_or_one(self) -> str:
         return "all projects: name one with --project" if self.scope == "user" else "a project"
 
-    def _write_entry(self, client: Client, place: ClientFile) -> Outcome:
+    def _write_entry(self, client: Client, place: ClientFile) -> Plan:
         """Change the client's file by its own command, or else directly."""
-        edit, name = self._edits(client, place)[0], self.asked.name
-        plan, entry = edit.plan(), make_entry(client, self.command, self.environ)
-        if (ran := run_own_command(client, place, plan.wanted, name, entry, self.around)) is None:
+        edit = self._edits(client, place)[0]
+        plan, entry = edit.plan(), make_entry(client, self.line, self.environ)
+        if (ran := run_own_command(client, place, plan.wanted, self.name, entry, self.around)) is None:
             return _carry_out(edit.plan())  # read again: a failed command may still have changed it
-        message = f"the entry {name!r} is {DONE[plan.wanted]} by '{ran}'"
-        return Outcome(replace(plan, action=plan.wanted, said=message, paste="", after=None), wrote=True)
+        message = f"the entry {self.name!r} is {DONE[plan.wanted]} by '{ran}'"
+        return replace(plan, action=plan.wanted, said=message, paste="", wrote=True)
 
     def _edits(self, client: Client, place: ClientFile) -> list[Edit]:
         """The edits of a client's files: of the entry, and of the hooks and rules that are requested."""
-        asked, name = self.asked, self.asked.name
-        entry = make_entry(client, self.command, self.environ)
-        groups = make_groups(client, self.command[:-1], self.environ)
-        hooks = client.hooks_place(self.around, place.scope) if asked.hooks or asked.remove else None
-        rules = client.rules_place(self.around, place.scope) if asked.rules or asked.remove else None
+        entry = make_entry(client, self.line, self.environ)
+        groups = make_groups(client, self.line[:-1], self.environ)
+        hooks = client.hooks_place(self.around, place.scope) if self.hooks or self.remove else None
+        rules = client.rules_place(self.around, place.scope) if self.rules or self.remove else None
 
         def entry_plan(text: str | None) -> Plan:
-            if asked.remove:
-                return plan_removal(client, place, text, name, force=asked.force)
-            return plan_entry(client, place, text, name, entry, force=asked.force)
+            if self.remove:
+                return plan_removal(client, place, text, self.name, force=self.force)
+            return plan_entry(client, place, text, self.name, entry, force=self.force)
 
         def hooks_plan(text: str | None) -> Plan:
             assert hooks is not None
-            if asked.remove:
+            if self.remove:
                 return plan_hooks_removal(client, hooks, text)
             if self._has_plugin(client):
                 return Plan(client, hooks, "nothing", "is unchanged: the plugin provides the hooks", text)
@@ -334,9 +312,9 @@ class Setup:
 
         def rules_plan(text: str | None) -> Plan:
             assert rules is not None
-            return plan_rules(client, rules, text, remove=asked.remove)
+            return plan_rules(client, rules, text, remove=self.remove)
 
-        edits = [Edit(client, place, entry_plan, document(place, {name: entry}))]
+        edits = [Edit(client, place, entry_plan, document(place, {self.name: entry}))]
         edits += [Edit(client, hooks, hooks_plan, hooks_document(hooks, groups))] if hooks else []
         return edits + ([Edit(client, rules, rules_plan, RULES.rstrip())] if rules else [])
 
@@ -351,8 +329,8 @@ class Setup:
         """The texts for adding the entry by hand."""
         edits = [edit for client, place in targets for edit in self._edits(client, place)]
         notes = [f"{edit.client.title}: {edit.place.path}" for edit in edits]
-        if self.asked.project is None and is_temporary(Path(self.command[0])):
-            notes.insert(0, f"{self.command[0]}: {WILL_NOT_LAST}")
+        if self.project is None and is_temporary(Path(self.line[0])):
+            notes.insert(0, f"{self.line[0]}: {WILL_NOT_LAST}")
         documents = [
             {"client": edit.client.name, "path": str(edit.place.path), "text": edit.document} for edit in edits
         ]
@@ -367,11 +345,11 @@ class Setup:
             for place in client.places(self.around)
             if place.scope == self.scope
         ]
-        facts = self._facts([Outcome(plan) for *_, plan in rows], None)
+        facts = self._facts([plan for *_, plan in rows], None)
         for each, (client, *_) in zip(facts["clients"], rows, strict=True):
             each |= {"found": client.is_found(self.around), "done": False}
-        self.say(f"Clients start: [bold]{escape(shlex.join(self.command))}[/bold]")
-        if self.scope == "user" and is_temporary(Path(self.command[0])):
+        self.say(f"Clients start: [bold]{escape(shlex.join(self.line))}[/bold]")
+        if self.scope == "user" and is_temporary(Path(self.line[0])):
             self.say(f"  [yellow]{WILL_NOT_LAST}[/yellow]")
         others: list[str] = []
         for client, place, plan in rows:
@@ -391,42 +369,40 @@ class Setup:
         self.say("[dim]Nothing was written.[/dim]")
         return Report(facts, self.lines, notes=self.notes)
 
-    def _facts(self, outcomes: list[Outcome], probed: Probed | None) -> dict[str, Any]:
+    def _facts(self, plans: list[Plan], probed: Probed | None) -> dict[str, Any]:
         return {
-            "command": list(self.command),
+            "command": list(self.line),
             "clients": [
                 {
-                    "client": outcome.plan.client.name,
-                    "scope": outcome.plan.place.scope,
-                    "path": str(outcome.plan.place.path),
-                    "action": outcome.plan.action,
-                    "done": outcome.wrote,
-                    "said": outcome.error or outcome.plan.said,
-                    "paste": outcome.plan.paste or None,
+                    "client": plan.client.name,
+                    "scope": plan.place.scope,
+                    "path": str(plan.place.path),
+                    "action": plan.action,
+                    "done": plan.wrote,
+                    "said": plan.said,
+                    "paste": plan.paste or None,
                 }
-                for outcome in outcomes
+                for plan in plans
             ],
             "check": msgspec.to_builtins(probed),
         }
 
-    def _tell(self, outcomes: list[Outcome], probed: Probed | None) -> None:
+    def _tell(self, plans: list[Plan], probed: Probed | None) -> None:
         """Report the changes, whether the command works, and the next steps."""
         say = self.say
-        for outcome in outcomes:
-            plan = outcome.plan
-            mark = "[red]!" if outcome.error else "[yellow]!" if outcome.refused else "[green]✓"
+        for plan in plans:
+            mark = "[yellow]!" if plan.action == "refuse" else "[green]✓"
             nothing = ", nothing to do" if plan.action == "nothing" else ""
-            message = escape(outcome.error or plan.said + nothing)
-            say(f"{mark}[/] {plan.client.title}: {escape(str(plan.place.path))}: {message}")
+            say(f"{mark}[/] {plan.client.title}: {escape(str(plan.place.path))}: {escape(plan.said + nothing)}")
             if plan.paste:
                 say(f"  Add this by hand:\n{escape(plan.paste)}")
-        wrote, command = any(outcome.wrote for outcome in outcomes), escape(shlex.join(self.command))
-        if self.asked.remove:
+        wrote, command = any(plan.wrote for plan in plans), escape(shlex.join(self.line))
+        if self.remove:
             if wrote:
                 say("Your memories are kept.")
             return
         home = self.environ.get("REMEMBRANCER_HOME")
-        if wrote and home and not any(each.startswith("REMEMBRANCER_HOME=") for each in self.asked.env):
+        if wrote and home and not any(each.startswith("REMEMBRANCER_HOME=") for each in self.env):
             say(f"The entry names the home {escape(home)}, because REMEMBRANCER_HOME is set here.")
         if probed is not None and probed.error:
             say(f"[red]![/red] {command} does not work: {escape(probed.error)}")
@@ -440,59 +416,58 @@ class Setup:
         if not wrote:
             return
         say("Next:")
-        done = [outcome.plan for outcome in outcomes if not outcome.refused]
-        for title, restart in dict.fromkeys((plan.client.title, plan.client.restart) for plan in done):
+        done = [plan.client for plan in plans if plan.action != "refuse"]
+        for title, restart in dict.fromkeys((client.title, client.restart) for client in done):
             say(f"  {title}: {restart}")
         if self.scope == "project":
             say("  The client may ask whether to trust this project when it starts: approve remembrancer there")
         say("  then tell the assistant: remember that I prefer short answers")
 
-
-def _command(request: Asked) -> tuple[str, ...]:
-    if not SERVER_NAME.fullmatch(request.name):
-        raise InvalidInput(f"a name may have up to 64 letters, digits, - and _: {request.name[:80]!r} is not valid")
-    if request.project is not None:
-        if request.command is not None:
+    def _command_line(self) -> tuple[str, ...]:
+        if not SERVER_NAME.fullmatch(self.name):
+            raise InvalidInput(f"a name may have up to 64 letters, digits, - and _: {self.name[:80]!r} is not valid")
+        if self.project is not None:
+            if self.command is not None:
+                raise InvalidInput(
+                    "a project's file names the command without a path, since others share it: leave out --command"
+                )
+            return (COMMAND, "mcp")
+        if self.command is not None:
+            named = Path(self.command).expanduser()
+            if not named.is_absolute() or not os.access(named, os.X_OK) or named.is_dir():
+                raise InvalidInput(f"--command needs the absolute path of an executable: {named} is not one")
+            return (str(named), "mcp")
+        command = own_command(sys.argv[0], sys.executable, os.environ)
+        if is_temporary(Path(command[0])) and self.client is not None and not self.remove and not self.prints:
             raise InvalidInput(
-                "a project's file names the command without a path, since others share it: leave out --command"
+                f"this command lies in {Path(command[0]).parent}, which is a temporary directory: install it elsewhere "
+                "(pipx install or uv tool install), or name another command with --command PATH"
             )
-        return (COMMAND, "mcp")
-    if request.command is not None:
-        named = Path(request.command).expanduser()
-        if not named.is_absolute() or not os.access(named, os.X_OK) or named.is_dir():
-            raise InvalidInput(f"--command needs the absolute path of an executable: {named} is not one")
-        return (str(named), "mcp")
-    command = own_command(sys.argv[0], sys.executable, os.environ)
-    if is_temporary(Path(command[0])) and request.client is not None and not request.remove and not request.prints:
-        raise InvalidInput(
-            f"this command lies in {Path(command[0]).parent}, which is a temporary directory: install it elsewhere "
-            "(pipx install or uv tool install), or name another command with --command PATH"
-        )
-    return command
+        return command
+
+    def _variables(self) -> dict[str, str]:
+        """The entry's variables: the requested ones, and this command's home if it is not the default. A project's file
+        gets no path of this machine."""
+        home = os.environ.get("REMEMBRANCER_HOME") if self.project is None else None
+        environ = {"REMEMBRANCER_HOME": str(Path(home).expanduser().absolute())} if home else {}
+        for each in self.env:
+            name, separator, value = each.partition("=")
+            if not separator or not VARIABLE.fullmatch(name):
+                raise InvalidInput(f"--env needs KEY=VALUE, not {name[:60]!r}")
+            environ[name] = value
+        return environ
 
 
-def _environ(request: Asked) -> dict[str, str]:
-    """The entry's variables: the requested ones, and this command's home if it is not the default. A project's file
-    gets no path of this machine."""
-    home = os.environ.get("REMEMBRANCER_HOME") if request.project is None else None
-    environ = {"REMEMBRANCER_HOME": str(Path(home).expanduser().absolute())} if home else {}
-    for each in request.env:
-        name, separator, value = each.partition("=")
-        if not separator or not VARIABLE.fullmatch(name):
-            raise InvalidInput(f"--env needs KEY=VALUE, not {name[:60]!r}")
-        environ[name] = value
-    return environ
-
-
-def _carry_out(plan: Plan) -> Outcome:
+def _carry_out(plan: Plan) -> Plan:
+    """The plan after it was carried out; a refusal if the file cannot be changed."""
     if plan.after is None:
-        return Outcome(plan)
+        return plan
     is_removal = plan.action == "remove"
     try:
         replace_text(plan.place.path, plan.before, plan.after, scope=plan.place.scope, is_removal=is_removal)
     except FileRefused as error:
-        return Outcome(plan, error=error.reason)
-    return Outcome(plan, wrote=True)
+        return replace(plan, action="refuse", said=error.reason)
+    return replace(plan, wrote=True)
 
 
 # --- checking the command ---

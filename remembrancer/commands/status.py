@@ -29,7 +29,11 @@ from remembrancer.commands.runtime_client import (
 from remembrancer.commands.terminal import styled, table
 from remembrancer.protocol.control import (
     AskStatus,
+    ConsolidatorHealth,
+    GatewayHealth,
+    IndexerHealth,
     ProcessState,
+    ProcessStatus,
     RemoteEmbedders,
     RuntimeStatus,
 )
@@ -45,19 +49,6 @@ from remembrancer.toolsets.files.workspace_files import native_files
 if TYPE_CHECKING:
     from remembrancer.commands.report import Line
 
-PROCESS_FIELDS: Final = ("role", "name", "pid", "state", "restarts", "uptime_s", "rss_bytes", "error")
-GATEWAY_FIELDS: Final = ("sessions", "pages", "http", "store", "store_attempts", "store_next_attempt_s")
-CONSOLIDATOR_FIELDS: Final = ("job", "finished", "failed", "error")
-INDEXER_FIELDS: Final = (
-    "workspaces",
-    "files",
-    "syncs",
-    "watching",
-    "error",
-    "code_trees",
-    "code_files",
-    "native_files",
-)
 COLOURS: Final[dict[ProcessState, str]] = {"ready": "green", "starting": "cyan", "failed": "red", "unresponsive": "red"}
 FIRST_PROCESS: Final = "gateway"
 """The process in which the trace of a call begins; the others log parts of it."""
@@ -137,7 +128,7 @@ def report(
         "release": __version__,
         "formats": dict(releases),
         "processes": [
-            _fields(process, *PROCESS_FIELDS)
+            _fields(process, ProcessStatus)
             | {"name": process.name or process.role, "uptime_s": round(process.uptime_s, 3)}
             for process in (status.processes if status else ())
         ],
@@ -147,23 +138,22 @@ def report(
             "stuck": gateway.queue_stuck if gateway else None,
             "damage": gateway.queue_damage if gateway else None,
         },
-        "embedding": msgspec.to_builtins(embedding)
-        if embedding is not None
-        else dict.fromkeys(EmbeddingSummary.__struct_fields__),
+        "embedding": _fields(embedding, EmbeddingSummary),
         "remote_embedders": msgspec.to_builtins(store.remote) if store else None,
         "resting": status.is_resting if status else None,
         "unusable": list(store.unusable) if store else [],
         "counts": msgspec.to_builtins(store.counts) if store else {},
-        "gateway": _fields(gateway, *GATEWAY_FIELDS),
-        "consolidator": _fields(status.consolidator if status else None, *CONSOLIDATOR_FIELDS),
-        "indexer": _fields(status.indexer if status else None, *INDEXER_FIELDS),
+        "gateway": _fields(gateway, GatewayHealth),
+        "consolidator": _fields(status.consolidator if status else None, ConsolidatorHealth),
+        "indexer": _fields(status.indexer if status else None, IndexerHealth),
         "problems": msgspec.to_builtins(problems),
         "warnings": [*(status.warnings if status else ()), *map(str, problems)],
     }
 
 
-def _fields(struct: msgspec.Struct | None, *names: str) -> dict[str, Any]:
-    return {name: None if struct is None else getattr(struct, name) for name in names}
+def _fields(struct: msgspec.Struct | None, kind: type[msgspec.Struct]) -> dict[str, Any]:
+    """The fields of a struct, all None without one."""
+    return {name: msgspec.to_builtins(getattr(struct, name, None)) for name in kind.__struct_fields__}
 
 
 def lines_of(status: RuntimeStatus, problems: tuple[Problem, ...]) -> list[Line]:
