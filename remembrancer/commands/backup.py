@@ -1,13 +1,12 @@
 """`remembrancer backup` and `backup restore`: everything that cannot be rebuilt, in one tar archive of SQLite files.
 
 A manifest at the front describes each file. A restore unpacks and checks the whole archive beside the home's files
-while it holds the home's locks. Then it renames each database into place, and keeps the replaced one. After a `kill -9`
-each file is whole, old or new, and a mark in the home makes the next restore start over.
+while it holds the home's locks. Then it sets the replaced files aside, and renames the new ones into place. After a
+`kill -9` each file is whole, and a mark in the home makes the next restore start over.
 """
 
 from __future__ import annotations
 
-import errno
 import gzip
 import hashlib
 import io
@@ -430,8 +429,8 @@ def _check_file(path: Path, file: CopiedFile, archive: Path) -> None:
 
 
 def _put_in_place(paths: RuntimePaths, archive: Path, manifest: Manifest, aside: Path) -> Path | None:
-    """Replace the files. Once the mark is set, a kill leaves the rest to the next restore; each file is whole at any
-    moment."""
+    """Replace the files. Once the mark is set, nothing but the next restore uses the home, so a kill leaves the rest to
+    that one; each file is whole at any moment, in its place or set aside."""
     home = paths.home
     mark = {"archive": str(archive.absolute()), "set_aside": str(aside)}
     write_whole(paths.restore_mark, msgspec.json.encode(mark))
@@ -440,8 +439,8 @@ def _put_in_place(paths: RuntimePaths, archive: Path, manifest: Manifest, aside:
     for copies in {(home / name).parent / BACKUPS for name in _files_in(paths)}:  # of another history
         _rename(copies, aside / copies.relative_to(home))
     restored = {file.name for file in manifest.files}
-    for name in sorted({*_files_in(paths), *restored}):
-        _set_aside(home, aside, name, stays=name in restored)
+    for name in {*_files_in(paths), *restored}:  # of a file that a killed restore set aside, the log may still be there
+        _set_aside(home, aside, name)
     for name in sorted(restored):
         (home / STAGING / name).replace(_made_room(home / name))
     for directory in {home, paths.projects, paths.lanes, *((home / name).parent for name in restored)}:
@@ -455,30 +454,13 @@ def _put_in_place(paths: RuntimePaths, archive: Path, manifest: Manifest, aside:
     return aside if has_old_files else None
 
 
-def _set_aside(home: Path, aside: Path, name: str, *, stays: bool) -> None:
-    """Keep an existing file with everything that belongs to it: the old log would corrupt the new file.
-
-    One that `stays` keeps its name in the home until the new file takes it.
-    """
-    if (home / name).exists():
-        if (schema := _schema(name)) is not None:
-            fold_log(home / name, schema)
-        if stays:
-            _link_or_copy(home / name, _made_room(aside / name))
-        else:
-            _rename(home / name, aside / name)
-    for ending in BESIDE_A_DATABASE:
+def _set_aside(home: Path, aside: Path, name: str) -> None:
+    """Keep an existing file with everything that belongs to it: the old log would corrupt the new file."""
+    schema = _schema(name)
+    if (home / name).exists() and schema is not None:
+        fold_log(home / name, schema)
+    for ending in ("", *BESIDE_A_DATABASE):
         _rename(home / f"{name}{ending}", aside / f"{name}{ending}")
-
-
-def _link_or_copy(source: Path, target: Path) -> None:
-    """Give a file a second name, since the next rename takes the first one. A copy where there are no hard links."""
-    try:
-        os.link(source, target)
-    except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EACCES, errno.EROFS):
-            raise
-        shutil.copy2(source, target)
 
 
 def _rename(source: Path, target: Path) -> None:
