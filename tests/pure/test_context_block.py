@@ -198,11 +198,8 @@ def test_the_day_of_a_change_is_said_where_the_text_does_not_name_it_and_that_of
 
 def test_the_memories_left_out_as_replaced_are_named_with_their_first_words() -> None:
     left_out = [memory(f"We deploy on day {n} of the week, after the market and before noon") for n in range(7)]
-    made = block([memory("We deploy on Tuesdays")], 2000, left_out={"what newer memories probably replace": left_out})
-    assert (
-        f"{ALL[:-1]}, but for what newer memories probably replace: 0 (We deploy on day 0 of the week, …), "
-        in made.text
-    )
+    made = block([memory("We deploy on Tuesdays")], 2000, left_out={"what is probably replaced": left_out})
+    assert f"{ALL[:-1]}, but for what is probably replaced: 0 (We deploy on day 0 of …), " in made.text
     assert made.text.endswith(" …) and 2 more.")
     assert made.memory_ids == ("memory:0",)
 
