@@ -9,6 +9,7 @@ from typing import Any, Final
 from remembrancer.memory.fields import FIELDS
 from remembrancer.memory.limits import moment
 from remembrancer.memory.ranking import LIKELY, PERHAPS, is_given_whole
+from remembrancer.memory.replacement import without_preface
 from remembrancer.memory.sentences import cut_at_word, first_words
 from remembrancer.protocol.kinds import OPEN_END
 from remembrancer.protocol.reads import Fact, ListedMemory, MemoryShown, Notice, RecalledMemory
@@ -72,7 +73,11 @@ def with_lines(memories: Sequence[RecalledMemory], most_lines: int) -> list[Reca
 
 def line_of(memory: RecalledMemory) -> Answer:
     """The first words of a memory that is an unlikely answer."""
-    return {**_place_of(memory), "content": first_words(memory.content, FIRST_WORDS), **_unusual(memory)}
+    return {
+        **_place_of(memory),
+        "content": first_words(without_preface(memory.content), FIRST_WORDS),
+        **_unusual(memory),
+    }
 
 
 def standing_line(memory: RecalledMemory) -> Answer:

@@ -152,11 +152,15 @@ def _but(all_of_it: str, left_out: Mapping[str, Sequence[RecalledMemory]], ids: 
 
 def _names_of(memories: Sequence[RecalledMemory], ids: Mapping[str, str]) -> str:
     names = [
-        f"{ids.get(each.id, each.id.removeprefix(MEMORY_PREFIX))} ({first_words(without_preface(each.content), NAMED_WORDS)})"
+        f"{_id_of(each, ids)} ({first_words(without_preface(each.content), NAMED_WORDS)})"
         for each in memories[:MOST_NAMED]
     ]
     more = f" and {len(memories) - MOST_NAMED} more" if len(memories) > MOST_NAMED else ""
     return f"{neutralised(', '.join(names))}{more}"
+
+
+def _id_of(memory: RecalledMemory, ids: Mapping[str, str]) -> str:
+    return ids.get(memory.id, memory.id.removeprefix(MEMORY_PREFIX))
 
 
 def _cut_block(
@@ -212,8 +216,7 @@ def item(memory: RecalledMemory, content: str, ids: Mapping[str, str], today: st
         content = " ".join(content.split()) if today else content
         day = _day(memory.due) if memory.due is not None else ""
         due = f"{'overdue' if day < today else 'due'} {day}: " if day else ""
-    name = ids.get(memory.id, memory.id.removeprefix(MEMORY_PREFIX))
-    return render(f"{due}{content}", memory.source, " ".join(remarks), name)
+    return render(f"{due}{content}", memory.source, " ".join(remarks), _id_of(memory, ids))
 
 
 def _day(at: float) -> str:
