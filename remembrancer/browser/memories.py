@@ -18,7 +18,7 @@ from starlette.responses import Response
 from remembrancer.browser.rendering import SCOPES as SCOPE_NAMES
 from remembrancer.browser.rendering import beginning, day, tags_in, word_diff
 from remembrancer.browser.view import Handler, View, name_of, who
-from remembrancer.memory.ranking import PERHAPS
+from remembrancer.memory.relevance import PERHAPS
 from remembrancer.memory.text import harmless
 from remembrancer.protocol.errors import InvalidInput, NotFound
 from remembrancer.protocol.ids import MEMORY_PREFIX

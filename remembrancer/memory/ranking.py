@@ -18,7 +18,6 @@ import msgspec
 import numpy as np
 
 from remembrancer.memory.features import NAMES, Asked, Candidates, Column, table
-from remembrancer.protocol.reads import RecalledMemory
 from remembrancer.protocol.work import CALIBRATED, CosineScale
 
 LEAST_SPAN: Final = 0.05
@@ -30,10 +29,6 @@ DEFAULT_MODEL: Final = "default"
 By = Literal["meaning", "words"]
 """By meaning and words, or by words alone if there are no vectors."""
 
-
-LIKELY: Final = 0.6
-PERHAPS: Final = 0.2
-"""The probabilities from which on a memory is called a likely or a possible answer."""
 NOTHING: Final = 6.0
 """The score of "the answer is not stored", so that a candidate without competition does not win automatically."""
 
@@ -98,11 +93,6 @@ PAGERANK: Final = {"meaning": 0.40, "bm25": 0.15, "graph": 0.45}
 """The ranking `pagerank`."""
 CONNECTED: Final = {"graph": 0.5, "meaning": 0.25, "bm25": 0.25}
 """The ranking by connection to the entities in the query."""
-
-
-def is_given_whole(memory: RecalledMemory) -> bool:
-    """True for a likely or possible answer, which is shown in full; others get one line."""
-    return memory.scores.relevance >= PERHAPS
 
 
 def composite_score(relevance: float, importance: float, recent: float) -> float:

@@ -520,7 +520,8 @@ class Applied(msgspec.Struct, frozen=True, tag=True):
     """Store to gateway: committed, durably. `replayed`: an earlier request had already done it.
 
     `embedding_error` says why a text cannot be embedded at the moment. `near` are memories that earlier ones of this
-    session probably replace, and that the session has not been told about yet.
+    session probably replace, and that the session has not been told about yet. `short_ids` are short forms of the ids,
+    if a `Submit` has stored a memory.
     """
 
     operation_id: str
@@ -528,6 +529,7 @@ class Applied(msgspec.Struct, frozen=True, tag=True):
     replayed: bool = False
     embedding_error: str | None = None
     near: tuple[NearMemory, ...] = ()
+    short_ids: dict[str, str] = {}
 
 
 class Submit(Request[Applied], frozen=True):

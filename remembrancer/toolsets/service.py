@@ -56,7 +56,7 @@ class Written(msgspec.Struct, frozen=True):
     """A durable write. `result` is None if it is queued, because the store has not applied it yet.
 
     `degraded`: the store is away, rather than busy with older writes. `embedding_error` is the store's reason why the
-    text cannot be embedded now; `near` are similar memories that it found.
+    text cannot be embedded now; `near` are similar memories that it found, `short_ids` short forms of ids.
     """
 
     operation: Operation
@@ -65,6 +65,7 @@ class Written(msgspec.Struct, frozen=True):
     degraded: bool = False
     embedding_error: str | None = None
     near: tuple[NearMemory, ...] = ()
+    short_ids: dict[str, str] = {}
 
 
 class QueueHealth(msgspec.Struct, frozen=True):

@@ -125,7 +125,8 @@ class Call:
         )
         with anyio.CancelScope(shield=True):  # a client that leaves must not cut off a write half-way
             written = await self.service.apply(operation, self.received_at)
-        return written  # noqa: RET504 - to the type checker, the scope may swallow an exception
+        note_short_ids(self, written.short_ids)
+        return written
 
     async def refuse_credentials(self, change: Change) -> None:
         """Raises `InvalidInput` for a change that seems to hold a credential."""

@@ -20,7 +20,7 @@ from remembrancer.actors.store.retrieval.once import SPARE
 from remembrancer.actors.store.retrieval.recalls import ANSWERS_BY_TIME
 from remembrancer.memory.decay import DAY_S
 from remembrancer.memory.profiles import PROFILES
-from remembrancer.memory.ranking import LIKELY
+from remembrancer.memory.relevance import LIKELY
 from remembrancer.protocol.kinds import SESSION_RECORD, STATUSES, Scope
 from remembrancer.protocol.reads import ProfileName, Ranking, Section, Strategy
 from remembrancer.protocol.runs import AddLink, LogPromotion, ReviseMemory

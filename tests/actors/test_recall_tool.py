@@ -9,7 +9,7 @@ import pytest
 from mcp_types import TextContent
 
 from remembrancer.memory.features import NAMES
-from remembrancer.memory.ranking import LIKELY, PERHAPS
+from remembrancer.memory.relevance import LIKELY, PERHAPS
 from remembrancer.memory.tokens import estimate_tokens
 from remembrancer.toolsets.memory.recall_memories import AND_STANDING, NEAREST
 from tests.actors.gateway_rig import PATIENT, Rig

@@ -146,6 +146,7 @@ READS: dict[str, Callable[[Records], Any]] = {
     "number_of": lambda it: it.number_of(IDS[0]) or it.number_of(IDS[1]),
     "numbers_of": lambda it: it.numbers_of(IDS),
     "ids_with": lambda it: it.ids_with([IDS[0][-4:], IDS[1][-4:]]),
+    "short_forms": lambda it: it.short_forms(IDS),
     "keyword_hits": lambda it: it.keyword_hits(WORD, ALL, 5) + it.keyword_hits(WORD, ALL, 5, apart=True),
     "survey": lambda it: [
         list(it.survey([WORD], SESSION, 5).sizes.values()),

@@ -190,7 +190,8 @@ class StoreAccess:
                 if lane in self._queue.full:
                     self._queue.note_applied(lane, [operation])
                 full = self._full(operation.project.id)
-                return Written(operation, reply.result, full, embedding_error=reply.embedding_error, near=reply.near)
+                why_not = reply.embedding_error
+                return Written(operation, reply.result, full, False, why_not, reply.near, reply.short_ids)
         if lane in self._queue.full and needs_room(operation.change):  # it could not be queued
             raise self._queue.full[lane]
         await self._queue.append(operation)

@@ -37,7 +37,7 @@ from remembrancer.memory.changes import unknown_memory
 from remembrancer.memory.decay import is_stale, memory_strength
 from remembrancer.memory.limits import LISTED_BYTES, MAX_ANSWER_BYTES, first_that_fit
 from remembrancer.memory.promotion import used_in
-from remembrancer.memory.ranking import is_given_whole
+from remembrancer.memory.relevance import is_given_whole
 from remembrancer.memory.sentences import first_words
 from remembrancer.memory.short_ids import NAMED, has_part, keys_of
 from remembrancer.protocol.browsing import BrowserRequest, FindPairs, PairsFound
@@ -411,7 +411,7 @@ def find_ids(request: FindIds, view: View) -> IdsFound:
             (memory_id, first_words(named[ref].content, CANDIDATE_WORDS) if ref in named else "")
             for memory_id, ref in ids.items()
         ]
-    return IdsFound(candidates, view.short_forms(request.ids))
+    return IdsFound(candidates, view.reader.short_forms(request.ids))
 
 
 def show_memory(

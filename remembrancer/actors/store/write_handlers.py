@@ -31,6 +31,7 @@ from remembrancer.protocol.writes import (
     ImportMemory,
     ImportSessions,
     Operation,
+    ProjectRef,
     Rejected,
     RestoredResult,
     StoredResult,
@@ -84,7 +85,7 @@ class WriteHandlers:
             if isinstance(reply, RemembrancerError):
                 context.refuse(reply)
             else:
-                context.reply(reply)
+                context.reply(self._with_short_ids(operation, reply))
 
         self._gate.begin()
         try:
@@ -106,7 +107,7 @@ class WriteHandlers:
         if isinstance(operation.change, EraseMemory) and isinstance(reply.result, ErasedResult):
             gone = tuple(dict.fromkeys((operation.change.memory_id, *reply.result.gone)))
             await self._committer.run(USER, partial(self._files.scrub, gone, quotes, operation.project.id))
-        return reply
+        return self._with_short_ids(operation, reply)
 
     async def scrub(self, memory_id: str) -> None:
         """Remove the remains of an erased memory from every space."""
@@ -224,14 +225,26 @@ class WriteHandlers:
         """Return the memories of the same text in the spaces of other scopes."""
         with contextlib.suppress(RemembrancerError):  # an unreadable file
             is_of_user = change.scope == "user"
-            others = [
-                records
-                for records in broadest_first(self._files.lanes_of(operation.project.id))
-                if records.is_users is not is_of_user and (operation.project.sees_user or not records.is_users)
-            ]
+            others = [records for records in self._seen_by(operation.project) if records.is_users is not is_of_user]
             reader = Reader.of(others, self._files.database)
             return tuple(copy.memory_id for copy in reader.copies_of(memory_id, change.content, operation.session_id))
         return ()
+
+    def _with_short_ids(self, operation: Operation, reply: Applied) -> Applied:
+        """Return the reply with short forms of the ids in it, if it is about a stored memory."""
+        result = reply.result
+        if isinstance(result, StoredResult):
+            ids = {result.memory_id, *result.duplicates, *(memory_id for memory_id, _ in result.touches)}
+            ids.update(each for pair in reply.near for each in (pair.memory_id, pair.replaced_by))
+            with contextlib.suppress(RemembrancerError):  # an unreadable file
+                reader = Reader.of(self._seen_by(operation.project), self._files.database)
+                return msgspec.structs.replace(reply, short_ids=reader.short_forms(ids))
+        return reply
+
+    def _seen_by(self, project: ProjectRef) -> list[Records]:
+        """Return the records that a project's sessions see, broadest scope first."""
+        lanes = broadest_first(self._files.lanes_of(project.id))
+        return [records for records in lanes if project.sees_user or not records.is_users]
 
     def _has_vectors(self, operation: Operation) -> bool:
         """True if the memory has its vectors, in any space. Used for repeated operations, which are rare: two reads a

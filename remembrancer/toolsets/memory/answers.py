@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from remembrancer.memory.fields import FIELDS
 from remembrancer.memory.limits import moment
-from remembrancer.memory.ranking import LIKELY, PERHAPS, is_given_whole
+from remembrancer.memory.relevance import LIKELY, PERHAPS, is_given_whole
 from remembrancer.memory.replacement import without_preface
 from remembrancer.memory.sentences import cut_at_word, first_words
 from remembrancer.protocol.kinds import OPEN_END

@@ -18,7 +18,7 @@ from remembrancer.config.project import workspace_root
 from remembrancer.memory.contexts import AROUND
 from remembrancer.memory.open_ends import asks_for_open_ends
 from remembrancer.memory.promotion import used_in
-from remembrancer.memory.ranking import LIKELY, is_given_whole
+from remembrancer.memory.relevance import LIKELY, is_given_whole
 from remembrancer.memory.text import check_text
 from remembrancer.memory.tokens import estimate_tokens
 from remembrancer.protocol.errors import InvalidInput

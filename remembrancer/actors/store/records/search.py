@@ -26,6 +26,7 @@ from remembrancer.actors.store.records.sqlite_file import AMONG, Query, json_lis
 from remembrancer.memory.changes import is_visible
 from remembrancer.memory.names import name_key
 from remembrancer.memory.replacement import PROBABLE
+from remembrancer.memory.short_ids import LEAST, keys_of, short_forms
 from remembrancer.protocol.kinds import MEMORY_TYPES, SCOPES
 from remembrancer.protocol.reads import Counts, LinkedMemory, ListedMemory, Order
 
@@ -312,6 +313,10 @@ class SqliteSearch(SqliteWords):
             (json.dumps(list(memory_ids)),),
         )
         return {number: (space, memory_id) for number, space, memory_id in rows}
+
+    def short_forms(self, ids: Collection[str]) -> dict[str, str]:
+        """Return the shortest unique endings of the ids of memories."""
+        return short_forms(ids, self.ids_with(keys_of(each[-LEAST:] for each in ids))) if ids else {}
 
     def ids_with(self, keys: Collection[str]) -> list[str]:
         wanted = json.dumps(list(keys))

@@ -290,7 +290,7 @@ class RunningRecall:
             notices=tuple(self.notices),
             profile=request.profile,
             left_out=self._left_out(ranked, {entry.ref for entry in entries}) if request.left_out else (),
-            short_ids={} if request.scopes or request.sources else self._view.short_forms(_ids_in(entries)),
+            short_ids={} if request.scopes or request.sources else self._view.reader.short_forms(_ids_in(entries)),
         )
         self.trace.mark("shortlist loaded")
         return answer, [entry.record for entry in entries]

@@ -8,7 +8,7 @@ queried together; words and vectors, which each space keeps separately, one spac
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 import msgspec
@@ -27,7 +27,6 @@ from remembrancer.actors.store.records.sqlite_records import Reader, Records
 from remembrancer.actors.store.retrieval.graph import Graph
 from remembrancer.actors.store.vectors.exact_vectors import Nearest, SpaceVectors
 from remembrancer.code.index import CodeIndex
-from remembrancer.memory.short_ids import LEAST, keys_of, short_forms
 from remembrancer.memory.times.windows import TimeWindow
 from remembrancer.protocol.kinds import Scope
 
@@ -166,10 +165,6 @@ class View:
     def find(self, memory_id: str, beside: Ref | None = None) -> Ref | None:
         """Return the memory of an id; in the space of another memory, if one is given."""
         return self.reader.number_of(memory_id) if beside is None else self.reader.number_beside(memory_id, beside)
-
-    def short_forms(self, ids: Collection[str]) -> dict[str, str]:
-        """Return the shortest unique endings of the ids of memories."""
-        return short_forms(ids, self.reader.ids_with(keys_of(each[-LEAST:] for each in ids))) if ids else {}
 
     def visible(self, memory_ids: Iterable[str], filters: Filters) -> dict[Ref, tuple[str, RankingFacts]]:
         """Return those memories that exist here and pass the filters, with their ids. One in two lanes appears
