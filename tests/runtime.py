@@ -100,11 +100,10 @@ class Runtime:
         return printed
 
     async def is_ready(self) -> bool:
-        """Every process is ready, also the consolidator, which comes last, and a worker has its model."""
+        """Every process is ready, and a worker has its model."""
         status = await self.status()
         states = {process["state"] for process in status["processes"]}
-        complete = any(process["role"] == "consolidator" for process in status["processes"])
-        return complete and states == {"ready"} and bool(status["embedding"]["workers"])
+        return states == {"ready"} and bool(status["embedding"]["workers"])
 
     async def is_drained(self) -> bool:
         """Everything is up, nothing is queued, nothing waits for a vector."""

@@ -70,6 +70,8 @@ class StoreHealth(msgspec.Struct, frozen=True, tag=True):
     """The models that embedders are needed for. All embedders but one should have the first."""
     has_files: bool = False
     """True if a project in use has files to be indexed."""
+    has_jobs: bool = False
+    """True if there is work for the consolidator."""
     remote: RemoteEmbedders | None = None
     """None: no embedder on another host is allowed."""
     asked: int = 0

@@ -15,6 +15,7 @@ from remembrancer.protocol.errors import (
     RemembrancerError,
     StorageFull,
 )
+from remembrancer.protocol.reads import FindIds
 from remembrancer.protocol.writes import Applied, ProjectRef
 from tests.actors.store_process import StoreRig
 from tests.operations import (
@@ -46,6 +47,15 @@ async def test_the_same_operation_is_one_memory_however_often_and_wherever_it_is
     assert all(each.replayed and each.result == first.result for each in again)
     assert batch.applied == ("once", "once")
     assert stored_ids(rig) == [memory_id_of(operation)]
+
+
+async def test_the_answer_to_a_store_has_the_short_forms_of_its_ids(rig: StoreRig) -> None:
+    first, second = store_operation("first", "a lantern"), store_operation("second", "a lantern", scope="user")
+    await rig.gateway.submit(first)
+    stored = await rig.gateway.submit(second)
+    ids = {memory_id_of(first), memory_id_of(second)}
+    assert stored.short_ids.keys() == ids
+    assert (await rig.gateway.ask(FindIds(PROJECT, SESSION, ids=tuple(ids)))).short == stored.short_ids
 
 
 async def test_a_refused_write_says_why_and_stores_nothing(rig: StoreRig) -> None:

@@ -123,7 +123,7 @@ async def test_fifty_sessions_opened_and_killed_leave_one_runtime_and_no_orphan(
 
     async def one_runtime_is_left() -> bool:
         left = sorted(role_of(process) for process in psutil.process_iter(["cmdline", "environ"]) if of(home, process))
-        return left == ["consolidator", "embedder", "gateway", "store", "up"]
+        return left == ["embedder", "gateway", "store", "up"]
 
     await until(one_runtime_is_left)
     await runtime.down()

@@ -27,7 +27,7 @@ PATIENT = {"REMEMBRANCER_HEARTBEAT_TIMEOUT_S": "20"}
 """Settings with which no process is taken for one that hangs because the machine is busy."""
 QUICK = {"REMEMBRANCER_HEARTBEAT_TIMEOUT_S": "1.0"}
 """Over these, for tests with processes that do hang: they are noticed soon."""
-ORDINARY = ("gateway", "store", "embedder-1", "consolidator")
+ORDINARY = ("gateway", "store", "embedder-1")
 
 T = TypeVar("T")
 

@@ -90,7 +90,6 @@ def test_a_runtime_is_seen_scaled_and_stopped_from_the_command_line(home: Path) 
             "gateway",
             "store",
             "embedder",
-            "consolidator",
         ]
         for process in said["processes"]:
             assert {"role", "pid", "state", "restarts", "uptime_s", "rss_bytes"} <= process.keys()

@@ -13,9 +13,11 @@ from tests.processes.runtimes import until
 from tests.runtime import command, stop_runtime
 
 
-def test_it_gives_way_to_the_others_and_is_in_the_status(home: Path) -> None:
+def test_it_comes_when_there_is_work_gives_way_to_the_others_and_is_in_the_status(home: Path) -> None:
     start_runtime({**os.environ, "REMEMBRANCER_EMBEDDERS": "0"})
-    idle = {"job": None, "finished": 0, "failed": 0, "error": None}
+    assert json.loads(command("status", "--json", home=home).stdout)["consolidator"]["finished"] is None
+    command("admin", "maintain", "--user", home=home)
+    idle = {"job": None, "finished": 1, "failed": 0, "error": None}
     until(lambda: json.loads(command("status", "--json", home=home).stdout)["consolidator"] == idle)
     (process,) = (
         each
@@ -23,5 +25,5 @@ def test_it_gives_way_to_the_others_and_is_in_the_status(home: Path) -> None:
         if each["role"] == "consolidator"
     )
     assert psutil.Process(process["pid"]).nice() == 10
-    until(lambda: "consolidator waits for work" in command("status", home=home).stdout)
+    assert "consolidator waits for work; 1 done" in command("status", home=home).stdout
     stop_runtime(home)

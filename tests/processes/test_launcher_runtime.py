@@ -50,10 +50,10 @@ def test_workers_are_started_and_stopped_while_everything_runs(home: Path) -> No
             with pytest.raises(InvalidInput):
                 running.scale(impossible)
         running.scale(1)
-        until(lambda: running.names() == {"launcher", "gateway", "store", "embedder-1", "consolidator"})
+        until(lambda: running.names() == {"launcher", "gateway", "store", "embedder-1"})
         assert set(running.lines("ended")) == {"embedder-2", "embedder-3"}
         running.scale(0)
-        until(lambda: running.names() == {"launcher", "gateway", "store", "consolidator"})
+        until(lambda: running.names() == {"launcher", "gateway", "store"})
 
 
 def refused(home: Path, *arguments: str, settings: dict[str, str] | None = None) -> tuple[int, str]:

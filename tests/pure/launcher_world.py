@@ -9,11 +9,13 @@ from typing import TypeVar
 from remembrancer.actors.launcher.lifecycle import DELAYS_S, Changed, Instruction, Lifecycle, Signal, Start, Tell
 from remembrancer.actors.launcher.supervision import Supervision
 from remembrancer.config.settings import Settings
-from remembrancer.protocol.control import FromLauncher, ProcessHealth, ProcessState
+from remembrancer.protocol.control import FromLauncher, ProcessHealth, ProcessState, StoreHealth
+from remembrancer.protocol.reads import Counts, EmbeddingSummary
 
 KILLED = -9
 FREE_RESTARTS = DELAYS_S.count(0.0)
 """Restarts of a row that come without a pause."""
+SUMMARY = EmbeddingSummary("onnx", "test", 384, pending=0, workers=0, vectors_ready=False)
 M = TypeVar("M")
 
 
@@ -75,8 +77,11 @@ class World:
                 self.exit(name, KILLED)
 
     def ready(self, name: str) -> None:
-        """A process says that it is ready."""
-        self.apply(self.core.on_ready(name, self.running[name], self.now))
+        """A process says that it is ready; the store, that there is work for the consolidator, too."""
+        if name == "store":
+            self.pong(name, StoreHealth(Counts(), SUMMARY, has_jobs=True))
+        else:
+            self.apply(self.core.on_ready(name, self.running[name], self.now))
 
     def refuse(self, name: str, message: str = "no weights") -> None:
         """A process says that it cannot start, and leaves."""

@@ -100,7 +100,7 @@ def loaded_by(*modules: str) -> set[str]:
         (("remembrancer.commands.runtime_commands",), "msgspec zmq anyio asyncio psutil rich ulid"),
         (PROCESSES, "nats remembrancer.journal"),  # who shares nothing pays nothing
         ((GATEWAY, "remembrancer.actors.gateway.http_server"), "jinja2 remembrancer.browser"),
-        ((GATEWAY,), "mcp.client mcp.server.mcpserver"),
+        ((GATEWAY, "remembrancer.toolsets.memory.recall_memories"), "mcp.client mcp.server.mcpserver numpy"),
     ],
 )
 def test_a_process_does_not_load_what_it_does_not_always_need(modules: tuple[str, ...], left_out: str) -> None:

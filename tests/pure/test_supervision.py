@@ -14,6 +14,8 @@ from remembrancer.actors.launcher.supervision import (
     CONSOLIDATOR_WAIT_S,
     EMBEDDERS_WAIT_S,
     FIRST_SESSION_S,
+    NO_JOBS,
+    NO_JOBS_S,
     RESTS,
     IdleWatch,
     check_embedders,
@@ -23,11 +25,9 @@ from remembrancer.actors.launcher.supervision import (
 from remembrancer.config.settings import Settings
 from remembrancer.protocol.control import ConsolidatorHealth, GatewayHealth, PeerFailed, PeerGone, Stop, StoreHealth
 from remembrancer.protocol.errors import InvalidInput
-from remembrancer.protocol.reads import Counts, EmbeddingSummary
+from remembrancer.protocol.reads import Counts
 from remembrancer.protocol.work import ModelChoice
-from tests.pure.launcher_world import FREE_RESTARTS, World, begun
-
-SUMMARY = EmbeddingSummary("onnx", "test", 384, pending=0, workers=0, vectors_ready=True)
+from tests.pure.launcher_world import FREE_RESTARTS, SUMMARY, World, begun
 
 
 def sessions(count: int, http: str | None = None, pages: int = 0) -> GatewayHealth:
@@ -52,8 +52,33 @@ def test_gateway_and_store_start_first_then_the_embedders_and_the_consolidator_l
 def test_nobody_waits_for_ever(name: str, wait_s: float) -> None:
     world = World()
     world.apply(world.core.begin(world.now))
+    world.ready("store")
     world.run_for(wait_s)
     assert name in world.running
+
+
+def test_the_consolidator_is_there_while_there_are_jobs() -> None:
+    world = World()
+    world.apply(world.core.begin(world.now))
+    world.ready("gateway")
+    world.ready("embedder-1")
+    world.pong("store", StoreHealth(Counts(), SUMMARY))
+    world.run_for(100.0)
+    assert "consolidator" not in world.running
+    world.pong("store", StoreHealth(Counts(), SUMMARY, has_jobs=True))
+    world.run_for(1.0)
+    world.ready("consolidator")
+    world.pong("consolidator", ConsolidatorHealth(job="tidying"))
+    world.pong("store", StoreHealth(Counts(), SUMMARY))
+    world.run_for(2 * NO_JOBS_S)
+    assert not world.heard("consolidator", Stop)
+    world.pong("consolidator", ConsolidatorHealth())
+    world.run_for(NO_JOBS_S + 1.0)
+    assert world.heard("consolidator", Stop)[0].reason == NO_JOBS
+    world.exit("consolidator", 0)
+    world.pong("store", StoreHealth(Counts(), SUMMARY, has_jobs=True))
+    world.run_for(1.0)
+    assert "consolidator" in world.running
 
 
 def test_nobody_waits_for_what_has_failed() -> None:
@@ -211,7 +236,7 @@ def test_whatever_is_asked_wakes_what_rests_and_pages_that_are_open_keep_nothing
 def test_nothing_rests_while_texts_wait_for_their_vectors_or_a_job_is_being_done() -> None:
     world = begun(Settings(rest_timeout_s=60.0), for_sessions=True)
     at_work = msgspec.structs.replace(SUMMARY, pending=3, workers=1)
-    world.pong("store", StoreHealth(Counts(), at_work))
+    world.pong("store", StoreHealth(Counts(), at_work, has_jobs=True))
     world.run_for(120.0)
     assert "embedder-1" in world.running
     world.pong("consolidator", ConsolidatorHealth(job="tidying"))
@@ -291,13 +316,12 @@ def test_the_indexer_starts_when_the_store_says_that_there_are_files_and_stays()
     world.apply(world.core.begin(world.now))
     world.ready("gateway")
     world.ready("store")
-    nothing = EmbeddingSummary("onnx", "a model", 0, 0, 0, vectors_ready=False)
-    world.pong("store", StoreHealth(Counts(), nothing))
+    world.pong("store", StoreHealth(Counts(), SUMMARY))
     assert "indexer" not in world.running
-    world.pong("store", StoreHealth(Counts(), nothing, has_files=True))
+    world.pong("store", StoreHealth(Counts(), SUMMARY, has_files=True))
     world.ready("indexer")
     first = world.running["indexer"]
-    world.pong("store", StoreHealth(Counts(), nothing))
+    world.pong("store", StoreHealth(Counts(), SUMMARY))
     assert world.running["indexer"] == first
     world.exit("indexer")
     world.run_for(5.0)

@@ -28,8 +28,9 @@ def actor_command(role: str) -> list[str]:
     return [sys.executable, "-P", "-m", f"remembrancer.actors.{role}"]
 
 
-QUIET_NUMPY: Final = {"OPENBLAS_NUM_THREADS": "1"}
-"""The matrices outside the model are small: numpy's own threads would only take processor time from the model."""
+SMALL: Final = {"OPENBLAS_NUM_THREADS": "1", "MALLOC_ARENA_MAX": "1"}
+"""The matrices outside the model are small: numpy's own threads would only take processor time from the model. Threads
+that take turns need no heaps of their own, which keep 30 MB more than one."""
 
 
 class Child:
@@ -65,7 +66,7 @@ class Child:
                 process_group=0,  # interrupts go to the launcher; the whole group can be killed
                 cwd=paths.home,  # a session's directory may be deleted, or its disk unmounted, while the runtime lives
                 env={
-                    **QUIET_NUMPY,
+                    **SMALL,
                     **runtime_environment(environ),
                     "REMEMBRANCER_HOME": str(paths.home),
                     **(secrets or {}),

@@ -38,6 +38,9 @@ FIRST_SESSION_S: Final = 30.0
 RESTS: Final = "it rests until somebody asks"
 CONSOLIDATOR_WAIT_S: Final = 15.0
 """The head start of all other processes over the consolidator, which is not urgent at a start."""
+NO_JOBS: Final = "it has no jobs"
+NO_JOBS_S: Final = 10.0
+"""The time without jobs after which the consolidator is stopped, until there is one again."""
 STOP_ORDER: Final[tuple[Role, ...]] = ("gateway", "consolidator", "indexer", "embedder", "store")
 """The gateway answers open requests while the store is there; unfinished work of consolidator and indexer is done
 later; a worker hands back its jobs; the store closes last."""
@@ -84,7 +87,11 @@ class Supervision:
         """The number of requests and writes that the present store has counted."""
         self._next_beat = now + HEARTBEAT_S
         self._embedders_at: float | None = now + EMBEDDERS_WAIT_S
-        self._consolidator_at: float | None = now + CONSOLIDATOR_WAIT_S if settings.consolidator else None
+        self._consolidator_at = now + CONSOLIDATOR_WAIT_S
+        self._has_jobs = False
+        """True if the store last reported jobs for the consolidator."""
+        self._jobs_until = now
+        """The time until which the consolidator stays without jobs."""
         self._told: dict[str, PeerFailed | None] = {}
         self.stopping: str | None = None
         """The reason why the runtime is stopping; None while it is not."""
@@ -108,8 +115,7 @@ class Supervision:
     def next_at(self) -> float:
         """The earliest time at which `tick` has something to do."""
         moments = [process.next_at for process in self.processes]
-        moments += [self._embedders_at, self._consolidator_at]
-        moments += [self._idle.ends_at if self._idle and self.stopping is None else None]
+        moments += [self._embedders_at, self._idle.ends_at if self._idle and self.stopping is None else None]
         return min([self._next_beat, *(moment for moment in moments if moment is not None)])
 
     def is_current(self, name: str, incarnation: str) -> bool:
@@ -148,6 +154,7 @@ class Supervision:
             self._models = health.models
         if isinstance(health, StoreHealth):
             self._note_work(incarnation, is_busy=health.embedding.pending > 0 and health.embedding.workers > 0)
+            self._has_jobs = health.has_jobs
             if health.asked != self._asked:
                 self._asked = health.asked
                 self._note_use(now)
@@ -175,7 +182,7 @@ class Supervision:
             watch.note_use(now)
         if self.is_resting and self.stopping is None:
             self.is_resting = False
-            self._consolidator_at = now + CONSOLIDATOR_WAIT_S if self._settings.consolidator else None
+            self._consolidator_at = now + CONSOLIDATOR_WAIT_S
 
     def _note_work(self, incarnation: str, *, is_busy: bool) -> None:
         (self._busy.add if is_busy else self._busy.discard)(incarnation)
@@ -190,7 +197,6 @@ class Supervision:
 
     def _send_to_rest(self, now: float) -> list[Instruction]:
         self.is_resting = True
-        self._consolidator_at = None
         others = [each for each in (self._consolidator, self._indexer) if each is not None]
         return [instruction for other in others for instruction in other.ask_to_stop(RESTS, now)]
 
@@ -245,7 +251,7 @@ class Supervision:
     def _go_down(self, reason: str) -> None:
         if self.stopping is None:
             self.stopping = reason
-            self._embedders_at = self._consolidator_at = None
+            self._embedders_at = None
 
     def _beat(self, now: float) -> list[Instruction]:
         late_s = now - self._next_beat
@@ -278,14 +284,18 @@ class Supervision:
         return done
 
     def _arrange_consolidator(self, now: float) -> list[Instruction]:
-        if self._consolidator_at is None or self._consolidator is not None:
-            return []
+        """Start the consolidator when there is a job, and stop it when there was none for a while."""
+        running = self._consolidator
+        if self._has_jobs or (running is not None and running.incarnation in self._busy):
+            self._jobs_until = now + NO_JOBS_S
+        if running is not None:
+            return running.ask_to_stop(NO_JOBS, now) if running.state == "ready" and now >= self._jobs_until else []
         unsettled = self._embedders_at is not None or any(
             process.state not in ("ready", "failed") for process in self.processes
         )
-        if unsettled and now < self._consolidator_at:
+        is_late = unsettled and now < self._consolidator_at
+        if not self._has_jobs or not self._settings.consolidator or self.is_resting or is_late:
             return []
-        self._consolidator_at = None
         self._consolidator = self._new("consolidator")
         return self._consolidator.start(now)
 

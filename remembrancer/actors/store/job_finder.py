@@ -153,6 +153,8 @@ class JobFinder:
         self._spaces: WeakKeyDictionary[Records, _Space] = WeakKeyDictionary()
         self._end_at = 0.0
         """The earliest time to end a session, after the end of one could not be written."""
+        self.has_jobs = False
+        """True if the last look has found jobs here, or in a shared lane in which another host may do them."""
 
     def wanted(self) -> list[WantedJob]:
         """Return the jobs to be done on this host now."""
@@ -216,10 +218,10 @@ class JobFinder:
             await self._count_accesses()  # accesses before a session's end count when the end is processed
         for records in changed:
             await self._look_into(records)
-        for records in spaces:
-            if records.is_shared:
-                await self._keep_lease(records)
-        if self.wanted():
+        in_lanes = [await self._keep_lease(records) for records in spaces if records.is_shared]
+        wanted = self.wanted()
+        self.has_jobs = bool(wanted) or any(in_lanes)
+        if wanted:
             self._on_news()
         await self._end_lost_sessions()
 
@@ -250,8 +252,9 @@ class JobFinder:
             return self._space_of(records).is_leased
         return not (records.is_users and self._files.shares(USER))
 
-    async def _keep_lease(self, lane: Records) -> None:
-        """Take or renew the lease of a lane with work; release the lease of a lane without."""
+    async def _keep_lease(self, lane: Records) -> bool:
+        """Take or renew the lease of a lane with work; release the lease of a lane without. Returns whether there is
+        work."""
         space, work = self._space_of(lane), self._space_of(lane).work
         is_wanted = (
             space.clients > 0
@@ -267,6 +270,7 @@ class JobFinder:
             space.lease_at = time.monotonic() + RENEW_S
             if space.is_leased and not had:  # the previous holder may have done all of it
                 await self._look_into(lane)
+        return is_wanted
 
     async def _look_into(self, records: Records) -> None:
         space, name = self._space_of(records), records.name

@@ -166,6 +166,11 @@ class JobHandlers:
     def _has_consolidator(self) -> bool:
         return self._refusal is None and time.monotonic() - self._heard_at < LEASE_S
 
+    @property
+    def has_work(self) -> bool:
+        """True if a consolidator is needed."""
+        return not self._is_off and (bool(self._asked) or self.finder.has_jobs)
+
     def drain(self) -> None:
         """Answer waiting consolidators, since the store is about to stop."""
         self._draining = True
