@@ -52,8 +52,14 @@ _WORD: Final = re.compile(r"[^\W_]+")
 def asks_for_open_ends(query: str) -> bool:
     """True if a query asks for everything that is open: "what is left to do?", "what must be done by Friday?". A query
     with any word about a subject does not."""
-    words = {word.casefold() for word in _WORD.findall(without_times(query))}
+    if query.isascii() and _OPEN.isdisjoint(_words_in(query)) and not _TO_BE_DONE.search(query):
+        return False  # most queries: looking for times takes as long as the rest of the tool
+    words = _words_in(without_times(query))
     return bool(words & _OPEN or _TO_BE_DONE.search(query)) and words <= _AROUND
+
+
+def _words_in(text: str) -> set[str]:
+    return {word.casefold() for word in _WORD.findall(text)}
 
 
 def is_list_of_open_ends(text: str) -> bool:

@@ -149,7 +149,7 @@ def load_onnx(model: str, threads: int) -> OnnxEngine:
         )
     try:
         if parts.precision == PRECISION:
-            return Int8Engine(parts, MiniLM(weights.read_bytes()), threads)
+            return Int8Engine(parts, MiniLM(weights), threads)
         return OnnxEngine(parts, open_session(str(weights), threads))
     except ModelUnusable:
         raise

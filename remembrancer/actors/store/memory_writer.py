@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final, Literal
+
+import msgspec
 
 from remembrancer.actors.store.records.contract import RECORDS, Outcome
 from remembrancer.actors.store.records.space import SpaceConnection, Spaces
 from remembrancer.actors.store.records.sqlite_edits import SqliteEdits, earlier_outcome
 from remembrancer.actors.store.records.sqlite_file import Query, SqliteFile, query_of
-from remembrancer.actors.store.records.sqlite_records import Records, apply_each
+from remembrancer.actors.store.records.sqlite_records import Reader, Records, apply_each
 from remembrancer.memory.changes import is_visible, unknown_memory
 from remembrancer.protocol.errors import FileLocked, InvalidInput, NotFound, RemembrancerError
 from remembrancer.protocol.runs import ApplyRun, UndoRun
@@ -23,6 +25,7 @@ from remembrancer.protocol.writes import (
     Operation,
     PromoteMemory,
     Scope,
+    StoredResult,
     StoreMemory,
     memory_id_of,
 )
@@ -100,7 +103,7 @@ class MemoryWriter:
             query = Spaces(database, [each.space for each in broadest]).bound(query_of(connection))
             earlier = earlier_outcome(query, operation.operation_id)
             if earlier is not None:
-                return earlier
+                return with_duplicates(earlier, operation, broadest, partial(Reader.of, connection=connection))
             source, destination = self._place(connection, query, lanes, operation)
             if source.is_shared or destination.is_shared:
                 return Forwarded(FORWARDED, lane=source if source.is_shared else destination)
@@ -109,8 +112,8 @@ class MemoryWriter:
             return Outcome(refusal)
         if not isinstance(outcome.reply, RemembrancerError):
             changed |= {source, destination}
-            return Outcome(outcome.reply, outcome.to_embed, is_new=True)
-        return outcome
+            outcome = replace(outcome, is_new=True)
+        return with_duplicates(outcome, operation, broadest, partial(Reader.of, connection=connection))
 
     def _place(
         self, connection: sqlite3.Connection, query: Query, lanes: Lanes, operation: Operation
@@ -156,6 +159,29 @@ class MemoryWriter:
             case ImportMemory(memory=memory):
                 return _of_scope(lanes, seen, memory.scope)
         raise unknown_memory(memory_id)
+
+
+def with_duplicates(
+    outcome: Outcome,
+    operation: Operation,
+    lanes: Sequence[Records],
+    reader_of: Callable[[Sequence[Records]], Reader] = Reader.of,
+) -> Outcome:
+    """Return the outcome of a store with the memories of the same text in the spaces of other scopes, and with short
+    forms of its ids."""
+    reply, change = outcome.reply, operation.change
+    if isinstance(reply, RemembrancerError) or not isinstance(reply.result, StoredResult):
+        return outcome
+    assert isinstance(change, StoreMemory), "only a store has this result"
+    result, is_users = reply.result, change.scope == "user"
+    seen = [each for each in lanes if operation.project.sees_user or not each.is_users]
+    if others := [each for each in seen if each.is_users is not is_users]:
+        copies = reader_of(others).copies_of(result.memory_id, change.content, operation.session_id)
+        known = dict.fromkeys((*result.duplicates, *(each.memory_id for each in copies)))
+        result = msgspec.structs.replace(result, duplicates=tuple(known))
+    ids = {result.memory_id, *result.duplicates, *(memory_id for memory_id, _ in result.touches)}
+    short_ids = reader_of(seen).short_forms(ids)
+    return replace(outcome, reply=msgspec.structs.replace(reply, result=result, short_ids=short_ids))
 
 
 def broadest_first(lanes: Lanes) -> list[Records]:

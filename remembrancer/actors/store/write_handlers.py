@@ -14,9 +14,9 @@ import msgspec
 
 from remembrancer.actors.store.committer import Committer
 from remembrancer.actors.store.memory_files import MemoryFiles
-from remembrancer.actors.store.memory_writer import Forwarded, MemoryWriter, broadest_first
+from remembrancer.actors.store.memory_writer import Forwarded, MemoryWriter, broadest_first, with_duplicates
 from remembrancer.actors.store.records.contract import USER, Outcome
-from remembrancer.actors.store.records.sqlite_records import Reader, Records
+from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.actors.store.requests import Handler, LoadGate, RequestContext
 from remembrancer.actors.store.vectors.embedding_scheduler import EmbeddingScheduler
 from remembrancer.protocol.errors import UNREADABLE, RemembrancerError
@@ -31,7 +31,6 @@ from remembrancer.protocol.writes import (
     ImportMemory,
     ImportSessions,
     Operation,
-    ProjectRef,
     Rejected,
     RestoredResult,
     StoredResult,
@@ -85,7 +84,7 @@ class WriteHandlers:
             if isinstance(reply, RemembrancerError):
                 context.refuse(reply)
             else:
-                context.reply(self._with_short_ids(operation, reply))
+                context.reply(reply)
 
         self._gate.begin()
         try:
@@ -107,7 +106,7 @@ class WriteHandlers:
         if isinstance(operation.change, EraseMemory) and isinstance(reply.result, ErasedResult):
             gone = tuple(dict.fromkeys((operation.change.memory_id, *reply.result.gone)))
             await self._committer.run(USER, partial(self._files.scrub, gone, quotes, operation.project.id))
-        return self._with_short_ids(operation, reply)
+        return reply
 
     async def scrub(self, memory_id: str) -> None:
         """Remove the remains of an erased memory from every space."""
@@ -153,6 +152,10 @@ class WriteHandlers:
                 forwarded.setdefault(outcome.lane, []).append(place)
         for lane, places in forwarded.items():
             await self._commit_at(lane, operations, places, outcomes)
+            for place in places:
+                lanes = broadest_first(self._files.lanes_of(operations[place].project.id))
+                with contextlib.suppress(RemembrancerError):  # an unreadable file
+                    outcomes[place] = with_duplicates(outcomes[place], operations[place], lanes)
             self._scheduler.wake()
         return self._follow_up(operations, [outcomes[place] for place in range(len(operations))])
 
@@ -200,51 +203,18 @@ class WriteHandlers:
         return [self._completed(*both) for both in zip(operations, outcomes, strict=True)]
 
     def _completed(self, operation: Operation, outcome: Outcome) -> Answer:
-        """Return the reply, with the memories of the same text in other spaces, and the reason if the memory cannot be
-        embedded now."""
+        """Return the reply, with the reason if the memory cannot be embedded now."""
         reply = outcome.reply
         if isinstance(reply, RemembrancerError):
             return reply
-        change, result = operation.change, reply.result
-        if isinstance(change, StoreMemory) and isinstance(result, StoredResult):
-            others = self._duplicates(operation, change, result.memory_id)
-            duplicates = tuple(dict.fromkeys((*result.duplicates, *others)))
-            if duplicates != result.duplicates:
-                result = msgspec.structs.replace(result, duplicates=duplicates)
-                reply = msgspec.structs.replace(reply, result=result)
         error = self._scheduler.error
         if error is None:
             return reply
-        match result:
+        match reply.result:
             case StoredResult(already_known=False) | UpdatedResult(re_embedded=True) | RestoredResult(re_embedded=True):
                 if not (reply.replayed and self._has_vectors(operation)):
                     return msgspec.structs.replace(reply, embedding_error=error)
         return reply
-
-    def _duplicates(self, operation: Operation, change: StoreMemory, memory_id: str) -> tuple[str, ...]:
-        """Return the memories of the same text in the spaces of other scopes."""
-        with contextlib.suppress(RemembrancerError):  # an unreadable file
-            is_of_user = change.scope == "user"
-            others = [records for records in self._seen_by(operation.project) if records.is_users is not is_of_user]
-            reader = Reader.of(others, self._files.database)
-            return tuple(copy.memory_id for copy in reader.copies_of(memory_id, change.content, operation.session_id))
-        return ()
-
-    def _with_short_ids(self, operation: Operation, reply: Applied) -> Applied:
-        """Return the reply with short forms of the ids in it, if it is about a stored memory."""
-        result = reply.result
-        if isinstance(result, StoredResult):
-            ids = {result.memory_id, *result.duplicates, *(memory_id for memory_id, _ in result.touches)}
-            ids.update(each for pair in reply.near for each in (pair.memory_id, pair.replaced_by))
-            with contextlib.suppress(RemembrancerError):  # an unreadable file
-                reader = Reader.of(self._seen_by(operation.project), self._files.database)
-                return msgspec.structs.replace(reply, short_ids=reader.short_forms(ids))
-        return reply
-
-    def _seen_by(self, project: ProjectRef) -> list[Records]:
-        """Return the records that a project's sessions see, broadest scope first."""
-        lanes = broadest_first(self._files.lanes_of(project.id))
-        return [records for records in lanes if project.sees_user or not records.is_users]
 
     def _has_vectors(self, operation: Operation) -> bool:
         """True if the memory has its vectors, in any space. Used for repeated operations, which are rare: two reads a

@@ -16,7 +16,7 @@ from remembrancer.actors.store.records.found_entities import find_entities
 from remembrancer.actors.store.records.passage_rows import EmbeddedTexts
 from remembrancer.actors.store.records.search import SqliteSearch
 from remembrancer.actors.store.records.sessions import describe_session, import_sessions
-from remembrancer.actors.store.records.space import Space, SpaceConnection, Spaces
+from remembrancer.actors.store.records.space import Space, SpaceConnection, Spaces, SpacesInTransaction
 from remembrancer.actors.store.records.sqlite_edits import (
     ArrivingEdits,
     SqliteEdits,
@@ -69,11 +69,16 @@ class Reader(SqliteSearch, SqliteBackground):
         self._clock = clock
 
     @staticmethod
-    def of(spaces: Sequence[Records], database: SqliteFile | None = None) -> Reader:
-        """Return a reader of these spaces, narrowest first. `database` is theirs; it is required if there are none."""
+    def of(
+        spaces: Sequence[Records], database: SqliteFile | None = None, connection: sqlite3.Connection | None = None
+    ) -> Reader:
+        """Return a reader of these spaces, narrowest first, inside the transaction of a connection if there is one.
+        `database` is theirs; it is required if there are no spaces."""
         clock = spaces[0]._clock if spaces else time.time
         users = frozenset(each.space for each in spaces if each.is_users)
-        return Reader(Spaces(database or spaces[0]._file.file, [each.space for each in spaces]), clock, users)
+        file, numbers = database or spaces[0]._file.file, [each.space for each in spaces]
+        within = Spaces(file, numbers) if connection is None else SpacesInTransaction(file, numbers, connection)
+        return Reader(within, clock, users)
 
     @property
     def users(self) -> frozenset[int]:
