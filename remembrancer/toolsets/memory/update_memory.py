@@ -54,9 +54,9 @@ class RemovedLink(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 class UpdateMemoryArguments(GivenFields, frozen=True, forbid_unknown_fields=True):
     memory_id: str
-    content: str | UnsetType = UNSET
     old: str | UnsetType = UNSET
     new: str | UnsetType = UNSET
+    content: str | UnsetType = UNSET
     tags: TagChanges | UnsetType = UNSET
     related_entities: EntityChanges | UnsetType = UNSET
     kind: str | UnsetType = UNSET
@@ -69,7 +69,7 @@ class UpdateMemoryArguments(GivenFields, frozen=True, forbid_unknown_fields=True
 
 
 @tool(
-    "Change a memory.",
+    "Change a passage (old, new) or all.",
     destructive=True,
     aliases={"id": "memory_id"},
     marks_data=False,
