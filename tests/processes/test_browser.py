@@ -21,13 +21,13 @@ import pytest
 from remembrancer.browser.rendering import HERE, bars, inline, without_marks, word_diff
 from remembrancer.config.project import project_of
 from remembrancer.config.tokens import LINK_S, Tokens
+from tests.cases import cases
 from tests.conftest import PATIENT_ENVIRONMENT
 from tests.patience import PATIENCE_S
 from tests.processes.browser_visit import Page, Visit
 from tests.processes.http_door import Door, http_door
 from tests.processes.portable_rig import command, done
 from tests.processes.runtimes import PATIENT, until
-from tests.processes.xss_payloads import PAYLOADS
 from tests.runtime import stop_runtime
 
 MOST_ASSETS_BYTES = 350_000
@@ -271,6 +271,10 @@ ELEMENTS = frozenset(
     )
 )
 ADDRESSES = re.compile(r"(/browser[/?]|/browser$|https?://|#|mailto:|\?)")
+
+
+TAGS, AROUND, MARKDOWN = (cases("markup", table) for table in ("tags", "around", "markdown"))
+PAYLOADS: list[str] = [*(around.format(tag) for tag in TAGS for around in AROUND), *MARKDOWN]
 
 
 def tag_of(payload: str) -> str:
