@@ -7,12 +7,14 @@ carried out.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
 from remembrancer.memory.decay import strength_of
 from remembrancer.memory.project_specifics import is_project_specific
+from remembrancer.memory.stop_words import stop_words_of
 from remembrancer.memory.text import counted
 from remembrancer.protocol.consolidation import Material
 from remembrancer.protocol.kinds import SESSION_KINDS, Kind, Scope
@@ -40,6 +42,13 @@ COUNTED_USES: Final = math.ceil(10 ** (2 * MOST_FOR_USE)) - 1
 """The number of sessions from which on more use does not raise the score."""
 SPEAKING_KINDS: Final[tuple[Kind, ...]] = ("preference",)
 """The kinds that are about the user."""
+_WISH: Final = re.compile(
+    r"""(?:^\W*|\b(\w+)(?:,[^,.;:]{1,60},|\ \([^()]{1,60}\))?\ )(?i:(?:\w+ly|also|always|never|still|now)\ )?
+    (?i:prefers?|likes?|wants?|loves?|dislikes?|hates?)\b | \b(\w+)['’]s?\ favou?rite\b""",
+    re.VERBOSE,
+)
+"""The subject of a wish, and the word that says that it is one."""
+_NO_PERSONS: Final = {"user", "users", "everyone", "everybody", "nobody", "someone", "team"}
 USED_AMONG: Final = 3
 USED_ABOVE: Final = 0.5
 """A memory counts as used if it is among the first few in an answer with a probability above this."""
@@ -93,6 +102,8 @@ def to_user(memory: Material, *, project_name: str = "") -> Verdict:
     score = _score(memory)
     speaks = speaks_of_user(memory)
     obstacle = _standing(memory, "project")
+    if obstacle is None and (person := wishing_person(memory.content)):
+        obstacle = f"it speaks of {person}, not of the user"
     if obstacle is None and memory.kind not in USER_KINDS:
         obstacle = f"{named_kind(memory.kind)} stays in its project"
     if obstacle is None and not speaks and memory.importance < USER_MIN_IMPORTANCE:
@@ -115,10 +126,20 @@ def to_user(memory: Material, *, project_name: str = "") -> Verdict:
     return Verdict(True, score, reason)
 
 
+def wishing_person(content: str) -> str:
+    """The named person whose wish or taste a text tells; empty if it is the user's, or if there is none."""
+    wish = _WISH.search(content)
+    subject = "" if wish is None else wish[1] or wish[2] or ""
+    is_name = (
+        subject[:1].isupper() and not subject.isupper() and subject.lower() not in _NO_PERSONS | stop_words_of(content)
+    )
+    return subject if is_name else ""
+
+
 def speaks_of_user(memory: Material) -> bool:
-    """True if a memory is about the user, that is, a preference. It is promoted to the user automatically once two
-    projects have it; other memories only on request."""
-    return memory.kind in SPEAKING_KINDS
+    """True if a memory is about the user, that is, a preference that names no other person as its subject. It is
+    promoted to the user automatically once two projects have it; other memories only on request."""
+    return memory.kind in SPEAKING_KINDS and not wishing_person(memory.content)
 
 
 def used_in(memories: Sequence[RecalledMemory]) -> list[str]:

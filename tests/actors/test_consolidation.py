@@ -309,7 +309,7 @@ async def test_two_projects_that_end_at_once_keep_to_themselves(home: Path) -> N
         assert len(await place.memories()) == len(await place.memories(OTHER_PROJECT)) == 1
 
 
-PREFERENCE = "Ilse prefers small commits with a reason in each message over a large commit at the end"
+PREFERENCE = "The user prefers small commits with a reason in each message over a large commit at the end"
 DEPLOYS = "Production is deployed on Mondays at 09:30"
 
 
@@ -387,12 +387,12 @@ async def test_what_a_project_has_said_in_other_words_or_refused_supports_nothin
     async with workplace(home) as place:
         fields = {"scope": "project", "kind": "preference"}
         mine = await place.note(PREFERENCE, **fields)
-        await place.note("Ilse wants answers in Dutch", **fields)
+        await place.note("The user wants answers in Dutch", **fields)
         await place.start("session:last")
         await place.end("session:last")
         await place.change(PromoteMemory(mine, "project"))
         await place.note(PREFERENCE, project=OTHER_PROJECT, **fields)
-        await place.note("Ilse wants answers in German", project=OTHER_PROJECT, **fields)
+        await place.note("The user wants answers in German", project=OTHER_PROJECT, **fields)
         await place.start("session:last", OTHER_PROJECT)
         await place.end("session:last", OTHER_PROJECT)
         assert await place.memories(None) == {}

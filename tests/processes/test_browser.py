@@ -514,7 +514,7 @@ def test_the_page_of_health_names_each_of_two_models(come: Come) -> None:
 
 def test_a_proposal_is_refused_or_accepted_and_either_is_undone(come: Come) -> None:
     visit = come()
-    memory = visit.stored("Ilse likes her tea with mint")
+    memory = visit.stored("I like my tea with mint")
     visit.proposed(memory)
     page = visit.do("/review/proposal", id=memory)
     assert "It stays in its project" in Page(page).text
@@ -523,7 +523,7 @@ def test_a_proposal_is_refused_or_accepted_and_either_is_undone(come: Come) -> N
     page = visit.get("/review")
     assert "it speaks of the user" in Page(page).text
     visit.undo(visit.do("/review/proposal", id=memory, accept="1"))
-    assert "Ilse likes her tea" in visit.get("/", scope="project")
+    assert "I like my tea" in visit.get("/", scope="project")
 
 
 def test_a_run_of_the_consolidator_is_undone_by_one_click(come: Come) -> None:

@@ -399,16 +399,12 @@ def test_what_is_erased_is_nowhere_in_the_home_any_more(shell: Shell, home: Path
 
 @alone
 def test_what_is_proposed_to_the_user_is_reviewed_and_a_promotion_taken_back(shell: Shell) -> None:
-    ids = [
-        shell.json("add", text, "--kind", "preference")["memory_id"] for text in ("Ilse wants tea", "Ilse wants mint")
-    ]
+    ids = [shell.json("add", text, "--kind", "preference")["memory_id"] for text in ("I want tea", "I want mint")]
     assert "Nothing waits for a decision" in shell("list", "--review")
     assert "2 proposed" in shell("admin", "maintain")
     assert {each["memory_id"] for each in shell.json("list", "--review")["proposals"]} == set(ids)
     proposals = [line.split("\t") for line in shell("list", "--review").splitlines()]
-    assert {(line[0], line[1]) for line in proposals} == set(
-        zip(ids, ("Ilse wants tea", "Ilse wants mint"), strict=True)
-    )
+    assert {(line[0], line[1]) for line in proposals} == set(zip(ids, ("I want tea", "I want mint"), strict=True))
     assert "it speaks of the user" in proposals[0][2]
     shell("edit", ids[0], "--to", "project")
     shell("edit", ids[1], "--to", "user")

@@ -187,11 +187,19 @@ def test_patterns_conventions_preferences_procedures_and_facts_go_to_the_user(ki
 
 
 def test_what_speaks_of_the_user_is_proposed_at_once_and_nothing_else_is() -> None:
-    new = candidate("preference", content="Ilse wants short answers", importance=0.2, confidence=0.2, sessions_used=0)
+    new = candidate("preference", content="Wants short answers", importance=0.2, confidence=0.2, sessions_used=0)
     assert to_user(new).reason == "it speaks of the user, and names nothing of the project"
     assert to_user(new).promote
     assert not to_user(replace(new, kind="fact")).promote
-    assert not to_user(replace(new, content="Ilse wants short answers in docs/api.md")).promote
+    assert not to_user(replace(new, content="Wants short answers in docs/api.md")).promote
+
+
+def test_the_wish_of_a_named_person_is_not_the_users() -> None:
+    for kind in ("preference", "fact"):
+        verdict = to_user(candidate(kind, content="Ilse wants short answers"))
+        assert (verdict.promote, verdict.reason) == (False, "it speaks of Ilse, not of the user")
+    for content in ("The user wants short answers", "User likes tea", "We want short answers", "Everyone likes tea"):
+        assert to_user(candidate("preference", content=content)).promote
 
 
 def test_to_have_been_shown_is_no_use() -> None:

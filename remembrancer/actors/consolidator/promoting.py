@@ -49,6 +49,7 @@ from remembrancer.memory.promotion import (
     at_once,
     merged_confidence,
     proposed_to_user,
+    speaks_of_user,
     to_user,
 )
 from remembrancer.memory.ranking import NEAR_DUPLICATE_COSINE
@@ -306,7 +307,7 @@ async def _said_twice(store: StoreConnection, project: ProjectRef, clock: Clock,
     """
     proposed = ReadMemories(project, scopes=("project",), statuses=("active",), proposed=True, kinds=SPEAKING_KINDS)
     proposed = msgspec.structs.replace(proposed, with_vectors=True)
-    mine = await all_memories(store, proposed)
+    mine = [each for each in await all_memories(store, proposed) if speaks_of_user(each)]
     promoted: list[str] = []
     others = (await store.ask(ReadProjects(project))) if mine else ()
     for other in others:

@@ -12,6 +12,7 @@ from msgspec import UNSET, Meta, UnsetType
 from remembrancer.memory.changes import with_subjects
 from remembrancer.memory.limits import MAX_LINKS, MAX_NAME, MAX_PATH, MAX_SESSION_ID, MAX_TURN, check_count
 from remembrancer.memory.open_ends import is_list_of_open_ends, open_ends_in
+from remembrancer.memory.promotion import wishing_person
 from remembrancer.memory.sentences import first_words
 from remembrancer.memory.text import check_text, clean_name, finder_of, shown
 from remembrancer.protocol.errors import InvalidInput, RemembrancerError
@@ -251,7 +252,8 @@ def kind_of(content: str) -> Kind:
     if is_list_of_open_ends(content):
         return OPEN_END
     kinds = _kinds_in(content)
-    return tuple(_KIND_WORDS)[kinds[0]] if kinds else "fact"
+    kind = tuple(_KIND_WORDS)[kinds[0]] if kinds else "fact"
+    return "fact" if kind == "preference" and wishing_person(content) else kind
 
 
 def _clean_source(source: Source, *, field: str) -> SourceRef:
