@@ -341,6 +341,9 @@ def test_a_log_names_its_dates_and_shows_the_owner_what_was_forgotten(shell: She
             (memory_id.removeprefix("memory:"), did, "We deploy on Tuesdays", "forgotten")
             for did in ("stored", "forgotten")
         ]
+    shell("restore", memory_id)
+    assert [each["did"] for each in shell.json("log")["changes"]] == ["stored", "forgotten", "restored"]
+    shell("forget", memory_id)
     _, output = shell.at_a_terminal("log", COLUMNS="120", PAGER="cat")
     assert days(0) in output
     assert "We deploy on Tuesdays (forgotten)" in output

@@ -559,6 +559,10 @@ MEMORY: Final = Schema(
     """,
     ),
     Step("0.3.0", "DROP TABLE consolidation_log;"),
+    Step(
+        "0.3.0",
+        "CREATE INDEX history_by_forgetting ON history (space, changed_at) WHERE change = 'forgotten';",
+    ),
 )
 
 OWNED: Final = (
