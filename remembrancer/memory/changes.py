@@ -292,7 +292,9 @@ def changed_line(before: str, passage: TextEdit) -> str:
     after = before.replace(passage.old, passage.new)
     first, last = after.rfind("\n", 0, start) + 1, after.find("\n", end)
     last = len(after) if last < 0 else last
-    begins, ends = max(first, start - LINE_AROUND), min(last, end + LINE_AROUND)
+    begins, ends = first, last
+    if last - first > 5 * LINE_AROUND:
+        begins, ends = max(first, start - LINE_AROUND), min(last, end + LINE_AROUND)
     line = f"{'…' * (begins > first)}{after[begins:ends]}{'…' * (ends < last)}"
     return line if len(line) <= 5 * LINE_AROUND else f"{line[: 2 * LINE_AROUND]} … {line[-2 * LINE_AROUND :]}"
 

@@ -15,6 +15,7 @@ from functools import cached_property
 from itertools import pairwise
 from typing import Final, NamedTuple
 
+from remembrancer.memory.sentences import without_preface
 from remembrancer.memory.wording import (
     ARTICLES,
     DENIALS,
@@ -59,12 +60,6 @@ _CHANGE: Final = re.compile(
     r"|took over|taken over|postponed|slipped|extended|correction)\b",
     re.IGNORECASE,
 )
-_PREFACE: Final = re.compile(
-    r"\A\s*(?:\(?\d{4}-\d\d-\d\d\)?[:,]?\s+)?"
-    r"(?:(?:correction|decision|decided|convention|preference|rule|note|fact|update|reminder)\b[^:.\n]{0,60}:\s+)?",
-    re.IGNORECASE,
-)
-"""Says of a text when, by whom and as what it was noted: "2026-02-18 Correction from Marta: "."""
 _ASKING: Final = frozenset(
     stem(each)
     for each in words("""
@@ -107,11 +102,6 @@ class Read(NamedTuple):
     def plain(self) -> frozenset[str]:
         """The words that are not values."""
         return self.keys - self.values
-
-
-def without_preface(text: str) -> str:
-    """The text without the words that say when, by whom and as what it was noted."""
-    return _PREFACE.sub("", text)
 
 
 def read(text: str) -> Read:

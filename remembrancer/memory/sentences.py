@@ -19,6 +19,12 @@ _ABBREVIATION_LENGTH: Final = 9
 _LONGEST_NUMBER: Final = 4
 LETTERS_A_WORD: Final = 10
 _BULLET: Final = re.compile(r"(?:[-*•>]|#{1,6}|\d{1,3}[.)])\s+")
+_PREFACE: Final = re.compile(
+    r"\A\s*(?:\(?\d{4}-\d\d-\d\d\)?[:,]?\s+)?"
+    r"(?:(?:correction|decision|decided|convention|preference|rule|note|fact|update|reminder)\b[^:.\n]{0,60}:\s+)?",
+    re.IGNORECASE,
+)
+"""Says of a text when, by whom and as what it was noted: "2026-02-18 Correction from Marta: "."""
 
 
 def split_sentences(text: str) -> list[str]:
@@ -46,6 +52,11 @@ def _ends_nothing(text: str, begin: int, match: re.Match[str]) -> bool:
     if mark - begin <= _LONGEST_NUMBER and text[begin:mark].strip().isdigit():
         return True
     return _ABBREVIATION.search(text[max(begin, mark - _ABBREVIATION_LENGTH) : mark + 1]) is not None
+
+
+def without_preface(text: str) -> str:
+    """The text without the words that say when, by whom and as what it was noted."""
+    return _PREFACE.sub("", text)
 
 
 def cut_at_word(text: str, length: int) -> str:

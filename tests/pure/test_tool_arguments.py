@@ -288,6 +288,7 @@ class NoStore:
 
     def __init__(self) -> None:
         self.written: list[Operation] = []
+        self.short_ids: dict[tuple[str, str, str], str] = {}
 
     async def apply(self, operation: Operation, _: float) -> Written:
         self.written.append(operation)
@@ -493,7 +494,7 @@ ERRORS: dict[str, list[tuple[dict[str, Any], str | None, str]]] = {
     "update_memory": [
         *cases("tool_arguments", "update_memory"),
         ({"metadata": {"a": {"x\udfff": 1}}}, "metadata.a", "lone surrogate"),
-        ({}, None, "content, old, new, tags, related_entities, "),
+        ({}, None, "old, new, content, tags, related_entities, "),
         ({"reason": "it matters less"}, None, "nothing to change"),
         ({"tags": {"add": []}}, None, "nothing to change"),
         ({"metadata": {}}, None, "nothing to change"),

@@ -9,8 +9,7 @@ from typing import Any, Final
 from remembrancer.memory.fields import FIELDS
 from remembrancer.memory.limits import moment
 from remembrancer.memory.relevance import LIKELY, PERHAPS, is_given_whole
-from remembrancer.memory.replacement import without_preface
-from remembrancer.memory.sentences import cut_at_word, first_words
+from remembrancer.memory.sentences import cut_at_word, first_words, without_preface
 from remembrancer.protocol.kinds import OPEN_END
 from remembrancer.protocol.reads import Fact, ListedMemory, MemoryShown, Notice, RecalledMemory
 from remembrancer.protocol.writes import MemoryVersion, NearMemory, PortableMemory, SourceRef

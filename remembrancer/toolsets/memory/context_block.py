@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final, Literal
 
-from remembrancer.memory.replacement import without_preface
-from remembrancer.memory.sentences import first_words
+from remembrancer.memory.sentences import first_words, without_preface
 from remembrancer.memory.text import counted, neutralised
 from remembrancer.protocol.ids import MEMORY_PREFIX
 from remembrancer.protocol.kinds import Kind

@@ -10,8 +10,7 @@ from typing import Final
 import msgspec
 
 from remembrancer.memory.changes import changed_passages
-from remembrancer.memory.replacement import without_preface
-from remembrancer.memory.sentences import first_words
+from remembrancer.memory.sentences import first_words, without_preface
 from remembrancer.memory.text import shown
 from remembrancer.memory.times.phrases import WEEKDAYS
 from remembrancer.memory.times.windows import TimeWindow, read_query, time_windows

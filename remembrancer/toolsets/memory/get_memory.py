@@ -9,7 +9,6 @@ from msgspec import UNSET, UnsetType
 
 from remembrancer.memory.changes import spans_of
 from remembrancer.memory.fields import DETAILS
-from remembrancer.memory.replacement import PROBABLE
 from remembrancer.protocol.errors import InvalidInput
 from remembrancer.protocol.ids import parse_memory_id
 from remembrancer.protocol.reads import GetMemory, MemoryShown, Promotion
@@ -62,14 +61,8 @@ async def get_memory(call: Call, arguments: GetMemoryArguments) -> Answer:
 
 
 def short(details: Answer) -> Answer:
-    """The answer without details, empty fields, fields with their usual value, and improbable contradictions."""
-    links = {
-        name: [
-            each for each in details.get(name, ()) if each["relation"] != "contradicts" or each["strength"] >= PROBABLE
-        ]
-        for name in ("links", "incoming_links")
-    }
-    answer = non_empty(**{name: value for name, value in (details | links).items() if name not in DETAIL})
+    """The answer without details, empty fields, and fields with their usual value."""
+    answer = non_empty(**{name: value for name, value in details.items() if name not in DETAIL})
     if details.get("embedded") is False:
         answer["embedded"] = False
     if "done" in details:
