@@ -60,6 +60,11 @@ _CHANGE: Final = re.compile(
     r"|took over|taken over|postponed|slipped|extended|correction)\b",
     re.IGNORECASE,
 )
+_FORMER: Final = re.compile(
+    r"\b(?:from|instead of|rather than|in place of|no longer|replac(?:e|es|ed|ing))\s+(?:the\s+|our\s+)?([\w.+#-]*\w)",
+    re.IGNORECASE,
+)
+"""The word for the former state in a text about a change: "moved from Redis to Valkey"."""
 _ASKING: Final = frozenset(
     stem(each)
     for each in words("""
@@ -91,6 +96,8 @@ class Read(NamedTuple):
     quoted: frozenset[str]
     sequence: tuple[str, ...]
     """All words except articles and the like, in order."""
+    former: frozenset[str]
+    """The words for the former state, if the text is about a change."""
     denials: int
     changes: bool
     adds: bool
@@ -139,6 +146,8 @@ def read(text: str) -> Read:
         else:
             continue
         forms.setdefault(order[-1], word)
+    changes = bool(_CHANGE.search(text))
+    former = [stem(each.casefold()) for each in _FORMER.findall(text)] if changes else []
     return Read(
         tuple(order),
         frozenset(order),
@@ -146,8 +155,9 @@ def read(text: str) -> Read:
         frozenset(literals),
         frozenset(each for each in literals & quoted if each.isalpha()),
         tuple(sequence),
+        frozenset(former),
         denials,
-        bool(_CHANGE.search(text)),
+        changes,
         adds,
         bool(_ALSO.search(text)),
         forms,
@@ -247,6 +257,11 @@ def _two_things(pair: TextPair) -> float:
     return float(len(slots) > 1 or (begins <= NUMBERED and not values.isdisjoint(one[ends:])))
 
 
+def _same_day(pair: TextPair) -> float:
+    """1 if both texts are of one day, and the later one does not say that it replaces a word of the earlier one."""
+    return float(pair.apart_s < SAME_DAY_S and not pair.later.former & pair.earlier.keys)
+
+
 FEATURES: Final = (
     Feature("cosine", 10.03, lambda pair: pair.cosine, "they are about the same"),
     Feature("rarest", 0.77, _rarest, "a rare word or name that both have says of what thing they speak"),
@@ -282,7 +297,9 @@ FEATURES: Final = (
     Feature("adding", -2.18, lambda pair: float(pair.earlier.adds and pair.later.adds), "what is added holds beside"),
     Feature("also", -0.78, lambda pair: float(pair.later.goes_on), "the later one says that it is one more"),
     Feature("slots", -4.0, _two_things, "where two values differ in one frame, it is about two things"),
-    Feature("same_day", -1.85, lambda pair: float(pair.apart_s < SAME_DAY_S), "what is said together holds together"),
+    Feature(
+        "same_day", -1.85, _same_day, "what is said together holds together, but for a change that names the former"
+    ),
 )
 INTERCEPT: Final = -10.06
 

@@ -74,6 +74,11 @@ def test_what_is_said_on_one_day_replaces_less_often_what_was_said_on_it() -> No
     assert chance(*pair, apart_s=60.0) < chance(*pair) / 1.5
 
 
+def test_a_change_that_names_what_it_replaces_counts_on_the_same_day() -> None:
+    assert chance("Sessions are cached in Redis 7.2", "We have moved from Redis to Valkey 8.", 0.5, 60.0) >= POSSIBLE
+    assert chance("The shop opens from Monday to Friday", "We open from Monday to Sunday", 0.5, 60.0) < POSSIBLE
+
+
 @given(st.text(max_size=60), st.text(max_size=60), st.floats(-1.0, 1.0), st.floats(0.0, 1e9))
 def test_any_two_texts_have_a_probability(earlier: str, later: str, cosine: float, apart_s: float) -> None:
     assert 0.0 < chance(earlier, later, cosine, apart_s) < 1.0
