@@ -369,11 +369,30 @@ def take_away(directory: str, key: str) -> None:
     _remove(os.path.join(directory, RUNNING, key))
 
 
-def given_key(session: str, directory: str) -> str:
+def given_key(session: str, directory: str, kind: str = "given") -> str:
     """The key of the note on the memories that a session in a directory already has."""
     from binascii import crc32
 
-    return f"given-{crc32(session.encode()):08x}-{crc32(directory.encode('utf-8', 'replace')):08x}"
+    return f"{kind}-{crc32(session.encode()):08x}-{crc32(directory.encode('utf-8', 'replace')):08x}"
+
+
+class Session:
+    """The session of an event. `began` is the start of this process (`time.monotonic`)."""
+
+    def __init__(
+        self, places: Places, environ: Mapping[str, str], client: str, name: str, directory: str, began: float
+    ) -> None:
+        self.places, self.environ, self.client = places, environ, client
+        self.name, self.directory, self.began = name, directory, began
+        self.spool = os.path.join(places.home, "hooks")
+
+    def noted(self, kind: str) -> bytes | None:
+        """The ids that were given to the session; None if nothing was."""
+        return noted(self.spool, given_key(self.name, self.directory, kind))
+
+    def note(self, kind: str, content: bytes) -> None:
+        """Note the ids that are given to the session. Raises as `leave`."""
+        note(self.spool, given_key(self.name, self.directory, kind), content)
 
 
 def take_duration_ms(directory: str, key: str, now_ns: int) -> int | None:
@@ -471,31 +490,32 @@ def _hear(argv: list[str | None], environ: Mapping[str, str], began: float) -> C
     if event is None:
         _complain(f"unknown event {str(argv[0] or name)[:60]!r}: nothing is recorded")
         return None
-    places = find_places(environ)
-    client = client_of(argv[1], raw)
-    session, directory = session_of(given, environ), directory_of(given, environ, working_directory(environ))
+    directory = directory_of(given, environ, working_directory(environ))
     if not os.path.isdir(directory):  # noqa: PTH112 - pathlib costs as much as all
         directory = working_directory(environ)
-    spool = os.path.join(places.home, "hooks")
+    session = Session(
+        find_places(environ), environ, client_of(argv[1], raw), session_of(given, environ), directory, began
+    )
     if event in (COMPACTS, COMPACTED):  # the conversation has lost the memories that it had
-        note(spool, given_key(session, directory), AGAIN)
+        session.note("given", AGAIN)
     try:
-        recorded = _record(event, given, session, directory, places, client)
+        recorded = _record(event, given, session)
     except (NoEvent, OSError) as error:
         _complain(f"{event} is not recorded: {error}")
         recorded = None
 
     def give() -> None:
+        output = None
         if event == SESSION_START or (event == PROMPT and recorded is not None):
             text = str(recorded["text"]) if recorded is not None and event == PROMPT else ""
-            is_due = event == PROMPT or begins_anew(client, given)
-            context = _context_for(event, text, is_due, session, directory, places, environ, began)
-            if context is not None:
-                _write(1, json.dumps(_as_output(client, str(name), context)) + "\n")
+            is_due = event == PROMPT or begins_anew(session.client, given)
+            context = _context_for(event, text, session, is_due=is_due)
+            output = _as_output(session.client, str(name), context) if context is not None else None
         if event == TOOL_BEGINS and isinstance(given.get("tool_input"), dict):
-            about = _before_action(given["tool_input"], client, session, directory, places, environ, began)
-            if about is not None:
-                _write(1, json.dumps({"hookSpecificOutput": {"hookEventName": str(name), **about}}) + "\n")
+            about = _before_action(given["tool_input"], session)
+            output = {"hookSpecificOutput": {"hookEventName": str(name), **about}} if about is not None else None
+        if output is not None:
+            _write(1, json.dumps(output) + "\n")
 
     return give
 
@@ -507,9 +527,7 @@ def begins_anew(client: str, given: Given) -> bool:
     return given.get("source") == "compact" or client == VSCODE
 
 
-def _record(
-    event: str, given: Mapping[str, Any], session: str, directory: str, places: Places, client: str
-) -> dict[str, Any] | None:
+def _record(event: str, given: Given, session: Session) -> dict[str, Any] | None:
     """Leave the event for the gateway. Returns it in its stored form, or None if it is not stored.
 
     Raises:
@@ -519,33 +537,24 @@ def _record(
     now_ns = time.time_ns()
     if event == COMPACTS:
         return None  # only its end is recorded
-    kept = to_event(event, given, session, directory, now_ns / 1e9, _read_tail)
-    if client != CLAUDE_CODE:
-        kept["client"] = client
+    kept = to_event(event, given, session.name, session.directory, now_ns / 1e9, _read_tail)
+    if session.client != CLAUDE_CODE:
+        kept["client"] = session.client
+    places = session.places
     if places.on_disk != places.home and not os.path.isdir(places.home):  # noqa: PTH112 - pathlib costs as much as all
         raise NoEvent("the memory is in RAM, and no runtime is up")
-    spool = os.path.join(places.home, "hooks")
     if event == TOOL_BEGINS:
-        note(spool, tool_key(given, session), b"%d" % now_ns)
+        note(session.spool, tool_key(given, session.name), b"%d" % now_ns)
         return None
     if event in (TOOL_DONE, TOOL_FAILED):
-        took_ms = take_duration_ms(spool, tool_key(given, session), now_ns)
+        took_ms = take_duration_ms(session.spool, tool_key(given, session.name), now_ns)
         if took_ms is not None:
             kept.setdefault("duration_ms", took_ms)
-    leave(spool, kept, now_ns)
+    leave(session.spool, kept, now_ns)
     return kept
 
 
-def _context_for(
-    event: str,
-    text: str,
-    is_due: bool,
-    session: str,
-    directory: str,
-    places: Places,
-    environ: Mapping[str, str],
-    began: float,
-) -> str | None:
+def _context_for(event: str, text: str, session: Session, *, is_due: bool) -> str | None:
     """The memories for the assistant: with the first prompt everything relevant, later only likely and new memories.
 
     None if there are none, they are late, or none are due yet. In the last case a runtime is started if none is up, so
@@ -553,66 +562,49 @@ def _context_for(
     """
     from remembrancer.commands.hook_context import ask, question, start, wanted
 
-    tokens, wait_s, later_s = wanted(places, environ)
+    tokens, wait_s, later_s = wanted(session.places, session.environ)
     if tokens == 0:
         return None
     if not is_due:
-        start(places, environ)
+        start(session)
         return None
-    spool, key = os.path.join(places.home, "hooks"), given_key(session, directory)
-    before = noted(spool, key)
+    before = session.noted("given")
     is_again = before == AGAIN
     had = [] if before is None or is_again else before.decode().split()
     is_first = before is None or is_again
     arguments = question(text, tokens, is_first=is_first, is_again=is_again)
-    most_s = wait_s if is_first else later_s
-    answer = ask(places, environ, session, directory, arguments, began, most_s, is_first=is_first)
+    answer = ask(session, arguments, wait_s if is_first else later_s, is_first=is_first)
     if answer is None:
         return None
     new = [name for name in answer["memory_ids"] if name not in had]
-    if new or (is_first and not answer.get("degraded")):
-        note(spool, key, " ".join([*had, *new]).encode())
+    is_whole = is_first and not answer.get("degraded")
+    if new or is_whole:
+        session.note("given", " ".join([*had, *new]).encode())
     moved = [each["message"] for each in answer.get("warnings", ()) if is_first and each["code"] == "project_moved"]
     block = "\n\n".join(filter(None, [*moved, answer["context_block"]]))
     if not new:  # report an empty memory only once
-        return block or None if is_first and not answer.get("degraded") else None
+        return block or None if is_whole else None
     now_ns = time.time_ns()
-    about = {"text": f"{len(new)} from memory with {event}", "metadata": {"memories": new}}
-    given = {"format": link.HOOK_FORMAT, "event": GIVEN, "at": now_ns / 1e9, "session": session, "directory": directory}
-    leave(spool, given | about, now_ns)
+    given: dict[str, Any] = {"format": link.HOOK_FORMAT, "event": GIVEN, "at": now_ns / 1e9, "session": session.name}
+    given |= {"text": f"{len(new)} from memory with {event}", "metadata": {"memories": new}}
+    leave(session.spool, given | {"directory": session.directory}, now_ns)
     return block
 
 
-def _before_action(
-    called: Mapping[str, Any],
-    client: str,
-    session: str,
-    directory: str,
-    places: Places,
-    environ: Mapping[str, str],
-    began: float,
-) -> dict[str, str] | None:
+def _before_action(called: Given, session: Session) -> dict[str, str] | None:
     """The output for a command or an edit with relevant memories that this session has not seen before an action: the
     memories as context, or as a question to the user."""
-    from remembrancer.commands.hook_context import (
-        NO_ASK,
-        TOLD_BEFORE_TOOLS,
-        action_of,
-        action_wait_s,
-        ask_about_action,
-    )
+    from remembrancer.commands.hook_context import NO_ASK, TOLD_BEFORE_TOOLS, action_of, ask_about_action
 
-    action = action_of(called) if client in TOLD_BEFORE_TOOLS else None
+    action = action_of(called) if session.client in TOLD_BEFORE_TOOLS else None
     if action is None:
         return None
-    spool, key = os.path.join(places.home, "hooks"), given_key(session, directory).replace("given", "acted", 1)
-    before = (noted(spool, key) or b"").decode().split()
-    until = began + action_wait_s(places, environ)
-    answer = ask_about_action(places, environ, session, directory, action, before, until)
+    before = (session.noted("acted") or b"").decode().split()
+    answer = ask_about_action(session, action, before)
     if answer is None or not answer.get("memory_ids"):
         return None
-    note(spool, key, " ".join([*before, *answer["memory_ids"]]).encode())
-    if answer.get("ask") and client not in NO_ASK:
+    session.note("acted", " ".join([*before, *answer["memory_ids"]]).encode())
+    if answer.get("ask") and session.client not in NO_ASK:
         return {"permissionDecision": "ask", "permissionDecisionReason": answer["context_block"]}
     return {"additionalContext": answer["context_block"]}
 

@@ -12,10 +12,12 @@ from remembrancer.commands.gateway_client import GatewayClient, pause, reach
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    import socket
     from collections.abc import Mapping
     from typing import Any
 
     from remembrancer.actors.bridge.places import Places
+    from remembrancer.commands.hook import Session
 
 LENGTH, WAIT, ACTION_WAIT = "hook_context_length", "hook_wait_s", "action_wait_s"
 DEFAULT_TOKENS = 6000
@@ -61,48 +63,35 @@ CLIENT = "remembrancer hook"
 
 def wanted(places: Places, environ: Mapping[str, str]) -> tuple[int, float, float]:
     """The length of the context in tokens (0: off), and the time limits from the start of a hook, in seconds, for the
-    first prompt and for later ones.
-
-    The configuration file is parsed, which takes some 50 ms, only if it mentions one of these settings.
-    """
-    length, wait = (environ.get(f"REMEMBRANCER_{name.upper()}") for name in (LENGTH, WAIT))
-    if (length is None or wait is None) and _is_in_file(places.config, LENGTH, WAIT):
-        from remembrancer.config.reading import load_settings
-
-        settings = load_settings(environ)
-        tokens, wait_s = settings.hook_context_length, settings.hook_wait_s
-    else:
-        tokens, wait_s = int(_number(length, DEFAULT_TOKENS)), min(MOST_WAIT_S, _number(wait, DEFAULT_WAIT_S))
+    first prompt and for later ones."""
+    tokens = int(_setting(LENGTH, DEFAULT_TOKENS, places, environ))
+    wait_s = min(MOST_WAIT_S, _setting(WAIT, DEFAULT_WAIT_S, places, environ))
     return _within_bounds(tokens), wait_s, min(LATER_WAIT_S, wait_s)
 
 
-def _number(named: str | None, otherwise: float) -> float:
+def _setting(name: str, otherwise: float, places: Places, environ: Mapping[str, str]) -> float:
+    """A setting from the environment or the configuration file. The file is parsed, which takes some 50 ms, only if it
+    mentions the setting."""
+    named = environ.get(f"REMEMBRANCER_{name.upper()}")
+    if named is None and _is_in_file(places.config, name):
+        from remembrancer.config.reading import load_settings
+
+        return float(getattr(load_settings(environ), name))
     try:
         return float(named or otherwise)
     except ValueError:
         return otherwise
 
 
-def action_wait_s(places: Places, environ: Mapping[str, str]) -> float:
-    """The time limit for memories about a command or an edit, in seconds from the start of a hook."""
-    named = environ.get(f"REMEMBRANCER_{ACTION_WAIT.upper()}")
-    if named is None and _is_in_file(places.config, ACTION_WAIT):
-        from remembrancer.config.reading import load_settings
-
-        return load_settings(environ).action_wait_s
-    return min(MOST_WAIT_S, _number(named, DEFAULT_ACTION_WAIT_S))
-
-
-def _is_in_file(config: str | None, *names: str) -> bool:
+def _is_in_file(config: str | None, name: str) -> bool:
     if config is None:
         return False
     try:
         from remembrancer.protocol.paths import read_file
 
-        content = read_file(config)
+        return name.encode() in read_file(config)
     except OSError:
         return False
-    return any(name.encode() in content for name in names)
 
 
 def _within_bounds(tokens: int) -> int:
@@ -182,63 +171,51 @@ def _only_looks(words: list[str]) -> bool:
     return not LOOKING_WORDS.isdisjoint(named[:2])
 
 
-def ask_about_action(
-    places: Places,
-    environ: Mapping[str, str],
-    session: str,
-    directory: str,
-    action: dict[str, str],
-    given: list[str],
-    until: float,
-) -> dict[str, Any] | None:
-    """The memories that are relevant to an action and not in `given`; None if they do not arrive by `until`. Starts no
+def ask_about_action(session: Session, action: dict[str, str], given: list[str]) -> dict[str, Any] | None:
+    """The memories that are relevant to an action and not in `given`; None if they do not arrive in time. Starts no
     runtime."""
+    until = session.began + min(
+        MOST_WAIT_S, _setting(ACTION_WAIT, DEFAULT_ACTION_WAIT_S, session.places, session.environ)
+    )
     left_s = until - time.monotonic()  # none left if the machine was too busy to start this process
-    link = Starter(places, environ).dial() if left_s > 0 else None
+    link = Starter(session.places, session.environ).dial() if left_s > 0 else None
     if link is None:
         return None
     with link:
         try:
             link.settimeout(left_s)
-            gateway = GatewayClient(link, places, session, directory, {}, CLIENT)
-            return gateway.call("get_memory_context", {"action": action, "given": given}, until)
+            return _client(link, session).call("get_memory_context", {"action": action, "given": given}, until)
         except OSError:
             return None
 
 
-def start(places: Places, environ: Mapping[str, str]) -> None:
+def _client(link: socket.socket, session: Session) -> GatewayClient:
+    return GatewayClient(link, session.places, session.name, session.directory, {}, CLIENT)
+
+
+def start(session: Session) -> None:
     """Start a runtime if none is up, without waiting for it."""
-    link = reach(Starter(places, environ), time.monotonic())
+    link = reach(Starter(session.places, session.environ), time.monotonic())
     if link is not None:
         link.close()
 
 
-def ask(
-    places: Places,
-    environ: Mapping[str, str],
-    session: str,
-    directory: str,
-    arguments: dict[str, Any],
-    began: float,
-    wait_s: float,
-    *,
-    is_first: bool,
-) -> dict[str, Any] | None:
-    """The memory's answer with the ids of its memories; None if it does not arrive within `wait_s` of `began`
-    (`time.monotonic`). With the first prompt, the time counts from the connection to the gateway, which may take
-    `STARTING` times as long.
+def ask(session: Session, arguments: dict[str, Any], wait_s: float, *, is_first: bool) -> dict[str, Any] | None:
+    """The memory's answer with the ids of its memories; None if it does not arrive within `wait_s` of the start of this
+    process. With the first prompt, the time counts from the connection to the gateway, which may take `STARTING` times
+    as long.
 
     Starts a runtime if there is none. The runtime continues to start even if it is too late for this request.
     """
-    until = began + (STARTING if is_first else 1) * wait_s
-    link = reach(Starter(places, environ), until)
+    until = session.began + (STARTING if is_first else 1) * wait_s
+    link = reach(Starter(session.places, session.environ), until)
     if link is None:
         return None
     if is_first and time.monotonic() < until:
         until = time.monotonic() + wait_s
     with link:
         try:
-            gateway = GatewayClient(link, places, session, directory, {}, CLIENT)
+            gateway = _client(link, session)
             answer = gateway.call("get_memory_context", arguments, until)
             while answer.get("degraded") and not answer["memory_ids"] and time.monotonic() + AGAIN_S < until:
                 pause(AGAIN_S)  # the gateway is up before the store
