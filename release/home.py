@@ -28,7 +28,7 @@ from remembrancer.actors.store.home_reader import SHARED as LANES
 from remembrancer.actors.store.records.sqlite_file import SqliteFile
 from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.actors.store.shared_lane import SharedLane
-from remembrancer.commands.hook import leave
+from remembrancer.commands.hook_files import leave
 from remembrancer.config.project import project_of
 from remembrancer.protocol.gateway_link import HOOK_FORMAT, PROMPT
 from remembrancer.protocol.ids import derive_memory_id

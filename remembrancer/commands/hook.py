@@ -2,51 +2,43 @@
 
 A client waits for its hooks, so this module uses little of the standard library and nothing else. The record is one
 small file in a private directory of the home, which the gateway reads later. No failure may disturb the session: the
-exit status is 0, and a line on standard error describes the problem. An event exists as soon as its file is renamed; it
-survives the end of every process, but not a power failure within the next seconds.
+exit status is 0, and a line on standard error describes the problem.
 
 The format of the input is Claude Code's (https://code.claude.com/docs/en/hooks), which Codex, VS Code and Qwen Code
 share. Those of Gemini CLI (https://geminicli.com/docs/hooks/reference) and Cursor (https://cursor.com/docs/hooks) are
 translated by the tables of names below.
 """
 
-# ruff: noqa: PTH102, PTH103, PTH104, PTH108, PTH118, PTH120, PTH123, PTH208
+# ruff: noqa: PTH123
 from __future__ import annotations
 
 import json
 import os
 import select
-import stat
 import sys
 import time
 
 from remembrancer.actors.bridge.places import find_places, working_directory
+from remembrancer.commands.hook_files import Session, leave, note, take_duration_ms
 from remembrancer.protocol import gateway_link as link
 from remembrancer.protocol.gateway_link import (
     COMPACTED,
     COMPACTS,
-    DROPPED,
     GIVEN,
     HOOK_EVENTS,
-    HOOK_SUFFIX,
     MAX_TOOL_BYTES,
     MAX_TURN_BYTES,
-    MAX_WAITING_EVENTS,
     PROMPT,
-    RUNNING,
     SESSION_START,
     TOOL_BEGINS,
     TOOL_DONE,
     TOOL_FAILED,
-    event_name,
 )
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from typing import Any
-
-    from remembrancer.actors.bridge.places import Places
 
     Given = Mapping[str, Any]
 MAX_NAME = 200
@@ -55,12 +47,8 @@ LONGEST_LIST = 50
 LARGEST_INTEGER = 2**63 - 1
 STRING_LIMITS = (1000, 300, 100, 30)
 """Limits for the length of each text in a tool's arguments: the first with which all of them fit is used."""
-MAX_RUNNING = 1000
-"""The number of notes on started tools and on the context that sessions have. Notes on tools that never finish, for
-example because they were refused, remain."""
 AGAIN = b"again"
 """The note on a session whose conversation has lost its context."""
-MAX_NOTE_BYTES = 64 * 1024
 INPUT_BYTES = 16 * 1024 * 1024
 INPUT_WAIT_S = 2.0
 """The time to wait for the input, and the number of bytes read from it."""
@@ -323,134 +311,6 @@ def cut(text: str, limit_bytes: int) -> str:
 def whole(text: str) -> str:
     """A text with question marks in place of characters that cannot be stored: lone surrogates and NULs."""
     return text.encode("utf-8", "replace").decode().replace("\0", "?")
-
-
-def leave(directory: str, event: dict[str, Any], now_ns: int) -> None:
-    """Leave an event for the gateway. `now_ns` is the time in nanoseconds since the epoch.
-
-    Raises:
-        OSError: it cannot be written, or others may write there.
-    """
-    _make_private(directory)
-    waiting = [name for name in os.listdir(directory) if name.endswith(HOOK_SUFFIX)]
-    if len(waiting) >= MAX_WAITING_EVENTS:
-        _drop(directory, sorted(waiting)[: len(waiting) - MAX_WAITING_EVENTS + 1])
-    name = event_name(now_ns, os.urandom(4).hex())
-    unnamed = os.path.join(directory, f".{name}")
-    _write_new(unnamed, json.dumps(event, separators=(",", ":")).encode())
-    os.rename(unnamed, os.path.join(directory, name))
-
-
-def note(directory: str, key: str, content: bytes) -> None:
-    """Store a note about a session until it is removed. Raises as `leave`."""
-    _make_private(directory)
-    running = os.path.join(directory, RUNNING)
-    _make_private(running)
-    notes = os.listdir(running)
-    if len(notes) >= MAX_RUNNING:
-        for name in sorted(notes, key=lambda name: _changed_at(os.path.join(running, name)))[: len(notes) // 2]:
-            _remove(os.path.join(running, name))
-    path = os.path.join(running, key)
-    _remove(path)
-    _write_new(path, content)
-
-
-def noted(directory: str, key: str) -> bytes | None:
-    """The note with that key; None if there is none."""
-    try:
-        with open(os.path.join(directory, RUNNING, key), "rb", buffering=0) as file:
-            return file.read(MAX_NOTE_BYTES)
-    except OSError:
-        return None
-
-
-def take_away(directory: str, key: str) -> None:
-    """Remove the note with that key, if there is one."""
-    _remove(os.path.join(directory, RUNNING, key))
-
-
-def given_key(session: str, directory: str, kind: str = "given") -> str:
-    """The key of the note on the memories that a session in a directory already has."""
-    from binascii import crc32
-
-    return f"{kind}-{crc32(session.encode()):08x}-{crc32(directory.encode('utf-8', 'replace')):08x}"
-
-
-class Session:
-    """The session of an event. `began` is the start of this process (`time.monotonic`)."""
-
-    def __init__(
-        self, places: Places, environ: Mapping[str, str], client: str, name: str, directory: str, began: float
-    ) -> None:
-        self.places, self.environ, self.client = places, environ, client
-        self.name, self.directory, self.began = name, directory, began
-        self.spool = os.path.join(places.home, "hooks")
-
-    def noted(self, kind: str) -> bytes | None:
-        """The ids that were given to the session; None if nothing was."""
-        return noted(self.spool, given_key(self.name, self.directory, kind))
-
-    def note(self, kind: str, content: bytes) -> None:
-        """Note the ids that are given to the session. Raises as `leave`."""
-        note(self.spool, given_key(self.name, self.directory, kind), content)
-
-
-def take_duration_ms(directory: str, key: str, now_ns: int) -> int | None:
-    """The duration of the tool call with this key; None if its start was not noted."""
-    began_ns = noted(directory, key)
-    take_away(directory, key)
-    return max(0, (now_ns - int(began_ns)) // 1_000_000) if began_ns is not None and began_ns.isdigit() else None
-
-
-def _make_private(directory: str) -> None:
-    """Make a directory for this user alone, and the home if necessary: a hook may be the first to need it."""
-    try:
-        os.mkdir(directory, 0o700)
-    except FileExistsError:
-        pass
-    except FileNotFoundError:
-        os.makedirs(os.path.dirname(directory), mode=0o700, exist_ok=True)
-        os.mkdir(directory, 0o700)
-    about = os.lstat(directory)
-    if not stat.S_ISDIR(about.st_mode) or about.st_uid != os.getuid() or about.st_mode & 0o077:
-        raise PermissionError(f"{directory} is not a directory that only this user can access")
-
-
-def _drop(directory: str, names: list[str]) -> None:
-    """Delete the oldest events, and count them for the gateway."""
-    with open(os.path.join(directory, DROPPED), "ab", buffering=0, opener=_open_private) as counted:
-        for name in names:
-            if _remove(os.path.join(directory, name)):
-                counted.write(b".")
-
-
-def _write_new(path: str, content: bytes) -> None:
-    with open(path, "xb", opener=_open_private) as file:
-        try:
-            file.write(content)
-            file.flush()
-        except OSError:
-            _remove(path)
-            raise
-
-
-def _open_private(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_NOFOLLOW, 0o600)
-
-
-def _remove(path: str) -> bool:
-    try:
-        os.unlink(path)
-    except OSError:  # another process was faster
-        return False
-    return True
-
-
-def _changed_at(path: str) -> float:
-    try:
-        return os.lstat(path).st_mtime
-    except OSError:
-        return 0.0
 
 
 def main(argv: list[str]) -> int:

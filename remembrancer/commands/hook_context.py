@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from remembrancer.actors.bridge.places import Places
-    from remembrancer.commands.hook import Session
+    from remembrancer.commands.hook_files import Session
 
 LENGTH, WAIT, ACTION_WAIT = "hook_context_length", "hook_wait_s", "action_wait_s"
 DEFAULT_TOKENS = 6000

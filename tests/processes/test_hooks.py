@@ -15,7 +15,7 @@ from typing import Any
 import psutil
 import pytest
 
-from remembrancer.commands.hook import given_key, note
+from remembrancer.commands.hook_files import given_key, note
 from remembrancer.commands.runtime_client import is_up
 from remembrancer.protocol.paths import RuntimePaths
 from tests.forked import run_command

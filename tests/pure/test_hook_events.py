@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from remembrancer.actors.gateway.hook_events import MAX_REJECTED, PRESENT_S, HookIntake, to_operation
-from remembrancer.commands import hook as hook_command
-from remembrancer.commands.hook import leave, note, take_duration_ms
+from remembrancer.commands import hook_files
+from remembrancer.commands.hook_files import leave, note, take_duration_ms
 from remembrancer.config.project import project_of
 from remembrancer.memory.credentials import masked, masked_value
 from remembrancer.protocol.errors import InvalidInput, NotFound, QueueFull, RemembrancerError
@@ -235,7 +235,7 @@ async def test_an_event_that_can_never_be_written_is_put_aside(tmp_path: Path, e
 async def test_too_many_events_push_the_oldest_out_and_that_is_counted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(hook_command, "MAX_WAITING_EVENTS", 3)
+    monkeypatch.setattr(hook_files, "MAX_WAITING_EVENTS", 3)
     for number in range(5):
         leave(str(tmp_path), prompt(f"{number}"), number)
     assert (tmp_path / ".dropped").read_bytes() == b".."
@@ -254,7 +254,7 @@ def test_a_tools_duration_is_known_once_from_its_beginning(tmp_path: Path, monke
     assert take_duration_ms(spool, "k", 44_000_000) is None
     note(spool, "k", b"2000000")
     assert take_duration_ms(spool, "k", 1) == 0, "the clock was set back"
-    monkeypatch.setattr(hook_command, "MAX_RUNNING", 10)
+    monkeypatch.setattr(hook_files, "MAX_RUNNING", 10)
     for number in range(50):
         note(spool, f"{number}", b"%d" % number)
     assert len(list((tmp_path / "hooks" / "running").iterdir())) <= 10, "tools that are never done do not pile up"
