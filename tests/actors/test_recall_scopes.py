@@ -296,9 +296,9 @@ async def test_the_words_are_searched_while_a_worker_makes_the_vector(
     search, searched = files.project.keyword_hits, threading.Event()
 
     def search_and_say(
-        phrases: Sequence[Phrase], filters: Filters, limit: int, *, apart: bool, counted: Mapping[Phrase, int]
-    ) -> list[Hits]:
-        hits = search(phrases, filters, limit, apart=apart, counted=counted)
+        phrases: Sequence[Phrase], filters: Filters, limit: int, counted: Mapping[Phrase, int], numbers: Sequence[int]
+    ) -> Hits:
+        hits = search(phrases, filters, limit, counted, numbers)
         searched.set()
         return hits
 

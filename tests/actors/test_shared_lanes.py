@@ -156,7 +156,7 @@ class Host:
         return memory
 
     def finds(self, scope: Scope, word: str) -> bool:
-        return bool(self.records(scope).keyword_hits([Phrase(word)], Filters(SESSION), 5)[0])
+        return bool(self.records(scope).keyword_hits([Phrase(word)], Filters(SESSION), 5))
 
 
 @pytest.fixture

@@ -345,7 +345,7 @@ def check_searches(records: Records, model: Model, session: str, include_forgott
     }
     filters = Filters(session, include_forgotten=include_forgotten)
     for word in (*WORDS, *TAGS):
-        found = set(records.keyword_hits([Phrase(word)], filters, 1000)[0])
+        found = set(records.keyword_hits([Phrase(word)], filters, 1000))
         assert found == {number for number, now in seen.items() if word in now.content.split() or word in now.tags}
     for tag in TAGS:
         matching = records.matching(tagged(filters, tag), 1000)

@@ -123,7 +123,7 @@ def shown(records: Records, memory_id: str = ID) -> PortableMemory:
 
 
 def hits(records: Records, query: str, filters: Filters = ALL) -> list[int]:
-    return list(records.keyword_hits(phrases_of(query), filters, 50)[0])
+    return list(records.keyword_hits(phrases_of(query), filters, 50))
 
 
 def number_of(records: Records, memory_id: str = ID) -> int:

@@ -60,8 +60,8 @@ def test_an_erased_memory_leaves_no_word_of_it_in_the_file(tmp_path: Path) -> No
     scrub(records, memory_id)
     assert records.number_of(memory_id) is None
     assert records.portable(memory_id, SESSION) is None
-    assert records.keyword_hits([Phrase("marigold")], Filters(SESSION), 10) == [{}]
-    assert len(records.keyword_hits([Phrase("harmless")], Filters(SESSION), 100)[0]) == 50
+    assert records.keyword_hits([Phrase("marigold")], Filters(SESSION), 10) == {}
+    assert len(records.keyword_hits([Phrase("harmless")], Filters(SESSION), 100)) == 50
     records.close()
     for file in factory.path.parent.iterdir():
         assert b"marigold" not in file.read_bytes(), file

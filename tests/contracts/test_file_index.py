@@ -237,7 +237,7 @@ def test_a_recall_sees_chunks_as_memories_that_say_where_they_are(index: FileInd
     change(index, note("memory/a.md", "the lantern", mtime_s=50))
     memories = FileMemories(index, ROOT, ("notes",))
     everything = Filters("session")
-    ((hit,),) = memories.keyword_hits([Phrase("lantern")], everything, 5)
+    (hit,) = memories.keyword_hits([Phrase("lantern")], everything, 5)
     record = memories.load([hit], everything)[hit]
     assert (record.content, record.origin, record.lines, record.source.file) == (
         "the lantern",

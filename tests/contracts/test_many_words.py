@@ -52,7 +52,7 @@ def test_the_question_is_one_that_is_narrowed() -> None:
 
 
 def test_the_best_are_found_with_the_scores_that_all_words_give(records: Records) -> None:
-    hits = records.keyword_hits(QUESTION, OTHERS, 50)[0]
+    hits = records.keyword_hits(QUESTION, OTHERS, 50)
     known = scored_by_all(records)
     best = sorted(known, key=lambda number: (-known[number], -number))[:50]
     assert list(hits) == best
@@ -60,24 +60,19 @@ def test_the_best_are_found_with_the_scores_that_all_words_give(records: Records
 
 
 def test_a_sessions_own_are_found_by_common_words_alone(records: Records) -> None:
-    own, others = records.keyword_hits(QUESTION, Filters(SESSION), 50, apart=True)
-    assert len(own) == OWN
-    assert set(own) == set(range(COUNT // 2 + 2, COUNT // 2 + OWN + 2))
-    assert list(others) == list(records.keyword_hits(QUESTION, OTHERS, 50)[0])
-
-
-def test_a_session_without_memories_of_its_own_has_none_apart(records: Records) -> None:
-    own, others = records.keyword_hits(QUESTION, OTHERS, 50, apart=True)
-    assert (own, len(others)) == ({}, 50)
+    own = list(range(COUNT // 2 + 2, COUNT // 2 + OWN + 2))
+    assert sorted(records.keyword_hits(QUESTION, Filters(SESSION, ("session",)), 50, {}, own)) == own
+    others = Filters(SESSION, ("project", "user"))
+    assert list(records.keyword_hits(QUESTION, others, 50)) == list(records.keyword_hits(QUESTION, OTHERS, 50))
 
 
 def test_filters_that_leave_few_leave_them_all(records: Records) -> None:
-    hits = records.keyword_hits(QUESTION, replace(OTHERS, tags=("marked",)), 50)[0]
+    hits = records.keyword_hits(QUESTION, replace(OTHERS, tags=("marked",)), 50)
     assert sorted(hits) == list(range(2, TAGGED + 2))
 
 
 def test_as_many_as_are_asked_for_are_found_even_if_few_have_a_rare_word(records: Records) -> None:
-    assert len(records.keyword_hits([Phrase("rare"), Phrase("common")], OTHERS, ENOUGH + 20)[0]) >= ENOUGH
+    assert len(records.keyword_hits([Phrase("rare"), Phrase("common")], OTHERS, ENOUGH + 20)) >= ENOUGH
 
 
 def test_what_is_known_of_how_many_have_a_word_changes_nothing_of_what_is_found(records: Records) -> None:

@@ -155,12 +155,12 @@ def check_moved(move: Move, before: PortableMemory) -> None:
     assert last.details == {"previous_scope": "session", "reason": "of use everywhere", "fields": ["scope"]}
     assert last.record.scope == "user"
     everyone = Filters(OTHER_SESSION)
-    assert list(move.destination.keyword_hits([Phrase("moves")], everyone, 5)[0]) == [2]
+    assert list(move.destination.keyword_hits([Phrase("moves")], everyone, 5)) == [2]
     assert move.destination.matching(Filters(OTHER_SESSION, tags=("blue",)), 5) == [2]
     assert pending(move.destination) == []
     (passage,) = move.destination.passages(PassageFilter(MODEL, vectors=False)).numbers
     assert passage > 2, "who knows the vectors up to a number finds it"
-    assert move.source.keyword_hits([Phrase("moves")], Filters(SESSION), 5)[0] == {}
+    assert move.source.keyword_hits([Phrase("moves")], Filters(SESSION), 5) == {}
     assert (move.source.counts(None).total, move.destination.counts(None).by_scope) == (1, {"user": 1})
     assert (move.source.counts(None).entities, move.destination.counts(None).entities) == (1, 2)
     assert move.source.passages(PassageFilter(MODEL, vectors=False)).numbers == [1]

@@ -93,7 +93,7 @@ def records(factory: SqliteFactory) -> Records:
 
 def reachable(records: Records) -> set[str]:
     """The contents that the session finds by their own words."""
-    found = {number for word in WORDS for number in records.keyword_hits([Phrase(word)], EVERYTHING, 100)[0]}
+    found = {number for word in WORDS for number in records.keyword_hits([Phrase(word)], EVERYTHING, 100)}
     return {record.content for record in records.load(sorted(found), EVERYTHING).values()}
 
 

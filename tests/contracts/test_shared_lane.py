@@ -230,7 +230,7 @@ def test_what_one_host_stores_the_other_finds_and_knows_by_whom(hosts: Hosts) ->
     stored = store_operation("lantern", "the lantern burns oil")
     hosts[0].submit([stored])
     hosts[1].lane.catch_up()
-    (found,) = hosts[1].lane.keyword_hits([Phrase("lantern")], Filters("session:elsewhere"), 5)
+    found = hosts[1].lane.keyword_hits([Phrase("lantern")], Filters("session:elsewhere"), 5)
     assert len(found) == 1
     assert [each.operation_id for each in hosts[1].heard] == [stored.operation_id], "its vectors are to be made"
     memory = hosts[1].lane.portable(memory_id_of(stored), None)

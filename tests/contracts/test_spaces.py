@@ -147,7 +147,7 @@ READS: dict[str, Callable[[Records], Any]] = {
     "numbers_of": lambda it: it.numbers_of(IDS),
     "ids_with": lambda it: it.ids_with([IDS[0][-4:], IDS[1][-4:]]),
     "short_forms": lambda it: it.short_forms(IDS),
-    "keyword_hits": lambda it: it.keyword_hits(WORD, ALL, 5) + it.keyword_hits(WORD, ALL, 5, apart=True),
+    "keyword_hits": lambda it: it.keyword_hits(WORD, ALL, 5),
     "survey": lambda it: [
         list(it.survey([WORD], SESSION, 5).sizes.values()),
         list(it.survey([WORD], SESSION, 5).postings.values()),
@@ -209,7 +209,6 @@ IN_GRAPH: dict[str, Callable[[Graph], Any]] = {
 BY_SHOWN_NUMBERS = {
     "materials_of",
     "spaces_of",
-    "number_beside",
     "is_embedded",
 }
 """Questions about numbers that an answer of the same space has shown."""
@@ -294,7 +293,7 @@ def test_what_is_written_to_a_space_leaves_another_one_of_the_same_ids_as_it_was
 ) -> None:
     ours, theirs = spaces
     before = [theirs.portable(memory_id, None) for memory_id in IDS]
-    found = len(theirs.keyword_hits(WORD, ALL, 5)[0])
+    found = len(theirs.keyword_hits(WORD, ALL, 5))
     fill(ours, "lantern")
     for operation in (
         change_operation("update", UpdateMemory(IDS[0], "a candle")),
@@ -303,7 +302,7 @@ def test_what_is_written_to_a_space_leaves_another_one_of_the_same_ids_as_it_was
         assert isinstance(ours.apply([operation])[0].reply, Applied)
     scrub(ours, IDS[1], quotes=[SECRET])
     assert [theirs.portable(memory_id, None) for memory_id in IDS] == before
-    assert len(theirs.keyword_hits(WORD, ALL, 5)[0]) == found
+    assert len(theirs.keyword_hits(WORD, ALL, 5)) == found
     assert theirs.describe_session(SESSION).started_at is not None
     assert theirs.passage_numbers(MODEL)
 
@@ -323,7 +322,7 @@ def test_what_is_merged_into_a_space_is_all_there_beside_what_was_there(tmp_path
             merge(SpaceConnection(connection, old.space), SpaceConnection(connection, new.space), REQUESTED_AT)
         assert [old.portable(each, None) for each in ids] == before
         assert old.portable(memory_id_of(extra), None) == moved
-        assert list(old.keyword_hits([Phrase("wax")], ALL, 5)[0]) == [old.number_of(memory_id_of(extra))]
+        assert list(old.keyword_hits([Phrase("wax")], ALL, 5)) == [old.number_of(memory_id_of(extra))]
         assert old.describe_session("session:new").started_at is not None
         assert old.outcome_of("extra") is not None, "it is answered as before"
         assert [name for (name,) in database.read("SELECT name FROM spaces")] == [PROJECT.id]
@@ -404,7 +403,7 @@ VIEWED: dict[str, Callable[[View, str, list[int], list[str]], Any]] = {
     ],
 }
 """Every question of a view that a session asks; numbers and ids are those of all memories that there are."""
-BY_SHOWN = {"find", "records_of", "by_file", "passages_of", "spaces_of", "number_beside"}
+BY_SHOWN = {"find", "records_of", "by_file", "passages_of", "spaces_of"}
 BY_SHOWN |= {"copies_of", "number_of", "numbers_of", "summaries_of", "ids_with", "short_forms", "merged_into"}
 BY_SHOWN |= {"known_as_of", "uses"}
 """Questions of a view about what it has shown, or in which ids alone are named, and one that a list asks."""

@@ -279,7 +279,7 @@ def test_readers_do_not_wait_for_an_open_write_transaction(factory: SqliteFactor
     with closing(sqlite3.connect(factory.path, isolation_level=None, timeout=0)) as writer:
         writer.execute("BEGIN IMMEDIATE")
         writer.execute("UPDATE memories SET importance = 0")
-        assert records.keyword_hits([Phrase("lantern")], Filters(SESSION), 5)[0]
+        assert records.keyword_hits([Phrase("lantern")], Filters(SESSION), 5)
         assert records.load([1], Filters(SESSION))[1].importance == 0.5, "what is not committed is not seen"
         assert records.counts(None).total == 1
         records._file.file.checkpoint()
@@ -310,7 +310,7 @@ def test_what_was_acknowledged_is_there_after_kill_9_at_any_moment(factory: Sqli
     assert stored == [(len(applied), len(applied))], "none half, none twice"
     records = factory.open()
     assert records.counts(None).total == len(applied)
-    assert len(records.keyword_hits([Phrase("lantern")], Filters(SESSION), 100_000)[0]) == len(applied)
+    assert len(records.keyword_hits([Phrase("lantern")], Filters(SESSION), 100_000)) == len(applied)
     assert len(pending(records)) == len(applied)
     replies = [outcome.reply for outcome in records.apply([store_operation(each, "again") for each in acknowledged])]
     assert all(isinstance(reply, Applied) and reply.replayed for reply in replies)
@@ -396,8 +396,8 @@ def test_a_forgotten_memory_is_found_only_by_those_who_ask_for_such(factory: Sql
     with closing(sqlite3.connect(factory.path, isolation_level=None)) as connection:
         connection.execute("UPDATE memories SET forgotten_at = 1 WHERE number = 1")
     plain, all_of_them = Filters(SESSION), Filters(SESSION, include_forgotten=True)
-    assert list(records.keyword_hits([Phrase("lantern")], plain, 5)[0]) == [2]
-    assert set(records.keyword_hits([Phrase("lantern")], all_of_them, 5)[0]) == {1, 2}
+    assert list(records.keyword_hits([Phrase("lantern")], plain, 5)) == [2]
+    assert set(records.keyword_hits([Phrase("lantern")], all_of_them, 5)) == {1, 2}
     assert records.matching(plain, 5) == [2]
     assert records.load([1], plain) == {}
     assert records.load([1], all_of_them)[1].forgotten

@@ -3,7 +3,6 @@ them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -12,14 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from remembrancer.actors.store.records.contract import EmbeddedMemory, Filters, Neighbours, PassageFilter
-from remembrancer.actors.store.records.memory_rows import digest_of
+from remembrancer.actors.store.records.contract import Filters, Neighbours
 from remembrancer.actors.store.records.search import INTERLEAVED, REACH, TOGETHER_S
 from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.actors.store.retrieval.keywords import phrases_of, units_of
-from remembrancer.protocol.work import Passage
 from remembrancer.protocol.writes import Applied, ForgetMemory, Operation, StoreMemory
-from tests.contracts.records_factories import texts_of
 from tests.operations import (
     OTHER_SESSION,
     REQUESTED_AT,
@@ -215,39 +211,6 @@ def test_neighbours_are_what_the_rule_says_whatever_is_filtered(records: Records
     agrees()
 
 
-# The beginnings of long memories
-
-
-def save(records: Records, number: int, *vectors: Sequence[float], model: str = MODEL) -> None:
-    matrix = np.array(vectors, dtype=np.float32)
-    digest = digest_of(texts_of(records, [number])[number])
-    passages = tuple(Passage(n, n + 1) for n in range(len(vectors)))
-    records.save_embeddings(model, [EmbeddedMemory(number, digest, passages, matrix)])
-
-
-def test_the_beginning_of_a_memory_is_its_first_passage_where_it_has_several(records: Records) -> None:
-    short, long, unembedded = tell(records, {}, {}, {})
-    save(records, short, [1, 0, 0, 0])
-    save(records, long, [0, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1])
-    heads = records.passages(PassageFilter(MODEL, [long, short, unembedded, unembedded], heads=True))
-    assert (heads.memories, heads.ordinals) == ([long], [0])
-    assert heads.vectors.dtype == np.float32
-    assert np.array_equal(heads.vectors, np.array([[0, 1, 0, 0]], dtype=np.float32))
-    assert (
-        records.passages(PassageFilter(MODEL, [short], heads=True)).numbers
-        == records.passages(PassageFilter(MODEL, [], heads=True)).numbers
-        == []
-    )
-
-
-def test_a_beginning_is_that_of_the_model_that_is_asked_for(records: Records) -> None:
-    (long,) = tell(records, {})
-    save(records, long, [0, 1, 0, 0], [0, 0, 1, 0])
-    save(records, long, [0, 0, 0, 1], model=OTHER_MODEL)
-    assert records.passages(PassageFilter(MODEL, [long], heads=True)).memories == [long]
-    assert records.passages(PassageFilter(OTHER_MODEL, [long], heads=True)).memories == [], "for that one it is short"
-
-
 # The words in memories
 
 
@@ -309,5 +272,5 @@ def test_no_question_breaks_the_syntax_and_a_memory_has_one_of_its_words_if_the_
     number = keep(records, operation) if number is None else number
     found = words_in(records, text, number)
     assert found.get(number, 0) <= len(groups)
-    hits = records.keyword_hits(phrases_of(text), ALL, 1000)[0] if groups else []
+    hits = records.keyword_hits(phrases_of(text), ALL, 1000) if groups else []
     assert (number in found) <= (number in set(hits))

@@ -46,15 +46,13 @@ class FileMemories:
         phrases: Sequence[Phrase],
         filters: Filters,
         limit: int,
-        *,
-        apart: bool = False,
         counted: Mapping[Phrase, int] | None = None,
-    ) -> list[Hits]:
+        numbers: Sequence[int] = (),
+    ) -> Hits:
         """As in `Records`."""
         counts = (counted or {}) if self.size > ROWS else None
         hits = self._index.keyword_hits(phrases, self._within(filters), limit, counts)
-        found = {-number: bm25 for number, bm25 in hits.items()}
-        return [{}, found] if apart else [found]
+        return {-number: bm25 for number, bm25 in hits.items()}
 
     def postings(self, groups: Sequence[Sequence[Phrase]]) -> list[list[int]]:
         """As in `Records`."""

@@ -154,14 +154,13 @@ class PassageVectors:
 @dataclass(frozen=True, slots=True)
 class PassageFilter:
     """Selects passages: those with these `numbers`, or those of a `model` (limited to these `memories`, or to numbers
-    above `after`). `heads` selects the first passages of memories that have several. `ranges` and `vectors` say whether
+    above `after`). `ranges` and `vectors` say whether
     these are read."""
 
     model: str | None = None
     memories: Sequence[int] | None = None
     numbers: Sequence[int] | None = None
     after: int | None = None
-    heads: bool = False
     ranges: bool = False
     vectors: bool = True
     limit: int = -1

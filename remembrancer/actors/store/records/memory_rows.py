@@ -10,7 +10,7 @@ from typing import Any, Final, get_type_hints
 
 import msgspec
 
-from remembrancer.actors.store.records.space import Spaces, shown_to
+from remembrancer.actors.store.records.space import shown_to
 from remembrancer.actors.store.records.sqlite_file import Query, encode_json
 from remembrancer.actors.store.records.subword_tokens import subword_tokens
 from remembrancer.memory.edits import Memory
@@ -179,42 +179,11 @@ def read_history(query: Query, memory_id: str) -> tuple[HistoryEntry, ...]:
     )
 
 
-def known_as_of(
-    query: Query,
-    spaces: Spaces,
-    session_id: str,
-    project_id: str,
-    valid_at: float,
-    as_of: float,
-    limit: int,
-    offset: int = 0,
-) -> list[tuple[float, ListedMemory]]:
-    """Return the memories that were valid at one time according to the records of another, and that a session of a
-    project may see, each in its version at that time and with the time by which it is ordered.
-
-    The order is by start of validity, latest first; if `as_of` is earlier than `valid_at`, by time of recording. So the
-    index scan never passes the entries between the two times.
-    """
-    index, order = ("validity", "begins") if valid_at <= as_of else ("recording", "changed_at")
-    known = f"""
-        SELECT h.{order}, h.memory_id, h.version, h.record, m.created_at, h.changed_at
-        FROM history AS h INDEXED BY history_by_{index} CROSS JOIN memories AS m
-            ON m.space = @SPACE AND m.id = h.memory_id
-        WHERE h.space = @SPACE AND h.begins IS NOT NULL AND h.begins <= ?1 AND (h.ends IS NULL OR h.ends > ?1)
-        AND h.changed_at <= ?2 AND (h.replaced_at IS NULL OR h.replaced_at > ?2)
-        AND (h.owner IS NULL OR h.owner = ?3) AND {shown_to("m", "?3")}
-        AND (m.scope != 'user' OR m.source_project IS ?4 OR json_extract(h.record, '$.scope') = 'user')"""  # noqa: S608
-    rows = query(
-        f"{spaces.for_each(known)} ORDER BY 1 DESC, 2 DESC LIMIT ?5 OFFSET ?6",
-        (valid_at, as_of, session_id, project_id, limit, offset),
-    )
-    found: list[tuple[float, ListedMemory]] = []
-    for at, memory_id, version, record, created_at, updated_at in rows:
-        then = _decode_snapshot(record)
-        fields = {name: getattr(then, name) for name in (*ShownFields.__struct_fields__, "status", "invalid_reason")}
-        times = {"created_at": created_at, "updated_at": updated_at}
-        found.append((at, ListedMemory(**fields, **times, id=memory_id, version=version)))
-    return found
+def version_listed(memory_id: str, version: int, record: str, created_at: float, updated_at: float) -> ListedMemory:
+    """Return a version of a memory, from its row of the history. Raises `ValueError` if it cannot be decoded."""
+    then = _decode_snapshot(record)
+    fields = {name: getattr(then, name) for name in (*ShownFields.__struct_fields__, "status", "invalid_reason")}
+    return ListedMemory(**fields, created_at=created_at, updated_at=updated_at, id=memory_id, version=version)
 
 
 def read_related(query: Query, numbers: Sequence[int], session_id: str) -> list[tuple[float, int, int, str]]:

@@ -164,9 +164,20 @@ class EmbeddedTexts:
     def link_similar(self, links: Sequence[NearDuplicate]) -> None:
         """Store near-duplicates and contradictions. Pairs whose memory or passage is gone are skipped, and so are
         contradictions between memories with another link that settles their relation."""
-        now = self._clock()
         with self._file.transaction(durable=False) as connection:
-            _link_similar(connection, links, now)
+            for link in links:
+                known = [connection.execute("SELECT 1 FROM passages WHERE number = ?", (each,)) for each in link.seen]
+                if all(each.fetchone() for each in known):
+                    connection.execute(
+                        """INSERT INTO memory_links
+                           SELECT later.number, earlier.number, ?, ?, ? FROM memories AS later, memories AS earlier
+                           WHERE later.number = ? AND earlier.number = ? AND (?1 = 'similar_to' OR NOT EXISTS (
+                               SELECT 1 FROM memory_links WHERE relation NOT IN ('similar_to', 'contradicts')
+                               AND (source, target)
+                               IN ((later.number, earlier.number), (earlier.number, later.number))))
+                           ON CONFLICT DO UPDATE SET strength = excluded.strength""",
+                        (link.relation, link.cosine, self._clock(), link.later, link.earlier),
+                    )
 
     def compared(self, model: str) -> int:
         """Return the passage number up to which near-duplicates of `model` have been looked for and linked."""
@@ -224,11 +235,6 @@ class EmbeddedTexts:
         if wanted.after is not None:
             clauses.append("number > ?")
             arguments.append(wanted.after)
-        if wanted.heads:
-            clauses.append(
-                """ordinal = 0 AND EXISTS (SELECT 1 FROM passages AS next WHERE next.memory = passages.memory
-                   AND next.model = passages.model AND next.ordinal = 1)"""
-            )
         read = ["number", "memory", "ordinal", *(["vector"] if wanted.vectors else [])]
         read += ["start", '"end"'] if wanted.ranges else []
         # Passage rows are long, so a short index is used where neither vectors nor models are needed.
@@ -307,17 +313,3 @@ def add_passages(
         assert inserted is not None
         numbers.append(inserted)
     return numbers
-
-
-def _link_similar(connection: sqlite3.Connection | SpaceConnection, links: Sequence[NearDuplicate], now: float) -> None:
-    for link in links:
-        if all(connection.execute("SELECT 1 FROM passages WHERE number = ?", (each,)).fetchone() for each in link.seen):
-            connection.execute(
-                """INSERT INTO memory_links
-                   SELECT later.number, earlier.number, ?, ?, ? FROM memories AS later, memories AS earlier
-                   WHERE later.number = ? AND earlier.number = ? AND (?1 = 'similar_to' OR NOT EXISTS (
-                       SELECT 1 FROM memory_links WHERE relation NOT IN ('similar_to', 'contradicts')
-                       AND (source, target) IN ((later.number, earlier.number), (earlier.number, later.number))))
-                   ON CONFLICT DO UPDATE SET strength = excluded.strength""",
-                (link.relation, link.cosine, now, link.later, link.earlier),
-            )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import product
 from typing import Any, Final, Literal, NamedTuple
 
@@ -20,7 +20,7 @@ from remembrancer.actors.store.records.contract import (
     RankingFacts,
     Survey,
 )
-from remembrancer.actors.store.records.memory_rows import DECODERS, known_as_of, read_memory, read_related
+from remembrancer.actors.store.records.memory_rows import DECODERS, read_memory, read_related, version_listed
 from remembrancer.actors.store.records.space import Space, Spaces, shown_to, visible
 from remembrancer.actors.store.records.sqlite_file import AMONG, Query, json_list, places_for
 from remembrancer.memory.changes import is_visible
@@ -113,19 +113,28 @@ class SqliteSearch(SqliteWords):
         phrases: Sequence[Phrase],
         filters: Filters,
         limit: int,
-        *,
-        apart: bool = False,
         counted: Mapping[Phrase, int] | None = None,
-    ) -> list[Hits]:
-        """Return the best `limit` memories with any of the phrases (at least one), best first; the session's own first
-        and `apart`, if asked for. A phrase given several times counts as often. `counted` has the number of
-        memories with some of the phrases, if these are so many that scoring all would be slow. For one space only."""
-        passing, match, read = _passing(filters), expression_of(phrases), self._file.read
-        narrow = None if counted is None else narrowed_for(self, Counter(phrases), counted)
-        if not apart:
-            return [_among_few(read, match, narrow, _Among(passing), limit)]
-        own = _hits(read, match, _Among(passing, passing.is_own, _numbers_of(read, filters.session_id)), limit)
-        return [own, _among_few(read, match, narrow, _Among(passing, f"NOT ({passing.is_own})"), limit)]
+        numbers: Sequence[int] = (),
+    ) -> Hits:
+        """Return the best `limit` memories with any of the phrases (at least one), best first. A phrase given several
+        times counts as often. `counted` has the number of memories with some of the phrases, if these are so many that
+        scoring all would be slow. `numbers` are all that pass the filters, if they are few. For one space only."""
+
+        def hits(match: str) -> Hits:
+            join, condition, arguments = _passing(filters)
+            between = (min(numbers), max(numbers)) if numbers else ()
+            rows = self._file.read(
+                f"""SELECT words_@SPACE.rowid, {BM25} AS score FROM words_@SPACE {join}
+                    WHERE words_@SPACE MATCH ? {"AND words_@SPACE.rowid BETWEEN ? AND ?" if between else ""}
+                    AND {condition} ORDER BY score DESC, words_@SPACE.rowid DESC LIMIT ?""",  # noqa: S608 - fixed clauses
+                (match, *between, *arguments, limit),
+            )
+            return dict(rows)
+
+        narrow = None if counted is None or numbers else narrowed_for(self, Counter(phrases), counted)
+        if narrow is not None and len(found := hits(narrow)) >= min(limit, ENOUGH):
+            return {number: bm25 / TIMES for number, bm25 in found.items()}
+        return hits(expression_of(phrases))
 
     def survey(self, groups: Sequence[Sequence[Phrase]], session_id: str, limit: int) -> Survey:
         """Return the sizes of the spaces, the memories in each with a group of phrases, and up to `limit` of the
@@ -279,14 +288,29 @@ class SqliteSearch(SqliteWords):
     def known_as_of(
         self, session_id: str, project_id: str, valid_at: float, as_of: float, limit: int, offset: int = 0
     ) -> list[tuple[float, ListedMemory]]:
-        """Return the memories that were valid at one time according to the records of another, each with the time by
-        which it is ordered: most recently valid first, or, if `as_of` is the earlier, most recently recorded first.
+        """Return the memories that were valid at one time according to the records of another, and that a session of a
+        project may see, each in its version at that time and with the time by which it is ordered: later records are
+        left out, and memories forgotten later are included.
 
-        Each memory comes in its version at that time, if the session may see it: later records are left out, and
-        memories forgotten later are included.
+        The order is by start of validity, latest first; if `as_of` is earlier than `valid_at`, by time of recording. So
+        the index scan never passes the entries between the two times.
         """
-        asked = session_id, project_id, valid_at, as_of, limit, offset
-        return self._file.read_together(lambda query: known_as_of(query, self._file, *asked))
+        index, order = ("validity", "begins") if valid_at <= as_of else ("recording", "changed_at")
+        known = f"""
+            SELECT h.{order}, h.memory_id, h.version, h.record, m.created_at, h.changed_at
+            FROM history AS h INDEXED BY history_by_{index} CROSS JOIN memories AS m
+                ON m.space = @SPACE AND m.id = h.memory_id
+            WHERE h.space = @SPACE AND h.begins IS NOT NULL AND h.begins <= ?1 AND (h.ends IS NULL OR h.ends > ?1)
+            AND h.changed_at <= ?2 AND (h.replaced_at IS NULL OR h.replaced_at > ?2)
+            AND (h.owner IS NULL OR h.owner = ?3) AND {shown_to("m", "?3")}
+            AND (m.scope != 'user' OR m.source_project IS ?4 OR json_extract(h.record, '$.scope') = 'user')"""  # noqa: S608
+        latest = f"{self._file.for_each(known)} ORDER BY 1 DESC, 2 DESC LIMIT ?5 OFFSET ?6"
+
+        def read(query: Query) -> list[tuple[float, ListedMemory]]:
+            rows = query(latest, (valid_at, as_of, session_id, project_id, limit, offset))
+            return [(at, version_listed(*version)) for at, *version in rows]
+
+        return self._file.read_together(read)
 
     def merged_into(self, memory_ids: Sequence[str]) -> dict[str, str]:
         """Return, for those of the memories that were merged into another, the other's id, in this file or another."""
@@ -504,36 +528,6 @@ APART: Final = """LEFT JOIN memories AS a INDEXED BY memories_apart
     ON a.number = words_@SPACE.rowid AND (a.forgotten_at IS NOT NULL OR a.scope = 'session')"""
 
 
-@dataclass(frozen=True, slots=True)
-class _Among:
-    """The rows to search: those that pass the filters, on one side, within a range of numbers (first, last)."""
-
-    passing: _Passing
-    side: str = "TRUE"
-    numbers: tuple[int, int] | None = None
-
-
-def _among_few(read: Query, match: str, narrow: str | None, among: _Among, limit: int) -> Hits:
-    """Return the best hits, from a narrower expression if there is one and it finds enough within the filters."""
-    if narrow is not None:
-        hits = _hits(read, narrow, among, limit)
-        if len(hits) >= min(limit, ENOUGH):
-            return {number: bm25 / TIMES for number, bm25 in hits.items()}
-    return _hits(read, match, among, limit)
-
-
-def _hits(read: Query, match: str, among: _Among, limit: int) -> Hits:
-    passing, numbers = among.passing, among.numbers or ()
-    within = "AND words_@SPACE.rowid BETWEEN ? AND ?" if numbers else ""
-    rows = read(
-        f"""SELECT words_@SPACE.rowid, {BM25} AS score FROM words_@SPACE {passing.join}
-            WHERE words_@SPACE MATCH ? {within} AND {among.side} AND {passing.condition}
-            ORDER BY score DESC, words_@SPACE.rowid DESC LIMIT ?""",  # noqa: S608 - fixed clauses
-        (match, *numbers, *passing.arguments, limit),
-    )
-    return dict(rows)
-
-
 def narrowed_for(
     words: SqliteWords,
     phrases: Counter[Phrase],
@@ -547,40 +541,18 @@ def narrowed_for(
     return narrowed(phrases, {**counted, **dict(zip(others, counts, strict=True))}, most, wide)
 
 
-def _numbers_of(read: Query, session_id: str) -> tuple[int, int]:
-    """Return the first and last number of a session's own memories, which are usually close together."""
-    ((first, last),) = read(
-        """SELECT min(number), max(number) FROM memories
-           WHERE space = @SPACE AND session_id = ? AND scope = 'session'""",
-        (session_id,),
-    )
-    return first or 0, last or 0
-
-
-class _Passing(NamedTuple):
-    """The clauses that apply filters to the rows of `words_@SPACE`. `is_own` selects the session's own memories."""
-
-    join: str
-    condition: str
-    is_own: str
-    arguments: list[object]
-
-
-def _passing(filters: Filters) -> _Passing:
-    """Return the clauses of these filters. If only forgetting and sessions matter, a short index decides, and no memory
-    is read.
+def _passing(filters: Filters) -> tuple[str, str, list[object]]:
+    """Return the clauses that apply filters to the rows of `words_@SPACE`: a join, a condition, and its arguments. If
+    only forgetting and sessions matter, a short index decides, and no memory is read.
 
     A word may be in thousands of memories: for a query that matches 10,000, this saves a quarter of the time.
     """
-    if filters == Filters(filters.session_id, filters.scopes) and not {"project", "user"}.difference(
-        filters.scopes or SCOPES
-    ):
-        own, arguments = "a.forgotten_at IS NULL AND a.session_id = ?", [filters.session_id]
-        if filters.scopes and "session" not in filters.scopes:
-            own, arguments = "FALSE", []
-        return _Passing(APART, f"(a.number IS NULL OR ({own}))", "a.number IS NOT NULL", [*arguments])
-    condition, given = condition_of(filters)
-    return _Passing("JOIN memories AS m ON m.number = words_@SPACE.rowid", condition, "m.scope = 'session'", given)
+    scopes = filters.scopes or SCOPES
+    if filters == Filters(filters.session_id, filters.scopes) and {"project", "user"} <= set(scopes):
+        if "session" not in scopes:
+            return APART, "a.number IS NULL", []
+        return APART, "(a.number IS NULL OR (a.forgotten_at IS NULL AND a.session_id = ?))", [filters.session_id]
+    return "JOIN memories AS m ON m.number = words_@SPACE.rowid", *condition_of(filters)
 
 
 TAGGED: Final = 2000

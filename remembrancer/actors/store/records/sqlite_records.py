@@ -106,14 +106,6 @@ class Reader(SqliteSearch, SqliteBackground):
         asked = f"SELECT number, space FROM memories WHERE number IN {AMONG}"  # noqa: S608 - fixed
         return dict(self._file.read(asked, (json_list(numbers),)))
 
-    def number_beside(self, memory_id: str, number: int) -> int | None:
-        """Return the number of the memory with that id in the same space as another memory."""
-        rows = self._file.read(
-            "SELECT o.number FROM memories AS m JOIN memories AS o USING (space) WHERE o.id = ? AND m.number = ?",
-            (memory_id, number),
-        )
-        return rows[0][0] if rows else None
-
 
 class Records(Reader, EmbeddedTexts):
     """The records of one space: a project's (with its sessions' memories), the user's, or a shared lane's.

@@ -127,7 +127,7 @@ class Search:
         self._own = own
         """The session's own memories; None: too many."""
         self.sides = _sides(question.filters, own) if sizes or question.filters.include_forgotten else []
-        self._is_own = len(self.sides) > 0 and self.sides[0].scopes == ("session",)
+        self._is_own = len(self.sides) > 0 and _is_own(self.sides[0])
         self._limit = _first_depth(self.sides[-1], sizes) if self.sides else 0
         self._vector: Vectors | None = None
         self._near: Nearest | None = None
@@ -155,8 +155,12 @@ class Search:
             if sum(map(len, self.postings)) > ROWS:
                 units = zip(question.units, self.postings, strict=True)
                 counted = {unit[0]: len(having) for unit, having in units if len(unit) == 1}
-            asked, is_split = (question.phrases, question.filters, CANDIDATES), len(self.sides) > 1
-            self.hits = self._source.texts.keyword_hits(*asked, apart=is_split, counted=counted)
+            self.hits = [
+                self._source.texts.keyword_hits(
+                    question.phrases, side, CANDIDATES, counted, (self._own or ()) if _is_own(side) else ()
+                )
+                for side in self.sides
+            ]
 
     def find_near(self, vector: Vectors | None) -> list[Ref]:
         """Search by vectors, and by words if that is not possible. Returns the memories whose facts decide which become
@@ -176,7 +180,7 @@ class Search:
         if vector is None or near is None:
             return
         for side in self.sides:
-            if side.scopes == ("session",) and self._own is not None:
+            if _is_own(side) and self._own is not None:
                 yield self._source.nearest(vector, CANDIDATES, [number for number in self._own if number in facts])
                 continue
             cosines = _passing(near, facts, side)
@@ -220,6 +224,10 @@ def _sides(filters: Filters, own: Sequence[int] | None) -> list[Filters]:
         return [filters]
     of_session = msgspec.structs.replace(filters, scopes=("session",))
     return [of_session, msgspec.structs.replace(filters, scopes=others)] if others else [of_session]
+
+
+def _is_own(side: Filters) -> bool:
+    return side.scopes == ("session",)
 
 
 def find_candidates(view: View, question: Question, searches: Searches) -> Candidates:

@@ -125,11 +125,12 @@ def _replacing(view: View, loaded: Sequence[Entry], ranked: Ranked) -> Ranked:
             found[summary] = max((known[each].scores for each in refs), key=lambda scores: scores.final)
     ids = {entry.record.id for entry in loaded}
     missing = {newer: entry for entry in loaded for newer in entry.record.superseded_by if newer not in ids}
-    scores = dict(ranked) if missing else {}
-    for newer, entry in missing.items():
-        ref = view.find(newer, beside=entry.ref)
-        if ref is not None:
-            found[ref] = scores.get(ref, entry.scores)
+    if missing:
+        numbers = {place: number for number, place in view.reader.numbers_of(missing).items()}
+        scores = dict(ranked)
+        for newer, entry in missing.items():
+            if (ref := numbers.get((entry.record.space, newer))) is not None:
+                found[ref] = scores.get(ref, entry.scores)
     return list(found.items())
 
 

@@ -162,9 +162,9 @@ class View:
         """Return the graph that a session sees, joined with that of `code`."""
         return Graph(self.reader.spaces, session_id, now, code)
 
-    def find(self, memory_id: str, beside: Ref | None = None) -> Ref | None:
-        """Return the memory of an id; in the space of another memory, if one is given."""
-        return self.reader.number_of(memory_id) if beside is None else self.reader.number_beside(memory_id, beside)
+    def find(self, memory_id: str) -> Ref | None:
+        """Return the memory of an id."""
+        return self.reader.number_of(memory_id)
 
     def visible(self, memory_ids: Iterable[str], filters: Filters) -> dict[Ref, tuple[str, RankingFacts]]:
         """Return those memories that exist here and pass the filters, with their ids. One in two lanes appears
