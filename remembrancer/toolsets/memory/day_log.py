@@ -135,7 +135,7 @@ async def day_block(call: Call, text: str, max_tokens: int) -> Answer:
         lines += [] if changes else ["Nothing was stored or changed."]
     if are_whole:
         last = {each.memory_id: each for each in changes}
-        present = [memory_id for memory_id, each in last.items() if each.begins and not each.now]
+        present = [memory_id for memory_id, each in last.items() if 0 < len(each.begins) < WHOLE and not each.now]
         call.service.shown(call.caller, present, tool=call.tool)
     return with_caveats({"context_block": "\n".join(lines)}, notices, degraded=response.is_old)
 
