@@ -292,6 +292,7 @@ def _erase(where: Where, memories: Sequence[str], *, yes: bool) -> Report:
     texts, erased = _texts_of(where, memories), []
     for memory in memories:
         if memory in texts:
+            where.close()  # the runtime may stop while the person thinks
             confirm(f"{texts[memory][:LONGEST]}\nErase it for good, with its history?", yes=yes)
         erased.append(where.ask("erase_memory", memory_id=memory))
     lines = []
@@ -312,6 +313,7 @@ def delete(where: Where, memories: Sequence[str]) -> Report:
         )
     for text in _texts_of(where, memories).values():
         print(text[:LONGEST], file=sys.stderr)
+    where.close()
     ways = click.Choice(("forget", "for-good", "neither"))
     way = click.prompt("Forget it (that can be undone), or delete it for good?", type=ways, default="forget", err=True)
     if way == "neither":
@@ -393,6 +395,7 @@ def _last_change(where: Where, yes: bool) -> str:
         if memory not in changes:
             changes[memory] = _not_undone(where.ask("get_memory", memory_id=memory, detail=True))
         if any(change["at"] == each["at"] for change in changes[memory][-1:]):
+            where.close()
             confirm(f"Undo this? {each['did']}: {one_line(each['text'])}", yes=yes)
             return memory
     raise NotFound("nothing of today is left to undo here: 'remembrancer undo ID' undoes an older change")

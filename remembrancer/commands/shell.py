@@ -104,9 +104,10 @@ FILTERS: Final = (
 
 def _filters(where: Where, given: Answer) -> Answer:
     """The options of `FILTERS` as arguments of a tool."""
-    filters = given | {"limit": given["number"], "scope": ("user",) if where.user else given["scope"]}
-    del filters["number"]
-    return {name: list(value) if isinstance(value, tuple) else value for name, value in filters.items() if value}
+    filters = given | {"scope": ("user",) if where.user else given["scope"]}
+    limit = filters.pop("number")
+    chosen = {name: list(value) if isinstance(value, tuple) else value for name, value in filters.items() if value}
+    return {"limit": limit, **chosen}
 
 
 # --- lists of memories ---

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import shutil
@@ -23,6 +24,7 @@ from tests.patience import PATIENCE_S
 from tests.processes.bridge_rig import bridge
 from tests.processes.portable_rig import start
 from tests.processes.runtimes import until
+from tests.processes.test_projects import git
 from tests.runtime import Runtime
 
 pytestmark = pytest.mark.usefixtures("without_embedders")
@@ -185,6 +187,16 @@ def test_a_session_is_told_all_with_its_first_prompt_and_then_only_what_is_new_a
     told = prompted(project, "When is the badger deployment?")
     assert "badger" in told
     assert "short answers" not in told
+
+
+def test_the_first_context_in_a_repository_that_was_moved_says_so(home: Path, project: Path) -> None:
+    git("init", at=project)
+    git("commit", "--allow-empty", "-m", "first", at=project)
+    start(home)
+    remember(project)
+    moved = project.rename(project.with_name("moved"))
+    numbers = itertools.count()
+    until(lambda: f"projects move {project} {moved}" in prompted(moved, AARDVARK, f"s{next(numbers)}"))
 
 
 def test_the_record_of_a_session_says_which_memories_it_was_given(home: Path, project: Path) -> None:

@@ -246,6 +246,8 @@ def test_contradicting_options_change_nothing(shell: Shell) -> None:
         assert "leave out --user" in shell(*command_line, status=exit_codes.USAGE)
     assert "belongs to one project" in shell("add", "x y", "--all-projects", status=exit_codes.USAGE)
     assert "a tag must not be empty" in shell("add", "x y", "--tag", "", status=exit_codes.USAGE)
+    for looks in (("list",), ("search", "x")):
+        assert "-n must be" in shell(*looks, "-n", "0", status=exit_codes.USAGE)
 
 
 def test_the_reason_of_a_change_is_in_the_history(shell: Shell) -> None:
