@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
 import shutil
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO, Final
@@ -21,7 +20,8 @@ PRIVATE_UMASK: Final = 0o077
 _NO_HARD_LINKS: Final = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK)
 STAGING: Final = ".remembrancer-unfinished-"
 """The prefix of the directories in which such a file is prepared."""
-YOUNG_S: Final = 5.0
+ABANDONED_S: Final = 86_400.0
+"""The age from which on nobody works in such a directory any more."""
 
 
 def cannot(what: str, path: Path | str, error: OSError) -> FileUnusable:
@@ -78,41 +78,19 @@ def new_file(target: Path, *, force: bool) -> Iterator[IO[bytes]]:
 
 @contextmanager
 def new_directory(target: Path) -> Iterator[Path]:
-    """A private directory beside `target`, from which files can be renamed. It is deleted after the block.
-
-    It is locked while its process lives; directories that killed processes have left are deleted.
-    """
+    """A private directory beside `target`, from which files can be renamed. It is deleted after the block; those that
+    killed processes have left are deleted by later ones."""
     try:
         for leftover in target.parent.glob(f"{STAGING}*"):
-            if leftover.is_dir() and not leftover.is_symlink() and _is_ours_and_free(leftover):
-                shutil.rmtree(leftover, ignore_errors=True)
+            with suppress(FileNotFoundError):
+                about = leftover.lstat()
+                if about.st_uid == os.getuid() and time.time() - about.st_mtime > ABANDONED_S:
+                    shutil.rmtree(leftover, ignore_errors=True)
         directory = tempfile.TemporaryDirectory(prefix=STAGING, dir=target.parent)
     except OSError as error:
         raise cannot("written", target, error) from error
     with directory as name:
-        held = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            fcntl.flock(held, fcntl.LOCK_SH)
-            yield Path(name)
-        finally:
-            os.close(held)
-
-
-def _is_ours_and_free(directory: Path) -> bool:
-    """True if it belongs to this user and no living process uses it. A directory is locked a moment after it is
-    made."""
-    try:
-        descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW)
-    except OSError:
-        return False
-    try:
-        about = os.fstat(descriptor)
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        return about.st_uid == os.getuid() and time.time() - about.st_mtime > YOUNG_S
-    except BlockingIOError:
-        return False
-    finally:
-        os.close(descriptor)
+        yield Path(name)
 
 
 def _linked(fresh: Path, target: Path) -> bool:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import signal
-import subprocess
-import sys
+import os
+import time
 from pathlib import Path
 
 import pytest
@@ -13,25 +12,16 @@ from remembrancer.commands import output_files
 from remembrancer.commands.output_files import new_directory, target_of
 
 
-def test_what_a_killed_backup_left_is_removed_by_the_next_one_and_what_a_living_one_has_is_not(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    program = (
-        "import sys, time; from pathlib import Path; from remembrancer.commands.output_files import new_directory\n"
-        "with new_directory(Path(sys.argv[1])) as made:\n"
-        "    (made / 'part').write_text('x'); print(made, flush=True); time.sleep(60)"
-    )
+def test_what_a_killed_backup_left_is_removed_by_a_later_one_and_what_a_living_one_has_is_not(tmp_path: Path) -> None:
     target = tmp_path / "backup.tar"
-    with subprocess.Popen([sys.executable, "-c", program, target], stdout=subprocess.PIPE, text=True) as other:
-        assert other.stdout is not None
-        left = Path(other.stdout.readline().strip())
-        monkeypatch.setattr(output_files, "YOUNG_S", 0.0)
+    with new_directory(target) as left:
+        (left / "part").write_text("x")
         with new_directory(target):
             assert left.is_dir()
-        other.send_signal(signal.SIGKILL)
-    with new_directory(target) as mine:
-        assert not left.exists()
-        assert list(tmp_path.iterdir()) == [mine]
+        yesterday = time.time() - output_files.ABANDONED_S - 1
+        os.utime(left, (yesterday, yesterday))
+        with new_directory(target) as mine:
+            assert list(tmp_path.iterdir()) == [mine]
     assert list(tmp_path.iterdir()) == []
 
 
