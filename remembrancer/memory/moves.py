@@ -301,17 +301,11 @@ def _forget_promotion(memory_id: str) -> Edits[None]:
     yield Remove(PatternRow, "memory_id", memory_id)
 
 
-def let_go(planner: Planner, memory: PortableMemory) -> Edits[ImportedResult]:
+def let_go(planner: Planner, memory_id: str) -> Edits[ImportedResult]:
     """In the source lane: delete a memory that another lane has stored. Only the versions from its session stay in the
-    history: the others moved along, and continue there.
-
-    Raises `InvalidInput` if it has changed since it was read: then it stays.
-    """
-    known = planner.known.memory(memory.id)
-    if known is not None and known.version != memory.version:
-        raise InvalidInput(f"{memory.id} was changed while it was being shared, and stays here: share it again")
-    yield Delete(memory.id, with_history=True)
-    return ImportedResult(memory.id, "present")
+    history: the others moved along, and continue there."""
+    yield Delete(memory_id, with_history=True)
+    return ImportedResult(memory_id, "present")
 
 
 def _promotion(planner: Planner) -> PromoteMemory:

@@ -199,6 +199,17 @@ async def both_have_one(here: Host, there: Host) -> str:
     return memory_id
 
 
+async def test_what_is_shared_leaves_its_space_with_the_entry_even_if_nobody_knew_of_it(hosts: list[Host]) -> None:
+    here, _ = hosts
+    await here.store("lantern", "the lantern burns oil")
+    here.journal.loses_answers = 1
+    with pytest.raises(JournalAway):
+        await here.share()
+    await until(lambda: here.finds("project", "lantern"))
+    assert not here.finds("session", "lantern"), "both in one transaction"
+    assert await here.share() == ProjectShared(0)
+
+
 async def test_hosts_follow_each_other(hosts: list[Host]) -> None:
     here, there = hosts
     memory_id = await both_have_one(here, there)

@@ -43,7 +43,7 @@ from remembrancer.journal.contract import (
     Trimmed,
     check_name,
 )
-from remembrancer.memory.moves import end_move, memory_to_move, receive_move, return_move
+from remembrancer.memory.moves import end_move, let_go, memory_to_move, receive_move, return_move
 from remembrancer.memory.plan import check_session_limit, plan
 from remembrancer.memory.planner import Planner
 from remembrancer.protocol.errors import (
@@ -77,6 +77,7 @@ from remembrancer.protocol.writes import (
     Applied,
     Change,
     EraseMemory,
+    ImportMemory,
     Operation,
     PortableMemory,
     ProjectRef,
@@ -105,10 +106,6 @@ _REACHED: Final = "max(e.position, l.position)"
 """The position from which a journal entry quoting an erased memory may be scrubbed. A member that had not seen the
 erasure may have appended the entry after it."""
 _MARK: Final = "SELECT journal, position, entry_id, applied_at FROM lane WHERE space = @SPACE"
-_LOCAL: Final = """SELECT number FROM spaces WHERE number != @SPACE AND name != 'user'
-    AND name IN (?, (SELECT name FROM shares WHERE lane = ?))"""
-"""The project that an entry is from: in the user's lane the one that it names, and otherwise the one that shares the
-lane."""
 _TO_KEEP: Final = """SELECT number, id FROM memories WHERE space = @SPACE AND scope = ? AND kind != ?
     AND id NOT IN (SELECT id FROM memories WHERE space = ?)
     AND id NOT IN (SELECT memory_id FROM erased WHERE space = ?) ORDER BY number"""
@@ -602,8 +599,16 @@ class SharedLane(Records):
     # Applying.
 
     def _local(self, connection: SpaceConnection, operation: Operation) -> SqliteEdits | None:
-        """Return the space of the project that an operation is from, if it is on this host."""
-        rows = connection.query(_LOCAL, (operation.project.id, self.name))
+        """Return the space of this host from or to which an operation moves a memory: the one that shares the lane or,
+        for a promotion to the user's lane, that of its project. None if it is not here, or nothing is moved."""
+        if not isinstance(operation.change, PromoteMemory | ImportMemory):
+            return None
+        is_project = self.is_users and isinstance(operation.change, PromoteMemory)
+        name = "?" if is_project else "(SELECT name FROM shares WHERE lane = ?)"
+        rows = connection.query(
+            f"SELECT number FROM spaces WHERE name = {name}",  # noqa: S608 - our names
+            (operation.project.id if is_project else self.name,),
+        )
         return SqliteEdits(SpaceConnection(connection.connection, rows[0][0]), self._clock()) if rows else None
 
     def _refusals(self, operations: Iterable[Operation]) -> list[Outcome | None]:
@@ -642,14 +647,12 @@ class SharedLane(Records):
                     elif isinstance(entry, ProjectRenamed):
                         edits.rename_project(entry.old, entry.new)
                     elif isinstance(entry, Submitted):
-                        moves = entry.memory is not None or (self.is_users and _takes_back(entry.operation))
-                        is_own_move = moves and entry.by == self.member
-                        local = self._local(connection, entry.operation) if is_own_move else None
-                        memory_id = memory_id_of(entry.operation.change) or ""
-                        leaving = None if local is None else edits.portable(memory_id)
+                        local = self._local(connection, entry.operation) if entry.by == self.member else None
+                        is_return = local is not None and self.is_users and _takes_back(entry.operation)
+                        taken_back = edits.portable(memory_id_of(entry.operation.change) or "") if is_return else None
                         outcome = _applied(edits, entry, stands.position, applied_at, is_users=self.is_users)
                         if local is not None:
-                            outcome = _moved(local, entry, leaving, outcome)
+                            outcome = _moved(local, entry, taken_back, outcome)
                         outcomes.append((entry, outcome))
                 except UNACCEPTABLE as error:
                     connection.execute("ROLLBACK TO entry")
@@ -668,22 +671,26 @@ class SharedLane(Records):
         return outcomes
 
 
-def _moved(local: SqliteEdits, entry: Submitted, leaving: PortableMemory | None, outcome: Outcome) -> Outcome:
-    """Finish a move in a local space after the lane applied it. `leaving` is the lane's memory before the entry.
+def _moved(local: SqliteEdits, entry: Submitted, taken_back: PortableMemory | None, outcome: Outcome) -> Outcome:
+    """Finish a move in a local space after the lane applied it. `taken_back` is the lane's memory that returns here.
 
     A memory that was changed here since it was appended stays here as well: a change that was acknowledged is not lost.
     """
     if not isinstance(outcome.reply, Applied):
         return outcome
-    result, planner = outcome.reply.result, Planner(entry.operation, local)
-    assert isinstance(result, PromotedResult)
-    here = local.memory(result.memory_id)
-    if entry.memory is not None:
-        if here is not None and (here.id, here.version) == (entry.memory.id, entry.memory.version):
-            local.carry_out(entry.operation, end_move(planner, result))
-    elif leaving is not None and (here is None or here.id != leaving.id):
-        received = local.carry_out(entry.operation, receive_move(planner, leaving))
-        return Outcome(outcome.reply, received.to_embed)
+    operation, result, planner = entry.operation, outcome.reply.result, Planner(entry.operation, local)
+    here = local.memory(memory_id_of(operation.change) or "")
+    if taken_back is not None:
+        if here is None or here.id != taken_back.id:
+            received = local.carry_out(operation, receive_move(planner, taken_back))
+            outcome = Outcome(outcome.reply, received.to_embed)
+        return outcome
+    given = operation.change.memory if isinstance(operation.change, ImportMemory) else entry.memory
+    if given is not None and here is not None and (here.id, here.version) == (given.id, given.version):
+        if isinstance(result, PromotedResult):
+            local.carry_out(operation, end_move(planner, result))
+        else:
+            local.carry_out(operation, let_go(planner, given.id))
     return outcome
 
 

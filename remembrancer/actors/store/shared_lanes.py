@@ -436,10 +436,11 @@ class SharedLanes:
         """Move memories into a lane. Returns their number, and the outcomes of those that stay. Runs on the lane's
         thread."""
         memories = _portables(own, ids)
-        outcomes = lane.apply([self._import(project, _apart(lane, memory)) for memory in memories])
-        for place, memory in enumerate(memories):
-            if not isinstance(outcomes[place].reply, RemembrancerError):
-                outcomes[place] = own.complete(self._import(project, memory), partial(let_go, memory=memory))
+        given = [_apart(lane, memory) for memory in memories]
+        outcomes = lane.apply([self._import(project, memory) for memory in given])
+        for memory, other, outcome in zip(memories, given, outcomes, strict=True):
+            if other.id != memory.id and not isinstance(outcome.reply, RemembrancerError):
+                own.complete(self._import(project, memory), partial(let_go, memory_id=memory.id))
         staying = [outcome for outcome in outcomes if isinstance(outcome.reply, RemembrancerError)]
         return len(memories) - len(staying), staying
 
