@@ -6,7 +6,6 @@ counts them, so that a truncated file is noticed. `docs/backup.md` describes the
 
 from __future__ import annotations
 
-import re
 from codecs import BOM_UTF8
 from collections.abc import Iterator
 from functools import cache
@@ -16,7 +15,7 @@ import msgspec
 
 from remembrancer import __version__
 from remembrancer.protocol.errors import FileUnusable, InvalidInput, SchemaTooNew
-from remembrancer.protocol.ids import parse_memory_id
+from remembrancer.protocol.ids import check_project_id, parse_memory_id
 from remembrancer.protocol.session_life import SessionEntry
 from remembrancer.protocol.wire import UNDECODABLE
 from remembrancer.protocol.writes import PortableMemory
@@ -66,7 +65,6 @@ class EndLine(msgspec.Struct, frozen=True, tag="end", tag_field="line", forbid_u
 
 
 Line = ProjectLine | MemoryLine | SessionLine | EndLine
-PROJECT_ID: Final = re.compile("p_[0-9a-f]{12}")
 _encoder: Final = msgspec.json.Encoder()
 _header_decoder: Final = msgspec.json.Decoder(Header)
 
@@ -112,8 +110,8 @@ def decode_line(line: bytes) -> Line:
     for unknown in _unknown_fields(raw, decoded, "$"):
         raise InvalidInput(f"unknown field {unknown}")
     match decoded:
-        case ProjectLine(id=project_id) if not PROJECT_ID.fullmatch(project_id):
-            raise InvalidInput(f"a project's id is p_ and 12 hexadecimal digits, not {project_id[:60]!r}")
+        case ProjectLine(id=project_id):
+            check_project_id(project_id)
         case MemoryLine():
             _check_memory(decoded)
     return decoded

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from typing import Final
 
 import msgspec
@@ -10,6 +11,7 @@ from ulid import ULID
 
 from remembrancer.protocol.errors import InvalidInput
 
+PROJECT_ID: Final = re.compile("p_[0-9a-f]{12}")
 MEMORY_PREFIX: Final = "memory:"
 ENTITY_PREFIX: Final = "entity:"
 MAX_ULID_MS: Final = 2**48 - 1
@@ -19,6 +21,13 @@ _canonical = msgspec.json.Encoder(order="deterministic")
 def new_ulid() -> str:
     """A new ULID: 26 characters that sort by time."""
     return str(ULID())
+
+
+def check_project_id(project_id: str) -> str:
+    """Return a project's id unchanged. Ids become parts of paths, so nothing else may pass: raises `InvalidInput`."""
+    if not PROJECT_ID.fullmatch(project_id):
+        raise InvalidInput(f"a project's id is p_ and 12 hexadecimal digits, not {project_id[:60]!r}")
+    return project_id
 
 
 def derive_operation_id(bridge: str, request_id: int | str, tool: str, arguments: object) -> str:

@@ -204,7 +204,6 @@ class StoreActor(Actor):
             self._file_handlers,
             self._committer,
             self._code,
-            self._vectors.forget,
         )
         self._lanes.attach(
             self._files,

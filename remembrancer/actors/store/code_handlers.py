@@ -24,7 +24,7 @@ import msgspec
 
 from remembrancer.actors.store.code_anchors import ProjectAnchors
 from remembrancer.actors.store.indexer_work import IndexerPoll, compared
-from remembrancer.actors.store.memory_files import PROJECT_ID, MemoryFiles
+from remembrancer.actors.store.memory_files import MemoryFiles
 from remembrancer.actors.store.readers import Readers
 from remembrancer.actors.store.requests import Handler, LoadGate, RequestContext
 from remembrancer.code.anchors import described
@@ -47,6 +47,7 @@ from remembrancer.protocol.code import (
 )
 from remembrancer.protocol.errors import InvalidInput, MemoryUnavailable, NotFound
 from remembrancer.protocol.files import Files, ListedFile
+from remembrancer.protocol.ids import check_project_id
 from remembrancer.protocol.paths import RuntimePaths, delete_database, write_whole
 from remembrancer.protocol.reads import Filters, Notice, Recalled
 from remembrancer.protocol.writes import ProjectRef
@@ -226,9 +227,7 @@ class CodeHandlers:
     # --- The list of trees
 
     def _folder(self, project_id: str) -> Path:
-        if not PROJECT_ID.fullmatch(project_id):
-            raise InvalidInput(f"a project's id is p_ and 12 hexadecimal digits, not {project_id[:60]!r}")
-        return self._paths.project_database(project_id).with_name("code")
+        return self._paths.project_database(check_project_id(project_id)).with_name("code")
 
     def _of(self, project_id: str) -> dict[str, CodeTree]:
         """The trees of a project; none if the list cannot be read, until they are indexed again."""

@@ -21,7 +21,7 @@ from remembrancer.actors.store.committer import Committer
 from remembrancer.actors.store.file_index import PAGE, FileFilter, FileIndex
 from remembrancer.actors.store.file_memories import FileMemories
 from remembrancer.actors.store.indexer_work import IndexerPoll, compared
-from remembrancer.actors.store.memory_files import INDEX, PROJECT_ID, MemoryFiles
+from remembrancer.actors.store.memory_files import INDEX, MemoryFiles
 from remembrancer.actors.store.readers import Readers
 from remembrancer.actors.store.records.contract import Vectors
 from remembrancer.actors.store.records.passage_rows import EmbeddedTexts
@@ -36,7 +36,6 @@ from remembrancer.protocol.consolidation import NotePresence
 from remembrancer.protocol.errors import (
     DeadlineExceeded,
     EmbeddingUnavailable,
-    InvalidInput,
     MemoryUnavailable,
     RecordsUnusable,
     RemembrancerError,
@@ -60,6 +59,7 @@ from remembrancer.protocol.files import (
     SyncFiles,
     Workspace,
 )
+from remembrancer.protocol.ids import PROJECT_ID, check_project_id
 from remembrancer.protocol.kinds import FileSource
 from remembrancer.protocol.paths import RuntimePaths
 from remembrancer.protocol.reads import Notice, Recall
@@ -170,7 +170,6 @@ class FileHandlers:
         index = self._open.pop(project_id, None)
         if index is not None:
             self._files.indexes.pop(index.name, None)
-            self._vectors.forget(index.name)
             await self._committer.run(index.name, index.discard)
             await self._committer.run(index.name, index.close)
 
@@ -392,9 +391,7 @@ class FileHandlers:
         Raises:
             InvalidInput: this is not the id of a project.
         """
-        if not PROJECT_ID.fullmatch(project.id):
-            raise InvalidInput(f"a project's id is p_ and 12 hexadecimal digits, not {project.id[:60]!r}")
-        index = self._open.get(project.id)
+        index = self._open.get(check_project_id(project.id))
         if index is not None and index.is_lost:
             await self._make_anew(index)
         async with self._opening:

@@ -76,6 +76,7 @@ from remembrancer.protocol.home import (
     ReleasesDescribed,
     WriteExport,
 )
+from remembrancer.protocol.ids import PROJECT_ID
 from remembrancer.protocol.kinds import Scope
 from remembrancer.protocol.paths import RuntimePaths
 from remembrancer.protocol.wire import Request
@@ -86,7 +87,6 @@ CATALOG: Final = "catalog.db"
 RECORDS: Final = "memory.db"
 USER_RECORDS: Final = "user/memory.db"
 PROJECT_RECORDS: Final = re.compile(r"projects/(p_[0-9a-f]{12})/memory\.db")
-PROJECT: Final = re.compile("p_[0-9a-f]{12}")
 LANE_RECORDS: Final = re.compile(r"lanes/(l_[0-9a-f]{12})\.db")
 SHARED: Final = "lanes/projects.json"
 CHECK_LIMIT_S: Final = 30.0
@@ -269,7 +269,7 @@ class HomeReader:
         except RemembrancerError as error:
             return ProjectsDescribed((), (error.to_failure(),))
         found = []
-        for project_id in filter(PROJECT.fullmatch, counts):
+        for project_id in filter(PROJECT_ID.fullmatch, counts):
             path, directory, created_at, used_at = known.get(project_id, (None, None, None, None))
             if directory is None and path is not None:
                 directory = _working_tree(path)
@@ -330,7 +330,7 @@ class HomeReader:
     def _export(self, request: WriteExport) -> ExportWritten:
         with self._records() as file:
             spaces = {} if file is None else dict(file.rows("SELECT name, number FROM spaces ORDER BY name"))
-            known = list(filter(PROJECT.fullmatch, spaces))
+            known = list(filter(PROJECT_ID.fullmatch, spaces))
             missing = sorted(set(request.projects or ()).difference(known))
             if missing:
                 raise InvalidInput(
@@ -370,7 +370,7 @@ def export_lines(
     Counts projects, memories, forgotten memories and sessions in `counted`.
     """
     lines_of = partial(_lines_of, connection, forgotten=request.forgotten, counted=counted)
-    for project_id in filter(PROJECT.fullmatch, spaces):
+    for project_id in filter(PROJECT_ID.fullmatch, spaces):
         if not request.in_projects or (request.projects is not None and project_id not in request.projects):
             continue
         counted["projects"] += 1

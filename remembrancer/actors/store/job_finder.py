@@ -22,7 +22,7 @@ import anyio
 
 from remembrancer.actors.store.committer import Committer
 from remembrancer.actors.store.job_leases import Rank, WantedJob
-from remembrancer.actors.store.memory_files import PROJECT_ID, USER, MemoryFiles
+from remembrancer.actors.store.memory_files import USER, MemoryFiles
 from remembrancer.actors.store.records.contract import Promotable, WaitingWork
 from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.actors.store.shared_lanes import SharedLanes
@@ -37,6 +37,7 @@ from remembrancer.protocol.consolidation import (
     SessionEndJob,
 )
 from remembrancer.protocol.errors import ConsolidatorUnavailable, RemembrancerError
+from remembrancer.protocol.ids import PROJECT_ID
 from remembrancer.protocol.session_life import EndSession
 from remembrancer.protocol.writes import Applied, ImportMemory, Operation, ProjectRef
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import re
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -30,12 +29,12 @@ from remembrancer.actors.store.records.sqlite_file import SqliteFile, unusable
 from remembrancer.actors.store.records.sqlite_records import Reader, Records
 from remembrancer.protocol.errors import (
     FileLocked,
-    InvalidInput,
     RecordsUnusable,
     RemembrancerError,
     from_failure,
     size_on_disk,
 )
+from remembrancer.protocol.ids import PROJECT_ID, check_project_id
 from remembrancer.protocol.paths import RuntimePaths, database_files, look_at, set_aside
 from remembrancer.protocol.reads import Counts, Notice
 from remembrancer.protocol.session_life import EndSession, StartSession
@@ -44,8 +43,6 @@ from remembrancer.protocol.writes import (
     ProjectRef,
 )
 
-PROJECT_ID: Final = re.compile("p_[0-9a-f]{12}")
-"""Project ids become parts of paths, so nothing else may pass."""
 INDEX: Final = ".files"
 """The ending of an index's name, after its project's id."""
 AGAIN_S: Final = 2.0
@@ -365,8 +362,7 @@ class MemoryFiles:
         records = self._open.get(project.id)
         is_unknown = bool(project.path) and not self.catalog.path_of(project.id)  # lost with a damaged catalogue
         if records is None or is_unknown:
-            if not PROJECT_ID.fullmatch(project.id):
-                raise InvalidInput(f"a project's id is p_ and 12 hexadecimal digits, not {project.id[:60]!r}")
+            check_project_id(project.id)
             records = await self._committer.run(project.id, partial(self._make, self.database, project))
             while starts := self.pending_sessions.take(project.id):  # more may arrive until the space is known
                 await self._committer.run(project.id, partial(self._register, project, records, starts))

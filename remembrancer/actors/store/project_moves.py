@@ -11,16 +11,16 @@ import asyncio
 import logging
 import os
 import shutil
-from collections.abc import Callable
 from functools import partial
 from typing import Final
 
 from remembrancer.actors.store.code_handlers import CodeHandlers
 from remembrancer.actors.store.committer import Committer
 from remembrancer.actors.store.file_handlers import FileHandlers
-from remembrancer.actors.store.memory_files import PROJECT_ID, MemoryFiles
+from remembrancer.actors.store.memory_files import MemoryFiles
 from remembrancer.actors.store.requests import Handler, RequestContext
 from remembrancer.protocol.errors import InvalidInput, NotFound
+from remembrancer.protocol.ids import PROJECT_ID
 from remembrancer.protocol.paths import RuntimePaths, sync_directory
 from remembrancer.protocol.projects import (
     FormerPlace,
@@ -39,7 +39,7 @@ logger = logging.getLogger(__name__)
 
 
 class ProjectMoves:
-    """Recognises and moves projects. `forget` is called with the name of each closed space."""
+    """Recognises and moves projects."""
 
     def __init__(
         self,
@@ -48,14 +48,12 @@ class ProjectMoves:
         file_handlers: FileHandlers,
         committer: Committer,
         code: CodeHandlers,
-        forget: Callable[[str], None],
     ) -> None:
         self._paths = paths
         self._files = files
         self._file_handlers = file_handlers
         self._committer = committer
         self._code = code
-        self._forget = forget
         self._moving = asyncio.Lock()
 
     def handlers(self) -> dict[type, Handler]:
@@ -116,7 +114,6 @@ class ProjectMoves:
         finally:
             for name in (old.id, new.id):
                 files.let_go(name)
-                self._forget(name)
         await files.project(new)
         logger.info("a project was moved", extra={"project": old.id, "to": new.id, "memories": memories})
         return ProjectMoved(memories, joined)

@@ -135,10 +135,6 @@ class VectorSpaces:
         for texts in self._texts():
             self.note_kept(texts.name)
 
-    def forget(self, name: str) -> None:
-        """Forget texts that are gone or were replaced."""
-        self._spaces = {place: vectors for place, vectors in self._spaces.items() if place[0] != name}
-
     def nudge(self) -> None:
         """Wake the upkeep, since something may have changed."""
         self._wake.set()
@@ -165,6 +161,8 @@ class VectorSpaces:
     async def _go_on(self) -> None:
         while not self._closing:
             self._wake.clear()
+            open_texts = set(map(id, self._texts()))
+            self._spaces = {place: each for place, each in self._spaces.items() if id(each.records) in open_texts}
             await self._compare_some()
             if self._with_chroma:
                 await self._tend()
