@@ -16,11 +16,14 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, Final, Protocol, TypeVar
 
-from remembrancer.actors.store.records.contract import Outcome
+from remembrancer.actors.store.records.contract import RECORDS, USER, Outcome
 from remembrancer.protocol.errors import InternalError, MemoryUnavailable, QueueFull, RemembrancerError
+from remembrancer.protocol.ids import PROJECT_ID
 from remembrancer.protocol.tracing import Trace, current
 from remembrancer.protocol.writes import Operation
 
+INDEX: Final = ".files"
+"""The ending of the name of an index of files, after its project's id."""
 MAX_WAITING: Final = 10_000
 """The number of operations that may wait for one thread before more are refused."""
 MAX_GROUP: Final = 256
@@ -62,11 +65,9 @@ class Committer:
     need.
     """
 
-    def __init__(self, complete: Complete = as_they_are, thread_of: Callable[[str], str] = lambda name: name) -> None:
+    def __init__(self, complete: Complete = as_they_are) -> None:
         self._loop = asyncio.get_running_loop()
         self._complete = complete
-        self.thread_of = thread_of
-        """Maps the name of a space, a lane or an index to the name of the thread that writes it."""
         self._writers: dict[str, _Writer] = {}
         self._closing = False
 
@@ -120,10 +121,18 @@ class Committer:
     def _writer_of(self, name: str) -> _Writer:
         if self._closing:
             raise MemoryUnavailable("the store is stopping")
-        name = self.thread_of(name)
+        name = _thread_of(name)
         if name not in self._writers:
             self._writers[name] = _Writer(name, self._loop, self._complete)
         return self._writers[name]
+
+
+def _thread_of(name: str) -> str:
+    """Return the thread that writes a space, a lane or an index. A shared lane, which may wait for a journal, has its
+    own; so have all indexes together, and all other records."""
+    if name.endswith(INDEX):
+        return INDEX
+    return RECORDS if name == USER or PROJECT_ID.fullmatch(name) is not None else name
 
 
 class _Writer:

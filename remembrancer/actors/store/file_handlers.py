@@ -17,11 +17,11 @@ from typing import Final, TypeVar
 
 import anyio
 
-from remembrancer.actors.store.committer import Committer
+from remembrancer.actors.store.committer import INDEX, Committer
 from remembrancer.actors.store.file_index import PAGE, FileFilter, FileIndex
 from remembrancer.actors.store.file_memories import FileMemories
 from remembrancer.actors.store.indexer_work import IndexerPoll, compared
-from remembrancer.actors.store.memory_files import INDEX, MemoryFiles
+from remembrancer.actors.store.memory_files import MemoryFiles
 from remembrancer.actors.store.readers import Readers
 from remembrancer.actors.store.records.contract import Vectors
 from remembrancer.actors.store.records.passage_rows import EmbeddedTexts

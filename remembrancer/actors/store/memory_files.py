@@ -19,7 +19,6 @@ from remembrancer.actors.store.file_index import FileIndex
 from remembrancer.actors.store.memory_writer import Lanes as Lanes
 from remembrancer.actors.store.note_files import NoteFiles
 from remembrancer.actors.store.records.catalog import Catalog, former_files, put_former_aside, take_in_former
-from remembrancer.actors.store.records.contract import RECORDS
 from remembrancer.actors.store.records.contract import USER as USER
 from remembrancer.actors.store.records.passage_rows import EmbeddedTexts, HomeTexts
 from remembrancer.actors.store.records.schema import MEMORY
@@ -43,8 +42,6 @@ from remembrancer.protocol.writes import (
     ProjectRef,
 )
 
-INDEX: Final = ".files"
-"""The ending of an index's name, after its project's id."""
 AGAIN_S: Final = 2.0
 """The time after a failed attempt before the database may be opened again, on demand."""
 OPENING_S: Final = 1.5
@@ -107,7 +104,6 @@ class MemoryFiles:
     ) -> None:
         self._paths = paths
         self._committer = committer
-        committer.thread_of = _thread_of
         self._clock = clock
         self._limits = {"limit_bytes": limit_bytes, "session_limit": session_limit}
         self._on_open = on_open
@@ -451,14 +447,6 @@ class MemoryFiles:
         if USER in self._shared:
             users = {"unshared": self.user_file, **users}
         return users if own is None else {"session": own, "project": self._shared.get(project_id, own), **users}
-
-
-def _thread_of(name: str) -> str:
-    """Return the thread for that name. A shared lane, which may wait for a journal, has its own; so have all indexes
-    together, and all other records."""
-    if name.endswith(INDEX):
-        return INDEX
-    return RECORDS if name == USER or PROJECT_ID.fullmatch(name) is not None else name
 
 
 def scrub_spaces(
