@@ -12,13 +12,15 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
+import numpy as np
 import pytest
 
 from remembrancer.actors.store import shared_lanes
 from remembrancer.actors.store.committer import Committer
 from remembrancer.actors.store.home_reader import HomeReader
 from remembrancer.actors.store.memory_files import MemoryFiles
-from remembrancer.actors.store.records.contract import Filters, Phrase
+from remembrancer.actors.store.records.contract import EmbeddedMemory, Filters, Phrase
+from remembrancer.actors.store.records.memory_rows import digest_of
 from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.actors.store.requests import LoadGate
 from remembrancer.actors.store.shared_lanes import SILENT_S, Connection, FollowUp, SharedLanes
@@ -44,6 +46,7 @@ from remembrancer.protocol.home import (
 from remembrancer.protocol.paths import RuntimePaths
 from remembrancer.protocol.sharing import DescribeLanes, LaneLeft, LeaveLane, ProjectShared, RejoinLane, ShareProject
 from remembrancer.protocol.wire import Request
+from remembrancer.protocol.work import Passage
 from remembrancer.protocol.writes import (
     Applied,
     Change,
@@ -197,6 +200,19 @@ async def both_have_one(here: Host, there: Host) -> str:
     memory_id = await here.store("lantern", "the lantern burns oil")
     await until(lambda: there.finds("project", "lantern"))
     return memory_id
+
+
+async def test_what_is_shared_and_taken_back_keeps_its_vectors(hosts: list[Host]) -> None:
+    here, _ = hosts
+    await here.store("lantern", "the lantern burns oil")
+    embedded = EmbeddedMemory(1, digest_of("the lantern burns oil"), (Passage(0, 5),), np.eye(1, 4, dtype=np.float32))
+    here.records("project").save_embeddings("model", [embedded])
+    await here.share()
+    assert here.records("project").is_shared
+    assert len(here.records("project").passage_numbers("model")) == 1
+    await here.ask(LeaveLane(PROJECT))
+    assert not here.records("project").is_shared
+    assert len(here.records("project").passage_numbers("model")) == 1
 
 
 async def test_what_is_shared_leaves_its_space_with_the_entry_even_if_nobody_knew_of_it(hosts: list[Host]) -> None:

@@ -106,6 +106,10 @@ _REACHED: Final = "max(e.position, l.position)"
 """The position from which a journal entry quoting an erased memory may be scrubbed. A member that had not seen the
 erasure may have appended the entry after it."""
 _MARK: Final = "SELECT journal, position, entry_id, applied_at FROM lane WHERE space = @SPACE"
+_TAKE_VECTORS: Final = """INSERT OR IGNORE INTO passages (space, memory, model, ordinal, start, "end", vector)
+    SELECT m.space, m.number, p.model, p.ordinal, p.start, p."end", p.vector FROM memories AS m
+    JOIN memories AS o ON o.id = m.id AND o.space != m.space AND o.content_digest = m.content_digest
+    JOIN passages AS p ON p.memory = o.number WHERE m.space = @SPACE AND m.id = ? ORDER BY p.number"""
 _TO_KEEP: Final = """SELECT number, id FROM memories WHERE space = @SPACE AND scope = ? AND kind != ?
     AND id NOT IN (SELECT id FROM memories WHERE space = ?)
     AND id NOT IN (SELECT memory_id FROM erased WHERE space = ?) ORDER BY number"""
@@ -652,6 +656,7 @@ class SharedLane(Records):
                         taken_back = edits.portable(memory_id_of(entry.operation.change) or "") if is_return else None
                         outcome = _applied(edits, entry, stands.position, applied_at, is_users=self.is_users)
                         if local is not None:
+                            edits.execute(_TAKE_VECTORS, (memory_id_of(entry.operation.change),))
                             outcome = _moved(local, entry, taken_back, outcome)
                         outcomes.append((entry, outcome))
                 except UNACCEPTABLE as error:
