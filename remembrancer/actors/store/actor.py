@@ -27,7 +27,6 @@ from remembrancer.actors.store.memory_files import USER, MemoryFiles
 from remembrancer.actors.store.project_moves import ProjectMoves
 from remembrancer.actors.store.read_handlers import ReadHandlers
 from remembrancer.actors.store.readers import Readers
-from remembrancer.actors.store.records.passage_rows import EmbeddedTexts
 from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.actors.store.replaced_memories import ReplacedMemories
 from remembrancer.actors.store.requests import Dispatcher, Listener, LoadGate
@@ -162,7 +161,6 @@ class StoreActor(Actor):
             self._gate,
             settings,
             lambda context, model: self._reads.embed_within(context, model),
-            self._index_opened,
             self._indexer,
         )
         self._code = CodeHandlers(paths, self._files, self._readers, self._gate, self._in_background, self._indexer)
@@ -329,10 +327,6 @@ class StoreActor(Actor):
             self._scheduler.read_state()
         self._vectors.note_kept(records.name)
         self._scheduler.wake()
-
-    def _index_opened(self, index: EmbeddedTexts) -> None:
-        self._vectors.note_kept(index.name)
-        self._scheduler.texts_opened()
 
     async def _open_lanes(self) -> None:
         """Open the shared lanes of all projects, which are followed from then on."""

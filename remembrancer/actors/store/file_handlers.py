@@ -24,7 +24,6 @@ from remembrancer.actors.store.indexer_work import IndexerPoll, compared
 from remembrancer.actors.store.memory_files import MemoryFiles
 from remembrancer.actors.store.readers import Readers
 from remembrancer.actors.store.records.contract import Vectors
-from remembrancer.actors.store.records.passage_rows import EmbeddedTexts
 from remembrancer.actors.store.requests import Handler, Listener, LoadGate, RequestContext
 from remembrancer.actors.store.retrieval.file_search import by_meaning, by_words, search_files
 from remembrancer.actors.store.retrieval.view import Source
@@ -95,7 +94,6 @@ class FileHandlers:
         gate: LoadGate,
         settings: Settings,
         embed_within: Callable[[RequestContext, str | None], Callable[[str], Awaitable[Vectors]]],
-        on_open: Callable[[EmbeddedTexts], None],
         indexer: IndexerPoll,
     ) -> None:
         self._paths = paths
@@ -107,7 +105,6 @@ class FileHandlers:
         self._gate = gate
         self._settings = settings
         self._embed_within = embed_within
-        self._on_open = on_open
         self._indexer = indexer
         self._open: dict[str, FileIndex] = {}
         self._opening = anyio.Lock()
@@ -406,7 +403,8 @@ class FileHandlers:
         cut = f"{settings.chunk_tokens} {settings.chunk_overlap} {settings.chunk_at_boundaries}"
         index = await self._committer.run(name, partial(FileIndex, path, name, settings.embedding_cache_entries, cut))
         self._open[project_id] = self._files.indexes[name] = index
-        self._on_open(index)
+        self._vectors.note_kept(index.name)
+        self._scheduler.texts_opened()
 
     async def _made_anew_if_damaged(self, index: FileIndex, work: Awaitable[T]) -> T:
         """The result of `work` on an index.
