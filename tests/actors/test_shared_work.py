@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncIterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import msgspec
@@ -13,6 +12,7 @@ import pytest
 from remembrancer.actors.store import job_finder
 from remembrancer.actors.store.job_finder import JobFinder
 from remembrancer.actors.store.job_leases import JobLeases
+from remembrancer.actors.store.readers import Readers
 from remembrancer.config.settings import Settings
 from remembrancer.protocol.consolidation import ConsolidateJob, Maintain, MaintainJob, Work
 from remembrancer.protocol.errors import ConsolidatorUnavailable, RemembrancerError
@@ -38,14 +38,13 @@ class Worker(Host):
     def start(self) -> None:
         super().start()
         self.has_consolidator = True
-        self.threads = ThreadPoolExecutor(1)
         self.leases = JobLeases()
         self.finder = JobFinder(
             self.files,
             self.committer,
             Settings(consolidation_threshold=3),
             self.apply,
-            self.threads,
+            Readers(),
             lambda: None,
             self.count_accesses,
             self.lanes,

@@ -7,8 +7,7 @@ import contextlib
 import gc
 import logging
 import time
-from collections.abc import Awaitable, Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Awaitable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar, get_args
 
@@ -82,8 +81,6 @@ class StoreActor(Actor):
         super().__init__(spec)
         self._lock = FileLock(spec.paths.store_lock)
         self._readers = Readers()
-        self._job_thread = ThreadPoolExecutor(1, thread_name_prefix="background")
-        """For work that no client waits for, so that it delays no recall."""
         self._gate = LoadGate()
         self._counted: tuple[object, Counts] = (None, Counts())
         """The counts of all memories, and the version of the records that they are of."""
@@ -163,7 +160,7 @@ class StoreActor(Actor):
             lambda context, model: self._reads.embed_within(context, model),
             self._indexer,
         )
-        self._code = CodeHandlers(paths, self._files, self._readers, self._gate, self._in_background, self._indexer)
+        self._code = CodeHandlers(paths, self._files, self._readers, self._gate, self._indexer)
         self._home = HomeReader(paths, self._gate)
         self._reads = ReadHandlers(
             paths,
@@ -190,7 +187,7 @@ class StoreActor(Actor):
             self._vectors,
             self._scheduler,
             self._gate,
-            self._job_thread,
+            self._readers,
             settings,
             writes.submit,
             self._count_accesses,
@@ -262,7 +259,7 @@ class StoreActor(Actor):
         """Count all memories anew after commits, off the event loop, since those of a large database take long."""
         while True:
             if self._files.version != self._counted[0]:
-                await self._tolerantly("records", self._in_background(self._count))
+                await self._tolerantly("records", self._readers.in_background(self._count))
             await anyio.sleep(COUNT_S)
 
     def _count(self) -> None:
@@ -297,7 +294,7 @@ class StoreActor(Actor):
         await asyncio.to_thread(self._committer.close)
         await self._lanes.aclose()
         await self._vectors.aclose()
-        await self._let_readers_finish()
+        await asyncio.to_thread(self._readers.close)
         await asyncio.to_thread(self._files.close)
         await asyncio.to_thread(self._file_handlers.close)
         await asyncio.to_thread(self._code.close)
@@ -337,10 +334,6 @@ class StoreActor(Actor):
             except RemembrancerError as error:
                 logger.warning("a shared lane cannot be opened", extra={"project": name, "code": error.code})
 
-    async def _let_readers_finish(self) -> None:
-        await asyncio.to_thread(self._readers.close)
-        await asyncio.to_thread(self._job_thread.shutdown)
-
     async def _work_in_background(self) -> None:
         """Run the background work until the store is about to stop."""
         with self._background:
@@ -360,7 +353,7 @@ class StoreActor(Actor):
             if self._files.is_replaced:  # writes are refused already, and the next store opens what is there now
                 raise FileLocked(f"{self.spec.paths.database} was taken away or replaced while it was open")
             await self._count_accesses()
-            await self._tolerantly("records", self._in_background(self._files.checkpoint))
+            await self._tolerantly("records", self._readers.in_background(self._files.checkpoint))
             await self._tolerantly("files", self._file_handlers.keep_house())
             self._code.keep_house(self._file_handlers.projects_in_use)
             await self._tolerantly("anchors", self._code.keep_anchors())
@@ -392,9 +385,6 @@ class StoreActor(Actor):
     def _send_to_worker(self, worker: Peer, message: ToWorker) -> bool:
         way = self._remote if worker.key else self._router
         return way is not None and way.send(worker, message)
-
-    async def _in_background(self, work: Callable[[], T]) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._job_thread, work)
 
 
 def _server_of(settings: Settings) -> Server | None:

@@ -17,7 +17,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Final, Protocol, TypeVar
+from typing import Final, TypeVar
 
 import anyio
 import msgspec
@@ -67,12 +67,6 @@ LANE: Final = "code"
 T = TypeVar("T")
 
 
-class InBackground(Protocol):
-    """Runs work on the background thread, for which no client waits."""
-
-    async def __call__(self, work: Callable[[], T], /) -> T: ...
-
-
 logger = logging.getLogger(__name__)
 
 
@@ -85,14 +79,12 @@ class CodeHandlers:
         files: MemoryFiles,
         readers: Readers,
         gate: LoadGate,
-        in_background: InBackground,
         indexer: IndexerPoll,
     ) -> None:
         self._paths = paths
         self._files = files
         self._readers = readers
         self._gate = gate
-        self._in_background = in_background
         self._indexer = indexer
         self._anchors: dict[str, ProjectAnchors] = {}
         """For the projects in use that have trees."""
@@ -143,12 +135,12 @@ class CodeHandlers:
             if not trees or records is None:
                 return self._anchors.pop(project_id, None)
             if project_id not in self._anchors:
-                self._anchors[project_id] = await self._in_background(
+                self._anchors[project_id] = await self._readers.in_background(
                     partial(ProjectAnchors, self._folder(project_id) / "anchors")
                 )
             anchors = self._anchors[project_id]
             steps = (True for _ in anchors.look(records, tuple(trees.values())))
-            while await self._in_background(partial(next, steps, False)):
+            while await self._readers.in_background(partial(next, steps, False)):
                 await self._gate.step_aside()
         return anchors
 

@@ -6,12 +6,10 @@ as there is something to do; the lane has everything that the next host needs to
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable
-from concurrent.futures import Executor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -23,6 +21,7 @@ import anyio
 from remembrancer.actors.store.committer import Committer
 from remembrancer.actors.store.job_leases import Rank, WantedJob
 from remembrancer.actors.store.memory_files import USER, MemoryFiles
+from remembrancer.actors.store.readers import Readers
 from remembrancer.actors.store.records.contract import Promotable, WaitingWork
 from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.actors.store.shared_lanes import SharedLanes
@@ -135,7 +134,7 @@ class JobFinder:
         committer: Committer,
         settings: Settings,
         submit: Apply,
-        threads: Executor,
+        readers: Readers,
         on_news: Callable[[], None],
         count_accesses: Callable[[], Awaitable[None]],
         lanes: SharedLanes,
@@ -145,7 +144,7 @@ class JobFinder:
         self._committer = committer
         self._threshold = settings.consolidation_threshold
         self._submit = submit
-        self._threads = threads
+        self._readers = readers
         self._on_news = on_news
         self._count_accesses = count_accesses
         self._lanes = lanes
@@ -277,14 +276,13 @@ class JobFinder:
         space, name = self._space_of(records), records.name
         most = len(space.declined) + PROMOTED_TOGETHER
         read = partial(records.waiting_work, self._threshold, AT_ONCE_SCORE, most)
-        run = asyncio.get_running_loop().run_in_executor
         try:
             space.writes = records.writes
-            work = await run(self._threads, read)
+            work = await self._readers.in_background(read)
             if work.is_crowded and self._works_in(records):
                 ask = partial(records.request_consolidation, self._threshold, time.time())
                 if await self._committer.run(name, ask):
-                    work = await run(self._threads, read)
+                    work = await self._readers.in_background(read)
         except RemembrancerError as error:
             logger.warning("a space cannot be read", extra={"file": name, "code": error.code})
             space.writes, space.read_at = -1, time.monotonic() + AGAIN_S

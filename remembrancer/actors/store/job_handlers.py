@@ -7,7 +7,6 @@ import asyncio
 import itertools
 import time
 from collections.abc import Awaitable, Callable
-from concurrent.futures import Executor
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar, get_args
 
@@ -17,6 +16,7 @@ from remembrancer.actors.store.committer import Committer
 from remembrancer.actors.store.job_finder import Apply, JobFinder
 from remembrancer.actors.store.job_leases import LEASE_S, JobLeases, Key, Rank, WantedJob
 from remembrancer.actors.store.memory_files import MemoryFiles
+from remembrancer.actors.store.readers import Readers
 from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.actors.store.requests import Handler, LoadGate, RequestContext
 from remembrancer.actors.store.shared_lanes import SharedLanes
@@ -113,7 +113,7 @@ class JobHandlers:
         vectors: VectorSpaces,
         scheduler: EmbeddingScheduler,
         gate: LoadGate,
-        threads: Executor,
+        readers: Readers,
         settings: Settings,
         submit: Apply,
         count_accesses: Callable[[], Awaitable[None]],
@@ -123,10 +123,10 @@ class JobHandlers:
         self._vectors = vectors
         self._scheduler = scheduler
         self._gate = gate
-        self._threads = threads
+        self._readers = readers
         self._leases = JobLeases(first_id=time.time_ns() // 1000)
         self.finder = JobFinder(
-            files, committer, settings, submit, threads, self._wake, count_accesses, lanes, self._has_consolidator
+            files, committer, settings, submit, readers, self._wake, count_accesses, lanes, self._has_consolidator
         )
         self._news = anyio.Event()
         self._asked: dict[Key, _Asked] = {}
@@ -304,11 +304,11 @@ class JobHandlers:
             if records is None or identity is None:
                 return ((),) * request.rows
             index = self._vectors.searchable(records.name, identity.key)
-            return await self._read(lambda: find_near(records, index, identity.key, request))
+            return await self._readers.in_background(lambda: find_near(records, index, identity.key, request))
         if records is None:
             return NOTHING[type(request)]
         model = None if identity is None else identity.key
-        answer: object = await self._read(lambda: records.materials(request, model))
+        answer: object = await self._readers.in_background(lambda: records.materials(request, model))
         return answer
 
     async def _records_of(self, project: ProjectRef | None) -> Records | None:
@@ -317,6 +317,3 @@ class JobHandlers:
         if (lane := self._files.shared_lane(project.id)) is not None:
             return lane
         return await self._files.project(project) if self._files.is_there(project) else None
-
-    async def _read(self, work: Callable[[], T]) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._threads, work)

@@ -17,10 +17,12 @@ T = TypeVar("T")
 
 
 class Readers:
-    """Runs reads on threads. Belongs to one event loop; only `close` is for another thread."""
+    """Runs reads on threads; work that no client waits for has one of its own, so that it delays no recall. Belongs to
+    one event loop; only `close` is for another thread."""
 
     def __init__(self) -> None:
         self.threads: Executor = ThreadPoolExecutor(READ_THREADS, thread_name_prefix="reader")
+        self._background = ThreadPoolExecutor(1, thread_name_prefix="background")
         self._turns: dict[str, asyncio.Semaphore] = {}
 
     def turn(self, project_id: str) -> asyncio.Semaphore:
@@ -31,6 +33,10 @@ class Readers:
         """Run `work` on one of the threads, and return its result."""
         return await asyncio.get_running_loop().run_in_executor(self.threads, work)
 
+    async def in_background(self, work: Callable[[], T]) -> T:
+        """Run `work` on the thread of work that no client waits for, and return its result."""
+        return await asyncio.get_running_loop().run_in_executor(self._background, work)
+
     def close(self) -> None:
         """Wait until no read is running, since closing a file under a reader crashes the process.
 
@@ -39,3 +45,4 @@ class Readers:
         all_there = threading.Barrier(READ_THREADS)
         for waiting in [self.threads.submit(all_there.wait) for _ in range(READ_THREADS)]:
             waiting.result()
+        self._background.shutdown()
