@@ -282,15 +282,11 @@ class ReadMemories(Request[Memories[Material]], frozen=True):
 
 
 class FindNear(Request[tuple[tuple[tuple[Material, float], ...], ...]], frozen=True):
-    """Find, for each vector, the nearest active memories of a project (or, None, of the user) with their cosines,
-    nearest first and without their own vectors. Memories of scope session are excluded.
-
-    `vectors` are little-endian float32 rows, of the model in use.
-    """
+    """Find, for each memory of these numbers, the nearest active memories of a project (or, None, of the user) with
+    their cosines, nearest first and without their vectors. Memories of scope session are excluded."""
 
     project: ProjectRef | None
-    vectors: bytes
-    rows: int
+    numbers: tuple[int, ...]
     min_cosine: float
     limit: int = 5
 

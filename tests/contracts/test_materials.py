@@ -13,7 +13,6 @@ from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.actors.store.vectors.exact_vectors import ExactVectors
 from remembrancer.actors.store.vectors.near_duplicates import find_near
 from remembrancer.protocol.consolidation import FindNear, ReadEntityEdges, ReadMemories, ReadSession
-from remembrancer.protocol.errors import InvalidInput
 from remembrancer.protocol.runs import AddLink, CloseRequest, CloseSession, ReviseMemory, SaveTopics, Topic
 from remembrancer.protocol.session_life import EndSession, StartSession
 from remembrancer.protocol.work import Passage
@@ -134,44 +133,35 @@ def test_a_vector_is_the_normalised_mean_of_the_passages_of_the_model(records: R
 
 
 def near(
-    records: Records, *rows: Any, index: ExactVectors | None = None, least: float = 0.9, **fields: Any
+    records: Records, *memory_ids: str, index: ExactVectors | None = None, least: float = 0.9, **fields: Any
 ) -> list[list[tuple[str, float]]]:
     """Ids and cosines, rounded."""
-    vectors = np.asarray(rows, dtype="<f4")
-    found = find_near(records, index, MODEL, FindNear(PROJECT, vectors.tobytes(), len(rows), least, **fields))
+    numbers = tuple(records.number_of(each) or 0 for each in memory_ids)
+    found = find_near(records, index, MODEL, FindNear(PROJECT, numbers, least, **fields))
     return [[(material.id, round(cosine, 3)) for material, cosine in row] for row in found]
 
 
-def test_the_nearest_memories_are_found_for_each_vector(records: Records) -> None:
+def test_the_nearest_memories_are_found_for_each_memory(records: Records) -> None:
     embed_all(records)
-    assert near(records, [2, 0, 0, 0], [0, 0, 0, 1]) == [[(ONE, 1.0), (TWO, 0.96)], []]
-    assert near(records, [1, 0, 0, 0], limit=1) == [[(ONE, 1.0)]]
+    assert near(records, ONE, "mem_none") == [[(ONE, 1.0), (TWO, 0.96)], []]
+    assert near(records, ONE, limit=1) == [[(ONE, 1.0)]]
     assert near(records) == []
-    found = find_near(records, None, MODEL, FindNear(PROJECT, VECTORS[0].tobytes(), 1, 0.9))
+    found = find_near(records, None, MODEL, FindNear(PROJECT, (records.number_of(ONE) or 0,), 0.9))
     assert found[0][0][0].vector == b""
     assert found[0][0][0].content == CONTENTS[ONE]
 
 
 def test_no_session_s_own_memories_are_near(records: Records) -> None:
     embed_all(records)
-    assert near(records, VECTORS[2]) == [[(ONE, 0.936)]]
+    assert near(records, THREE) == [[(ONE, 0.936)]]
 
 
 def test_what_is_forgotten_or_of_another_status_is_not_near(records: Records) -> None:
     embed_all(records)
     carry_out(records, ReviseMemory(ONE, "consolidated", status="consolidated"))
-    assert near(records, VECTORS[0]) == [[(TWO, 0.96)]]
+    assert near(records, ONE) == [[(TWO, 0.96)]]
     records.apply([change_operation("forget", ForgetMemory(TWO))])
-    assert near(records, VECTORS[0]) == [[]]
-
-
-def test_vectors_of_another_length_are_refused(records: Records) -> None:
-    embed_all(records)
-    with pytest.raises(InvalidInput):
-        near(records, [1, 0, 0])
-    with pytest.raises(InvalidInput):
-        find_near(records, None, MODEL, FindNear(PROJECT, b"12345", 1, 0.9))
-    assert near(records, VECTORS[0], least=0.9)[0], "and nothing is broken by it"
+    assert near(records, ONE) == [[]]
 
 
 def test_in_a_large_file_the_index_finds_the_same(records: Records, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -187,8 +177,8 @@ def test_in_a_large_file_the_index_finds_the_same(records: Records, monkeypatch:
         memory_id = memory_id_of(operation)
         embed(records, memory_id, VECTORS[0] if memory_id.startswith("mem_s") else VECTORS[4])
     index = ExactVectors(records, MODEL)
-    rows = (VECTORS[0], VECTORS[3], [0.0, 0.0, 1.0, 0.0])
-    assert near(records, *rows, index=index) == near(records, *rows) == [[(ONE, 1.0), (TWO, 0.96)], [], []]
+    asked = (ONE, FOUR, "mem_none")
+    assert near(records, *asked, index=index) == near(records, *asked) == [[(ONE, 1.0), (TWO, 0.96)], [], []]
 
 
 # Pages that are limited in other ways

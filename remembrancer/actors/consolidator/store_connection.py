@@ -44,7 +44,7 @@ PAGE: Final = 500
 SLICE: Final = 2000
 """Memories that are thought about together: of a session that has more, those that came together."""
 ROWS: Final = 64
-"""Vectors in one question for what is near them."""
+"""Memories in one question for what is near them."""
 IDS: Final = 200
 """Memories that are asked for by their ids at once."""
 PART_EDITS: Final = 200
@@ -83,9 +83,8 @@ class StoreConnection(StoreClient):
         embedded = [memory for memory in memories if memory.vector]
         for begin in range(0, len(embedded), ROWS):
             portion = embedded[begin : begin + ROWS]
-            vectors = b"".join(memory.vector for memory in portion)
-            request = FindNear(project, vectors, len(portion), min_cosine, limit=limit + 1)
-            rows = await self.ask(request)
+            numbers = tuple(memory.number for memory in portion)
+            rows = await self.ask(FindNear(project, numbers, min_cosine, limit=limit + 1))
             for memory, row in zip(portion, rows, strict=True):
                 near[memory.id] = [(other, cosine) for other, cosine in row if other.id != memory.id][:limit]
         return near

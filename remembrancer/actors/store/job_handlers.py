@@ -302,7 +302,7 @@ class JobHandlers:
         identity = self._scheduler.identity
         if isinstance(request, FindNear):
             if records is None or identity is None:
-                return ((),) * request.rows
+                return ((),) * len(request.numbers)
             index = self._vectors.searchable(records.name, identity.key)
             return await self._readers.in_background(lambda: find_near(records, index, identity.key, request))
         if records is None:

@@ -13,7 +13,6 @@ from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.actors.store.vectors.exact_vectors import SpaceVectors
 from remembrancer.memory.ranking import NEAR_DUPLICATE_COSINE, on_the_scale
 from remembrancer.protocol.consolidation import FindNear, Material
-from remembrancer.protocol.errors import InvalidInput
 from remembrancer.protocol.reads import Filters
 
 LOOKED_AT: Final = 16
@@ -63,34 +62,24 @@ def find_near(
     """Answer `request`. Blocks while the vectors are read or searched.
 
     All memories are compared if few are eligible, or there is no search (`vectors`); otherwise only those that a search
-    finds. Cosines are between the rows and the normalised means of the memories' passages.
-
-    Raises:
-        InvalidInput: the vectors are not rows of the model's length.
+    finds. Cosines are between the normalised means of the memories' passages.
     """
-    if not request.rows:
-        return ()
-    queries = _rows_of(request)
+    asked, queries = mean_vectors(records.passages(PassageFilter(model, request.numbers)))
+    if not asked:
+        return ((),) * len(request.numbers)
     filters = Filters("", scopes=("user" if request.project is None else "project",))
     numbers: Sequence[int] = records.matching(filters, EVERY) or ()
     if vectors is not None and len(numbers) > EXACT_UP_TO:
         near = vectors.nearest_each(queries, max(LEAST_HITS, 4 * request.limit), numbers)
         least = request.min_cosine - SLACK
         numbers = sorted({memory for found in near for memory, cosine in found.items() if cosine >= least})
-    best = _nearest(records, model, queries, numbers, request)
-    materials = records.materials_of(sorted({number for row in best for number, _ in row}))
+    best = dict(zip(asked, _nearest(records, model, queries, numbers, request), strict=True))
+    materials = records.materials_of(sorted({number for row in best.values() for number, _ in row}))
     active = {material.number: material for material in materials if material.status == "active"}
     return tuple(
-        tuple([(active[number], cosine) for number, cosine in row if number in active][: request.limit]) for row in best
+        tuple([(active[other], cosine) for other, cosine in best.get(number, ()) if other in active][: request.limit])
+        for number in request.numbers
     )
-
-
-def _rows_of(request: FindNear) -> Vectors:
-    if len(request.vectors) % (4 * request.rows):
-        raise InvalidInput(f"{len(request.vectors)} bytes are not {request.rows} vectors", field="vectors")
-    rows = np.frombuffer(request.vectors, dtype="<f4").reshape(request.rows, -1)
-    lengths = np.linalg.norm(rows, axis=1, keepdims=True)
-    return np.asarray(rows / np.where(lengths > 0, lengths, 1), dtype=np.float32)
 
 
 def _nearest(
@@ -103,10 +92,6 @@ def _nearest(
         memories, means = mean_vectors(records.passages(PassageFilter(model, numbers[start : start + NEAR_PAGE])))
         if not memories:
             continue
-        if means.shape[1] != queries.shape[1]:
-            raise InvalidInput(
-                f"the vectors have {queries.shape[1]} dimensions, and the model's {means.shape[1]}", field="vectors"
-            )
         for row, cosines in enumerate(queries @ means.T):
             near = np.flatnonzero(cosines >= request.min_cosine)
             together = [*best[row], *((memories[place], float(cosines[place])) for place in near)]
