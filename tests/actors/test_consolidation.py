@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import sqlite3
 import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from pathlib import Path
 from typing import Any
 
@@ -52,7 +53,7 @@ from remembrancer.protocol.writes import (
 )
 from tests.actors.store_process import StoreRig, store_rig
 from tests.operations import OTHER_PROJECT, PROJECT, SESSION, change_operation
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, until
 
 CONVENTION = "every public function of the billing service carries a docstring with its units and errors"
 SAME = CONVENTION + ", without exception"
@@ -543,6 +544,9 @@ async def test_what_has_nothing_to_do_writes_nothing(home: Path) -> None:
         await place.start()
         await place.note("the only thing that is known", scope="project", kind="fact")
         await place.rig.gateway.until_embedded()
+        with closing(sqlite3.connect(home / "memory.db")) as records:
+            compared = "SELECT max(compared) = (SELECT max(number) FROM passages) FROM embedded"
+            await until(lambda: records.execute(compared).fetchone() == (1,))
         wal = home / "memory.db-wal"
         before = wal.read_bytes()
         await place.reflect()
