@@ -317,7 +317,7 @@ class StoreActor(Actor):
 
     def _is_busy(self) -> bool:
         """True if there is more urgent work than tidying the index."""
-        return self._scheduler.is_busy or not self._gate.is_idle(time.monotonic())
+        return not self._gate.is_idle(time.monotonic()) or self._scheduler.is_busy
 
     def _file_opened(self, records: Records) -> None:
         if records.name == USER:

@@ -640,7 +640,7 @@ class EmbeddingScheduler:
         Returns the number of jobs that may go out now; None: no limit.
         """
         began = time.monotonic()
-        while self._leases.workers and self.is_busy and not self._waiting:
+        while self._leases.workers and not self._waiting:
             hold_s = self._gate.hold_s(time.monotonic(), began)
             if hold_s <= 0:
                 return JOBS_UNDER_LOAD if self._gate.is_serving(time.monotonic()) else None
