@@ -53,7 +53,7 @@ EAGER_S = 10.0
 EAGER_PAUSE_S = 0.01
 PATIENT_PAUSE_S = 0.5
 """Seconds between two attempts to connect, at first and later."""
-CHUNK_BYTES = 256 * 1024
+CHUNK_BYTES = 64 * 1024
 HIGH_WATER_BYTES = 1024 * 1024
 """The bytes that one direction holds before the bridge stops reading from the other side."""
 LATE_S = 0.25
