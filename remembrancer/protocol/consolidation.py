@@ -22,7 +22,7 @@ from remembrancer.protocol.writes import EntityRef, ProjectRef
 ReflectStrategy = Literal["summarize", "extract_patterns", "full"]
 JobSort = Literal["asked", "session", "long"]
 """The sorts of jobs, of which one of each runs at a time: requests that an assistant waits for; ends of sessions and
-promotions; work on a whole file."""
+promotions; work on a whole space."""
 
 
 class ConsolidatedMemory(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -247,7 +247,7 @@ class ReadProjects(Request[tuple[ProjectRef, ...]], frozen=True):
 
 
 class ReadMemories(Request[Memories[Material]], frozen=True):
-    """Read the memories of a file that are not forgotten, in the order of their numbers.
+    """Read the memories of a space that are not forgotten, in the order of their numbers.
 
     `project` None: the user's. Empty tuples allow all. `session_id` limits to the memories that this session stored,
     whatever their scope. `after` is the number of the last memory of the previous page. Without content, memories have
@@ -301,7 +301,7 @@ class EntityEdges(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
 
 
 class ReadEntityEdges(Request[EntityEdges], frozen=True):
-    """Read the edges between entities that the memories of a file state, and those between entities that one memory
+    """Read the edges between entities that the memories of a space state, and those between entities that one memory
     mentions together.
 
     The answer is for one page of memories: those with numbers above `after`. A session's own memories do not count.

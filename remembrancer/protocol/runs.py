@@ -1,6 +1,6 @@
 """Runs: changes by the consolidator as one operation that is applied whole or not at all, and undone as a whole.
 
-A run is made of edits in one file. The store applies them in one transaction and keeps the data for undoing them. An
+A run is made of edits in one space. The store applies them in one transaction and keeps the data for undoing them. An
 edit is skipped if its memory has changed since the consolidator read it, and the result says so.
 """
 
@@ -13,7 +13,7 @@ import msgspec
 from remembrancer.protocol.kinds import Kind, Relation, Scope, Status
 
 Place = Literal["project", "user"]
-"""The file that a run changes: the project's (with its sessions' memories) or the user's."""
+"""The space that a run changes: the project's (with its sessions' memories) or the user's."""
 RunKind = Literal["session_end", "promotion", "consolidation", "maintenance"]
 Method = Literal[
     "promote", "merge_similar", "summarize_cluster", "extract_patterns", "decay_archive", "deduplicate", "contradict"
@@ -97,7 +97,7 @@ class ReviseMemory(msgspec.Struct, frozen=True, tag=True, tag_field="edit", omit
 
 
 class AddLink(msgspec.Struct, frozen=True, tag=True, tag_field="edit", omit_defaults=True):
-    """Link two memories of the file. Skipped if the link exists or an end is missing."""
+    """Link two memories of the space. Skipped if the link exists or an end is missing."""
 
     source: str
     target: str
@@ -119,7 +119,7 @@ class LogPromotion(msgspec.Struct, frozen=True, tag=True, tag_field="edit", omit
 
 
 class NotePattern(msgspec.Struct, frozen=True, tag=True, tag_field="edit"):
-    """In the user's file: note that a memory's pattern was observed in a project (again)."""
+    """In the user's space: note that a memory's pattern was observed in a project (again)."""
 
     memory_id: str
     project_id: str
@@ -229,10 +229,10 @@ class ApplyRun(msgspec.Struct, frozen=True, tag=True, tag_field="change", omit_d
 
 
 class UndoRun(msgspec.Struct, frozen=True, tag=True, tag_field="change", omit_defaults=True):
-    """Undo all parts of a run in a file: memories that it made are forgotten, changed ones restored, links removed.
+    """Undo all parts of a run in a space: memories that it made are forgotten, changed ones restored, links removed.
 
     A memory that somebody else has changed since is left as it is, and named. An unknown run is refused, or
-    (`if_there`) answered as not found: few runs have parts in both files.
+    (`if_there`) answered as not found: few runs have parts in both spaces.
     """
 
     run_id: str

@@ -29,7 +29,7 @@ from remembrancer.protocol.writes import (
 )
 
 EVERY: Final = 2**31
-"""Exceeds the number of memories in any file."""
+"""Exceeds the number of memories in any space."""
 USER: Final = "user"
 """The name of the user's space."""
 RECORDS: Final = "records"
@@ -38,7 +38,7 @@ RECORDS: Final = "records"
 
 @dataclass(frozen=True, slots=True)
 class ConsolidationRequest:
-    """A file has more memories than it should. `requested_at` is in seconds since the epoch."""
+    """A space has more memories than it should. `requested_at` is in seconds since the epoch."""
 
     number: int
     requested_at: float
@@ -191,14 +191,12 @@ class SavedEmbeddings:
 
 class NearDuplicate(NamedTuple):
     """A pair of similar memories, and the link to be stored between them, with `cosine` as its strength (for
-    `contradicts`, the probability). `seen` are the compared passages, and `begins_alike` says that these are the first
-    of both memories."""
+    `contradicts`, the probability). `seen` are the compared passages."""
 
     later: int
     earlier: int
     cosine: float
     seen: tuple[int, ...] = ()
-    begins_alike: bool = True
     relation: Relation = "similar_to"
 
 

@@ -1,4 +1,4 @@
-"""Embeddings in a SQLite file: memories without vectors of a model, passages with their vectors, near-duplicates."""
+"""Embeddings: memories without vectors of a model, passages with their vectors, near-duplicates."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class EmbeddedTexts:
     _counted_in = "p.space = e.space"
     """The condition under which a row of `embedded` counts a passage of its model."""
     _file: Any
-    """The space or file of the table."""
+    """The space, or the index of notes, that has the table."""
     _clock: Callable[[], float]
 
     @property

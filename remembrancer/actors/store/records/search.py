@@ -1,4 +1,4 @@
-"""Searches a SQLite file of records: BM25 over full text, ordered lists, neighbours in a session, counts."""
+"""Searches the memories of spaces: BM25 over full text, ordered lists, neighbours in a session, counts."""
 
 from __future__ import annotations
 
@@ -57,12 +57,12 @@ MOST_COUNTS: Final = 400
 
 
 class SqliteWords:
-    """The words of a file's texts. Their full-text table is `_words`, the first of `_full_texts`."""
+    """The words of texts. Their full-text table is `_words`, the first of `_full_texts`."""
 
     _words = "words_@SPACE"
     _full_texts: tuple[str, ...] = ("words_@SPACE", "names_@SPACE")
     _file: Any
-    """The space or file of the full-text tables."""
+    """The space, or the index of notes, that has the full-text tables."""
     _merged_at = -1
     """The number of commits when nothing was left to merge."""
 
@@ -84,7 +84,7 @@ class SqliteWords:
         return [_decode_numbers(numbers) for (numbers,) in rows]
 
     def tidy(self) -> bool:
-        """Merge some segments of the full-text index. Returns True if more is left. Runs on the file's thread."""
+        """Merge some segments of the full-text index. Returns True if more is left. Runs on the thread that writes."""
         if self._file.commits == self._merged_at:
             return False
         with self._file.transaction(durable=False) as connection:
@@ -313,7 +313,7 @@ class SqliteSearch(SqliteWords):
         return self._file.read_together(read)
 
     def merged_into(self, memory_ids: Sequence[str]) -> dict[str, str]:
-        """Return, for those of the memories that were merged into another, the other's id, in this file or another."""
+        """Return, for those of the memories that were merged into another, the other's id, in this space or another."""
         rows = self._file.read(
             f"""SELECT memory_id, merged_into FROM promotion_log
                 WHERE space = @SPACE AND memory_id IN {AMONG} AND merged_into IS NOT NULL

@@ -16,7 +16,7 @@ from remembrancer.memory.names import name_key
 from remembrancer.protocol.kinds import MEMORY_TYPES, SCOPES, SESSION_RECORD
 from remembrancer.protocol.reads import EarlierSession, SessionDescription
 from remembrancer.protocol.runs import Topic
-from remembrancer.protocol.session_life import RecordEvents, SessionEntry, ToolCall, Turn
+from remembrancer.protocol.session_life import SessionEntry
 
 _REGISTERED: Final = "session_id, started_at, last_active_at, status, ended_at, ending, memories_promoted"
 _COLUMNS: Final = f"""{_REGISTERED}, (
@@ -62,28 +62,6 @@ def read_sessions(query: Query) -> list[SessionEntry]:
     """Return all sessions of a space, oldest first."""
     rows = query(f"SELECT {_COLUMNS} FROM sessions WHERE space = @SPACE ORDER BY started_at, session_id", ())  # noqa: S608 - our names
     return [SessionEntry(*row) for row in rows]
-
-
-def read_events(query: Query, session_id: str) -> RecordEvents:
-    """Return the turns and tool calls of a session, as recorded."""
-    turns = query(
-        """SELECT role, content, created_at, token_count, metadata FROM turns WHERE space = @SPACE AND session_id = ?
-           ORDER BY turn_number""",
-        (session_id,),
-    )
-    calls = query(
-        """SELECT tool_name, created_at, arguments, result_summary, success, duration_ms FROM tool_calls
-           WHERE space = @SPACE AND session_id = ? ORDER BY number""",
-        (session_id,),
-    )
-    return RecordEvents(
-        session_id,
-        tuple(Turn(role, said, at, tokens, msgspec.json.decode(about)) for role, said, at, tokens, about in turns),
-        tuple(
-            ToolCall(name, at, msgspec.json.decode(given), said, bool(well), ms)
-            for name, at, given, said, well, ms in calls
-        ),
-    )
 
 
 def read_session(query: Query, session_id: str) -> SessionEntry | None:

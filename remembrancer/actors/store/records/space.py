@@ -101,7 +101,7 @@ class SpacesInTransaction(Spaces):
         """Return all rows of a query."""
         return self._connection.execute(self._of_spaces(query), arguments).fetchall()
 
-    def read_decoded(self, work: Callable[[Query], T]) -> T:
+    def read_together(self, work: Callable[[Query], T]) -> T:
         """Return the result of `work`."""
         return work(self.bound(query_of(self._connection)))
 

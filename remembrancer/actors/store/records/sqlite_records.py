@@ -160,7 +160,7 @@ class Records(Reader, EmbeddedTexts):
         """The number of the space, if it has the user's memories."""
         return frozenset({self.space}) if self.is_users else frozenset()
 
-    # Writing: on the file's thread.
+    # Writing: on the thread that writes.
 
     def apply(self, operations: Sequence[Operation]) -> list[Outcome]:
         """Apply the operations in order, in one durable transaction, and return an outcome for each. A repeated id gets
@@ -262,7 +262,7 @@ class Records(Reader, EmbeddedTexts):
 
     def tidy(self) -> bool:
         """Do some deferred work: find names in new or changed memories, which become entities marked as found; then
-        merge segments of the full-text index. Returns whether more is left. Runs on the file's thread."""
+        merge segments of the full-text index. Returns whether more is left. Runs on the thread that writes."""
         if self._file.commits == self._merged_at:
             return False
         if self._file.read(

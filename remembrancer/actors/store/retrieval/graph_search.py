@@ -64,7 +64,8 @@ def near_memories(
     enough: int,
     relationships: Collection[str] | None = None,
 ) -> dict[Ref, RankingFacts]:
-    """Return memories that name the reached entities: of the nearest, the most important and the latest of each lane.
+    """Return memories that name the reached entities: of the nearest, the most important and the latest of each
+    space.
 
     Goes on level by level, until there are `enough` memories in total.
     """

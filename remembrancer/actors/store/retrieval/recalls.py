@@ -96,7 +96,7 @@ async def recall(
         await loop.run_in_executor(threads, running.find_words)
         if vector is not None:
             await vector
-    finally:  # the vector is not needed if a file cannot be read
+    finally:  # the vector is not needed if the memories cannot be read
         if vector is not None:
             vector.cancel()
     answer, seen = await loop.run_in_executor(threads, lambda: running.answer(running.rank()))

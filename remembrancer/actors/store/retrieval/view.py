@@ -36,7 +36,6 @@ Range = tuple[int, int]
 """A range of characters in a content: the first, and the one after the last."""
 HAPPENED: Final = 50
 """The number of memories of a time, most important first, in each space."""
-USERS: Final[frozenset[Scope]] = frozenset({"user"})
 PROJECTS: Final[frozenset[Scope]] = frozenset({"session", "project"})
 
 
@@ -47,11 +46,6 @@ class Source:
         self.texts = texts
         self.vectors = vectors
         self.space = texts.space
-
-    @property
-    def scopes(self) -> frozenset[Scope]:
-        """The scopes of its memories."""
-        return USERS if self.texts.is_users else PROJECTS
 
     def nearest(self, vector: Vectors, limit: int, allowed: Sequence[Ref] | None = None) -> Nearest:
         """Like `SpaceVectors.nearest`; requires vectors."""
@@ -98,7 +92,7 @@ class View:
 
     @property
     def names(self) -> list[str]:
-        """The names of the spaces, and of the notes' file."""
+        """The names of the spaces, and of the index of notes."""
         return [source.texts.name for source in self.sources.values()]
 
     def is_users(self, name: str) -> bool:
