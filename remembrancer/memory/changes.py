@@ -276,7 +276,7 @@ def _with_passage(text: str, change: str | TextEdit) -> str:
 
 LINE_AROUND: Final = 20
 """The number of characters that are shown on each side of a change, and at both ends of a long one."""
-COMPARED_WORDS: Final = 1000
+COMPARED_WORDS: Final = 400
 """The most words of two texts together that are compared word by word; of longer ones the middle counts as changed."""
 LONGEST_GONE: Final = 100
 """The most characters of what a change removed that an answer repeats."""
@@ -304,7 +304,7 @@ def changed_passages(before: str, after: str, around: int = 0) -> list[tuple[str
     words comes with `around` of the words on each side of it."""
     old, new = before.split(), after.split()
     if len(old) + len(new) <= COMPARED_WORDS:
-        blocks = SequenceMatcher(None, old, new, autojunk=False).get_matching_blocks()
+        blocks = SequenceMatcher(None, old, new).get_matching_blocks()
     else:
         first = _alike(old, new)
         last = _alike(old[first:][::-1], new[first:][::-1])
