@@ -47,7 +47,7 @@ STORING_UNDONE: Final = "its storing was undone"
 
 def due_date(text: str) -> str:
     """Parse a due date for the tools: a day (2026-02-20), `today`, `tomorrow`, a weekday (the next one, or today), or a
-    distance from today (`3d`, `2w`). The empty text of `none` clears it."""
+    distance from today (`3d`, `2w`). An empty text or `none` clears it."""
     from remembrancer.memory.times.phrases import WEEKDAYS
 
     today, word = datetime.now().astimezone(), text.strip().lower()

@@ -117,6 +117,9 @@ def known_projects(paths: RuntimePaths) -> ProjectsDescribed:
 def notice_of_move(directory: Path) -> str:
     """The notice that the repository of a directory seems to have been moved, and what to do; empty if it does not, or
     if the store does not answer."""
+    project = project_of(directory)
+    if not (Path(project.path) / "HEAD").is_file():
+        return ""  # it is no repository
     from remembrancer.actors.gateway.recognition import Recognition  # loads what few commands need
     from remembrancer.toolsets.service import Caller
 
@@ -124,7 +127,7 @@ def notice_of_move(directory: Path) -> str:
         async with StoreClient(paths_here().store_endpoint, Speaker("command", new_ulid())) as store:
             await store.wait_connected(ANSWER_S)
             await store.request(FindMemories(None, ()), timeout_s=ANSWER_S)  # to know that it answers
-            caller = Caller("", SHELL_SESSION, project_of(directory), 0.0, str(working_tree_of(directory)))
+            caller = Caller("", SHELL_SESSION, project, 0.0, str(working_tree_of(directory)))
             notice = await Recognition(store).former_place(caller)
             return "" if notice is None else notice.message
 

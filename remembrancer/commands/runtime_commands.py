@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from remembrancer.actors.launcher.lifecycle import Changed
     from remembrancer.config.reading import Configuration
 
-    pass
-
 STOP_LIMIT_S: Final = 15.0
 """The time to wait for the end. Stopping takes 9 s if every process has to be killed."""
 ACTOR: Final[Command] = actor_command
@@ -200,8 +198,6 @@ def _observer(home: Home, address: tuple[str, int] | None) -> Callable[[Changed]
 def down() -> Report:
     """Stop the runtime of this home, in order. What was acknowledged is kept."""
     from remembrancer.commands.runtime_client import is_up, nothing_runs, paths_here, wait_down
-
-    pass
 
     paths = paths_here()
     if not is_up(paths):

@@ -128,7 +128,7 @@ def search(
     to answer, standard error says so."""
     number = given["number"]
     is_open = is_open or (asks_for_open_ends(" ".join(query)) and not given["kind"])
-    # What a tool finds counts as shown: no more than is printed. Of open ends some may be done.
+    # Results count as shown, so no more are requested than printed; some open ends may turn out to be done.
     is_whole = shows_all or is_open or click.get_current_context().params["as_json"]
     arguments = _filters(where, given | {"kind": (OPEN_END,) if is_open else given["kind"]})
     arguments |= {"query": " ".join(query), "detail": True, "strategy": strategy}
