@@ -61,6 +61,9 @@ def tree(tmp_path: Path) -> Path:
 
 async def test_a_tree_is_indexed_searched_followed_and_forgotten(home: Path, tree: Path) -> None:
     async with code_session(home, tree) as client:
+        for path in ("/", "~", str(tree / "README.md"), "missing"):
+            refused = await client.call_or_error("index_project", path=path)
+            assert (refused["error"], refused["field"]) == ("invalid_input", "path"), "it is no repository"
         assert await paths(client, "pool") == []
         tree_id = await index(client, ".")
         status = await client.call("get_index_status", project_id=tree_id)
@@ -105,19 +108,6 @@ async def test_a_tree_is_indexed_searched_followed_and_forgotten(home: Path, tre
         assert not list(home.glob("projects/*/code/*.db*"))  # noqa: ASYNC240
 
 
-async def test_a_decision_and_the_function_that_it_is_about_are_one_question(home: Path, tree: Path) -> None:
-    async with code_session(home, tree) as client:
-        stored = await client.store("We keep connections in a ConnectionPool because opening one takes 40 ms.")
-        await index(client, tree)
-        answer = await client.call("recall_memories", query="why is there a ConnectionPool", sources=["memory", "code"])
-        assert [each["id"] for each in answer["memories"]] == [stored["memory_id"]]
-        assert [each["file_path"] for each in answer["code"]] == ["src/pool.py", "src/use.py"]
-        alone = await client.call("recall_memories", query="ConnectionPool", sources=["code"], max_tokens=600)
-        assert alone["memories"] == []
-        assert alone["code"][0]["name"] == "ConnectionPool"
-        assert "code" not in await client.call("recall_memories", query="ConnectionPool")
-
-
 def committed(tree: Path) -> str:
     """Begin a repository, and the short name of its commit."""
     who = ("-c", "user.name=a", "-c", "user.email=a@b")
@@ -144,6 +134,9 @@ async def test_a_memory_and_its_code_are_found_by_each_other(home: Path, tree: P
         answer = await client.call("recall_memories", query="slow relay flooded", sources=["memory", "code"])
         assert answer["memories"][0]["id"] == stored["memory_id"]
         first = answer["code"][0]  # which has none of the question's words
+        alone = await client.call("recall_memories", query="ConnectionPool", sources=["code"], max_tokens=600)
+        assert (alone["memories"], alone["code"][0]["name"]) == ([], "ConnectionPool")
+        assert "code" not in await client.call("recall_memories", query="ConnectionPool")
         assert (first["file_path"], first["name"]) == ("src/pool.py", "ConnectionPool")
         assert {"id": stored["memory_id"]} in first["memories"]
         found = await client.call("search_code", query="acquire")
@@ -328,7 +321,6 @@ async def test_an_index_of_another_release_is_made_anew_when_its_tree_is_asked_f
         (database,) = home.glob("projects/*/code/*.db")  # noqa: ASYNC240
         with closing(sqlite3.connect(database)) as connection:
             connection.execute("PRAGMA user_version = 4")
-            connection.execute("DELETE FROM postings")
             connection.commit()
         assert await index(client, tree) == tree_id
 
@@ -336,10 +328,3 @@ async def test_an_index_of_another_release_is_made_anew_when_its_tree_is_asked_f
             return await paths(client, "reuse") == ["src/pool.py"]
 
         await until(is_found)
-
-
-async def test_what_is_no_repository_is_refused_with_a_reason(home: Path, tree: Path) -> None:
-    async with code_session(home, tree) as client:
-        for path in ("/", "~", str(tree / "README.md"), "missing"):
-            refused = await client.call_or_error("index_project", path=path)
-            assert (refused["error"], refused["field"]) == ("invalid_input", "path")

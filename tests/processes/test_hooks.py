@@ -167,7 +167,7 @@ def prompted(project: Path, prompt: str, session: str = "s") -> str:
     return context_in(finished, "UserPromptSubmit") if finished.stdout else ""
 
 
-def test_a_session_is_told_all_with_its_first_prompt_and_then_only_what_is_new_and_likely(
+def test_a_session_is_told_all_with_its_first_prompt_then_what_is_new_and_all_again_when_it_was_compacted(
     home: Path, project: Path
 ) -> None:
     start(home)
@@ -176,17 +176,35 @@ def test_a_session_is_told_all_with_its_first_prompt_and_then_only_what_is_new_a
     told = prompted(project, AARDVARK)
     assert "short answers" in told
     assert "aardvark" in told
-    assert prompted(project, AARDVARK) == "", "it has been given that"
-    assert prompted(project, "qwertz") == ""
-    assert hook("PostToolUse", project, tool_name="Bash").stdout == b""
-    environ = {"REMEMBRANCER_PROJECT": str(project), "REMEMBRANCER_SESSION_ID": "other"}
-    with bridge(**environ) as client:
+    with bridge(REMEMBRANCER_PROJECT=str(project), REMEMBRANCER_SESSION_ID="other") as client:
         client.initialize()
         client.store("The deployment of the badger service runs on Mondays.", importance=0.9)
         client.end_input()
     told = prompted(project, "When is the badger deployment?")
     assert "badger" in told
     assert "short answers" not in told
+    assert prompted(project, AARDVARK) == "", "it has been given that"
+    assert prompted(project, "qwertz") == ""
+    assert hook("PostToolUse", project, tool_name="Bash").stdout == b""
+
+    query = "SELECT role, content, metadata FROM turns WHERE session_id = 's' ORDER BY turn_number"
+    until(lambda: len(rows(home, project, query)) > 1)  # while the store is slow, they wait in the queue of writes
+    prompt, given, *_ = rows(home, project, query)
+    assert prompt[:2] == ("user", AARDVARK)
+    memories = json.loads(given[2])["memories"]  # how many, depends on whether meaning has joined the words
+    assert given[:2] == ("system", f"{len(memories)} from memory with UserPromptSubmit")
+    ((memory,),) = rows(home, project, "SELECT id FROM memories WHERE content LIKE '%aardvark%'")
+    assert memory in memories
+
+    hook("PreCompact", project, trigger="auto")
+    hook("PostCompact", project, trigger="auto", compact_summary="We spoke of aardvarks.")
+    told = context_in(hook("SessionStart", project, source="compact"), "SessionStart")
+    assert "short answers" in told
+    assert "aardvark" in told
+    assert prompted(project, AARDVARK) == ""
+    hook("PreCompact", project, trigger="manual")
+    assert "short answers" in prompted(project, AARDVARK)
+    until(lambda: ("system", "We spoke of aardvarks.") in rows(home, project, TURNS))
 
 
 def test_the_first_context_in_a_repository_that_was_moved_says_so(home: Path, project: Path) -> None:
@@ -197,35 +215,6 @@ def test_the_first_context_in_a_repository_that_was_moved_says_so(home: Path, pr
     moved = project.rename(project.with_name("moved"))
     numbers = itertools.count()
     until(lambda: f"projects move {project} {moved}" in prompted(moved, AARDVARK, f"s{next(numbers)}"))
-
-
-def test_the_record_of_a_session_says_which_memories_it_was_given(home: Path, project: Path) -> None:
-    start(home)
-    remember(project)
-    assert prompted(project, AARDVARK)
-    query = "SELECT role, content, metadata FROM turns WHERE session_id = 's' ORDER BY turn_number"
-    until(lambda: len(rows(home, project, query)) == 2)  # while the store is slow, they wait in the queue of writes
-    (prompt, given) = rows(home, project, query)
-    assert prompt[:2] == ("user", AARDVARK)
-    memories = json.loads(given[2])["memories"]  # how many, depends on whether meaning has joined the words
-    assert given[:2] == ("system", f"{len(memories)} from memory with UserPromptSubmit")
-    ((memory,),) = rows(home, project, "SELECT id FROM memories WHERE content LIKE '%aardvark%'")
-    assert memory in memories
-
-
-def test_what_was_given_is_given_again_after_the_conversation_was_compacted(home: Path, project: Path) -> None:
-    start(home)
-    remember(project)
-    assert prompted(project, AARDVARK)
-    hook("PreCompact", project, trigger="auto")
-    hook("PostCompact", project, trigger="auto", compact_summary="We spoke of aardvarks.")
-    told = context_in(hook("SessionStart", project, source="compact"), "SessionStart")
-    assert "short answers" in told
-    assert "aardvark" in told
-    assert prompted(project, AARDVARK) == ""
-    hook("PreCompact", project, trigger="manual")
-    assert "short answers" in prompted(project, AARDVARK)
-    until(lambda: ("system", "We spoke of aardvarks.") in rows(home, project, TURNS))
 
 
 def test_a_memory_that_does_not_answer_in_time_is_not_waited_for_and_the_next_prompt_is_the_first(
