@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import sqlite3
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from pathlib import Path
 
 import msgspec
@@ -119,6 +123,46 @@ def test_a_memory_that_is_changed_while_its_promotion_is_on_the_way_keeps_the_ch
     kept = project.portable(memory_id, None)
     assert kept is not None
     assert kept.content == "the lantern burns gas"
+
+
+@pytest.mark.parametrize("statement", [*range(1, 80, 6), 1000])
+def test_a_host_that_is_killed_while_it_leaves_has_left_or_not(hosts: Hosts, statement: int) -> None:
+    host = hosts[0]
+    project_of(host)
+    host.submit([store_operation(f"lantern {number}", f"lantern {number} burns oil") for number in range(3)])
+    status = killed_while_leaving(host, statement)
+    assert status in (signal.SIGKILL, 0)
+    with closing(sqlite3.connect(host.path)) as file:
+        places = "SELECT s.name, count(*) FROM memories AS m JOIN spaces AS s ON s.number = m.space GROUP BY s.name"
+        lanes = [name for (name,) in file.execute("SELECT name FROM spaces WHERE name GLOB 'l_*'")]
+        shares = file.execute("SELECT name, lane FROM shares").fetchall()
+        has_left = status == 0
+        assert file.execute(places).fetchall() == [(PROJECT.id if has_left else LANE, 3)]
+        assert (lanes, shares) == (([], []) if has_left else ([LANE], [(PROJECT.id, LANE)]))
+
+
+def killed_while_leaving(host: Host, statement: int) -> int:
+    """The signal by which a process dies that leaves a lane, before that statement; 0 if it has left before."""
+    child = os.fork()
+    if child == 0:
+        left = statement
+
+        def count(_: str) -> None:
+            nonlocal left
+            left -= 1
+            if left < 0:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+        try:
+            host.open()
+            database = host.lane._file.file
+            project = Records(database, PROJECT.id, lambda: REQUESTED_AT)
+            database.writer.set_trace_callback(count)
+            host.lane.leave(project)
+        finally:
+            os._exit(0)
+    _, status = os.waitpid(child, 0)
+    return status
 
 
 def test_what_both_promote_is_one_memory_that_is_found_by_both_ids(hosts: Hosts) -> None:
