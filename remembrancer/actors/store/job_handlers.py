@@ -17,7 +17,7 @@ from remembrancer.actors.store.job_finder import Apply, JobFinder
 from remembrancer.actors.store.job_leases import LEASE_S, JobLeases, Key, Rank, WantedJob
 from remembrancer.actors.store.memory_files import MemoryFiles
 from remembrancer.actors.store.readers import Readers
-from remembrancer.actors.store.records.sqlite_records import Records
+from remembrancer.actors.store.records.sqlite_records import Reader, Records
 from remembrancer.actors.store.requests import Handler, LoadGate, RequestContext
 from remembrancer.actors.store.shared_lanes import SharedLanes
 from remembrancer.actors.store.vectors.embedding_scheduler import EmbeddingScheduler
@@ -26,7 +26,6 @@ from remembrancer.actors.store.vectors.vector_spaces import VectorSpaces
 from remembrancer.config.settings import Settings
 from remembrancer.protocol.consolidation import (
     AwaitJob,
-    EntityEdges,
     FindNear,
     JobReport,
     JobSort,
@@ -36,15 +35,10 @@ from remembrancer.protocol.consolidation import (
     MaterialRequest,
     NoJob,
     NotePresence,
-    ReadEntityEdges,
-    ReadMemories,
     ReadProjects,
-    ReadSession,
-    ReadUpkeep,
     Reflect,
     Reflected,
     ReflectJob,
-    SessionRead,
     Work,
 )
 from remembrancer.protocol.errors import (
@@ -57,7 +51,6 @@ from remembrancer.protocol.errors import (
     RemembrancerError,
     from_failure,
 )
-from remembrancer.protocol.reads import Memories
 from remembrancer.protocol.sockets import Peer
 from remembrancer.protocol.writes import ProjectRef, Submit, SubmitBatch
 
@@ -67,13 +60,6 @@ BACKLOG: Final = 200
 """A backlog of memories without vectors that a worker finishes within seconds."""
 LONGEST_HOLD_S: Final = 3600.0
 """The longest time that a backlog holds back jobs, in case it never ends."""
-NOTHING: Final[dict[type[MaterialRequest], object]] = {
-    ReadMemories: Memories((), more=False),
-    ReadEntityEdges: EntityEdges(()),
-    ReadUpkeep: (0, 0),
-    ReadSession: SessionRead(None),
-}
-"""The answers for a project without a file."""
 CONSOLIDATOR: Final = "consolidator"
 """The name of a consolidator as a peer."""
 OFF: Final = "there is no consolidator here (the setting consolidator): set REMEMBRANCER_CONSOLIDATOR=1 to have one"
@@ -305,10 +291,9 @@ class JobHandlers:
                 return ((),) * len(request.numbers)
             index = self._vectors.searchable(records.name, identity.key)
             return await self._readers.in_background(lambda: find_near(records, index, identity.key, request))
-        if records is None:
-            return NOTHING[type(request)]
+        reader = Reader.of([], self._files.database) if records is None else records
         model = None if identity is None else identity.key
-        answer: object = await self._readers.in_background(lambda: records.materials(request, model))
+        answer: object = await self._readers.in_background(lambda: reader.materials(request, model))
         return answer
 
     async def _records_of(self, project: ProjectRef | None) -> Records | None:
