@@ -421,28 +421,25 @@ class SharedLanes:
         moved, reasons = 0, list[str]()
         for begin in range(0, len(ids), MOVED_AT_ONCE):
             some = ids[begin : begin + MOVED_AT_ONCE]
-            number, left = await self._committer.run(lane.name, partial(self._move_some, lane, own, project, some))
-            for outcome in left:
-                if isinstance(outcome.reply, (JournalAway, JournalRefused)):
-                    raise outcome.reply
+            outcomes = await self._committer.run(lane.name, partial(self._move_some, lane, own, project, some))
+            errors = [outcome.reply for outcome in outcomes if isinstance(outcome.reply, RemembrancerError)]
+            for error in errors:
+                if isinstance(error, JournalAway | JournalRefused):
+                    raise error
             self._follow_up.wake()
-            moved += number
-            reasons += [outcome.reply.message for outcome in left if isinstance(outcome.reply, RemembrancerError)]
+            moved += len(outcomes) - len(errors)
+            reasons += [error.message for error in errors]
         return ProjectShared(moved, len(reasons), reasons[0] if reasons else None)
 
-    def _move_some(
-        self, lane: SharedLane, own: Records, project: ProjectRef, ids: Sequence[str]
-    ) -> tuple[int, list[Outcome]]:
-        """Move memories into a lane. Returns their number, and the outcomes of those that stay. Runs on the lane's
-        thread."""
+    def _move_some(self, lane: SharedLane, own: Records, project: ProjectRef, ids: Sequence[str]) -> list[Outcome]:
+        """Move memories into a lane, and return the outcome of each. Runs on the lane's thread."""
         memories = _portables(own, ids)
         given = [_apart(lane, memory) for memory in memories]
         outcomes = lane.apply([self._import(project, memory) for memory in given])
         for memory, other, outcome in zip(memories, given, outcomes, strict=True):
             if other.id != memory.id and not isinstance(outcome.reply, RemembrancerError):
                 own.complete(self._import(project, memory), partial(let_go, memory_id=memory.id))
-        staying = [outcome for outcome in outcomes if isinstance(outcome.reply, RemembrancerError)]
-        return len(memories) - len(staying), staying
+        return outcomes
 
     async def _leave(self, request: LeaveLane, _context: RequestContext) -> LaneLeft:
         """Leave a lane. Raises `InvalidInput` if the project shares nothing."""
