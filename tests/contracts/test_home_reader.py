@@ -79,7 +79,8 @@ def test_a_home_that_no_store_of_this_release_has_opened_is_read_with_its_former
     with closing(sqlite3.connect(paths.database)) as connection, connection:
         for table in ("projects", "models", "shares"):
             connection.execute(f"DROP TABLE {table}")
-        connection.execute("DROP INDEX sessions_closed")
+        for index in ("sessions_closed", "history_by_forgetting"):
+            connection.execute(f"DROP INDEX {index}")
         connection.execute("CREATE TABLE consolidation_log (run_id TEXT)")
         connection.execute(f"PRAGMA user_version = {MEMORY.versions[1]}")
     lay_former_catalogue(paths)

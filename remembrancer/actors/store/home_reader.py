@@ -209,42 +209,39 @@ class HomeReader:
 
     @contextmanager
     def _records(self) -> Iterator[Snapshot | None]:
-        """Open the records; None if there are none yet. If no store of this release has opened the home, a temporary
-        copy is migrated."""
+        """Open a snapshot of the records; None if there are none yet. If no store of this release has opened the home,
+        a temporary copy is migrated."""
         paths = self._paths
         refuse_unfinished(paths)
-        if not (is_old(paths) or former_files(paths) or MEMORY.is_older(paths.database)):
-            with self._snapshot(paths.database) as file:
-                yield file
-            return
         with TemporaryDirectory(prefix="remembrancer-old-") as directory:
-            copy = Path(directory, RECORDS)
-            if is_old(paths):
-                bring_forward(paths, copy)
-            else:
-                with self._snapshot(paths.database) as file:
-                    if file is not None:
-                        copy_snapshot(file, copy, {})
-            if copy.exists():
-                with closing(sqlite3.connect(copy, isolation_level=None)) as connection:
-                    MEMORY.migrate(connection, None)
-                    connection.execute("BEGIN")
-                    take_in_former(connection, paths)
-                    connection.execute("COMMIT")
-            with self._snapshot(copy) as file:
-                yield file
+            path = paths.database
+            if is_old(paths) or former_files(paths) or MEMORY.is_older(path):
+                path = Path(directory, RECORDS)
+                self._bring_forward(path)
+            if not os.path.lexists(path):
+                yield None
+                return
+            file = take_snapshot(path, MEMORY)
+            try:
+                yield file if file.version > 0 else None
+            finally:
+                file.connection.close()
 
-    @contextmanager
-    def _snapshot(self, path: Path) -> Iterator[Snapshot | None]:
-        """Open a snapshot of one file; None if it is missing or still empty."""
-        if not os.path.lexists(path):
-            yield None
-            return
-        file = take_snapshot(path, MEMORY)
-        try:
-            yield file if file.version > 0 else None
-        finally:
-            file.connection.close()
+    def _bring_forward(self, copy: Path) -> None:
+        """Make a copy of the records in the form of this release, if there are any."""
+        paths = self._paths
+        if is_old(paths):
+            bring_forward(paths, copy)
+        elif os.path.lexists(paths.database):
+            file = take_snapshot(paths.database, MEMORY)
+            with closing(file.connection):
+                copy_snapshot(file, copy, {})
+        if copy.exists():
+            with closing(sqlite3.connect(copy, isolation_level=None)) as connection:
+                MEMORY.migrate(connection, None)
+                connection.execute("BEGIN")
+                take_in_former(connection, paths)
+                connection.execute("COMMIT")
 
     def _describe(self) -> ProjectsDescribed:
         refuse_unfinished(self._paths)
