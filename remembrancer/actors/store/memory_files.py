@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
 from remembrancer.actors.migrations import note_made, was_made
 from remembrancer.actors.store.bring_forward import bring_forward, is_old, problems
@@ -41,9 +41,6 @@ from remembrancer.protocol.writes import (
     Operation,
     ProjectRef,
 )
-
-if TYPE_CHECKING:
-    from remembrancer.actors.store.shared_lanes import SharedLanes
 
 AGAIN_S: Final = 2.0
 """The time after a failed attempt before the database may be opened again, on demand."""
@@ -103,7 +100,7 @@ class MemoryFiles:
         limit_bytes: int | None,
         session_limit: int | None = None,
         on_open: Callable[[Records], None],
-        lanes: SharedLanes | None = None,
+        lanes: LaneSource | None = None,
     ) -> None:
         self._paths = paths
         self._committer = committer
@@ -472,3 +469,10 @@ def scrub_spaces(
             if name == project_id:
                 edits.drop_quotes(quotes)
     database.leave_nothing(memory_ids, quotes)
+
+
+class LaneSource(Protocol):
+    """The shared lanes of a home."""
+
+    async def open(self, project_id: str) -> Records:
+        """Open the lane of a project that shares one."""
