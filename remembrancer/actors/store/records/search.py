@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from itertools import product
 from typing import Any, Final, Literal, NamedTuple
 
@@ -27,7 +26,7 @@ from remembrancer.memory.changes import is_visible
 from remembrancer.memory.names import name_key
 from remembrancer.memory.replacement import PROBABLE
 from remembrancer.memory.short_ids import LEAST, keys_of, short_forms
-from remembrancer.protocol.kinds import MEMORY_TYPES, SCOPES
+from remembrancer.protocol.kinds import MEMORY_TYPES, SCOPES, Scope
 from remembrancer.protocol.reads import Counts, LinkedMemory, ListedMemory, Order
 
 AFTER_ALL: Final = "\U0010ffff"
@@ -139,14 +138,11 @@ class SqliteSearch(SqliteWords):
     def survey(self, groups: Sequence[Sequence[Phrase]], session_id: str, limit: int) -> Survey:
         """Return the sizes of the spaces, the memories in each with a group of phrases, and up to `limit` of the
         session's own memories."""
-        step = MOST_COUNTS // max(1, len(self._file.numbers))
-        if len(groups) > step:
-            whole, rest = self.survey(groups[:step], session_id, limit), self.survey(groups[step:], session_id, 0)
-            postings = {space: [*each, *rest.postings[space]] for space, each in whole.postings.items()}
-            return replace(whole, postings=postings)
-        found = Survey({space: {} for space in self._file.numbers}, {space: [] for space in self._file.numbers})
+        sizes: dict[int, dict[Scope, int]] = {space: {} for space in self._file.numbers}
+        postings: dict[int, list[list[int]]] = {space: [] for space in sizes}
+        own: defaultdict[int, list[int]] = defaultdict(list)
         word = "SELECT 'word', @SPACE, {}, json_group_array(rowid) FROM words_@SPACE WHERE words_@SPACE MATCH ?{}"
-        places = range(len(groups)) if found.sizes else ()
+        words = [expression_of(group) for group in groups] if sizes else []
         rows = self._file.read(
             " UNION ALL ".join(
                 (
@@ -155,20 +151,19 @@ class SqliteSearch(SqliteWords):
                     """SELECT 'own', space, NULL, number FROM (
                            SELECT space, number FROM memories INDEXED BY memories_by_session
                            WHERE space = @SPACE AND session_id = ?1 AND scope = 'session' LIMIT ?2)""",
-                    *(self._file.for_each(word.format(place, place + 3)) for place in places),
+                    *(self._file.for_each(word.format(place, place + 3)) for place in range(len(words))),
                 )
             ),
-            (session_id, limit + 1, *map(expression_of, groups if places else ())),
+            (session_id, limit + 1, *words),
         )
-        own: defaultdict[int, list[int]] = defaultdict(list)
-        for sort, space, which, value in rows:
+        for sort, space, scope, value in rows:
             if sort == "scope":
-                found.sizes[space][which] = value
+                sizes[space][scope] = value
             elif sort == "word":
-                found.postings[space].append(_decode_numbers(value))
+                postings[space].append(_decode_numbers(value))
             else:
                 own[space].append(value)
-        return replace(found, own=own if sum(map(len, own.values())) <= limit else None)
+        return Survey(sizes, postings, own if sum(map(len, own.values())) <= limit else None)
 
     def matching(self, filters: Filters, limit: int) -> list[int] | None:
         """Return the numbers of all memories that pass the filters; None if there are more than `limit`."""
