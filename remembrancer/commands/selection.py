@@ -81,6 +81,7 @@ class Where:
     all_projects: bool = False
     session: str | None = None
     _open: dict[Place, Conversation] = field(default_factory=dict)
+    _places: list[Place] = field(default_factory=list)
 
     def places(self) -> list[Place]:
         """The selected places; the project of the working directory comes first.
@@ -88,6 +89,10 @@ class Where:
         Raises:
             InvalidInput: there is no such project, or the options exclude each other.
         """
+        self._places = self._places or self._selected()
+        return self._places
+
+    def _selected(self) -> list[Place]:
         from remembrancer.commands.runtime_client import directory_here
 
         if sum((self.project is not None, self.user, self.all_projects)) > 1:
