@@ -107,7 +107,7 @@ class FileHandlers:
         self._embed_within = embed_within
         self._indexer = indexer
         self._open: dict[str, FileIndex] = {}
-        self._opening = anyio.Lock()
+        self._opening = asyncio.Lock()
         self._used_at: dict[Workspace, float] = {}
         self._present_at = -math.inf
         self._present: set[str] = set()

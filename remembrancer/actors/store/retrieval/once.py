@@ -203,7 +203,9 @@ def _summed_up(ordered: Sequence[Entry]) -> list[Entry]:
             first = max((hidden[each] for each in sources), key=lambda each: each.scores.final)
             best[entry.record.id] = max(entry.scores, first.scores, key=lambda scores: scores.final)
     kept = [
-        replace(each, scores=best.get(each.record.id, each.scores)) for each in ordered if each.record.id not in left
+        replace(each, scores=best[each.record.id]) if each.record.id in best else each
+        for each in ordered
+        if each.record.id not in left
     ]
     return sorted(kept, key=lambda entry: (-entry.scores.final, -entry.record.updated_at))
 

@@ -753,7 +753,7 @@ class WorkerQuestions:
         question = EmbedQuery(next(self._ids), text)
         future: asyncio.Future[QueryEmbedded] = asyncio.get_running_loop().create_future()
         try:
-            with anyio.fail_after(timeout_s):
+            async with asyncio.timeout(timeout_s):
                 for worker in workers:
                     self._waiting[question.query_id] = (worker, future)
                     if self._send(worker, question):
