@@ -148,16 +148,6 @@ def nobody(member: Membership) -> Any:
     return msgspec.structs.replace(member.server, user_jwt="", user_seed="")
 
 
-def test_who_may_only_read_appends_nothing(world: World) -> None:
-    lane = world.begin()
-    mark = run(appended(world.desk, lane, START, "op-1"))
-    member = world.join(lane.lane, read_only=True)
-    assert run(ids_read(world.laptop, member)) == ["op-1"]
-    with pytest.raises(JournalRefused):
-        run(appended(world.laptop, member, mark, "op-2"))
-    assert run(ids_read(world.desk, lane)) == ["op-1"]
-
-
 @encrypted_or_not
 def test_a_removed_member_reads_nothing_more_and_the_others_are_brought_the_new_key(
     world: World, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -245,21 +235,27 @@ def test_a_removal_that_is_broken_off_and_done_again_leaves_nobody_without_a_key
     assert run(ids_read(tablet, tablet.join(invited_meanwhile))) == ["op-1", "op-2"]
 
 
-def test_a_wrong_key_reads_nothing_and_damages_nothing(world: World) -> None:
+def test_who_may_only_read_or_has_another_key_or_operator_gets_no_further(
+    world: World, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     lane = world.begin()
-    run(appended(world.desk, lane, START, "op-1"))
-    member = msgspec.structs.replace(world.join(lane.lane), keyring=Keyring.new())
+    mark = run(appended(world.desk, lane, START, "op-1"))
+    member = world.join(lane.lane, read_only=True)
+    assert run(ids_read(world.laptop, member)) == ["op-1"]
+    with pytest.raises(JournalRefused):
+        run(appended(world.laptop, member, mark, "op-2"))
     with pytest.raises(KeyMissing, match="position 1"):
-        run(ids_read(world.laptop, member))
-
-
-def test_a_server_with_another_operator_is_no_server_of_ours(world: World, tmp_path: Path) -> None:
-    world.begin()
+        run(ids_read(world.laptop, msgspec.structs.replace(member, keyring=Keyring.new())))
+    assert run(ids_read(world.desk, lane)) == ["op-1"]
     stranger = Sharing(tmp_path / "stranger")
     host, port = world.address.split(":")
     stranger.configure([Address(host, int(port))])
     with pytest.raises((JournalRefused, JournalAway)):
         run(stranger.start([]))
+    world.server.end()
+    capsys.readouterr()
+    assert main(["share", "status"]) == exit_codes.DEGRADED
+    assert "not reachable" in capsys.readouterr().out
 
 
 def test_what_is_no_invitation_is_refused_in_words(world: World, capsys: pytest.CaptureFixture[str]) -> None:
@@ -301,14 +297,6 @@ def test_a_title_that_somebody_else_has_chosen_steers_no_terminal(
     printed = capsys.readouterr().out
     assert printed.count("shop") == 2
     assert not {"\x1b", "\x07", "\r"} & set(printed)
-
-
-def test_a_status_says_which_server_does_not_answer(world: World, capsys: pytest.CaptureFixture[str]) -> None:
-    world.begin()
-    world.server.end()
-    capsys.readouterr()
-    assert main(["share", "status"]) == exit_codes.DEGRADED
-    assert "not reachable" in capsys.readouterr().out
 
 
 def test_three_servers_are_one_journal_and_one_that_was_away_learns_who_was_removed(home: Path, tmp_path: Path) -> None:
