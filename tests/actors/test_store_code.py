@@ -57,22 +57,19 @@ async def test_a_tree_that_is_asked_for_again_is_not_ready_before_it_was_read_ag
         assert states == ["queued", "ready"] * 2
 
 
-SYSTEM = ["/", "/boot", "/etc", "/etc/ssl", "/proc/self", "/root", "/sys"]
-
-
-@pytest.mark.parametrize("place", [*SYSTEM, "~", "home", "home/keys", "link", "home's parent"])
 async def test_neither_the_system_s_directories_nor_the_home_are_indexed(
-    home: Path, tmp_path: Path, place: str, monkeypatch: pytest.MonkeyPatch
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    person = tmp_path / "person"
+    person, link = tmp_path / "person", tmp_path / "link"
     (person / "shop").mkdir(parents=True)
-    (tmp_path / "link").symlink_to(home)
+    link.symlink_to(home)
     monkeypatch.setenv("HOME", str(person))
-    paths = {"home": home, "home/keys": home / "keys", "home's parent": home.parent, "link": tmp_path / "link"}
     async with store_rig(home) as rig:
         rig.paths.keys.mkdir(exist_ok=True)
-        with pytest.raises(InvalidInput, match=r"holds no repository|more than a repository|no directory"):
-            await rig.gateway.ask(IndexCode(PROJECT, str(paths.get(place, place)), watch=False))
+        own = (home, home / "keys", home.parent, link)
+        for place in ("/", "/boot", "/etc", "/etc/ssl", "/proc/self", "/root", "/sys", "~", *map(str, own)):
+            with pytest.raises(InvalidInput, match=r"holds no repository|more than a repository|no directory"):
+                await rig.gateway.ask(IndexCode(PROJECT, place, watch=False))
         await rig.gateway.ask(IndexCode(PROJECT, "~/shop", watch=False))
 
 
