@@ -15,16 +15,14 @@ import msgspec
 from remembrancer.actors.gateway.queue_contents import read_queue
 from remembrancer.commands import exit_codes
 from remembrancer.commands.report import Group, Report, Rows, argument, command, count, flag
-from remembrancer.commands.runtime_client import ANSWER_S, ask_home, ask_store, paths_here
+from remembrancer.commands.runtime_client import ask_home, ask_store, paths_here, running_store
 from remembrancer.config.project import project_of, working_tree_of
 from remembrancer.protocol.errors import InvalidInput, NotFound, from_failure
-from remembrancer.protocol.home import DescribeProjects, FindMemories, KnownProject, ProjectsDescribed
-from remembrancer.protocol.ids import new_ulid
+from remembrancer.protocol.home import DescribeProjects, KnownProject, ProjectsDescribed
 from remembrancer.protocol.paths import RuntimePaths
 from remembrancer.protocol.projects import MoveProject
 from remembrancer.protocol.session_life import SHELL_SESSION
-from remembrancer.protocol.sockets import Speaker
-from remembrancer.protocol.store_client import AWAY, StoreClient
+from remembrancer.protocol.store_client import AWAY
 from remembrancer.protocol.writes import ProjectRef
 
 GIT_DIRECTORY: Final = ".git"
@@ -124,9 +122,7 @@ def notice_of_move(directory: Path) -> str:
     from remembrancer.toolsets.service import Caller
 
     async def recognise() -> str:
-        async with StoreClient(paths_here().store_endpoint, Speaker("command", new_ulid())) as store:
-            await store.wait_connected(ANSWER_S)
-            await store.request(FindMemories(None, ()), timeout_s=ANSWER_S)  # to know that it answers
+        async with running_store(paths_here()) as store:
             caller = Caller("", SHELL_SESSION, project, 0.0, str(working_tree_of(directory)))
             notice = await Recognition(store).former_place(caller)
             return "" if notice is None else notice.message

@@ -175,9 +175,16 @@ def ask_running_home(paths: RuntimePaths, request: Request[T]) -> T:
 
 
 async def _ask_running_store(paths: RuntimePaths, request: Request[T]) -> T:
+    async with running_store(paths) as store:
+        return await store.request(request, timeout_s=HOME_ANSWER_S)
+
+
+@asynccontextmanager
+async def running_store(paths: RuntimePaths) -> AsyncIterator[StoreClient]:
+    """A store that answers. One that hangs, is busy for another command, or is too old for questions about a home, is
+    not waited for. Raises one of `AWAY`."""
     async with StoreClient(paths.store_endpoint, Speaker("command", new_ulid())) as store:
         if not await store.wait_connected(ANSWER_S):
             raise PeerUnavailable("the store does not listen")
-        # A store that hangs, is busy for another command, or is too old for these questions is not waited for.
         await store.request(FindMemories(None, ()), timeout_s=ANSWER_S)
-        return await store.request(request, timeout_s=HOME_ANSWER_S)
+        yield store
