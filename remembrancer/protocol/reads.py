@@ -507,6 +507,8 @@ class ContextGathered(msgspec.Struct, frozen=True, tag=True):
     """The open ends left out because they were closed lately, if all else is here."""
     notes: int = 0
     """The number of the project's note files, of which none is here."""
+    short_ids: dict[str, str] = {}
+    """The short forms of the memories' ids."""
 
 
 ALL_TOKENS, PART_TOKENS = 6000, 3000

@@ -10,7 +10,7 @@ from remembrancer.memory.limits import moment
 from remembrancer.protocol.kinds import Kind
 from remembrancer.protocol.reads import Recall, RecalledMemory
 from remembrancer.toolsets.memory.context_block import render
-from remembrancer.toolsets.tools import Answer, Call, short_forms_of
+from remembrancer.toolsets.tools import Answer, Call, note_short_ids, short_forms_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -43,6 +43,7 @@ async def action_block(call: Call, action: Action, given: Sequence[str]) -> Answ
     past.add(action.terms)
     if not chosen:
         return nothing
+    note_short_ids(call, response.reply.short_ids)
     ids = [each.id for each in chosen]
     short = await short_forms_of(call, ids)
     lines = [render(fact_of(each, action), each.source, _since(each), short.get(each.id, "")) for each in chosen]

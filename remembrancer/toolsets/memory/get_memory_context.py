@@ -21,7 +21,7 @@ from remembrancer.toolsets.memory.action_block import action_block
 from remembrancer.toolsets.memory.context_block import Away, build_block, left_out_of
 from remembrancer.toolsets.memory.day_log import day_block
 from remembrancer.toolsets.memory.fields import given
-from remembrancer.toolsets.tools import Answer, Call, answer_text, short_forms_of, tool, with_caveats
+from remembrancer.toolsets.tools import Answer, Call, answer_text, note_short_ids, short_forms_of, tool, with_caveats
 
 MAX_TASK_BYTES: Final = 262_144
 SEARCHED_CHARACTERS: Final = 4000
@@ -77,6 +77,7 @@ async def get_memory_context(call: Call, arguments: GetMemoryContextArguments) -
     frame: Answer = {"context_block": "", "memories_used": 100, "tokens_used": 8000, "truncated": False}
     frame = with_caveats(frame, [*response.notices, *call.take_notices()], degraded=response.is_degraded)
     around = estimate_tokens(answer_text(frame))
+    note_short_ids(call, reply.short_ids)
     named = [each.id for each in (*memories, *reply.replaced, *reply.closed)]
     ids = await short_forms_of(call, named, only_known=away is not None)
     build = partial(

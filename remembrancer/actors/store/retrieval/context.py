@@ -98,13 +98,16 @@ class Gathering:
             if (name := section_of(each, self._request.sections)) is not None:
                 sections[name].append(each)
         sections.get("open_ends", []).sort(key=lambda each: each.place_in("due"), reverse=True)
+        closed = () if choice.left_out else tuple(each for each in listed if each.done)
+        ids = [each.id for each in (*choice.given, *choice.replaced, *closed)]
         return ContextGathered(
             tuple(ContextSection(name, tuple(its)) for name, its in sections.items()),
             tuple(self._notices),
             not choice.left_out,
             subjects,
             choice.replaced,
-            () if choice.left_out else tuple(each for each in listed if each.done),
+            closed,
+            short_ids=await self._in_thread(lambda: self._view.reader.short_forms(ids)),
         )
 
     def _first(self, order: Order, kinds: tuple[Kind, ...] = ()) -> tuple[list[RecalledMemory], bool]:
