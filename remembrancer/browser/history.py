@@ -251,7 +251,9 @@ def parts_of(
         changes = [each for each in activity.changes if last_in[each.memory_id] == session_id]
         runs = [each for each in activity.runs if each.session_id == session_id and each.changes]
         questions = queries.get(session_id, [])
-        times = [*(each.at for each in changes), *(each.at for each in runs), *(each.at for each in questions)]
+        # Of a memory that several sessions changed, all changes are listed, but the time is that of this one's own.
+        own = [each.at for each in changes if each.session_id == session_id] or [each.at for each in changes]
+        times = [*own, *(each.at for each in runs), *(each.at for each in questions)]
         lines = lines_of(changes, can_undo=can_undo)
         name = "In other projects" if session_id == OTHERS else who(session_id, sessions)
         parts.append(Part(session_id, name, min(times), max(times), lines, runs, questions))

@@ -17,7 +17,6 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import pairwise
@@ -622,7 +621,7 @@ def replace_text(path: Path, before: str | None, after: str, *, scope: ClientSco
     """Replace the content of the file by `after`, as a whole or not at all.
 
     A symbolic link stays one: its target is replaced. The file keeps its mode. An empty `after` deletes it, and a
-    removal from a project also deletes the client's directories that become empty.
+    removal also deletes the client's directories that become empty: setup may have made them, and finds clients by them.
 
     Raises:
         FileRefused: it cannot be written, or no longer holds `before`.
@@ -643,7 +642,11 @@ def replace_text(path: Path, before: str | None, after: str, *, scope: ClientSco
     except OSError as error:
         raise FileRefused(f"it cannot be written: {error.strerror or error}") from error
     directory = path.parent
-    if after or scope == "user" or not is_removal:
+    if after or not is_removal:
+        return
+    if scope == "user":
+        if directory != Path.home() and _remove_empty(directory) and directory.parent != Path.home():
+            _remove_empty(directory.parent)  # ~/.codeium/windsurf
         return
     if directory.name in FOLDERS and directory.parent.name.startswith("."):
         _remove_empty(directory)  # .cursor/rules
@@ -652,9 +655,13 @@ def replace_text(path: Path, before: str | None, after: str, *, scope: ClientSco
         _remove_empty(directory)
 
 
-def _remove_empty(directory: Path) -> None:
-    with suppress(OSError):
+def _remove_empty(directory: Path) -> bool:
+    """Remove the directory if it is empty. Returns whether it was."""
+    try:
         directory.rmdir()
+    except OSError:
+        return False
+    return True
 
 
 def _umask() -> int:

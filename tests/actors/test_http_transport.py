@@ -172,6 +172,13 @@ async def test_a_request_that_fails_is_answered_as_an_error_and_logged_with_its_
     assert [record.exc_info[0] for record in caplog.records if record.exc_info is not None] == [ZeroDivisionError]
 
 
+async def test_a_person_who_looks_at_the_port_is_told_what_is_here(home: Path) -> None:
+    async with served(home) as at:
+        answer = await at.client.get(at.url.removesuffix("/mcp") + "/", headers={"Accept": "text/html,*/*"})
+    assert (answer.status_code, answer.headers["content-type"]) == (200, "text/plain; charset=utf-8")
+    assert "it speaks MCP at /mcp" in answer.text
+
+
 async def test_a_request_that_the_sdk_leaves_without_an_answer_has_one_all_the_same(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -358,7 +358,12 @@ def test_a_removal_looks_in_the_project_too_and_is_silent_about_one_without_our_
     done = setup("cursor", "--remove")
     assert str(machine / "app/.cursor/mcp.json") in done.stdout
     assert names(machine / "app") == []
-    assert [path for path in (machine / ".cursor").rglob("*") if path.is_file()] == []
+    assert not (machine / ".cursor").exists(), "else the client would seem to be installed"
+    for client in ("codex", "windsurf"):
+        before = names(machine)
+        assert setup(client).returncode == exit_codes.OK
+        assert setup(client, "--remove").returncode == exit_codes.OK
+        assert names(machine) == before
 
 
 def test_a_projects_files_name_nothing_of_this_machine(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:

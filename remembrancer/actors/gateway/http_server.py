@@ -32,7 +32,7 @@ from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from starlette.datastructures import Headers
 from starlette.middleware.cors import CORSMiddleware
 from starlette.middleware.trustedhost import TrustedHostMiddleware
-from starlette.responses import JSONResponse, Response
+from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Mount, Router
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -293,6 +293,10 @@ class HttpServer:
             await JSONResponse({"status": "ok"})(scope, receive, exchange.send)
         elif self._open_browser is not None and f"{scope['path']}/".startswith(f"{BROWSER}/"):
             await self._browse(self._open_browser, scope, receive, exchange.send)
+        elif scope["path"] == "/" and "text/html" in headers.get("accept", ""):  # a person looks what is here
+            pages = f"'remembrancer ui' opens its pages at {BROWSER}." if self._open_browser is not None else ""
+            text = f"Remembrancer, a memory for AI assistants: it speaks MCP at {PATH}. {pages}\n"
+            await PlainTextResponse(text)(scope, receive, exchange.send)
         elif scope["path"] != PATH:
             raise HttpRefusal(404, f"there is nothing at this path: MCP is at {PATH}")
         elif "origin" in headers and not self._cors.is_allowed_origin(headers["origin"]):

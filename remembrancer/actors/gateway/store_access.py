@@ -347,7 +347,7 @@ class StoreAccess:
     def answered(self, caller: Caller, tool: str, answer: dict[str, Any], received_at: float) -> None:
         """Log the answer of a read-only tool to an assistant. Answers to the shell and the browser are not logged."""
         if caller.session_id not in (BROWSER_SESSION, SHELL_SESSION):
-            took_s = time.time() - received_at
+            took_s = max(0.0, time.time() - received_at)  # the bridge's clock, which may have been changed since
             self.shown_log.note_answer(caller.project.id, caller.session_id, tool, answer, took_s)
 
     async def _note_access(self, note: NoteAccess) -> None:
