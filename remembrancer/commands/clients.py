@@ -621,7 +621,8 @@ def replace_text(path: Path, before: str | None, after: str, *, scope: ClientSco
     """Replace the content of the file by `after`, as a whole or not at all.
 
     A symbolic link stays one: its target is replaced. The file keeps its mode. An empty `after` deletes it, and a
-    removal also deletes the client's directories that become empty: setup may have made them, and finds clients by them.
+    removal also deletes the client's directories that become empty: setup may have made them, and finds clients by
+    them.
 
     Raises:
         FileRefused: it cannot be written, or no longer holds `before`.

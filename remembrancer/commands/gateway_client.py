@@ -68,6 +68,8 @@ class GatewayClient:
     def call(self, tool: str, arguments: Message, until: float | None = None) -> Message:
         """The structured answer of a tool. Raises `TimeoutError` if it has not arrived by `until`
         (`time.monotonic`)."""
+        if until is not None:
+            _remaining_s(until)  # what is asked for too late would count as shown to the session
         self._number += 1
         self._send("tools/call", {"name": tool, "arguments": arguments}, self._number)
         while True:

@@ -445,8 +445,9 @@ def _context_for(event: str, text: str, session: Session, *, is_due: bool) -> st
     if not new:  # report an empty memory only once
         return block or None if is_whole else None
     now_ns = time.time_ns()
+    count = f"{len(new)} {'memory' if len(new) == 1 else 'memories'}"
     given: dict[str, Any] = {"format": link.HOOK_FORMAT, "event": GIVEN, "at": now_ns / 1e9, "session": session.name}
-    given |= {"text": f"{len(new)} from memory with {event}", "metadata": {"memories": new}}
+    given |= {"text": f"{count} given with {event}", "metadata": {"memories": new}}
     leave(session.spool, given | {"directory": session.directory}, now_ns)
     return block
 

@@ -279,7 +279,7 @@ async def test_the_hooks_of_other_command_lines_tell_of_a_session_and_give_it_wh
     assert "Done." in done.stdout
     assert any(DEPLOY in json.dumps(request) for request in script.requests)
     await until(taken_in(home))
-    assert {"When is production deployed?", "1 from memory with UserPromptSubmit"} <= set(turns_of(home))
+    assert {"When is production deployed?", "1 memory given with UserPromptSubmit"} <= set(turns_of(home))
     assert list((home / "hooks" / "running").glob("given-*")), "the next prompt is not the first"
 
 

@@ -39,3 +39,13 @@ def test_an_answer_that_is_there_when_its_time_has_passed_is_not_taken(
         say(gateway, 2)
         with pytest.raises(TimeoutError, match="in time"):
             client.call("get_memory_context", {}, time.monotonic())
+
+
+def test_nothing_is_asked_for_after_its_time(ends: tuple[socket.socket, socket.socket]) -> None:
+    """Else the session would count as having been shown the answer."""
+    ours, gateway = ends
+    there = Places("/h", "/h/run/gateway.sock")
+    with closing(GatewayClient(ours, there, "session", "/somewhere", {}, "a hook")) as client:
+        with pytest.raises(TimeoutError, match="in time"):
+            client.call("get_memory_context", {}, time.monotonic())
+        assert b"tools/call" not in gateway.recv(65_536)

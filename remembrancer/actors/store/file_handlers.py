@@ -110,7 +110,8 @@ class FileHandlers:
         self._opening = asyncio.Lock()
         self._used_at: dict[Workspace, float] = {}
         self._present_at = -math.inf
-        self._present: set[str] = set()
+        self._connected: set[str] = set()
+        """The projects in which a client is connected. Sessions known by their hooks alone may be idle."""
         """The projects in which sessions were connected then."""
         self._left: dict[Workspace, int] = {}
         """The number of files left to read, for each workspace that is being read."""
@@ -145,7 +146,7 @@ class FileHandlers:
     def note_presence(self, note: NotePresence) -> None:
         """Record the connected sessions: their workspaces are in use."""
         now = time.monotonic()
-        self._present = {project.id for project, _ in note.sessions}
+        self._connected = {project.id for project, _ in note.directories}
         if not note.sessions:
             return
         if self._settings.embedders and now - self._present_at > ABSENT_S:
@@ -158,9 +159,9 @@ class FileHandlers:
         if tuple(self._used_at) != self._indexer.work.workspaces:
             self._announce()
 
-    def has_session(self, project_id: str) -> bool:
-        """True if a session is connected in the project, by the gateway's last report."""
-        return time.monotonic() - self._present_at < PRESENT_S and project_id in self._present
+    def has_client(self, project_id: str) -> bool:
+        """True if a client is connected in the project, by the gateway's last report."""
+        return time.monotonic() - self._present_at < PRESENT_S and project_id in self._connected
 
     async def discard_index(self, project_id: str) -> None:
         """Delete the index of a project's files."""

@@ -81,7 +81,7 @@ class ProjectMoves:
         """Move a project.
 
         Raises:
-            InvalidInput: a session works in the old place, or one of the places is shared.
+            InvalidInput: a client is connected in the old place, or one of the places is shared.
             NotFound: the old place has no memories.
             RemembrancerError: a file cannot be used.
         """
@@ -96,8 +96,8 @@ class ProjectMoves:
             raise NotFound(f"nothing is remembered of {old.path}")
         if files.shares(old.id) or files.shares(new.id):
             raise InvalidInput("a project that is shared is not moved: 'remembrancer share leave' in it first")
-        if self._file_handlers.has_session(old.id):
-            raise InvalidInput(f"a session still works in {old.path}: end it first")
+        if self._file_handlers.has_client(old.id):
+            raise InvalidInput(f"an assistant is still connected in {old.path}: close it there, then run this again")
         source = await files.project(old)
         memories = (await committer.run(old.id, partial(source.counts, None))).total
         target = await files.project(new) if files.is_there(new) else None
