@@ -313,8 +313,8 @@ MEMORY: Final = Schema(
     ) WITHOUT ROWID;
     CREATE INDEX sessions_active ON sessions (space, started_at) WHERE status = 'active';
 
-    -- Moves between a space and a shared lane that are under way, and notes that are being written: what will have come
-    -- of each, once its temporary file is in the note's place.
+    -- Moves of release 0.2.0 that were under way, and notes that are being written: what will have come of each, once
+    -- its temporary file is in the note's place.
     CREATE TABLE moves (
         space INTEGER NOT NULL REFERENCES spaces,
         operation_id TEXT NOT NULL,
