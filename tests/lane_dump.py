@@ -15,7 +15,7 @@ DERIVED: Final = ("passages", "embedded", "tallies", "entities")
 _ENTITIES: Final = """SELECT m.id, e.name, e.type, relationship, edge, ordinal, s.name FROM memory_entities
     JOIN entities AS e ON e.number = entity LEFT JOIN entities AS s ON s.number = subject
     JOIN memories AS m ON m.number = memory WHERE NOT found AND m.space = ? ORDER BY memory, ordinal"""
-_TO_SCRUB: Final = "memory_id IN (SELECT e.memory_id FROM erased AS e WHERE e.space = lane_entries.space)"
+_TO_SCRUB: Final = "memory_id IN (SELECT e.memory_id FROM lane_erasures AS e WHERE e.space = lane_entries.space)"
 """The entries of an erased memory, which each host has until it has taken them out of the journal."""
 _OF_MEMORIES: Final = {
     **dict.fromkeys(("aliases", "memory_tags", "memory_sessions"), "memory"),
