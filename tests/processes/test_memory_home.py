@@ -115,13 +115,6 @@ def test_the_mode_may_stand_in_a_file_of_the_home(home: Path, memory: RuntimePat
     until(lambda: {path.suffix for path in memory.home.iterdir()} == {".lock"})
 
 
-def test_a_mode_that_wants_a_server_is_refused_without_one_before_anything_runs(home: Path) -> None:
-    done = remembrancer("up", MEMORY_DEPLOYMENT_MODE="remote")
-    assert done.returncode == exit_codes.CONFIGURATION
-    assert done.stderr.count(b"\n") == 1
-    assert b"set REMEMBRANCER_CHROMA_URL" in done.stderr
-
-
 def test_a_directory_that_is_not_this_users_alone_is_no_home(home: Path, memory: RuntimePaths) -> None:
     memory.home.mkdir()
     memory.home.chmod(0o755)
