@@ -70,13 +70,13 @@ async def live(view: View) -> Response:
 async def review(view: View) -> Response:
     """The items that wait for a person's decision."""
     store = await view.ask(DescribeStore(view.project, view.session))
-    answer = await view.ask(FindPairs(view.project, view.session))
+    found = await view.ask(FindPairs(view.project, view.session))
     stale = await view.ask(ListStale(view.project, anew=False))
     waiting = [each for each in store.proposals if each.refused_at is None]
     about_code = stale[:PAGE]
 
     def render() -> Response:
-        pairs = [(each, word_diff(each.older.content, each.newer.content, least=0.5)) for each in answer.pairs]
+        pairs = [(each, word_diff(each.older.content, each.newer.content, least=0.5)) for each in found]
         return view.page(
             "review.html",
             proposals=waiting,
@@ -272,7 +272,7 @@ async def sessions(view: View) -> Response:
     """The project's sessions, each with the memory that it stored or changed last and that is not forgotten."""
     before = view.asked("before")
     request = ListSessions(view.project, view.session, float_of(before) if before else None, PAGE)
-    listed = (await view.ask(request)).sessions
+    listed = await view.ask(request)
     more = view.at("/sessions", before=listed[-1].last_active_at) if len(listed) == PAGE else ""
     since = min((each.started_at or each.last_active_at for each in listed), default=0.0)
     done = await view.ask(ReadActivity(view.project, view.session, limit=MOST, after=since))

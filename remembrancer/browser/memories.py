@@ -183,7 +183,7 @@ async def memory(view: View) -> Response:
     versions: list[Version] = []
     given = await view.shown(memory_id=answer.memory.id)
     links = [each.target for each in (*answer.memory.links, *answer.incoming)]
-    texts = await view.texts([*links, *answer.near_duplicates, *(each.memory_id for each in answer.copies)])
+    texts = await view.texts([*links, *answer.near_duplicates, *answer.copies])
     sessions = await view.sessions()
     entities = [each.name for each in answer.memory.related_entities] + list(answer.found_entities)
 

@@ -27,8 +27,9 @@ from remembrancer.protocol import wire
 from remembrancer.protocol.browsing import ListedSession, ListSessions
 from remembrancer.protocol.errors import NotFound, RemembrancerError
 from remembrancer.protocol.ids import MEMORY_PREFIX, new_ulid
-from remembrancer.protocol.reads import FindIds, FollowLinks, LinkedMemory, Notice
+from remembrancer.protocol.reads import FindIds, FollowLinks, LinkedMemory
 from remembrancer.protocol.session_life import BROWSER_SESSION, SHELL_SESSION
+from remembrancer.protocol.wire import Notice
 from remembrancer.protocol.writes import ProjectRef
 from remembrancer.toolsets.service import Caller, MemoryService
 from remembrancer.toolsets.tools import Answer, Call, Tool
@@ -140,7 +141,7 @@ class View:
     async def sessions(self) -> dict[str, ListedSession]:
         """The project's last sessions by their ids."""
         listed = await self.ask(ListSessions(self.project, self.session, None, NAMED))
-        return {each.session_id: each for each in listed.sessions}
+        return {each.session_id: each for each in listed}
 
     async def whole_id(self, text: str) -> str:
         """The whole id for a text: an id, a part of one, the address of its page, or an id without its prefix."""

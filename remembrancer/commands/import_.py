@@ -242,27 +242,20 @@ class Importer:
         operations = {operation.operation_id: (memory_id, operation) for memory_id, operation in changes}
         while operations:
             waiting = [operation for _, operation in operations.values()]
-            answer = await self._ask_store(SubmitBatch(tuple(waiting)))
+            try:
+                answer = await self._ask_store(SubmitBatch(tuple(waiting)))
+            except RemembrancerError as error:  # of the first one
+                if error.retry_possible:
+                    raise
+                memory_id, _ = operations.pop(waiting[0].operation_id)
+                self.report.rejected.append(Refusal(memory_id, error.message))
+                continue
             for operation_id in answer.applied:
                 if operations.pop(operation_id, None) is not None:
                     self.report.imported += 1
             for rejected in answer.rejected:
                 memory_id, _ = operations.pop(rejected.operation_id, ("", None))
                 self.report.rejected.append(Refusal(memory_id, rejected.message))
-            if not answer.applied and not answer.rejected:
-                await self._take_alone(*operations.pop(waiting[0].operation_id))
-
-    async def _take_alone(self, memory_id: str, operation: Operation) -> None:
-        """After the store rejects a whole batch, send its first operation alone to learn the reason."""
-        assert self._ask_store is not None
-        try:
-            await self._ask_store(Submit(operation))
-        except RemembrancerError as error:
-            if error.retry_possible:
-                raise
-            self.report.rejected.append(Refusal(memory_id, error.message))
-        else:
-            self.report.imported += 1
 
     async def _changes(self, batch: Sequence[PlacedMemory]) -> list[tuple[str, Operation]]:
         """The operations that import the memories of a batch, each with its memory's id. There is none for a memory

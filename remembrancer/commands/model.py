@@ -20,7 +20,7 @@ from remembrancer.config.settings import (
     Settings,
 )
 from remembrancer.protocol.errors import InvalidInput
-from remembrancer.protocol.work import AskModels, ChooseModel, ModelChoice, ModelProgress
+from remembrancer.protocol.work import ChooseModel, ModelChoice, ModelProgress
 
 ENGINES = tuple(get_args(next(field.type for field in msgspec.structs.fields(Settings) if field.name == "engine")))
 
@@ -28,7 +28,7 @@ ENGINES = tuple(get_args(next(field.type for field in msgspec.structs.fields(Set
 @command(name="list")
 def list_models() -> Report:
     """List the models and the progress of each."""
-    return _progress_report(AskModels())
+    return _progress_report(ChooseModel())
 
 
 @command(
@@ -58,7 +58,7 @@ COMMANDS = {
 }
 
 
-def _progress_report(request: AskModels | ChooseModel) -> Report:
+def _progress_report(request: ChooseModel) -> Report:
     models = ask_store(request)
     return Report({"models": models}, [describe(model) for model in models])
 

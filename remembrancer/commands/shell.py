@@ -415,7 +415,7 @@ def _clients(where: Where) -> dict[str, str]:
     clients: dict[str, str] = {}
     with suppress(*AWAY):  # the ids are shown then
         for place in where.places():
-            sessions = ask_running_home(paths_here(), ListSessions(place.project, SHELL_SESSION, limit=NAMED)).sessions
+            sessions = ask_running_home(paths_here(), ListSessions(place.project, SHELL_SESSION, limit=NAMED))
             clients |= {each.session_id: client_title(each.client) for each in sessions if each.client}
     return clients
 

@@ -79,7 +79,7 @@ def status(trace: str | None) -> Report:
             problem = Problem("peer_unavailable", "problem", what, advice)
             notes = (f"remembrancer status: {problem}",)
             return Report(report(paths.home, None, (problem,)), (), exit_codes.DEGRADED, notes)
-    releases = ask_home(paths, DescribeReleases()).releases
+    releases = dict(ask_home(paths, DescribeReleases()))
     return Report(report(paths.home, None, (), releases), (), exit_codes.NOT_RUNNING, (nothing_runs(paths.home),))
 
 
@@ -109,7 +109,7 @@ def _releases(paths: RuntimePaths, status: RuntimeStatus) -> dict[str, str]:
     if not _has_store(status):
         return {}
     try:
-        return ask_running_home(paths, DescribeReleases()).releases
+        return dict(ask_running_home(paths, DescribeReleases()))
     except AWAY:  # it stopped or hangs, as the next status will show
         return {}
 

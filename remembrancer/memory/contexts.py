@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeVar
 
 import msgspec
 
@@ -23,6 +23,8 @@ INDEX_SHARE, INDEX = 1 / 6, 150
 """The tokens reserved for the index if not all memories fit."""
 LONGEST_SHARE, LEAST_LONGEST = 1 / 6, 64
 """The most tokens for one memory if not all memories fit."""
+
+M = TypeVar("M", bound=ListedMemory)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +58,16 @@ def section_of(memory: ListedMemory, sections: Sequence[Section]) -> Section | N
     else:
         places.append("preferences" if memory.scope == "user" else "project_context")
     return next((place for place in places if place in sections), None)
+
+
+def in_sections(memories: Iterable[M], sections: Sequence[Section]) -> tuple[M, ...]:
+    """The memories of the requested sections, section by section; open ends by due date."""
+    named: dict[Section, list[M]] = {name: [] for name in sections}
+    for memory in memories:
+        if (name := section_of(memory, sections)) is not None:
+            named[name].append(memory)
+    named.get("open_ends", []).sort(key=lambda each: each.place_in("due"), reverse=True)
+    return tuple(memory for own in named.values() for memory in own)
 
 
 def choose(choice: Choice, tokens: int, *, is_part: bool = False) -> Chosen:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from remembrancer.protocol.kinds import Kind
-from remembrancer.protocol.reads import ListedMemory, Notice, SessionRequest
+from remembrancer.protocol.reads import ListedMemory, Pair, SessionRequest
 from remembrancer.protocol.session_life import SessionEntry, ToolCall, Turn
 
 
@@ -47,7 +47,6 @@ class ActivityRead(msgspec.Struct, frozen=True, tag=True):
     changes: tuple[MemoryChanged, ...] = ()
     runs: tuple[RunDone, ...] = ()
     more: bool = False
-    notices: tuple[Notice, ...] = ()
 
 
 class ReadActivity(SessionRequest[ActivityRead], frozen=True):
@@ -68,15 +67,8 @@ class ListedSession(SessionEntry, frozen=True, omit_defaults=True):
     tool_calls: int = 0
 
 
-class SessionsListed(msgspec.Struct, frozen=True, tag=True):
-    """Sessions, the latest first."""
-
-    sessions: tuple[ListedSession, ...] = ()
-    notices: tuple[Notice, ...] = ()
-
-
-class ListSessions(SessionRequest[SessionsListed], frozen=True):
-    """List the last sessions of a project."""
+class ListSessions(SessionRequest[tuple[ListedSession, ...]], frozen=True):
+    """List the last sessions of a project, the latest first."""
 
     before: float | None = None
     limit: int = 50
@@ -89,7 +81,6 @@ class TurnsRead(msgspec.Struct, frozen=True, tag=True):
     turns: tuple[Turn, ...] = ()
     tool_calls: tuple[ToolCall, ...] = ()
     earlier: tuple[int, int] | None = None
-    notices: tuple[Notice, ...] = ()
 
 
 class ReadTurns(SessionRequest[TurnsRead], frozen=True):
@@ -100,24 +91,8 @@ class ReadTurns(SessionRequest[TurnsRead], frozen=True):
     limit: int = 200
 
 
-class Pair(msgspec.Struct, frozen=True):
-    """Two memories of one file, the older first."""
-
-    older: ListedMemory
-    newer: ListedMemory
-    relation: str
-    strength: float
-
-
-class PairsFound(msgspec.Struct, frozen=True, tag=True):
-    """Contradictions first, then by similarity."""
-
-    pairs: tuple[Pair, ...] = ()
-    notices: tuple[Notice, ...] = ()
-
-
-class FindPairs(SessionRequest[PairsFound], frozen=True):
-    """Find memories that contradict each other, or say nearly the same."""
+class FindPairs(SessionRequest[tuple[Pair, ...]], frozen=True):
+    """Find memories that contradict each other, and after these memories that say nearly the same, by similarity."""
 
     limit: int = 50
 
@@ -131,7 +106,6 @@ class UsageRead(msgspec.Struct, frozen=True, tag=True):
     unused: tuple[ListedMemory, ...] = ()
     never: int = 0
     total: int = 0
-    notices: tuple[Notice, ...] = ()
 
 
 class ReadUsage(SessionRequest[UsageRead], frozen=True):
@@ -163,7 +137,6 @@ class GraphRead(msgspec.Struct, frozen=True, tag=True):
 
     nodes: tuple[GraphNode, ...] = ()
     links: tuple[GraphLink, ...] = ()
-    notices: tuple[Notice, ...] = ()
 
 
 class ReadGraph(SessionRequest[GraphRead], frozen=True):
@@ -173,4 +146,4 @@ class ReadGraph(SessionRequest[GraphRead], frozen=True):
 
 
 BrowserRequest = ReadActivity | ListSessions | ReadTurns | FindPairs | ReadUsage | ReadGraph
-BrowserAnswer = ActivityRead | SessionsListed | TurnsRead | PairsFound | UsageRead | GraphRead
+BrowserAnswer = ActivityRead | tuple[ListedSession, ...] | TurnsRead | tuple[Pair, ...] | UsageRead | GraphRead

@@ -9,8 +9,7 @@ from typing import Literal
 
 import msgspec
 
-from remembrancer.protocol.files import AskedSync, Files, ListedFile, Workspace
-from remembrancer.protocol.reads import Notice
+from remembrancer.protocol.files import Files, ListedFile, SyncFiles, Workspace
 from remembrancer.protocol.wire import Request
 from remembrancer.protocol.writes import ProjectRef
 
@@ -28,11 +27,12 @@ class CodeTree(msgspec.Struct, frozen=True):
 
 
 class IndexerWork(msgspec.Struct, frozen=True, tag=True):
-    """Store to indexer: the workspaces and trees in use, and the requests to read a workspace that are not done."""
+    """Store to indexer: the workspaces and trees in use, and the requests to read a workspace that are not done, by
+    number."""
 
     revision: int
     workspaces: tuple[Workspace, ...] = ()
-    asked: tuple[AskedSync, ...] = ()
+    asked: dict[int, SyncFiles] = {}
     trees: tuple[CodeTree, ...] = ()
 
 
@@ -40,13 +40,6 @@ class AwaitIndexerWork(Request[IndexerWork], frozen=True):
     """Indexer to store: answer when there is other work than in revision `seen`, or at the deadline."""
 
     seen: int = -1
-
-
-class AboutCode(msgspec.Struct, frozen=True):
-    """A memory about a place in the code."""
-
-    id: str
-    content: str
 
 
 class CodeChunk(msgspec.Struct, frozen=True):
@@ -62,19 +55,12 @@ class CodeChunk(msgspec.Struct, frozen=True):
     signature: str
     text: str
     score: float
-    memories: tuple[AboutCode, ...] = ()
-    """Memories about the chunk, or about another place in its file."""
+    memories: dict[str, str] = {}
+    """The contents of memories about the chunk, or about another place in its file, by id."""
 
 
-class CodeFound(msgspec.Struct, frozen=True, tag=True):
-    """The best chunks first."""
-
-    chunks: tuple[CodeChunk, ...]
-    notices: tuple[Notice, ...] = ()
-
-
-class SearchCode(Request[CodeFound], frozen=True):
-    """Find chunks in the trees of a project, or in one of them.
+class SearchCode(Request[tuple[CodeChunk, ...]], frozen=True):
+    """Find chunks in the trees of a project, or in one of them, the best first.
 
     Code that the memories with the ids `beside` are about comes first.
     """

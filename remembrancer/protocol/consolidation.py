@@ -320,16 +320,9 @@ class ReadUpkeep(Request[tuple[int, int]], frozen=True):
     prune: Prune | None = None
 
 
-class SessionRead(msgspec.Struct, frozen=True, tag=True):
-    """The registry's entry (None: the session is unknown)."""
-
-    entry: SessionEntry | None
-    promoted: int = 0
-    """The number of the session's memories that were promoted to its project, according to the log."""
-
-
-class ReadSession(Request[SessionRead], frozen=True):
-    """Read the registry's entry of a session."""
+class ReadSession(Request[tuple[SessionEntry | None, int]], frozen=True):
+    """Read the registry's entry of a session (None: it is unknown), and the number of its memories that were promoted
+    to its project, according to the log."""
 
     project: ProjectRef
     session_id: str

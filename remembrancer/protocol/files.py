@@ -10,7 +10,7 @@ from typing import Generic, Literal, TypeVar
 import msgspec
 
 from remembrancer.protocol.kinds import FileSource
-from remembrancer.protocol.reads import EmbeddingSummary, Notice
+from remembrancer.protocol.reads import EmbeddingSummary
 from remembrancer.protocol.wire import Request
 from remembrancer.protocol.writes import ProjectRef
 
@@ -62,15 +62,6 @@ class SkippedFile(msgspec.Struct, frozen=True, array_like=True):
 
     path: str
     reason: str
-
-
-class AskedSync(msgspec.Struct, frozen=True):
-    """A request to read a workspace at once. `force`: read unchanged files as well."""
-
-    sync_id: int
-    workspace: Workspace
-    force: bool = False
-    source: FileSource | None = None
 
 
 class Files(msgspec.Struct, Generic[F], frozen=True, tag=True):
@@ -137,7 +128,6 @@ class FilesFound(msgspec.Struct, frozen=True, tag=True):
     chunks: tuple[FoundChunk, ...]
     mode: SearchMode
     synced_at: float | None = None
-    notices: tuple[Notice, ...] = ()
 
 
 class SearchFiles(Request[FilesFound], frozen=True):
@@ -171,7 +161,6 @@ class FilesDescription(msgspec.Struct, frozen=True, tag=True):
     pending: int
     bytes: int
     skipped: tuple[SkippedFile, ...] = ()
-    notices: tuple[Notice, ...] = ()
 
 
 class DescribeFiles(Request[FilesDescription], frozen=True):
@@ -207,7 +196,8 @@ class ListFiles(Request[Files[ListedFile]], frozen=True):
 
 
 class SyncFiles(Request[SyncDone], frozen=True):
-    """Read a workspace's files now. Answered when that is done; refused if no indexer can do it."""
+    """Read a workspace's files now (`force`: unchanged ones as well). Answered when that is done; refused if no indexer
+    can do it."""
 
     workspace: Workspace
     force: bool = False

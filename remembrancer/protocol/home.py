@@ -91,14 +91,8 @@ class ExamineFiles(Request[FilesExamined], frozen=True):
     """Read every file of records completely, and report damage."""
 
 
-class ReleasesDescribed(msgspec.Struct, frozen=True, tag=True):
-    """The release of each database by its name in the home, without indexes and files that cannot be read."""
-
-    releases: dict[str, str]
-
-
-class DescribeReleases(Request[ReleasesDescribed], frozen=True):
-    """Tell the release of each database."""
+class DescribeReleases(Request[tuple[tuple[str, str], ...]], frozen=True):
+    """Tell the name in the home and the release of each database, without indexes and files that cannot be read."""
 
 
 class CopiedFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

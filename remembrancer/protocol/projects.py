@@ -28,17 +28,11 @@ class MoveProject(Request[ProjectMoved], frozen=True):
     dry_run: bool = False
 
 
-class FormerPlace(msgspec.Struct, frozen=True):
-    """A path at which a project was before, and the number of memories that are kept for it."""
-
-    path: str
-    memories: int
-
-
 class ProjectRecognised(msgspec.Struct, frozen=True, tag=True):
-    """Places where the project may have been before, the last used first; none for a project that is already known."""
+    """Paths at which the project may have been before, each with the number of memories that are kept for it, the last
+    used first; none for a project that is already known."""
 
-    former: tuple[FormerPlace, ...] = ()
+    former: tuple[tuple[str, int], ...] = ()
     needs_commit: bool = False
     """True if the first commit is not known yet."""
 

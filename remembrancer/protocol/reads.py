@@ -35,13 +35,6 @@ M = TypeVar("M")
 Section = Literal["preferences", "project_context", "session_history", "relevant_procedures", "open_ends"]
 
 
-class Notice(msgspec.Struct, frozen=True):
-    """A caveat of an answer: the missing part, and the reason."""
-
-    code: str
-    message: str
-
-
 class Filters(msgspec.Struct, frozen=True):
     """The conditions that a memory must meet. Empty tuples allow all; times are seconds since the epoch, inclusive.
 
@@ -161,7 +154,6 @@ class Recalled(msgspec.Struct, frozen=True, tag=True):
     below_threshold: int
     strategy_used: Strategy
     query_time_ms: float
-    notices: tuple[Notice, ...] = ()
     profile: ProfileName | None = None
     """The weight profile used; None if only one scope was searched."""
     left_out: tuple[RecalledMemory, ...] = ()
@@ -219,7 +211,6 @@ class Memories(msgspec.Struct, Generic[M], frozen=True, tag=True):
 
     memories: tuple[M, ...]
     more: bool = False
-    notices: tuple[Notice, ...] = ()
 
 
 class ListMemories(Filters, Request[Memories[ListedMemory]], frozen=True, kw_only=True):
@@ -324,13 +315,13 @@ class Proposal(msgspec.Struct, frozen=True, omit_defaults=True):
     refused_at: float | None = None
 
 
-class Doubt(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Two memories of which the newer probably replaces the older, until a person decides."""
+class Pair(msgspec.Struct, frozen=True):
+    """Two memories of one file, the older first."""
 
-    older_id: str
-    older: str
-    newer_id: str
-    newer: str
+    older: ListedMemory
+    newer: ListedMemory
+    relation: str
+    strength: float
 
 
 class StoreDescription(msgspec.Struct, frozen=True, tag=True):
@@ -343,11 +334,10 @@ class StoreDescription(msgspec.Struct, frozen=True, tag=True):
     uptime_s: float
     memories_this_session: int
     session_started_at: float | None
-    notices: tuple[Notice, ...] = ()
     proposals: tuple[Proposal, ...] = ()
     """The project's memories that are proposed for promotion to the user."""
-    doubts: tuple[Doubt, ...] = ()
-    """The most probable ones."""
+    doubts: tuple[Pair, ...] = ()
+    """Memories of which the newer probably replaces the older, until a person decides; the most probable ones."""
 
 
 class DescribeStore(SessionRequest[StoreDescription], frozen=True):
@@ -365,13 +355,6 @@ class Promotion(msgspec.Struct, frozen=True, omit_defaults=True):
     source_session: str
     score: float | None = None
     merged_into: str | None = None
-
-
-class MemoryCopy(msgspec.Struct, frozen=True):
-    """Another memory with identical content."""
-
-    memory_id: str
-    scope: Scope
 
 
 class MemoryShown(msgspec.Struct, frozen=True, tag=True):
@@ -393,8 +376,8 @@ class MemoryShown(msgspec.Struct, frozen=True, tag=True):
     found_entities: tuple[str, ...] = ()
     """Names of entities that were extracted from its text, not given by a caller."""
     reasons: tuple[str, ...] = ()
-    copies: tuple[MemoryCopy, ...] = ()
-    """Copies in all files, without forgotten ones."""
+    copies: dict[str, Scope] = {}
+    """The ids of other memories with identical content, without forgotten ones, with their scopes."""
 
 
 class GetMemory(SessionRequest[MemoryShown], frozen=True):
@@ -466,7 +449,6 @@ class GraphFound(msgspec.Struct, frozen=True, tag=True):
     entity_types: dict[str, int] = {}
     topics: tuple[Topic, ...] = ()
     """In the overview: communities of entities, as of the last detection."""
-    notices: tuple[Notice, ...] = ()
 
 
 class SearchGraph(SessionRequest[GraphFound], frozen=True):
@@ -485,20 +467,12 @@ class SearchGraph(SessionRequest[GraphFound], frozen=True):
     """Restricts the name to the one entity of this type, in any spelling."""
 
 
-class ContextSection(msgspec.Struct, frozen=True):
-    """The memories of a section, the most useful first."""
-
-    name: Section
-    memories: tuple[RecalledMemory, ...]
-
-
 class ContextGathered(msgspec.Struct, frozen=True, tag=True):
-    """The requested sections, in the order of `Section`. A memory is in one section only."""
+    """The memories of the requested sections, in the order of the sections; in each the most useful first."""
 
-    sections: tuple[ContextSection, ...]
-    notices: tuple[Notice, ...] = ()
+    memories: tuple[RecalledMemory, ...]
     is_all: bool = False
-    """True if these sections hold everything that is valid here."""
+    """True if these are all memories that are valid here."""
     subjects: tuple[tuple[str, int], ...] = ()
     """The subjects of the most memories, each with its number; empty if all memories are here."""
     replaced: tuple[RecalledMemory, ...] = ()
@@ -598,7 +572,6 @@ class SessionDescription(msgspec.Struct, frozen=True, tag=True):
     average_importance: float | None = None
     earlier: tuple[EarlierSession, ...] = ()
     """The project's last ended sessions, the latest first."""
-    notices: tuple[Notice, ...] = ()
 
 
 class DescribeSession(SessionRequest[SessionDescription], frozen=True):

@@ -10,9 +10,10 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
+import secrets
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Final, Generic, NamedTuple, Self, TypeVar
 
 import anyio
@@ -38,6 +39,7 @@ from remembrancer.protocol.wire import (
     PROTOCOL_VERSION,
     UNDECODABLE,
     Envelope,
+    Notice,
     Request,
     answer_decoder,
     decode_envelope,
@@ -63,6 +65,9 @@ MAX_FRAME_BYTES: Final = 64 * 1024 * 1024
 BREATHE_AFTER: Final = 64
 """The number of messages after which a reader yields to the event loop, even if there are more."""
 
+FIRST_ID_BITS: Final = 48
+"""Message ids begin at a random number, so that no answer to an earlier process of that name matches one of them."""
+
 In = TypeVar("In")
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
@@ -74,9 +79,15 @@ class Speaker:
     def __init__(self, name: str, incarnation: str) -> None:
         self.name = name
         self.incarnation = incarnation
-        self._ids = itertools.count(1)
+        self._ids = itertools.count(secrets.randbits(FIRST_ID_BITS))
 
-    def envelope(self, *, timeout_s: float | None = None, in_reply_to: int | None = None) -> Envelope:
+    def envelope(
+        self,
+        *,
+        timeout_s: float | None = None,
+        in_reply_to: int | None = None,
+        notices: tuple[Notice, ...] = (),
+    ) -> Envelope:
         """A new envelope, whose message expires in `timeout_s` (None: never). It is part of the current trace."""
         return Envelope(
             version=PROTOCOL_VERSION,
@@ -86,6 +97,7 @@ class Speaker:
             deadline=None if timeout_s is None else time.time() + timeout_s,
             in_reply_to=in_reply_to,
             trace=current().id,
+            notices=notices,
         )
 
 
@@ -96,6 +108,22 @@ class CurveKeys(NamedTuple):
     public: str
     secret: str
     server: str | None = None
+
+
+class Reply(NamedTuple, Generic[T]):
+    """A peer's answer, its size as a message, and its caveats."""
+
+    body: T
+    size_bytes: int
+    notices: tuple[Notice, ...] = ()
+
+
+class _OpenRequest(NamedTuple):
+    """A request without an answer yet. `peer` is the routing id of the peer at a router."""
+
+    question: type[Request[Any]]
+    future: asyncio.Future[Any]
+    peer: bytes
 
 
 class _Endpoint(Generic[In]):
@@ -110,7 +138,7 @@ class _Endpoint(Generic[In]):
         self._decoder = decoder
         self._socket: zmq.Socket[bytes] | None = None
         self._reader: SocketReader | None = None
-        self._pending: dict[int, tuple[type[Request[Any]], asyncio.Future[Any]]] = {}
+        self._pending: dict[int, _OpenRequest] = {}
         self.rejected_frames = 0
 
     def _make(self, kind: int, context: zmq.Context[Any] | None = None) -> zmq.Socket[bytes]:
@@ -140,34 +168,37 @@ class _Endpoint(Generic[In]):
             socket.close()
 
     async def _exchange(
-        self, question: Request[T], timeout_s: float, send: Callable[[Envelope], None]
-    ) -> tuple[T | Failure, int]:
-        """Send a request with `send`. Returns the answer, or the refusal, and its size."""
+        self, question: Request[T], timeout_s: float | None, send: Callable[[Envelope], None], peer: bytes = b""
+    ) -> Reply[T | Failure]:
+        """Send a request with `send`. Returns the answer, or the refusal."""
         envelope, loop = self._speaker.envelope(timeout_s=timeout_s), asyncio.get_running_loop()
-        future: asyncio.Future[tuple[T | Failure, int]] = loop.create_future()
-        self._pending[envelope.message_id] = type(question), future
-        timer = loop.call_later(timeout_s, _give_up, future, timeout_s)
+        future: asyncio.Future[Reply[T | Failure]] = loop.create_future()
+        self._pending[envelope.message_id] = _OpenRequest(type(question), future, peer)
+        timer = None if timeout_s is None else loop.call_later(timeout_s, _give_up, future, timeout_s)
         try:
             send(envelope)
             return await future
         finally:
-            timer.cancel()
+            if timer is not None:
+                timer.cancel()
             self._pending.pop(envelope.message_id, None)
 
-    def _take_answer(self, message_id: int, body: bytes) -> None:
-        question, future = self._pending.get(message_id, (Request, None))
-        if future is None or future.done():
+    def _take_answer(self, envelope: Envelope, body: bytes, sender: bytes = b"") -> None:
+        request = self._pending.get(envelope.in_reply_to or 0)
+        if request is None or request.future.done() or request.peer != sender:
             return
+        question, future, _ = request
         try:
-            future.set_result((_decode(answer_decoder(question), body), len(body)))
+            future.set_result(Reply(_decode(answer_decoder(question), body), len(body), envelope.notices))
         except FrameRejected:
             future.set_exception(InternalError(f"the answer to {question.__name__} is of another type"))
             raise
 
-    def _lose_pending(self, reason: str) -> None:
-        for _, future in self._pending.values():
-            if not future.done():
-                future.set_exception(PeerLost(reason))
+    def _lose_pending(self, reason: str, peer: bytes | None = None) -> None:
+        """End all open requests, or those to one peer."""
+        for request in self._pending.values():
+            if peer in (None, request.peer) and not request.future.done():
+                request.future.set_exception(PeerLost(reason))
 
     def _drop(self, reason: str) -> None:
         self.rejected_frames += 1
@@ -225,9 +256,6 @@ class Dealer(_Endpoint[In]):
         self._on_message = on_message
         self._on_connection = on_connection
         self._on_refused = on_refused
-        self.answer_bytes = 0
-        """The size of the answer that `request` has just returned. The next answer overwrites it, so read it before you
-        await anything."""
         self._monitor: zmq.Socket[bytes] | None = None
         self._monitor_reader: SocketReader | None = None
         self._up = asyncio.Event()
@@ -290,12 +318,9 @@ class Dealer(_Endpoint[In]):
 
     async def request(self, question: Request[T], *, timeout_s: float) -> T:
         """The answer to a request. Raises the errors of `exchange`, and the peer's refusal as an error."""
-        answer = await self.exchange(question, timeout_s=timeout_s)
-        if isinstance(answer, Failure):
-            raise from_failure(answer)
-        return answer
+        return unless_refused((await self.exchange(question, timeout_s=timeout_s)).body)
 
-    async def exchange(self, question: Request[T], *, timeout_s: float) -> T | Failure:
+    async def exchange(self, question: Request[T], *, timeout_s: float) -> Reply[T | Failure]:
         """The answer to a request, or the refusal.
 
         Raises:
@@ -304,10 +329,7 @@ class Dealer(_Endpoint[In]):
             DeadlineExceeded: no answer within `timeout_s` seconds; the peer may have done the work.
             InternalError: the answer is of another type.
         """
-        answer, self.answer_bytes = await self._exchange(
-            question, timeout_s, lambda envelope: self._send(envelope, question)
-        )
-        return answer
+        return await self._exchange(question, timeout_s, lambda envelope: self._send(envelope, question))
 
     def _send(self, envelope: Envelope, body: Any) -> None:
         if self._socket is None or self._reader is None:
@@ -323,7 +345,7 @@ class Dealer(_Endpoint[In]):
         try:
             envelope = _envelope_in(frames, 2)
             if envelope.in_reply_to is not None:
-                self._take_answer(envelope.in_reply_to, frames[-1])
+                self._take_answer(envelope, frames[-1])
                 return
             body = _decode(self._decoder, frames[-1])
         except (FrameRejected, VersionMismatch) as error:
@@ -348,6 +370,13 @@ class Dealer(_Endpoint[In]):
             self._lose_pending("the connection to the peer broke")
         if self._on_connection is not None:
             self._on_connection(self._up.is_set())
+
+
+def unless_refused(answer: T | Failure) -> T:
+    """The answer. Raises a refusal as an error."""
+    if isinstance(answer, Failure):
+        raise from_failure(answer)
+    return answer
 
 
 def _give_up(future: asyncio.Future[Any], timeout_s: float) -> None:
@@ -405,15 +434,16 @@ class Router(_Endpoint[In]):
         self._socket, self._reader = socket, SocketReader(socket, self.take_from)
         return self
 
-    def send(self, peer: Peer, body: Any, *, in_reply_to: int | None = None) -> bool:
+    def send(self, peer: Peer, body: Any, *, in_reply_to: int | None = None, notices: Iterable[Notice] = ()) -> bool:
         """Send `body` without waiting. Returns False if the peer is gone or its queue is full."""
-        return self._send(peer, self._speaker.envelope(in_reply_to=in_reply_to), body)
+        return self._send(peer, self._speaker.envelope(in_reply_to=in_reply_to, notices=tuple(notices)), body)
 
-    async def ask(self, peer: Peer, question: Request[T], *, timeout_s: float) -> T:
+    async def ask(self, peer: Peer, question: Request[T], *, timeout_s: float | None) -> T:
         """A peer's answer to a request.
 
         Raises:
             PeerUnavailable: the peer is gone or its queue is full.
+            PeerLost: `lose` was called with the peer.
             DeadlineExceeded: no answer within `timeout_s` seconds.
             RemembrancerError: the peer refuses the request.
         """
@@ -422,10 +452,11 @@ class Router(_Endpoint[In]):
             if not self._send(peer, envelope, question):
                 raise PeerUnavailable(f"{peer.name} is not connected, or takes no more for now")
 
-        answer, _ = await self._exchange(question, timeout_s, send)
-        if isinstance(answer, Failure):
-            raise from_failure(answer)
-        return answer
+        return unless_refused((await self._exchange(question, timeout_s, send, peer.routing_id)).body)
+
+    def lose(self, peer: Peer) -> None:
+        """End the open requests to a peer that is gone."""
+        self._lose_pending(f"{peer.name} is gone", peer.routing_id)
 
     def _send(self, peer: Peer, envelope: Envelope, body: Any) -> bool:
         if self._socket is None or self._reader is None:
@@ -450,7 +481,7 @@ class Router(_Endpoint[In]):
         try:
             envelope = _envelope_in(frames, 3)
             if envelope.in_reply_to is not None:
-                self._take_answer(envelope.in_reply_to, frames[-1])
+                self._take_answer(envelope, frames[-1], frames[0])
                 return
             body = _decode(self._decoder, frames[-1])
         except VersionMismatch as error:

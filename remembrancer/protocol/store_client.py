@@ -15,16 +15,14 @@ import msgspec
 from remembrancer.protocol.control import PeerFailed
 from remembrancer.protocol.errors import (
     DeadlineExceeded,
-    Failure,
     MemoryUnavailable,
     PeerLost,
     PeerUnavailable,
     QueueFull,
     RemembrancerError,
-    from_failure,
 )
 from remembrancer.protocol.sharing import OthersWrote
-from remembrancer.protocol.sockets import Dealer, Speaker
+from remembrancer.protocol.sockets import Dealer, Reply, Speaker, unless_refused
 from remembrancer.protocol.tracing import current
 from remembrancer.protocol.wire import Request
 from remembrancer.protocol.writes import SubmitBatch
@@ -176,6 +174,10 @@ class StoreClient(Dealer[OthersWrote]):
         self._reconnected = anyio.Event()
 
     async def request(self, question: Request[T], timeout_s: float, *, is_long: bool = False) -> T:
+        """Ask once. Raises the errors of `fetch`."""
+        return (await self.fetch(question, timeout_s, is_long=is_long)).body
+
+    async def fetch(self, question: Request[T], timeout_s: float, *, is_long: bool = False) -> Reply[T]:
         """Ask once. A request that is slow by nature (`is_long`) does not change the store's state when it is late.
 
         Raises:
@@ -186,22 +188,28 @@ class StoreClient(Dealer[OthersWrote]):
         trace = current()
         trace.mark("store to be asked")
         try:
-            answer = await self.exchange(question, timeout_s=timeout_s)
+            reply = await self.exchange(question, timeout_s=timeout_s)
             trace.mark("store's answer taken")
         except DeadlineExceeded:
             if not is_long and not self.health.has_answered_since(asked_at):  # otherwise only one file is slow
                 self.health.note_silence()
                 self._announce()
             raise
-        error = from_failure(answer) if isinstance(answer, Failure) else None
-        if isinstance(error, MemoryUnavailable):
+        try:
+            answer = unless_refused(reply.body)
+        except MemoryUnavailable:
             self.health.note_silence()
             self._announce()
-        elif self.health.note_answer():
+            raise
+        except RemembrancerError:
+            self._note_answer()
+            raise
+        self._note_answer()
+        return Reply(answer, reply.size_bytes, reply.notices)
+
+    def _note_answer(self) -> None:
+        if self.health.note_answer():
             self._announce()
-        if isinstance(answer, Failure):
-            raise from_failure(answer)
-        return answer
 
     async def run(self) -> None:
         """Keep the connection, and detect when the store answers again. Runs until cancelled."""

@@ -35,13 +35,20 @@ def answer_decoder(question: type[Request[T]]) -> msgspec.msgpack.Decoder[T | Fa
     return decoder
 
 
+class Notice(msgspec.Struct, frozen=True, array_like=True):
+    """A caveat of an answer: the missing part, and the reason."""
+
+    code: str
+    message: str
+
+
 class Envelope(msgspec.Struct, frozen=True, array_like=True):
     """The sender of a message, its deadline, and the request that it answers.
 
     `version` stands first so that any later version can still be refused by name. `deadline` is wall-clock seconds
     since the epoch (processes of one runtime share a clock); None means that the message never expires. `incarnation`
     is the ULID of one start of the sender's process. `trace` is the id of the client's call that the message belongs
-    to, if any: the receiver notes its timing under it.
+    to, if any: the receiver notes its timing under it. `notices` are the caveats of an answer.
     """
 
     version: int
@@ -51,6 +58,7 @@ class Envelope(msgspec.Struct, frozen=True, array_like=True):
     deadline: float | None = None
     in_reply_to: int | None = None
     trace: str = ""
+    notices: tuple[Notice, ...] = ()
 
     def expired(self, now: float | None = None) -> bool:
         """True if the deadline has passed: then the work must not be started."""

@@ -1,6 +1,6 @@
-"""The work between the store and its workers: credit, jobs, leases, vectors.
+"""The work between the store and its workers: credit, leases, vectors.
 
-A worker announces itself, then gives credit: the number of passages that it will take. The store hands out jobs while
+A worker announces its state with its credit: the number of texts that it will take. The store hands out texts while
 there is credit; an answer gives its credit back. Queries need no credit and go first. Vectors travel as little-endian
 float32 bytes, row after row.
 """
@@ -68,37 +68,29 @@ class ModelChoice(msgspec.Struct, frozen=True):
     model: str
 
 
-class WorkerReady(msgspec.Struct, frozen=True, tag=True):
-    """Worker to store: this model is loaded; the worker takes up to `credit` texts at a time."""
+class WorkerState(msgspec.Struct, frozen=True, tag=True):
+    """Worker to store, at each change: its model, and the number of texts that it takes at a time.
 
-    identity: ModelIdentity
-    credit: int
+    `identity` None: the model is not loaded (yet), or (`error`) cannot be used now, with the reason; the worker retries
+    by itself. `is_leaving`: send no more texts; unanswered ones may go to another worker.
+    """
+
     choice: ModelChoice
+    identity: ModelIdentity | None = None
+    credit: int = 0
     scale: CosineScale = CALIBRATED
+    error: str | None = None
+    is_leaving: bool = False
 
 
-class WorkerFailed(msgspec.Struct, frozen=True, tag=True):
-    """Worker to store: the model cannot be used now, with the reason. The worker retries by itself."""
+class AskWorker(Request[WorkerState], frozen=True):
+    """Store to a worker on another host, which no launcher here watches: a health check."""
 
-    message: str
+
+class UseModel(msgspec.Struct, frozen=True, tag=True):
+    """Store to a worker on another host: its model is not needed; load this one."""
+
     choice: ModelChoice
-
-
-class WorkerLeaving(msgspec.Struct, frozen=True, tag=True):
-    """Worker to store: send no more jobs. Unanswered jobs may go to another worker."""
-
-
-class PassageJob(msgspec.Struct, frozen=True):
-    """Split this text into passages that fit the window, and embed each of them."""
-
-    job_id: int
-    text: str
-
-
-class EmbedPassages(msgspec.Struct, frozen=True, tag=True):
-    """Store to worker: jobs, each of which uses one credit."""
-
-    jobs: tuple[PassageJob, ...]
 
 
 class Passage(msgspec.Struct, frozen=True):
@@ -108,48 +100,26 @@ class Passage(msgspec.Struct, frozen=True):
     end: int
 
 
-class PassagesEmbedded(msgspec.Struct, frozen=True, tag=True):
-    """Worker to store: one finished job. `vectors` holds `len(passages) * dimensions` float32 values, unit length."""
+class EmbeddedText(msgspec.Struct, frozen=True, tag=True):
+    """The passages of a text; `vectors` holds `len(passages) * dimensions` float32 values, unit length."""
 
-    job_id: int
     passages: tuple[Passage, ...]
     vectors: bytes
 
 
-class JobFailed(msgspec.Struct, frozen=True, tag=True):
-    """Worker to store: this job's text cannot be embedded by this worker."""
+class EmbedText(Request[EmbeddedText], frozen=True):
+    """Store to worker: split this text into passages that fit the window, and embed each of them. Uses one credit.
 
-    job_id: int
-    message: str
+    A worker without a model, or that leaves, does not answer.
+    """
 
-
-class EmbedQuery(msgspec.Struct, frozen=True, tag=True):
-    """Store to worker: embed a query, before any passage. Answered by `QueryEmbedded`."""
-
-    query_id: int
     text: str
 
 
-class QueryEmbedded(msgspec.Struct, frozen=True, tag=True):
-    """Worker to store: one unit vector of `dimensions` float32 values, or the reason in `error`."""
+class EmbedQuery(Request[bytes], frozen=True):
+    """Store to worker: embed a query, before any passage. The answer is one unit vector of float32 values."""
 
-    query_id: int
-    vector: bytes
-    error: str | None = None
-
-
-class WorkerPing(msgspec.Struct, frozen=True, tag=True):
-    """Store to a worker on another host, which no launcher here watches: a health check. Answered by `WorkerPong`."""
-
-
-class WorkerPong(msgspec.Struct, frozen=True, tag=True):
-    """Worker on another host to store: the answer to `WorkerPing`."""
-
-
-class UseModel(msgspec.Struct, frozen=True, tag=True):
-    """Store to a worker on another host: its model is not needed; load this one."""
-
-    choice: ModelChoice
+    text: str
 
 
 class ModelProgress(msgspec.Struct, frozen=True):
@@ -170,23 +140,14 @@ class ModelProgress(msgspec.Struct, frozen=True):
 
 
 class ChooseModel(Request[tuple[ModelProgress, ...]], frozen=True):
-    """Command to store: embed everything with this model, and use it for queries from then on. None: stay with the
-    current one."""
+    """Command to store: embed everything with this model, and use it for queries from then on (None: stay with the
+    current one; UNSET: as before). The answer lists the models and their progress, the active one (or the future one)
+    first."""
 
-    choice: ModelChoice | None
-
-
-class AskModels(Request[tuple[ModelProgress, ...]], frozen=True):
-    """Command to store: list the models and their progress. The active one (or the future one) comes first."""
+    choice: ModelChoice | msgspec.UnsetType | None = msgspec.UNSET
 
 
-class WhoAreYou(msgspec.Struct, frozen=True, tag=True):
-    """Store to worker: the store has just started and does not know this worker. Announce yourself again."""
-
-
-WorkerMessage = WorkerReady | WorkerFailed | WorkerLeaving | PassagesEmbedded | JobFailed | QueryEmbedded
-RemoteWorkerMessage = WorkerMessage | WorkerPong
-"""The messages that a worker on another host may send."""
-ToWorker = EmbedPassages | EmbedQuery | WhoAreYou | WorkerPing | UseModel | Failure
+ToWorker = EmbedText | EmbedQuery | AskWorker | UseModel | Failure
 to_worker: Final = msgspec.msgpack.Decoder(ToWorker)
-from_remote_worker: Final = msgspec.msgpack.Decoder(RemoteWorkerMessage)
+from_worker: Final = msgspec.msgpack.Decoder(WorkerState)
+"""Messages between the store and its workers."""

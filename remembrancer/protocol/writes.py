@@ -553,7 +553,8 @@ class Rejected(msgspec.Struct, frozen=True):
 class BatchApplied(msgspec.Struct, frozen=True, tag=True):
     """Store to gateway: these were committed (now or before); the rejected ones never will be.
 
-    Operations of the batch that are in neither list were not attempted: send them again.
+    Operations of the batch that are in neither list were not attempted: send them again. If the first one is refused
+    for now, so is the batch.
     """
 
     applied: tuple[str, ...]

@@ -10,9 +10,10 @@ import msgspec
 
 from remembrancer.code.actions import PastActions
 from remembrancer.config.settings import Settings
-from remembrancer.protocol.reads import EmbeddingState, Notice
+from remembrancer.protocol.control import GatewayHealth
+from remembrancer.protocol.reads import EmbeddingState
 from remembrancer.protocol.store_client import StoreAvailability
-from remembrancer.protocol.wire import Request
+from remembrancer.protocol.wire import Notice, Request
 from remembrancer.protocol.writes import ErasedResult, NearMemory, Operation, ProjectRef, Result
 
 WHOLE: Final = frozenset(
@@ -68,17 +69,6 @@ class Written(msgspec.Struct, frozen=True):
     short_ids: dict[str, str] = {}
 
 
-class QueueHealth(msgspec.Struct, frozen=True):
-    """The state of the write queue: the number of waiting operations, and of rejected ones."""
-
-    depth: int
-    rejected: int
-    stuck: dict[str, str]
-    """The lanes (a project's id, or `user`) whose oldest queued write is currently refused, with the reason."""
-    damage: str | None
-    """The damage that was found in the queue's file at the start."""
-
-
 class MemoryService(Protocol):
     """The store as tools see it, with its last answers for times when it is away.
 
@@ -105,11 +95,12 @@ class MemoryService(Protocol):
         """
 
     async def require(self, question: Request[T], timeout_s: float) -> T:
-        """The store's answer to a question that nothing else can answer. Raises `MemoryUnavailable` or
-        `DeadlineExceeded` without it."""
+        """The store's answer to a question that nothing else can answer, after the session's own writes. If the store
+        dies meanwhile, the question is repeated. Raises `MemoryUnavailable` or `DeadlineExceeded` without an answer."""
 
     async def apply(self, operation: Operation, received_at: float) -> Written:
-        """Make an operation durable, in the store or in the write queue. Must not be cancelled half-way."""
+        """Make an operation durable, in the store or in the write queue. Must not be cancelled half-way. Raises the
+        reason if neither is possible."""
 
     async def erase(self, operation: Operation) -> ErasedResult:
         """Delete a memory for good, wherever it is, and forget it here.
@@ -146,7 +137,7 @@ class MemoryService(Protocol):
         """True once for each connection, whose client has to be told that memories are data."""
 
     def answered(self, caller: Caller, tool: str, answer: dict[str, Any], received_at: float) -> None:
-        """Record the size and the time of an answer of a read-only tool."""
+        """Record the size and the time of an answer of a read-only tool to an assistant."""
 
     def applied(self, operations: Sequence[Operation]) -> None:
         """Report writes that the store has applied, which may change resources."""
@@ -154,8 +145,8 @@ class MemoryService(Protocol):
     def take_refused(self, caller: Caller) -> list[Notice]:
         """The session's own queued writes that were refused later. Each is returned once."""
 
-    def queue_health(self) -> QueueHealth:
-        """The state of the write queue."""
+    def health(self) -> GatewayHealth:
+        """The state of the write queue and of the store."""
 
     async def browser_url(self) -> str:
         """The address of the memory browser, which is started if necessary. Raises `MemoryUnavailable` if it cannot

@@ -37,8 +37,9 @@ from remembrancer.memory.short_ids import (
 from remembrancer.memory.text import neutralised, neutralised_value, shown
 from remembrancer.protocol.errors import MemoryUnavailable, RemembrancerError
 from remembrancer.protocol.ids import derive_memory_id, derive_operation_id
-from remembrancer.protocol.reads import FindIds, Notice
+from remembrancer.protocol.reads import FindIds
 from remembrancer.protocol.store_client import AWAY
+from remembrancer.protocol.wire import Notice
 from remembrancer.protocol.writes import Change, Operation
 from remembrancer.toolsets.arguments import ArgumentDecoder
 from remembrancer.toolsets.service import Caller, MemoryService, Written

@@ -30,7 +30,6 @@ from remembrancer.protocol.projects import ProjectRecognised, RecogniseProject
 from remembrancer.protocol.reads import (
     AwaitEmbedding,
     ContextGathered,
-    ContextSection,
     Counts,
     DescribeStore,
     EmbeddingState,
@@ -45,7 +44,6 @@ from remembrancer.protocol.reads import (
     Memories,
     MemoryShown,
     NoteAccess,
-    Notice,
     Recall,
     Recalled,
     RecalledMemory,
@@ -56,7 +54,7 @@ from remembrancer.protocol.reads import (
 from remembrancer.protocol.session_life import EndSession, StartSession
 from remembrancer.protocol.sharing import OthersWrote
 from remembrancer.protocol.sockets import Peer, Router, Speaker
-from remembrancer.protocol.wire import Envelope
+from remembrancer.protocol.wire import Envelope, Notice
 from remembrancer.protocol.writes import (
     Applied,
     BatchApplied,
@@ -221,7 +219,8 @@ class PlayedStore:
 
     def _answer(self, peer: Peer, envelope: Envelope, message: Any) -> None:
         body = self.refuses or self._reply(message)
-        self._tasks.start_soon(_send, self._router, peer, body, envelope.message_id)
+        notices = self.notices if isinstance(message, Recall | SearchGraph | GatherContext) else ()
+        self._tasks.start_soon(_send, self._router, peer, body, envelope.message_id, notices)
 
     def _reply(self, message: Any) -> Any:
         match message:
@@ -243,8 +242,8 @@ class PlayedStore:
                 return self._recall(message)
             case AwaitEmbedding(memory_id=memory_id):
                 return EmbeddingState(memory_id, embedded=True, near_duplicates=(NEAR,), near=self.near_when_embedded)
-            case GatherContext(sections=sections):
-                return ContextGathered(tuple(ContextSection(name, ()) for name in sections))
+            case GatherContext():
+                return ContextGathered(())
             case DescribeStore():
                 return description(len(self.memories))
             case GetMemory(memory_id=memory_id):
@@ -300,11 +299,11 @@ class PlayedStore:
         visible = [each for each in self.memories.values() if question.include_forgotten or not each.forgotten_at]
         found = tuple(as_answer(each) for each in visible)
         memories, left_out = found[: question.limit], found[question.limit :][: question.left_out]
-        return Recalled(memories, len(memories), 2, question.strategy, 1.0, self.notices, left_out=left_out)
+        return Recalled(memories, len(memories), 2, question.strategy, 1.0, left_out=left_out)
 
 
-async def _send(router: Router[Any], peer: Peer, body: Any, in_reply_to: int) -> None:
-    router.send(peer, body, in_reply_to=in_reply_to)
+async def _send(router: Router[Any], peer: Peer, body: Any, in_reply_to: int, notices: tuple[Notice, ...]) -> None:
+    router.send(peer, body, in_reply_to=in_reply_to, notices=notices)
 
 
 def content_of(operation: Operation) -> str:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import time
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
 from remembrancer.protocol.errors import DeadlineExceeded, Failure
 from remembrancer.protocol.sharing import OthersWrote
-from remembrancer.protocol.sockets import Dealer, Speaker, T
+from remembrancer.protocol.sockets import Dealer, Reply, Speaker, T
 from remembrancer.protocol.wire import Envelope, Request
 from tests.patience import PATIENCE_S
 
@@ -21,9 +21,9 @@ when that time was over, and such a question is not worked on."""
 class _Told(Speaker):
     """Leaves this side's own patience out of the deadlines that it tells."""
 
-    def envelope(self, *, timeout_s: float | None = None, in_reply_to: int | None = None) -> Envelope:
+    def envelope(self, *, timeout_s: float | None = None, **fields: Any) -> Envelope:
         told_s = None if timeout_s is None else timeout_s - LATE_S
-        return super().envelope(timeout_s=told_s, in_reply_to=in_reply_to)
+        return super().envelope(timeout_s=told_s, **fields)
 
 
 class PatientDealer(Dealer[OthersWrote]):
@@ -34,7 +34,7 @@ class PatientDealer(Dealer[OthersWrote]):
         told = _Told(speaker.name, speaker.incarnation)
         super().__init__(endpoint, told, msgspec.msgpack.Decoder(OthersWrote))
 
-    async def exchange(self, question: Request[T], *, timeout_s: float) -> T | Failure:
+    async def exchange(self, question: Request[T], *, timeout_s: float) -> Reply[T | Failure]:
         give_up_at = time.monotonic() + timeout_s + PATIENCE_S
         while True:
             try:

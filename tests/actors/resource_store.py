@@ -7,12 +7,10 @@ from typing import Any
 
 from remembrancer.protocol.reads import (
     ContextGathered,
-    ContextSection,
     DescribeSession,
     GatherContext,
     GraphEntity,
     GraphFound,
-    Notice,
     SearchGraph,
     SessionDescription,
     Suggest,
@@ -25,9 +23,7 @@ STARTED_AT = 1_700_000_000.0
 
 
 class ResourceStore(PlayedStore):
-    """A project's graph has the entities of its memories, and no edges. `missing` is what its answers lack."""
-
-    missing: tuple[Notice, ...] = ()
+    """A project's graph has the entities of its memories, and no edges."""
 
     def _reply(self, message: Any) -> Any:
         match message:
@@ -42,8 +38,7 @@ class ResourceStore(PlayedStore):
                 kept = [
                     memory for memory in self.memories.values() if memory.scope == "user" and not memory.forgotten_at
                 ]
-                section = ContextSection("preferences", tuple(as_answer(memory) for memory in kept))
-                return ContextGathered((section,), self.missing)
+                return ContextGathered(tuple(as_answer(memory) for memory in kept))
             case Suggest(kind=kind, prefix=prefix):
                 names = [name for name in self._names(kind) if name.casefold().startswith(prefix.casefold())]
                 return Suggestions(tuple(names), len(names))
@@ -60,4 +55,4 @@ class ResourceStore(PlayedStore):
         entities = [entity for each in stored if isinstance(each, StoreMemory) for entity in each.related_entities]
         found = tuple(GraphEntity(entity.name, entity.type, memory_count=1) for entity in entities)
         types = dict(Counter(each.type for each in found))
-        return GraphFound(found, total_entities=len(found), entity_types=types, notices=self.missing)
+        return GraphFound(found, total_entities=len(found), entity_types=types)

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import anyio
 import msgspec
@@ -34,7 +34,7 @@ from remembrancer.protocol.control import (
     ToLauncher,
     to_launcher,
 )
-from remembrancer.protocol.errors import Failure, PeerUnavailable
+from remembrancer.protocol.errors import Failure, InternalError, PeerUnavailable
 from remembrancer.protocol.ids import new_ulid
 from remembrancer.protocol.paths import RuntimePaths
 from remembrancer.protocol.reads import (
@@ -46,25 +46,19 @@ from remembrancer.protocol.reads import (
     RecalledMemory,
     StoreDescription,
 )
-from remembrancer.protocol.sockets import CurveKeys, Dealer, Peer, Router, Speaker
-from remembrancer.protocol.wire import Envelope, Request
+from remembrancer.protocol.sockets import CurveKeys, Dealer, Peer, Router, Speaker, unless_refused
+from remembrancer.protocol.wire import Envelope, Notice, Request
 from remembrancer.protocol.work import (
-    EmbedPassages,
+    AskWorker,
+    EmbeddedText,
     EmbedQuery,
-    JobFailed,
+    EmbedText,
     ModelChoice,
     ModelIdentity,
     Passage,
-    PassageJob,
-    PassagesEmbedded,
-    QueryEmbedded,
     ToWorker,
     UseModel,
-    WhoAreYou,
-    WorkerFailed,
-    WorkerPing,
-    WorkerPong,
-    WorkerReady,
+    WorkerState,
     to_worker,
 )
 from remembrancer.protocol.writes import Applied, BatchApplied, Operation, ProjectRef, Submit, SubmitBatch
@@ -157,11 +151,15 @@ class Gateway:
     def __init__(self, home: Path) -> None:
         self.dealer = PatientDealer(RuntimePaths(home).store_endpoint, Speaker("gateway", new_ulid()))
         self._stored = 0
+        self.notices: tuple[Notice, ...] = ()
+        """The caveats of the last answer."""
 
     async def ask(self, request: Request[Answer], timeout_s: float = REQUEST_S) -> Answer:
         """The answer, which the store has to give within `timeout_s`."""
         assert await self.dealer.wait_connected(START_S)
-        return await self.dealer.request(request, timeout_s=timeout_s)
+        reply = await self.dealer.exchange(request, timeout_s=timeout_s)
+        self.notices = reply.notices
+        return unless_refused(reply.body)
 
     async def submit(self, operation: Operation) -> Applied:
         return await self.ask(Submit(operation))
@@ -230,6 +228,13 @@ def vector_of(text: str, salt: str = "") -> Vectors:
     return unit
 
 
+class Job(NamedTuple):
+    """A text that a worker was given, with the id of the request."""
+
+    message_id: int
+    text: str
+
+
 class Worker:
     """A worker with a model of its own making, honest unless it is told otherwise."""
 
@@ -250,19 +255,19 @@ class Worker:
         self.credit = credit
         self.identity = identity
         self.choice = choice
-        self.jobs: list[PassageJob] = []
-        """All jobs that it was ever given."""
+        self.jobs: list[Job] = []
+        """All texts that it was ever given."""
         self.questions: list[str] = []
         self.holds_questions = False
         """Takes questions and does not answer them until `answer_questions`."""
-        self._held: list[EmbedQuery] = []
-        self.asked: list[WhoAreYou | UseModel | Failure] = []
+        self._held: list[Job] = []
+        self.asked: list[UseModel | Failure] = []
         self.pings = 0
         self.is_deaf = False
-        """Answers no ping."""
+        """Does not say how it is."""
         self.shut_out: list[bool | str] = []
         self.holds = holds
-        """Takes jobs and does not answer them."""
+        """Takes texts and does not answer them."""
         self.refuses: Callable[[str], bool] = lambda text: False
         self.garbles: Callable[[bytes], bytes] = lambda vectors: vectors
         self.dealer: Dealer[ToWorker] = Dealer(
@@ -273,25 +278,25 @@ class Worker:
             keys=keys,
             on_refused=self.shut_out.append,
         )
-        self._outbox: asyncio.Queue[object] = asyncio.Queue()
+        self._outbox: asyncio.Queue[tuple[object, int | None]] = asyncio.Queue()
         self._sending: asyncio.Task[None] | None = None
 
     def _hear(self, message: ToWorker) -> None:
         match message:
-            case EmbedPassages(jobs=jobs):
-                self.jobs.extend(jobs)
+            case EmbedText(text=text):
+                self.jobs.append(job := Job(self.dealer.heard.message_id, text))
                 if not self.holds:
-                    self.answer(jobs)
-            case EmbedQuery():
-                self.questions.append(message.text)
-                self._held.append(message)
+                    self.answer([job])
+            case EmbedQuery(text=text):
+                self.questions.append(text)
+                self._held.append(Job(self.dealer.heard.message_id, text))
                 if not self.holds_questions:
                     self.answer_questions()
-            case WorkerPing():
+            case AskWorker():
                 self.pings += 1
                 if not self.is_deaf:
-                    self._outbox.put_nowait(WorkerPong())
-            case WhoAreYou() | UseModel() | Failure():
+                    self.say(self.state, self.dealer.heard.message_id)
+            case UseModel() | Failure():
                 self.asked.append(message)
 
     def answer_questions(self) -> None:
@@ -299,35 +304,43 @@ class Worker:
         self.holds_questions = False
         for question in self._held:
             vector = vector_of(question.text, self.identity.model).tobytes()
-            self._outbox.put_nowait(QueryEmbedded(question.query_id, self.garbles(vector)))
+            self.say(self.garbles(vector), question.message_id)
         self._held.clear()
 
-    def answer(self, jobs: tuple[PassageJob, ...] | list[PassageJob]) -> None:
-        """Answer jobs."""
+    def answer(self, jobs: list[Job]) -> None:
+        """Answer with the vectors of texts."""
         for job in jobs:
             if self.refuses(job.text):
-                self._outbox.put_nowait(JobFailed(job.job_id, "the worker will not"))
+                self.say(InternalError("the worker will not").to_failure(), job.message_id)
                 continue
             spans = [match.span() for match in re.finditer(rf"(?:\S+\s*){{1,{PASSAGE_WORDS}}}", job.text)]
             spans = spans or [(0, len(job.text))]
             vectors = np.vstack([vector_of(job.text[start:end], self.identity.model) for start, end in spans])
             passages = tuple(Passage(*span) for span in spans)
-            self._outbox.put_nowait(PassagesEmbedded(job.job_id, passages, self.garbles(vectors.tobytes())))
+            self.say(EmbeddedText(passages, self.garbles(vectors.tobytes())), job.message_id)
 
-    def say(self, message: object) -> None:
-        self._outbox.put_nowait(message)
+    def say(self, message: object, in_reply_to: int | None = None) -> None:
+        self._outbox.put_nowait((message, in_reply_to))
 
     def announce(self) -> None:
-        self.say(WorkerReady(self.identity, self.credit, self.choice))
+        self.say(self.state)
+
+    @property
+    def state(self) -> WorkerState:
+        """How it is while it has its model."""
+        return WorkerState(self.choice, self.identity, self.credit)
 
     def fail(self, reason: str) -> None:
-        self.say(WorkerFailed(reason, self.choice))
+        self.say(WorkerState(self.choice, error=reason))
+
+    def leave(self) -> None:
+        self.say(WorkerState(self.choice, is_leaving=True))
 
     async def _send(self) -> None:
         while True:
-            message = await self._outbox.get()
-            with contextlib.suppress(PeerUnavailable):  # the store that comes back gives its jobs anew
-                self.dealer.send(message)
+            message, in_reply_to = await self._outbox.get()
+            with contextlib.suppress(PeerUnavailable):  # the store that comes back gives its texts anew
+                self.dealer.send(message, in_reply_to=in_reply_to)
 
     async def __aenter__(self) -> Worker:
         await self.dealer.__aenter__()

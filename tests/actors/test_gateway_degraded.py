@@ -129,7 +129,7 @@ async def test_writes_line_up_behind_older_ones_while_the_store_will_not_take_th
         await client.store("older")
         async with PlayedStore(rig.paths).open() as store:
             store.refuses = Failure("file_locked", "another program has locked it", retry_possible=True)
-            await until(lambda: "older" in store.submitted)
+            await until(lambda: bool(gateway.health().queue_stuck))
             answer = await client.store("newer")
             assert warned(answer) == ["queued"]
             status = await client.call("get_memory_status")
@@ -320,14 +320,14 @@ async def test_a_context_without_the_store_does_not_say_that_nothing_is_remember
 
 
 async def test_a_write_is_degraded_while_the_store_is_away_and_not_while_older_ones_go_first(rig: Rig) -> None:
-    async with rig.running(), rig.session() as client:
+    async with rig.running() as gateway, rig.session() as client:
         answer = await client.store("older")
         assert (answer["degraded"], answer["warnings"][0]["code"]) == (True, "queued")
         tagged = await client.call("tag_memory", memory_id=answer["memory_id"], add=["x"])
         assert (tagged["degraded"], tagged["warnings"][0]["code"]) == (True, "queued")
         async with PlayedStore(rig.paths).open() as store:
             store.refuses_writes = Failure("file_locked", "another program has locked it", retry_possible=True)
-            await until(lambda: "older" in store.submitted)
+            await until(lambda: bool(gateway.health().queue_stuck))
             answer = await client.store("newer")
             assert answer["warnings"][0]["code"] == "queued"
             assert "degraded" not in answer

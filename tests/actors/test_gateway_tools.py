@@ -20,8 +20,9 @@ from remembrancer.config.settings import Settings
 from remembrancer.memory.tokens import estimate_tokens
 from remembrancer.protocol.control import PeerFailed
 from remembrancer.protocol.errors import Failure
-from remembrancer.protocol.reads import NoteAccess, Notice, Recall
+from remembrancer.protocol.reads import NoteAccess, Recall
 from remembrancer.protocol.session_life import StartSession
+from remembrancer.protocol.wire import Notice
 from remembrancer.protocol.writes import (
     EntityRef,
     NearMemory,

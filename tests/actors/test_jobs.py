@@ -155,9 +155,9 @@ async def test_what_comes_after_a_sessions_end_is_one_more_end_and_not_one_for_e
         for number in range(3):
             late = RecordEvents(SESSION, turns=(Turn("user", f"One more thing: {number}", time.time()),))
             await rig.gateway.submit(change_operation(f"late {number}", late))
-            read = await consolidator.ask(ReadSession(PROJECT, SESSION))
-            assert read.entry is not None
-            assert (read.entry.status, read.entry.ended_at) == ("active", None)
+            entry, _ = await consolidator.ask(ReadSession(PROJECT, SESSION))
+            assert entry is not None
+            assert (entry.status, entry.ended_at) == ("active", None)
         again = await consolidator.job(SessionEndJob, job.job_id)
         assert again.session.ending == "completed", "it did not vanish: it had ended"
         await consolidator.close_session(again)
@@ -232,8 +232,8 @@ async def test_the_sessions_that_began_before_their_project_had_a_file_are_regis
     async with Consolidator(rig.home) as consolidator:
         clients = {}
         for session_id in (SESSION, OTHER_SESSION, "session:over"):
-            read = await consolidator.ask(ReadSession(PROJECT, session_id))
-            clients[session_id] = None if read.entry is None else (read.entry.client, read.entry.status)
+            entry, _ = await consolidator.ask(ReadSession(PROJECT, session_id))
+            clients[session_id] = None if entry is None else (entry.client, entry.status)
     assert clients == {SESSION: ("a client", "active"), OTHER_SESSION: (None, "active"), "session:over": None}
     with closing(sqlite3.connect(rig.paths.database)) as connection:
         assert connection.execute("SELECT directory FROM projects").fetchall() == [("/work/one/tree",)]

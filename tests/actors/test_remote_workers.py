@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
+from typing import Any
 
 import anyio
 import msgspec
@@ -19,16 +20,7 @@ from remembrancer.protocol.control import PeerGone, RemoteEmbedder
 from remembrancer.protocol.errors import Failure, InvalidInput
 from remembrancer.protocol.sockets import CurveKeys, Dealer, Speaker
 from remembrancer.protocol.wire import PROTOCOL_VERSION, Envelope
-from remembrancer.protocol.work import (
-    JobFailed,
-    ModelChoice,
-    Passage,
-    PassagesEmbedded,
-    UseModel,
-    WhoAreYou,
-    WorkerPong,
-    to_worker,
-)
+from remembrancer.protocol.work import EmbeddedText, ModelChoice, Passage, UseModel, to_worker
 from remembrancer.protocol.writes import Submit
 from tests.actors.store_process import CHOICE, DIMENSIONS, IDENTITY, StoreRig, Worker, store_rig, vector_of
 from tests.operations import store_operation
@@ -125,7 +117,7 @@ async def test_passages_that_the_text_does_not_have_are_a_lie(rig: StoreRig) -> 
     await until_state(rig, "ready")
     await rig.gateway.store("Short")
     await until(lambda: liar.jobs)
-    liar.say(PassagesEmbedded(liar.jobs[0].job_id, (Passage(0, 6),), vector_of("Short").tobytes()))
+    liar.say(EmbeddedText((Passage(0, 6),), vector_of("Short").tobytes()), liar.jobs[0].message_id)
     assert "passages that its text does not have" in str((await until_state(rig, "refused")).error)
     await rig.worker()
     await rig.gateway.until_embedded()
@@ -164,7 +156,7 @@ async def test_answers_to_jobs_and_questions_of_others_count_for_nothing(rig: St
     liar = await rig.remote_worker(invite(rig))
     await until_state(rig, "ready")
     job = local.jobs[0]
-    liar.say(PassagesEmbedded(job.job_id, (Passage(0, 3),), vector_of("zebra").tobytes()))
+    liar.say(EmbeddedText((Passage(0, 3),), vector_of("zebra").tobytes()), job.message_id)
     await rig.gateway.store("Another fact")
     await until(lambda: liar.jobs)  # so its first word was heard
     await rig.gateway.until(lambda now: now.embedding.pending == 1)
@@ -196,9 +188,6 @@ async def test_a_worker_that_answers_no_ping_loses_its_jobs_to_another(rig: Stor
     await rig.gateway.until_embedded()
     assert len(local.jobs) == 1
     remote.is_deaf = False
-    remote.say(WorkerPong())  # as it would, late, to each ping that it was sent
-    await until(lambda: WhoAreYou() in remote.asked)
-    remote.announce()
     await until_state(rig, "ready")
 
 
@@ -241,8 +230,8 @@ async def test_a_revoked_worker_is_told_so_and_given_nothing_more(rig: StoreRig)
 class NextRelease(Speaker):
     """Speaks the next version of the protocol."""
 
-    def envelope(self, *, timeout_s: float | None = None, in_reply_to: int | None = None) -> Envelope:
-        made = super().envelope(timeout_s=timeout_s, in_reply_to=in_reply_to)
+    def envelope(self, **fields: Any) -> Envelope:
+        made = super().envelope(**fields)
         return msgspec.structs.replace(made, version=PROTOCOL_VERSION + 1)
 
 
@@ -265,7 +254,7 @@ async def test_another_host_can_ask_nothing_of_the_memory(rig: StoreRig) -> None
     remote = await rig.remote_worker(invite(rig))
     await until_state(rig, "ready")
     remote.say(Submit(store_operation("op", "Planted from elsewhere")))
-    remote.say(JobFailed(1, "no job of mine"))
+    remote.say(Failure("internal_error", "no job of mine"), 1)
     memory = await rig.gateway.store("The harbour is dredged in April")
     await rig.gateway.until_embedded()
     assert await rig.gateway.found("planted harbour") == [memory]

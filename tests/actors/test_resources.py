@@ -19,7 +19,7 @@ from mcp.shared.exceptions import MCPDeprecationWarning, MCPError
 from remembrancer.actors.bridge.replay import Conversation
 from remembrancer.actors.gateway import server, subscriptions
 from remembrancer.protocol.errors import Failure
-from remembrancer.protocol.reads import Notice
+from remembrancer.protocol.wire import Notice
 from remembrancer.toolsets.memory.resources import (
     FIXED,
     GRAPH,
@@ -163,7 +163,7 @@ async def test_an_error_of_the_store_keeps_its_message(rig: Rig) -> None:
 
 async def test_an_answer_in_part_says_what_is_missing_from_it(rig: Rig) -> None:
     async with ResourceStore(rig.paths).open() as played, rig.running(), sdk_client(rig, "legacy") as client:
-        played.missing = (Notice("records_unusable", "memory.db is damaged"),)
+        played.notices = (Notice("records_unusable", "memory.db is damaged"),)
         for uri in (GRAPH, PREFERENCES):
             assert (await read(client, uri)).startswith("> **Note:** memory.db is damaged\n")
         answer = (await client.call_tool("search_knowledge_graph", {})).structured_content

@@ -13,7 +13,6 @@ from remembrancer.code.read_files import read_files
 from remembrancer.code.tree import Tree
 from remembrancer.config.project import project_of
 from remembrancer.protocol.code import (
-    CodeFound,
     DeleteCode,
     DescribeCode,
     IndexCode,
@@ -32,15 +31,15 @@ from tests.patience import until
 async def test_a_query_that_shares_no_word_with_the_code_is_told_so(home: Path, tmp_path: Path) -> None:
     async with store_rig(home) as rig:
         await rig.gateway.ask(IndexCode(PROJECT, str(tmp_path), watch=False))
-        assert await rig.gateway.ask(SearchCode(PROJECT, "lantern")) == CodeFound((), ()), "nothing is read yet"
+        assert await rig.gateway.ask(SearchCode(PROJECT, "lantern")) == (), "nothing is read yet"
         (database,) = rig.paths.projects.glob("*/code/*.db")
         (tmp_path / "pool.py").write_text("class Pool:\n    pass\n")
         with contextlib.closing(CodeIndex(database, "write")) as index:
             index.take(read_files(str(tmp_path), list(Tree(str(tmp_path)).files())))
         for query, codes in (("where is light made?", ["no_word"]), ("where is the pool?", [])):
             found = await rig.gateway.ask(SearchCode(PROJECT, query))
-            assert [each.code for each in found.notices] == codes
-            assert bool(found.chunks) is not bool(codes)
+            assert [each.code for each in rig.gateway.notices] == codes
+            assert bool(found) is not bool(codes)
 
 
 async def test_a_tree_that_is_asked_for_again_is_not_ready_before_it_was_read_again(home: Path, tmp_path: Path) -> None:
@@ -110,7 +109,7 @@ async def test_an_index_that_is_lost_or_damaged_is_made_anew_when_it_is_read(
         harm(database)
         if question is SearchCode:
             found = await rig.gateway.ask(SearchCode(PROJECT, "lantern"))
-            assert found == CodeFound((), ())
+            assert found == ()
         elif question is ListCodeFiles:
             await rig.gateway.ask(ListCodeFiles(PROJECT, tree.id))
         (after,) = await rig.gateway.ask(DescribeCode(PROJECT))

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from typing import Any
+from typing import Any, get_args
 
+from remembrancer.memory.contexts import in_sections, section_of
 from remembrancer.protocol.reads import ContextGathered, GatherContext, Section
 from remembrancer.protocol.writes import ForgetMemory, Operation, ProjectRef, SourceRef
 from tests.actors.store_process import Gateway, StoreRig
@@ -17,8 +18,14 @@ async def gather(
     return await gateway.ask(GatherContext(project, session_id, **fields))
 
 
-def ids(gathered: ContextGathered) -> dict[Section, list[str]]:
-    return {section.name: [memory.id for memory in section.memories] for section in gathered.sections}
+def ids(gathered: ContextGathered, sections: tuple[Section, ...] = get_args(Section)) -> dict[Section, list[str]]:
+    found: dict[Section, list[str]] = {name: [] for name in sections}
+    for memory in gathered.memories:
+        name = section_of(memory, sections)
+        assert name is not None
+        found[name].append(memory.id)
+    assert list(gathered.memories) == list(in_sections(gathered.memories, sections))
+    return found
 
 
 async def forget(gateway: Gateway, memory_id: str) -> None:
@@ -47,7 +54,7 @@ async def test_without_a_task_each_section_has_its_own_in_its_own_order(rig: Sto
         "relevant_procedures": [steps, deploy],
         "open_ends": [],
     }
-    assert gathered.notices == (), "no question, nothing missed"
+    assert rig.gateway.notices == (), "no question, nothing missed"
     assert gathered.is_all
 
 
@@ -55,11 +62,11 @@ async def test_only_the_sections_that_are_asked_for_come_and_take_what_the_other
     gateway = rig.gateway
     steps = await gateway.store("Always run the linter first", scope="user", type="procedural", importance=0.6)
     deploy = await gateway.store("Deploy with make ship", type="procedural")
-    procedures = ids(await gather(gateway, sections=("relevant_procedures",)))
+    procedures = ids(await gather(gateway, sections=("relevant_procedures",)), ("relevant_procedures",))
     assert procedures == {"relevant_procedures": [steps, deploy]}
-    assert ids(await gather(gateway, sections=("preferences",))) == {"preferences": [steps]}
-    assert ids(await gather(gateway, sections=("project_context",))) == {"project_context": [deploy]}
-    assert ids(await gather(gateway, sections=())) == {}
+    for section, memory_id in (("preferences", steps), ("project_context", deploy)):
+        assert [memory.id for memory in (await gather(gateway, sections=(section,))).memories] == [memory_id]
+    assert ids(await gather(gateway, sections=()), ()) == {}
 
 
 async def filled(gateway: Gateway) -> None:
@@ -98,7 +105,7 @@ async def test_all_that_holds_is_given_with_any_task_where_it_fits_and_nothing_i
     stored += [await gateway.store("The lantern stands in the harbour")]
     gathered = await gather(gateway, task="write a haiku")
     assert set(ids(gathered)["project_context"]) == set(stored)
-    assert (gathered.is_all, gathered.notices, worker.questions) == (True, (), [])
+    assert (gathered.is_all, rig.gateway.notices, worker.questions) == (True, (), [])
 
 
 async def test_without_an_embedder_words_are_searched_and_the_answer_says_so_once(rig: StoreRig) -> None:
@@ -106,7 +113,7 @@ async def test_without_an_embedder_words_are_searched_and_the_answer_says_so_onc
     harbour = await rig.gateway.store("The lantern stands in the harbour", importance=0.1)
     gathered = await gather(rig.gateway, task="mend the lantern", tokens=500)
     assert ids(gathered)["project_context"][0] == harbour
-    assert [notice.code for notice in gathered.notices] == ["embedding_starting"]
+    assert [notice.code for notice in rig.gateway.notices] == ["embedding_starting"]
 
 
 async def test_what_names_an_open_file_comes_first(rig: StoreRig) -> None:

@@ -127,10 +127,10 @@ async def test_names_are_met_halfway(rig: StoreRig) -> None:
     await say(rig, "two", "Harbour Master:person", "harbour:place:works_at")
     for asked in ("authservice", "auth-service", "AUTH_SERVICE", "auth service"):
         found = await search(rig, asked)
-        assert (names(found)[0], found.notices) == ("AuthService", ())
+        assert (names(found)[0], rig.gateway.notices) == ("AuthService", ())
     guessed = await search(rig, "validators")
     assert names(guessed)[0] == "TokenValidator"
-    assert [notice.code for notice in guessed.notices] == ["similar_name"]
+    assert [notice.code for notice in rig.gateway.notices] == ["similar_name"]
     assert names(await search(rig, "harbour"))[0] == "harbour", "the exact name, not the one that has it in it"
 
 
@@ -226,7 +226,7 @@ async def test_memories_around_the_named_entities_are_recalled_nearest_and_most_
     answer = await rig.gateway.recall("who gets the pager of the auth service?", strategy="graph")
     found = [memory.id for memory in answer.memories]
     assert answer.strategy_used == "graph"
-    assert answer.notices == ()
+    assert rig.gateway.notices == ()
     assert found[0] == also_direct, "as near as the other, and more like the question"
     assert set(found) == {direct, also_direct, hop, two_hops}
     assert not {three_hops, unrelated} & set(found)
@@ -254,7 +254,7 @@ async def test_a_query_that_names_nobody_is_answered_by_words_and_meaning_and_sa
     answer = await rig.gateway.recall("where is the lantern?", strategy="graph")
     assert [memory.id for memory in answer.memories] == [lantern]
     assert answer.strategy_used == "hybrid"
-    assert [notice.code for notice in answer.notices] == ["no_entity"]
+    assert [notice.code for notice in rig.gateway.notices] == ["no_entity"]
 
 
 async def test_a_recall_through_the_graph_filters_and_keeps_apart_as_any_other(rig: StoreRig) -> None:

@@ -9,7 +9,7 @@ import anyio
 
 from remembrancer.memory.decay import DAY_S
 from remembrancer.protocol.reads import Recall, Recalled
-from remembrancer.protocol.work import CosineScale, WorkerReady
+from remembrancer.protocol.work import CosineScale, WorkerState
 from remembrancer.protocol.writes import NearMemory, UpdatedResult, UpdateMemory
 from tests.actors.store_process import StoreRig, the
 from tests.operations import OTHER_SESSION, PROJECT, SESSION, change_operation, store_operation
@@ -29,8 +29,9 @@ async def test_a_memory_is_found_by_its_words_before_there_are_any_vectors(rig: 
     assert memory.scores.relevance > 0.5
     assert answer.short_ids == {lantern: lantern[-4:]}, "so that the gateway need not ask for them"
     assert answer.strategy_used == "keyword"
-    assert [notice.code for notice in answer.notices] == ["embedding_starting"]
-    assert (await gateway.recall("lantern", strategy="keyword")).notices == (), "who asks for words lacks nothing"
+    assert [notice.code for notice in gateway.notices] == ["embedding_starting"]
+    await gateway.recall("lantern", strategy="keyword")
+    assert gateway.notices == (), "who asks for words lacks nothing"
     assert not (await gateway.embedding_of(lantern, timeout_s=1.0)).embedded
 
 
@@ -41,7 +42,7 @@ async def test_cosines_count_by_what_the_worker_says_that_they_mean(rig: StoreRi
     await gateway.until_embedded()
     asked = "lantern harbour beside bread"
     (own,) = (await gateway.recall(asked, strategy="vector")).memories
-    worker.say(WorkerReady(worker.identity, worker.credit, worker.choice, CosineScale(2.0, 0.0)))
+    worker.say(WorkerState(worker.choice, worker.identity, worker.credit, CosineScale(2.0, 0.0)))
     await gateway.recall(asked, strategy="vector")  # whose vector the worker makes after it has said so
     (read,) = (await gateway.recall(asked, strategy="vector")).memories
     assert read.scores.shares["meaning"] < own.scores.shares["meaning"], "what would be 1 is but half of what answers"
@@ -56,7 +57,7 @@ async def test_vectors_join_and_every_strategy_finds_what_it_should(rig: StoreRi
     for strategy in ("vector", "hybrid", "keyword"):
         answer = await gateway.recall("lantern harbour", strategy=strategy)
         assert answer.memories[0].id == lantern, strategy
-        assert (answer.strategy_used, answer.notices) == (strategy, ())
+        assert (answer.strategy_used, gateway.notices) == (strategy, ())
         scores = answer.memories[0].scores
         assert ("meaning" in scores.shares) == (strategy != "keyword")
         assert ("bm25" in scores.shares) == (strategy != "vector")

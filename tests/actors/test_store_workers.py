@@ -6,14 +6,13 @@ from remembrancer.actors.store.records.contract import MAX_ATTEMPTS
 from remembrancer.actors.store.vectors.embedding_scheduler import DEADLY
 from remembrancer.actors.store.vectors.leases import HAND_BYTES
 from remembrancer.protocol.control import PeerGone
-from remembrancer.protocol.work import PassageJob
 from remembrancer.protocol.writes import UpdateMemory
-from tests.actors.store_process import StoreRig, Worker
+from tests.actors.store_process import Job, StoreRig, Worker
 from tests.operations import change_operation
 from tests.patience import until
 
 
-def size_of(jobs: list[PassageJob]) -> int:
+def size_of(jobs: list[Job]) -> int:
     return sum(len(job.text.encode()) for job in jobs)
 
 

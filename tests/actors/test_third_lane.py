@@ -52,8 +52,8 @@ async def test_a_recall_answers_from_every_lane(lanes: Lanes, strategy: Strategy
 
 
 async def test_contexts_lists_and_the_graph_have_the_memories_of_every_lane(lanes: Lanes) -> None:
-    (section,) = (await lanes.context(sections=("relevant_procedures",))).sections
-    assert {memory.id for memory in section.memories} == set(lanes.ids)
+    gathered = await lanes.context(sections=("relevant_procedures",))
+    assert {memory.id for memory in gathered.memories} == set(lanes.ids)
     listed = list_memories(ListMemories(SESSION, project=PROJECT, limit=2, offset=1), lanes.view())
     assert [memory.id for memory in listed.memories] == lanes.ids[1:], "the latest first, in one order"
     found = lanes.graph("lantern")

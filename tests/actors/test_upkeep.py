@@ -47,10 +47,10 @@ async def test_what_closed_sessions_noted_for_themselves_goes_after_a_while(
             {"notes": 2, "pruned": 2}
         ] * 2
         assert set(await place.memories()) == {kept, running}
-        closed = await place.link.ask(ReadSession(PROJECT, SESSION))
+        closed, _ = await place.link.ask(ReadSession(PROJECT, SESSION))
         assert rows_of(place) == [0, 0]
-        assert closed.entry is not None
-        assert closed.entry.status == "completed"
+        assert closed is not None
+        assert closed.status == "completed"
         again = await place.maintain()
         assert (again.done, again.run_ids) == ({}, ())
         (run_id,) = done.run_ids

@@ -256,10 +256,10 @@ def test_entities_that_memories_name_together_have_edges(records: Records) -> No
 
 def test_a_session_is_read(records: Records) -> None:
     records.apply([change_operation("start", StartSession(SESSION, "claude"))])
-    read = records.materials(ReadSession(PROJECT, SESSION))
-    assert read.entry is not None
-    assert (read.entry.client, read.entry.status) == ("claude", "active")
-    assert records.materials(ReadSession(PROJECT, "nobody")).entry is None
+    entry, _ = records.materials(ReadSession(PROJECT, SESSION))
+    assert entry is not None
+    assert (entry.client, entry.status) == ("claude", "active")
+    assert records.materials(ReadSession(PROJECT, "nobody"))[0] is None
 
 
 def test_consolidation_is_asked_for_when_enough_has_come_since_the_last_time(records: Records) -> None:
@@ -330,7 +330,7 @@ def test_maintenance_knows_when_it_was_done_and_how_many_sessions_ended_since(re
                 change_operation(f"end{number}", EndSession(name), requested_at=REQUESTED_AT + number),
             ]
         )
-        entry = records.materials(ReadSession(PROJECT, name)).entry
+        entry = records.materials(ReadSession(PROJECT, name))[0]
         assert entry is not None
         assert entry.ended_at is not None
         carry_out(records, CloseSession(name, "completed", entry.ended_at), part=number)

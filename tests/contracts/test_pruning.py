@@ -67,7 +67,7 @@ def test_turns_and_tool_calls_of_sessions_closed_long_ago_go(factory: SqliteFact
     edit = nothing(sessions_before=factory.clock.now + 1, limit=2)
     assert upkeep_of(records, 0, edit)[1] == pruned(records, edit) == 7
     assert upkeep_of(records, 0, edit)[1] == 0
-    assert records.materials(ReadSession(PROJECT, SESSION)).entry is not None
+    assert records.materials(ReadSession(PROJECT, SESSION))[0] is not None
     kept = [
         records._file.read(f"SELECT session_id, count(*) FROM {table} WHERE space = @SPACE GROUP BY session_id")
         for table in ("turns", "tool_calls")
@@ -146,7 +146,7 @@ def test_sessions_without_a_trace_go(factory: SqliteFactory, records: Records) -
     assert ended is not None
     carry_out(records, CloseSession(silent, "completed", ended), run_id="closing it")
     pruned(records, nothing(runs_before=factory.clock.now + 1))
-    entries = [records.materials(ReadSession(PROJECT, each)).entry for each in (silent, SESSION, OTHER_SESSION)]
+    entries = [records.materials(ReadSession(PROJECT, each))[0] for each in (silent, SESSION, OTHER_SESSION)]
     assert [entry is None for entry in entries] == [True, False, False]
 
 

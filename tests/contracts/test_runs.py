@@ -265,7 +265,7 @@ def test_a_session_is_closed_if_its_end_is_the_one_that_was_dealt_with(
     assert carry_out(records, msgspec.structs.replace(closing, ended_at=1.0)).edits == 0
     assert carry_out(records, closing, part=1).edits == 1
     assert list(work_of(records).sessions) == []
-    closed = records.materials(ReadSession(PROJECT, SESSION)).entry
+    closed = records.materials(ReadSession(PROJECT, SESSION))[0]
     assert closed is not None
     assert (closed.status, closed.memories_promoted) == ("completed", 2)
 

@@ -142,7 +142,7 @@ def test_the_registry_the_turns_and_the_tool_calls_of_a_session_are_told(records
     ]
     for place, change in enumerate(changes):
         records.apply([Operation(f"o{place}", PROJECT, SESSION, REQUESTED_AT, change)])
-    entry = records.materials(ReadSession(PROJECT, SESSION)).entry
+    entry, _ = records.materials(ReadSession(PROJECT, SESSION))
     assert entry is not None
     closed = msgspec.structs.replace(close, ended_at=entry.ended_at)
     run = ApplyRun("run2", "project", "session_end", "promote", (closed,))

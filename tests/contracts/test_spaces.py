@@ -176,7 +176,7 @@ READS: dict[str, Callable[[Records], Any]] = {
         it.materials(ReadMemories(PROJECT)).memories,
         it.materials(ReadEntityEdges(PROJECT)).edges,
         it.materials(ReadUpkeep(PROJECT, 1e12, None))[0],
-        it.materials(ReadSession(PROJECT, SESSION)).entry,
+        it.materials(ReadSession(PROJECT, SESSION))[0],
     ],
     "copies_of": lambda it: it.copies_of(IDS[0], f"the {SECRET} is lit", SESSION),
     "surroundings": lambda it: [it.surroundings(IDS[0], f"the {SECRET} is lit", None).copies],

@@ -29,7 +29,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequen
 from contextlib import AsyncExitStack, asynccontextmanager, closing, suppress
 from functools import partial
 from pathlib import Path
-from typing import Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
 
@@ -168,9 +168,9 @@ class _Ahead(Speaker):
         super().__init__(name, incarnation)
         self._ahead_s = ahead_s
 
-    def envelope(self, *, timeout_s: float | None = None, in_reply_to: int | None = None) -> Envelope:
+    def envelope(self, *, timeout_s: float | None = None, **fields: Any) -> Envelope:
         told_s = None if timeout_s is None else timeout_s + self._ahead_s
-        return super().envelope(timeout_s=told_s, in_reply_to=in_reply_to)
+        return super().envelope(timeout_s=told_s, **fields)
 
 
 class Host:
@@ -244,7 +244,7 @@ class Host:
         """The store's answer. Raises one of `AWAY` if there is none."""
         if not self._dealer.connected:
             await self._dealer.wait_connected(answer_s)
-        return await self._dealer.exchange(request, timeout_s=answer_s)
+        return (await self._dealer.exchange(request, timeout_s=answer_s)).body
 
     async def answer(self, request: Request[T]) -> T | Failure:
         """As `ask`, of somebody who asks again where that is said to help."""

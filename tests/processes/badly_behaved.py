@@ -31,7 +31,7 @@ from remembrancer.protocol.control import (
     StoreHealth,
 )
 from remembrancer.protocol.errors import ModelUnusable
-from remembrancer.protocol.home import DescribeReleases, MemoriesFound, ReleasesDescribed
+from remembrancer.protocol.home import DescribeReleases, MemoriesFound
 from remembrancer.protocol.paths import RuntimePaths
 from remembrancer.protocol.reads import Counts, EmbeddingSummary
 from remembrancer.protocol.sockets import Peer, Router
@@ -40,7 +40,7 @@ from tests.forked import forking, redirect
 from tests.operations import to_store
 
 BEHAVIOUR = "behaviour"
-RELEASES = ReleasesDescribed({"memory.db": "7.7.7"})
+RELEASES = {"memory.db": "7.7.7"}
 """The releases of files by the word of a store, which has none."""
 
 
@@ -90,7 +90,7 @@ class BadlyBehaved(Actor):
 
     def _answer(self, peer: Peer, envelope: Envelope, question: Any) -> None:
         """Answer what commands ask a store about its home."""
-        answer = RELEASES if isinstance(question, DescribeReleases) else MemoriesFound({})
+        answer = tuple(RELEASES.items()) if isinstance(question, DescribeReleases) else MemoriesFound({})
         self._router.send(peer, answer, in_reply_to=envelope.message_id)
 
     def health(self) -> ProcessHealth:

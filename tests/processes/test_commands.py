@@ -96,7 +96,7 @@ def test_a_runtime_is_seen_scaled_and_stopped_from_the_command_line(home: Path) 
             assert process["rss_bytes"] > 1_000_000
             assert process["state"] == "ready"
         assert said["counts"]["total"] == 7
-        assert said["formats"] == RELEASES.releases, "by the store's word: nobody else opens its files"
+        assert said["formats"] == RELEASES, "by the store's word: nobody else opens its files"
 
         assert "All is well." in well().stdout
         assert "of release" not in well().stdout, "no file waits for an upgrade"

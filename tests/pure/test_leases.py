@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from remembrancer.actors.store.records.contract import MAX_ATTEMPTS, TextToEmbed
-from remembrancer.actors.store.vectors.leases import HAND_BYTES, SUSPECTS, Lease, Leases
+from remembrancer.actors.store.vectors.leases import HAND_BYTES, SUSPECTS, EmbeddingJob, Leases
 
 FILE = "p_0123456789ab"
 MODEL = "small"
@@ -21,6 +21,10 @@ KEYS = st.integers(0, 12)
 
 def text_of(key: int, size_bytes: int = 100, *, is_alone: bool = False) -> TextToEmbed:
     return TextToEmbed(key, "x" * size_bytes, b"", is_alone)
+
+
+def job_of(key: int) -> EmbeddingJob[str]:
+    return EmbeddingJob(MODEL, FILE, key)
 
 
 class Store:
@@ -33,7 +37,7 @@ class Store:
         self.died: set[int] = set()
         self.sizes = dict.fromkeys(range(200), size_bytes)
 
-    def deliver(self, limit: int | None = None, hand_bytes: int = HAND_BYTES) -> dict[str, list[Lease[str]]]:
+    def deliver(self, limit: int | None = None, hand_bytes: int = HAND_BYTES) -> dict[str, list[TextToEmbed]]:
         """Hand out as the store does: the newest that are not leased, as many as there is room for."""
         room = self.leases.room(MODEL)
         leased = self.leases.leased_of(MODEL, FILE)
@@ -41,27 +45,24 @@ class Store:
         texts = [text_of(key, self.sizes[key], is_alone=key in self.died) for key in asked]
         return self.leases.hand_out(MODEL, FILE, texts[: room if limit is None else min(room, limit)], hand_bytes)
 
-    def handed(self, worker: str) -> list[Lease[str]]:
+    def handed(self, worker: str) -> list[TextToEmbed]:
         return self.deliver().get(worker, [])
 
     def is_dead(self, key: int) -> bool:
         return self.attempts[key] >= MAX_ATTEMPTS
 
-    def finish(self, worker: str, job_id: int) -> int | None:
+    def finish(self, worker: str, key: int) -> None:
         """An answer that is kept."""
-        held = self.leases.finish(worker, job_id)
-        if held is None:
-            return None
-        self.due.discard(held.job.number)
-        self.leases.release(held.job)
-        return held.job.number
+        assert self.leases.holds(worker, job_of(key))
+        self.leases.finish(worker, job_of(key))
+        self.due.discard(key)
+        self.leases.release(job_of(key))
 
-    def fail(self, worker: str, job_id: int) -> bool:
-        failed = self.leases.fail(worker, job_id)
-        assert failed is not None
-        held, counts = failed
-        self.attempts[held.job.number] += counts
-        self.leases.release(held.job)
+    def fail(self, worker: str, key: int) -> bool:
+        assert self.leases.holds(worker, job_of(key))
+        counts = self.leases.fail(worker, job_of(key))
+        self.attempts[key] += counts
+        self.leases.release(job_of(key))
         return counts
 
     def die(self, worker: str) -> list[int]:
@@ -74,8 +75,8 @@ class Store:
         return [number for _, _, number in jobs if self.is_dead(number)]
 
 
-def keys_of(leases: list[Lease[str]]) -> list[int]:
-    return [each.text.number for each in leases]
+def keys_of(texts: list[TextToEmbed]) -> list[int]:
+    return [each.number for each in texts]
 
 
 class Workers(RuleBasedStateMachine):
@@ -84,7 +85,7 @@ class Workers(RuleBasedStateMachine):
         self.store = Store()
         self.store.sizes = {key: HAND_BYTES * key // 10 for key in range(13)}  # the longest does not fit into a hand
         self.credit: dict[str, int] = {}
-        self.in_hand: dict[str, dict[int, int]] = {}
+        self.in_hand: dict[str, set[int]] = {}
 
     @rule(keys=st.lists(KEYS, max_size=5))
     def come(self, keys: list[int]) -> None:
@@ -93,7 +94,7 @@ class Workers(RuleBasedStateMachine):
     @rule(worker=WORKERS, credit=st.integers(0, 4))
     def arrive(self, worker: str, credit: int) -> None:
         self.store.leases.worker_ready(worker, MODEL, credit)
-        self.credit[worker], self.in_hand[worker] = credit, {}
+        self.credit[worker], self.in_hand[worker] = credit, set()
 
     @rule(worker=WORKERS)
     def leave(self, worker: str) -> None:
@@ -114,28 +115,27 @@ class Workers(RuleBasedStateMachine):
     def hand_out(self, limit: int | None, hand_bytes: int) -> None:
         sent = self.store.deliver(limit, hand_bytes)
         assert limit is None or sum(map(len, sent.values())) <= limit
-        for worker, leases in sent.items():
+        for worker, texts in sent.items():
             hand = self.in_hand[worker]
-            for lease in leases:
-                key = lease.text.number
-                held = {each for keys in self.in_hand.values() for each in keys.values()}
-                assert key not in held, "in two hands at once"
-                assert not (hand and lease.text.is_alone), "a suspected text is handed out alone"
-                assert not hand or sum(self.store.sizes[each] for each in [*hand.values(), key]) <= hand_bytes
-                hand[lease.job_id] = key
+            for text in texts:
+                key = text.number
+                assert key not in set().union(*self.in_hand.values()), "in two hands at once"
+                assert not (hand and text.is_alone), "a suspected text is handed out alone"
+                assert not hand or sum(self.store.sizes[each] for each in [*hand, key]) <= hand_bytes
+                hand.add(key)
             assert len(hand) <= self.credit[worker]
 
     @precondition(lambda self: any(self.in_hand.values()))
     @rule(data=st.data(), well=st.booleans())
     def answer(self, data: st.DataObject, well: bool) -> None:
         worker = data.draw(st.sampled_from(sorted(each for each, hand in self.in_hand.items() if hand)))
-        job_id = data.draw(st.sampled_from(sorted(self.in_hand[worker])))
-        key = self.in_hand[worker].pop(job_id)
-        assert self.store.leases.finish("somebody else", job_id) is None
+        key = data.draw(st.sampled_from(sorted(self.in_hand[worker])))
+        self.in_hand[worker].remove(key)
+        assert not self.store.leases.holds("somebody else", job_of(key))
         if well:
-            assert self.store.finish(worker, job_id) == key
+            self.store.finish(worker, key)
         else:
-            assert self.store.fail(worker, job_id)
+            assert self.store.fail(worker, key)
 
     @invariant()
     def the_workers_are_those_that_came_and_did_not_go(self) -> None:
@@ -149,8 +149,8 @@ class Workers(RuleBasedStateMachine):
             self.store.leases.worker_gone(worker)
         self.store.leases.worker_ready("dora", MODEL, 2)
         while handed := self.store.handed("dora"):
-            for lease in handed:
-                assert self.store.finish("dora", lease.job_id) is not None
+            for text in handed:
+                self.store.finish("dora", text.number)
         assert all(self.store.is_dead(key) for key in self.store.due)
 
 
@@ -171,19 +171,12 @@ def test_texts_are_shared_out_among_the_workers_that_have_credit() -> None:
     assert len(store.handed("bob")) == 1, "its credit is 3, and it holds 2"
 
 
-def test_job_numbers_begin_where_they_are_told_to() -> None:
-    leases: Leases[str, str] = Leases(900)
-    leases.worker_ready("ann", MODEL, 1)
-    assert leases.hand_out(MODEL, FILE, [text_of(1)])["ann"][0].job_id == 900
-    assert leases.finish("ann", 1) is None
-
-
 def test_a_worker_holds_no_more_text_than_it_can_embed_soon() -> None:
     store = working("ann", keys=20, size_bytes=HAND_BYTES // 4)
     first = store.handed("ann")
     assert keys_of(first) == [19, 18, 17, 16], "the newest first"
     assert store.handed("ann") == []
-    store.finish("ann", first[0].job_id)
+    store.finish("ann", first[0].number)
     assert keys_of(store.handed("ann")) == [15]
 
 
@@ -192,17 +185,16 @@ def test_a_text_that_is_longer_than_a_hand_is_handed_out_beside_nothing_else() -
     first = store.handed("ann")
     assert keys_of(first) == [1]
     assert store.handed("ann") == []
-    store.finish("ann", first[0].job_id)
+    store.finish("ann", first[0].number)
     assert keys_of(store.handed("ann")) == [0]
 
 
 def test_a_text_is_leased_until_its_vectors_are_kept() -> None:
     store = working("ann", keys=1)
-    (lease,) = store.handed("ann")
-    held = store.leases.finish("ann", lease.job_id)
-    assert held is not None
+    assert keys_of(store.handed("ann")) == [0]
+    store.leases.finish("ann", job_of(0))
     assert store.handed("ann") == []
-    store.leases.release(held.job)
+    store.leases.release(job_of(0))
     assert keys_of(store.handed("ann")) == [0], "it was another text meanwhile, and has no vectors"
 
 
@@ -211,14 +203,14 @@ def test_what_another_host_cannot_embed_goes_to_a_worker_of_this_one() -> None:
     store.leases.worker_ready("far", MODEL, 8, is_remote=True)
     store.leases.worker_ready("near", MODEL, 8)
     for _ in range(5 * MAX_ATTEMPTS):
-        ((worker, (lease,)),) = store.deliver().items()
+        ((worker, (text,)),) = store.deliver().items()
         if worker == "near":
             break
-        assert not store.fail("far", lease.job_id), "it does not count"
+        assert not store.fail("far", text.number), "it does not count"
     assert worker == "near"
     store.leases.worker_gone("near")
-    (lease,) = store.handed("far")
-    assert store.fail("far", lease.job_id), "there is nobody else"
+    (text,) = store.handed("far")
+    assert store.fail("far", text.number), "there is nobody else"
 
 
 def lives_of_workers(deadly: set[int], keys: int, *, most: int = 100) -> tuple[list[int], list[int], int]:
@@ -230,14 +222,13 @@ def lives_of_workers(deadly: set[int], keys: int, *, most: int = 100) -> tuple[l
         worker = f"worker-{number}"
         store.leases.worker_ready(worker, MODEL, 128)
         dies = False
-        while not dies and (leases := store.handed(worker)):
-            for lease in leases:
-                if dies := lease.text.number in deadly:
+        while not dies and (texts := store.handed(worker)):
+            for text in texts:
+                if dies := text.number in deadly:
                     letters += store.die(worker)
                     break
-                key = store.finish(worker, lease.job_id)
-                assert key is not None
-                finished.append(key)
+                store.finish(worker, text.number)
+                finished.append(text.number)
         if not dies:
             return finished, letters, number
     raise AssertionError("the workers die for ever")

@@ -11,7 +11,7 @@ import anyio.lowlevel
 import pytest
 
 from remembrancer.protocol.errors import DeadlineExceeded, RemembrancerError
-from remembrancer.protocol.sockets import Dealer, Peer, Router, Speaker
+from remembrancer.protocol.sockets import Dealer, Peer, Reply, Router, Speaker
 from remembrancer.protocol.store_client import StoreAvailability, StoreClient, StoreState
 from remembrancer.protocol.wire import Envelope, encoder
 from remembrancer.protocol.writes import BatchApplied, SubmitBatch
@@ -91,8 +91,8 @@ async def test_a_request_knows_its_sizes_and_builds_no_error_in_case_it_is_late(
     store = Router(endpoint, Speaker("store", "one"), to_store, answer)
     async with store, StoreClient(endpoint, Speaker("gateway", "one")) as client:
         assert await client.wait_connected(PATIENCE_S)
-        assert await client.request(SubmitBatch(()), PATIENCE_S) == BatchApplied(())
-        assert client.answer_bytes == len(encoder.encode(BatchApplied(())))
+        size_bytes = len(encoder.encode(BatchApplied(())))
+        assert await client.fetch(SubmitBatch(()), PATIENCE_S) == (BatchApplied(()), size_bytes, ())
     assert built == []
 
 
@@ -102,11 +102,11 @@ class Played:
     def __init__(self) -> None:
         self.slow = False
 
-    async def exchange(self, _: object, *, timeout_s: float) -> BatchApplied:
+    async def exchange(self, _: object, *, timeout_s: float) -> Reply[BatchApplied]:
         if self.slow:
             await anyio.sleep(timeout_s)
             raise DeadlineExceeded("not in time")
-        return BatchApplied(())
+        return Reply(BatchApplied(()), 1)
 
 
 async def test_a_store_that_answers_others_meanwhile_is_not_away_for_one_slow_file(

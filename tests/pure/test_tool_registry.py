@@ -12,7 +12,7 @@ from msgspec import UNSET, UnsetType
 
 from remembrancer import toolsets
 from remembrancer.protocol.errors import InvalidInput
-from remembrancer.protocol.reads import Notice
+from remembrancer.protocol.wire import Notice
 from remembrancer.toolsets.arguments import ArgumentDecoder
 from remembrancer.toolsets.tools import (
     Answer,

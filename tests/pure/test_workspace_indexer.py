@@ -9,7 +9,7 @@ import anyio.to_thread
 
 from remembrancer.actors.indexer.workspace import BATCH_CHUNKS, WorkspaceIndexer
 from remembrancer.config.settings import Settings
-from remembrancer.protocol.files import AskedSync, Files, FilesIndexed, IndexFiles, ReadIndexed, SyncDone, Workspace
+from remembrancer.protocol.files import Files, FilesIndexed, IndexFiles, ReadIndexed, SyncDone, SyncFiles, Workspace
 from remembrancer.protocol.writes import ProjectRef
 
 T = TypeVar("T")
@@ -45,7 +45,7 @@ async def test_the_store_is_told_how_many_changed_files_are_left(tmp_path: Path)
     indexer = WorkspaceIndexer(workspace, store, Settings(watch=False))
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(indexer.run)
-        indexer.ask(AskedSync(1, workspace, force=False, source=None))
+        indexer.ask(1, SyncFiles(workspace))
         await store.told.wait()
         tasks.cancel_scope.cancel()
     assert store.left == [4, 3, 2, 1, 0]

@@ -75,10 +75,10 @@ def promoted_of(own: Sequence[Material], now: float) -> list[Promoted]:
 async def _closing(job: SessionEndJob, store: StoreConnection, changed: bool, now: float) -> Group:
     """The last edits of the run. The promotions are counted from the log: some may be of an earlier attempt."""
     project, session = job.project, job.session
-    read = await store.ask(ReadSession(project, session.session_id))
-    counted = session.memories_promoted if read.entry is None else read.entry.memories_promoted
+    entry, logged = await store.ask(ReadSession(project, session.session_id))
+    counted = (entry or session).memories_promoted
     assert session.ended_at is not None, "a job is about a session that has ended"
-    promoted = max(0, read.promoted - counted)
+    promoted = max(0, logged - counted)
     closing = CloseSession(session.session_id, session.ending or "completed", session.ended_at, promoted)
     topics = await topics_of(store, project, now) if changed else None
     return (closing,) if topics is None else (SaveTopics(topics), closing)

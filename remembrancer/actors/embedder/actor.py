@@ -1,4 +1,4 @@
-"""The embedder: takes jobs from the store, up to its credit, and answers each with vectors.
+"""The embedder: takes texts from the store, up to its credit, and answers each with vectors.
 
 It is ready as soon as its socket is open; the model is loaded meanwhile, with retries until that works.
 """
@@ -15,14 +15,16 @@ import anyio.abc
 
 from remembrancer.actors.embedder.engine import Engine
 from remembrancer.actors.embedder.workers import (
-    Answers,
+    Answer,
     Crashed,
     Loaded,
     PassageThread,
     QuestionThread,
+    Text,
     Unusable,
     WorkEvent,
     load_engine,
+    refusal,
 )
 from remembrancer.actors.shell import Actor, LaunchSpec
 from remembrancer.config.settings import model_choices
@@ -32,28 +34,23 @@ from remembrancer.protocol.sockets import Dealer
 from remembrancer.protocol.tracing import follow
 from remembrancer.protocol.work import (
     CALIBRATED,
-    EmbedPassages,
+    EmbeddedText,
     EmbedQuery,
-    PassagesEmbedded,
-    QueryEmbedded,
+    EmbedText,
     ToWorker,
-    WhoAreYou,
-    WorkerFailed,
-    WorkerLeaving,
-    WorkerMessage,
-    WorkerReady,
+    WorkerState,
     to_worker,
 )
 
 CREDIT: Final = 128
-"""The most jobs in hand. Memories are short: this is about two batches or more, so the model never waits for the
+"""The most texts in hand. Memories are short: this is about two batches or more, so the model never waits for the
 store."""
 
 logger = logging.getLogger(__name__)
 
 
 class EmbedderActor(Actor):
-    """One worker. Its `WorkerReady` also says that it holds no job: earlier ones have been dropped."""
+    """One worker. When it says that its model is loaded, it holds no text: earlier ones have been dropped."""
 
     def __init__(
         self,
@@ -109,9 +106,9 @@ class EmbedderActor(Actor):
         return EmbedderHealth(model=model, embedded_passages=self._embedded_passages, error=self._error)
 
     async def drain(self, reason: str) -> None:
-        """Tell the store that this worker leaves, and answer the jobs that the current batch completes."""
+        """Tell the store that this worker leaves, and answer the texts that the current batch completes."""
         self._leaving = True
-        self._say(WorkerLeaving())
+        self._say(self._state())
         for thread in self._finish_threads():
             await anyio.to_thread.run_sync(thread.join, abandon_on_cancel=True)
 
@@ -123,43 +120,37 @@ class EmbedderActor(Actor):
         return threads
 
     def _hear(self, message: ToWorker) -> None:
+        message_id = self._store.heard.message_id
         match message:
-            case EmbedPassages(jobs=jobs):
-                # Without a model, or before leaving: the store is told either way, and gives the jobs to another
-                # worker.
+            case EmbedText(text=text):
+                # Without a model, or before leaving: the store knows, and gives the text to another worker.
                 if self._engine is not None and not self._leaving:
-                    self._passages.put(jobs)
-            case EmbedQuery():
-                self._take_question(message)
-            case WhoAreYou():
-                self._passages.put(())
-                self._announce()
+                    self._passages.put(Text(message_id, text))
+            case EmbedQuery(text=text):
+                if self._leaving or self._questions is None:
+                    reason = "this worker is leaving" if self._leaving else (self._error or "the model is being loaded")
+                    self._say(refusal(reason), in_reply_to=message_id)
+                    return
+                trace = follow(self._store.heard.trace, type(message).__name__)
+                trace.mark("question received")
+                self._questions.put(Text(message_id, text, trace))
             case Failure(code=code):
                 logger.warning("the store refuses this worker", extra={"code": code, "reason": message.message})
-
-    def _take_question(self, question: EmbedQuery) -> None:
-        if self._leaving or self._questions is None:
-            reason = "this worker is leaving" if self._leaving else (self._error or "the model is being loaded")
-            self._say(QueryEmbedded(question.query_id, b"", reason))
-        else:
-            trace = follow(self._store.heard.trace, type(question).__name__)
-            trace.mark("question received")
-            self._questions.put((question, trace))
 
     def _on_connection(self, up: bool) -> None:
         logger.info("store connected" if up else "store disconnected")
         if up:
             self._announce()
         else:
-            self._passages.put(())  # a restarted store gives its own jobs, and knows the ids of no others
+            self._passages.put("")  # a restarted store gives its own texts
+
+    def _state(self) -> WorkerState:
+        identity = None if self._engine is None else self._engine.identity
+        return WorkerState(self._choice, identity, CREDIT, self._scale, self._error, self._leaving)
 
     def _announce(self) -> None:
-        if self._leaving or not self._store.connected:
-            return
-        if self._engine is not None:
-            self._say(WorkerReady(self._engine.identity, CREDIT, self._choice, self._scale))
-        elif self._error is not None:
-            self._say(WorkerFailed(self._error, self._choice))
+        if self._engine is not None or self._error is not None:
+            self._say(self._state())
 
     def _post(self, event: WorkEvent) -> None:
         """From a thread: pass an event to the event loop."""
@@ -185,17 +176,16 @@ class EmbedderActor(Actor):
                     self._questions.finish()
                     self._questions = None
                 self._announce()
-            case Answers(messages=messages):
-                for message in messages:
-                    self._embedded_passages += len(message.passages) if isinstance(message, PassagesEmbedded) else 0
-                    self._say(message)
+            case Answer(message_id=message_id, body=body):
+                self._embedded_passages += len(body.passages) if isinstance(body, EmbeddedText) else 0
+                self._say(body, in_reply_to=message_id)
             case Crashed():
                 if not self._crashed.done():
                     self._crashed.set_result(event)
 
-    def _say(self, message: WorkerMessage) -> None:
+    def _say(self, message: WorkerState | EmbeddedText | bytes | Failure, *, in_reply_to: int | None = None) -> None:
         """Send a message to the store. If that fails, the message is dropped: the store asks again when it is back."""
         try:
-            self._store.send(message)
+            self._store.send(message, in_reply_to=in_reply_to)
         except PeerUnavailable as error:
             logger.debug("not sent", extra={"message_type": type(message).__name__, "reason": error.message})

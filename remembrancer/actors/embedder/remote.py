@@ -14,9 +14,9 @@ from remembrancer.actors.embedder.actor import EmbedderActor
 from remembrancer.actors.embedder.engine import Engine
 from remembrancer.actors.embedder.workers import Crashed, Loaded, Unusable, WorkEvent
 from remembrancer.actors.shell import LaunchSpec
-from remembrancer.protocol.errors import Failure, InternalError, PeerUnavailable, WorkerRefused
+from remembrancer.protocol.errors import Failure, InternalError, WorkerRefused
 from remembrancer.protocol.sockets import CurveKeys, Dealer
-from remembrancer.protocol.work import ModelChoice, ToWorker, UseModel, WorkerPing, WorkerPong, to_worker
+from remembrancer.protocol.work import AskWorker, ModelChoice, ToWorker, UseModel, to_worker
 
 NOT_ADMITTED: Final = "the store does not let this embedder in: it was revoked there, or never invited to this memory"
 
@@ -61,11 +61,8 @@ class RemoteEmbedderActor(EmbedderActor):
 
     def _hear(self, message: ToWorker) -> None:
         match message:
-            case WorkerPing():
-                try:
-                    self._store.send(WorkerPong())
-                except PeerUnavailable as error:
-                    logger.debug("not answered", extra={"reason": error.message})
+            case AskWorker():
+                self._say(self._state(), in_reply_to=self._store.heard.message_id)
             case UseModel(choice=choice):
                 if choice != self._choice and not self.ended.done():
                     self.ended.set_result(choice)

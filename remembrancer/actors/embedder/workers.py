@@ -19,17 +19,15 @@ import numpy as np
 from remembrancer.actors.embedder.engine import Engine, Vector, Vectors, scale_of, unit_rows
 from remembrancer.actors.embedder.passages import split_passages
 from remembrancer.config.settings import Settings, model_choices
-from remembrancer.protocol.errors import InternalError, ModelUnusable, RemembrancerError
-from remembrancer.protocol.tracing import Trace
-from remembrancer.protocol.work import (
-    CosineScale,
-    EmbedQuery,
-    JobFailed,
-    Passage,
-    PassageJob,
-    PassagesEmbedded,
-    QueryEmbedded,
+from remembrancer.protocol.errors import (
+    EmbeddingUnavailable,
+    Failure,
+    InternalError,
+    ModelUnusable,
+    RemembrancerError,
 )
+from remembrancer.protocol.tracing import NO_TRACE, Trace
+from remembrancer.protocol.work import CosineScale, EmbeddedText, Passage
 
 FIRST_RETRY_S: Final = 1.0
 LAST_RETRY_S: Final = 30.0
@@ -39,8 +37,8 @@ IDLE_S: Final = 2.0
 BATCH_TOKENS: Final = 2048
 """The padded tokens (rows times longest row) of a batch, where the engine sets no other number: long enough to be worth
 its fixed cost, short enough that others hardly wait for it."""
-OPEN_JOBS: Final = 32
-"""The jobs that are begun at once: the store suspects the oldest so many of a worker that died."""
+OPEN_TEXTS: Final = 32
+"""The texts that are begun at once: the store suspects the oldest so many of a worker that died."""
 
 logger = logging.getLogger(__name__)
 
@@ -88,10 +86,12 @@ class Unusable(NamedTuple):
     message: str
 
 
-class Answers(NamedTuple):
-    """Answers to requests of the store."""
+class Answer(NamedTuple):
+    """The answer to a request of the store: the passages of a text, the vector of a query, or the reason why there is
+    none."""
 
-    messages: list[PassagesEmbedded | JobFailed | QueryEmbedded]
+    message_id: int
+    body: EmbeddedText | bytes | Failure
 
 
 class Crashed(NamedTuple):
@@ -100,7 +100,7 @@ class Crashed(NamedTuple):
     thread: str
 
 
-WorkEvent = Loaded | Unusable | Answers | Crashed
+WorkEvent = Loaded | Unusable | Answer | Crashed
 Post = Callable[[WorkEvent], None]
 Item = TypeVar("Item")
 
@@ -136,30 +136,38 @@ class WorkThread(threading.Thread, Generic[Item]):
         raise NotImplementedError
 
 
+class Text(NamedTuple):
+    """A text to be embedded, with the id of the request; the timing of a query."""
+
+    message_id: int
+    text: str
+    trace: Trace = NO_TRACE
+
+
 class PassageRow(NamedTuple):
-    """One passage on its way to the model: number `place` of its job. Ordered by length."""
+    """One passage on its way to the model: number `place` of a request's text. Ordered by length."""
 
     tokens: int
-    job_id: int
+    message_id: int
     place: int
     text: str
 
 
-class PassageThread(WorkThread["tuple[PassageJob, ...] | str"]):
-    """Loads the model and embeds the passages of jobs; reloads the model when it has become unusable.
+class PassageThread(WorkThread["Text | str"]):
+    """Loads the model and embeds the passages of texts; reloads the model when it has become unusable.
 
-    Its inbox gets jobs, or () when the store of the present ones is gone, or the reason why a question found the model
-    unusable: then it drops its jobs and reloads.
+    Its inbox gets texts, or "" when the store of the present ones is gone, or the reason why a question found the model
+    unusable: then it drops its texts and reloads.
     """
 
     def __init__(self, load: Callable[[], Engine], post: Post, batch_texts: int = 0) -> None:
         super().__init__("passages", post)
         self._load = load
         self._batch_texts = batch_texts
-        self._jobs: dict[int, PassageJob] = {}
-        """Jobs that are not begun yet, by id."""
+        self._texts: dict[int, str] = {}
+        """Texts that are not begun yet, by the ids of the requests."""
         self._open: dict[int, tuple[tuple[Passage, ...], dict[int, Vector]]] = {}
-        """The passages of the jobs that are begun, and their vectors so far."""
+        """The passages of the texts that are begun, and their vectors so far."""
         self._rows: list[PassageRow] = []
         """The passages that no batch has taken yet, sorted."""
         self._takes_longest = True
@@ -171,7 +179,7 @@ class PassageThread(WorkThread["tuple[PassageJob, ...] | str"]):
             if loaded is None:
                 return
             self._drop()
-            while not self._inbox.empty():  # jobs from before the model was loaded: the store gives them again
+            while not self._inbox.empty():  # texts from before the model was loaded: the store gives them again
                 self._inbox.get()
             self._post(loaded)
             try:
@@ -205,10 +213,10 @@ class PassageThread(WorkThread["tuple[PassageJob, ...] | str"]):
     def _embed_by(self, engine: Engine) -> None:
         worked = True
         while not self._finished.is_set():
-            while (self._jobs or self._rows) and not self._inbox.empty():
+            while (self._texts or self._rows) and not self._inbox.empty():
                 self._hear(self._inbox.get())
-            if self._jobs or self._rows:
-                self._split_jobs(engine)
+            if self._texts or self._rows:
+                self._split_texts(engine)
                 self._embed_batch(engine)
                 worked = True
                 continue
@@ -218,55 +226,58 @@ class PassageThread(WorkThread["tuple[PassageJob, ...] | str"]):
                 give_back_memory()
                 worked = False
 
-    def _hear(self, item: tuple[PassageJob, ...] | str | None) -> None:
-        if isinstance(item, str):
+    def _hear(self, item: Text | str | None) -> None:
+        if isinstance(item, Text):
+            self._texts[item.message_id] = item.text
+        elif item:
             raise ModelUnusable(item)
-        if not item:
+        else:
             self._drop()
-        self._jobs.update((job.job_id, job) for job in item or ())
 
     def _drop(self) -> None:
-        self._jobs.clear()
+        self._texts.clear()
         self._open.clear()
         self._rows.clear()
 
-    def _split_jobs(self, engine: Engine) -> None:
-        """Begin the oldest jobs, as many as may be open."""
+    def _split_texts(self, engine: Engine) -> None:
+        """Begin the oldest texts, as many as may be open."""
         marks = engine.identity.window_tokens - engine.passage_budget
-        while self._jobs and len(self._open) < OPEN_JOBS:
-            job = self._jobs.pop(next(iter(self._jobs)))
+        while self._texts and len(self._open) < OPEN_TEXTS:
+            message_id = next(iter(self._texts))
+            text = self._texts.pop(message_id)
             try:
-                measured = split_passages(job.text, engine.tokenizer, engine.passage_tokens)
+                measured = split_passages(text, engine.tokenizer, engine.passage_tokens)
             except Exception as error:
-                logger.exception("a text cannot be split", extra={"job_id": job.job_id})
-                self._post(Answers([JobFailed(job.job_id, in_words(error))]))
+                logger.exception("a text cannot be split")
+                self._refuse(message_id, in_words(error))
                 continue
-            self._open[job.job_id] = tuple(Passage(start, end) for start, end, _ in measured), {}
+            self._open[message_id] = tuple(Passage(start, end) for start, end, _ in measured), {}
             self._rows += [
-                PassageRow(count + marks, job.job_id, place, job.text[start:end])
+                PassageRow(count + marks, message_id, place, text[start:end])
                 for place, (start, end, count) in enumerate(measured)
             ]
         self._rows.sort()
 
+    def _refuse(self, message_id: int, reason: str) -> None:
+        self._post(Answer(message_id, InternalError(reason).to_failure()))
+
     def _embed_batch(self, engine: Engine) -> None:
         batch = self._take_batch(engine.batch_tokens or BATCH_TOKENS)
-        answers: list[PassagesEmbedded | JobFailed | QueryEmbedded] = []
         for row, result in zip(batch, embed_each(engine.embed_passages, [row.text for row in batch]), strict=True):
-            if row.job_id not in self._open:  # another passage of this job has failed before
+            message_id = row.message_id
+            if message_id not in self._open:  # another passage of this text has failed before
                 continue
-            passages, vectors = self._open[row.job_id]
+            passages, vectors = self._open[message_id]
             if isinstance(result, str):
-                del self._open[row.job_id]
-                self._rows = [each for each in self._rows if each.job_id != row.job_id]
-                answers.append(JobFailed(row.job_id, result))
+                del self._open[message_id]
+                self._rows = [each for each in self._rows if each.message_id != message_id]
+                self._refuse(message_id, result)
                 continue
             vectors[row.place] = result
             if len(vectors) == len(passages):
-                del self._open[row.job_id]
+                del self._open[message_id]
                 matrix = np.stack([vectors[place] for place in range(len(passages))])
-                answers.append(PassagesEmbedded(row.job_id, passages, matrix.astype("<f4").tobytes()))
-        if answers:
-            self._post(Answers(answers))
+                self._post(Answer(message_id, EmbeddedText(passages, matrix.astype("<f4").tobytes())))
 
     def _take_batch(self, tokens: int) -> list[PassageRow]:
         """Take passages of similar length, of about so many padded tokens: the shortest, which then do not wait for a
@@ -321,7 +332,7 @@ def in_words(error: Exception) -> str:
 QUESTIONS_AT_ONCE: Final = 16
 
 
-class QuestionThread(WorkThread[tuple[EmbedQuery, Trace]]):
+class QuestionThread(WorkThread[Text]):
     """Answers questions as they arrive, in parallel with passages; waiting questions are embedded together."""
 
     def __init__(self, engine: Engine, post: Post, give_up: Callable[[str], None]) -> None:
@@ -336,23 +347,27 @@ class QuestionThread(WorkThread[tuple[EmbedQuery, Trace]]):
             while len(items) < QUESTIONS_AT_ONCE and not self._inbox.empty():
                 items.append(self._inbox.get())
             finished = None in items
-            asked = [item for item in items if item is not None]
-            for _, trace in asked:
-                trace.mark("thread took it")
-            questions = [question for question, _ in asked]
+            questions = [item for item in items if item is not None]
+            for question in questions:
+                question.trace.mark("thread took it")
             try:
-                answers = answer_questions(self._engine, questions)
+                vectors = question_vectors(self._engine, [question.text for question in questions])
             except ModelUnusable as error:
-                answers = [QueryEmbedded(question.query_id, b"", error.message) for question in questions]
+                vectors = [error.message] * len(questions)
                 self._post(Unusable(error.message))
                 self._give_up(error.message)
-            for (_, trace), answer in zip(asked, answers, strict=True):
-                trace.end("vector made")
-                self._post(Answers([answer]))
+            for question, vector in zip(questions, vectors, strict=True):
+                question.trace.end("vector made")
+                self._post(Answer(question.message_id, refusal(vector) if isinstance(vector, str) else vector))
 
 
-def answer_questions(engine: Engine, questions: Sequence[EmbedQuery]) -> list[QueryEmbedded]:
-    """The vector of each question, or the reason for its absence.
+def refusal(reason: str) -> Failure:
+    """The answer to a question that has no vector."""
+    return EmbeddingUnavailable(reason).to_failure()
+
+
+def question_vectors(engine: Engine, questions: Sequence[str]) -> list[bytes | str]:
+    """The vector of each question as float32, or the reason for its absence.
 
     The vector of a question longer than the window is the mean of its parts: the first two and the last two, which
     usually contain the actual question.
@@ -361,7 +376,7 @@ def answer_questions(engine: Engine, questions: Sequence[EmbedQuery]) -> list[Qu
     parts: list[slice | str] = []
     for question in questions:
         try:
-            passages = split_passages(question.text, engine.tokenizer, engine.passage_budget)
+            passages = split_passages(question, engine.tokenizer, engine.passage_budget)
         except Exception as error:
             logger.exception("a question cannot be split")
             parts.append(in_words(error))
@@ -369,18 +384,16 @@ def answer_questions(engine: Engine, questions: Sequence[EmbedQuery]) -> list[Qu
         if len(passages) > 4:
             passages = passages[:2] + passages[-2:]
         parts.append(slice(len(texts), len(texts) + len(passages)))
-        texts.extend(question.text[passage.start : passage.end] for passage in passages)
+        texts.extend(question[passage.start : passage.end] for passage in passages)
     results = embed_each(engine.embed_questions, texts) if texts else []
-    answers: list[QueryEmbedded] = []
-    for question, part in zip(questions, parts, strict=True):
+    answers: list[bytes | str] = []
+    for part in parts:
         of_question = [part] if isinstance(part, str) else results[part]
         vectors = [each for each in of_question if not isinstance(each, str)]
         if len(vectors) < len(of_question):
-            why = next(each for each in of_question if isinstance(each, str))
-            answers.append(QueryEmbedded(question.query_id, b"", why))
+            answers.append(next(each for each in of_question if isinstance(each, str)))
         else:
-            vector = unit_rows(np.mean(vectors, axis=0, keepdims=True))
-            answers.append(QueryEmbedded(question.query_id, vector.astype("<f4").tobytes()))
+            answers.append(unit_rows(np.mean(vectors, axis=0, keepdims=True)).astype("<f4").tobytes())
     return answers
 
 

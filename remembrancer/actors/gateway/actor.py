@@ -25,9 +25,9 @@ from remembrancer.config.settings import Settings
 from remembrancer.protocol.control import ChangeQueue, GatewayHealth, PeerFailed
 from remembrancer.protocol.errors import MemoryUnavailable
 from remembrancer.protocol.file_locks import FileLock
-from remembrancer.protocol.reads import Notice
 from remembrancer.protocol.sharing import OthersWrote
 from remembrancer.protocol.store_client import StoreClient
+from remembrancer.protocol.wire import Notice
 from remembrancer.toolsets.memory.prompts import Prompts
 from remembrancer.toolsets.memory.resources import RecallCounts, Resources
 from remembrancer.toolsets.service import Caller
@@ -184,20 +184,12 @@ class GatewayActor(Actor):
             self._subscriptions.heard_store()
 
     def health(self) -> GatewayHealth:
-        return GatewayHealth(
+        return msgspec.structs.replace(
+            self.access.health(),
             sessions=(self._listener.sessions if self._listener else 0) + (self._http.sessions if self._http else 0),
             pages=self._http.pages if self._http else 0,
             http=self._http.url if self._http else None,
             http_error=self._http.error if self._http else self._http_error,
-            queue_depth=self._queue.depth,
-            queue_rejected=self._queue.rejected,
-            queue_stuck=self._queue.stuck,
-            queue_damage=self._queue.damage,
-            queue_problem=self._queue.problem,
-            full={lane: error.message for lane, error in self._queue.full.items()},
-            store=self._store.health.state,
-            store_attempts=self._store.health.attempts,
-            store_next_attempt_s=self._store.health.next_attempt_s,
         )
 
     def on_peer_failed(self, peer: PeerFailed) -> None:

@@ -7,11 +7,12 @@ detects sessions that stay away, because it gets the list of connected sessions 
 
 from __future__ import annotations
 
+import abc
 import logging
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import anyio
 
@@ -19,9 +20,9 @@ from remembrancer.actors.gateway.store_access import StoreAccess
 from remembrancer.protocol.consolidation import NotePresence
 from remembrancer.protocol.errors import RemembrancerError
 from remembrancer.protocol.ids import derive_operation_id
-from remembrancer.protocol.reads import Notice
 from remembrancer.protocol.session_life import EndSession, StartSession
 from remembrancer.protocol.store_client import StoreClient
+from remembrancer.protocol.wire import Notice
 from remembrancer.protocol.writes import Operation, ProjectRef
 from remembrancer.toolsets.service import Caller
 from remembrancer.toolsets.tools import Tool
@@ -35,26 +36,32 @@ FIRST_WAIT_S: Final = 10.0
 logger = logging.getLogger(__name__)
 
 
-class ClientConversation(Protocol):
-    """A client's conversation, whatever the transport."""
+class ClientConversation(abc.ABC):
+    """A client's conversation, whatever the transport. `key` is unique; `notices` go with its first answer."""
 
-    key: str
-    tools: dict[str, Tool[Any]]
-    started_at: float
-    client: str | None
-    directory: str
+    def __init__(
+        self, key: str, tools: dict[str, Tool[Any]], notices: list[Notice], directory: str, client: str | None = None
+    ) -> None:
+        self.key = key
+        self.tools = tools
+        self.started_at = time.time()
+        """The time of the connection (seconds since the epoch)."""
+        self.client = client
+        """The client's name, once it has sent it."""
+        self.directory = directory
+        """The root of the session's working tree, once its project is known."""
+        self.has_said_end = False
+        """True if the client has gone for good: a connection that breaks without this may come again."""
+        self._notices = notices
 
-    @property
-    def has_said_end(self) -> bool:
-        """True if the client has gone for good."""
-
+    @abc.abstractmethod
     async def caller(self) -> Caller:
         """The caller of its requests."""
-        ...
 
     def take_notices(self) -> list[Notice]:
         """Take the notices that the session has not received yet."""
-        ...
+        notices, self._notices = self._notices, []
+        return notices
 
 
 class SessionRegistry:

@@ -50,8 +50,8 @@ from remembrancer.protocol.gateway_link import (
     WELCOME,
     split_stamp,
 )
-from remembrancer.protocol.reads import Notice
 from remembrancer.protocol.tracing import NO_TRACE, Trace, begin
+from remembrancer.protocol.wire import Notice
 from remembrancer.protocol.writes import ProjectRef
 from remembrancer.toolsets.service import Caller
 from remembrancer.toolsets.tools import Result, Tool, choose_tools, instructions_of
@@ -122,7 +122,7 @@ def request_context(ctx: ServerRequestContext[Any, Any]) -> CallContext:
     return context
 
 
-class Session:
+class Session(ClientConversation):
     """One client's session. Call `serve` once. `tools` are the session's tools; `notices` go with its first answer."""
 
     def __init__(
@@ -137,23 +137,12 @@ class Session:
         questions: Questions,
         recognition: Recognition,
     ) -> None:
+        super().__init__(key, tools, notices, hello.directory)
         self.hello = hello
-        self.key = key
-        """The unique key of this connection."""
-        self.tools = tools
-        self.has_said_end = False
-        """True if the client has gone for good: a connection that breaks without this may come again."""
         self._reader = reader
         self._writer = writer
-        self._notices = notices
         self._service = service
         self._recognition = recognition
-        self.started_at = time.time()
-        """The time of the connection (seconds since the epoch)."""
-        self.client: str | None = None
-        """The client's name, once it has sent it."""
-        self.directory = hello.directory
-        """The root of the session's working tree, once its project is known."""
         self._tasks: anyio.abc.TaskGroup
         self._asking = Asking(key, questions, writer.write, hello.environment)
         self._roots_request = f"remembrancer-roots-{key}"
@@ -197,11 +186,6 @@ class Session:
     def is_idle(self) -> bool:
         """True if every request has been answered, apart from event streams."""
         return all(request.is_stream for request in self._open.values())
-
-    def take_notices(self) -> list[Notice]:
-        """Take the notices that the session has not received yet."""
-        notices, self._notices = self._notices, []
-        return notices
 
     async def caller(self) -> Caller:
         """The caller of the requests. Waits a moment for the client's roots, if it has announced any."""

@@ -15,7 +15,7 @@ from remembrancer.memory.limits import MAX_SESSION_ID
 from remembrancer.memory.text import clean_name
 from remembrancer.protocol.errors import InvalidInput, VersionMismatch
 from remembrancer.protocol.gateway_link import LINK_VERSION
-from remembrancer.protocol.reads import Notice
+from remembrancer.protocol.wire import Notice
 
 TOOLSETS_VARIABLE: Final = PREFIX + "TOOLSETS"
 PROJECT_VARIABLE: Final = PREFIX + "PROJECT"

@@ -36,6 +36,7 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Mount, Router
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from remembrancer.actors.gateway.attendance import ClientConversation
 from remembrancer.actors.gateway.conversations import CALL, MAX_CLIENT_NAME, CallContext, CallTool, McpService
 from remembrancer.actors.gateway.http_messages import (
     MAX_BODY_BYTES,
@@ -54,8 +55,8 @@ from remembrancer.config.settings import Settings
 from remembrancer.config.tokens import LOOPBACK, Grant, Tokens, as_granted
 from remembrancer.protocol.errors import HomeUnusable, InvalidInput, RemembrancerError
 from remembrancer.protocol.ids import new_ulid
-from remembrancer.protocol.reads import Notice
 from remembrancer.protocol.tracing import begin
+from remembrancer.protocol.wire import Notice
 from remembrancer.protocol.writes import ProjectRef
 from remembrancer.toolsets.service import Caller
 from remembrancer.toolsets.tools import Tool, choose_tools
@@ -95,31 +96,20 @@ EVENTS: Final = 256
 logger = logging.getLogger(__name__)
 
 
-class Visitor:
+class Visitor(ClientConversation):
     """A client over HTTP, as handlers and the session registry see it."""
 
     def __init__(
         self, key: str, caller: Caller, tools: dict[str, Tool[Any]], notices: list[Notice], client: str, owner: str
     ) -> None:
-        self.key = key
-        self.tools = tools
-        self.started_at = caller.started_at
-        self.client: str | None = client or None
-        self.directory = caller.directory
+        super().__init__(key, tools, notices, caller.directory, client or None)
         self.has_said_end = True
         self.owner = owner
         """The owner of the session: nobody else can continue it."""
         self._caller = caller
-        self._notices = notices
 
     async def caller(self) -> Caller:
-        """The caller of its requests."""
         return self._caller
-
-    def take_notices(self) -> list[Notice]:
-        """Take the notices that the client has not received yet."""
-        notices, self._notices = self._notices, []
-        return notices
 
 
 class HttpServer:

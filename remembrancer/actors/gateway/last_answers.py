@@ -76,8 +76,6 @@ def _timeless(question: Request[Any], received_at: float) -> Request[Any]:
 
 def _memories_of(reply: Any) -> tuple[RecalledMemory, ...]:
     match reply:
-        case Recalled(memories=memories) | GraphFound(memories=memories):
+        case Recalled(memories=memories) | GraphFound(memories=memories) | ContextGathered(memories=memories):
             return memories
-        case ContextGathered(sections=sections):
-            return tuple(memory for section in sections for memory in section.memories)
     return ()

@@ -86,15 +86,14 @@ class MarkdownIndex:
         asked = await self._access.ask(question, time.time())
         if content is None or asked.is_old:
             return
-        gathered = [each for section in asked.reply.sections for each in section.memories]
-        memories = sorted((each for each in gathered if each.scope == "project"), key=_weight, reverse=True)
+        memories = sorted((each for each in asked.reply.memories if each.scope == "project"), key=_weight, reverse=True)
         named = FindIds(caller.project, caller.session_id, ids=tuple(each.id for each in memories))
         ids = (await self._access.ask(named, time.time())).reply.short
         if await self._take_in(caller, path, content, memories, ids):
             return  # the writes trigger another round
         if not memories and kept_in(content) is None:
             return
-        is_all = asked.reply.is_all and len(memories) == len(gathered)
+        is_all = asked.reply.is_all and len(memories) == len(asked.reply.memories)
         size, left_out = partial(size_of, around=outside(content)), left_out_of(asked.reply, "project")
         block = build_block(memories, MOST_BYTES, size, _cut, ids=ids, is_all=is_all, left_out=left_out)
         fresh = with_block(content, block.text, time.time(), self._taken.get(path, ()))

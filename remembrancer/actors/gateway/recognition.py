@@ -20,8 +20,8 @@ import anyio.to_thread
 from remembrancer.memory.text import counted
 from remembrancer.protocol.errors import RemembrancerError
 from remembrancer.protocol.projects import ProjectRecognised, RecogniseProject
-from remembrancer.protocol.reads import Notice
 from remembrancer.protocol.store_client import StoreClient
+from remembrancer.protocol.wire import Notice
 from remembrancer.toolsets.service import Caller
 
 GIT_S: Final = 2.0
@@ -61,9 +61,9 @@ class Recognition:
         if not answer.former:
             return None
         commands = [
-            f"remembrancer admin projects move {shlex.quote(_tree_of(each.path))} {shlex.quote(caller.directory)} "
-            f"({counted(each.memories, 'memory', 'memories')})"
-            for each in answer.former
+            f"remembrancer admin projects move {shlex.quote(_tree_of(path))} {shlex.quote(caller.directory)} "
+            f"({counted(memories, 'memory', 'memories')})"
+            for path, memories in answer.former
         ]
         text = (
             "This repository seems to have been moved: it has the first commit of one that is not where it was, and "

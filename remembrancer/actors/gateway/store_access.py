@@ -26,9 +26,10 @@ from remembrancer.actors.gateway.shown_log import ShownLog
 from remembrancer.actors.gateway.write_queue import NOTES, USER_LANE, Drain, WriteQueue
 from remembrancer.code.actions import PastActions
 from remembrancer.config.settings import Settings
-from remembrancer.memory.contexts import section_of
+from remembrancer.memory.contexts import in_sections
 from remembrancer.memory.plan import texts_of
 from remembrancer.memory.sentences import quotable
+from remembrancer.protocol.control import GatewayHealth
 from remembrancer.protocol.errors import (
     DeadlineExceeded,
     FileLocked,
@@ -46,19 +47,17 @@ from remembrancer.protocol.paths import RuntimePaths
 from remembrancer.protocol.reads import (
     AwaitEmbedding,
     ContextGathered,
-    ContextSection,
     EmbeddingState,
     GatherContext,
     GetMemory,
     NoteAccess,
-    Notice,
     Recall,
     Recalled,
-    RecalledMemory,
 )
 from remembrancer.protocol.session_life import BROWSER_SESSION, SHELL_SESSION
+from remembrancer.protocol.sockets import Reply
 from remembrancer.protocol.store_client import AWAY, StoreClient
-from remembrancer.protocol.wire import Request
+from remembrancer.protocol.wire import Notice, Request
 from remembrancer.protocol.writes import (
     ErasedResult,
     EraseMemory,
@@ -70,7 +69,7 @@ from remembrancer.protocol.writes import (
     needs_room,
 )
 from remembrancer.toolsets.memory.answers import iso
-from remembrancer.toolsets.service import Asked, Caller, QueueHealth, Written
+from remembrancer.toolsets.service import Asked, Caller, MemoryService, Written
 
 MOMENT_S: Final = 0.3
 """For this time after its last answer a store may just be slow: a write waits as long before it is queued."""
@@ -95,8 +94,8 @@ T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 
-class StoreAccess:
-    """Reads, writes and counts for tools, resources, hooks and sessions: a `MemoryService`. Run `run` as a task."""
+class StoreAccess(MemoryService):
+    """Reads, writes and counts for tools, resources, hooks and sessions. Run `run` as a task."""
 
     def __init__(
         self,
@@ -135,13 +134,22 @@ class StoreAccess:
             tasks.start_soon(self._drain.run)
             tasks.start_soon(self._end_erasings)
 
-    def queue_health(self) -> QueueHealth:
-        """The state of the write queue."""
-        queue = self._queue
-        return QueueHealth(queue.depth, queue.rejected, queue.stuck, queue.damage)
+    def health(self) -> GatewayHealth:
+        queue, store = self._queue, self.store_health
+        return GatewayHealth(
+            sessions=0,
+            queue_depth=queue.depth,
+            queue_rejected=queue.rejected,
+            queue_stuck=queue.stuck,
+            queue_damage=queue.damage,
+            queue_problem=queue.problem,
+            full={lane: error.message for lane, error in queue.full.items()},
+            store=store.state,
+            store_attempts=store.attempts,
+            store_next_attempt_s=store.next_attempt_s,
+        )
 
     def take_refused(self, caller: Caller) -> list[Notice]:
-        """Take the notices about the session's own queued writes that were refused later."""
         return self._refused.pop((caller.project.id, caller.session_id), [])
 
     def _note_refused(self, operation: Operation, why: Rejected) -> None:
@@ -156,17 +164,11 @@ class StoreAccess:
             self._refused.popitem(last=False)
 
     async def browser_url(self) -> str:
-        """The address of the memory browser."""
         return await self.open_browser()
 
     # --- writes ---
 
     async def apply(self, operation: Operation, received_at: float) -> Written:
-        """Make an operation durable, in the store or in the queue. Must not be cancelled half-way.
-
-        Raises:
-            RemembrancerError: neither was possible, with the reason.
-        """
         budget_s = min(self.settings.write_budget_s, _left_s(received_at + self.settings.call_budget_s))
         why = None
         # At the very start the store may need a moment longer than this process. Later, calls do not wait for it.
@@ -211,12 +213,6 @@ class StoreAccess:
         self._seen.setdefault((operation.project.id, operation.session_id), set()).add(memory_id)
 
     async def erase(self, operation: Operation) -> ErasedResult:
-        """Delete a memory for good: in the store, then in the write queue and in this process's cached answers.
-
-        Raises:
-            RemembrancerError: the store refuses it, and nothing was deleted. If `retry_possible`, the erasure continues
-                by itself as soon as possible.
-        """
         await self._wait_for_store(time.time() + ERASE_S)
         erasing = self._erasings.find(operation.operation_id)
         if erasing is None:
@@ -284,8 +280,6 @@ class StoreAccess:
         return quotable(texts_of(shown.memory, shown.memory.history))
 
     async def await_embedding(self, caller: Caller, memory_id: str, received_at: float) -> EmbeddingState:
-        """Wait until a stored memory has its vectors, within the call's budget. The result says if it has none by
-        then."""
         timeout_s = max(LEAST_BUDGET_S, _left_s(received_at + self.settings.call_budget_s) - MARGIN_S)
         question = AwaitEmbedding(caller.project, caller.session_id, memory_id)
         try:
@@ -294,7 +288,6 @@ class StoreAccess:
             return EmbeddingState(memory_id, embedded=False, error=error.message)
 
     def applied(self, operations: Sequence[Operation]) -> None:
-        """Note operations that the store applied without this object."""
         for operation in operations:
             self.writes.note(operation)
 
@@ -318,8 +311,6 @@ class StoreAccess:
         question: str = "",
         listed: Sequence[str] = (),
     ) -> None:
-        """Note memories that were found for a caller. `count`, `used`: report them to the store, which cannot know of
-        them."""
         self._seen.setdefault((caller.project.id, caller.session_id), set()).update(memory_ids, used)
         if len(self._seen) > MOST_SESSIONS:
             self._seen.popitem(last=False)
@@ -333,7 +324,6 @@ class StoreAccess:
             self._tasks.start_soon(self._note_access, note)
 
     def is_first_data_for(self, caller: Caller) -> bool:
-        """See `MemoryService`."""
         is_first = caller.bridge not in self._told_of_data
         if len(self._told_of_data) >= MOST_SESSIONS:
             self._told_of_data.clear()
@@ -341,11 +331,9 @@ class StoreAccess:
         return is_first
 
     def seen(self, caller: Caller) -> set[str]:
-        """Ids of the memories whose present content the session was shown or wrote, since the runtime started."""
         return self._seen.get((caller.project.id, caller.session_id), set())
 
     def answered(self, caller: Caller, tool: str, answer: dict[str, Any], received_at: float) -> None:
-        """Log the answer of a read-only tool to an assistant. Answers to the shell and the browser are not logged."""
         if caller.session_id not in (BROWSER_SESSION, SHELL_SESSION):
             took_s = max(0.0, time.time() - received_at)  # the bridge's clock, which may have been changed since
             self.shown_log.note_answer(caller.project.id, caller.session_id, tool, answer, took_s)
@@ -360,23 +348,13 @@ class StoreAccess:
     # --- reads ---
 
     async def ask(self, question: Request[T], received_at: float) -> Asked[T]:
-        """The store's answer within the remaining time of the call that came at `received_at`.
-
-        If the store stays away: its last answer to the same request, or the memories that the session was shown last,
-        unchanged.
-
-        Raises:
-            MemoryUnavailable, DeadlineExceeded: the store is away or late, and there is no such answer.
-            RemembrancerError: it refuses the request, with the reason.
-        """
         until = time.time() + _left_s(received_at + self.settings.call_budget_s - MARGIN_S)
         try:
             reply = await self._from_store(question, until, self.settings.read_budget_s)
         except (MemoryUnavailable, DeadlineExceeded) as error:
             return self._last_answer(question, received_at, error)
-        self._answers.put(question, received_at, LastAnswer(reply, self._store.answer_bytes, time.time()))
-        own = getattr(reply, "notices", ())
-        return Asked(reply, (*own, *self.behind(_project_of(question))))
+        self._answers.put(question, received_at, LastAnswer(reply.body, reply.size_bytes, time.time()))
+        return Asked(reply.body, (*reply.notices, *self.behind(_project_of(question))))
 
     def _last_answer(self, question: Request[T], received_at: float, error: RemembrancerError) -> Asked[T]:
         kept = self._answers.find(question, received_at)
@@ -392,25 +370,13 @@ class StoreAccess:
                 shown = memories[: question.limit]
                 reply = Recalled(shown, len(shown), 0, question.strategy, 0.0)
             else:
-                sections = {name: list[RecalledMemory]() for name in question.sections}
-                for memory in memories:
-                    if (name := section_of(memory, question.sections)) is not None:
-                        sections[name].append(memory)
-                reply = ContextGathered(tuple(ContextSection(name, tuple(own)) for name, own in sections.items()))
+                reply = ContextGathered(in_sections(memories, question.sections))
         else:
             raise error
         return Asked(reply, (Notice(error.code, f"{what} ({error.message})"),), is_old=True)
 
     async def require(self, question: Request[T], timeout_s: float) -> T:
-        """The store's answer to a request that only it can serve, after the session's own writes. It may take all of
-        `timeout_s`; if the store dies meanwhile, the request is repeated when it is back.
-
-        Raises:
-            MemoryUnavailable: the store is away.
-            DeadlineExceeded: it has not answered in time.
-            RemembrancerError: it refuses the request, with the reason.
-        """
-        return await self._from_store(question, time.time() + timeout_s, timeout_s, is_long=True)
+        return (await self._from_store(question, time.time() + timeout_s, timeout_s, is_long=True)).body
 
     def behind(self, project_id: str) -> tuple[Notice, ...]:
         """Notices that queued writes are missing from a project's answers, or that nothing more is stored."""
@@ -429,7 +395,9 @@ class StoreAccess:
         found = [self._queue.full[lane] for lane in (project_id, USER_LANE) if lane in self._queue.full]
         return tuple(Notice(error.code, f"Nothing more is stored: {error.message}") for error in found)
 
-    async def _from_store(self, question: Request[T], until: float, answer_s: float, *, is_long: bool = False) -> T:
+    async def _from_store(
+        self, question: Request[T], until: float, answer_s: float, *, is_long: bool = False
+    ) -> Reply[T]:
         """The store's answer; each attempt may take `answer_s`. Waits for a restarting store and repeats the request.
 
         Raises:
@@ -448,7 +416,7 @@ class StoreAccess:
                 with anyio.move_on_after(min(self.settings.read_budget_s, until - time.time())):
                     await self._queue.wait_empty(_project_of(question))
             try:
-                return await self._store.request(question, min(answer_s, _left_s(until)), is_long=is_long)
+                return await self._store.fetch(question, min(answer_s, _left_s(until)), is_long=is_long)
             except AWAY as error:
                 late = error if isinstance(error, DeadlineExceeded) else None
                 # The store's health hears of a lost connection a moment later.

@@ -36,14 +36,12 @@ from remembrancer.protocol.paths import Look, database_files, delete_database, l
 from remembrancer.protocol.runs import ApplyRun, UndoRun
 from remembrancer.protocol.store_client import AWAY, StoreClient
 from remembrancer.protocol.writes import (
-    BatchApplied,
     ForgetMemory,
     InvalidateMemory,
     Operation,
     Rejected,
     RestoreMemory,
     StoreMemory,
-    Submit,
     SubmitBatch,
     TagMemory,
     UpdateMemory,
@@ -621,6 +619,8 @@ class Drain:
         self._internal_failures: Counter[str] = Counter()
         self._again_at: dict[str, float] = {}
         """The lanes that failed last, and when they are retried."""
+        self._one_by_one: set[str] = set()
+        """The lanes in whose last batch the store failed: the operation at fault is found one by one."""
 
     async def run(self) -> None:
         """Drain whenever there are operations and a store, until cancelled."""
@@ -645,7 +645,8 @@ class Drain:
             await self._store.wait_answering()
         is_done = True
         for lane in sorted(due, key=lambda lane: self._again_at.get(lane, 0.0)):
-            batch = await self._queue.head(lane, BATCH_OPERATIONS, BATCH_BYTES)
+            count = 1 if lane in self._one_by_one else BATCH_OPERATIONS
+            batch = await self._queue.head(lane, count, BATCH_BYTES)
             if batch:  # otherwise its append is being written
                 is_done = False
                 try:
@@ -663,10 +664,8 @@ class Drain:
             reply = await self._store.request(SubmitBatch(tuple(batch)), BATCH_TIMEOUT_S)
         except AWAY:
             raise
-        except RemembrancerError:
-            reply = BatchApplied(())
-        if not reply.applied and not reply.rejected:
-            await self._send_oldest(lane, batch[0])
+        except RemembrancerError as error:
+            await self._note_refusal(lane, batch, error)
             return
         done, refused = set(reply.applied), {each.operation_id: each for each in reply.rejected}
         await self._settle(
@@ -676,24 +675,21 @@ class Drain:
         )
         logger.info("drained", extra={"applied": len(reply.applied), "depth": self._queue.depth})
 
-    async def _send_oldest(self, lane: str, operation: Operation) -> None:
-        """Send the oldest operation alone, whose refusal has a reason, after the store refused the whole batch."""
-        try:
-            await self._store.request(Submit(operation), BATCH_TIMEOUT_S)
-        except AWAY:
-            raise
-        except RemembrancerError as error:
-            if self._is_final(operation.operation_id, error):
-                await self._settle(lane, (), [(operation, Rejected(operation.operation_id, error.code, error.message))])
-                return
+    async def _note_refusal(self, lane: str, batch: list[Operation], error: RemembrancerError) -> None:
+        """Note why the store refuses a batch: its oldest operation waits, or is set aside if it will never be taken."""
+        oldest = batch[0]
+        if isinstance(error, InternalError) and len(batch) > 1:
+            self._one_by_one.add(lane)
+            self._again_at.pop(lane, None)
+        elif self._is_final(oldest.operation_id, error):
+            await self._settle(lane, (), [(oldest, Rejected(oldest.operation_id, error.code, error.message))])
+        else:
             before = self._queue.refusals.get(lane)
             if before is None or before.message != error.message:
                 logger.warning(
                     "queued writes have to wait", extra={"lane": lane, "code": error.code, "reason": error.message}
                 )
             self._queue.refusals[lane] = error
-        else:
-            await self._settle(lane, [operation], ())
 
     async def _settle(
         self, lane: str, applied: Sequence[Operation], rejected: Sequence[tuple[Operation, Rejected]]
@@ -701,6 +697,7 @@ class Drain:
         await self._queue.settle([operation.operation_id for operation in applied], [each for _, each in rejected])
         self._queue.note_applied(lane, applied)
         self._again_at.pop(lane, None)
+        self._one_by_one.discard(lane)
         for operation in applied:
             self._internal_failures.pop(operation.operation_id, None)
             self._on_applied(operation)

@@ -59,9 +59,9 @@ class IndexerActor(Actor):
                 indexer = WorkspaceIndexer(workspace, self._client, self.spec.settings)
                 self._indexers[workspace] = indexer, anyio.CancelScope()
                 tasks.start_soon(self._work_on, *self._indexers[workspace])
-        for asked in work.asked:
+        for sync_id, asked in work.asked.items():
             if asked.workspace in self._indexers:
-                self._indexers[asked.workspace][0].ask(asked)
+                self._indexers[asked.workspace][0].ask(sync_id, asked)
 
     def health(self) -> IndexerHealth:
         indexers = [indexer for indexer, _ in self._indexers.values()]

@@ -14,19 +14,20 @@ from typing import Final, Protocol, TypeVar
 
 import anyio
 import anyio.to_thread
+import msgspec
 
 from remembrancer.actors.indexer.file_reading import OTHER_PROJECT, FileReader
 from remembrancer.actors.indexer.watching import LONGEST_S, RETRY_S, UNWATCHED_LOOK_S, changes, portions
 from remembrancer.config.settings import Settings
 from remembrancer.protocol.errors import RemembrancerError
 from remembrancer.protocol.files import (
-    AskedSync,
     FileState,
     FileUpdate,
     IndexFiles,
     ReadIndexed,
     SkippedFile,
     SyncDone,
+    SyncFiles,
     Workspace,
 )
 from remembrancer.protocol.wire import Request
@@ -65,7 +66,7 @@ class WorkspaceIndexer:
         self._reader = FileReader(self._root, settings)
         self._due_at = self._latest_at = math.inf
         """The time at which changes will have settled, and the latest time to read them."""
-        self._asked: dict[int, AskedSync] = {}
+        self._asked: dict[int, SyncFiles] = {}
         self._known: dict[str, FileState] | None = None
         """The files in the index; None while that is not known for certain."""
         self._epoch = 0
@@ -88,10 +89,10 @@ class WorkspaceIndexer:
         places = [str(Path(place).expanduser()) for place in native_places(self._root)]
         return sum(path.startswith(tuple(places)) for path in self._known or ())
 
-    def ask(self, asked: AskedSync) -> None:
+    def ask(self, sync_id: int, asked: SyncFiles) -> None:
         """Read the files now: a client waits for it."""
-        if asked.sync_id not in self._asked:
-            self._asked[asked.sync_id] = asked
+        if sync_id not in self._asked:
+            self._asked[sync_id] = asked
             self._rouse()
 
     def forget(self) -> None:
@@ -107,11 +108,11 @@ class WorkspaceIndexer:
                 tasks.start_soon(self._watch)
             while True:
                 self._wake = anyio.Event()
-                asked = next(iter(self._asked.values()), None)
+                sync_id, asked = next(iter(self._asked.items()), (None, None))
                 done = await self._tolerantly(asked)
-                if asked is not None:
-                    self._asked.pop(asked.sync_id, None)
-                self._store.tell(done)
+                if sync_id is not None:
+                    self._asked.pop(sync_id, None)
+                self._store.tell(msgspec.structs.replace(done, sync_id=sync_id))
                 if not self._asked and self._known is not None:
                     await self._until_due()
                 elif done.error is not None:
@@ -152,9 +153,8 @@ class WorkspaceIndexer:
         self._due_at = min(now + quiet_s, self._latest_at)
         self._rouse()
 
-    async def _tolerantly(self, asked: AskedSync | None) -> SyncDone:
+    async def _tolerantly(self, asked: SyncFiles | None) -> SyncDone:
         began = time.monotonic()
-        sync_id = None if asked is None else asked.sync_id
         try:
             self._due_at = self._latest_at = math.inf
             done = await self._sync(asked, began)
@@ -163,11 +163,11 @@ class WorkspaceIndexer:
             self._known = None
             self.error = str(error)
             logger.warning("files were not read", extra={"root": self.workspace.root, "reason": str(error)})
-            return SyncDone(self.workspace, 0, 0, 0, 0, time.monotonic() - began, sync_id, error=self.error)
+            return SyncDone(self.workspace, 0, 0, 0, 0, time.monotonic() - began, error=self.error)
         self.syncs += 1
         return done
 
-    async def _sync(self, asked: AskedSync | None, began: float) -> SyncDone:
+    async def _sync(self, asked: SyncFiles | None, began: float) -> SyncDone:
         if asked is not None:
             self._known = None
         epoch = self._epoch
@@ -203,7 +203,6 @@ class WorkspaceIndexer:
         self._known = known if epoch == self._epoch else None
         unreadable = ((file, reason) for file, reason in self._unreadable.items() if reason != OTHER_PROJECT)
         skipped += [SkippedFile(file.shown, reason) for file, reason in unreadable]
-        sync_id = None if asked is None else asked.sync_id
         duration_s = time.monotonic() - began
         updated, added, gone_chunks = counts
         return SyncDone(
@@ -213,8 +212,7 @@ class WorkspaceIndexer:
             added,
             gone_chunks,
             duration_s,
-            sync_id,
-            tuple(skipped),
+            skipped=tuple(skipped),
         )
 
     async def _read_known(self) -> dict[str, FileState]:
@@ -232,7 +230,7 @@ class WorkspaceIndexer:
             return False
         return force or known is None or (known.mtime_ns, known.size) != (file.mtime_ns, file.size)
 
-    def _is_wanted(self, file: FoundFile, known: FileState | None, asked: AskedSync | None) -> bool:
+    def _is_wanted(self, file: FoundFile, known: FileState | None, asked: SyncFiles | None) -> bool:
         """True if a new or changed file should be read now."""
         if asked is not None:
             return asked.source in (None, file.source)

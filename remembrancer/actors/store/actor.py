@@ -28,7 +28,7 @@ from remembrancer.actors.store.read_handlers import ReadHandlers
 from remembrancer.actors.store.readers import Readers
 from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.actors.store.replaced_memories import ReplacedMemories
-from remembrancer.actors.store.requests import Dispatcher, Listener, LoadGate
+from remembrancer.actors.store.requests import Dispatcher, LoadGate
 from remembrancer.actors.store.shared_lanes import FollowUp, SharedLanes
 from remembrancer.actors.store.vectors.chroma_vectors import Server
 from remembrancer.actors.store.vectors.embedding_scheduler import EmbeddingScheduler
@@ -47,15 +47,7 @@ from remembrancer.protocol.reads import (
 )
 from remembrancer.protocol.sharing import OthersWrote
 from remembrancer.protocol.sockets import Peer, Router
-from remembrancer.protocol.work import (
-    JobFailed,
-    PassagesEmbedded,
-    QueryEmbedded,
-    ToWorker,
-    WorkerFailed,
-    WorkerLeaving,
-    WorkerReady,
-)
+from remembrancer.protocol.work import WorkerState
 from remembrancer.protocol.writes import Operation, SubmitBatch
 
 if TYPE_CHECKING:
@@ -140,7 +132,7 @@ class StoreActor(Actor):
             self._committer,
             self._vectors,
             self._readers,
-            self._send_to_worker,
+            self._router_of,
             self._gate,
             *model_choices(settings),
             open_all=lambda: self._file_handlers.open_all(),
@@ -211,7 +203,7 @@ class StoreActor(Actor):
         self._requests.register({**self._jobs.handlers(), **self._file_handlers.handlers()})
         self._requests.register({**self._lanes.handlers(), **self._indexer.handlers()})
         self._requests.register({**self._code.handlers(), **moves.handlers(), **self._home.handlers()})
-        self._requests.listen({**self._listeners(), **self._file_handlers.listeners()})
+        self._requests.listen({WorkerState: self._scheduler.hear, **self._file_handlers.listeners()})
         self._router = self._requests.router = Router(
             paths.store_endpoint, self.speaker, self._requests.decoder(), self._requests.take
         )
@@ -311,10 +303,6 @@ class StoreActor(Actor):
         if self._gateway is not None:
             self._router.send(self._gateway, OthersWrote(tuple(operations)))
 
-    def _listeners(self) -> dict[type, Listener]:
-        work = (WorkerReady, WorkerFailed, WorkerLeaving, PassagesEmbedded, JobFailed, QueryEmbedded)
-        return dict.fromkeys(work, self._scheduler.hear)
-
     def _is_busy(self) -> bool:
         """True if there is more urgent work than tidying the index."""
         return not self._gate.is_idle(time.monotonic()) or self._scheduler.is_busy
@@ -382,9 +370,10 @@ class StoreActor(Actor):
             logger.warning("housekeeping put off", extra={"file": name, "code": error.code, "reason": error.message})
             return None
 
-    def _send_to_worker(self, worker: Peer, message: ToWorker) -> bool:
-        way = self._remote if worker.key else self._router
-        return way is not None and way.send(worker, message)
+    def _router_of(self, worker: Peer) -> Router[Any]:
+        """Return the socket that a worker is connected to."""
+        of_others = None if self._remote is None else self._remote.router
+        return of_others if worker.key and of_others is not None else self._router
 
 
 def _server_of(settings: Settings) -> Server | None:

@@ -32,9 +32,7 @@ from remembrancer.code.index import CodeIndex
 from remembrancer.memory.names import name_key
 from remembrancer.memory.text import shown
 from remembrancer.protocol.code import (
-    AboutCode,
     CodeChunk,
-    CodeFound,
     CodeTree,
     DeleteCode,
     DescribeCode,
@@ -49,7 +47,8 @@ from remembrancer.protocol.errors import InvalidInput, MemoryUnavailable, NotFou
 from remembrancer.protocol.files import Files, ListedFile
 from remembrancer.protocol.ids import check_project_id
 from remembrancer.protocol.paths import RuntimePaths, delete_database, write_whole
-from remembrancer.protocol.reads import Filters, Notice, Recalled
+from remembrancer.protocol.reads import Filters, Recalled
+from remembrancer.protocol.wire import Notice
 from remembrancer.protocol.writes import ProjectRef
 
 IN_USE_S: Final = 120.0
@@ -363,9 +362,8 @@ class CodeHandlers:
         self.keep_house({project_id, *self._asked_at})
         return now
 
-    async def _search(self, request: SearchCode, _context: RequestContext) -> CodeFound:
-        trees = self._chosen(request.project, request.tree_id)
-        notices: list[Notice] = []
+    async def _search(self, request: SearchCode, context: RequestContext) -> tuple[CodeChunk, ...]:
+        trees, notices = self._chosen(request.project, request.tree_id), context.notices
         found: list[CodeChunk] = []
         with self._gate.serving():
             for tree in trees:
@@ -384,8 +382,7 @@ class CodeHandlers:
                 text = "No word of the query is in the code: use words or names that the code would have."
                 notices.append(Notice("no_word", text))
         found.sort(key=lambda chunk: -chunk.score)
-        with_memories = await self._readers.read(partial(self._beside_memories, request, found))
-        return CodeFound(with_memories, tuple(notices))
+        return await self._readers.read(partial(self._beside_memories, request, found))
 
     def _beside_memories(self, request: SearchCode, found: list[CodeChunk]) -> tuple[CodeChunk, ...]:
         """The first chunks, preceded by those that the requested memories are about, each with the memories about it
@@ -406,13 +403,13 @@ class CodeHandlers:
         }  # the later ones have scores
         chunks = list(places.values())[: request.limit]
 
-        def memories(chunk: CodeChunk) -> tuple[AboutCode, ...]:
+        def memories(chunk: CodeChunk) -> dict[str, str]:
             lines = anchors.in_file(chunk.tree_id, chunk.file_path)
             here = range(chunk.start_line, chunk.end_line + 1)
             nearest = sorted(lines, key=lambda each: not any(line in here for line in lines[each]))
             numbers = [number for each in nearest if (number := records.number_of(each)) is not None]
             known = records.load(numbers[:MOST_BESIDE], Filters(request.session_id))
-            return tuple(AboutCode(known[each].id, known[each].content) for each in numbers if each in known)
+            return {known[each].id: known[each].content for each in numbers if each in known}
 
         return tuple(msgspec.structs.replace(chunk, memories=memories(chunk)) for chunk in chunks)
 

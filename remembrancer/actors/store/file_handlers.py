@@ -40,7 +40,6 @@ from remembrancer.protocol.errors import (
     RemembrancerError,
 )
 from remembrancer.protocol.files import (
-    AskedSync,
     DescribeFiles,
     Files,
     FilesDescription,
@@ -61,7 +60,8 @@ from remembrancer.protocol.files import (
 from remembrancer.protocol.ids import PROJECT_ID, check_project_id
 from remembrancer.protocol.kinds import FileSource
 from remembrancer.protocol.paths import RuntimePaths
-from remembrancer.protocol.reads import Notice, Recall
+from remembrancer.protocol.reads import Recall
+from remembrancer.protocol.wire import Notice
 from remembrancer.protocol.writes import ProjectRef
 from remembrancer.toolsets.files.workspace_files import has_files, scan
 
@@ -115,7 +115,7 @@ class FileHandlers:
         """The projects in which sessions were connected then."""
         self._left: dict[Workspace, int] = {}
         """The number of files left to read, for each workspace that is being read."""
-        self._asked: dict[int, tuple[AskedSync, asyncio.Future[SyncDone] | None]] = {}
+        self._asked: dict[int, tuple[SyncFiles, asyncio.Future[SyncDone] | None]] = {}
         self._ids = iter(range(time.time_ns() // 1_000_000, 2**63))
         self._done: dict[Workspace, tuple[SyncDone, float]] = {}
         """The last completed reading of each workspace, and its time (seconds since the epoch)."""
@@ -233,20 +233,20 @@ class FileHandlers:
 
     def _ask(self, workspace: Workspace, waiting: asyncio.Future[SyncDone] | None, request: SyncFiles) -> int:
         sync_id = next(self._ids)
-        self._asked[sync_id] = (AskedSync(sync_id, workspace, request.force, request.source), waiting)
+        self._asked[sync_id] = request, waiting
         self._used_at.setdefault(workspace, time.monotonic())
         self._announce()
         return sync_id
 
     def _announce(self) -> None:
-        asked = tuple(each for each, _ in self._asked.values())
+        asked = {sync_id: request for sync_id, (request, _) in self._asked.items()}
         self._indexer.announce(workspaces=tuple(self._used_at), asked=asked)
 
     # --- Clients
 
     async def _search(self, request: SearchFiles, context: RequestContext) -> FilesFound:
         index = await self._index_of(request.workspace.project, make=False)
-        notices: list[Notice] = []
+        notices = context.notices
         if index is None:
             return FilesFound((), "keyword", await self._synced_at(request.workspace, None))
         with self._gate.serving():
@@ -280,7 +280,7 @@ class FileHandlers:
                     text = f"No file that was read has the path {request.path[:200]}, or is below it."
                     notices.append(Notice("unknown_path", text))
             synced_at = await self._synced_at(request.workspace, index)
-        return FilesFound(tuple(found), mode, synced_at, tuple(notices))
+        return FilesFound(tuple(found), mode, synced_at)
 
     async def source_of(self, request: Recall, model: str | None) -> Source | None:
         """The notes that a recall searches with that model; None if there are none."""
@@ -297,16 +297,16 @@ class FileHandlers:
         workspace = request.workspace
         index = await self._index_of(workspace.project, make=False)
         done, _ = self._done.get(workspace, (None, 0.0))
-        notices: tuple[Notice, ...] = ()
         if done is not None and done.error is not None:
-            notices = (Notice("partial_results", f"The files were not all read: {done.error}."),)
+            context.notices.append(Notice("partial_results", f"The files were not all read: {done.error}."))
         stale = self._left.get(workspace, 0)
         if done is None and workspace not in self._left:
             try:
                 with anyio.fail_after(context.remaining_s()):
                     stale = await asyncio.shield(self._look_for_stale(workspace, index))
             except TimeoutError:
-                notices = (Notice("partial_results", "The files are not compared with the index yet."),)
+                text = "The files are not compared with the index yet."
+                context.notices.append(Notice("partial_results", text))
         if index is None:
             sources, pending, size = {}, 0, 0
         else:
@@ -321,7 +321,6 @@ class FileHandlers:
             pending=pending,
             bytes=size,
             skipped=done.skipped if done is not None else (),
-            notices=notices,
         )
 
     async def _list(self, request: ListFiles, context: RequestContext) -> Files[ListedFile]:

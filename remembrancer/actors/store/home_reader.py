@@ -73,7 +73,6 @@ from remembrancer.protocol.home import (
     KnownProject,
     MemoriesFound,
     ProjectsDescribed,
-    ReleasesDescribed,
     WriteExport,
 )
 from remembrancer.protocol.ids import PROJECT_ID
@@ -171,7 +170,7 @@ class HomeReader:
             DescribeProjects: lambda _: self._describe(),
             FindMemories: self._find,
             ExamineFiles: lambda _: self._examine(),
-            DescribeReleases: lambda _: ReleasesDescribed(releases_in(self._paths.home)),
+            DescribeReleases: lambda _: tuple(releases_in(self._paths.home).items()),
             CopyRecords: lambda request: self._copy(Path(request.directory)),
             WriteExport: self._export,
         }

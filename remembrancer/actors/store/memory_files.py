@@ -35,8 +35,9 @@ from remembrancer.protocol.errors import (
 )
 from remembrancer.protocol.ids import PROJECT_ID, check_project_id
 from remembrancer.protocol.paths import RuntimePaths, database_files, look_at, set_aside
-from remembrancer.protocol.reads import Counts, Notice
+from remembrancer.protocol.reads import Counts
 from remembrancer.protocol.session_life import EndSession, StartSession
+from remembrancer.protocol.wire import Notice
 from remembrancer.protocol.writes import (
     Operation,
     ProjectRef,

@@ -177,7 +177,7 @@ def with_duplicates(
     seen = [each for each in lanes if operation.project.sees_user or not each.is_users]
     if others := [each for each in seen if each.is_users is not is_users]:
         copies = reader_of(others).copies_of(result.memory_id, change.content, operation.session_id)
-        known = dict.fromkeys((*result.duplicates, *(each.memory_id for each in copies)))
+        known = dict.fromkeys((*result.duplicates, *copies))
         result = msgspec.structs.replace(result, duplicates=tuple(known))
     ids = {result.memory_id, *result.duplicates, *(memory_id for memory_id, _ in result.touches)}
     short_ids = reader_of(seen).short_forms(ids)

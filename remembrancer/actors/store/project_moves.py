@@ -23,7 +23,6 @@ from remembrancer.protocol.errors import InvalidInput, NotFound
 from remembrancer.protocol.ids import PROJECT_ID
 from remembrancer.protocol.paths import RuntimePaths, sync_directory
 from remembrancer.protocol.projects import (
-    FormerPlace,
     MoveProject,
     ProjectMoved,
     ProjectRecognised,
@@ -68,13 +67,13 @@ class ProjectMoves:
         await self._committer.run(project.id, partial(catalog.note_first_commit, project.id, commit))
         if catalog.age_s(project.id) > OFFERED_S:
             return ProjectRecognised()
-        former: list[FormerPlace] = []
+        former: list[tuple[str, int]] = []
         for each in catalog.alike(project.id, commit):
             if len(former) < MOST_FORMER and self._files.is_there(each) and await _is_gone(each.path):
                 records = await self._files.project(each)
                 counts = await self._committer.run(each.id, partial(records.counts, None))
                 if counts.total:
-                    former.append(FormerPlace(each.path, counts.total))
+                    former.append((each.path, counts.total))
         return ProjectRecognised(tuple(former))
 
     async def _move(self, request: MoveProject, _context: RequestContext) -> ProjectMoved:

@@ -40,7 +40,7 @@ from remembrancer.memory.promotion import used_in
 from remembrancer.memory.relevance import is_given_whole
 from remembrancer.memory.sentences import first_words
 from remembrancer.memory.short_ids import NAMED, has_part, keys_of
-from remembrancer.protocol.browsing import BrowserRequest, FindPairs, PairsFound
+from remembrancer.protocol.browsing import BrowserRequest, FindPairs
 from remembrancer.protocol.consolidation import ReadSession
 from remembrancer.protocol.errors import (
     DeadlineExceeded,
@@ -56,7 +56,6 @@ from remembrancer.protocol.reads import (
     ContextGathered,
     DescribeSession,
     DescribeStore,
-    Doubt,
     EmbeddingState,
     Filters,
     FindIds,
@@ -71,7 +70,7 @@ from remembrancer.protocol.reads import (
     Memories,
     MemoryShown,
     NoteAccess,
-    Notice,
+    Pair,
     Promotion,
     Recall,
     Recalled,
@@ -80,7 +79,8 @@ from remembrancer.protocol.reads import (
     Suggest,
 )
 from remembrancer.protocol.tracing import current
-from remembrancer.protocol.work import AskModels, ChooseModel, ModelProgress
+from remembrancer.protocol.wire import Notice
+from remembrancer.protocol.work import ChooseModel, ModelProgress
 from remembrancer.protocol.writes import NearMemory, PortableMemory, ProjectRef
 
 QUERY_VECTOR_SHARE: Final = 0.5
@@ -95,7 +95,6 @@ CANDIDATE_WORDS: Final = 8
 WHAT_TO_DO: Final = "'remembrancer doctor' examines it, 'remembrancer backup restore' puts a backup in its place"
 
 T = TypeVar("T")
-R = TypeVar("R", Memories[LinkedMemory], Recalled, GraphFound, ContextGathered)
 logger = logging.getLogger(__name__)
 
 
@@ -154,19 +153,16 @@ class ReadHandlers:
             SearchGraph: self._search_graph,
             GatherContext: self._gather_context,
             NoteAccess: self._note_access,
-            AskModels: self._tell_models,
             ChooseModel: self._choose_model,
             **{kind: partial(self._read, work) for kind, work in readings.items()},
         }
 
-    async def _read(self, work: Callable[[Any, View], Any], request: Any, _context: RequestContext) -> Any:
-        """Run `work` on a reading thread and return its answer, with notices if it has a field for them."""
+    async def _read(self, work: Callable[[Any, View], Any], request: Any, context: RequestContext) -> Any:
+        """Run `work` on a reading thread and return its answer."""
         scopes = (request.scopes if isinstance(request, Filters) else ()) or SCOPES
-        answer, notices = await answered(
-            await self._readable(request.project, scopes),
-            lambda view: self._readers.read(lambda: work(request, view)),
-        )
-        return with_notices(answer, notices) if "notices" in answer.__struct_fields__ else answer
+        readable = await self._readable(request.project, scopes)
+        answer, context.notices = await answered(readable, lambda view: self._readers.read(lambda: work(request, view)))
+        return answer
 
     def take_touched(self) -> dict[tuple[str, str], tuple[Counter[int], set[str]]]:
         """Return and reset the accesses to be counted, by file and session: how often answers have shown each memory,
@@ -187,18 +183,19 @@ class ReadHandlers:
         in_scope = await self._readable(request.project, scopes, model)
         current().mark("files at hand")
         embed, threads = self.embed_within(context, model), self._readers.threads
-        notes, without_notes = await self._notes_or_why_not(request, model)
+        notes, why_not = await self._notes_or_why_not(request, model)
 
         async def search(view: View) -> Recalled:
-            nonlocal without_notes
-            if notes is not None:
-                try:
-                    return await search_in(view.beside(notes))
-                except CANNOT_BE_READ as error:  # of the index, or of memories, which have a notice of their own
-                    answer = await search_in(view)
-                    without_notes = _without_notes(error)
-                    return answer
-            return await search_in(view)
+            if notes is None:
+                view.notices += why_not
+                return await search_in(view)
+            try:
+                answer = await search_in(beside := view.beside(notes))
+            except CANNOT_BE_READ as error:  # of the index, or of memories, which have a notice of their own
+                view.notices.append(_without_notes(error))
+                return await search_in(view)
+            view.notices += beside.notices
+            return answer
 
         async def search_in(view: View) -> Recalled:
             answer, seen = await recall(request, view, embed, threads, time.time())
@@ -211,22 +208,21 @@ class ReadHandlers:
             return answer
 
         with self._gate.serving():
-            answer = with_notices(*await answered(in_scope, search))
-            answer = self._code.beside_code(request.project, answer)
-            answer = _sendable(with_notices(answer, without_notes), in_parts=request.with_passages)
+            answer, context.notices = await answered(in_scope, search)
             if (missing := self._scheduler.missing) and request.strategy != "keyword":
                 text = (
                     f"The model was replaced: {missing} texts wait for its vectors, and were searched by their words."
                 )
-                answer = with_notices(answer, (Notice("partial_results", text),))
-            return answer
+                context.notices.append(Notice("partial_results", text))
+            answer = self._code.beside_code(request.project, answer)
+            return _sendable(answer, context.notices, in_parts=request.with_passages)
 
-    async def _notes_or_why_not(self, request: Recall, model: str | None) -> tuple[Source | None, tuple[Notice, ...]]:
+    async def _notes_or_why_not(self, request: Recall, model: str | None) -> tuple[Source | None, list[Notice]]:
         """Return the notes to search, or the notice that their index cannot be read."""
         try:
-            return await self._notes_of(request, model), ()
+            return await self._notes_of(request, model), []
         except RemembrancerError as error:
-            return None, _without_notes(error)
+            return None, [_without_notes(error)]
 
     def embed_within(self, context: RequestContext, model: str | None) -> Callable[[str], Awaitable[Vectors]]:
         """Return a function that embeds a query with that model in time for the answer."""
@@ -241,7 +237,7 @@ class ReadHandlers:
 
         return embed
 
-    async def _search_graph(self, request: SearchGraph, _context: RequestContext) -> GraphFound:
+    async def _search_graph(self, request: SearchGraph, context: RequestContext) -> GraphFound:
         async def search(view: View) -> GraphFound:
             def walk() -> tuple[GraphFound, list[Ref]]:
                 with self._code.reading(request.project) as code:
@@ -253,7 +249,8 @@ class ReadHandlers:
             return answer
 
         with self._gate.serving():
-            return with_notices(*await answered(await self._readable(request.project), search))
+            answer, context.notices = await answered(await self._readable(request.project), search)
+            return answer
 
     async def _gather_context(self, request: GatherContext, context: RequestContext) -> ContextGathered:
         model = self._scheduler.answering.key
@@ -263,11 +260,9 @@ class ReadHandlers:
         # Preferences are the user's alone.
         scopes: tuple[Scope, ...] = SCOPES if any(each != "preferences" for each in request.sections) else ("user",)
         with self._gate.serving():
-            gathered = with_notices(
-                *await answered(
-                    await self._readable(request.project, scopes, model),
-                    lambda view: Gathering(request, view, embed, threads, now).gathered(),
-                )
+            gathered, context.notices = await answered(
+                await self._readable(request.project, scopes, model),
+                lambda view: Gathering(request, view, embed, threads, now).gathered(),
             )
             return msgspec.structs.replace(gathered, notes=await self._count_notes(request.project, request.root))
 
@@ -314,7 +309,7 @@ class ReadHandlers:
     def _shown(self, request: GetMemory, view: View) -> MemoryShown:
         return show_memory(request, view, self._scheduler.is_embedded, time.time())
 
-    async def _follow(self, request: FollowLinks, _context: RequestContext) -> Memories[LinkedMemory]:
+    async def _follow(self, request: FollowLinks, context: RequestContext) -> Memories[LinkedMemory]:
         async def follow(view: View) -> Memories[LinkedMemory]:
             wanted = (request.memory_ids, request.session_id, request.depth, request.limit + 1)
             found = list((await self._readers.read(lambda: view.reader.follow(*wanted))).items())
@@ -338,13 +333,12 @@ class ReadHandlers:
 
         now = time.time()
         with self._gate.serving():
-            return with_notices(*await answered(await self._readable(request.project), follow))
-
-    async def _tell_models(self, _request: AskModels, _context: RequestContext) -> tuple[ModelProgress, ...]:
-        return self._scheduler.models()
+            answer, context.notices = await answered(await self._readable(request.project), follow)
+            return answer
 
     async def _choose_model(self, request: ChooseModel, _context: RequestContext) -> tuple[ModelProgress, ...]:
-        await self._scheduler.choose(request.choice)
+        if request.choice is not msgspec.UNSET:
+            await self._scheduler.choose(request.choice)
         return self._scheduler.models()
 
     def _description(self, request: DescribeStore, view: View) -> StoreDescription:
@@ -435,7 +429,7 @@ def show_memory(
     known = view.reader.surroundings(memory.id, memory.content, request.session_id)
     promotions = promotions_known(memory, known.promotions)
     asked = ReadSession(request.project, memory.session_id)
-    session = records.materials(asked).entry if memory.scope == "session" else None
+    session = records.materials(asked)[0] if memory.scope == "session" else None
     around = Circumstances(embedded, known.incoming, promotions, session, known.summed_up_in, known.proposal)
     return MemoryShown(
         memory,
@@ -455,7 +449,7 @@ def show_memory(
         promotions=promotions,
         observed_in=known.observed_in,
         found_entities=known.found_entities,
-        copies=known.copies,
+        copies=dict(known.copies),
         reasons=explain(memory, around, now),
     )
 
@@ -497,9 +491,9 @@ def promotions_known(memory: PortableMemory, logged: Sequence[Promotion]) -> tup
     return tuple(sorted(found, key=lambda each: each.promoted_at))
 
 
-def _sendable(answer: Recalled, *, in_parts: bool) -> Recalled:
-    """Cut the answer to the size limit, dropping memories at its end. `in_parts`: only parts of the memories will be
-    shown."""
+def _sendable(answer: Recalled, notices: list[Notice], *, in_parts: bool) -> Recalled:
+    """Cut the answer to the size limit, dropping memories at its end, with a notice. `in_parts`: only parts of the
+    memories will be shown."""
     room = RECALLED_BYTES if in_parts else LISTED_BYTES
     lengths = itertools.accumulate(len(memory.content.encode()) for memory in answer.memories)
     kept = max(1, sum(length <= room for length in lengths))
@@ -509,8 +503,8 @@ def _sendable(answer: Recalled, *, in_parts: bool) -> Recalled:
         f"Of {len(answer.memories)} memories these are the first {kept}: all would be too many bytes for one answer "
         "(ask for something narrower, or with max_tokens)."
     )
-    notices = (*answer.notices, Notice("answer_cut", text))
-    return msgspec.structs.replace(answer, memories=answer.memories[:kept], notices=notices)
+    notices.append(Notice("answer_cut", text))
+    return msgspec.structs.replace(answer, memories=answer.memories[:kept])
 
 
 CANNOT_BE_READ: Final = (RecordsUnusable, FileLocked)
@@ -525,8 +519,8 @@ class Readable(NamedTuple):
     notices: tuple[Notice, ...] = ()
 
 
-async def answered(question: Readable, work: Callable[[View], Awaitable[T]]) -> tuple[T, tuple[Notice, ...]]:
-    """Return the result of `work` on the readable spaces, with notices about the others.
+async def answered(readable: Readable, work: Callable[[View], Awaitable[T]]) -> tuple[T, list[Notice]]:
+    """Return the result of `work` on the readable spaces, with its notices and those about the other spaces.
 
     Damage shows only when a page is read; then `work` runs again without the damaged space.
 
@@ -534,27 +528,23 @@ async def answered(question: Readable, work: Callable[[View], Awaitable[T]]) -> 
         RecordsUnusable, FileLocked: no space is left, or the requested memory may be in the missing one.
         RemembrancerError: raised by `work`.
     """
-    view, note_unusable, notices = question
+    view, note_unusable, missing = readable
     try:
-        return await work(view), notices
+        return await work(view), [*missing, *view.notices]
     except CANNOT_BE_READ as damage:
         for name in reversed(view.names) if len(view.names) > 1 else ():
             with contextlib.suppress(*CANNOT_BE_READ, NotFound):
-                reply = await work(view.without(name))
+                reply = await work(others := view.without(name))
                 logger.warning("answered without a space", extra={"space": name, "reason": damage.message})
                 if not isinstance(damage, FileLocked):
                     note_unusable(damage)
-                return reply, (_missing("user" if view.is_users(name) else "project", damage), *notices)
+                of_space = _missing("user" if view.is_users(name) else "project", damage)
+                return reply, [of_space, *missing, *others.notices]
         raise
 
 
-def with_notices(reply: R, missing: tuple[Notice, ...]) -> R:
-    """Add notices about missing content to a reply."""
-    return msgspec.structs.replace(reply, notices=(*missing, *reply.notices)) if missing else reply
-
-
-def _without_notes(error: RemembrancerError) -> tuple[Notice, ...]:
-    return (Notice("partial_results", f"The notes are missing from this answer: {error.message}."),)
+def _without_notes(error: RemembrancerError) -> Notice:
+    return Notice("partial_results", f"The notes are missing from this answer: {error.message}.")
 
 
 def _missing(whose: str, error: RemembrancerError) -> Notice:
@@ -562,11 +552,6 @@ def _missing(whose: str, error: RemembrancerError) -> Notice:
     return Notice(error.code, f"The {whose}'s memories are missing from this answer: {error.message}{what_to_do}.")
 
 
-def _doubts(view: View, request: DescribeStore) -> tuple[Doubt, ...]:
-    found = view.reader.browse(FindPairs(request.project, request.session_id, DOUBTS))
-    pairs = found.pairs if isinstance(found, PairsFound) else ()
-    return tuple(
-        Doubt(each.older.id, each.older.content, each.newer.id, each.newer.content)
-        for each in pairs
-        if each.relation == "contradicts"
-    )
+def _doubts(view: View, request: DescribeStore) -> tuple[Pair, ...]:
+    pairs: Any = view.reader.browse(FindPairs(request.project, request.session_id, DOUBTS))
+    return tuple(pair for pair in pairs if pair.relation == "contradicts")

@@ -1,7 +1,7 @@
 """Embedders on other hosts: admission, connections, and checks of what they claim.
 
-No launcher watches them here, so each is pinged. A worker that is gone, hangs, is revoked or has sent false data gets
-no more work, and its jobs go to another. Imported only if the store listens for remote embedders.
+No launcher watches them here, so each is asked for its state. A worker that is gone, hangs, is revoked or has sent
+false data gets no more work, and its texts go to another. Imported only if the store listens for remote embedders.
 """
 
 from __future__ import annotations
@@ -21,24 +21,17 @@ import numpy as np
 from remembrancer.actors.store.vectors.embedding_scheduler import EmbeddingScheduler, are_unit_vectors
 from remembrancer.config.worker_keys import WorkerKeys
 from remembrancer.protocol.control import RemoteEmbedder, RemoteEmbedders
-from remembrancer.protocol.errors import EmbeddingUnavailable, RemembrancerError, WorkerRefused
+from remembrancer.protocol.errors import (
+    EmbeddingUnavailable,
+    PeerLost,
+    PeerUnavailable,
+    RemembrancerError,
+    WorkerRefused,
+)
 from remembrancer.protocol.network import NetworkRouter
 from remembrancer.protocol.sockets import Peer, Speaker
 from remembrancer.protocol.wire import Envelope
-from remembrancer.protocol.work import (
-    ModelIdentity,
-    PassagesEmbedded,
-    RemoteWorkerMessage,
-    ToWorker,
-    UseModel,
-    WhoAreYou,
-    WorkerFailed,
-    WorkerLeaving,
-    WorkerPing,
-    WorkerPong,
-    WorkerReady,
-    from_remote_worker,
-)
+from remembrancer.protocol.work import AskWorker, ModelIdentity, UseModel, WorkerState, from_worker
 
 PING_S: Final = 1.0
 LISTEN_AGAIN_S: Final = 5.0
@@ -64,20 +57,19 @@ class _Connection:
     peer: Peer
     heard_at: float
     model: str = ""
-    ready: WorkerReady | None = None
+    ready: WorkerState | None = None
     """The worker's announcement that is being checked or has been accepted."""
     admitted: bool = False
     refused: str | None = None
     error: str | None = None
-    embedded: int = 0
 
-    def state(self, now: float) -> RemoteEmbedder:
+    def state(self, now: float, embedded: int) -> RemoteEmbedder:
         """Return the worker's state for display."""
         state: Literal["refused", "ready", "starting"] = (
             "refused" if self.refused else "ready" if self.admitted else "starting"
         )
         why = self.refused or self.error
-        return RemoteEmbedder(self.peer.name, state, self.model, self.embedded, why, round(now - self.heard_at, 1))
+        return RemoteEmbedder(self.peer.name, state, self.model, embedded, why, round(now - self.heard_at, 1))
 
 
 class RemoteWorkers:
@@ -104,7 +96,8 @@ class RemoteWorkers:
         self._connections: dict[bytes, _Connection] = {}
         self._refusals: dict[str, str] = {}
         """The reason for a worker's last refusal, by its public key, until it is admitted."""
-        self._router: NetworkRouter[RemoteWorkerMessage] | None = None
+        self.router: NetworkRouter[WorkerState] | None = None
+        """The socket that they connect to, once it listens."""
         self._tasks: anyio.abc.TaskGroup | None = None
         self._error: str | None = None
         scheduler.on_untruth = self._refuse_liar
@@ -116,26 +109,22 @@ class RemoteWorkers:
                 router = NetworkRouter(
                     self._endpoint,
                     self._speaker,
-                    from_remote_worker,
+                    from_worker,
                     self._hear,
                     self._keys.own(),
                     lambda key: self._keys.find(key) is not None,
                 )
                 router.on_mismatch = lambda peer, reason: self._note_refusal(peer.key, reason)
                 async with router, anyio.create_task_group() as self._tasks:
-                    self._router, self._error = router, None
+                    self.router, self._error = router, None
                     logger.info("listening for embedders on other hosts", extra={"address": router.address})
-                    await self._watch()
+                    await anyio.sleep_forever()
             except RemembrancerError as error:
                 self._error = error.message
                 logger.error("no embedder on another host can come", extra={"reason": error.message})
                 await anyio.sleep(LISTEN_AGAIN_S)
             finally:
-                self._router = None
-
-    def send(self, worker: Peer, message: ToWorker) -> bool:
-        """Send a message to a worker; False if it is gone."""
-        return self._router is not None and self._router.send(worker, message)
+                self.router = None
 
     def state(self) -> RemoteEmbedders:
         """Return the connected workers, and the invited ones that are not connected."""
@@ -146,15 +135,19 @@ class RemoteWorkers:
         except RemembrancerError as error:
             return RemoteEmbedders(self._endpoint, (), error.message)
         for member in members:
-            connected = [known for known in self._connections.values() if known.peer.key == member.public]
-            embedders += [connection.state(now) for connection in connected]
+            connected = [
+                known
+                for known in self._connections.values()
+                if known.peer.key == member.public and now - known.heard_at <= self._silence_s
+            ]
+            embedders += [each.state(now, self._scheduler.embedded[each.peer.incarnation]) for each in connected]
             if not connected:
                 reason = self._refusals.get(member.public)
                 embedders.append(RemoteEmbedder(member.name, "refused" if reason else "away", error=reason))
-        address = self._endpoint if self._router is None else self._router.address
+        address = self._endpoint if self.router is None else self.router.address
         return RemoteEmbedders(address, tuple(embedders), self._error)
 
-    def _hear(self, peer: Peer, envelope: Envelope, message: RemoteWorkerMessage) -> None:
+    def _hear(self, peer: Peer, envelope: Envelope, state: WorkerState) -> None:
         connection = self._connections.get(peer.routing_id)
         if connection is None:
             member = self._keys.find(peer.key)
@@ -165,65 +158,65 @@ class RemoteWorkers:
             for other in [each for each in self._connections.values() if each.peer.incarnation == named.incarnation]:
                 self._forget(other)
             connection = self._connections[peer.routing_id] = _Connection(named, self._clock())
+            assert self._tasks is not None
+            self._tasks.start_soon(self._watch, connection)
+        self._take(connection, state)
+
+    def _take(self, connection: _Connection, state: WorkerState) -> None:
+        """Handle the state of a worker, as it was announced or asked for."""
         connection.heard_at = self._clock()
         if connection.refused is not None:
             return
-        match message:
-            case WorkerPong():
-                pass
-            case WorkerReady():
-                self._consider(connection, message)
-            case WorkerFailed(message=reason, choice=choice):
-                connection.admitted, connection.ready, connection.model = False, None, choice.model[:SHOWN_CHARACTERS]
-                connection.error = reason[:SHOWN_CHARACTERS]
-                self._scheduler.hear(connection.peer, WorkerFailed(connection.error, choice))
-            case WorkerLeaving():
-                self._forget(connection)
-            case _ if connection.ready is not None:  # an answer; the trial's answer arrives before admission
-                connection.embedded += isinstance(message, PassagesEmbedded)
-                self._scheduler.hear(connection.peer, message)
+        if state.is_leaving:
+            self._forget(connection)
+        elif state.error is not None:
+            connection.model, connection.error = state.choice.model[:SHOWN_CHARACTERS], state.error[:SHOWN_CHARACTERS]
+            connection.admitted, connection.ready = False, None
+            self._scheduler.hear(connection.peer, msgspec.structs.replace(state, error=connection.error))
+        elif state.identity is not None:
+            self._consider(connection, state, state.identity)
 
-    def _consider(self, connection: _Connection, ready: WorkerReady) -> None:
+    def _consider(self, connection: _Connection, ready: WorkerState, identity: ModelIdentity) -> None:
         """Start a worker's trial, or refuse it or redirect it to another model."""
-        connection.model, connection.error = ready.identity.model[:SHOWN_CHARACTERS], None
+        connection.model, connection.error = identity.model[:SHOWN_CHARACTERS], None
         if connection.ready is not None and not connection.admitted:
             return  # its trial is in progress
-        self._scheduler.lose(connection.peer)
-        connection.admitted, connection.ready = False, None
+        self._withdraw(connection)
         if ready.choice not in self._scheduler.needed:
-            self.send(connection.peer, UseModel(self._scheduler.needed[0]))
+            if self.router is not None:
+                self.router.send(connection.peer, UseModel(self._scheduler.needed[0]))
             return
         known = self._scheduler.identity_of(ready.choice)
         if known is None and self._scheduler.is_starting:
             return  # this host's own embedder determines the model; the worker is asked again
-        if not _is_plausible(ready) or (known is not None and known != ready.identity):
+        if not _is_plausible(ready, identity) or (known is not None and known != identity):
             wanted = "" if known is None else f", and this memory's vectors are of {known.key}"
-            self._refuse(connection, f"its model is {ready.identity.key[:SHOWN_CHARACTERS]}{wanted}")
+            self._refuse(connection, f"its model is {identity.key[:SHOWN_CHARACTERS]}{wanted}")
             return
         connection.ready = ready
         assert self._tasks is not None
-        self._tasks.start_soon(self._try, connection, ready)
+        self._tasks.start_soon(self._try, connection, ready, identity)
 
-    async def _try(self, connection: _Connection, ready: WorkerReady) -> None:
+    async def _try(self, connection: _Connection, ready: WorkerState, identity: ModelIdentity) -> None:
         """Compare a worker's vector of a text with another worker's of the same model, since its claim is not
         enough."""
         try:
-            expected = await self._vector_of_trial(ready.identity)
-            answer = await self._scheduler.ask(connection.peer, TRIAL, CHECK_S)
+            expected = await self._vector_of_trial(identity)
+            answer = await self._scheduler.ask([connection.peer], TRIAL, CHECK_S)
         except EmbeddingUnavailable as error:
             connection.ready, connection.error = None, error.message[:SHOWN_CHARACTERS]  # it is asked again
             return
         if self._connections.get(connection.peer.routing_id) is not connection or connection.refused is not None:
             return
-        if not are_unit_vectors(answer.vector, 1, ready.identity.dimensions):
+        if not are_unit_vectors(answer, 1, identity.dimensions):
             self._refuse(connection, "its vectors are not those of its model")
             return
-        vector = np.frombuffer(answer.vector, dtype="<f4")
+        vector = np.frombuffer(answer, dtype="<f4")
         if expected is not None and float(vector @ np.frombuffer(expected, dtype="<f4")) < SAME_COSINE:
             self._refuse(connection, "its vectors are not those of its model: the same text has another one here")
             return
         if expected is None:
-            self._scheduler.note_trial(ready.choice, ready.identity, answer.vector)
+            self._scheduler.note_trial(ready.choice, identity, answer)
         credit = max(1, min(ready.credit, MOST_CREDIT))
         connection.ready, connection.admitted = ready, True
         self._refusals.pop(connection.peer.key, None)
@@ -234,35 +227,47 @@ class RemoteWorkers:
         """Return the model's vector of the trial text, from a worker of this host or as it was stored."""
         for worker in self._scheduler.workers_here(identity):
             try:
-                answer = await self._scheduler.ask(worker, TRIAL, CHECK_S)
+                answer = await self._scheduler.ask([worker], TRIAL, CHECK_S)
             except EmbeddingUnavailable:
                 continue
-            if are_unit_vectors(answer.vector, 1, identity.dimensions):
-                return answer.vector
+            if are_unit_vectors(answer, 1, identity.dimensions):
+                return answer
         return self._scheduler.trial_of(identity)
 
-    async def _watch(self) -> None:
-        while True:
-            for connection in list(self._connections.values()):
-                self._look_at(connection)
+    async def _watch(self, connection: _Connection) -> None:
+        """Ask a worker for its state, again and again, until it is gone."""
+        peer, router = connection.peer, self.router
+        assert router is not None
+        while self._connections.get(peer.routing_id) is connection:
+            if self._keys.find(peer.key) is None:
+                self._say_refused(peer, "this embedder was revoked")
+                self._forget(connection)
+                return
+            try:
+                state = await router.ask(peer, AskWorker(), timeout_s=self._silence_s)
+            except PeerLost:  # only its texts were given to others
+                pass
+            except PeerUnavailable:
+                logger.warning("an embedder on another host is gone", extra={"worker": peer.name})
+                self._forget(connection)
+            except RemembrancerError as error:
+                logger.warning("an embedder on another host hangs", extra={"worker": peer.name, "why": error.message})
+                self._withdraw(connection)
+            else:
+                connection.heard_at = self._clock()
+                if connection.ready is None:
+                    self._take(connection, state)
+                elif connection.admitted:
+                    wanted = self._scheduler.better_choice(peer, connection.ready.choice)
+                    if wanted is not None:
+                        self._withdraw(connection)
+                        router.send(peer, UseModel(wanted))
             await anyio.sleep(PING_S)
 
-    def _look_at(self, connection: _Connection) -> None:
-        peer = connection.peer
-        if self._keys.find(peer.key) is None:
-            self._say_refused(peer, "this embedder was revoked")
-            self._forget(connection)
-        elif not self.send(peer, WorkerPing()) or self._clock() - connection.heard_at > self._silence_s:
-            logger.warning("an embedder on another host is gone", extra={"worker": peer.name})
-            self._forget(connection)
-        elif connection.refused is None and connection.ready is None:
-            self.send(peer, WhoAreYou())
-        elif connection.admitted and connection.ready is not None:
-            wanted = self._scheduler.better_choice(peer, connection.ready.choice)
-            if wanted is not None:
-                self._scheduler.lose(peer)
-                connection.admitted, connection.ready = False, None
-                self.send(peer, UseModel(wanted))
+    def _withdraw(self, connection: _Connection) -> None:
+        """Give a worker no more work until it has been tried again."""
+        self._scheduler.lose(connection.peer)
+        connection.admitted, connection.ready = False, None
 
     def _forget(self, connection: _Connection) -> None:
         self._connections.pop(connection.peer.routing_id, None)
@@ -285,14 +290,14 @@ class RemoteWorkers:
         logger.error("an embedder on another host is refused", extra={"reason": reason})
 
     def _say_refused(self, peer: Peer, reason: str) -> None:
-        if self._router is not None:
-            self._router.refuse(peer, WorkerRefused(reason), in_reply_to=None)
+        if self.router is not None:
+            self.router.refuse(peer, WorkerRefused(reason), in_reply_to=None)
 
 
-def _is_plausible(ready: WorkerReady) -> bool:
+def _is_plausible(ready: WorkerState, identity: ModelIdentity) -> bool:
     """True if a worker's claims about its model are plausible."""
     scale = ready.scale.answering, ready.scale.unrelated
     is_scale = all(math.isfinite(cosine) and abs(cosine) <= 1 for cosine in scale) and scale[0] > scale[1]
-    named = (ready.identity.engine, ready.identity.model, ready.identity.revision, ready.identity.precision)
+    named = (identity.engine, identity.model, identity.revision, identity.precision)
     is_named = all(0 < len(text) <= SHOWN_CHARACTERS for text in named)
-    return is_scale and is_named and 0 < ready.identity.dimensions <= MOST_DIMENSIONS
+    return is_scale and is_named and 0 < identity.dimensions <= MOST_DIMENSIONS

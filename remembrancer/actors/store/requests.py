@@ -10,7 +10,7 @@ import logging
 import time
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, Union
 
 import anyio
@@ -19,7 +19,7 @@ import msgspec
 from remembrancer.protocol.errors import InternalError, MemoryUnavailable, RemembrancerError
 from remembrancer.protocol.sockets import Peer, Router
 from remembrancer.protocol.tracing import current, follow, working_on
-from remembrancer.protocol.wire import Envelope
+from remembrancer.protocol.wire import Envelope, Notice
 
 ANSWER_MARGIN_S: Final = 0.2
 """The part of a deadline reserved for sending the answer."""
@@ -34,6 +34,8 @@ class RequestContext:
     router: Router[Any]
     peer: Peer
     envelope: Envelope
+    notices: list[Notice] = field(default_factory=list)
+    """The caveats of the answer."""
 
     def remaining_s(self, margin_s: float = ANSWER_MARGIN_S) -> float:
         """Return the seconds until the deadline, less a margin for sending the answer."""
@@ -42,7 +44,7 @@ class RequestContext:
 
     def reply(self, body: Any) -> None:
         """Send the answer."""
-        self.router.send(self.peer, body, in_reply_to=self.envelope.message_id)
+        self.router.send(self.peer, body, in_reply_to=self.envelope.message_id, notices=self.notices)
 
     def refuse(self, error: RemembrancerError) -> None:
         """Answer with an error."""

@@ -35,7 +35,6 @@ from remembrancer.protocol.errors import (
 )
 from remembrancer.protocol.ids import derive_memory_id, new_ulid
 from remembrancer.protocol.paths import RuntimePaths
-from remembrancer.protocol.reads import Notice
 from remembrancer.protocol.sharing import (
     DescribeLanes,
     LaneLeft,
@@ -45,6 +44,7 @@ from remembrancer.protocol.sharing import (
     RejoinLane,
     ShareProject,
 )
+from remembrancer.protocol.wire import Notice
 from remembrancer.protocol.writes import (
     Applied,
     EraseMemory,

@@ -118,7 +118,11 @@ class WriteHandlers:
         return len(request.sessions)
 
     async def _submit_batch(self, operations: Sequence[Operation]) -> BatchApplied:
-        """Apply operations in order. A permanent refusal is reported and skipped; any other error ends the batch."""
+        """Apply operations in order. A permanent refusal is reported and skipped; any other error ends the batch.
+
+        Raises:
+            RemembrancerError: the error of the first operation, if it ended the batch.
+        """
         applied: list[str] = []
         rejected: list[Rejected] = []
         left = list(operations)
@@ -129,6 +133,8 @@ class WriteHandlers:
                 if isinstance(reply, Applied):
                     applied.append(reply.operation_id)
                 elif reply.retry_possible or reply.code in UNREADABLE:  # the file may become readable again
+                    if not (applied or rejected):
+                        raise reply
                     return BatchApplied(tuple(applied), tuple(rejected))
                 else:
                     rejected.append(Rejected(operation.operation_id, reply.code, reply.message))

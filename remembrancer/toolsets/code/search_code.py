@@ -14,7 +14,7 @@ from remembrancer.memory.credentials import masked
 from remembrancer.memory.text import check_text, neutralised
 from remembrancer.memory.tokens import estimate_tokens, truncate
 from remembrancer.protocol.code import CodeChunk, SearchCode
-from remembrancer.protocol.reads import Notice
+from remembrancer.protocol.wire import Notice
 from remembrancer.toolsets.tools import Answer, Call, answer_text, cut_notice, non_empty, tool, with_caveats
 
 MAX_QUERY_BYTES: Final = 16_384
@@ -58,12 +58,11 @@ async def find_code(
     check_text(query, field="query", longest_bytes=MAX_QUERY_BYTES)
     request = SearchCode(call.caller.project, query, tree_id, limit, call.caller.session_id, tuple(beside))
     asked = await call.service.ask(request, call.received_at)
-    found = asked.reply
-    several = len({chunk.tree_id for chunk in found.chunks}) > 1
+    several = len({chunk.tree_id for chunk in asked.reply}) > 1
     terms = set(terms_in(query))
 
     def show() -> list[Answer]:
-        return [_shown(chunk, terms, beside, with_tree=several) for chunk in found.chunks]
+        return [_shown(chunk, terms, beside, with_tree=several) for chunk in asked.reply]
 
     # In a thread, because looking for credentials takes a while.
     return await anyio.to_thread.run_sync(show), asked.notices, asked.is_old
@@ -90,8 +89,8 @@ def _shown(chunk: CodeChunk, terms: Set[str], known: Sequence[str], *, with_tree
     answer |= non_empty(project_id=chunk.tree_id if with_tree else None, name=chunk.name)
     answer |= {"content": masked(excerpt(chunk.text, terms)), "score": round(chunk.score, 3)}
     memories = [
-        {"id": each.id} | ({} if each.id in known else {"content": truncate(each.content, MOST_OF_MEMORY)})
-        for each in chunk.memories
+        {"id": memory_id} | ({} if memory_id in known else {"content": truncate(content, MOST_OF_MEMORY)})
+        for memory_id, content in chunk.memories.items()
     ]
     return answer | non_empty(memories=memories)
 

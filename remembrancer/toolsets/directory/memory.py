@@ -13,7 +13,8 @@ from remembrancer.memory.text import check_text, clean_name, counted
 from remembrancer.protocol.errors import InvalidInput, NotFound
 from remembrancer.protocol.ids import derive_memory_id
 from remembrancer.protocol.kinds import type_of_kind
-from remembrancer.protocol.reads import ListedMemory, ListMemories, Notice
+from remembrancer.protocol.reads import ListedMemory, ListMemories
+from remembrancer.protocol.wire import Notice
 from remembrancer.protocol.writes import (
     Change,
     ForgetMemory,

@@ -8,7 +8,8 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from remembrancer.protocol.ids import entity_id, parse_entity_id
-from remembrancer.protocol.reads import Direction, GraphEntity, GraphRelationship, Notice
+from remembrancer.protocol.reads import Direction, GraphEntity, GraphRelationship
+from remembrancer.protocol.wire import Notice
 from remembrancer.toolsets.graph.entity_answers import entity_of, look_up, unknown_entity
 from remembrancer.toolsets.memory.answers import VALIDITY, set_fields
 from remembrancer.toolsets.memory.fields import given

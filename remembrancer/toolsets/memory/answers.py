@@ -11,7 +11,8 @@ from remembrancer.memory.limits import moment
 from remembrancer.memory.relevance import LIKELY, PERHAPS, is_given_whole
 from remembrancer.memory.sentences import cut_at_word, first_words, without_preface
 from remembrancer.protocol.kinds import OPEN_END
-from remembrancer.protocol.reads import Fact, ListedMemory, MemoryShown, Notice, RecalledMemory
+from remembrancer.protocol.reads import Fact, ListedMemory, MemoryShown, RecalledMemory
+from remembrancer.protocol.wire import Notice
 from remembrancer.protocol.writes import MemoryVersion, NearMemory, PortableMemory, SourceRef
 from remembrancer.toolsets.service import Written
 from remembrancer.toolsets.tools import DATA, ID_ARGUMENTS, Answer, non_empty, with_caveats
@@ -159,7 +160,7 @@ def _signals(memory: RecalledMemory) -> dict[str, float]:
 
 def copies_of(memory: MemoryShown) -> list[dict[str, Any]]:
     """The other memories with exactly the same text."""
-    return [{"id": copy.memory_id, "scope": copy.scope} for copy in memory.copies]
+    return [{"id": memory_id, "scope": scope} for memory_id, scope in memory.copies.items()]
 
 
 def changed(written: Written, answer: Answer) -> Answer:

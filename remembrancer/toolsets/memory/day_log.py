@@ -18,7 +18,7 @@ from remembrancer.memory.tokens import estimate_tokens
 from remembrancer.protocol.browsing import ActivityRead, MemoryChanged, ReadActivity
 from remembrancer.protocol.errors import InvalidInput
 from remembrancer.protocol.kinds import OPEN_END, SESSION_RECORD
-from remembrancer.protocol.reads import Notice
+from remembrancer.protocol.wire import Notice
 from remembrancer.toolsets.service import Asked
 from remembrancer.toolsets.tools import DATA, Answer, Call, cut_notice, short_forms_of, with_caveats
 

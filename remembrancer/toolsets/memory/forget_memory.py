@@ -8,8 +8,9 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from remembrancer.protocol.ids import parse_memory_id
-from remembrancer.protocol.reads import GetMemory, Notice
+from remembrancer.protocol.reads import GetMemory
 from remembrancer.protocol.store_client import AWAY
+from remembrancer.protocol.wire import Notice
 from remembrancer.protocol.writes import ForgetMemory, ForgottenResult
 from remembrancer.toolsets.memory.answers import changed, copies_of
 from remembrancer.toolsets.memory.fields import clean_reason
@@ -46,6 +47,6 @@ async def forget_memory(call: Call, arguments: ForgetMemoryArguments) -> Answer:
         answer["copies"] = copies_of(known)
     elif known.copies:
         for copy in known.copies:
-            await call.submit(ForgetMemory(copy.memory_id, change.reason), part=copy.memory_id)
-        answer["copies_forgotten"] = [copy.memory_id for copy in known.copies]
+            await call.submit(ForgetMemory(copy, change.reason), part=copy)
+        answer["copies_forgotten"] = list(known.copies)
     return answer

@@ -64,7 +64,7 @@ async def get_memory_context(call: Call, arguments: GetMemoryContextArguments) -
     away: Away | None = None
     if response.is_old:
         away = "starting" if service.store_health.is_starting else "unavailable"
-    memories = [memory for section in reply.sections for memory in section.memories]
+    memories = list(reply.memories)
     is_all, is_new = reply.is_all, not memories
     if arguments.unseen is True:
         seen = service.seen(caller)

@@ -9,10 +9,10 @@ import msgspec
 
 from remembrancer import __version__
 from remembrancer.memory.sentences import cut_at_word
-from remembrancer.protocol.control import GatewayHealth
 from remembrancer.protocol.problems import of_queue
-from remembrancer.protocol.reads import DescribeStore, Notice, StoreDescription
+from remembrancer.protocol.reads import DescribeStore, StoreDescription
 from remembrancer.protocol.store_client import AWAY
+from remembrancer.protocol.wire import Notice
 from remembrancer.toolsets.memory.answers import iso
 from remembrancer.toolsets.tools import Answer, Call, non_empty, tool, with_caveats
 
@@ -45,8 +45,9 @@ async def get_memory_status(call: Call, _: GetMemoryStatusArguments) -> Answer:
     store, is_fresh, notices = None, False, list[Notice]()
     with suppress(*AWAY):
         response = await service.ask(DescribeStore(caller.project, caller.session_id), call.received_at)
-        store, is_fresh, notices = response.reply, not response.is_old, list(response.reply.notices)
-    health, queue = service.store_health, service.queue_health()
+        store, is_fresh = response.reply, not response.is_old
+        notices = list(response.notices) if is_fresh else []
+    health, gateway = service.store_health, service.health()
     answer: Answer = {
         "connection": {
             "status": "connected",
@@ -83,20 +84,20 @@ async def get_memory_status(call: Call, _: GetMemoryStatusArguments) -> Answer:
     if store is not None and store.doubts:
         answer["contradictions"] = [
             {
-                "newer_id": doubt.newer_id,
-                "newer": cut_at_word(doubt.newer, PROPOSED),
-                "older_id": doubt.older_id,
-                "older": cut_at_word(doubt.older, PROPOSED),
+                "newer_id": doubt.newer.id,
+                "newer": cut_at_word(doubt.newer.content, PROPOSED),
+                "older_id": doubt.older.id,
+                "older": cut_at_word(doubt.older.content, PROPOSED),
             }
             for doubt in store.doubts
         ]
         answer["if_replaced"] = DECIDED
-    answer["write_queue"] = {"depth": queue.depth, "rejected": queue.rejected}
+    answer["write_queue"] = {"depth": gateway.queue_depth, "rejected": gateway.queue_rejected}
     if not is_fresh:
         last = "the figures are the last known" if store else "there are no figures yet"
         notices.append(Notice("memory_unavailable", f"{health.explain_away()}: {last}"))
-    stuck = {lane: why for lane, why in queue.stuck.items() if lane in (caller.project.id, "user")}
-    state = GatewayHealth(0, 0, queue.rejected, "connected", queue_stuck=stuck, queue_damage=queue.damage)
+    stuck = {lane: why for lane, why in gateway.queue_stuck.items() if lane in (caller.project.id, "user")}
+    state = msgspec.structs.replace(gateway, queue_depth=0, queue_stuck=stuck, full={}, queue_problem=None)
     notices += [Notice(problem.code, str(problem)) for problem in of_queue(state)]
     if not is_fresh or notices:
         answer["degraded"] = not is_fresh

@@ -26,7 +26,6 @@ from remembrancer.protocol.kinds import OPEN_END, SESSION_RECORD, STANDING, Kind
 from remembrancer.protocol.reads import (
     Filters,
     GatherContext,
-    Notice,
     ProfileName,
     Recall,
     Recalled,
@@ -35,6 +34,7 @@ from remembrancer.protocol.reads import (
     Strategy,
 )
 from remembrancer.protocol.store_client import AWAY
+from remembrancer.protocol.wire import Notice
 from remembrancer.protocol.writes import MemoryType, ProjectRef, Scope
 from remembrancer.toolsets.code.search_code import find_code, within
 from remembrancer.toolsets.memory.answers import MOST_LINES, line_of, memory_of, standing_line, with_lines
@@ -215,8 +215,7 @@ async def _standing(nearest: Sequence[RecalledMemory], call: Call) -> list[Recal
     except AWAY:
         return []
     seen, places = call.service.seen(call.caller), {each.id: place for place, each in enumerate(nearest)}
-    gathered = [each for section in reply.sections for each in section.memories]
-    unseen = [each for each in gathered if each.kind in STANDING and each.id not in seen]
+    unseen = [each for each in reply.memories if each.kind in STANDING and each.id not in seen]
     unseen.sort(key=lambda each: places.get(each.id, len(places)))
     tokens = accumulate(estimate_tokens(each.content) + AROUND for each in unseen)
     return [each for each, used in zip(unseen, tokens, strict=True) if used <= STANDING_TOKENS]
@@ -232,8 +231,7 @@ def _asks_for_open_ends(request: Recall) -> bool:
 async def _open_ends(call: Call) -> list[RecalledMemory]:
     """The open ends that are not done, by due date."""
     request = _gathering(call, ("open_ends",), MOST_TOKENS)
-    reply = (await call.service.ask(request, call.received_at)).reply
-    return [each for section in reply.sections for each in section.memories]
+    return list((await call.service.ask(request, call.received_at)).reply.memories)
 
 
 def _gathering(call: Call, sections: tuple[Section, ...], tokens: int) -> GatherContext:

@@ -11,8 +11,8 @@ from msgspec import UNSET, Meta, UnsetType
 from remembrancer.memory.text import clean_name, shown
 from remembrancer.protocol.consolidation import Reflect, Reflected, ReflectStrategy
 from remembrancer.protocol.errors import DeadlineExceeded, InvalidInput, NotFound
-from remembrancer.protocol.reads import Notice
 from remembrancer.protocol.runs import ApplyRun, UndoneResult, UndoRun
+from remembrancer.protocol.wire import Notice
 from remembrancer.protocol.writes import Operation
 from remembrancer.toolsets.memory.fields import given
 from remembrancer.toolsets.tools import Answer, Call, non_empty, tool, with_caveats

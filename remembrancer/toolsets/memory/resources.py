@@ -370,8 +370,7 @@ class Resources:
             part_tokens=PREFERENCES_TOKENS,
         )
         response = await self._service.ask(question, received_at)
-        memories = [memory for section in response.reply.sections for memory in section.memories]
-        return _markdown(PREFERENCES, preferences(memories[:PREFERENCES_SHOWN]), response)
+        return _markdown(PREFERENCES, preferences(response.reply.memories[:PREFERENCES_SHOWN]), response)
 
 
 def _markdown(uri: str, text: str, response: Asked[Any]) -> Content:

@@ -18,7 +18,8 @@ from remembrancer.memory.text import check_text, clean_name, finder_of, shown
 from remembrancer.protocol.errors import InvalidInput, RemembrancerError
 from remembrancer.protocol.ids import parse_memory_id
 from remembrancer.protocol.kinds import OPEN_END, SESSION_KINDS, GivenKind, Kind, kind_of_type, type_of_kind
-from remembrancer.protocol.reads import EmbeddingState, Notice
+from remembrancer.protocol.reads import EmbeddingState
+from remembrancer.protocol.wire import Notice
 from remembrancer.protocol.writes import EntityRef, MemoryType, Scope, SourceRef, StoredResult, StoreMemory
 from remembrancer.toolsets.memory.answers import changed, near_of, not_embedded
 from remembrancer.toolsets.memory.fields import (

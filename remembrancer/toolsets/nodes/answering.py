@@ -11,8 +11,9 @@ import msgspec
 from remembrancer.memory.limits import MAX_ANSWER_BYTES, MAX_LINKS, MAX_NAME, check_count
 from remembrancer.protocol.errors import InvalidInput, NotFound
 from remembrancer.protocol.ids import parse_memory_id
-from remembrancer.protocol.reads import FollowLinks, LinkedMemory, ListedMemory, Memories, Notice
+from remembrancer.protocol.reads import FollowLinks, LinkedMemory, ListedMemory, Memories
 from remembrancer.protocol.store_client import AWAY
+from remembrancer.protocol.wire import Notice
 from remembrancer.toolsets.admin.erase_memory import erase_memory
 from remembrancer.toolsets.memory.answers import changed, iso, source_of
 from remembrancer.toolsets.service import Asked, Written

@@ -8,7 +8,7 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from remembrancer.protocol.ids import parse_memory_id
-from remembrancer.protocol.reads import Notice
+from remembrancer.protocol.wire import Notice
 from remembrancer.toolsets.memory.fields import given
 from remembrancer.toolsets.nodes.answering import follow, node_of
 from remembrancer.toolsets.tools import Answer, Call, tool, with_caveats

@@ -11,8 +11,9 @@ from msgspec import UNSET, Meta, UnsetType
 from remembrancer.memory.promotion import used_in
 from remembrancer.memory.text import check_text
 from remembrancer.protocol.errors import InvalidInput, NotFound
-from remembrancer.protocol.reads import ListedMemory, ListMemories, Notice, Recall
+from remembrancer.protocol.reads import ListedMemory, ListMemories, Recall
 from remembrancer.protocol.store_client import AWAY
+from remembrancer.protocol.wire import Notice
 from remembrancer.toolsets.memory.fields import clean_tags, given
 from remembrancer.toolsets.memory.recall_memories import MAX_QUERY_BYTES
 from remembrancer.toolsets.nodes.answering import follow, node_of

@@ -32,10 +32,11 @@ from remembrancer.protocol.consolidation import (
     ReadMemories,
     ReadSession,
     ReadUpkeep,
-    SessionRead,
 )
-from remembrancer.protocol.reads import MemoryCopy, Promotion, Proposal
+from remembrancer.protocol.kinds import Scope
+from remembrancer.protocol.reads import Promotion, Proposal
 from remembrancer.protocol.runs import Prune
+from remembrancer.protocol.session_life import SessionEntry
 from remembrancer.protocol.wire import Request
 from remembrancer.protocol.writes import MemoryLink
 
@@ -164,7 +165,7 @@ class SqliteBackground:
             found.setdefault(summary, []).append(number)
         return found
 
-    def copies_of(self, memory_id: str, content: str, session_id: str) -> tuple[MemoryCopy, ...]:
+    def copies_of(self, memory_id: str, content: str, session_id: str) -> dict[str, Scope]:
         """Return the other memories of that text that the session may see and that are not forgotten."""
         return self._file.read_together(lambda query: _copies(query, memory_id, content, session_id))
 
@@ -202,14 +203,14 @@ class SqliteBackground:
         return self._file.read_together(read)
 
 
-def _copies(query: Query, memory_id: str, content: str, session_id: str | None) -> tuple[MemoryCopy, ...]:
+def _copies(query: Query, memory_id: str, content: str, session_id: str | None) -> dict[str, Scope]:
     rows = query(
         f"""SELECT id, scope FROM memories AS m
             WHERE space = @SPACE AND content_digest = ? AND id != ? AND forgotten_at IS NULL
             AND {shown_to("m", "ifnull(?, m.session_id)")} ORDER BY number""",  # noqa: S608 - fixed
         (digest_of(content), memory_id, session_id),
     )
-    return tuple(MemoryCopy(*row) for row in rows)
+    return dict(rows)
 
 
 def _promotions_of(query: Query, memory_id: str) -> tuple[Promotion, ...]:
@@ -343,13 +344,13 @@ def _entity_edges(query: Query, after: int) -> EntityEdges:
     return EntityEdges(edges, numbers[-1] if len(page) > EDGES_OF else None, topics_at)
 
 
-def _session_read(query: Query, session_id: str) -> SessionRead:
+def _session_read(query: Query, session_id: str) -> tuple[SessionEntry | None, int]:
     """Return a session's entry, and the number of its promoted memories."""
     ((promoted,),) = query(
         "SELECT count(*) FROM promotion_log WHERE space = @SPACE AND source_session = ? AND from_scope = 'session'",
         (session_id,),
     )
-    return SessionRead(read_session(query, session_id), promoted)
+    return read_session(query, session_id), promoted
 
 
 KEPT_VERSIONS: Final = 100

@@ -24,18 +24,15 @@ from remembrancer.protocol.browsing import (
     ListedSession,
     ListSessions,
     MemoryChanged,
-    Pair,
-    PairsFound,
     ReadActivity,
     ReadGraph,
     ReadTurns,
     ReadUsage,
     RunDone,
-    SessionsListed,
     TurnsRead,
     UsageRead,
 )
-from remembrancer.protocol.reads import Filters, ListedMemory
+from remembrancer.protocol.reads import Filters, ListedMemory, Pair
 from remembrancer.protocol.session_life import ToolCall, Turn
 from remembrancer.protocol.writes import MENTIONED_WITH
 
@@ -118,7 +115,7 @@ def _activity(query: Query, spaces: Spaces, request: ReadActivity) -> ActivityRe
     return ActivityRead(changes, tuple(RunDone(*row) for row in runs), len(rows) > limit)
 
 
-def _sessions(spaces: Spaces, users: Collection[int], request: ListSessions) -> SessionsListed:
+def _sessions(spaces: Spaces, users: Collection[int], request: ListSessions) -> tuple[ListedSession, ...]:
     rows = spaces.read(
         spaces.for_each(
             """SELECT @SPACE, (SELECT count(*) FROM memories AS m
@@ -137,7 +134,7 @@ def _sessions(spaces: Spaces, users: Collection[int], request: ListSessions) -> 
     # The user's space also has sessions of other projects, which stored memories of the user.
     sessions = {row[0]: ListedSession(*row) for space, _, *row in reversed(rows) if space not in users}
     latest = sorted(sessions.values(), key=lambda each: -each.last_active_at)[: request.limit]
-    return SessionsListed(tuple(msgspec.structs.replace(each, memories=stored[each.session_id]) for each in latest))
+    return tuple(msgspec.structs.replace(each, memories=stored[each.session_id]) for each in latest)
 
 
 def _turns(query: Query, spaces: Spaces, request: ReadTurns) -> TurnsRead:
@@ -177,7 +174,7 @@ def _turns(query: Query, spaces: Spaces, request: ReadTurns) -> TurnsRead:
     )
 
 
-def _pairs(records: SqliteSearch, request: FindPairs) -> PairsFound:
+def _pairs(records: SqliteSearch, request: FindPairs) -> tuple[Pair, ...]:
     rows = records.spaces.read(
         f"""SELECT min(a.number, b.number), max(a.number, b.number), l.relation, max(l.strength) FROM memory_links AS l
            JOIN memories AS a ON a.number = l.source JOIN memories AS b ON b.number = l.target
@@ -193,12 +190,10 @@ def _pairs(records: SqliteSearch, request: FindPairs) -> PairsFound:
         (request.session_id, request.limit),
     )
     listed = _listed(records, {number: None for row in rows for number in row[:2]}, request.session_id)
-    return PairsFound(
-        tuple(
-            Pair(listed[older], listed[newer], relation, strength)
-            for older, newer, relation, strength in rows
-            if older in listed and newer in listed
-        )
+    return tuple(
+        Pair(listed[older], listed[newer], relation, strength)
+        for older, newer, relation, strength in rows
+        if older in listed and newer in listed
     )
 
 

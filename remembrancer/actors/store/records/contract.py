@@ -15,7 +15,6 @@ from remembrancer.protocol.kinds import Kind, Relation, Status
 from remembrancer.protocol.reads import Filters as Filters
 from remembrancer.protocol.reads import (
     ListedMemory,
-    MemoryCopy,
     Promotion,
     Proposal,
 )
@@ -95,7 +94,7 @@ class Surroundings:
     incoming: tuple[MemoryLink, ...] = ()
     promotions: tuple[Promotion, ...] = ()
     observed_in: tuple[str, ...] = ()
-    copies: tuple[MemoryCopy, ...] = ()
+    copies: Mapping[str, Scope] = field(default_factory=dict)
     summed_up_in: tuple[str, ...] = ()
     proposal: Proposal | None = None
     found_entities: tuple[str, ...] = ()

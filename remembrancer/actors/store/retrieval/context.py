@@ -19,7 +19,7 @@ from remembrancer.actors.store.records.contract import Filters, MemoryRecord, Ve
 from remembrancer.actors.store.retrieval.once import as_recalled
 from remembrancer.actors.store.retrieval.recalls import recall
 from remembrancer.actors.store.retrieval.view import View
-from remembrancer.memory.contexts import Choice, choose, section_of
+from remembrancer.memory.contexts import Choice, choose, in_sections, section_of
 from remembrancer.memory.decay import has_ended, recency
 from remembrancer.memory.names import name_key
 from remembrancer.memory.ranking import composite_score
@@ -28,15 +28,12 @@ from remembrancer.memory.wording import normalised
 from remembrancer.protocol.kinds import SESSION_RECORD, STANDING, Kind
 from remembrancer.protocol.reads import (
     ContextGathered,
-    ContextSection,
     GatherContext,
     ListedMemory,
-    Notice,
     Order,
     Recall,
     RecalledMemory,
     Scores,
-    Section,
 )
 
 MOST: Final = 600
@@ -72,10 +69,9 @@ class Gathering:
         self._threads = threads
         self._now = now
         self._files = OpenFiles.at(request.files)
-        self._notices: list[Notice] = []
 
     async def gathered(self) -> ContextGathered:
-        """Return the memories in their sections, and notices about the search."""
+        """Return the memories in their sections."""
         listed, is_all = await self._in_thread(lambda: self._first("important"))
         every = [each for each in listed if not each.done]
         choice = choose(Choice(rest=every), self._request.tokens) if is_all else None
@@ -93,16 +89,10 @@ class Gathering:
             choice = choose(Choice(standing, ends, rest), self._request.part_tokens, is_part=True)
             if self._request.with_subjects:
                 subjects = await self._in_thread(self._subjects)
-        sections: dict[Section, list[RecalledMemory]] = {name: [] for name in self._request.sections}
-        for each in choice.given:
-            if (name := section_of(each, self._request.sections)) is not None:
-                sections[name].append(each)
-        sections.get("open_ends", []).sort(key=lambda each: each.place_in("due"), reverse=True)
         closed = () if choice.left_out else tuple(each for each in listed if each.done)
         ids = [each.id for each in (*choice.given, *choice.replaced, *closed)]
         return ContextGathered(
-            tuple(ContextSection(name, tuple(its)) for name, its in sections.items()),
-            tuple(self._notices),
+            in_sections(choice.given, self._request.sections),
             not choice.left_out,
             subjects,
             choice.replaced,
@@ -146,7 +136,6 @@ class Gathering:
             is_task=True,
         )
         answer, _ = await recall(request, self._view, self._vector_of_task, self._threads, self._now)
-        self._notices.extend(answer.notices)
         return await self._in_thread(lambda: self._once(each for each in answer.memories if self._is_wanted(each)))
 
     async def _vector_of_task(self, _: str) -> Vectors:

@@ -22,13 +22,13 @@ from remembrancer.protocol.reads import (
     GraphEntity,
     GraphFound,
     GraphRelationship,
-    Notice,
     RecalledMemory,
     Scores,
     SearchGraph,
     Suggest,
     Suggestions,
 )
+from remembrancer.protocol.wire import Notice
 
 HOPS: Final = 2
 WIDEST: Final = 50
@@ -114,16 +114,15 @@ def search_graph(
         found = Found(tuple(node for node in graph.keyed([name_key(request.entity)]) if node.type == kind))
     if not found.nodes:
         return GraphFound((), suggestions=found.suggestions), []
-    notices: list[Notice] = []
     if found.guessed:
         names = ", ".join(dict.fromkeys(graph.name(node) for node in found.nodes))
-        notices.append(Notice("similar_name", f"Nothing has exactly this name; this is what is known of {names}."))
+        view.notices.append(Notice("similar_name", f"Nothing has exactly this name; this is what is known of {names}."))
     starts = with_aliases(graph, found.nodes)
     # Entities beyond the limit, and anything farther, are left out of the answer.
     walked = walk(starts, expand, request.depth, max(WIDEST, request.limit))
     if walked.cut:
         text = "The graph is too dense here to be walked whole: the best connected entities were followed."
-        notices.append(Notice("graph_cut", text))
+        view.notices.append(Notice("graph_cut", text))
     counts = graph.memory_counts(list(walked.reached)[: request.limit + COUNTED])
 
     def rank(node: Node) -> tuple[int, bool, int, int, Node]:
@@ -152,7 +151,6 @@ def search_graph(
             relationship_types=dict(
                 Counter(graph.relationship(edge.relationship) for edge in walked.edges).most_common(TYPES)
             ),
-            notices=tuple(notices),
         ),
         seen,
     )

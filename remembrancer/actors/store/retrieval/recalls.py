@@ -54,8 +54,9 @@ from remembrancer.memory.ranking import (
 from remembrancer.memory.times.windows import nearness
 from remembrancer.protocol.errors import EmbeddingUnavailable
 from remembrancer.protocol.kinds import SESSION_RECORD
-from remembrancer.protocol.reads import Notice, Recall, Recalled, RecalledMemory, Scores
+from remembrancer.protocol.reads import Recall, Recalled, RecalledMemory, Scores
 from remembrancer.protocol.tracing import current
+from remembrancer.protocol.wire import Notice
 
 MOST_OF_A_TIME: Final = 200
 """The number of memories that are ranked for a question about everything of a time, most important first."""
@@ -111,7 +112,6 @@ class RunningRecall:
     """
 
     def __init__(self, request: Recall, view: View, now: float) -> None:
-        self.notices: list[Notice] = []
         self.trace = current()
         self._request = request
         self._view = view
@@ -135,7 +135,7 @@ class RunningRecall:
         try:
             self._vector = await embed(self._request.query)
         except EmbeddingUnavailable as error:
-            self.notices.append(Notice(error.code, error.effect))
+            self._view.notices.append(Notice(error.code, error.effect))
 
     def find_words(self) -> None:
         """Search by words, and do everything else that does not need the question's vector."""
@@ -168,7 +168,7 @@ class RunningRecall:
         self.trace.mark("candidates found")
         if question.vector is not None and not found.whole:
             text = "The vector index is still being opened: words alone were searched in part."
-            self.notices.append(Notice("partial_results", text))
+            self._view.notices.append(Notice("partial_results", text))
         by_meaning, rows = question.vector is not None and found.by_meaning, found.rows
         if SESSION_RECORD not in request.kinds:
             rows = rows.take([place for place, each in enumerate(rows.facts) if each.kind != SESSION_RECORD])
@@ -177,7 +177,7 @@ class RunningRecall:
             if connected is not None:
                 return connected, by_meaning
             text = "The query names no known entity: meaning and words were searched."
-            self.notices.append(Notice("no_entity", text))
+            self._view.notices.append(Notice("no_entity", text))
             self._strategy = "hybrid"
         if not by_meaning:
             self._strategy = "keyword"
@@ -287,7 +287,6 @@ class RunningRecall:
             below_threshold=self._below,
             strategy_used=self._strategy,
             query_time_ms=0.0,
-            notices=tuple(self.notices),
             profile=request.profile,
             left_out=self._left_out(ranked, {entry.ref for entry in entries}) if request.left_out else (),
             short_ids={} if request.scopes or request.sources else self._view.reader.short_forms(_ids_in(entries)),

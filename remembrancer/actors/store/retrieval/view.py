@@ -29,6 +29,7 @@ from remembrancer.actors.store.vectors.exact_vectors import Nearest, SpaceVector
 from remembrancer.code.index import CodeIndex
 from remembrancer.memory.times.windows import TimeWindow
 from remembrancer.protocol.kinds import Scope
+from remembrancer.protocol.wire import Notice
 
 Ref = int
 """A memory of a view: its number in the database. Chunks of notes have negative numbers."""
@@ -85,6 +86,8 @@ class View:
         """Runs the queries that cover all spaces at once."""
         self.model = next((each.vectors.model for each in self.sources.values() if each.vectors is not None), None)
         """The model whose vectors are searched; None: none."""
+        self.notices: list[Notice] = []
+        """The caveats of what was searched here."""
 
     def __bool__(self) -> bool:
         """True if there is anything to read."""

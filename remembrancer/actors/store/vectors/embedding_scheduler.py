@@ -11,12 +11,11 @@ import contextlib
 import itertools
 import logging
 import math
-import secrets
 import time
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import anyio
 import msgspec
@@ -25,7 +24,13 @@ import numpy as np
 from remembrancer.actors.store.committer import Committer
 from remembrancer.actors.store.memory_files import MemoryFiles
 from remembrancer.actors.store.readers import Readers
-from remembrancer.actors.store.records.contract import MAX_ATTEMPTS, RECORDS, EmbeddedMemory, Vectors
+from remembrancer.actors.store.records.contract import (
+    MAX_ATTEMPTS,
+    RECORDS,
+    EmbeddedMemory,
+    TextToEmbed,
+    Vectors,
+)
 from remembrancer.actors.store.records.passage_rows import EmbeddedTexts
 from remembrancer.actors.store.requests import JOBS_UNDER_LOAD, LoadGate
 from remembrancer.actors.store.vectors.leases import HAND_BYTES, EmbeddingJob, Leases
@@ -33,25 +38,25 @@ from remembrancer.actors.store.vectors.models import KnownModel, Model, ModelSta
 from remembrancer.actors.store.vectors.vector_spaces import VectorSpaces
 from remembrancer.config.settings import KNOWN_DIMENSIONS, REMOTE_ENGINES
 from remembrancer.protocol.control import PeerGone
-from remembrancer.protocol.errors import EmbeddingStarting, EmbeddingUnavailable, MemoryUnavailable, RemembrancerError
+from remembrancer.protocol.errors import (
+    DeadlineExceeded,
+    EmbeddingStarting,
+    EmbeddingUnavailable,
+    MemoryUnavailable,
+    PeerLost,
+    PeerUnavailable,
+    RemembrancerError,
+)
 from remembrancer.protocol.reads import EmbeddingSummary
-from remembrancer.protocol.sockets import Peer
+from remembrancer.protocol.sockets import Peer, Router
 from remembrancer.protocol.work import (
-    EmbedPassages,
+    EmbeddedText,
     EmbedQuery,
-    JobFailed,
+    EmbedText,
     ModelChoice,
     ModelIdentity,
     ModelProgress,
-    PassageJob,
-    PassagesEmbedded,
-    QueryEmbedded,
-    ToWorker,
-    WhoAreYou,
-    WorkerFailed,
-    WorkerLeaving,
-    WorkerMessage,
-    WorkerReady,
+    WorkerState,
 )
 
 SAVE_BATCH: Final = 64
@@ -71,9 +76,6 @@ UNATTENDED_S: Final = 10.0
 STARTING_S: Final = 60.0
 """The time that a worker has to start: loading a model takes seconds, and many on a busy machine."""
 NO_WORKER: Final = "no embedder is running: see `remembrancer status`"
-FIRST_ID_BITS: Final = 48
-"""Ids of jobs and queries begin at a random number, so that no answer to an earlier store matches one of them."""
-
 LENGTH_TOLERANCE: Final = 0.01
 """The tolerance on a unit vector's length, since another machine rounds float32 differently."""
 CACHED_QUERIES: Final = 1024
@@ -88,7 +90,7 @@ class _Answer(NamedTuple):
 
     job: EmbeddingJob[Model]
     digest: bytes = b""
-    embedded: PassagesEmbedded | None = None
+    embedded: EmbeddedText | None = None
     reason: str = ""
     died: bool = False
 
@@ -103,8 +105,8 @@ class _Counted(NamedTuple):
 
 
 class EmbeddingScheduler:
-    """Has workers embed the stored texts, and saves the vectors. `send` sends a message to a worker, and returns False
-    if it is gone.
+    """Has workers embed the stored texts, and saves the vectors. `router_of` returns the socket that a worker is
+    connected to.
 
     The model in the settings is `configured`; `fallbacks` stand in for a model on another machine. `open_all` opens the
     other embedded texts besides memories, which otherwise open on demand.
@@ -116,7 +118,7 @@ class EmbeddingScheduler:
         committer: Committer,
         vectors: VectorSpaces,
         readers: Readers,
-        send: Callable[[Peer, ToWorker], bool],
+        router_of: Callable[[Peer], Router[Any]],
         gate: LoadGate,
         configured: ModelChoice,
         fallbacks: tuple[ModelChoice, ...] = (),
@@ -127,12 +129,11 @@ class EmbeddingScheduler:
         self._committer = committer
         self._vectors = vectors
         self._readers = readers
-        self._send = send
+        self._router_of = router_of
         self._gate = gate
         self._fallbacks = fallbacks
         self._open_all = open_all
-        self._leases: Leases[Peer, Model] = Leases(secrets.randbits(FIRST_ID_BITS))
-        self._questions = WorkerQuestions(send, secrets.randbits(FIRST_ID_BITS))
+        self._leases: Leases[Peer, Model] = Leases()
         self._query_vectors: OrderedDict[tuple[str, str], Vectors] = OrderedDict()
         self._answers: list[_Answer] = []
         """The answers that are not saved yet."""
@@ -140,7 +141,9 @@ class EmbeddingScheduler:
         """The counts by name of the texts and model."""
         self._waiting = 0
         """The number of callers waiting for the vectors of a memory."""
-        self._failures: dict[str, WorkerFailed] = {}  # by the worker's incarnation
+        self._failures: dict[str, WorkerState] = {}  # by the worker's incarnation
+        self.embedded: Counter[str] = Counter()
+        """The number of texts that workers have embedded, by incarnation."""
         self._clock = clock
         self._attended_at = clock()
         self._expected_until = self._asked_at = -math.inf
@@ -253,7 +256,7 @@ class EmbeddingScheduler:
         if self.answering_workers:
             return None
         for failure in self._failures.values():
-            return failure.message
+            return failure.error
         if self.is_starting or self._clock() - self._attended_at < UNATTENDED_S:
             return None
         return NO_WORKER
@@ -278,7 +281,7 @@ class EmbeddingScheduler:
         progress = []
         for model in self._models:
             is_chosen, workers = model.choice == self._state.chosen, len(self._leases.workers_of(model))
-            failures = [failure.message for failure in self._failures.values() if failure.choice == model.choice]
+            failures = [failure.error for failure in self._failures.values() if failure.choice == model.choice]
             progress.append(
                 ModelProgress(
                     model.choice,
@@ -313,8 +316,7 @@ class EmbeddingScheduler:
         self._models = state.models(self._all_fallbacks)
         for worker, model in self._leases.workers.items():
             if model not in self._models:
-                self._questions.worker_gone(worker)
-                self._leases.worker_gone(worker)
+                self._lose(worker)
         identities = [model.identity for model in self._models if model.identity is not None]
         self._vectors.use_models(identities, self._models[0].identity)
         if (following := self._next) is not None and not state.total:
@@ -330,10 +332,10 @@ class EmbeddingScheduler:
 
     async def run(self) -> None:
         """Hand out jobs and save vectors until cancelled."""
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(self._hand_out)
-            tasks.start_soon(self._save)
-            tasks.start_soon(self._carry_out)
+        async with anyio.create_task_group() as self._tasks:
+            self._tasks.start_soon(self._hand_out)
+            self._tasks.start_soon(self._save)
+            self._tasks.start_soon(self._carry_out)
 
     def wake(self) -> None:
         """Look for texts without vectors."""
@@ -386,10 +388,10 @@ class EmbeddingScheduler:
             return cached
         # Local ones first, since they answer sooner, and a hang is noticed sooner.
         least_busy = sorted(workers, key=lambda peer: (bool(peer.key), self._leases.count_held(peer)))
-        answer = await self._questions.ask(text, least_busy, timeout_s)
-        if not vectors_fit(answer.vector, 1, asked.identity.dimensions):
+        answer = await self.ask(least_busy, text, timeout_s)
+        if not vectors_fit(answer, 1, asked.identity.dimensions):
             raise EmbeddingUnavailable("a worker's answer does not fit its model")
-        vector = np.frombuffer(answer.vector, dtype="<f4")
+        vector = np.frombuffer(answer, dtype="<f4")
         self._query_vectors[key] = vector
         if len(self._query_vectors) > CACHED_QUERIES:
             self._query_vectors.popitem(last=False)
@@ -421,28 +423,15 @@ class EmbeddingScheduler:
         key = self.answering.key
         return key is not None and records.is_embedded(key, number)
 
-    def hear(self, worker: Peer, message: WorkerMessage) -> None:
-        """Handle a worker's message."""
+    def hear(self, worker: Peer, state: WorkerState) -> None:
+        """Handle a worker's new state: whatever it held may go to others."""
         self._attended_at = self._clock()
-        match message:
-            case WorkerReady():
-                self._expected_until = -math.inf
-                self._failures.pop(worker.incarnation, None)
-                self._welcome(worker, message)
-            case WorkerFailed():
-                self._failures[worker.incarnation] = message
-                self._lose(worker)
-            case WorkerLeaving():
-                self.lose(worker)
-            case QueryEmbedded():
-                self._questions.answered(worker, message)
-            case PassagesEmbedded() | JobFailed():
-                if worker not in self._leases.workers:
-                    self._send(worker, WhoAreYou())
-                elif isinstance(message, PassagesEmbedded):
-                    self._vectors_came(worker, message)
-                else:
-                    self._job_failed(worker, message.job_id, message.message)
+        self.lose(worker)
+        if state.error is not None and not state.is_leaving:
+            self._failures[worker.incarnation] = state
+        elif state.identity is not None and not state.is_leaving:
+            self._expected_until = -math.inf
+            self._welcome(worker, state, state.identity)
 
     def peer_gone(self, gone: PeerGone) -> None:
         """Handle the death of a process of the runtime. If it was a worker, its jobs go to another."""
@@ -478,9 +467,22 @@ class EmbeddingScheduler:
         has_others = any(each != worker and model.choice == choice for each, model in self._leases.workers.items())
         return self._state.chosen if choice != self._state.chosen and has_others else None
 
-    async def ask(self, worker: Peer, text: str, timeout_s: float) -> QueryEmbedded:
-        """Return one worker's answer to a query. Raises `EmbeddingUnavailable`."""
-        return await self._questions.ask(text, [worker], timeout_s)
+    async def ask(self, workers: Sequence[Peer], text: str, timeout_s: float) -> bytes:
+        """Return the vector of a query from the first of the workers that can be reached.
+
+        Raises:
+            EmbeddingUnavailable: none can be reached, it has not answered within `timeout_s`, or it has no vector.
+        """
+        for worker in workers:
+            try:
+                return await self._router_of(worker).ask(worker, EmbedQuery(text), timeout_s=timeout_s)
+            except PeerUnavailable:
+                continue
+            except PeerLost as error:
+                raise EmbeddingUnavailable("the embedding worker died") from error
+            except DeadlineExceeded as error:
+                raise EmbeddingUnavailable(f"no embedding worker answered within {timeout_s:.2g} s") from error
+        raise EmbeddingUnavailable("no embedding worker can be reached")
 
     def trial_of(self, identity: ModelIdentity) -> bytes | None:
         """Return a model's vector of the trial text for workers on other hosts, if it is known."""
@@ -491,7 +493,7 @@ class EmbeddingScheduler:
         self._decide(self._state.tried(choice, identity, vector))
 
     def _lose(self, worker: Peer) -> None:
-        self._questions.worker_gone(worker)
+        self._router_of(worker).lose(worker)
         self._leases.worker_gone(worker)
         self._handing.set()
 
@@ -501,35 +503,54 @@ class EmbeddingScheduler:
         self._answered.set()
         self._handing.set()
 
-    def _vectors_came(self, worker: Peer, message: PassagesEmbedded) -> None:
-        lease = self._leases.held(worker, message.job_id)
-        if lease is None:
+    async def _embed(self, worker: Peer, job: EmbeddingJob[Model], text: TextToEmbed) -> None:
+        """Have a worker embed a text that it was given. Its answer is saved later."""
+        embedded, failure = None, "the worker's answer does not fit its model"
+        try:
+            embedded = await self._router_of(worker).ask(worker, EmbedText(text.content), timeout_s=None)
+        except PeerUnavailable:
+            self._lose(worker)
+        except PeerLost:
             return
-        identity = lease.job.model.identity
+        except RemembrancerError as error:
+            failure = error.message
+        self._attended_at = self._clock()
+        if not self._leases.holds(worker, job):
+            return  # it may have gone to another
+        identity = job.model.identity
         assert identity is not None, "it has a worker"
-        if worker.key and (reason := _untruth(message, identity, len(lease.text.content))) is not None:
-            self.on_untruth(worker, reason)
-        elif not vectors_fit(message.vectors, len(message.passages), identity.dimensions):
-            self._job_failed(worker, message.job_id, "the worker's answer does not fit its model")
+        if embedded is not None:
+            if worker.key and (reason := _untruth(embedded, identity, len(text.content))) is not None:
+                self.on_untruth(worker, reason)
+                return
+            self.embedded[worker.incarnation] += 1
+            if vectors_fit(embedded.vectors, len(embedded.passages), identity.dimensions):
+                self._leases.finish(worker, job)
+                self._put(_Answer(job, text.digest, embedded))
+                return
+        logger.warning(
+            "a memory could not be embedded", extra={"file": job.name, "number": job.number, "reason": failure}
+        )
+        if self._leases.fail(worker, job):
+            self._put(_Answer(job, reason=failure))
         else:
-            self._leases.finish(worker, message.job_id)
-            self._put(_Answer(lease.job, lease.text.digest, message))
+            self._leases.release(job)
+            self._handing.set()
 
-    def _welcome(self, worker: Peer, ready: WorkerReady) -> None:
+    def _welcome(self, worker: Peer, ready: WorkerState, identity: ModelIdentity) -> None:
         """Admit a worker if its model is needed."""
-        self._lose(worker)
         if ready.choice not in self.needed:
             return  # the launcher is about to stop it
-        state = self._state.introduced(KnownModel(ready.choice, ready.identity))
+        state = self._state.introduced(KnownModel(ready.choice, identity))
         is_first = state.active is None and ready.choice == state.chosen
         if is_first and not any(self._is_whole(each) for each in self._models):
             state = state.swapped()
         if state is not self._state:
             self._decide(state)
-        self._vectors.note_scale(ready.identity.key, ready.scale, keeps=bool(worker.key))
-        model = Model(ready.choice, ready.identity)
+        self._vectors.note_scale(identity.key, ready.scale, keeps=bool(worker.key))
+        model = Model(ready.choice, identity)
         self._leases.worker_ready(worker, model, ready.credit, is_remote=bool(worker.key))
-        self._to_try_again.add(ready.identity.key)
+        self._to_try_again.add(identity.key)
         self._deciding.set()
         self._handing.set()
 
@@ -584,19 +605,6 @@ class EmbeddingScheduler:
                 pruned = await self._committer.run(texts.name, partial(texts.prune_models, kept, PRUNE_BATCH))
         self._vectors.nudge()
 
-    def _job_failed(self, worker: Peer, job_id: int, reason: str) -> None:
-        failed = self._leases.fail(worker, job_id)
-        if failed is None:
-            return
-        lease, counts = failed
-        about = {"file": lease.job.name, "number": lease.job.number, "reason": reason}
-        logger.warning("a memory could not be embedded", extra=about)
-        if counts:
-            self._put(_Answer(lease.job, reason=reason))
-        else:
-            self._leases.release(lease.job)
-            self._handing.set()
-
     async def _hand_out(self) -> None:
         while True:
             with anyio.move_on_after(AGAIN_S):  # texts may have been unreadable
@@ -626,11 +634,10 @@ class EmbeddingScheduler:
                 logger.warning("embedding waits", extra={"file": texts.name, "reason": error.message})
                 continue
             handed = self._leases.hand_out(model, texts.name, next_texts, hand_bytes)
-            for worker, leases in handed.items():
-                jobs = tuple(PassageJob(lease.job_id, lease.text.content) for lease in leases)
-                room -= len(jobs)
-                if not self._send(worker, EmbedPassages(jobs)):
-                    self._lose(worker)
+            for worker, given in handed.items():
+                room -= len(given)
+                for text in given:
+                    self._tasks.start_soon(self._embed, worker, EmbeddingJob(model, texts.name, text.number), text)
             if sum(map(len, handed.values())) < len(next_texts):
                 return
 
@@ -724,7 +731,7 @@ def are_unit_vectors(data: bytes, count: int, dimensions: int) -> bool:
     return bool((np.abs(np.linalg.norm(vectors_of(data, dimensions), axis=1) - 1) < LENGTH_TOLERANCE).all())
 
 
-def _untruth(message: PassagesEmbedded, identity: ModelIdentity, length: int) -> str | None:
+def _untruth(message: EmbeddedText, identity: ModelIdentity, length: int) -> str | None:
     """Return the fault in an answer that no honest worker makes; None if there is none. `length` is that of the
     requested text."""
     if not are_unit_vectors(message.vectors, len(message.passages), identity.dimensions):
@@ -733,50 +740,3 @@ def _untruth(message: PassagesEmbedded, identity: ModelIdentity, length: int) ->
     if starts != sorted(set(starts)) or any(not 0 <= each.start <= each.end <= length for each in message.passages):
         return "an answer was of passages that its text does not have"
     return None
-
-
-class WorkerQuestions:
-    """Queries to the workers that callers wait for. `send` sends a message to a worker, and returns False if it is
-    gone."""
-
-    def __init__(self, send: Callable[[Peer, ToWorker], bool], first_id: int) -> None:
-        self._send = send
-        self._waiting: dict[int, tuple[Peer, asyncio.Future[QueryEmbedded]]] = {}
-        self._ids = itertools.count(first_id)
-
-    async def ask(self, text: str, workers: Sequence[Peer], timeout_s: float) -> QueryEmbedded:
-        """Return the answer to a query from the first of `workers` that can be reached.
-
-        Raises:
-            EmbeddingUnavailable: none can be reached, none answered within `timeout_s`, or the answer is an error.
-        """
-        question = EmbedQuery(next(self._ids), text)
-        future: asyncio.Future[QueryEmbedded] = asyncio.get_running_loop().create_future()
-        try:
-            async with asyncio.timeout(timeout_s):
-                for worker in workers:
-                    self._waiting[question.query_id] = (worker, future)
-                    if self._send(worker, question):
-                        break
-                else:
-                    raise EmbeddingUnavailable("no embedding worker can be reached")
-                answer = await future
-        except TimeoutError as error:
-            raise EmbeddingUnavailable(f"no embedding worker answered within {timeout_s:.2g} s") from error
-        finally:
-            self._waiting.pop(question.query_id, None)
-        if answer.error is not None:
-            raise EmbeddingUnavailable(answer.error)
-        return answer
-
-    def answered(self, worker: Peer, answer: QueryEmbedded) -> None:
-        """Handle a worker's answer. Late answers are dropped."""
-        respondent, future = self._waiting.get(answer.query_id, (None, None))
-        if future is not None and not future.done() and respondent == worker:
-            future.set_result(answer)
-
-    def worker_gone(self, worker: Peer) -> None:
-        """Stop waiting for that worker's answers."""
-        for respondent, future in self._waiting.values():
-            if respondent == worker and not future.done():
-                future.set_exception(EmbeddingUnavailable("the embedding worker died"))

@@ -12,7 +12,6 @@ A worker on another host is trusted less: texts that it cannot embed go to a loc
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field
 from typing import Final, Generic, NamedTuple, TypeVar
@@ -37,21 +36,13 @@ class EmbeddingJob(NamedTuple, Generic[Model]):
     number: int
 
 
-class Lease(NamedTuple, Generic[Model]):
-    """A text that a worker was given, with a number that the answer repeats."""
-
-    job_id: int
-    job: EmbeddingJob[Model]
-    text: TextToEmbed
-
-
 @dataclass(slots=True)
 class _WorkerState(Generic[Model]):
     model: Model
     credit: int
     is_remote: bool
-    held: dict[int, Lease[Model]] = field(default_factory=dict)
-    """The texts by job id, in the order in which they were handed out."""
+    held: dict[EmbeddingJob[Model], TextToEmbed] = field(default_factory=dict)
+    """Its texts, in the order in which they were handed out."""
 
     @property
     def room(self) -> int:
@@ -62,19 +53,18 @@ class _WorkerState(Generic[Model]):
         alone."""
         if not self.held:
             return self.credit > 0
-        if text.is_alone or any(held.text.is_alone for held in self.held.values()):
+        if text.is_alone or any(held.is_alone for held in self.held.values()):
             return False
-        held_bytes = sum(held.text.size_bytes for held in self.held.values())
+        held_bytes = sum(held.size_bytes for held in self.held.values())
         return self.room > 0 and held_bytes + text.size_bytes <= hand_bytes
 
 
 class Leases(Generic[Worker, Model]):
     """The workers with their models and texts."""
 
-    def __init__(self, first_job_id: int = 1) -> None:
+    def __init__(self) -> None:
         self._leased: set[EmbeddingJob[Model]] = set()
         self._workers: dict[Worker, _WorkerState[Model]] = {}
-        self._job_ids = itertools.count(first_job_id)
         self._local: set[EmbeddingJob[Model]] = set()
         """Texts that another host could not embed, reserved for local workers, if there are any."""
 
@@ -97,24 +87,23 @@ class Leases(Generic[Worker, Model]):
         self.worker_gone(worker)
         self._workers[worker] = _WorkerState(model, credit, is_remote)
 
-    def worker_gone(self, worker: Worker) -> list[Lease[Model]]:
+    def worker_gone(self, worker: Worker) -> list[EmbeddingJob[Model]]:
         """Remove a worker that is leaving, or has lost its model or its connection, and return its texts, which may go
         to others."""
         state = self._workers.pop(worker, None)
-        held = [] if state is None else list(state.held.values())
-        self._leased.difference_update(lease.job for lease in held)
+        held = [] if state is None else list(state.held)
+        self._leased.difference_update(held)
         return held
 
     def worker_died(self, worker: Worker) -> list[EmbeddingJob[Model]]:
         """Remove a dead worker, which one of its texts may have killed: they stay leased until released."""
-        suspects = [lease.job for lease in self.worker_gone(worker)[:SUSPECTS]]
+        suspects = self.worker_gone(worker)[:SUSPECTS]
         self._leased.update(suspects)
         return suspects
 
-    def held(self, worker: Worker, job_id: int) -> Lease[Model] | None:
-        """Return the unanswered text that a worker was given under that number."""
-        state = self._workers.get(worker)
-        return None if state is None else state.held.get(job_id)
+    def holds(self, worker: Worker, job: EmbeddingJob[Model]) -> bool:
+        """True if the worker was given that text and has not answered it."""
+        return worker in self._workers and job in self._workers[worker].held
 
     def count_held(self, worker: Worker) -> int:
         """Return the number of a worker's unanswered texts."""
@@ -126,10 +115,10 @@ class Leases(Generic[Worker, Model]):
 
     def hand_out(
         self, model: Model, name: str, texts: Iterable[TextToEmbed], hand_bytes: int = HAND_BYTES
-    ) -> dict[Worker, list[Lease[Model]]]:
+    ) -> dict[Worker, list[TextToEmbed]]:
         """Lease texts of a file to workers of a model, in order, as far as they can take them, each getting its
         share."""
-        handed: dict[Worker, list[Lease[Model]]] = {}
+        handed: dict[Worker, list[TextToEmbed]] = {}
         for text in texts:
             job = EmbeddingJob(model, name, text.number)
             if job in self._leased:
@@ -145,32 +134,27 @@ class Leases(Generic[Worker, Model]):
                     continue
                 break  # a suspected text, and those after it, wait until a worker has nothing else in hand
             worker = max(able, key=lambda each: self._workers[each].room)
-            lease = Lease(next(self._job_ids), job, text)
-            self._workers[worker].held[lease.job_id] = lease
+            self._workers[worker].held[job] = text
             self._leased.add(job)
-            handed.setdefault(worker, []).append(lease)
+            handed.setdefault(worker, []).append(text)
         return handed
 
-    def finish(self, worker: Worker, job_id: int) -> Lease[Model] | None:
-        """Return the text that a worker has answered, which stays leased until released; None if it did not have it."""
-        state = self._workers.get(worker)
-        lease = None if state is None else state.held.pop(job_id, None)
-        if lease is not None:
-            self._local.discard(lease.job)
-        return lease
+    def finish(self, worker: Worker, job: EmbeddingJob[Model]) -> None:
+        """Note that a worker has answered a text that it held, which stays leased until released."""
+        del self._workers[worker].held[job]
+        self._local.discard(job)
 
-    def fail(self, worker: Worker, job_id: int) -> tuple[Lease[Model], bool] | None:
-        """Return a text that could not be embedded, which stays leased until released, and whether the failure counts.
+    def fail(self, worker: Worker, job: EmbeddingJob[Model]) -> bool:
+        """Note that a worker could not embed a text that it held, which stays leased until released. Returns True if
+        the failure counts.
 
         The failure of a worker on another host does not count while there is a local one, which gets the text.
         """
-        lease = self.finish(worker, job_id)
-        if lease is None:
-            return None
+        self.finish(worker, job)
         if not self._workers[worker].is_remote:
-            return lease, True
-        self._local.add(lease.job)
-        return lease, not self._has_local(lease.job.model)
+            return True
+        self._local.add(job)
+        return not self._has_local(job.model)
 
     def release(self, job: EmbeddingJob[Model]) -> None:
         """Release a text that has its vectors, or that may be handed out again."""
