@@ -56,7 +56,7 @@ FORMER = {
 MEANT = {
     **{"recall": "search", "find": "search", "query": "search", "ls": "list", "get": "show", "cat": "show"},
     **{"remember": "add", "store": "add", "update": "edit", "rm": "forget", "remove": "forget", "browser": "ui"},
-    **{"stop": "down", "start": "up", "settings": "config", "install": "setup", "upgrade": "doctor"},
+    **{"stop": "down", "start": "up", "settings": "config", "serve": "up", "install": "setup", "upgrade": "doctor"},
 }
 """Names of commands in other programs, and ours."""
 COMPLETE = "_REMEMBRANCER_COMPLETE"

@@ -322,12 +322,18 @@ def delete(where: Where, memories: Sequence[str]) -> Report:
 
 
 @memory_command(
-    ID, option("--version", type=int, metavar="N", help="The version to return to."), REASON, name="restore"
+    IDS, option("--version", type=int, metavar="N", help="The version to return to."), REASON, name="restore"
 )
-def restore(where: Where, memory: str, version: int | None, reason: str | None) -> Report:
-    """Bring back a forgotten memory, or an earlier version of one. ('backup restore' restores a backup.)"""
-    answer = where.ask("restore_memory", memory_id=memory, version=version, reason=reason)
-    return _done(answer, f"Restored, as version {answer.get('version', '?')}")
+def restore(where: Where, memories: Sequence[str], version: int | None, reason: str | None) -> Report:
+    """Bring back forgotten memories, or an earlier version of one. ('backup restore' restores a backup.)"""
+    if len(memories) > 1:
+        if version is not None:
+            raise InvalidInput("--version is of one memory: give one ID")
+        _texts_of(where, memories)
+    answers = [where.ask("restore_memory", memory_id=each, version=version, reason=reason) for each in memories]
+    lines = [_if_applied(each, f"Restored, as version {each.get('version', '?')}") for each in answers]
+    facts = answers[0] if len(answers) == 1 else {"restored": answers}
+    return Report(facts, lines, notes=[note for each in answers for note in as_notes(warnings_of(each))])
 
 
 # --- undo ---
@@ -354,7 +360,7 @@ def undo(where: Where, change: str | None, yes: bool) -> Report:
         memory = id_or_part(change)
     except InvalidInput:
         if not change.startswith(RUN):
-            raise
+            memory_id(change)  # says what an id is
         return undo_run(where, change)
     current = where.ask("get_memory", memory_id=memory, detail=True)
     changes = _not_undone(current)

@@ -168,7 +168,9 @@ def refusal_of(line: MemoryLine | SessionLine, content_limit_bytes: int, *, allo
             for name in ("started_at", "last_active_at", "ended_at"):
                 check_time(getattr(line.session, name), name)
     except InvalidInput as error:
-        return f"{error.message} (--allow-secrets imports it nevertheless)" if error.remedy else error.message
+        file = line.memory.source.file if isinstance(line, MemoryLine) else None
+        reason = f"a memory of {file}: {error.message}" if file else error.message
+        return f"{reason} (--allow-secrets imports it nevertheless)" if error.remedy else reason
     return None
 
 

@@ -176,7 +176,10 @@ def list_(where: Where, order: str | None, about: str | None, **given: Any) -> R
         known, cut, _ = _gather(where, "list_memories", arguments | {"limit": MOST_LISTED})
         left = max(0, len(known) - most)
         at_least = "at least " if "answer_cut" in cut.values() or len(known) >= MOST_LISTED else ""
-        more = f"{at_least}{left} more; -n {most + left} lists them too" if left else ""
+        way = f"-n {most + left} lists them too"
+        if at_least and most + left >= MOST_LISTED:
+            way = f"-n {MOST_LISTED} lists the first {MOST_LISTED:,}, --until DAY older ones"
+        more = f"{at_least}{left} more; {way}" if left or at_least else ""
     if order == "due":
         memories.sort(key=lambda memory: memory.get("due", NEVER))
     else:

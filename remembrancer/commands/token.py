@@ -11,7 +11,7 @@ from typing import Final
 
 from remembrancer.commands.report import Group, Report, argument, command, flag, option
 from remembrancer.commands.runtime_client import paths_here
-from remembrancer.config.tokens import Grant, Tokens
+from remembrancer.config.tokens import LINK, Grant, Tokens
 from remembrancer.memory.limits import MAX_NAME
 from remembrancer.memory.text import clean_name
 from remembrancer.protocol.errors import InvalidInput
@@ -52,7 +52,8 @@ def list_tokens() -> Report:
     facts = [
         {name: getattr(grant, name) for name in grant.__struct_fields__ if name not in _SECRET} for grant in grants
     ]
-    lines = [_line(grant, time.time()) for grant in grants]
+    now = time.time()
+    lines = [_line(grant, now) for grant in grants if not (grant.name.startswith(LINK) and _is_over(grant, now))]
     nothing = "There are no tokens: 'remembrancer token create NAME --project DIR' makes one."
     return Report({"tokens": facts}, lines or nothing)
 
@@ -93,8 +94,12 @@ def _moment(text: str, now: float) -> float:
     return at
 
 
+def _is_over(grant: Grant, now: float) -> bool:
+    return grant.expires_at is not None and grant.expires_at <= now
+
+
 def _line(grant: Grant, now: float) -> str:
     ends = "" if grant.expires_at is None else f", until {datetime.fromtimestamp(grant.expires_at):%Y-%m-%d %H:%M}"
-    over = " (over)" if grant.expires_at is not None and grant.expires_at <= now else ""
+    over = " (over)" if _is_over(grant, now) else ""
     may = f"{', read only' if grant.read_only else ''}{'' if grant.sees_user else ', not the user'}"
     return f"{grant.name}: {', '.join(grant.projects)}{may}{ends}{over}"

@@ -456,7 +456,7 @@ def shown(name: str, value: object) -> str:
     if isinstance(value, list | tuple):
         return ",".join(shown(name, each) for each in value)
     text = str(value)
-    if ("://" not in text and "url" not in name.lower()) or _HARMLESS_ADDRESS.fullmatch(text):
+    if value is None or ("://" not in text and "url" not in name.lower()) or _HARMLESS_ADDRESS.fullmatch(text):
         return text
     scheme = _SCHEME.match(text)
     return (scheme[0] if scheme else "") + HIDDEN

@@ -273,10 +273,15 @@ LEAST_GRACE_S: Final = 15.0
 """The store hears every 5 s which sessions are connected: one lost or late message must not end a session."""
 
 
+MOST_NAMED: Final = 20
+"""The number of known names that an error message lists."""
+
+
 def unknown_name(name: str, known: list[str]) -> str:
     """The error message for an unknown name, with the nearest known one."""
     near = [each for each in known if each.startswith(name)] or difflib.get_close_matches(name, known, n=1)
-    hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(known)}"
+    listed = f"known are {', '.join(known)}" if len(known) <= MOST_NAMED else "'remembrancer config' shows all"
+    hint = f"did you mean {near[0]}?" if near else listed
     return f"unknown name {name}: {hint}"
 
 

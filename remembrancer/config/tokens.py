@@ -24,6 +24,8 @@ PREFIX: Final = "rmb_"
 RANDOM_BYTES: Final = 32
 LINK_S: Final = 600.0
 """The lifetime of a link that opens the browser once."""
+LINK: Final = "link "
+"""The beginning of the name of a link's token."""
 BROWSER_S: Final = 30 * 86_400.0
 """The time for which a browser that opened a link stays signed in."""
 
@@ -103,7 +105,7 @@ class Tokens:
     def link(self, directory: str, now: float) -> str:
         """A token that can be exchanged once for a browser's, whose default is the project of a directory."""
         token = _new()
-        name = f"link {token[-6:]}"
+        name = f"{LINK}{token[-6:]}"
         grant = Grant(name, _digest(token), (directory,), now, now + LINK_S, every_project=True, once=True)
         with self._list.writing():
             self._list.write((*self._without_old_links(now), grant))

@@ -138,8 +138,8 @@ def updated(before: MemoryVersion, change: UpdateMemory) -> MemoryVersion:
     """Apply an update. Raises `InvalidInput` as `patched` does, for too many tags or entities, for a kind that the
     scope does not allow, and for a validity that would end before it begins."""
     if (change.kind or kind_of(before)) != OPEN_END and (change.due is not None or change.done is not None):
-        name = "done" if change.due is None else "due"
-        raise InvalidInput(f"only an open end can have {name}", field=name, remedy=f"kind: {OPEN_END}")
+        name, can = ("done", "be done") if change.due is None else ("due", "have a due date")
+        raise InvalidInput(f"only an open end can {can}", field=name, remedy=f"kind: {OPEN_END}")
     after = patched(before, patch_of(change))
     _check_tags(before, after, "tags")
     if after.scope != "session" and change.kind in SESSION_KINDS:

@@ -181,6 +181,7 @@ def test_a_second_up_says_who_is_there(home: Path) -> None:
     [
         ([], "Usage: remembrancer"),
         (["stauts"], "unknown command 'stauts': did you mean status? (known are search, list,"),
+        (["serve"], "unknown command 'serve': did you mean up?"),
         (["zzz"], "unknown command 'zzz': known are search, list,"),
         (["admin", "scale"], "embedder=N"),
         (["admin", "scale", "store=2"], "such as embedder=2"),

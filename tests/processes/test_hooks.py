@@ -192,7 +192,10 @@ def test_a_session_is_told_all_with_its_first_prompt_then_what_is_new_and_all_ag
     prompt, given, *_ = rows(home, project, query)
     assert prompt[:2] == ("user", AARDVARK)
     memories = json.loads(given[2])["memories"]  # how many, depends on whether meaning has joined the words
-    assert given[:2] == ("system", f"{len(memories)} from memory with UserPromptSubmit")
+    assert given[:2] == (
+        "system",
+        f"{len(memories)} {'memory' if len(memories) == 1 else 'memories'} given with UserPromptSubmit",
+    )
     ((memory,),) = rows(home, project, "SELECT id FROM memories WHERE content LIKE '%aardvark%'")
     assert memory in memories
 

@@ -189,6 +189,14 @@ def test_an_undo_says_what_it_undid_and_a_second_one_goes_a_step_further(shell: 
     assert "Undone, it is forgotten" in shell("undo", old)
 
 
+def test_several_memories_are_restored_at_once(shell: Shell) -> None:
+    ids = [shell.json("add", text)["memory_id"] for text in ("We deploy on Tuesdays", "The port is 5433")]
+    shell("forget", *ids)
+    assert [each["memory_id"] for each in shell.json("restore", *ids)["restored"]] == ids
+    assert "give one ID" in shell("restore", *ids, "--version", "1", status=exit_codes.USAGE)
+    assert "is no memory's id" in shell("undo", "nosuch", status=exit_codes.USAGE)
+
+
 def test_to_undo_a_replacement_makes_the_old_memory_valid_again(shell: Shell) -> None:
     old, new = (shell.json("add", text)["memory_id"] for text in ("We deploy on Tuesdays", "We deploy on Mondays"))
     shell("edit", new, "--supersedes", old)
@@ -318,7 +326,7 @@ def test_open_ends_are_listed_by_due_date_and_closed(shell: Shell) -> None:
     assert "done due 2030-04-01" in shell("search", "write the docs")
     shell("edit", docs, "--reopen", "--due", "")
     assert [memory["id"] for memory in shell.json("list", "--open")["memories"]] == [paint, docs, mail]
-    assert "only an open end can have done" in shell("edit", fact, "--done", status=exit_codes.USAGE)
+    assert "only an open end can be done" in shell("edit", fact, "--done", status=exit_codes.USAGE)
 
 
 def test_the_log_of_a_day_tells_what_was_done(shell: Shell) -> None:

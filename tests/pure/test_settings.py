@@ -52,6 +52,7 @@ def test_an_unknown_variable_is_a_warning_that_gives_the_nearest_known_one(wrong
 
 def test_a_name_that_is_near_to_none_is_answered_with_all_of_them() -> None:
     assert unknown_name("zzzz", ["alpha", "beta"]) == "unknown name zzzz: known are alpha, beta"
+    assert "'remembrancer config' shows all" in unknown_name("zzzz", [f"name_{each}" for each in range(90)])
 
 
 @pytest.mark.parametrize(("name", "value"), cases("settings", "not_allowed"))
