@@ -196,7 +196,7 @@ def _settle(where: Where, memory: str, relation: str, reason: str | None) -> Rep
                 if relation == "supersedes":
                     return _done(answer, f"Replaced by: {newer}")
                 back = f"remembrancer edit {short(pair['newer_id'])} --undecided {short(pair['older_id'])}"
-                return _done(answer, f"Both hold, also: {newer}; '{back}' takes that back")
+                return _done(answer, f"Both hold. The newer one: {newer}; '{back}' takes that back")
     raise NotFound(f"no pair in 'remembrancer list --review' has {short(memory)} as its older memory")
 
 

@@ -358,8 +358,8 @@ def import_(
             tally = anyio.run(_import, placed, dry_run)
     status = exit_codes.FAILED if tally.rejected or contents.bad else exit_codes.OK
     text = _summary_lines(contents, tally, dry_run=dry_run, undo=undo)
-    text += [f"much like {each.like[-LEAST:]}: {each.content}" for each in near[:NAMED]]
-    text += [f"and {len(near) - NAMED:,} more that are much like another (--json names all)"] if near[NAMED:] else []
+    text += [f"similar to {each.like[-LEAST:]}: {each.content}" for each in near[:NAMED]]
+    text += [f"and {len(near) - NAMED:,} more that are similar to another (--json names all)"] if near[NAMED:] else []
     facts = {
         "dry_run": dry_run,
         "release": contents.header.release,

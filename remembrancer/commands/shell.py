@@ -579,7 +579,13 @@ def log(where: Where, day: Sequence[str]) -> Report:
     answer, warnings = log_of(where, " ".join(day) or None)
     dates = dates_of(*(datetime.fromisoformat(answer[edge]).timestamp() for edge in ("begins", "ends")))
     if not answer["changes"]:
-        return Report(answer, notes=(*as_notes(warnings), f"Nothing was stored or changed on {dates}."))
+        return Report(
+            answer,
+            notes=(
+                *as_notes(warnings),
+                f"Nothing was stored or changed {'from' if ' to ' in dates else 'on'} {dates}.",
+            ),
+        )
     rows, piped = [], []
     for each in answer["changes"]:
         minute, text, mark = _minute(each["at"]), one_line(each["text"]), "forgotten" if "forgotten" in each else ""

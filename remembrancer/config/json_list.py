@@ -69,8 +69,9 @@ class JsonList(Generic[T]):
         with self.writing():
             remaining = tuple(each for each in self.all() if each.name != name)
             if len(remaining) == len(self.all()):
-                known = ", ".join(each.name for each in remaining) or "there is none"
-                raise InvalidInput(f"there is no {self._thing.partition(' ')[2]} {name!r}: {known}")
+                known = ", ".join(each.name for each in remaining)
+                listed = f"known are {known}" if known else "none exists"
+                raise InvalidInput(f"there is no {self._thing.partition(' ')[2]} {name!r}: {listed}")
             self.write(remaining)
 
     def writing(self) -> FileLock:

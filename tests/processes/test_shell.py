@@ -358,11 +358,11 @@ def test_a_log_names_its_dates_and_shows_the_owner_what_was_forgotten(shell: She
     assert days(0) in output
     assert "We deploy on Tuesdays (forgotten)" in output
     for day, dates in (
-        ("yesterday", days(1)),
-        ("last week", days(*(datetime.now().weekday() + 7 - each for each in (0, 6)))),
+        ("yesterday", f"on {days(1)}"),
+        ("last week", "from " + days(*(datetime.now().weekday() + 7 - each for each in (0, 6)))),
     ):
         done = command("log", day, home=shell.home, directory=shell.directory)
-        assert (done.stdout, done.stderr) == ("", f"Nothing was stored or changed on {dates}.\n")
+        assert (done.stdout, done.stderr) == ("", f"Nothing was stored or changed {dates}.\n")
 
 
 def test_pairs_that_wait_for_a_decision_are_reviewed(shell: Shell) -> None:
