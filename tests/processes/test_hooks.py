@@ -168,8 +168,9 @@ def prompted(project: Path, prompt: str, session: str = "s") -> str:
 
 
 def test_a_session_is_told_all_with_its_first_prompt_then_what_is_new_and_all_again_when_it_was_compacted(
-    home: Path, project: Path
+    home: Path, project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("REMEMBRANCER_EMBEDDERS", "1")  # without any for some seconds, nothing counts as likely
     start(home)
     remember(project)
     assert hook("SessionStart", project, source="startup").stdout == b""
