@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from remembrancer.memory.sentences import first_words
-from remembrancer.protocol.reads import Recall, Recalled
-from remembrancer.protocol.writes import ProjectRef
-from remembrancer.toolsets.memory.recall_memories import hint_for
+from remembrancer.protocol.reads import Recall, Recalled, RecalledMemory, Scores
+from remembrancer.protocol.writes import ProjectRef, SourceRef
+from remembrancer.toolsets.memory.recall_memories import given_whole, hint_for
 
 
 def empty(below: int = 0) -> Recalled:
@@ -55,3 +55,22 @@ def test_the_hint_names_what_narrowed_the_question(fields: dict[str, Any], below
 )
 def test_the_first_words_of_a_text_are_on_one_line(text: str, line: str) -> None:
     assert first_words(text, 3) == line
+
+
+def test_what_probably_replaces_an_answer_is_given_whole_like_the_answer() -> None:
+    old, new, other = (
+        RecalledMemory(
+            id=name,
+            content="",
+            type="semantic",
+            scope="project",
+            scores=Scores(relevance, relevance, 0.5, 0.5),
+            created_at=0.0,
+            source=SourceRef(),
+            possibly_superseded_by=by,
+        )
+        for name, relevance, by in (("old", 0.7, ("new",)), ("new", 0.02, ()), ("other", 0.02, ()))
+    )
+    assert given_whole([old, new, other], with_nearest=False) == {"old", "new"}
+    assert given_whole([other, new], with_nearest=True) == {"other"}
+    assert given_whole([new, other], with_nearest=False) == set()

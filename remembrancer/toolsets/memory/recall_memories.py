@@ -151,8 +151,7 @@ async def recall_memories(call: Call, arguments: RecallMemoriesArguments) -> Ans
             known = {each.id for each in open_ends}
             memories = [*open_ends, *(each for each in memories if each.id not in known and is_given_whole(each))]
             none_answers = none_answers and not open_ends
-        full = {each.id for place, each in enumerate(memories) if is_given_whole(each) or (none_answers and not place)}
-        full |= {each.id for each in open_ends}
+        full = {each.id for each in open_ends} | given_whole(memories, with_nearest=none_answers)
         is_answered = bool(open_ends) or any(each.scores.relevance >= LIKELY for each in memories)
         is_narrowed = request.filters != Filters(request.session_id) or arguments.max_tokens is not UNSET
         has_room = given(arguments.limit, LEAST_ROOM) >= LEAST_ROOM  # who asks for a few is given no more
@@ -203,6 +202,12 @@ async def recall_memories(call: Call, arguments: RecallMemoriesArguments) -> Ans
         call.caller, given_ids, count=counts, used=used, tool=call.tool, question=request.query, listed=listed
     )
     return answer
+
+
+def given_whole(memories: Sequence[RecalledMemory], *, with_nearest: bool) -> set[str]:
+    """The ids of the likely and possible answers, or of the nearest memory, and of what probably replaces these."""
+    chosen = [each for place, each in enumerate(memories) if is_given_whole(each) or (with_nearest and not place)]
+    return {each.id for each in chosen} | {newer for each in chosen for newer in each.possibly_superseded_by}
 
 
 async def _standing(nearest: Sequence[RecalledMemory], call: Call) -> list[RecalledMemory]:
