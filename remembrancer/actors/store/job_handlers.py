@@ -119,6 +119,8 @@ class JobHandlers:
         self._numbers = itertools.count(1)
         self._crowded_at: float | None = None
         """The time since which too many memories have waited for vectors for consolidation to run."""
+        self._latest: dict[tuple[str, JobSort | None], int] = {}
+        """The latest request for a job, by incarnation and sort. Earlier ones, and those of the dead, get none."""
         self._heard_at = float("-inf")
         """The time of the last message from a consolidator."""
         self._refusal: str | None = None if settings.consolidator else OFF
@@ -165,6 +167,7 @@ class JobHandlers:
     def consolidator_gone(self, incarnation: str) -> None:
         """Release the jobs of a consolidator that has died."""
         self._heard_at = float("-inf")
+        self._latest = {key: question for key, question in self._latest.items() if key[0] != incarnation}
         self._leases.release(incarnation, time.monotonic())
         self._wake()
 
@@ -231,8 +234,10 @@ class JobHandlers:
     async def _await_job(self, request: AwaitJob, context: RequestContext) -> NoJob | Work:
         if not self._is_off:
             self._refusal = None
+        asking = context.peer.incarnation, request.sort
+        question = self._latest[asking] = context.envelope.message_id
         with anyio.move_on_after(context.remaining_s()):
-            while not self._draining:
+            while self._latest.get(asking) == question and not self._draining:
                 if (job := self._next_job(context.peer.incarnation, request.sort)) is not None:
                     return job
                 await self._news.wait()
