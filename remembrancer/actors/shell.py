@@ -166,7 +166,7 @@ def run_actor(factory: Callable[[LaunchSpec], Actor]) -> None:
     spec = _decode_spec(launch_input.readline())
     configure_logs(spec.paths.logs, spec.name, spec.settings.log_level)
     try:
-        code = anyio.run(_live, factory, spec, launch_input, backend_options={"use_uvloop": True})
+        code = anyio.run(_live, factory, spec, launch_input)
     except Exception:
         logger.exception("crashed while starting")
         code = EXIT_CRASHED

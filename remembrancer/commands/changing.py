@@ -165,7 +165,9 @@ def edit(
         return _done(answer, "It waits for review again.")
     if to is not None:
         answer = where.ask("promote_memory", memory_id=memory, target_scope=to, reason=reason)
-        return _done(answer, f"Moved to the {to}; {undo} moves it back")
+        stays = answer.get("previous_scope") == to  # a proposal that is declined
+        outcome = f"It stays in the {to}" if stays else f"Moved to the {to}; {undo} moves it back"
+        return _done(answer, outcome)
     content = content if not text else " ".join(text) if text != ("-",) else _input_text()
     changes = without_none({"content": content, "done": done if done or reopen else None, **given})
     if not changes:
@@ -371,6 +373,9 @@ def undo(where: Where, change: str | None, yes: bool) -> Report:
             "brings it back if it is forgotten)"
         )
     replaced, replaced_changes = _replaced_since(where, current, changes[-1]["at"])
+    if len(changes) == 1 and not replaced_changes and sys.stdin.isatty():
+        where.close()
+        confirm(f"Only its storing is left to undo. Forget it? {one_line(current['content'])}", yes=yes)
     return _undo_last(where, replaced or current, replaced_changes or changes)
 
 

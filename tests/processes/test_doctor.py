@@ -6,6 +6,7 @@ import functools
 import io
 import json
 import os
+import re
 import shutil
 import signal
 import sqlite3
@@ -136,7 +137,7 @@ async def test_a_running_memory_and_one_at_rest_are_well_and_nothing_of_them_is_
 
     await until(is_well)
     found = Findings(home)
-    assert "5 processes are ready" in found.text("processes")
+    assert re.search("[45] processes are ready", found.text("processes")), "a consolidator runs while there are jobs"
     assert "384 dimensions" in found.text("model")
     assert SECRET not in found.whole
     await runtime.down()
