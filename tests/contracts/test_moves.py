@@ -14,6 +14,7 @@ import msgspec
 import numpy as np
 import pytest
 
+from remembrancer.actors.store.memory_writer import MemoryWriter
 from remembrancer.actors.store.records.contract import (
     EmbeddedMemory,
     Filters,
@@ -22,6 +23,8 @@ from remembrancer.actors.store.records.contract import (
 )
 from remembrancer.actors.store.records.memory_rows import digest_of
 from remembrancer.actors.store.records.passage_rows import HomeTexts
+from remembrancer.actors.store.records.space import SpaceConnection
+from remembrancer.actors.store.records.sqlite_edits import merge
 from remembrancer.actors.store.records.sqlite_file import SqliteFile
 from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.protocol.errors import InvalidInput, NotFound, StorageFull
@@ -404,3 +407,29 @@ def test_what_never_was_a_projects_or_was_another_ones_is_not_taken_back(files: 
     move.destination.apply([own])
     asked = change_operation("own back", PromoteMemory(memory_id_of(own), "project"))
     assert isinstance(returning.apply([asked])[0].reply, InvalidInput)
+
+
+def test_a_memory_that_is_in_both_of_two_merged_spaces_keeps_its_own_history(tmp_path: Path) -> None:
+    clock, database = Clock(), SqliteFile(tmp_path / "memory.db")
+    with closing(database):
+        target, source = Records(database, PROJECT.id, clock), Records(database, OTHER_PROJECT.id, clock)
+        target.apply([STAYS])
+        before = target.portable(memory_id_of(STAYS), None)
+        assert before is not None
+        update = UpdateMemory(before.id, content="a green lantern")
+        for name, change in (("import", ImportMemory(before)), ("update", update)):
+            (outcome,) = source.apply([change_operation(name, change, project=OTHER_PROJECT)])
+            assert isinstance(outcome.reply, Applied)
+        with database.transaction() as connection:
+            merge(SpaceConnection(connection, target.space), SpaceConnection(connection, source.space), clock())
+        assert Records(database, PROJECT.id, clock).portable(before.id, None) == before
+
+
+def test_a_repeated_store_for_the_user_is_answered_though_the_token_may_no_longer_see_the_user(tmp_path: Path) -> None:
+    with closing(SqliteFile(tmp_path / "memory.db")) as database:
+        users = Records(database, "user", Clock())
+        writer = MemoryWriter(lambda: database, lambda _: {"user": users}, lambda _: None)
+        store = store_operation("stays", "a lantern that stays", scope="user")
+        for project in (PROJECT, msgspec.structs.replace(PROJECT, sees_user=False)):
+            (outcome,) = writer.apply([msgspec.structs.replace(store, project=project)])
+            assert isinstance(outcome.reply, Applied)

@@ -97,13 +97,14 @@ class MemoryWriter:
     def _apply_one(
         self, database: SqliteFile, connection: sqlite3.Connection, changed: set[Records], operation: Operation
     ) -> Outcome:
+        reader_of = partial(Reader.of, database=database, connection=connection)
         try:
             lanes = self._lanes_of(operation.project.id)
             broadest = broadest_first(lanes)
             query = Spaces(database, [each.space for each in broadest]).bound(query_of(connection))
             earlier = earlier_outcome(query, operation.operation_id)
             if earlier is not None:
-                return with_duplicates(earlier, operation, broadest, partial(Reader.of, connection=connection))
+                return with_duplicates(earlier, operation, broadest, reader_of)
             source, destination = self._place(connection, query, lanes, operation)
             if source.is_shared or destination.is_shared:
                 return Forwarded(FORWARDED, lane=source if source.is_shared else destination)
@@ -113,7 +114,7 @@ class MemoryWriter:
         if not isinstance(outcome.reply, RemembrancerError):
             changed |= {source, destination}
             outcome = replace(outcome, is_new=True)
-        return with_duplicates(outcome, operation, broadest, partial(Reader.of, connection=connection))
+        return with_duplicates(outcome, operation, broadest, reader_of)
 
     def _place(
         self, connection: sqlite3.Connection, query: Query, lanes: Lanes, operation: Operation

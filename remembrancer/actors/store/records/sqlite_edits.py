@@ -816,6 +816,8 @@ def merge(target: SpaceConnection, source: SpaceConnection, now: float) -> None:
         (target.number,),
     ):
         arriving.take_over(number, memory_id)
+    here = "SELECT id FROM memories WHERE space = ?"  # what is left has another history there
+    source.execute(f"DELETE FROM history WHERE space = @SPACE AND memory_id IN ({here})", (target.number,))  # noqa: S608
     for table in _MERGED:
         source.execute(f"UPDATE OR IGNORE {table} SET space = ? WHERE space = @SPACE", (target.number,))  # noqa: S608
     drop_space(source)
