@@ -42,6 +42,7 @@ async def test_a_lost_bridge_ends_nothing_and_its_return_begins_the_session_agai
 async def test_bridges_that_share_a_session_share_its_start_and_its_end(rig: Rig) -> None:
     async with PlayedStore(rig.paths).open() as store, rig.running() as gateway:
         async with rig.session() as first:
+            await until(lambda: gateway.health().sessions == 1)
             async with rig.session(bridge="11" * 16) as second:
                 await second.call("get_memory_status")
                 await second.say_end()
