@@ -286,8 +286,7 @@ def _forget(where: Where, memories: Sequence[str], reason: str | None = None, *,
         if answer.get("already_forgotten"):
             line = f"{memory} was forgotten before: 'remembrancer restore {memory}' brings it back"
         lines.append(_if_applied(answer, line))
-    facts = answers[0] if len(answers) == 1 else {"forgotten": answers}
-    return Report(facts, lines, notes=[note for each in answers for note in as_notes(warnings_of(each))])
+    return _all_done("forgotten", answers, lines)
 
 
 def _erase(where: Where, memories: Sequence[str], *, yes: bool) -> Report:
@@ -334,8 +333,7 @@ def restore(where: Where, memories: Sequence[str], version: int | None, reason: 
         _texts_of(where, memories)
     answers = [where.ask("restore_memory", memory_id=each, version=version, reason=reason) for each in memories]
     lines = [_if_applied(each, f"Restored, as version {each.get('version', '?')}") for each in answers]
-    facts = answers[0] if len(answers) == 1 else {"restored": answers}
-    return Report(facts, lines, notes=[note for each in answers for note in as_notes(warnings_of(each))])
+    return _all_done("restored", answers, lines)
 
 
 # --- undo ---
@@ -357,7 +355,7 @@ def undo(where: Where, change: str | None, yes: bool) -> Report:
     Once more undoes the change before that.
     """
     if change is None:
-        change = _last_change(where, yes)
+        change, yes = _last_change(where, yes), True  # it has asked
     try:
         memory = id_or_part(change)
     except InvalidInput:
@@ -486,6 +484,12 @@ def _if_applied(answer: Answer, line: str) -> str:
 def _done(answer: Answer, line: str) -> Report:
     """The report of a change, which may still be queued."""
     return Report(answer, _if_applied(answer, line), notes=as_notes(warnings_of(answer)))
+
+
+def _all_done(name: str, answers: Sequence[Answer], lines: Sequence[str]) -> Report:
+    """The report of the same change of several memories, with its lines; the facts of a single one are its answer."""
+    facts = answers[0] if len(answers) == 1 else {name: answers}
+    return Report(facts, lines, notes=[note for each in answers for note in as_notes(warnings_of(each))])
 
 
 COMMANDS = {each.name: each for each in (add, edit, tag, forget, delete, restore, undo)}

@@ -484,6 +484,16 @@ def test_no_memory_steers_a_terminal_and_colours_are_for_terminals_alone(shell: 
     assert "\x1b[" in shown, "our own colours are there"
 
 
+def test_an_undo_at_a_terminal_asks_once_before_it_forgets(shell: Shell) -> None:
+    memory_id = shell.json("add", "The lantern is lit at nine")["memory_id"]
+    status, shown = shell.at_a_terminal("undo", memory_id, says="n\n")
+    assert (status, shown.count("[y/N]")) == (exit_codes.FAILED, 1)
+    assert len(shell("list").splitlines()) == 1
+    status, shown = shell.at_a_terminal("undo", says="y\n")
+    assert (status, shown.count("[y/N]")) == (exit_codes.OK, 1), shown
+    assert "it is forgotten" in shown
+
+
 def test_a_search_at_a_terminal_shows_the_best_five_and_how_many_are_weaker(shell: Shell) -> None:
     for number in range(8):
         shell("add", f"The ferry number {number} leaves the harbour at {number} o'clock")
