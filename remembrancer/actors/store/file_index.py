@@ -240,6 +240,12 @@ class FileIndex(EmbeddedTexts, SqliteWords):
         )
         return {source: SourceCounts(files, chunks) for source, files, chunks in rows}
 
+    def count_files(self, wanted: FileFilter) -> int:
+        """Return the number of files that pass the filter."""
+        condition, arguments = _condition(wanted)
+        ((count,),) = self._file.read(f"SELECT count(*) FROM files AS f WHERE {condition}", arguments)  # noqa: S608
+        return int(count)
+
     def indexed_at(self, root: str) -> float | None:
         """Return the time at which a file of the workspace was last indexed."""
         ((at,),) = self._file.read("SELECT max(indexed_at) FROM files WHERE root = ?", (root,))

@@ -38,8 +38,7 @@ class FileMemories:
 
     def files(self) -> int:
         """The number of files."""
-        counts = self._index.counts(self._wanted.root)
-        return sum(counts[source].files for source in self._wanted.sources if source in counts)
+        return self._index.count_files(self._wanted)
 
     def keyword_hits(
         self,

@@ -134,10 +134,9 @@ def to_gather(
         files=tuple(dict.fromkeys(cleaned)),
         tokens=given(arguments.max_tokens, ALL_TOKENS),
         part_tokens=given(arguments.max_tokens, PART_TOKENS),
-        root=root,
         with_subjects=arguments.unseen is not True or arguments.sections is UNSET,  # not with a session's later prompts
     )
     if arguments.sections is UNSET or not arguments.sections:
-        return request
+        return msgspec.structs.replace(request, root=root)  # only a context of everything says what else there is
     wanted = tuple(name for name in request.sections if name in arguments.sections)
     return msgspec.structs.replace(request, sections=wanted)
