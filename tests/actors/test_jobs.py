@@ -376,8 +376,10 @@ async def test_a_question_for_a_job_ends_with_the_consolidator_that_asked_it(rig
 
 async def test_a_store_that_stops_lets_the_consolidator_go(rig: StoreRig) -> None:
     async with Consolidator(rig.home) as consolidator:
+        await consolidator.ask(ReadMemories(PROJECT))
         waiting = asyncio.create_task(consolidator.ask(AwaitJob(), timeout_s=10.0))
-        await rig.gateway.describe()
+        await asyncio.sleep(0)
+        await consolidator.ask(ReadMemories(PROJECT))  # it was sent later, so that the store has both
         assert await rig.stop() == 0
         assert await waiting == NoJob()
 
