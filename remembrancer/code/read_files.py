@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import zlib
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable
 from itertools import chain
 from pathlib import PurePosixPath
 from typing import Final
@@ -59,36 +59,31 @@ def marked(mark: str, name: str) -> str:
     return mark + re.sub("[A-Z]", lambda capital: f"~{capital.group().lower()}", name)
 
 
-def read_files(
-    root: str,
-    files: Sequence[SourceFile],
-    plain: frozenset[str] = frozenset(),
-    note: Callable[[str], None] = lambda path: None,
-) -> tuple[ReadFile, ...]:
-    """Read these files of a tree. The `plain` ones are cut without a parser; `note` is called with each path before it
-    is read. Blocks."""
-    read: list[ReadFile] = []
-    for file in files:
-        note(file.path)
-        language = language_of(file.path) or ""
-        cut, named, symbols, skipped = _cut(root, file.path, language, is_plain=file.path in plain)
-        of_path = words_in(_path_text(file.path))
-        chunks = []
-        for chunk, (referred, imported) in zip(cut, named, strict=True):
-            names, heads = [chunk.name] * FIELDS["name"], [chunk.head] * FIELDS["head"]
-            words = Counter(chain(of_path, words_in("\n".join((chunk.text, *names, *heads)))))
-            counts = Counter[str]()
-            for word, count in words.items():
-                for term in terms_of(word):
-                    counts[term] += count
-            length = counts.total()
-            counts.update(marked(REFERS, name) for name in referred)
-            counts.update(marked(IMPORTS, name) for name in imported)
-            terms = " ".join(f"{term}^{min(count, MOST_COUNT)}" for term, count in counts.items())
-            place = (chunk.start_line, chunk.end_line, chunk.kind, chunk.name, chunk.signature, length)
-            chunks.append(ReadChunk(*place, _deflated(chunk.text), _deflated(terms)))
-        read.append(ReadFile(file.path, file.mtime_ns, file.size, language, tuple(chunks), skipped, tuple(symbols)))
-    return tuple(read)
+def read_file(root: str, file: SourceFile, *, is_plain: bool = False) -> ReadFile:
+    """Read a file of a tree; a plain one is cut without a parser. Blocks."""
+    language = language_of(file.path) or ""
+    cut, named, symbols, skipped = _cut(root, file.path, language, is_plain=is_plain)
+    of_path = words_in(_path_text(file.path))
+    chunks = []
+    for chunk, (referred, imported) in zip(cut, named, strict=True):
+        names, heads = [chunk.name] * FIELDS["name"], [chunk.head] * FIELDS["head"]
+        words = Counter(chain(of_path, words_in("\n".join((chunk.text, *names, *heads)))))
+        counts = Counter[str]()
+        for word, count in words.items():
+            for term in terms_of(word):
+                counts[term] += count
+        length = counts.total()
+        counts.update(marked(REFERS, name) for name in referred)
+        counts.update(marked(IMPORTS, name) for name in imported)
+        terms = " ".join(f"{term}^{min(count, MOST_COUNT)}" for term, count in counts.items())
+        place = (chunk.start_line, chunk.end_line, chunk.kind, chunk.name, chunk.signature, length)
+        chunks.append(ReadChunk(*place, _deflated(chunk.text), _deflated(terms)))
+    return ReadFile(file.path, file.mtime_ns, file.size, language, tuple(chunks), skipped, tuple(symbols))
+
+
+def read_files(root: str, files: Iterable[SourceFile]) -> list[ReadFile]:
+    """Read these files of a tree. Blocks."""
+    return [read_file(root, file) for file in files]
 
 
 def _deflated(text: str) -> bytes:

@@ -1,23 +1,24 @@
-"""The process that reads and parses code: `python -P -m remembrancer.code.reader`. Its input may kill it.
+"""The process that reads and parses some files of code: `python -P -m remembrancer.code.reader`. Its input may kill it.
 
 A grammar may crash, loop, or exhaust the memory, and Python cannot stop it. So each file has a budget of processor
-time, after which the system kills the process, and the parent knows the file by the last `Begun`. A frame is a 4-byte
-length followed by a message in MessagePack.
+time, after which the system kills the process. It answers a `ReadFiles` on standard input with an empty frame once it
+has started, and a frame for each file as soon as it was read. The first file without a frame is the one that killed it.
+A frame is a 4-byte length followed by a `ReadFile` in MessagePack.
 """
 
 from __future__ import annotations
 
-import gc
 import os
 import resource
 import signal
 import struct
 import sys
+from collections.abc import Iterator
 from typing import BinaryIO, Final
 
 import msgspec
 
-from remembrancer.code.read_files import ReadFile, read_files
+from remembrancer.code.read_files import ReadFile, read_file
 from remembrancer.code.tree import SourceFile
 
 DEADLINE_S: Final = 10
@@ -26,9 +27,10 @@ LONGEST_S: Final = 300
 """Wall-clock seconds for a file that takes no processor time, as on a disk that does not answer."""
 MOST_MEMORY: Final = 1024**3
 """Bytes of address space."""
+_LENGTH: Final = struct.Struct(">I")
 
 
-class ReadFiles(msgspec.Struct, frozen=True, array_like=True, tag=0):
+class ReadFiles(msgspec.Struct, frozen=True, array_like=True):
     """A request to read these files of a tree. The `plain` ones are cut without a parser."""
 
     root: str
@@ -38,46 +40,33 @@ class ReadFiles(msgspec.Struct, frozen=True, array_like=True, tag=0):
     """For each file."""
 
 
-class Begun(msgspec.Struct, frozen=True, array_like=True, tag=1):
-    """A file is about to be read."""
-
-    path: str
-
-
-class Done(msgspec.Struct, frozen=True, array_like=True, tag=2):
-    """All files have been read."""
-
-    files: tuple[ReadFile, ...]
-
-
 requests: Final = msgspec.msgpack.Decoder(ReadFiles)
-answers: Final = msgspec.msgpack.Decoder(Begun | Done)
-_encoder: Final = msgspec.msgpack.Encoder()
+answers: Final = msgspec.msgpack.Decoder(ReadFile)
 
 
-def frame(message: ReadFiles | Begun | Done) -> bytes:
-    """A message as it is sent."""
-    body = _encoder.encode(message)
-    return struct.pack(">I", len(body)) + body
+def frames(output: bytes) -> Iterator[bytes]:
+    """The contents of the complete frames in the output of a process that may have died."""
+    at = _LENGTH.size
+    while at <= len(output):
+        end = at + _LENGTH.unpack_from(output, at - _LENGTH.size)[0]
+        if end > len(output):
+            return
+        yield output[at:end]
+        at = end + _LENGTH.size
 
 
-def serve(requests_in: BinaryIO, answers_out: BinaryIO) -> None:
-    """Answer requests until the end of the input."""
+def answer(request: ReadFiles, output: BinaryIO) -> None:
+    """Read the files, and write their frames."""
 
-    def note(path: str) -> None:
+    def write(body: bytes) -> None:
+        output.write(_LENGTH.pack(len(body)) + body)
+        output.flush()
+
+    write(b"")
+    for file in request.files:
         signal.setitimer(signal.ITIMER_PROF, request.deadline_s)
         signal.alarm(LONGEST_S)
-        answers_out.write(frame(Begun(path)))
-        answers_out.flush()
-
-    while head := requests_in.read(4):
-        request = requests.decode(requests_in.read(struct.unpack(">I", head)[0]))
-        files = read_files(request.root, request.files, frozenset(request.plain), note)
-        signal.setitimer(signal.ITIMER_PROF, 0)
-        signal.alarm(0)
-        answers_out.write(frame(Done(files)))
-        answers_out.flush()
-        gc.collect()
+        write(msgspec.msgpack.encode(read_file(request.root, file, is_plain=file.path in request.plain)))
 
 
 if __name__ == "__main__":
@@ -87,4 +76,4 @@ if __name__ == "__main__":
     if sys.platform != "darwin":  # macOS refuses this limit
         resource.setrlimit(resource.RLIMIT_AS, (MOST_MEMORY, MOST_MEMORY))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    serve(sys.stdin.buffer, sys.stdout.buffer)
+    answer(requests.decode(sys.stdin.buffer.read()), sys.stdout.buffer)

@@ -90,7 +90,6 @@ async def indexing(work: Work, deadline_s: int = 10) -> AsyncIterator[CodeTrees]
         work.say(*work.trees)
         yield trees
         tasks.cancel_scope.cancel()
-    await trees.aclose()
     assert not readers(), "no process is left"
 
 
@@ -205,7 +204,6 @@ async def test_a_file_on_which_a_grammar_crashes_is_cut_without_it(tree: CodeTre
     files["pool.py"] = "ConnectionPool"
     reading = CodeReaders(1, deadline_s=3)
     read = await reading.read(tree.root, list(Tree(tree.root).files()))
-    await reading.aclose()
     assert reading.deaths == len(FATAL)
     assert {each.path: each.chunks[0].name for each in read} == files
     assert not any(each.skipped for each in read)
@@ -217,7 +215,6 @@ async def test_a_grammar_that_crashes_on_every_file_is_tried_on_few(tree: CodeTr
         write(tree, f"valve_{number}.zig", "fn open_valve\n")
     reading = CodeReaders(1)
     read = await reading.read(tree.root, list(Tree(tree.root).files()))
-    await reading.aclose()
     assert reading.deaths == MOST_DEATHS
     assert sorted(each.chunks[0].name for each in read) == ["ConnectionPool", *["open_valve"] * 20]
 
@@ -242,7 +239,6 @@ async def test_a_deadline_is_for_a_grammar_that_loops_and_not_for_a_busy_machine
         await until(partial(has_used, used_s + 0.1))
         tasks.cancel_scope.cancel()
     assert reading.deaths == 0
-    await reading.aclose()
 
 
 async def test_an_indexer_that_is_killed_at_any_moment_leaves_an_index_that_the_next_one_completes(
@@ -301,12 +297,12 @@ def test_what_another_user_owns_is_passed_over_and_counted(tree: CodeTree) -> No
     if os.getuid():
         pytest.skip("only root can become another user")
 
-    read_files(tree.root, list(Tree(tree.root).files()), frozenset())  # the grammar is loaded
+    read_files(tree.root, Tree(tree.root).files())  # the grammar is loaded
 
     def read(answer: Any) -> None:
         os.setuid(65534)
         files = Tree(tree.root)
-        read = read_files(tree.root, list(files.files()), frozenset())
+        read = read_files(tree.root, files.files())
         answer.put(({each.path: each.skipped for each in read}, dict(files.skipped)))
 
     context = multiprocessing.get_context("fork")

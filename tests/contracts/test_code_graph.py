@@ -36,7 +36,7 @@ def code(tmp_path: Path) -> Iterator[CodeIndex]:
         path.write_text(text)
     tree = Tree(str(tmp_path / "tree"))
     index = CodeIndex(tmp_path / "code.db", "make")
-    index.take(read_files(tree.root, list(tree.files()), frozenset()))
+    index.take(read_files(tree.root, list(tree.files())))
     yield index
     index.close()
 

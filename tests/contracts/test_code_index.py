@@ -71,7 +71,7 @@ def tree(tmp_path: Path) -> Tree:
 @pytest.fixture
 def index(tmp_path: Path, tree: Tree) -> CodeIndex:
     index = CodeIndex(tmp_path / "code.db", "make")
-    index.take(read_files(tree.root, list(tree.files()), frozenset()))
+    index.take(read_files(tree.root, list(tree.files())))
     return index
 
 
@@ -83,7 +83,7 @@ def test_a_zeroed_page_is_damage_wherever_it_is_and_has_the_index_deleted(tmp_pa
         (root / f"table{number}.py").write_text(f"def table{number}():\n    return [\n{rows}    ]\n")
     files = list(Tree(str(root)).files())
     with closing(CodeIndex(path, "make")) as made:
-        made.take(read_files(str(root), files, frozenset()))
+        made.take(read_files(str(root), files))
     whole, deleted = path.read_bytes(), 0
     for page in range(1, len(whole) // 4096):
         path.write_bytes(whole[: page * 4096] + bytes(4096) + whole[(page + 1) * 4096 :])
@@ -135,7 +135,7 @@ def test_a_constant_is_found_where_it_has_its_value(tmp_path: Path, file: str) -
     (root / file).write_text(CONSTANTS[file])
     (root / "uses.py").write_text("import limits\n\nlimits.MOST_BYTES == read(limits.MOST_BYTES)\n")
     index = CodeIndex(tmp_path / "limited.db", "make")
-    index.take(read_files(str(root), list(Tree(str(root)).files()), frozenset()))
+    index.take(read_files(str(root), list(Tree(str(root)).files())))
     (best, *_) = index.search("MOST_BYTES", 10)
     assert (best.path, best.kind) == (file, "block")
     assert re.search("MOST_BYTES.*=", best.text)
@@ -163,7 +163,7 @@ def test_a_changed_file_is_found_as_it_is_now(index: CodeIndex, tree: Tree, tmp_
     assert _paths(reader, "acquire")
     Path(tree.root, "pool.py").write_text("class Basin:\n    def draw(self):\n        return 1\n")
     changed = [file for file in tree.files() if file.path == "pool.py"]
-    index.take(read_files(tree.root, changed, frozenset()), removed=["use.py"])
+    index.take(read_files(tree.root, changed), removed=["use.py"])
     assert _paths(reader, "Basin") == ["pool.py"]
     assert _paths(reader, "acquire") == ["tests/test_pool.py"]
     assert set(index.known()) == {"pool.py", "tests/test_pool.py", "parse/json_reader.ts"}
@@ -211,7 +211,7 @@ def test_the_log_is_cut_while_somebody_always_reads(
         asking = [threads.submit(ask) for _ in range(2)]
         try:
             for _ in range(60):
-                index.take(read_files(tree.root, list(tree.files()), frozenset()))
+                index.take(read_files(tree.root, list(tree.files())))
                 lengths.append(log.stat().st_size)
         finally:
             is_over.set()
@@ -226,7 +226,7 @@ def grown(index: CodeIndex, tree: Tree, times: int) -> None:
     for number in range(times):
         Path(tree.root, f"part_{number}.py").write_text(f"def drain_{number}(pool):\n    return pool.acquire()\n")
         wanted = {f"part_{number}.py", "use.py"}
-        index.take(read_files(tree.root, [file for file in tree.files() if file.path in wanted], frozenset()))
+        index.take(read_files(tree.root, [file for file in tree.files() if file.path in wanted]))
 
 
 def answers(index: CodeIndex) -> list[list[FoundCode]]:
@@ -236,7 +236,7 @@ def answers(index: CodeIndex) -> list[list[FoundCode]]:
 def assert_as_if_new(index: CodeIndex, tree: Tree, path: Path) -> None:
     """An index finds what one finds that is made now, and has the same terms."""
     fresh = CodeIndex(path, "make")
-    fresh.take(read_files(tree.root, sorted(tree.files(), key=lambda file: file.path), frozenset()))
+    fresh.take(read_files(tree.root, sorted(tree.files(), key=lambda file: file.path)))
     for ours, theirs in zip(answers(index), answers(fresh), strict=True):
         scores = {each.path: each.score for each in theirs}
         assert {each.path: each.score for each in ours} == pytest.approx(scores, rel=1e-9), "sums of another order"
@@ -250,11 +250,11 @@ def test_a_change_is_written_in_one_place(index: CodeIndex, tree: Tree, tmp_path
     for number in range(800):
         words = "\n".join(f"    valve_{word} = {word}" for word in range(40 * number, 40 * number + 40))
         Path(tree.root, f"part_{number}.py").write_text(f"def part_{number}():\n{words}\n")
-    index.take(read_files(tree.root, list(tree.files()), frozenset()))
+    index.take(read_files(tree.root, list(tree.files())))
     index.checkpoint()
     size, log = (tmp_path / "code.db").stat().st_size, tmp_path / "code.db-wal"
     Path(tree.root, "use.py").write_text("".join(f"valve_{word} = 1\n" for word in range(0, 32_000, 80)))
-    index.take(read_files(tree.root, [file for file in tree.files() if file.path == "use.py"], frozenset()))
+    index.take(read_files(tree.root, [file for file in tree.files() if file.path == "use.py"]))
     assert log.stat().st_size < size / 10
 
 
@@ -287,7 +287,7 @@ def test_a_stored_fact_has_no_reader_load_the_chunks_again(index: CodeIndex, tmp
 
 def test_a_file_that_is_no_code_is_known_and_counted(index: CodeIndex, tree: Tree) -> None:
     Path(tree.root, "data.py").write_bytes(b"a\0b")
-    index.take(read_files(tree.root, [file for file in tree.files() if file.path == "data.py"], frozenset()))
+    index.take(read_files(tree.root, [file for file in tree.files() if file.path == "data.py"]))
     assert "data.py" in index.known()
     assert index.skipped() == {"binary": 1}
     assert index.counts()[0] == 4

@@ -73,7 +73,7 @@ class Repository:
         found = list(tree.files())
         gone = self.index.known().keys() - {file.path for file in found}
         self.index.take((), sorted(gone))
-        self.index.take(read_files(tree.root, found, frozenset()))
+        self.index.take(read_files(tree.root, found))
 
     def anchors(self, text: str, file: str | None = None) -> list[Anchor]:
         return anchors_of(mentions_of(found_names(text), file, [str(self.root)]), "tree", self.index)

@@ -39,17 +39,13 @@ class IndexerActor(Actor):
 
     async def run(self, *, task_status: anyio.abc.TaskStatus[None]) -> None:
         lower_priority()
-        try:
-            async with self._client, anyio.create_task_group() as tasks:
-                task_status.started()
-                while True:
-                    work = await self._client.await_news(lambda: AwaitIndexerWork(self._seen), POLL_S)
-                    self._seen = work.revision
-                    self._take_up(work, tasks)
-                    self._code.take_up(work.trees, tasks)
-                    await self._code.end_idle()
-        finally:
-            await self._code.aclose()
+        async with self._client, anyio.create_task_group() as tasks:
+            task_status.started()
+            while True:
+                work = await self._client.await_news(lambda: AwaitIndexerWork(self._seen), POLL_S)
+                self._seen = work.revision
+                self._take_up(work, tasks)
+                self._code.take_up(work.trees, tasks)
 
     def _take_up(self, work: IndexerWork, tasks: anyio.abc.TaskGroup) -> None:
         for workspace in self._indexers.keys() - set(work.workspaces):

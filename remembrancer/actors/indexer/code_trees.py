@@ -68,14 +68,6 @@ class CodeTrees:
         """The number of files in all trees, as of the last comparison."""
         return sum(indexer.files for indexer, _ in self._indexers.values())
 
-    async def end_idle(self) -> None:
-        """End the reading processes that have been idle for a while."""
-        await self._readers.end_idle()
-
-    async def aclose(self) -> None:
-        """End the reading processes."""
-        await self._readers.aclose()
-
     def take_up(self, trees: Sequence[CodeTree], tasks: anyio.abc.TaskGroup) -> None:
         """Index these trees, and no others, in tasks of a group."""
         wanted = {tree.database: tree for tree in trees}
