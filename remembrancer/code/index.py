@@ -9,7 +9,6 @@ import re
 import sqlite3
 import threading
 import zlib
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,14 +19,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from remembrancer.code.ranking import DEFINES, DEFINES_ALIKE, Corpus, Paths, Postings, rank
-from remembrancer.code.read_files import IMPORTS, REFERS, ReadChunk, ReadFile, marked
-from remembrancer.code.symbols import NAME, PlacedSymbol, Symbol
+from remembrancer.code.read_files import ReadChunk, ReadFile
+from remembrancer.code.symbols import PlacedSymbol, Symbol
 from remembrancer.code.words import names_in, question_words, terms_of
-from remembrancer.memory.names import name_key
 from remembrancer.protocol.files import ListedFile
 from remembrancer.protocol.paths import delete_database
 
-VERSION: Final = 12
+VERSION: Final = 13
 """The version of the tables, and of cutting and counting. An index of another version is rebuilt."""
 MOST_LOG_BYTES: Final = 32 * 1024 * 1024
 """A longer write-ahead log is checkpointed in the middle of the work."""
@@ -35,14 +33,6 @@ MOST_DEFINITIONS: Final = 200
 """Chunks defining one name that are considered."""
 BUSY_S: Final = 5.0
 SIGILS: Final = "_$@"
-MOST_MEANINGS: Final = 3
-"""A name with more symbols than this is ambiguous and refers to none."""
-MOST_RELATED: Final = 100
-"""The most relations of one symbol."""
-DEFINED_IN: Final = "defined_in"
-REFERS_TO: Final = "refers_to"
-IMPORTED: Final = "imports"
-RELATIONSHIPS: Final = (DEFINED_IN, REFERS_TO, IMPORTED)
 
 _SCHEMA: Final = """
     CREATE TABLE about (name TEXT PRIMARY KEY, value) WITHOUT ROWID;
@@ -73,7 +63,6 @@ _SCHEMA: Final = """
         file INTEGER NOT NULL,
         name TEXT NOT NULL,
         last_name TEXT NOT NULL,
-        key TEXT NOT NULL,
         kind TEXT NOT NULL,
         start_line INTEGER NOT NULL,
         end_line INTEGER NOT NULL,
@@ -82,7 +71,6 @@ _SCHEMA: Final = """
     );
     CREATE INDEX symbols_by_file ON symbols (file);
     CREATE INDEX symbols_by_name ON symbols (last_name);
-    CREATE INDEX symbols_by_key ON symbols (key);
     CREATE INDEX symbols_by_digest ON symbols (digest);
     -- Each token is a term and how often a chunk has it: `retry^3`. To delete tokens, FTS5 has to be told them again.
     CREATE VIRTUAL TABLE words USING fts5 (
@@ -91,17 +79,6 @@ _SCHEMA: Final = """
     );
     CREATE VIRTUAL TABLE occurrences USING fts5vocab (words, instance);
 """
-
-
-class CodeEntity(NamedTuple):
-    """A symbol as an entity of the graph. Its name is the dotted path of names, or the file's path."""
-
-    number: int
-    name: str
-    key: str
-    kind: str
-    path: str
-    line: int
 
 
 class FoundCode(NamedTuple):
@@ -187,7 +164,7 @@ class CodeIndex:
                     (file.path, file.mtime_ns, file.size, file.language, file.skipped),
                 ).fetchall()
                 self._put_chunks(place, file.chunks)
-                self._put_symbols(place, file)
+                self._put_symbols(place, file.symbols)
             self._put("revision", self._number("revision") + 1)
         if self._log.stat().st_size > MOST_LOG_BYTES:  # with a permanent reader, SQLite never truncates it by itself
             self.checkpoint()
@@ -212,13 +189,10 @@ class CodeIndex:
                 "INSERT INTO words (rowid, terms) VALUES (?, ?)", (number, zlib.decompress(c.terms).decode())
             )
 
-    def _put_symbols(self, file: int, read: ReadFile) -> None:
+    def _put_symbols(self, file: int, symbols: Sequence[Symbol]) -> None:
         self._connection.executemany(
-            "INSERT INTO symbols VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-            (
-                (file, s.name, _last(s.name), name_key(s.name or read.path), *msgspec.structs.astuple(s)[1:])
-                for s in read.symbols
-            ),
+            "INSERT INTO symbols VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+            ((file, s.name, _last(s.name), *msgspec.structs.astuple(s)[1:]) for s in symbols),
         )
 
     def note(self, **about: object) -> None:
@@ -316,12 +290,10 @@ class CodeIndex:
 
     def _assigned(self, name: str, loaded: _Loaded) -> list[int]:
         """The places of top-level statements that assign a value to a name, such as constants."""
-        referring, importing = (self._postings(marked(mark, name), loaded) for mark in (REFERS, IMPORTS))
-        if referring is None:
+        postings = self._postings(terms_of(name)[-1], loaded) if terms_of(name) else None
+        if postings is None:
             return []
-        places = referring.places[~loaded.corpus.defines[referring.places]]
-        if importing is not None:
-            places = np.setdiff1d(places, importing.places)
+        places = postings.places[~loaded.corpus.defines[postings.places]]
         numbers = loaded.numbers[places[:MOST_DEFINITIONS]].tolist()
         rows = self._connection.execute(
             "SELECT number, text FROM chunks WHERE number IN (SELECT value FROM json_each(?))",
@@ -390,88 +362,6 @@ class CodeIndex:
     def symbols_like(self, digest: int) -> list[PlacedSymbol]:
         """The symbols with the same content."""
         return self._symbols("s.digest = ?", digest)
-
-    def entities(self, condition: Literal["number", "key", "name"], values: Sequence[object]) -> list[CodeEntity]:
-        """The symbols with these numbers, keys or names (a file's name is its path), without ambiguous ones."""
-        wanted = {"number": "s.rowid", "key": "s.key", "name": "CASE s.name WHEN '' THEN f.path ELSE s.name END"}
-        narrowed = "s.key IN (SELECT value FROM json_each(?2)) AND" if condition == "name" else ""
-        keys = [name_key(str(value)) for value in values] if condition == "name" else []
-        rows = self._connection.execute(
-            f"""SELECT s.rowid, CASE s.name WHEN '' THEN f.path ELSE s.name END, s.key, s.kind, f.path, s.start_line
-                FROM symbols AS s JOIN files AS f ON f.number = s.file
-                WHERE {narrowed} {wanted[condition]} IN (SELECT value FROM json_each(?1))""",  # noqa: S608 - ours
-            (msgspec.json.encode(list(values)).decode(), *([msgspec.json.encode(keys).decode()] if keys else [])),
-        )
-        found = [CodeEntity(*row) for row in rows]
-        shared = Counter(each.key for each in found)
-        return [each for each in found if condition == "number" or shared[each.key] <= MOST_MEANINGS]
-
-    def relations(self, number: int, *, outgoing: bool) -> list[tuple[str, int]]:
-        """The relations of a symbol, as pairs of relationship and the other symbol's number. A function is defined in a
-        file and refers to others; a file imports."""
-        file, name, start, end = self._connection.execute(
-            "SELECT file, name, start_line, end_line FROM symbols WHERE rowid = ?", (number,)
-        ).fetchone()
-        others = "SELECT rowid FROM symbols WHERE file = ? AND (name = '') = ? ORDER BY start_line LIMIT ?"
-        defined = self._connection.execute(others, (file, bool(name), MOST_RELATED)).fetchall()
-        found = [(DEFINED_IN, other) for (other,) in defined] if outgoing == bool(name) else []
-        found += self._references(number, (file, start, end), name.rpartition(".")[2], outgoing=outgoing)
-        return list(dict.fromkeys(found))[:MOST_RELATED]
-
-    def _references(
-        self, number: int, place: tuple[int, int, int], last: str, *, outgoing: bool
-    ) -> Iterator[tuple[str, int]]:
-        """The symbols that a symbol refers to, or that refer to it, except those inside or around it."""
-        file, start, end = place
-        marks = ((REFERS_TO, REFERS), (IMPORTED, IMPORTS))
-        within = self._connection.execute(
-            """SELECT rowid FROM symbols WHERE file = ?1
-               AND (start_line BETWEEN ?2 AND ?3 OR ?2 BETWEEN start_line AND end_line)""",
-            (file, start, end),
-        )
-        around = {other for (other,) in within}
-        if outgoing:
-            there = self._connection.execute(
-                "SELECT number, text FROM chunks WHERE file = ? AND start_line <= ? AND end_line >= ?",
-                (file, end, start),
-            ).fetchall()
-            words = {
-                word for _, text in there for word in NAME.findall(zlib.decompress(text).decode("utf-8", "replace"))
-            }
-            numbers = {at for at, _ in there}
-            for word in sorted(words):
-                meant = [other for other in self._meanings(word) if other not in around]
-                for relationship, mark in marks if meant else ():
-                    if not numbers.isdisjoint(self._having(marked(mark, word))):
-                        yield from ((relationship, other) for other in meant)
-        elif number in self._meanings(last):
-            for relationship, mark in marks:
-                for chunk in self._having(marked(mark, last))[:MOST_RELATED]:
-                    yield from ((relationship, other) for other in self._enclosing(chunk) if other not in around)
-
-    def _meanings(self, word: str) -> list[int]:
-        """The symbols that a word in the code may refer to; none if it is ambiguous."""
-        rows = self._connection.execute(
-            "SELECT rowid, name FROM symbols WHERE last_name = ? AND name != ''", (_last(word),)
-        ).fetchmany(MOST_DEFINITIONS)
-        meant = [number for number, name in rows if name.rpartition(".")[2] == word]
-        return meant if len(meant) <= MOST_MEANINGS else []
-
-    def _having(self, term: str) -> list[int]:
-        """The numbers of the chunks with a term."""
-        return [number for number, _ in self._connection.execute(_OF_TERM, (term,))]
-
-    def _enclosing(self, chunk: int) -> list[int]:
-        """The symbol that contains a chunk: the definition of its name, or else its file."""
-        return [
-            number
-            for (number,) in self._connection.execute(
-                """SELECT s.rowid FROM chunks AS c JOIN symbols AS s ON s.file = c.file
-                   AND s.name = CASE c.kind WHEN 'block' THEN '' ELSE c.name END
-                   AND s.start_line <= c.end_line AND s.end_line >= c.start_line WHERE c.number = ? LIMIT 1""",
-                (chunk,),
-            )
-        ]
 
     def _symbols(self, condition: str, *values: object) -> list[PlacedSymbol]:
         rows = self._connection.execute(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import zlib
 from collections import Counter
 from collections.abc import Iterable
@@ -14,22 +13,18 @@ import msgspec
 
 from remembrancer.code.chunks import Chunk, chunks_of, parsed
 from remembrancer.code.languages import language_of
-from remembrancer.code.symbols import Symbol, names_of, symbols_of
+from remembrancer.code.symbols import Symbol, symbols_of
 from remembrancer.code.tree import SourceFile, Unreadable, read_source
 from remembrancer.code.words import terms_of, words_in
 
 FIELDS: Final = {"name": 2, "file": 3, "directory": 2, "head": 1}
 """The weight of a term in each field, relative to 1 in the text."""
-REFERS: Final = "@"
-IMPORTS: Final = "+"
-"""The prefixes of terms for names that a chunk refers to, or imports. No word of a question begins with them."""
-
 MOST_COUNT: Final = 255
 """Occurrences of a term in a chunk that are counted."""
 
 
 class ReadChunk(msgspec.Struct, frozen=True, array_like=True):
-    """A chunk for the index. `length` counts its terms without those for names, `terms` has each with its count
+    """A chunk for the index. `length` counts its terms, `terms` has each with its count
     (`retry^3 pool^1`); `text` and `terms` are deflated."""
 
     start_line: int
@@ -54,29 +49,21 @@ class ReadFile(msgspec.Struct, frozen=True, array_like=True):
     symbols: tuple[Symbol, ...] = ()
 
 
-def marked(mark: str, name: str) -> str:
-    """The term for a name that a chunk refers to or imports. FTS5 folds case; a name keeps it by `~`."""
-    return mark + re.sub("[A-Z]", lambda capital: f"~{capital.group().lower()}", name)
-
-
 def read_file(root: str, file: SourceFile, *, is_plain: bool = False) -> ReadFile:
     """Read a file of a tree; a plain one is cut without a parser. Blocks."""
     language = language_of(file.path) or ""
-    cut, named, symbols, skipped = _cut(root, file.path, language, is_plain=is_plain)
+    cut, symbols, skipped = _cut(root, file.path, language, is_plain=is_plain)
     of_path = words_in(_path_text(file.path))
     chunks = []
-    for chunk, (referred, imported) in zip(cut, named, strict=True):
+    for chunk in cut:
         names, heads = [chunk.name] * FIELDS["name"], [chunk.head] * FIELDS["head"]
         words = Counter(chain(of_path, words_in("\n".join((chunk.text, *names, *heads)))))
         counts = Counter[str]()
         for word, count in words.items():
             for term in terms_of(word):
                 counts[term] += count
-        length = counts.total()
-        counts.update(marked(REFERS, name) for name in referred)
-        counts.update(marked(IMPORTS, name) for name in imported)
         terms = " ".join(f"{term}^{min(count, MOST_COUNT)}" for term, count in counts.items())
-        place = (chunk.start_line, chunk.end_line, chunk.kind, chunk.name, chunk.signature, length)
+        place = (chunk.start_line, chunk.end_line, chunk.kind, chunk.name, chunk.signature, counts.total())
         chunks.append(ReadChunk(*place, _deflated(chunk.text), _deflated(terms)))
     return ReadFile(file.path, file.mtime_ns, file.size, language, tuple(chunks), skipped, tuple(symbols))
 
@@ -90,21 +77,16 @@ def _deflated(text: str) -> bytes:
     return zlib.compress(text.encode("utf-8", "replace"), 1)
 
 
-Named = list[tuple[set[str], set[str]]]
-"""For each chunk, the names that it refers to and the names that it imports."""
-
-
-def _cut(root: str, path: str, language: str, *, is_plain: bool) -> tuple[list[Chunk], Named, list[Symbol], str]:
-    """A file's chunks with the names in them and its symbols, or the reason why it is skipped."""
+def _cut(root: str, path: str, language: str, *, is_plain: bool) -> tuple[list[Chunk], list[Symbol], str]:
+    """A file's chunks and symbols, or the reason why it is skipped."""
     try:
         text = read_source(root, path)
     except Unreadable as error:
-        return [], [], [], str(error)
+        return [], [], str(error)
     except OSError:
-        return [], [], [], "unreadable"
+        return [], [], "unreadable"
     source = None if is_plain else parsed(text, language)
-    chunks = chunks_of(source, text)
-    return chunks, names_of(source, chunks), symbols_of(source, text), ""
+    return chunks_of(source, text), symbols_of(source, text), ""
 
 
 def _path_text(path: str) -> str:

@@ -6,16 +6,15 @@ from __future__ import annotations
 import re
 import zlib
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
-from functools import cache, lru_cache
+from collections.abc import Iterable, Iterator
+from functools import cache
 from hashlib import blake2b
-from string import digits
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
-from remembrancer.code.chunks import DEEPEST, OPEN, Chunk, Definition, Source, body_of
-from remembrancer.code.words import words_in
+from remembrancer.code.chunks import DEEPEST, OPEN, Definition, Source, body_of
+from remembrancer.code.languages import parser_of
 
 if TYPE_CHECKING:
     import tree_sitter
@@ -34,14 +33,10 @@ _TRAILING: Final = re.compile(rb",(?=[)\]}])|;")
 _ENDS: Final = b"\x0e\x0f\x10\x11\x12\x13\x14\x15\x16\x17\x18\x19\x1a\x1b\x1c\x1d\x1e\x1f"
 """Bytes that occur in no text. In indented languages each stands for the number of blocks that end there."""
 _ENDED: Final = bytes.maketrans(_ENDS, b"\n" * len(_ENDS))
-_COMMENT: Final = re.compile("comment")
-_IMPORT: Final = re.compile(
-    r"^import$|import_(?:from_)?(?:statement|declaration)$|^(?:namespace_)?use_declaration$|^preproc_include$"
+_LEFT_OUT: Final = re.compile(
+    r"comment|^import$|import_(?:from_)?(?:statement|declaration)$|^(?:namespace_)?use_declaration$|^preproc_include$"
 )
-_TEXT: Final = re.compile(r"(?:content|fragment)$")
-"""The kinds of nodes for comments, imports, and the text within strings."""
-NAME: Final = re.compile(r"[^\W\d]\w{2,}")
-"""A name in code. Shorter ones are not distinctive."""
+"""The kinds of nodes for comments and imports."""
 _OPERATION: Final = re.compile(r"operator|unary|binary|comparison|call|attribute|subscript|member|await|not|splat")
 """Nodes in which parentheses have a meaning."""
 _DOCSTRINGS: Final = {
@@ -79,7 +74,7 @@ def symbols_of(source: Source | None, text: str) -> list[Symbol]:
     rows = 0, text.count("\n")
     if source is None:
         return [Symbol("", FILE, 1, rows[1] + 1, _digest([_joined(_bare(text.encode("utf-8", "replace")))]))]
-    data = _cleaned(source).said
+    data = _cleaned(source)
     return [_outline(source, data, "", FILE, source.root, rows), *_members(source, data, source.root, "", 0)]
 
 
@@ -156,28 +151,15 @@ def _packed(pieces: Iterable[bytes]) -> bytes:
     return array("I", sorted(numbers)[:MOST_PIECES]).tobytes()
 
 
-def _grammar(language: str) -> tree_sitter.Language:
-    from remembrancer.code.languages import parser_of
-
-    parser = parser_of(language)
-    assert parser is not None
-    assert parser.language is not None
-    return parser.language
-
-
-@cache
-def _keywords(language: str) -> frozenset[str]:
-    grammar = _grammar(language)
-    kinds = (number for number in range(grammar.node_kind_count) if not grammar.node_kind_is_named(number))
-    return frozenset(kind for number in kinds if (kind := grammar.node_kind_for_id(number)) and kind.isalpha())
-
-
 @cache
 def _query(language: str) -> tree_sitter.Query:
     """The query for everything that a digest leaves out, for parentheses, and for blocks that end by indentation."""
     import tree_sitter
 
-    grammar = _grammar(language)
+    parser = parser_of(language)
+    assert parser is not None
+    assert parser.language is not None
+    grammar = parser.language
     kinds = {
         kind
         for number in range(grammar.node_kind_count)
@@ -185,37 +167,22 @@ def _query(language: str) -> tree_sitter.Query:
         and grammar.node_kind_is_named(number)
         and (kind := grammar.node_kind_for_id(number))
     }
-    patterns = {"out": _COMMENT, "import": _IMPORT, "text": _TEXT}
-    queries = [f"({kind}) @{name}" for name, pattern in patterns.items() for kind in kinds if pattern.search(kind)]
+    queries = [f"({kind}) @out" for kind in kinds if _LEFT_OUT.search(kind)]
     if "parenthesized_expression" in kinds:
         queries.append("(parenthesized_expression) @around")
     return tree_sitter.Query(grammar, " ".join((*queries, _DOCSTRINGS.get(language, ""))))
 
 
-class _Cleaned(NamedTuple):
-    """A file's text, with each byte and line in its place. In `said`, comments, docstrings, imports and redundant
-    parentheses are blank; in `named`, comments, docstrings, imports and the text of strings. `imports` has the imported
-    names by their first line."""
-
-    said: bytes
-    named: bytes
-    imports: dict[int, set[str]]
-
-
-@lru_cache(maxsize=1)  # only the file that is being read
-def _cleaned(source: Source) -> _Cleaned:
+def _cleaned(source: Source) -> bytes:
+    """A file's text, with each byte and line in its place. Comments, docstrings, imports and redundant parentheses are
+    blank."""
     import tree_sitter
 
     data = bytearray(source.data + b"\n")
     found = tree_sitter.QueryCursor(_query(source.language)).captures(source.root)
-    imports: dict[int, set[str]] = {}
-    for node in found.get("import", ()):
-        names = NAME.findall(source.data[node.start_byte : node.end_byte].decode("utf-8", "replace"))
-        imports.setdefault(node.start_point.row + 1, set()).update(names)
-    for each in ("out", "import"):
-        _blank(data, found.get(each, ()))
-    named = data[:]
-    _blank(named, found.get("text", ()))
+    for node in found.get("out", ()):
+        start, end = node.start_byte, node.end_byte
+        data[start:end] = data[start:end].translate(_BLANKED)
     for node in found.get("around", ()):
         parent = node.parent
         if parent is None or not _OPERATION.search(parent.type):
@@ -226,35 +193,4 @@ def _cleaned(source: Source) -> _Cleaned:
     for at, count in ends.items():
         if data[at] in b" \n\r":
             data[at] = _ENDS[min(count, len(_ENDS) - 1)]
-    return _Cleaned(bytes(data), bytes(named), imports)
-
-
-def _blank(data: bytearray, nodes: Iterable[tree_sitter.Node]) -> None:
-    for node in nodes:
-        start, end = node.start_byte, node.end_byte
-        data[start:end] = data[start:end].translate(_BLANKED)
-
-
-def names_of(source: Source | None, chunks: Sequence[Chunk]) -> list[tuple[set[str], set[str]]]:
-    """For each chunk of a file, the names that it refers to and the names that it imports. Comments and strings do not
-    count."""
-    if source is None:
-        return [(set(), set()) for _ in chunks]
-    cleaned = _cleaned(source)
-    lines = cleaned.named.decode("utf-8", "replace").split("\n")
-    keywords, imports = _keywords(source.language), dict(cleaned.imports)
-    found = []
-    for chunk in chunks:
-        rows = range(chunk.start_line, chunk.end_line + 1)
-        imported = [imports.pop(row) for row in list(imports) if row in rows]
-        named = names_within("\n".join(lines[rows.start - 1 : rows.stop - 1])) - keywords
-        found.append((named, set[str]().union(*imported)))
-    return found
-
-
-def names_within(text: str) -> set[str]:
-    """All matches of `NAME` in a text, in half the time if it is ASCII."""
-    if not text.isascii():
-        return set(NAME.findall(text))
-    words = (word if word[0] > "9" else word.lstrip(digits) for word in set(words_in(text)))
-    return {word for word in words if len(word) > 2}
+    return bytes(data)

@@ -19,13 +19,11 @@ from remembrancer.protocol.code import (
     ListCodeFiles,
     SearchCode,
 )
-from remembrancer.protocol.errors import InvalidInput, MemoryUnavailable
+from remembrancer.protocol.errors import InvalidInput
 from remembrancer.protocol.paths import delete_database
 from remembrancer.protocol.projects import MoveProject
-from remembrancer.protocol.reads import SearchGraph
 from tests.actors.store_process import store_rig
 from tests.operations import PROJECT, store_operation
-from tests.patience import until
 
 
 async def test_a_query_that_shares_no_word_with_the_code_is_told_so(home: Path, tmp_path: Path) -> None:
@@ -118,27 +116,6 @@ async def test_an_index_that_is_lost_or_damaged_is_made_anew_when_it_is_read(
         assert made != database, "whoever has the old one open writes into no new one"
         await rig.gateway.ask(DeleteCode(PROJECT, tree.id))
         assert not list(rig.paths.projects.glob("*/code/*.db*"))
-
-
-async def test_code_that_is_damaged_fails_one_walk_of_the_graph_and_is_indexed_again(
-    home: Path, tmp_path: Path
-) -> None:
-    async with store_rig(home) as rig:
-        await rig.gateway.ask(IndexCode(PROJECT, str(tmp_path), watch=False))
-        (database,) = rig.paths.projects.glob("*/code/*.db")
-        await rig.restart()
-        with contextlib.closing(CodeIndex(database, "write")) as index:
-            (tmp_path / "pool.py").write_text("class Pool:\n    pass\n")
-            index.take(read_files(str(tmp_path), list(Tree(str(tmp_path)).files())))
-        await rig.gateway.ask(IndexCode(PROJECT, str(tmp_path), watch=False))
-        content = database.read_bytes()
-        database.write_bytes(content[:4096] + bytes(len(content) - 4096))
-        await rig.gateway.submit(store_operation("01", "The pool lies in pool.py."))
-        walk = SearchGraph(PROJECT, "s", entity="pool.py")
-        with pytest.raises(MemoryUnavailable):
-            await rig.gateway.ask(walk)
-        assert (await rig.gateway.ask(walk)).entities == ()
-        await until(lambda: list(rig.paths.projects.glob("*/code/*.db")) not in ([], [database]))
 
 
 async def test_trees_of_a_project_that_is_moved_lie_in_its_new_place_and_keep_their_indexes(

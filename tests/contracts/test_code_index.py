@@ -92,7 +92,7 @@ def test_a_zeroed_page_is_damage_wherever_it_is_and_has_the_index_deleted(tmp_pa
                 with index.at_one_moment():
                     index.search("table3", 20)
                     assert all(index.chunk_at(file.path, 2) for file in files)
-                    assert len(index.entities("name", [f"table{number}" for number in range(12)])) == 12
+                    assert all(len(index.symbols_named(f"table{number}")) == 1 for number in range(12))
             except sqlite3.DatabaseError:
                 assert not path.exists()
                 deleted += 1
@@ -269,7 +269,7 @@ def test_a_tree_that_is_edited_at_random_is_as_if_read_anew(index: CodeIndex, tr
     assert_as_if_new(index, tree, tmp_path / "fresh.db")
     chunks = """SELECT path, start_line, end_line, c.kind, c.name, signature, length, text
         FROM chunks AS c JOIN files AS f ON f.number = file ORDER BY 1, 2"""
-    symbols = """SELECT path, s.start_line, s.end_line, s.kind, s.name, s.key, s.digest, s.pieces
+    symbols = """SELECT path, s.start_line, s.end_line, s.kind, s.name, s.digest, s.pieces
         FROM symbols AS s JOIN files AS f ON f.number = file ORDER BY 1, 2, 3, 5"""
     with closing(CodeIndex(tmp_path / "fresh.db")) as fresh:
         for rows in (chunks, symbols):

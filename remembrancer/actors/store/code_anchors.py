@@ -10,7 +10,7 @@ import logging
 import os
 import sqlite3
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from hashlib import blake2b
 from pathlib import Path
@@ -24,7 +24,6 @@ from remembrancer.code.anchors import Anchor, Mentions, anchors_of, judged, ment
 from remembrancer.code.index import CodeIndex
 from remembrancer.code.tree import head_of
 from remembrancer.memory.found_names import found_names
-from remembrancer.memory.names import name_key
 from remembrancer.protocol.code import CodeTree
 from remembrancer.protocol.consolidation import ReadMemories
 from remembrancer.protocol.kinds import SESSION_RECORD
@@ -110,14 +109,6 @@ class ProjectAnchors:
                 if (anchor.tree_id, anchor.place) == (tree_id, path) and anchor.verdict != "gone":
                     found.setdefault(memory_id, []).append(anchor.line)
         return found
-
-    def about(self, keys: Collection[str]) -> list[str]:
-        """The memories about code whose name has one of these keys."""
-        return [
-            memory_id
-            for memory_id, known in list(self._kept.memories.items())
-            if any(name_key(anchor.name or anchor.place) in keys for anchor in known.anchors)
-        ]
 
     def outdate(self) -> None:
         """Examine all memories at the next look: they may have changed."""

@@ -14,7 +14,7 @@ import os
 import sqlite3
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Collection
 from functools import partial
 from pathlib import Path
 from typing import Final, TypeVar
@@ -29,7 +29,6 @@ from remembrancer.actors.store.readers import Readers
 from remembrancer.actors.store.requests import Handler, LoadGate, RequestContext
 from remembrancer.code.anchors import described
 from remembrancer.code.index import CodeIndex
-from remembrancer.memory.names import name_key
 from remembrancer.memory.text import shown
 from remembrancer.protocol.code import (
     CodeChunk,
@@ -160,32 +159,6 @@ class CodeHandlers:
         ]
         memories.sort(key=lambda memory: memory.id in of and of[memory.id].verdict == "gone")
         return msgspec.structs.replace(answer, memories=tuple(memories))
-
-    def memories_about(self, project_id: str, names: Iterable[str]) -> list[str]:
-        """The ids of the memories about symbols or files with these names."""
-        anchors = self._anchors.get(project_id)
-        return [] if anchors is None else anchors.about({name_key(name) for name in names})
-
-    @contextlib.contextmanager
-    def reading(self, project: ProjectRef) -> Iterator[list[CodeIndex]]:
-        """The indexes of a project, each as a snapshot. Blocks; an index that cannot be opened is skipped.
-
-        Raises:
-            MemoryUnavailable: an index is damaged.
-        """
-        try:
-            with contextlib.ExitStack() as stack:
-                found = []
-                for tree in self._readable(project).values():
-                    try:
-                        index = self._opened(tree)
-                        stack.enter_context(index.at_one_moment())
-                        found.append(index)
-                    except sqlite3.Error as error:
-                        logger.info("code is not walked through", extra={"root": tree.root, "reason": str(error)})
-                yield found
-        except sqlite3.Error as error:
-            raise MemoryUnavailable(str(error)) from error
 
     async def _list_stale(self, request: ListStale, _context: RequestContext) -> tuple[StaleMemory, ...]:
         records = await self._files.project(request.project)

@@ -239,12 +239,7 @@ class ReadHandlers:
 
     async def _search_graph(self, request: SearchGraph, context: RequestContext) -> GraphFound:
         async def search(view: View) -> GraphFound:
-            def walk() -> tuple[GraphFound, list[Ref]]:
-                with self._code.reading(request.project) as code:
-                    about = partial(self._code.memories_about, request.project.id)
-                    return search_graph(request, view, time.time(), code, about)
-
-            answer, seen = await self._readers.read(walk)
+            answer, seen = await self._readers.read(lambda: search_graph(request, view, time.time()))
             self._note_shown(view.by_file(seen), request.session_id)
             return answer
 

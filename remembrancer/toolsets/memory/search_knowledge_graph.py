@@ -83,7 +83,4 @@ def _entity(entity: GraphEntity) -> Answer:
         for edge in entity.relationships
     ]
     fields: Answer = {"name": entity.name, "type": entity.type, "relationships": edges}
-    place = entity.description if not entity.described_in else None  # code that no memory describes
-    return fields | non_empty(
-        memory_count=entity.memory_count, distance=entity.distance or None, stale=entity.stale, place=place
-    )
+    return fields | non_empty(memory_count=entity.memory_count, distance=entity.distance or None, stale=entity.stale)

@@ -1,4 +1,4 @@
-"""The graph of the memories that a session sees, joined with that of code, and walks through it.
+"""The graph of the memories that a session sees, and walks through it.
 
 A node is an entity in all spaces and spellings: the key of a name, and a type. An edge is stated by memories; it is
 stale if all of them are forgotten. Stale edges are followed like others, and ranked last. In the database, edges are
@@ -9,16 +9,15 @@ that hubs do not make them long.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from remembrancer.actors.store.records.contract import Filters, Phrase, RankingFacts
 from remembrancer.actors.store.records.search import AFTER_ALL, RANKING, condition_of, expression_of
 from remembrancer.actors.store.records.sessions import read_topics
 from remembrancer.actors.store.records.space import APART, Spaces, shown_to, visible
 from remembrancer.actors.store.records.sqlite_file import AMONG, json_list
-from remembrancer.code.index import MOST_RELATED, CodeIndex
 from remembrancer.memory.names import name_key
 from remembrancer.memory.pagerank import Around
 from remembrancer.protocol.reads import Direction, Fact
@@ -244,25 +243,22 @@ class Summary:
 
 
 class Graph:
-    """The graph of some spaces as one session sees it at the time `now`, with that of code. It caches, for one request,
-    which entities form which node."""
+    """The graph of some spaces as one session sees it at the time `now`. Caches, for one request, which entities form
+    which node."""
 
-    def __init__(self, spaces: Spaces, session_id: str, now: float = 0.0, code: Iterable[CodeIndex] = ()) -> None:
+    def __init__(self, spaces: Spaces, session_id: str, now: float = 0.0) -> None:
         self._spaces = spaces
         self._read = spaces.read
         self._session_id = session_id
         self._now = now
-        self._code = tuple(code)
         self._nodes: dict[int, Node] = {}
         self._space_of: dict[int, int] = {}
         self._numbers: defaultdict[Node, list[int]] = defaultdict(list)
         self._looked_up: set[str] = set()
         """The keys of which all spellings are known."""
         self._absent: set[str] = set()
-        """The keys that were looked up and that memories do not have."""
+        """The keys that were looked up and do not exist."""
         self._names: dict[Node, str] = {}
-        self._places: dict[Node, str] = {}
-        """Descriptions of symbols of the code, by their location."""
         self._relationships: dict[str, str] = {}
         self._relationship_keys: dict[str, str] = {}
 
@@ -278,15 +274,15 @@ class Graph:
 
     def named(self, name: str) -> list[Node]:
         """Return the nodes with exactly this name, of any type."""
-        return [*self._found("e.name = ?", name), *self._in_code("name", [name])]
+        return self._found("e.name = ?", name)
 
     def keyed(self, keys: Collection[str]) -> list[Node]:
         """Return the nodes with these keys."""
         self._looked_up.update(keys)
-        return list(dict.fromkeys([*self._found(f"e.key IN {AMONG}", json_list(keys)), *self._in_code("key", keys)]))
+        return self._found(f"e.key IN {AMONG}", json_list(keys))
 
     def beginning(self, key: str, limit: int) -> list[Node]:
-        """Return at most `limit` nodes of memories whose keys have that beginning."""
+        """Return at most `limit` nodes whose keys have that beginning."""
         return self._found("e.key >= ? AND e.key < ?", key, key + AFTER_ALL, limit=limit)
 
     def matching(self, phrases: Sequence[Phrase], limit: int, *, every: bool = False) -> list[Node]:
@@ -366,10 +362,6 @@ class Graph:
             for subject, relationship, target, live, forgotten in rows:
                 row = (subject, relationship, target)
                 sightings.append(Sighting(row, self._edge(*row), live, forgotten))
-        for place, index in enumerate(self._code):
-            for found in self._edges_in_code(place, index, nodes, ways, relationships):
-                sightings += found.sightings
-                cut = cut or found.cut
         return Expansion(sightings, cut)
 
     def _stated(
@@ -480,8 +472,7 @@ class Graph:
         return found
 
     def descriptions(self, nodes: Collection[Node]) -> dict[Node, tuple[str, str]]:
-        """Return the id and content of the newest unforgotten memory that describes each of these nodes, or else the
-        location of a symbol, without an id."""
+        """Return the id and content of the newest unforgotten memory that describes each of these nodes."""
         rows = self._read(
             f"""SELECT s.entity, m.id, m.content
                 FROM memory_entities AS s CROSS JOIN memories AS m ON m.number = s.memory
@@ -489,8 +480,7 @@ class Graph:
                 AND (m.valid_until IS NULL OR m.valid_until > ?) ORDER BY m.number""",  # noqa: S608 - fixed clauses
             (json_list(self._numbers_of(nodes)), DESCRIBED_AS, self._session_id, self._now),
         )
-        located = {node: ("", self._places[node]) for node in nodes if node in self._places}
-        return located | {self._nodes[entity]: (memory_id, content) for entity, memory_id, content in rows}
+        return {self._nodes[entity]: (memory_id, content) for entity, memory_id, content in rows}
 
     def memory_counts(self, nodes: Sequence[Node]) -> dict[Node, int]:
         """Return the number of unforgotten memories that name each node."""
@@ -607,56 +597,6 @@ class Graph:
             degrees[self._nodes[number]] += degree
         topics = read_topics(read)
         return Summary(counts["entity"], counts["relationship"], degrees, topics)
-
-    # Code.
-
-    def _in_code(self, by: Literal["number", "key", "name"], values: Collection[object]) -> list[Node]:
-        return list(dict.fromkeys(node for index in self._code for node in self._symbols(index, by, values).values()))
-
-    def _symbols(
-        self, index: CodeIndex, by: Literal["number", "key", "name"], values: Collection[object]
-    ) -> dict[int, Node]:
-        """Return symbols of the code as nodes, by number. One that memories also name has their type, so that both are
-        one node."""
-        symbols = index.entities(by, list(values))
-        known = self._read(
-            f"""SELECT e.key, e.type FROM entities AS e WHERE e.space = @SPACE AND e.key IN {AMONG}
-                AND {IS_VISIBLE} ORDER BY e.number""",  # noqa: S608 - fixed clauses
-            (json_list({each.key for each in symbols}), self._session_id),
-        )
-        types = dict(known)
-        nodes: dict[int, Node] = {}
-        for each in symbols:
-            node = nodes[each.number] = Node(each.key, types.get(each.key, each.kind).lower())
-            self._names.setdefault(node, each.name)
-            self._places[node] = f"{each.name} ({each.kind}): {each.path}:{each.line}"
-        return nodes
-
-    def _edges_in_code(
-        self,
-        place: int,
-        index: CodeIndex,
-        nodes: Collection[Node],
-        ways: Iterable[bool],
-        relationships: Collection[str] | None,
-    ) -> Iterator[Expansion]:
-        """Yield the edges of these nodes in the code, which no memory states: outgoing or incoming ones."""
-        known = self._symbols(index, "key", {node.key for node in nodes})
-        here = [number for number, node in known.items() if node in nodes][:MOST_RELATED]
-        for outgoing in ways:
-            rows = [
-                (number, relationship, other)
-                for number in here
-                for relationship, other in index.relations(number, outgoing=outgoing)
-                if relationships is None or name_key(relationship) in relationships
-            ]
-            known |= self._symbols(index, "number", {other for *_, other in rows} - known.keys())
-            sightings = []
-            for number, relationship, other in rows[:MOST_RELATED]:
-                subject, target = (number, other) if outgoing else (other, number)
-                edge = Edge(known[subject], self._relationship_key(relationship), known[target])
-                sightings.append(Sighting((place, subject, relationship, target), edge, 1, 0))
-            yield Expansion(sightings, len(rows) > MOST_RELATED)
 
 
 def fair_share(sizes: Sequence[int], budget: int) -> int:

@@ -4,7 +4,7 @@ memories connected with the entities in a query."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from functools import partial
 from typing import Final, Literal
 
@@ -13,7 +13,6 @@ from remembrancer.actors.store.retrieval.entity_names import Found, find, named_
 from remembrancer.actors.store.retrieval.graph import Graph, Node, Reached, Walk, connection, walk
 from remembrancer.actors.store.retrieval.once import as_recalled
 from remembrancer.actors.store.retrieval.view import Ref, View
-from remembrancer.code.index import CodeIndex
 from remembrancer.memory.decay import recency
 from remembrancer.memory.features import standing
 from remembrancer.memory.names import name_key
@@ -91,18 +90,9 @@ TOPICS: Final = 10
 """The number of communities in an overview."""
 
 
-def search_graph(
-    request: SearchGraph,
-    view: View,
-    now: float,
-    code: Iterable[CodeIndex] = (),
-    about: Callable[[Iterable[str]], Iterable[str]] = lambda names: (),
-) -> tuple[GraphFound, list[Ref]]:
-    """Return the answer, and the memories in it. An unknown entity is not an error: similar names are suggested.
-
-    The walk also follows `code`; `about` returns the ids of the memories about code of given names.
-    """
-    graph = view.graph(request.session_id, now, () if request.entity is None else code)
+def search_graph(request: SearchGraph, view: View, now: float) -> tuple[GraphFound, list[Ref]]:
+    """Return the answer, and the memories in it. An unknown entity is not an error: similar names are suggested."""
+    graph = view.graph(request.session_id, now)
     wanted = None if request.relationship_type is None else frozenset([name_key(request.relationship_type)])
     expand = partial(graph.edges, direction=request.direction, relationships=wanted)
     if request.entity is None:
@@ -134,13 +124,6 @@ def search_graph(
     seen: list[Ref] = []
     if request.include_memories:
         memories, seen = _memories(request, graph, view, chosen, now, wanted)
-        known = {memory.id for memory in memories}
-        refs = (view.find(each) for each in about(map(graph.name, chosen)) if each not in known)
-        others = view.load(
-            [ref for ref in refs if ref is not None][: request.limit - len(seen)], Filters(request.session_id)
-        )
-        memories += tuple(as_recalled(each, Scores(0.0, 0.0, each.importance, 0.0), now) for each in others.values())
-        seen += others
     return (
         GraphFound(
             entities=_entities(graph, walked, chosen, counts),
@@ -222,8 +205,7 @@ def _entities(
             relationships=tuple(relationships[node]),
             memory_count=counts[node],
             distance=reached.distance,
-            # Named by a memory, at least by a forgotten one, unless it is code, which is described by its location.
-            stale=counts[node] == 0 and node not in descriptions,
+            stale=counts[node] == 0,
             described_in=descriptions.get(node, nowhere)[0],
             description=descriptions.get(node, nowhere)[1],
         )

@@ -26,7 +26,6 @@ from remembrancer.actors.store.records.sqlite_file import SqliteFile
 from remembrancer.actors.store.records.sqlite_records import Reader, Records
 from remembrancer.actors.store.retrieval.graph import Graph
 from remembrancer.actors.store.vectors.exact_vectors import Nearest, SpaceVectors
-from remembrancer.code.index import CodeIndex
 from remembrancer.memory.times.windows import TimeWindow
 from remembrancer.protocol.kinds import Scope
 from remembrancer.protocol.wire import Notice
@@ -155,9 +154,9 @@ class View:
                 found.setdefault(sign * memory, []).append((within, cosine))
         return found
 
-    def graph(self, session_id: str, now: float, code: Iterable[CodeIndex] = ()) -> Graph:
-        """Return the graph that a session sees, joined with that of `code`."""
-        return Graph(self.reader.spaces, session_id, now, code)
+    def graph(self, session_id: str, now: float) -> Graph:
+        """Return the graph that a session sees."""
+        return Graph(self.reader.spaces, session_id, now)
 
     def find(self, memory_id: str) -> Ref | None:
         """Return the memory of an id."""
