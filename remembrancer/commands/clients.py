@@ -13,10 +13,10 @@ import re
 import shlex
 import shutil
 import stat
-import subprocess
 import sys
 import tomllib
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import pairwise
@@ -32,15 +32,11 @@ from remembrancer.protocol.paths import write_whole
 
 ClientScope = Literal["project", "user"]
 Action = Literal["add", "extend", "replace", "remove", "nothing", "refuse"]
-State = Literal["absent", "same", "extended", "other"]
 Json = dict[str, Any]
 
 HOOKS: Final = "hooks"
 HOOK_TIMEOUT_S: Final = 10
 TOOL_EVENTS: Final = (link.TOOL_BEGINS, link.TOOL_DONE, link.TOOL_FAILED)
-FOLDERS: Final = frozenset({"rules", "settings", "mcp", "mcpServers", "steering"})
-"""Subdirectories in which some clients keep their files."""
-OWN_COMMAND_S: Final = 60.0
 COMMAND: Final = "remembrancer"
 ONE_RUN: Final = (
     *(("uv", "archive-v0"), ("uv", "builds-v0"), ("uv", "environments-v2")),
@@ -51,7 +47,6 @@ TEMPORARY: Final = ("/tmp", "/var/tmp", "/private/tmp", "/private/var/folders", 
 _STRING: Final = r'"(?:\\.|[^"\\])*"'
 _COMMENTS: Final = re.compile(_STRING + r"|//[^\n]*|/\*.*?\*/", re.DOTALL)
 _LAST_COMMAS: Final = re.compile(_STRING + r"|,(?=\s*[}\]])")
-_MARK: Final = "\ufeff"
 _YAML_COMMENT: Final = re.compile(r"(?:^|\s)#")
 """Also matches inside a string: leaving one file too many alone is the safer error."""
 _BLOCK: Final = re.compile(r"\n*<!-- remembrancer -->.*?<!-- /remembrancer -->\n?", re.DOTALL)
@@ -133,8 +128,6 @@ class Client(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     flat: bool = False
     command: str | None = None
     has_path: bool = False
-    adds: tuple[str, ...] = ()
-    removes: tuple[str, ...] = ()
 
     def places(self, around: Surroundings) -> tuple[ClientFile, ...]:
         """The files with its servers, the project's first."""
@@ -164,49 +157,6 @@ class Client(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         words = [*(command if isinstance(command, list) else [command]), *(args if isinstance(args, list) else [])]
         is_line = all(isinstance(word, str) for word in words)
         return words if is_line else [], env if isinstance(env, Mapping) else {}
-
-
-def run_own_command(
-    client: Client, place: ClientFile, action: Action, name: str, entry: Json, around: Surroundings
-) -> str | None:
-    """Have the client's own command line add, replace or remove the entry in its file.
-
-    Returns the command in short; None if it has none, or if that did not work.
-    """
-    words = {"add": [client.adds], "replace": [client.removes, client.adds], "remove": [client.removes]}.get(action, [])
-    program = shutil.which(client.command or "", path=around.environ.get("PATH", ""))
-    if program is None or not words or not all(words) or (place.scope == "project" and "{scope}" not in words[0]):
-        return None
-    line, environ = client.started_by(entry)
-    for template in words:
-        arguments: list[str] = []
-        for word in template:
-            match word:
-                case "{line}":
-                    arguments += line
-                case "{--env}":
-                    arguments += [part for each in environ.items() for part in ("--env", "=".join(each))]
-                case _:
-                    known = {"{scope}": place.scope, "{name}": name, "{entry}": json.dumps(entry)}
-                    arguments.append(known.get(word, word))
-        try:
-            subprocess.run(
-                [program, *arguments],
-                cwd=around.project,
-                env=around.environ,
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                timeout=OWN_COMMAND_S,
-                check=True,
-            )
-        except (OSError, subprocess.SubprocessError):
-            return None
-    try:
-        servers = read_object(place).get(place.key, {})
-    except FileRefused:
-        return None
-    state = compare(client, servers.get(name) if isinstance(servers, dict) else None, entry)
-    return f"{client.command} {arguments[0]}" if state == ("absent" if action == "remove" else "same") else None
 
 
 @cache
@@ -271,7 +221,7 @@ def make_groups(client: Client, command: tuple[str, ...], environ: Mapping[str, 
     return groups
 
 
-def document(place: ClientFile, wanted: Mapping[str, object]) -> str:
+def _document(place: ClientFile, wanted: Mapping[str, object]) -> str:
     """A whole file with nothing but our entries (or hooks)."""
     content = {place.key: dict(wanted)}
     match place.path.suffix:
@@ -280,24 +230,6 @@ def document(place: ClientFile, wanted: Mapping[str, object]) -> str:
         case ".yaml":
             return str(yaml.safe_dump(content, sort_keys=False, allow_unicode=True)).rstrip()
     return json.dumps(content, indent=2, ensure_ascii=False)
-
-
-def hooks_document(place: ClientFile, wanted: Mapping[str, Json]) -> str:
-    """A whole file with nothing but our hooks."""
-    return document(place, {event: [group] for event, group in wanted.items()})
-
-
-def compare(client: Client, present: object, wanted: Json) -> State:
-    """The relation of the present entry to the wanted one: `extended` starts the same command, but some variables are
-    missing or differ; `other` starts something else."""
-    if present is None:
-        return "absent"
-    if not isinstance(present, Mapping):
-        return "other"
-    (line, environ), (wanted_line, wanted_environ) = client.started_by(present), client.started_by(wanted)
-    if line != wanted_line:
-        return "other"
-    return "same" if wanted_environ.items() <= environ.items() else "extended"
 
 
 def is_ours(client: Client, entry: object) -> bool:
@@ -330,10 +262,40 @@ class Plan:
     before: str | None
     after: str | None = None
     paste: str = ""
-    wanted: Action = "nothing"
-    """The action that the file needs, even if its text cannot be changed."""
     wrote: bool = False
     """True if the file was changed."""
+
+    def refused(self, reason: str) -> Plan:
+        """The plan that leaves the file as it is."""
+        return replace(self, action="refuse", said=f"is unchanged: {reason}", after=None)
+
+    def carry_out(self, root: Path) -> Plan:
+        """Change the file. Returns the plan as it was carried out; a refusal if the file cannot be changed.
+
+        After a removal, directories below `root` that are empty are deleted: setup may have made them, and finds
+        clients by them.
+        """
+        if self.after is None:
+            return self
+        try:
+            replace_text(self.place.path, self.before, self.after, scope=self.place.scope)
+        except FileRefused as error:
+            return self.refused(error.reason)
+        if self.action == "remove" and not self.after:
+            with suppress(OSError):  # the first one that has something else
+                for directory in self.place.path.parents:
+                    if directory == root or not directory.is_relative_to(root):
+                        break
+                    directory.rmdir()
+        return replace(self, wrote=True)
+
+
+def plan_of(edit: Callable[[str | None], Plan], path: Path) -> Plan:
+    """The plan of an edit for a file as it is now."""
+    try:
+        return edit(read_text(path))
+    except FileRefused as error:
+        return edit(None).refused(error.reason)
 
 
 class _Change(NamedTuple):
@@ -349,24 +311,23 @@ def plan_entry(client: Client, place: ClientFile, text: str | None, name: str, w
     exist."""
 
     def change(servers: Json) -> _Change:
-        present = servers.get(name)
-        state = compare(client, present, wanted)
-        if state == "same":
-            return _Change("nothing", "already set up")
-        if state == "other" and not force:
-            line = client.started_by(present)[0] if isinstance(present, Mapping) else []
-            starts = f", which starts {shlex.join(line)}" if line else ""
-            message = f"has another entry named {name!r}{starts}: --force replaces it, --name gives ours another name"
-            return _Change("refuse", message)
-        if state == "extended":
+        present, env = servers.get(name), client.words[2]
+        if present is None:
+            return _Change("add", f"the entry {name!r} is added", {**servers, name: wanted})
+        line, environ = client.started_by(present) if isinstance(present, Mapping) else ([], {})
+        if isinstance(present, Mapping) and line == client.started_by(wanted)[0]:
+            merged = {**environ, **wanted.get(env, {})}
+            if merged == environ:
+                return _Change("nothing", "already set up")
             message = f"the missing variables are added to the entry {name!r}"
-            env = client.words[2]
-            extended = {**servers[name], env: {**client.started_by(servers[name])[1], **wanted[env]}}
-            return _Change("extend", message, {**servers, name: extended})
-        done: tuple[Action, str] = ("add", "added") if state == "absent" else ("replace", "replaced")
-        return _Change(done[0], f"the entry {name!r} is {done[1]}", {**servers, name: wanted})
+            return _Change("extend", message, {**servers, name: {**present, env: merged}})
+        if force:
+            return _Change("replace", f"the entry {name!r} is replaced", {**servers, name: wanted})
+        starts = f", which starts {shlex.join(line)}" if line else ""
+        message = f"has another entry named {name!r}{starts}: --force replaces it, --name gives ours another name"
+        return _Change("refuse", message)
 
-    return _plan(client, place, text, change, document(place, {name: wanted}))
+    return _plan(client, place, text, change, _document(place, {name: wanted}))
 
 
 def plan_removal(client: Client, place: ClientFile, text: str | None, name: str, *, force: bool) -> Plan:
@@ -398,7 +359,8 @@ def plan_hooks(client: Client, place: ClientFile, text: str | None, wanted: Mapp
             return _Change("add", "the hooks are added", made)
         return _Change("replace", "the hooks are replaced", made)
 
-    return _plan(client, place, text, change, hooks_document(place, wanted))
+    document = _document(place, {event: [group] for event, group in wanted.items()})
+    return _plan(client, place, text, change, document)
 
 
 def plan_hooks_removal(client: Client, place: ClientFile, text: str | None) -> Plan:
@@ -418,46 +380,41 @@ def plan_rules(client: Client, place: ClientFile, text: str | None, *, remove: b
     """The plan that adds our block to a file of instructions, or removes it."""
     head = _ALWAYS if place.path.suffix == ".mdc" else ""
     others = _BLOCK.sub("\n", text or "")
+    is_empty = others.strip() in ("", head.strip())
     if remove:
-        after = "" if others.strip() in ("", head.strip()) else others
-        has_block = text is not None and others != text
-        message = "the block for the assistant is removed" if has_block else "has no Remembrancer block"
-        return Plan(client, place, "remove" if has_block else "nothing", message, text, after if has_block else None)
-    after = head + RULES if others.strip() in ("", head.strip()) else f"{others.rstrip()}\n\n{RULES}"
-    if text == after:
-        return Plan(client, place, "nothing", "already has the block", text)
-    return Plan(client, place, "add", "the block for the assistant is added", text, after)
-
-
-def refused_plan(client: Client, place: ClientFile, text: str | None, refused: FileRefused, paste: str) -> Plan:
-    """The plan that leaves a file as it is, with the text for a change by hand."""
-    return Plan(client, place, "refuse", f"is unchanged: {refused.reason}", text, paste=paste)
+        if text is None or others == text:
+            return Plan(client, place, "nothing", "has no Remembrancer block", text)
+        message = "the block for the assistant is removed"
+        return Plan(client, place, "remove", message, text, "" if is_empty else others)
+    after = head + RULES if is_empty else f"{others.rstrip()}\n\n{RULES}"
+    plan = Plan(client, place, "add", "the block for the assistant is added", text, after, RULES.rstrip())
+    return replace(plan, action="nothing", said="already has the block", after=None) if text == after else plan
 
 
 def _plan(
     client: Client, place: ClientFile, text: str | None, change: Callable[[Json], _Change], paste: str = ""
 ) -> Plan:
     """The plan for a change of a file's member."""
-    done = _Change("nothing", "")
+    plan = Plan(client, place, "nothing", "", text, paste=paste)
     try:
         content = _parsed(place, text or "")
         member = content.get(place.key, {})
         if not isinstance(member, dict):
             raise FileRefused(f"its member {place.key!r} is not an object")
         done = change(member)
-        after = None
-        if done.member is not None:
-            content[place.key] = done.member
-            if client.flat and place.key == HOOKS:
-                content.setdefault("version", 1)
-            if done.action == "remove" and not done.member:
-                del content[place.key]
-            after = _written(place, text or "", content)
-            is_empty = content.keys() <= ({"version"} if client.flat and place.key == HOOKS else set())
-            after = "" if is_empty and done.action == "remove" else after
-    except FileRefused as refused:
-        return replace(refused_plan(client, place, text, refused, paste), wanted=done.action)
-    return Plan(client, place, done.action, done.said, text, after, wanted=done.action)
+        if done.member is None:
+            return replace(plan, action=done.action, said=done.said, paste="")
+        plan = replace(plan, action=done.action, said=done.said)
+        content[place.key] = done.member
+        own = {"version"} if client.flat and place.key == HOOKS else set()
+        for name in own:
+            content.setdefault(name, 1)
+        if done.action == "remove" and not done.member:
+            del content[place.key]
+        is_empty = done.action == "remove" and content.keys() <= own
+        return replace(plan, after="" if is_empty else _written(place, text or "", content))
+    except FileRefused as error:
+        return plan.refused(error.reason)
 
 
 def _has_same_groups(present: list[Any], made: list[Any]) -> bool:
@@ -562,7 +519,7 @@ def parse_with_comments(text: str) -> Json:
     Raises:
         FileRefused: it is not JSON, holds something other than an object, or has a duplicate key.
     """
-    return _parse(_LAST_COMMAS.sub(_kept_if_string, _COMMENTS.sub(_kept_if_string, text.removeprefix(_MARK))))
+    return _parse(_LAST_COMMAS.sub(_kept_if_string, _COMMENTS.sub(_kept_if_string, text)))
 
 
 def _parse(text: str) -> Json:
@@ -593,12 +550,11 @@ def _kept_if_string(match: re.Match[str]) -> str:
 def _written_json(before: str, content: Json) -> str:
     """The object as text, indented as before. Raises `FileRefused` if comments would be lost."""
     try:
-        _parse(before.removeprefix(_MARK))
+        _parse(before)
     except FileRefused:
         raise FileRefused("it has comments or trailing commas, which would be lost") from None
     indented = re.search(r"\n([ \t]+)", before)
-    mark = _MARK if before.startswith(_MARK) else ""
-    return mark + json.dumps(content, indent=indented.group(1) if indented else 2, ensure_ascii=False) + "\n"
+    return json.dumps(content, indent=indented.group(1) if indented else 2, ensure_ascii=False) + "\n"
 
 
 def read_text(path: Path) -> str | None:
@@ -617,12 +573,10 @@ def read_text(path: Path) -> str | None:
         raise FileRefused("it is not UTF-8 text") from error
 
 
-def replace_text(path: Path, before: str | None, after: str, *, scope: ClientScope, is_removal: bool = False) -> None:
-    """Replace the content of the file by `after`, as a whole or not at all.
+def replace_text(path: Path, before: str | None, after: str, *, scope: ClientScope) -> None:
+    """Replace the content of the file by `after`, as a whole or not at all. An empty `after` deletes it.
 
-    A symbolic link stays one: its target is replaced. The file keeps its mode. An empty `after` deletes it, and a
-    removal also deletes the client's directories that become empty: setup may have made them, and finds clients by
-    them.
+    A symbolic link stays one: its target is replaced. The file keeps its mode.
 
     Raises:
         FileRefused: it cannot be written, or no longer holds `before`.
@@ -642,27 +596,6 @@ def replace_text(path: Path, before: str | None, after: str, *, scope: ClientSco
             real.unlink()
     except OSError as error:
         raise FileRefused(f"it cannot be written: {error.strerror or error}") from error
-    directory = path.parent
-    if after or not is_removal:
-        return
-    if scope == "user":
-        if directory != Path.home() and _remove_empty(directory) and directory.parent != Path.home():
-            _remove_empty(directory.parent)  # ~/.codeium/windsurf
-        return
-    if directory.name in FOLDERS and directory.parent.name.startswith("."):
-        _remove_empty(directory)  # .cursor/rules
-        directory = directory.parent
-    if directory.name.startswith("."):  # .cursor, .vscode, .claude
-        _remove_empty(directory)
-
-
-def _remove_empty(directory: Path) -> bool:
-    """Remove the directory if it is empty. Returns whether it was."""
-    try:
-        directory.rmdir()
-    except OSError:
-        return False
-    return True
 
 
 def _umask() -> int:

@@ -13,10 +13,11 @@ import tempfile
 import time
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from threading import Timer
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 import msgspec
@@ -25,18 +26,16 @@ from rich.markup import escape
 from remembrancer.commands import exit_codes
 from remembrancer.commands.clients import (
     COMMAND,
-    RULES,
     Action,
     Client,
     ClientFile,
     ClientScope,
     FileRefused,
+    Json,
     Plan,
     Surroundings,
     client_named,
     clients,
-    document,
-    hooks_document,
     is_temporary,
     make_entry,
     make_groups,
@@ -44,13 +43,11 @@ from remembrancer.commands.clients import (
     plan_entry,
     plan_hooks,
     plan_hooks_removal,
+    plan_of,
     plan_removal,
     plan_rules,
     read_object,
     read_text,
-    refused_plan,
-    replace_text,
-    run_own_command,
 )
 from remembrancer.commands.config import write_setting
 from remembrancer.commands.report import Report, argument, command, flag, option
@@ -78,7 +75,6 @@ no fault of the command."""
 RETRY_S: Final = 0.2
 STOP_S: Final = 10.0
 WILL_NOT_LAST: Final = "this command is temporary: install it permanently, or name a permanent one with --command"
-DONE: Final[dict[Action, str]] = {"add": "added", "replace": "replaced", "remove": "removed"}
 STATES: Final[dict[Action, str]] = {
     "add": "not set up",
     "extend": "set up, without the variables of this environment",
@@ -129,20 +125,8 @@ def setup(plugin_path: bool, **given: Any) -> Report:
 COMMANDS = {"setup": setup}
 
 
-class Edit(NamedTuple):
-    """A change of one of a client's files. `of` plans it for a text; `document` is a file with nothing else in it."""
-
-    client: Client
-    place: ClientFile
-    of: Callable[[str | None], Plan]
-    document: str
-
-    def plan(self) -> Plan:
-        """The plan for the file as it is now."""
-        try:
-            return self.of(read_text(self.place.path))
-        except FileRefused as error:
-            return refused_plan(self.client, self.place, None, error, self.document)
+Edit = tuple[ClientFile, Callable[[str | None], Plan]]
+"""A client's file, and the function that plans its change for a text."""
 
 
 class Probed(msgspec.Struct, frozen=True):
@@ -196,8 +180,9 @@ class Setup:
             return self._documents(targets)
         plans: list[Plan] = []
         for client, place in targets:
-            done = [self._write_entry(client, place)]
-            done += [_carry_out(edit.plan()) for edit in self._edits(client, place)[1:]]
+            root = Path.home() if place.scope == "user" else self.around.project
+            # One after the other: two of them may change the same file.
+            done = [plan_of(edit, file.path).carry_out(root) for file, edit in self._edits(client, place)]
             plans += [
                 plan
                 for number, plan in enumerate(done)
@@ -281,66 +266,54 @@ class Setup:
     def _all_or_one(self) -> str:
         return "all projects: name one with --project" if self.scope == "user" else "a project"
 
-    def _write_entry(self, client: Client, place: ClientFile) -> Plan:
-        """Change the client's file by its own command, or else directly."""
-        edit = self._edits(client, place)[0]
-        plan, entry = edit.plan(), make_entry(client, self.line, self.environ)
-        if (ran := run_own_command(client, place, plan.wanted, self.name, entry, self.around)) is None:
-            return _carry_out(edit.plan())  # read again: a failed command may still have changed it
-        message = f"the entry {self.name!r} is {DONE[plan.wanted]} by '{ran}'"
-        return replace(plan, action=plan.wanted, said=message, paste="", wrote=True)
-
     def _edits(self, client: Client, place: ClientFile) -> list[Edit]:
         """The edits of a client's files: of the entry, and of the hooks and rules that are requested."""
-        entry = make_entry(client, self.line, self.environ)
-        groups = make_groups(client, self.line[:-1], self.environ)
-        hooks = client.hooks_place(self.around, place.scope) if self.hooks or self.remove else None
-        rules = client.rules_place(self.around, place.scope) if self.rules or self.remove else None
+        hooks, rules = client.hooks_place(self.around, place.scope), client.rules_place(self.around, place.scope)
+        edits: list[Edit] = []
+        if self.remove:
+            edits.append((place, partial(plan_removal, client, place, name=self.name, force=self.force)))
+            if hooks is not None:
+                edits.append((hooks, partial(plan_hooks_removal, client, hooks)))
+        else:
+            entry = make_entry(client, self.line, self.environ)
+            edits.append((place, partial(plan_entry, client, place, name=self.name, wanted=entry, force=self.force)))
+            if hooks is not None and self.hooks:
+                groups = make_groups(client, self.line[:-1], self.environ)
+                edits.append((hooks, partial(self._plan_hooks, client, hooks, wanted=groups)))
+        if rules is not None and (self.rules or self.remove):
+            edits.append((rules, partial(plan_rules, client, rules, remove=self.remove)))
+        return edits
 
-        def entry_plan(text: str | None) -> Plan:
-            if self.remove:
-                return plan_removal(client, place, text, self.name, force=self.force)
-            return plan_entry(client, place, text, self.name, entry, force=self.force)
-
-        def hooks_plan(text: str | None) -> Plan:
-            assert hooks is not None
-            if self.remove:
-                return plan_hooks_removal(client, hooks, text)
-            if self._has_plugin(client):
-                return Plan(client, hooks, "nothing", "is unchanged: the plugin provides the hooks", text)
-            return plan_hooks(client, hooks, text, groups)
-
-        def rules_plan(text: str | None) -> Plan:
-            assert rules is not None
-            return plan_rules(client, rules, text, remove=self.remove)
-
-        edits = [Edit(client, place, entry_plan, document(place, {self.name: entry}))]
-        edits += [Edit(client, hooks, hooks_plan, hooks_document(hooks, groups))] if hooks else []
-        return edits + ([Edit(client, rules, rules_plan, RULES.rstrip())] if rules else [])
+    def _plan_hooks(self, client: Client, hooks: ClientFile, text: str | None, wanted: Mapping[str, Json]) -> Plan:
+        if not self.prints and self._has_plugin(client):
+            return Plan(client, hooks, "nothing", "is unchanged: the plugin provides the hooks", text)
+        return plan_hooks(client, hooks, text, wanted)
 
     def _has_plugin(self, client: Client) -> bool:
-        """True if our plugin is enabled in the client. Raises `FileRefused`."""
-        places = [client.hooks_place(self.around, scope) for scope in client.hooks]
-        settings = [read_object(place) for place in places if place is not None]
-        enabled = [each["enabledPlugins"] for each in settings if isinstance(each.get("enabledPlugins"), Mapping)]
-        return any(is_on and name.partition("@")[0] == COMMAND for each in enabled for name, is_on in each.items())
+        """True if our plugin is enabled in the client."""
+        for scope in client.hooks:
+            place = client.hooks_place(self.around, scope)
+            with suppress(FileRefused):  # the plan for that file says why
+                enabled = read_object(place).get("enabledPlugins") if place is not None else None
+                plugins = enabled.items() if isinstance(enabled, Mapping) else ()
+                if any(is_on and name.partition("@")[0] == COMMAND for name, is_on in plugins):
+                    return True
+        return False
 
     def _documents(self, targets: list[tuple[Client, ClientFile]]) -> Report:
         """The texts for adding the entry by hand."""
-        edits = [edit for client, place in targets for edit in self._edits(client, place)]
-        notes = [f"{edit.client.title}: {edit.place.path}" for edit in edits]
+        plans = [edit(None) for client, place in targets for _, edit in self._edits(client, place)]
+        notes = [f"{plan.client.title}: {plan.place.path}" for plan in plans]
         if self.project is None and is_temporary(Path(self.line[0])):
             notes.insert(0, f"{self.line[0]}: {WILL_NOT_LAST}")
-        documents = [
-            {"client": edit.client.name, "path": str(edit.place.path), "text": edit.document} for edit in edits
-        ]
-        lines = [edit.document for edit in edits]
+        documents = [{"client": plan.client.name, "path": str(plan.place.path), "text": plan.paste} for plan in plans]
+        lines = [plan.paste for plan in plans]
         return Report({"documents": documents}, lines, notes=[*self.notes, *notes], piped=lines)
 
     def _overview(self) -> Report:
         """List the clients, whether each is set up, and the change that would be made."""
         rows = [
-            (client, place, self._edits(client, place)[0].plan())
+            (client, place, plan_of(self._edits(client, place)[0][1], place.path))
             for client in clients()
             for place in client.places(self.around)
             if place.scope == self.scope
@@ -380,7 +353,7 @@ class Setup:
                     "action": plan.action,
                     "done": plan.wrote,
                     "said": plan.said,
-                    "paste": plan.paste or None,
+                    "paste": (plan.action == "refuse" and plan.paste) or None,
                 }
                 for plan in plans
             ],
@@ -394,7 +367,7 @@ class Setup:
             mark = "[yellow]!" if plan.action == "refuse" else "[green]✓"
             nothing = ", nothing to do" if plan.action == "nothing" else ""
             say(f"{mark}[/] {plan.client.title}: {escape(str(plan.place.path))}: {escape(plan.said + nothing)}")
-            if plan.paste:
+            if plan.action == "refuse" and plan.paste:
                 say(f"  Add this by hand:\n{escape(plan.paste)}")
         wrote, command = any(plan.wrote for plan in plans), escape(shlex.join(self.line))
         if self.remove:
@@ -456,18 +429,6 @@ class Setup:
                 raise InvalidInput(f"--env needs KEY=VALUE, not {name[:60]!r}")
             environ[name] = value
         return environ
-
-
-def _carry_out(plan: Plan) -> Plan:
-    """The plan after it was carried out; a refusal if the file cannot be changed."""
-    if plan.after is None:
-        return plan
-    is_removal = plan.action == "remove"
-    try:
-        replace_text(plan.place.path, plan.before, plan.after, scope=plan.place.scope, is_removal=is_removal)
-    except FileRefused as error:
-        return replace(plan, action="refuse", said=error.reason)
-    return replace(plan, wrote=True)
 
 
 # --- checking the command ---

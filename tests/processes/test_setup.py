@@ -8,7 +8,6 @@ import os
 import stat
 import subprocess
 import sys
-import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -141,38 +140,6 @@ def test_everything_else_in_a_file_is_kept_with_its_mode(machine: Path) -> None:
     assert setup("claude-code", "--remove").returncode == exit_codes.OK
     assert file.read_text() == text, "to the byte"
     assert names(machine) == [".claude.json", ".claude.json.bak", "app"]
-
-
-OWN_COMMANDS = {
-    "one that adds the entry": (
-        'printf \'[mcp_servers.remembrancer]\\ncommand = "%s"\\nargs = ["mcp"]\\n\' "$5" >> "$HOME/.codex/config.toml"',
-        True,
-    ),
-    "one that fails": ("exit 1", False),
-    "one that does nothing": ("exit 0", False),
-    "one that writes something else": ('echo \'model = "y"\' > "$HOME/.codex/config.toml"', False),
-}
-"""Programs with the name of Codex's command line; and whether they do what they are asked for."""
-
-
-@pytest.mark.parametrize("case", OWN_COMMANDS)
-def test_a_clients_own_command_writes_its_file_or_else_setup_does(
-    machine: Path, monkeypatch: pytest.MonkeyPatch, case: str
-) -> None:
-    script, works = OWN_COMMANDS[case]
-    (machine / "bin").mkdir()
-    (machine / ".codex").mkdir()
-    program = machine / "bin/codex"
-    program.write_text(f'#!/bin/sh\necho "$@" > "$HOME/.codex/asked"\n{script}\n')
-    program.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{machine / 'bin'}:{os.environ['PATH']}")
-    done = setup("codex")
-    assert done.returncode == exit_codes.OK, done.stdout + done.stderr
-    assert (machine / ".codex/asked").read_text() == f"mcp add remembrancer -- {COMMAND} mcp\n"
-    written = tomllib.loads((machine / ".codex/config.toml").read_text())
-    assert written["mcp_servers"] == {"remembrancer": {"command": COMMAND, "args": ["mcp"]}}
-    assert ("by 'codex mcp'" in done.stdout) is works
-    assert "nothing to do" in setup("codex").stdout
 
 
 def test_new_files_of_a_user_are_private_and_a_projects_are_like_its_others(machine: Path) -> None:

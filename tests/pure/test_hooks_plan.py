@@ -13,7 +13,6 @@ from remembrancer.commands.clients import (
     Plan,
     Surroundings,
     client_named,
-    hooks_document,
     is_our_command,
     make_groups,
     plan_hooks,
@@ -54,7 +53,7 @@ def test_a_new_file_has_a_command_for_every_event() -> None:
         {"hooks": [{"type": "command", "command": "'/opt/my tools/remembrancer' hook Stop", "timeout": 10}]}
     ]
     assert hooks["PreToolUse"][0]["matcher"] == "*"
-    assert json.loads(hooks_document(PLACE, make_groups(CLIENT, COMMAND, {}))) == after(plan)
+    assert json.loads(plan.paste) == after(plan)
 
 
 @pytest.mark.parametrize(
