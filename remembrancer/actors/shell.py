@@ -213,8 +213,17 @@ async def _live(factory: Callable[[LaunchSpec], Actor], spec: LaunchSpec, launch
             case PeerGone() | PeerFailed() | ChangeQueue():
                 pass  # not ready for it yet
 
+    def refused(reason: bool | str) -> None:
+        """The launcher was started before another release was installed."""
+        logger.error("start failed", extra={"reason": reason})
+        life.end("the launcher is of another release", 0.0, EXIT_START_FAILED)
+
     control: Dealer[FromLauncher] = Dealer(
-        spec.paths.control_endpoint, Speaker(spec.name, spec.incarnation), from_launcher, on_message=hear
+        spec.paths.control_endpoint,
+        Speaker(spec.name, spec.incarnation),
+        from_launcher,
+        on_message=hear,
+        on_refused=refused,
     )
     async with control, anyio.create_task_group() as tasks:
         tasks.start_soon(_end_on_signal, life)

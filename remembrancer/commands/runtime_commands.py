@@ -8,12 +8,14 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import signal
 import sys
 import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
 from remembrancer.actors.launcher.children import Command, actor_command
+from remembrancer.actors.launcher.home import read_record
 from remembrancer.actors.launcher.runtime import Runtime
 from remembrancer.commands import exit_codes
 from remembrancer.commands.report import Report, argument, command, flag, option
@@ -218,22 +220,30 @@ def down() -> Report:
 
 
 def _ask_down(paths: RuntimePaths, give_up_at: float) -> int | None:
-    """The launcher's process, from its answer; None if it ended without one, or is of an older release, whose answer is
-    another. A late answer is requested again, because requests past their deadline are ignored.
+    """The launcher's process, from its answer or, if it is of another release, from its record; None if it ended
+    without an answer. A late answer is requested again, because requests past their deadline are ignored.
 
     Raises:
+        VersionMismatch: it is of another release, and has no record.
         PeerUnavailable: nothing listens.
         DeadlineExceeded: there was no answer before `give_up_at` (monotonic clock).
     """
     from remembrancer.commands.runtime_client import ask, is_up
     from remembrancer.protocol.control import AskDown
-    from remembrancer.protocol.errors import DeadlineExceeded, InternalError, PeerLost, PeerUnavailable
+    from remembrancer.protocol.errors import DeadlineExceeded, PeerLost, PeerUnavailable, VersionMismatch
 
     while is_up(paths):
         try:
             return ask(paths, AskDown("remembrancer down"))
-        except (PeerLost, InternalError):
+        except PeerLost:
             return None
+        except VersionMismatch:
+            record = read_record(paths)
+            if record is None:
+                raise
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(record.pid, signal.SIGTERM)
+            return record.pid
         except PeerUnavailable:
             if is_up(paths):
                 raise

@@ -162,7 +162,7 @@ class _Endpoint(Generic[In]):
         """Close. Queued messages have `LINGER_MS` to leave, while the process lives; open requests end with `PeerLost`.
         May be called twice."""
         socket, self._socket = self._socket, None
-        self._lose_pending("this side closed the connection")
+        self._fail_pending(PeerLost, "this side closed the connection")
         if socket is not None and self._reader is not None:
             self._reader.close()
             socket.close()
@@ -194,11 +194,11 @@ class _Endpoint(Generic[In]):
             future.set_exception(InternalError(f"the answer to {question.__name__} is of another type"))
             raise
 
-    def _lose_pending(self, reason: str, peer: bytes | None = None) -> None:
+    def _fail_pending(self, kind: type[RemembrancerError], reason: str, peer: bytes | None = None) -> None:
         """End all open requests, or those to one peer."""
         for request in self._pending.values():
             if peer in (None, request.peer) and not request.future.done():
-                request.future.set_exception(PeerLost(reason))
+                request.future.set_exception(kind(reason))
 
     def _drop(self, reason: str) -> None:
         self.rejected_frames += 1
@@ -236,9 +236,9 @@ class Dealer(_Endpoint[In]):
     """A connection to one peer, for requests with an answer and for one-way messages.
 
     `on_message` gets messages that answer no request; it must not block. The connection reconnects by itself. While it
-    is down, `request` and `send` raise `PeerUnavailable` at once, and requests in flight end with `PeerLost`. With
-    keys, `on_refused` is called when the peer does not admit this key (True), when the handshake fails otherwise
-    (False), or when the peer speaks another version (the message).
+    is down, `request` and `send` raise `PeerUnavailable` at once, and requests in flight end with `PeerLost`.
+    `on_refused` is called when the peer speaks another version (with the message), and with keys when the peer does not
+    admit this key (True) or the handshake fails otherwise (False).
     """
 
     def __init__(
@@ -327,6 +327,7 @@ class Dealer(_Endpoint[In]):
             PeerUnavailable: there is no connection: nothing was sent.
             PeerLost: the connection broke before the answer came; the peer may have done the work.
             DeadlineExceeded: no answer within `timeout_s` seconds; the peer may have done the work.
+            VersionMismatch: the peer speaks another version of the protocol.
             InternalError: the answer is of another type.
         """
         return await self._exchange(question, timeout_s, lambda envelope: self._send(envelope, question))
@@ -350,8 +351,10 @@ class Dealer(_Endpoint[In]):
             body = _decode(self._decoder, frames[-1])
         except (FrameRejected, VersionMismatch) as error:
             self._drop(error.message)
-            if isinstance(error, VersionMismatch) and self._on_refused is not None:
-                self._on_refused(error.message)
+            if isinstance(error, VersionMismatch):
+                self._fail_pending(VersionMismatch, error.message)  # it cannot read our requests either
+                if self._on_refused is not None:
+                    self._on_refused(error.message)
             return
         if self._on_message is not None:
             self.heard = envelope
@@ -367,7 +370,7 @@ class Dealer(_Endpoint[In]):
             self._up.set()
         else:
             self._up.clear()
-            self._lose_pending("the connection to the peer broke")
+            self._fail_pending(PeerLost, "the connection to the peer broke")
         if self._on_connection is not None:
             self._on_connection(self._up.is_set())
 
@@ -456,7 +459,7 @@ class Router(_Endpoint[In]):
 
     def lose(self, peer: Peer) -> None:
         """End the open requests to a peer that is gone."""
-        self._lose_pending(f"{peer.name} is gone", peer.routing_id)
+        self._fail_pending(PeerLost, f"{peer.name} is gone", peer.routing_id)
 
     def _send(self, peer: Peer, envelope: Envelope, body: Any) -> bool:
         if self._socket is None or self._reader is None:

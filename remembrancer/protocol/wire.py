@@ -11,7 +11,8 @@ import msgspec
 
 from remembrancer.protocol.errors import Failure, FrameRejected, VersionMismatch
 
-PROTOCOL_VERSION: Final = 1
+PROTOCOL_VERSION: Final = 2
+"""Release 0.2.0 has version 1. Increase it once in each release that changes a message or the envelope."""
 UNDECODABLE: Final = (ValueError, RecursionError)
 """The errors that msgspec raises for bytes that are not a message: its own errors and `UnicodeDecodeError` are
 ValueErrors, and arrays nested thousands deep cause a RecursionError."""

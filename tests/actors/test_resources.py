@@ -284,6 +284,23 @@ async def test_a_subscription_to_what_is_not_there_is_refused(rig: Rig) -> None:
         assert len(caught.value.error.message) < 400
 
 
+@pytest.mark.parametrize("era", ["legacy", "2026-07-28"])
+async def test_while_the_store_is_away_no_session_may_watch_a_memory_that_may_be_another_ones(
+    quick_rig: Rig, era: str
+) -> None:
+    async with (
+        ResourceStore(quick_rig.paths).open() as played,
+        quick_rig.running(),
+        sdk_client(quick_rig, era) as client,
+    ):
+        played.hangs = True
+        uri = MEMORY_START + NOBODY
+        listen = client.listen(resource_subscriptions=[uri]).__aenter__
+        with pytest.raises(MCPError) as caught:
+            await (subscribe(client, uri) if era == "legacy" else listen())
+        assert caught.value.error.data["retry_possible"] is True
+
+
 async def test_a_session_has_so_many_subscriptions_and_no_more(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(subscriptions, "MAX_WATCHES", 2)
     async with ResourceStore(rig.paths).open(), rig.running(), subscriber(rig, STATUS, GRAPH, GRAPH) as (client, _):

@@ -16,6 +16,7 @@ import msgspec
 import pytest
 import zmq
 
+from remembrancer.protocol import sockets
 from remembrancer.protocol.control import (
     AskDown,
     AskScale,
@@ -35,6 +36,7 @@ from remembrancer.protocol.errors import (
     PeerLost,
     PeerUnavailable,
     StorageFull,
+    VersionMismatch,
 )
 from remembrancer.protocol.sockets import Dealer, Peer, Router, Speaker
 from remembrancer.protocol.wire import PROTOCOL_VERSION, Envelope, encoder
@@ -231,6 +233,16 @@ async def test_another_version_of_the_protocol_is_refused_by_name(
         assert f"version {PROTOCOL_VERSION}:" in refusal.message
         assert service.router.rejected_frames == 1
         assert not service.heard
+
+
+async def test_a_request_to_a_peer_of_another_version_ends_at_once_with_both_versions(
+    endpoint: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with serving(endpoint), client(endpoint) as dealer:
+        assert await dealer.wait_connected(PATIENCE_S)
+        monkeypatch.setattr(sockets, "PROTOCOL_VERSION", PROTOCOL_VERSION - 1)  # of all that is sent
+        with pytest.raises(VersionMismatch, match=rf"version {PROTOCOL_VERSION - 1} .* version {PROTOCOL_VERSION}:"):
+            await dealer.request(AskScale(1), timeout_s=PATIENCE_S)
 
 
 def malformed(rng: random.Random) -> list[bytes]:

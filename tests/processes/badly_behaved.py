@@ -20,6 +20,7 @@ from remembrancer import command_line
 from remembrancer.actors.launcher import lifecycle
 from remembrancer.actors.shell import Actor, LaunchSpec, run_actor
 from remembrancer.commands import runtime_commands
+from remembrancer.protocol import sockets, wire
 from remembrancer.protocol.control import (
     ConsolidatorHealth,
     EmbedderHealth,
@@ -35,7 +36,7 @@ from remembrancer.protocol.home import DescribeReleases, MemoriesFound
 from remembrancer.protocol.paths import RuntimePaths
 from remembrancer.protocol.reads import Counts, EmbeddingSummary
 from remembrancer.protocol.sockets import Peer, Router
-from remembrancer.protocol.wire import Envelope
+from remembrancer.protocol.wire import PROTOCOL_VERSION, Envelope
 from tests.forked import forking, redirect
 from tests.operations import to_store
 
@@ -55,6 +56,9 @@ class BadlyBehaved(Actor):
         file = self._directory / spec.name
         self._behaviour = file.read_text() if file.exists() else ""
         self._note("starts", spec.incarnation)  # from here on the file may be changed
+        if self._behaviour == "is of another release":
+            for module in (wire, sockets):
+                setattr(module, "PROTOCOL_VERSION", PROTOCOL_VERSION + 1)  # noqa: B010 - it is final
 
     async def run(self, *, task_status: anyio.abc.TaskStatus[None]) -> None:
         match self._behaviour:

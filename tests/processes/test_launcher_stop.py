@@ -13,10 +13,14 @@ import psutil
 import pytest
 
 from remembrancer.actors.launcher.home import read_record
+from remembrancer.command_line import main
+from remembrancer.commands import exit_codes
 from remembrancer.commands.runtime_client import ask
+from remembrancer.protocol import sockets, wire
 from remembrancer.protocol.control import AskStatus
-from remembrancer.protocol.errors import DeadlineExceeded, PeerLost, PeerUnavailable
+from remembrancer.protocol.errors import DeadlineExceeded, PeerLost, PeerUnavailable, VersionMismatch
 from remembrancer.protocol.file_locks import FileLock
+from remembrancer.protocol.wire import PROTOCOL_VERSION
 from tests.conftest import processes_of
 from tests.patience import PATIENCE_S
 from tests.processes.runtimes import RunningRuntime, behave, is_dead, runtime, until
@@ -72,6 +76,32 @@ def test_a_record_names_every_child_and_a_command_stops_everything_in_order(home
         assert running.process.wait(PATIENCE_S) == 0
         assert running.lines("ended") == ["gateway", "embedder-1", "store"]
         assert_nothing_left(running)
+
+
+def test_a_command_stops_a_runtime_of_another_release_and_asks_it_nothing_else(
+    home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with runtime(home) as running:
+        running.until_ready()
+        for module in (wire, sockets):
+            monkeypatch.setattr(module, "PROTOCOL_VERSION", PROTOCOL_VERSION + 1)  # in this process alone
+        with pytest.raises(VersionMismatch, match="remembrancer down"):
+            ask(running.paths, AskStatus())
+        assert main(["down"]) == exit_codes.OK
+        assert capsys.readouterr().out.startswith("Stopped the runtime")
+        assert running.process.wait(PATIENCE_S) == 0
+        assert running.lines("ended") == ["gateway", "embedder-1", "store"]
+        assert_nothing_left(running)
+
+
+def test_a_process_of_another_release_than_its_launcher_says_so_and_is_not_started_again(home: Path) -> None:
+    with runtime(home) as running:
+        store = running.until_ready()["store"]
+        behave(home, "store", "is of another release")
+        os.kill(store.pid, signal.SIGKILL)
+        assert "store.log" in (running.until_state("store", "failed").error or "")
+        log = (running.paths.logs / "store.log").read_text()
+        assert "remembrancer down" in log
 
 
 def test_a_signal_while_everything_starts_stops_it(home: Path) -> None:

@@ -24,7 +24,7 @@ from remembrancer.protocol.tracing import (
     last_durations_s,
     working_on,
 )
-from remembrancer.protocol.wire import Envelope, decode_envelope, encoder
+from remembrancer.protocol.wire import decode_envelope, encoder
 
 
 def test_outside_of_a_call_nothing_is_noted() -> None:
@@ -88,12 +88,6 @@ def test_an_envelope_names_the_call_that_it_is_part_of() -> None:
         envelope = speaker.envelope(timeout_s=1)
     assert envelope.trace == trace.id
     assert decode_envelope(encoder.encode(envelope)) == envelope
-
-
-def test_an_envelope_of_a_process_that_knows_no_traces_is_understood() -> None:
-    whole = encoder.encode(Envelope(1, 7, "store", "01S"))
-    without = bytes([whole[0] - 1]) + whole[1:-1]
-    assert decode_envelope(without) == Envelope(1, 7, "store", "01S")
 
 
 def logged(actor: str, trace: str, *marks: tuple[str, float, float | None]) -> str:

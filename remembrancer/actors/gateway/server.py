@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
 from typing import Any, Final, TypeVar
 
 import anyio
@@ -25,7 +24,6 @@ from remembrancer.memory.limits import MAX_ANSWER_BYTES
 from remembrancer.memory.text import neutralised, neutralised_value
 from remembrancer.protocol.errors import InternalError, InvalidInput, NotFound, RemembrancerError
 from remembrancer.protocol.gateway_link import REPLAY_ID, UNAVAILABLE
-from remembrancer.protocol.store_client import AWAY
 from remembrancer.protocol.tracing import working_on
 from remembrancer.toolsets.memory.prompts import Prompts, find_prompt, prompts_for
 from remembrancer.toolsets.memory.resources import (
@@ -233,10 +231,14 @@ class Handlers:
         return self._subscriptions.watcher(session, caller)
 
     async def _check_there(self, context: CallContext, uri: str) -> None:
-        """Raise `NotFound` for a memory that the caller cannot see. Without the store, any memory passes."""
+        """Check that the caller can see a resource: a change of it would be announced.
+
+        Raises:
+            NotFound: it is a memory that the caller cannot see.
+            MemoryUnavailable, DeadlineExceeded: only the store would know.
+        """
         if uri not in FIXED:
-            with suppress(*AWAY):
-                await self._resources.read(await context.session.caller(), uri, context.received_at)
+            await self._resources.read(await context.session.caller(), uri, context.received_at)
 
     async def list_prompts(self, ctx: Context, _: mcp.PaginatedRequestParams | None) -> Any:
         """`prompts/list`."""

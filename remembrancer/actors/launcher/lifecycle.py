@@ -121,8 +121,9 @@ class Lifecycle:
             return self._end(now)
         if self._reported or ending == EXIT_START_FAILED:
             self.state = "failed"
-            self.error = self.error or f"it cannot start: see {self.name}.log in the logs of the home"
-            self.failure = self.failure or PeerFailed(self.role, "start_failed", self.error)
+            if not self._reported:
+                self.error = f"it cannot start: see {self.name}.log in the logs of the home"
+                self.failure = PeerFailed(self.role, "start_failed", self.error)
             return self._changed(now)
         never_ready = self._cause is not None and self._ready_at is None
         self.error = self._cause or describe_ending(self.name, ending)
