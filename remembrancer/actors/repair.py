@@ -1,40 +1,28 @@
-"""Rebuilds a sound database from a damaged one and an earlier copy: from the rows that can still be read, and in the
-gaps between them the rows of the copy."""
+"""Rebuilds a sound database from a damaged one and an earlier copy: from the rows that SQLite can still read, and in
+the gaps between them the rows of the copy."""
 
 from __future__ import annotations
 
 import os
 import shutil
 import sqlite3
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import NoneType
 from typing import Any, Final, NamedTuple
 
-from remembrancer.actors.salvage import Gap, Key, Pages, Salvage, Tree, Value, owners_of
 from remembrancer.protocol.errors import RecordsUnusable
 from remembrancer.protocol.paths import delete_database, sync_directory
 
 NAMES: Final = ("id", "memory_id")
 """The columns that identify a row to a person; if it has neither, its key does."""
-LEFT_OUT: Final = ("sqlite_schema", "sqlite_temp_schema")
 SEQUENCES: Final = "sqlite_sequence"
-MANY_GAPS: Final = 200
-"""With more gaps a condition becomes too long for SQLite, so everything between the first and the last counts as
-one."""
-ANY: Final = (int, float, str, bytes, NoneType)
-TYPES: Final = {
-    "INT": (int, float, NoneType),
-    "TEXT": (str, NoneType),
-    "REAL": (int, float, NoneType),
-    "BLOB": (bytes, NoneType),
-}
-"""Types by a word in the declared type of a column."""
-_FULL_TEXTS: Final = """SELECT name FROM sqlite_schema
-    WHERE sql LIKE 'CREATE VIRTUAL TABLE%USING fts5%' AND sql NOT LIKE '%content = ''''%'"""
-"""Full-text tables that can be rebuilt from their own content or from the table that they refer to."""
+PAGE_BYTES: Final = 4096
+"""SQLite's default, which all of our databases have."""
+
+Key = tuple[Any, ...]
+Work = Callable[[sqlite3.Connection], None]
 
 
 class RowName(NamedTuple):
@@ -57,31 +45,27 @@ class Repaired:
 
 
 class _Table(NamedTuple):
-    """A table. `columns` are in storage order; `rowid` is the column that is the rowid, or a name of it, None if there
-    is none."""
+    """A table. `key` is its primary key, or the name of the column that is the rowid. `indexes` are its indexes without
+    expressions: the columns of each, and True for a partial one."""
 
     name: str
     columns: tuple[str, ...]
     key: tuple[str, ...]
-    rowid: str | None
-    tree: Tree
-    indexes: dict[Tree, tuple[tuple[str | None, ...], bool]]
-    """The columns of each index followed by the key (None for an expression), and True for a partial one."""
-    is_read: bool
+    has_rowid: bool
+    indexes: dict[str, tuple[tuple[str, ...], bool]]
+
+    @property
+    def name_column(self) -> str | None:
+        return next((column for column in NAMES if column in self.columns), None)
 
 
 def is_damaged(path: Path) -> bool:
-    """True if SQLite finds damage in a file, or some pages are all zeros: SQLite does not notice all of these."""
+    """True if SQLite finds damage in a file."""
     try:
         with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as connection:
-            if connection.execute("PRAGMA quick_check(1)").fetchone()[0] != "ok":
-                return True
+            return bool(connection.execute("PRAGMA quick_check(1)").fetchone()[0] != "ok")
     except (sqlite3.Error, UnicodeDecodeError):
         return True
-    return bool(Pages(path).zeroed())
-
-
-Work = Callable[[sqlite3.Connection], None]
 
 
 def rebuild(damaged: Path, copy: Path | None, target: Path, lay_out: Work, recount: Work) -> Repaired:
@@ -94,30 +78,40 @@ def rebuild(damaged: Path, copy: Path | None, target: Path, lay_out: Work, recou
         RecordsUnusable: it would not be sound.
         OSError: it cannot be written.
     """
+    fresh, scratch = (target.with_name(f"{target.name}.{word}") for word in ("new", "reading"))
     try:
-        return _rebuild(damaged, copy, target, lay_out, recount)
+        return _rebuild(damaged, copy, target, fresh, scratch, lay_out, recount)
     except sqlite3.Error as error:
         raise OSError(str(error)) from error
+    finally:
+        delete_database(scratch)
 
 
-def _rebuild(damaged: Path, copy: Path | None, target: Path, lay_out: Work, recount: Work) -> Repaired:
-    fresh = target.with_name(f"{target.name}.new")
+def _rebuild(
+    damaged: Path, copy: Path | None, target: Path, fresh: Path, scratch: Path, lay_out: Work, recount: Work
+) -> Repaired:
     delete_database(fresh)
-    pages = Pages(damaged)
     if copy is not None:
         shutil.copyfile(copy, fresh)
         fresh.chmod(0o600)
     else:
         os.close(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+    done = Repaired()
     with closing(sqlite3.connect(fresh, isolation_level=None)) as connection:
         connection.execute("PRAGMA journal_mode = DELETE")
-        connection.execute("PRAGMA foreign_keys = OFF")
-        roots = _roots(connection)
-        owners = owners_of(Pages(fresh), trees_of(connection))
         lay_out(connection)
         connection.execute("PRAGMA foreign_keys = OFF")
+        roots = _roots(connection) | _make_readable(damaged, fresh, scratch)
         connection.execute("BEGIN")
-        done = _merge(connection, Salvage(pages, owners), roots)
+        triggers = connection.execute("SELECT name, sql FROM sqlite_schema WHERE type = 'trigger'").fetchall()
+        for name, _ in triggers:
+            connection.execute(f"DROP TRIGGER {name}")
+        for table in _tables(connection):
+            with closing(_opened(scratch, table, roots)) as source:
+                _merge_table(connection, table, source, done)
+        drop_dangling(connection)
+        for _, sql in triggers:
+            connection.execute(sql)
         recount(connection)
         connection.execute("COMMIT")
         said = connection.execute("PRAGMA integrity_check(1)").fetchone()[0]
@@ -130,106 +124,208 @@ def _rebuild(damaged: Path, copy: Path | None, target: Path, lay_out: Work, reco
     return done
 
 
-def _merge(connection: sqlite3.Connection, salvage: Salvage, roots: dict[str, int]) -> Repaired:
-    """Put the rows of the damaged file into a copy. `roots` are the copy's, for use if the file's are unreadable."""
-    own = {str(name): root for _, name, _, root, _ in salvage.schema() if isinstance(root, int) and root > 0}
-    tables = _tables(connection, roots | own)
-    salvage.follow(_trees(tables))
-    triggers = connection.execute("SELECT name, sql FROM sqlite_schema WHERE type = 'trigger'").fetchall()
-    for name, _ in triggers:
-        connection.execute(f"DROP TRIGGER {name}")
-    done = Repaired()
-    of_copy = {table.name: _merge_table(connection, table, salvage) for table in tables if table.is_read}
-    for table in tables:
-        if table.name in of_copy:
-            done.read += of_copy[table.name].read
-            _compare_with_indexes(connection, table, salvage, of_copy[table.name].keys, done)
-    drop_dangling(connection)
-    for (name,) in connection.execute(_FULL_TEXTS).fetchall():
-        connection.execute(f"INSERT INTO {name} ({name}) VALUES ('rebuild')")  # noqa: S608
-    for _, sql in triggers:
-        connection.execute(sql)
-    return done
+# --- Reading a damaged file.
 
 
-class _Merged(NamedTuple):
-    read: int
-    keys: set[Key]
-    """The keys of the rows that come from the copy."""
+def _make_readable(damaged: Path, fresh: Path, scratch: Path) -> dict[str, int]:
+    """Copy a damaged file, move its log into the copy, and return the root pages of its tables and indexes, as far as
+    it still says so. If its first page is unreadable, that of the new database takes its place."""
+    delete_database(scratch)
+    os.close(os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+    log = f"{damaged.name}-wal"
+    for source, name in ((damaged, scratch.name), (damaged.with_name(log), f"{scratch.name}-wal")):
+        if source.is_file():
+            shutil.copyfile(source, scratch.with_name(name))
+    for page in (None, fresh.read_bytes()[:PAGE_BYTES]):
+        if page is not None:
+            _put_first_page(scratch, page)
+        with suppress(sqlite3.Error, UnicodeDecodeError), closing(_connect(scratch)) as connection:
+            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            connection.execute("PRAGMA journal_mode = DELETE")
+            return _roots(connection)
+    return {}
 
 
-def _merge_table(connection: sqlite3.Connection, table: _Table, salvage: Salvage) -> _Merged:
-    """Replace a table's rows by those that were read, and keep the copy's rows in the gaps."""
-    where, values = _within(table.key, salvage.gaps[table.name])
-    connection.execute(f"DELETE FROM {table.name} WHERE NOT ({where})", values)  # noqa: S608 - names of a schema of ours
-    of_copy = _keys(connection, table)
-    read = 0
-    for row in salvage.rows(table.tree):
-        named = dict(zip(table.columns, row.values, strict=False))
-        if table.rowid is not None:
-            named[table.rowid] = row.key[0]
-        statement = f"INSERT OR REPLACE INTO {table.name} ({', '.join(named)}) VALUES ({', '.join('?' * len(named))})"  # noqa: S608
-        try:
-            connection.execute(statement, list(named.values()))
-        except sqlite3.IntegrityError:  # such a row was never written: its page is damaged
+def _put_first_page(path: Path, page: bytes) -> None:
+    """Replace the first page of a database. Its size is then what its file has, and no page is unused."""
+    pages = path.stat().st_size // PAGE_BYTES
+    header = bytearray(page)
+    header[28:40] = pages.to_bytes(4) + bytes(8)
+    header[92:96] = header[24:28]  # says that the size is valid
+    with path.open("r+b") as file:
+        file.write(header)
+
+
+def _opened(scratch: Path, table: _Table, roots: Mapping[str, int]) -> sqlite3.Connection:
+    """Open a damaged file with a first page that describes nothing but one table, as `t`, and its indexes: the rest of
+    its schema may be damaged."""
+    columns = list(table.columns)
+    if table.has_rowid and table.key[0] in columns:
+        columns[columns.index(table.key[0])] += " INTEGER PRIMARY KEY"
+    elif not table.has_rowid:
+        columns.append(f"PRIMARY KEY ({', '.join(table.key)})")
+    names = {"t": table.name} | {f"i{place}": name for place, name in enumerate(table.indexes)}
+    with closing(sqlite3.connect(":memory:", isolation_level=None)) as outline:
+        outline.execute(f"CREATE TABLE t ({', '.join(columns)}){'' if table.has_rowid else ' WITHOUT ROWID'}")
+        for place, (indexed, _) in enumerate(table.indexes.values()):
+            outline.execute(f"CREATE INDEX i{place} ON t ({', '.join(indexed)})")
+        outline.execute("PRAGMA writable_schema = ON")
+        for alias, name in names.items():
+            outline.execute("UPDATE sqlite_schema SET rootpage = ? WHERE name = ?", (roots.get(name, 0), alias))
+        _put_first_page(scratch, outline.serialize()[:PAGE_BYTES])
+    return _connect(scratch, "?mode=ro&immutable=1")
+
+
+def _connect(path: Path, mode: str = "") -> sqlite3.Connection:
+    return sqlite3.connect(f"{path.absolute().as_uri()}{mode}", uri=True, isolation_level=None)
+
+
+def _roots(connection: sqlite3.Connection) -> dict[str, int]:
+    return dict(connection.execute("SELECT name, rootpage FROM sqlite_schema WHERE rootpage > 0").fetchall())
+
+
+class _Gaps:
+    """The gaps between the rows that were read, each from one key to another (None: from the first, or to the
+    last)."""
+
+    def __init__(self) -> None:
+        self._gaps: list[tuple[Key | None, Key | None]] = []
+
+    def __bool__(self) -> bool:
+        return bool(self._gaps)
+
+    def add(self, after: Key | None, before: Key | None) -> None:
+        self._gaps.append((after, before))
+
+    def have(self, key: Key) -> bool:
+        """True if a row with that key would be in a gap."""
+        place = _order(key)
+        return any(
+            (after is None or _order(after) < place) and (before is None or place < _order(before))
+            for after, before in self._gaps
+        )
+
+
+def _order(key: Key) -> list[tuple[str, Any]]:
+    """Return a sort key for keys whose values may have the wrong types."""
+    return [(type(value).__name__, value) for value in key]
+
+
+def _rows(source: sqlite3.Connection, table: _Table, known: Collection[Key], gaps: _Gaps) -> Iterator[tuple[Key, Key]]:
+    """Yield the keys and columns of all rows that can be read, in order. After damage the reading continues at the next
+    known key that can be read, and at last from the end backwards."""
+    key, places = ", ".join(table.key), ", ".join("?" * len(table.key))
+    select = f"SELECT {key}, {', '.join(table.columns)} FROM t NOT INDEXED"  # noqa: S608 - names of a schema of ours
+    last: Key | None = None
+
+    def read(condition: str, values: Key, order: str = "ASC") -> Iterator[tuple[Key, Key]]:
+        ordered = ", ".join(f"{column} {order}" for column in table.key)
+        for row in source.execute(f"{select} WHERE {condition} ORDER BY {ordered}", values):
+            if any(isinstance(value, str) and value.endswith("\0") for value in row):
+                raise sqlite3.DatabaseError("the last page of a long row is empty")
+            yield row[: len(table.key)], row[len(table.key) :]
+
+    for start in (None, *sorted(known, key=_order)):
+        if start is not None and last is not None and _order(start) <= _order(last):
             continue
-        read += 1
-        of_copy.discard(row.key)
-    return _Merged(read, of_copy)
+        after, is_behind_damage = last, start is not None
+        with suppress(sqlite3.Error):
+            for found in read("TRUE" if start is None else f"({key}) >= ({places})", start or ()):
+                if is_behind_damage:
+                    gaps.add(after, found[0])
+                last, is_behind_damage = found[0], False
+                yield found
+            if is_behind_damage:
+                gaps.add(after, None)
+            return
+    backwards: list[tuple[Key, Key]] = []
+    with suppress(sqlite3.Error):
+        for found in read("TRUE" if last is None else f"({key}) > ({places})", last or (), "DESC"):
+            backwards.append(found)  # noqa: PERF402 - those before an error count
+    gaps.add(last, backwards[-1][0] if backwards else None)
+    yield from reversed(backwards)
 
 
-def _within(key: tuple[str, ...], gaps: list[Gap]) -> tuple[str, list[Value]]:
-    """The condition for keys in one of these gaps, and its values."""
-    if len(gaps) > MANY_GAPS:
-        gaps = [Gap(gaps[0].after, gaps[-1].before)]
-    columns, places = f"({', '.join(key)})", f"({', '.join('?' * len(key))})"
-    conditions, values = list[str](), list[Value]()
-    for gap in gaps:
-        bounds = [(sign, bound) for sign, bound in ((">", gap.after), ("<", gap.before)) if bound is not None]
-        conditions.append(" AND ".join(f"{columns} {sign} {places}" for sign, _ in bounds) or "1")
-        values += [value for _, bound in bounds for value in bound]
-    return " OR ".join(f"({each})" for each in conditions) or "0", values
+def _indexed(source: sqlite3.Connection, table: _Table) -> tuple[dict[Key, Any], list[set[Key]]]:
+    """Return the keys in the readable parts of a table's indexes, with the names of the rows as far as an index has
+    them; and the keys in each index that has all rows and was read whole."""
+    found: dict[Key, Any] = {}
+    whole: list[set[Key]] = []
+    for place, (columns, is_partial) in enumerate(table.indexes.values()):
+        name = table.name_column if table.name_column in (*columns, *table.key) else None
+        keys = set[Key]()
+        try:
+            select = f"SELECT {', '.join(table.key)}, {name or 'NULL'} FROM t INDEXED BY i{place}"  # noqa: S608
+            for *key, said in source.execute(f"{select} ORDER BY {', '.join(columns)}"):
+                keys.add(tuple(key))
+                found[tuple(key)] = found.get(tuple(key)) or said
+        except (sqlite3.Error, UnicodeDecodeError):
+            continue
+        if not is_partial:
+            whole.append(keys)
+    return found, whole
 
 
-def _compare_with_indexes(
-    connection: sqlite3.Connection, table: _Table, salvage: Salvage, of_copy: set[Key], done: Repaired
-) -> None:
-    """Use the indexes of a damaged table to find lost rows, and drop rows deleted after the copy."""
-    if not salvage.gaps[table.name]:
-        return
-    present = _keys(connection, table)
-    indexed: dict[Key, dict[str | None, Value]] = {}
-    is_known = False
-    for index, (columns, is_partial) in table.indexes.items():
-        is_whole = not is_partial and not salvage.gaps[index.name]
-        is_known = is_known or is_whole
-        in_index = set[Key]()
-        for row in salvage.rows(index):
-            named = dict(zip(columns, row.values, strict=False))
-            key = tuple(named.get(column) for column in table.key)
-            in_index.add(key)
-            if key not in present:
-                indexed.setdefault(key, {}).update(named)
-        for key in of_copy - in_index if is_whole else ():
-            where = " AND ".join(f"{column} = ?" for column in table.key)
-            connection.execute(f"DELETE FROM {table.name} WHERE {where}", key)  # noqa: S608
-            of_copy.discard(key)
-    name = next((column for column in NAMES if column in table.columns), None)
-    done.lost += [RowName(table.name, _name(key, named.get(name))) for key, named in indexed.items()]
-    for key in of_copy:
-        where = " AND ".join(f"{column} = ?" for column in table.key)
-        row = connection.execute(f"SELECT {name or 'NULL'} FROM {table.name} WHERE {where}", key).fetchone()  # noqa: S608
-        done.from_copy.append(RowName(table.name, _name(key, row and row[0])))
-    if not is_known:
+# --- Merging.
+
+
+def _merge_table(connection: sqlite3.Connection, table: _Table, source: sqlite3.Connection, done: Repaired) -> None:
+    """Replace a table's rows by those that can be read, and keep the copy's rows in the gaps, apart from those that
+    were deleted since, as an index says."""
+    key = ", ".join(table.key)
+    of_copy = set(connection.execute(f"SELECT {key} FROM {table.name}"))  # noqa: S608
+    indexed, whole = _indexed(source, table)
+    gaps, read = _Gaps(), set[Key]()
+    for row_key, values in _rows(source, table, of_copy | indexed.keys(), gaps):
+        named = dict(zip(table.key, row_key, strict=True)) | dict(zip(table.columns, values, strict=True))
+        named = {column: value for column, value in named.items() if value is not None}  # a missing one is the default
+        statement = f"INSERT OR REPLACE INTO {table.name} ({', '.join(named)}) VALUES ({', '.join('?' * len(named))})"  # noqa: S608
+        with suppress(sqlite3.IntegrityError):  # such a row was never written: its page is damaged
+            connection.execute(statement, list(named.values()))
+            read.add(row_key)
+    done.read += len(read)
+    where = " AND ".join(f"{column} = ?" for column in table.key)
+    for row_key in of_copy - read:
+        if gaps.have(row_key) and all(row_key in keys for keys in whole):
+            name = f"SELECT {table.name_column or 'NULL'} FROM {table.name} WHERE {where}"  # noqa: S608
+            ((said,),) = connection.execute(name, row_key).fetchall()
+            done.from_copy.append(RowName(table.name, _name(row_key, said)))
+        else:
+            connection.execute(f"DELETE FROM {table.name} WHERE {where}", row_key)  # noqa: S608
+    lost = indexed.keys() - read - of_copy
+    done.lost += [RowName(table.name, _name(row_key, indexed[row_key])) for row_key in sorted(lost, key=_order)]
+    if gaps and not whole:
         done.incomplete.append(table.name)
 
 
-def _name(key: Key, name: Value) -> str:
+def _name(key: Key, name: object) -> str:
     return str(name) if name is not None else ", ".join(map(str, key))
 
 
-def _keys(connection: sqlite3.Connection, table: _Table) -> set[Key]:
-    return set(connection.execute(f"SELECT {', '.join(table.key)} FROM {table.name}"))  # noqa: S608
+def _tables(connection: sqlite3.Connection) -> list[_Table]:
+    """Return the tables of a database without full texts, which are derived; the sequences last, as inserting rows
+    changes them."""
+    listed = connection.execute(
+        """SELECT name, NOT wr FROM pragma_table_list
+           WHERE schema = 'main' AND type = 'table' AND (name NOT LIKE 'sqlite_%' OR name = ?) ORDER BY name = ?""",
+        (SEQUENCES, SEQUENCES),
+    ).fetchall()
+    return [_table(connection, name, has_rowid=bool(has_rowid)) for name, has_rowid in listed]
+
+
+def _table(connection: sqlite3.Connection, name: str, *, has_rowid: bool) -> _Table:
+    about = connection.execute(f"PRAGMA table_info({name})").fetchall()
+    keys = [(place, column, kind) for _, column, kind, _, _, place in about if place]
+    key = tuple(column for _, column, _ in sorted(keys))
+    if has_rowid:  # by the rule of https://sqlite.org/lang_createtable.html#rowid
+        key = key if len(keys) == 1 and keys[0][2].upper() == "INTEGER" else ("rowid",)
+    indexes = {}
+    for _, index, _, origin, is_partial in connection.execute(f"PRAGMA index_list({name})").fetchall():
+        of_index = connection.execute(f"PRAGMA index_info({index})").fetchall()
+        columns = tuple(column for _, _, column in of_index)
+        if None not in columns and (has_rowid or origin != "pk"):
+            indexes[index] = columns, bool(is_partial)
+    return _Table(name, tuple(column for _, column, *_ in about), key, has_rowid, indexes)
 
 
 def drop_dangling(connection: sqlite3.Connection) -> None:
@@ -248,77 +344,11 @@ def _drop_dangling_in(connection: sqlite3.Connection, table: str) -> int:
         keys.setdefault(key[0], []).append(key)
     for columns in keys.values():
         _, _, parent, column, _, _, on_delete, _ = columns[0]
-        primary = [
-            about[1] for about in sorted(_about(connection, parent), key=lambda about: int(about[5])) if about[5]
-        ]
+        about = connection.execute(f"PRAGMA table_info({parent})").fetchall()
+        primary = [each[1] for each in sorted(about, key=lambda each: int(each[5])) if each[5]]
         same = [f"parent.{to or primary[place]} = {table}.{own}" for _, place, _, own, to, *_ in columns]
         known = " AND ".join([f"{table}.{own} IS NOT NULL" for _, _, _, own, *_ in columns])
         change = f"UPDATE {table} SET {column} = NULL" if on_delete == "SET NULL" else f"DELETE FROM {table}"  # noqa: S608
         missing = f"NOT EXISTS (SELECT 1 FROM {parent} AS parent WHERE {' AND '.join(same)})"  # noqa: S608
         changed += connection.execute(f"{change} WHERE {known} AND {missing}").rowcount
     return changed
-
-
-# --- the trees of a schema ---
-
-
-def trees_of(connection: sqlite3.Connection) -> list[Tree]:
-    """The tables and indexes of a sound database."""
-    return _trees(_tables(connection, _roots(connection)))
-
-
-def _trees(tables: Sequence[_Table]) -> list[Tree]:
-    return [tree for table in tables for tree in (table.tree, *table.indexes)]
-
-
-def _roots(connection: sqlite3.Connection) -> dict[str, int]:
-    return dict(connection.execute("SELECT name, rootpage FROM sqlite_schema WHERE rootpage > 0").fetchall())
-
-
-def _tables(connection: sqlite3.Connection, roots: Mapping[str, int]) -> list[_Table]:
-    """The tables of a database. Of a full-text table only the content is read: the rest is derived from it."""
-    found = [
-        _table(connection, name, without_rowid, roots, is_read=kind == "table" or name.endswith("_content"))
-        for _, name, kind, _, without_rowid, _ in connection.execute("PRAGMA table_list").fetchall()
-        if kind in ("table", "shadow") and name not in LEFT_OUT and not name.startswith("sqlite_stat")
-    ]
-    return sorted(found, key=lambda table: table.name == SEQUENCES)  # triggers maintain the others
-
-
-def _table(
-    connection: sqlite3.Connection, name: str, without_rowid: bool, roots: Mapping[str, int], *, is_read: bool
-) -> _Table:
-    about = _about(connection, name)
-    rowid = None if without_rowid else _rowid_of(about)
-    types = {column: _types_of(kind, not_null) for _, column, kind, not_null, _, _ in about}
-    if rowid in types:
-        types[rowid] = (NoneType,)
-    columns, key = tuple(types), (rowid or "",)
-    indexes: dict[Tree, tuple[tuple[str | None, ...], bool]] = {}
-    for _, index, _, origin, is_partial in connection.execute(f"PRAGMA index_list({name})").fetchall():
-        of_index = connection.execute(f"PRAGMA index_xinfo({index})").fetchall()
-        if without_rowid and origin == "pk":
-            columns = tuple(each[2] for each in of_index)
-            key = tuple(each[2] for each in of_index if each[5])
-            continue
-        stored = tuple(rowid if number == -1 else column for _, number, column, *_ in of_index)
-        shapes = tuple((int,) if column == rowid else types.get(column or "", ANY) for column in stored)
-        indexes[Tree(index, roots.get(index, 0), len(stored), shapes)] = stored, bool(is_partial)
-    tree = Tree(name, roots.get(name, 0), len(key) if without_rowid else 0, tuple(types[each] for each in columns))
-    return _Table(name, columns, key, rowid, tree, indexes, is_read)
-
-
-def _about(connection: sqlite3.Connection, table: str) -> list[tuple[Any, ...]]:
-    return connection.execute(f"PRAGMA table_info({table})").fetchall()
-
-
-def _rowid_of(about: Sequence[tuple[Any, ...]]) -> str:
-    """The column that is the rowid, by the rule of https://sqlite.org/lang_createtable.html#rowid, or `rowid`."""
-    keys = [(column, kind) for _, column, kind, _, _, place in about if place]
-    return keys[0][0] if len(keys) == 1 and keys[0][1].upper() == "INTEGER" else "rowid"
-
-
-def _types_of(declared: str, not_null: int) -> tuple[type, ...]:
-    """The types that values of a column with this declared type can have."""
-    types = next((types for word, types in TYPES.items() if word in declared.upper()), ANY)
-    return tuple(each for each in types if not (not_null and each is NoneType))

@@ -22,13 +22,11 @@ from remembrancer.actors.migrations import (
     NO_SPACE,
     OLD_FILES,
     SPARE_BYTES,
-    daily_copies,
     version_of,
     write_checked_copy,
 )
-from remembrancer.actors.repair import drop_dangling, is_damaged, rebuild
-from remembrancer.actors.salvage import Pages, Salvage
-from remembrancer.actors.snapshots import unreadable
+from remembrancer.actors.repair import drop_dangling, rebuild
+from remembrancer.actors.snapshots import opened, unreadable
 from remembrancer.actors.store.records.contract import USER
 from remembrancer.actors.store.records.schema import FORMER, MEMORY
 from remembrancer.actors.store.records.space_copies import take_in
@@ -48,8 +46,6 @@ from remembrancer.protocol.writes import PromoteMemory
 
 REPORT: Final = "old-files.json"
 """The file in a home that lists problems with migrating its old files. It exists only if there were any."""
-REFERRED_TO: Final = frozenset({"memories", "entities", "turns", "runs"})
-"""The tables that others refer to."""
 logger = logging.getLogger(__name__)
 _NAMES: Final = msgspec.json.Decoder(dict[str, str])
 
@@ -156,8 +152,6 @@ def _prepare(path: Path, copy: Path, no_room: str) -> str:
     try:
         try:
             write_checked_copy(path, copy, no_room)
-            if Pages(copy).zeroed():
-                raise RecordsUnusable("pages of it are empty")
         except (RecordsUnusable, sqlite3.Error, UnicodeDecodeError) as error:
             reason = unreadable(path, error) if isinstance(error, sqlite3.Error) else error
             if isinstance(reason, RemembrancerError) and not isinstance(reason, RecordsUnusable):
@@ -177,23 +171,23 @@ def _prepare(path: Path, copy: Path, no_room: str) -> str:
 def _rebuilt(path: Path, copy: Path) -> str:
     """Copy the readable rows of a damaged file, and return a description of the result."""
     delete_database(copy)
-    daily = next((each for each in daily_copies(path) if not is_damaged(each)), None)
-    done = rebuild(path, daily, copy, partial(_lay_out, path), lambda _: None)
+    done = rebuild(path, None, copy, partial(_lay_out, path), lambda _: None)
     lost = [row.name for row in done.lost if row.table == "memories"]
     named = f", and these memories are lost: {', '.join(lost)}" if lost else ""
     return f"{done.read} rows were read{named}"
 
 
 def _lay_out(damaged: Path, connection: sqlite3.Connection) -> None:
-    """Make the tables and indexes in a damaged file's schema that do not exist yet."""
-    known = {name for (name,) in connection.execute("SELECT name FROM sqlite_schema")}
-    for _, name, table, _, sql in Salvage(Pages(damaged)).schema():
-        is_plain = str(sql).startswith(("CREATE TABLE", "CREATE INDEX", "CREATE UNIQUE INDEX"))
-        if is_plain and name not in known and not str(table).startswith(("sqlite_", "memories_text", "entities_text")):
-            connection.execute(str(sql))
-            known.add(name)
-    if missing := REFERRED_TO - known:
-        raise RecordsUnusable(f"nothing can be read of {damaged}: it does not say where its {min(missing)} are")
+    """Make the tables and indexes in a damaged file's schema, without full texts."""
+    try:
+        with opened(damaged) as file:
+            schema = file.execute("SELECT tbl_name, sql FROM sqlite_schema WHERE sql IS NOT NULL").fetchall()
+    except (sqlite3.Error, UnicodeDecodeError) as error:
+        raise RecordsUnusable(f"nothing can be read of {damaged}: it does not say where its memories are") from error
+    for table, sql in schema:
+        is_plain = sql.startswith(("CREATE TABLE", "CREATE INDEX", "CREATE UNIQUE INDEX"))
+        if is_plain and not table.startswith(("sqlite_", "memories_text", "entities_text")):
+            connection.execute(sql)
 
 
 def _finish(paths: RuntimePaths, connection: sqlite3.Connection, *, report: bool) -> None:
