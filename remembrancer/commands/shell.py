@@ -310,9 +310,12 @@ def _place(memory: Answer) -> str:
 
 
 def _marks(memory: Answer) -> list[str]:
-    """The marks of a memory in a list: forgotten, no longer valid or done, its due date, and how well it answers."""
+    """The marks of a memory in a list: forgotten, no longer valid or done, what probably replaces it, its due date, and
+    how well it answers."""
     is_past = str(memory.get("valid_until") or NEVER) <= datetime.now(UTC).isoformat()
     marks = [name for name in ("forgotten", "expired", "done") if memory.get(name) or (name == "expired" and is_past)]
+    if newer := memory.get("possibly_superseded_by"):
+        marks.append(f"probably replaced by {short(newer[0])}")
     if due := memory.get("due"):
         is_late = due < f"{datetime.now().astimezone():%Y-%m-%d}" and not memory.get("done")
         marks.append(f"overdue since {due}" if is_late else f"due {due}")

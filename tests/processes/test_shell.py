@@ -221,6 +221,17 @@ def test_a_search_gives_the_successor_first_and_as_likely_as_what_it_replaces(sh
     assert found[0]["answers"] == found[1]["answers"] != "hardly"
 
 
+def test_a_search_gives_what_probably_replaces_a_memory_first_and_says_so(shell: Shell) -> None:
+    old = shell.json("add", "The port of the lantern service is 5433")["memory_id"]
+    new = shell.json("add", "The port of the lantern service is now 5544")["memory_id"]
+
+    async def is_marked() -> bool:
+        return "probably replaced by" in shell("search", "lantern port")
+
+    asyncio.run(until(is_marked))
+    assert [each["id"] for each in shell.json("search", "port of the lantern service")["memories"]] == [new, old]
+
+
 def test_an_undo_without_an_id_goes_back_step_by_step(shell: Shell) -> None:
     old, new = (shell.json("add", text)["memory_id"] for text in ("We deploy on Tuesdays", "The port is 5433"))
     shell("tag", old, "ops")

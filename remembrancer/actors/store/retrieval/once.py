@@ -87,7 +87,7 @@ def shortlist(
 
 
 def replaced_last(entries: Sequence[Entry]) -> list[Entry]:
-    """Move each entry that others supersede, according to a link, right behind these.
+    """Move each entry that others supersede, certainly or probably, right behind these.
 
     The successor gets the scores of the entry that it replaces, if they are better: it is the valid answer to whatever
     that one answers.
@@ -101,7 +101,7 @@ def replaced_last(entries: Sequence[Entry]) -> list[Entry]:
             return
         waiting.add(entry.record.id)
         scores = max(entry.scores, replaced, key=lambda each: each.final)
-        for newer in entry.record.superseded_by:
+        for newer in (*entry.record.superseded_by, *entry.record.possibly_superseded_by):
             if newer in known:
                 place(known[newer], scores)
         ordered[entry.record.id] = replace(entry, scores=scores)
