@@ -283,6 +283,8 @@ def _forget(where: Where, memories: Sequence[str], reason: str | None = None, *,
         also = ", ".join(short(each["id"]) for each in answer.get("copies", ()))
         line = f"Forgotten: 'remembrancer undo {memory}' brings it back, 'forget --for-good' deletes it"
         line += f". Its text is also in {also} (--copies takes these too)" if also else ""
+        for older in map(short, answer.get("supersedes", ())):
+            line += f". It replaced {older}, which stays expired: 'remembrancer undo {older}' makes it valid again"
         if answer.get("already_forgotten"):
             line = f"{memory} was forgotten before: 'remembrancer restore {memory}' brings it back"
         lines.append(_if_applied(answer, line))

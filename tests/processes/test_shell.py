@@ -212,6 +212,15 @@ def test_to_undo_a_replacement_makes_the_old_memory_valid_again(shell: Shell) ->
     assert "Undone, it is forgotten" in shell("undo", newest)
 
 
+def test_forgetting_a_successor_says_what_it_leaves_expired(shell: Shell) -> None:
+    old = shell.json("add", "Sessions live in Redis 7")["memory_id"]
+    new = shell.json("add", "Sessions live in Valkey 8", "--supersedes", old)["memory_id"]
+    said = shell("forget", new)
+    assert f"It replaced {old[-4:]}, which stays expired" in said
+    assert "it is valid again" in shell("undo", old)
+    assert "It replaced" not in shell("forget", old)
+
+
 def test_a_search_gives_the_successor_first_and_as_likely_as_what_it_replaces(shell: Shell) -> None:
     old = shell.json("add", "Sessions live in Redis 7")["memory_id"]
     text = "Sessions move from Redis 7 to Valkey 8 because of the licence"

@@ -29,7 +29,8 @@ class ForgetMemoryArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=T
 
 @tool("Hide a memory.", destructive=True, unlisted=("reason", "copies"))
 async def forget_memory(call: Call, arguments: ForgetMemoryArguments) -> Answer:
-    """Hide a memory; nothing is deleted. Copies of its text in other scopes are reported, or hidden as well."""
+    """Hide a memory; nothing is deleted. Copies of its text in other scopes are reported, or hidden as well, and so are
+    the memories that it replaced, which stay outdated."""
     change = ForgetMemory(parse_memory_id(arguments.memory_id), clean_reason(arguments.reason))
     written = await call.submit(change)
     result = written.result
@@ -43,6 +44,7 @@ async def forget_memory(call: Call, arguments: ForgetMemoryArguments) -> Answer:
         known = await call.service.require(question, call.service.settings.read_budget_s)
     except AWAY as error:
         return with_caveats(answer, [Notice(error.code, UNKNOWN)])
+    answer |= non_empty(supersedes=[each.target for each in known.memory.links if each.relation == "supersedes"])
     if known.copies and arguments.copies is not True:
         answer["copies"] = copies_of(known)
     elif known.copies:
