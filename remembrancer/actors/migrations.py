@@ -262,8 +262,8 @@ def daily_copies(path: Path) -> list[Path]:
 
 
 def was_made(path: Path) -> bool:
-    """True if there was a database once: the directory of its copies or the catalogue of release 0.2.0 exists."""
-    return (path.parent / BACKUPS).is_dir() or path.with_name("catalog.db").exists()
+    """True if there was a database once: the directory of its copies exists."""
+    return (path.parent / BACKUPS).is_dir()
 
 
 def note_made(path: Path) -> None:

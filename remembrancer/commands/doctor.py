@@ -104,7 +104,6 @@ OURS: Final = (
         "*.db",
         "*.db-*",
         "*.damaged-*",
-        "*.lost-*",
         "*.release-*",
         "runtime.*",
         "tokens.*",
@@ -447,11 +446,16 @@ def check_files(at: Examination) -> Finding:
     """Check that the memories have not been lost, and that no file was set aside because of damage."""
     home = at.paths.home
     lost = [f"{path} is missing or empty, although it had memories" for path in _lost(at)]
-    patterns = ("*.damaged-*", "*/*.damaged-*", "*.lost-*", "projects/*/*.damaged-*")
+    patterns = ("*.damaged-*", "*/*.damaged-*", "projects/*/*.damaged-*")
     aside = sorted(path for pattern in patterns for path in home.glob(pattern))
     details = few([*lost, *(f"set aside: {path}" for path in aside)])
     if lost:
-        return Finding("problem", "memories are lost", "'remembrancer backup restore' puts back a backup", details)
+        return Finding(
+            "problem",
+            "memories are lost",
+            "'remembrancer doctor --repair' puts back the last copy, 'remembrancer backup restore' a backup",
+            details,
+        )
     if aside:
         advice = "check their contents, restore a backup of lost memories, and delete them"
         return Finding("warning", f"{len(aside)} were damaged or lost, and replaced by new ones", advice, details)
@@ -462,8 +466,9 @@ def _lost(at: Examination) -> list[Path]:
     """The file of memories, if it existed and is gone."""
     if is_old(at.paths):
         return []  # the next start makes it from the old files
-    looks = [(path, look_at(path)) for path in [at.paths.database] if was_made(path)]
-    return [path for path, look in looks if look.problem is None and not look.size_bytes]
+    path = at.paths.database
+    look, had_memories = look_at(path), was_made(path) or at.paths.catalog.exists()
+    return [path] if had_memories and look.problem is None and not look.size_bytes else []
 
 
 def check_disk(at: Examination) -> Finding:

@@ -19,7 +19,7 @@ from remembrancer.protocol.writes import ErasedResult, NearMemory, Operation, Pr
 WHOLE: Final = frozenset(
     {
         *("no_entity", "similar_name", "graph_cut", "answer_cut"),
-        *("embedding_starting", "storage_full", "memories_lost"),
+        *("embedding_starting", "storage_full"),
     }
 )
 """Codes of warnings that do not mark an answer as degraded: nothing is wrong, or something is only not ready yet."""

@@ -13,11 +13,12 @@ from pathlib import Path
 
 import pytest
 
+from remembrancer.actors.migrations import BACKUPS
 from remembrancer.actors.shell import EXIT_CRASHED
 from remembrancer.actors.store.records import sqlite_file
 from remembrancer.actors.store.vectors.embedding_scheduler import NO_WORKER
 from remembrancer.protocol.control import PeerGone, Ready
-from remembrancer.protocol.errors import UNREADABLE, FileLocked, PeerLost, RemembrancerError
+from remembrancer.protocol.errors import UNREADABLE, FileLocked, PeerLost, RecordsUnusable, RemembrancerError
 from remembrancer.protocol.paths import RuntimePaths
 from remembrancer.protocol.writes import Operation, TagMemory, UpdateMemory
 from remembrancer.toolsets.memory.answers import iso
@@ -329,9 +330,7 @@ async def test_a_lock_refuses_writes_at_once_after_the_first_and_holds_no_readin
 
 
 @pytest.mark.parametrize("how", ["missing", "empty"])
-async def test_a_file_that_was_lost_is_begun_anew_and_every_answer_says_so_until_it_is_known(
-    rig: StoreRig, how: str
-) -> None:
+async def test_a_file_that_was_lost_is_not_made_anew_before_somebody_says_so(rig: StoreRig, how: str) -> None:
     path = rig.paths.database
     await rig.gateway.store("the harbour is deep")
     await rig.stop()
@@ -341,20 +340,17 @@ async def test_a_file_that_was_lost_is_begun_anew_and_every_answer_says_so_until
         os.truncate(path, 0)
     for beside in ("-wal", "-shm"):
         path.with_name(path.name + beside).unlink(missing_ok=True)
-    for _ in range(2):
-        await rig.start()
-        assert await rig.gateway.store("the mole is long")
-        await rig.gateway.recall("mole", strategy="keyword")
-        assert [notice.code for notice in rig.gateway.notices] == ["memories_lost"]
-        await rig.stop()
-    (left,) = path.parent.glob("memory.db.lost-*")
-    left.unlink()
     await rig.start()
-    await rig.gateway.recall("mole", strategy="keyword")
-    assert "memories_lost" not in [notice.code for notice in rig.gateway.notices]
+    for ask in (rig.gateway.store("the mole is long"), rig.gateway.recall("mole", strategy="keyword")):
+        with pytest.raises(RecordsUnusable, match=r"doctor --repair.*to begin anew"):
+            await ask
+    await rig.stop()
+    shutil.rmtree(path.parent / BACKUPS)
+    await rig.start()
+    assert await rig.gateway.store("the mole is long")
 
 
-async def test_what_is_written_after_a_file_was_deleted_under_the_store_is_not_lost(rig: StoreRig) -> None:
+async def test_what_is_written_after_a_file_was_deleted_under_the_store_is_refused(rig: StoreRig) -> None:
     await rig.gateway.store("the harbour is deep")
     path = rig.paths.database
     for beside in ("", "-wal", "-shm"):
@@ -364,10 +360,8 @@ async def test_what_is_written_after_a_file_was_deleted_under_the_store_is_not_l
         await rig.gateway.submit(operation)
     assert await rig.store.ended() == EXIT_CRASHED, "the launcher starts another one"
     await rig.start()
-    await rig.gateway.submit(operation)
-    await rig.store.kill()
-    await rig.start()
-    assert await rig.gateway.found("mole", strategy="keyword") == [memory_id_of(operation)]
+    with pytest.raises(RecordsUnusable):
+        await rig.gateway.submit(operation)
 
 
 async def test_a_time_that_no_calendar_has_breaks_no_answer(rig: StoreRig) -> None:

@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final, Protocol
 
-from remembrancer.actors.migrations import note_made, was_made
+from remembrancer.actors.migrations import BACKUPS, note_made, was_made
 from remembrancer.actors.store.bring_forward import bring_forward, is_old, problems
 from remembrancer.actors.store.committer import Committer
 from remembrancer.actors.store.file_index import FileIndex
@@ -34,10 +34,9 @@ from remembrancer.protocol.errors import (
     size_on_disk,
 )
 from remembrancer.protocol.ids import PROJECT_ID, check_project_id
-from remembrancer.protocol.paths import RuntimePaths, database_files, look_at, set_aside
+from remembrancer.protocol.paths import RuntimePaths, look_at
 from remembrancer.protocol.reads import Counts
 from remembrancer.protocol.session_life import EndSession, StartSession
-from remembrancer.protocol.wire import Notice
 from remembrancer.protocol.writes import (
     Operation,
     ProjectRef,
@@ -47,9 +46,6 @@ AGAIN_S: Final = 2.0
 """The time after a failed attempt before the database may be opened again, on demand."""
 OPENING_S: Final = 1.5
 """The time that a request waits for the database to open. Shorter than a read's budget."""
-LOST: Final = "lost"
-"""The suffix of files set aside when the database had to be started anew. Answers carry a notice until they are
-removed."""
 MAX_PENDING_SESSIONS: Final = 256
 """Above this number the oldest are dropped: a project without memories has little to register."""
 logger = logging.getLogger(__name__)
@@ -88,8 +84,7 @@ class MemoryFiles:
     """The records of a home, in its one database. The database is opened at once and, if that fails, retried. A project
     gets its space on first use; a shared project is also read from its lane, once that is open.
 
-    A database that existed once and is now missing or empty is started anew: its remains are kept beside it, and
-    answers carry a notice until somebody removes them.
+    A database that existed once and is now missing or empty is not made anew: writes wait until somebody decides.
     """
 
     def __init__(
@@ -116,7 +111,6 @@ class MemoryFiles:
         self._lanes = lanes
         self._shared: dict[str, Records] = {}
         """The shared lanes of open projects, by project id, and the user's, under the name of the user's space."""
-        self._loss: str | None = None
         self._unusable: str | None = None
         self._left_out: tuple[str, ...] = ()
         self._notes: dict[str, NoteFiles] = {}
@@ -200,7 +194,7 @@ class MemoryFiles:
 
     def _opened_database(self, wait_s: float | None = None) -> SqliteFile:
         bring_forward(self._paths)
-        self._keep_what_is_left(self._paths.database)
+        _refuse_if_lost(self._paths.database)
         database = SqliteFile(self._paths.database, wait_s=wait_s)
         try:
             if former_files(self._paths):
@@ -239,48 +233,11 @@ class MemoryFiles:
         self._again_at = self._clock() + AGAIN_S
         self.note_unusable(error)
 
-    def _keep_what_is_left(self, path: Path) -> None:
-        """Set aside an empty database file, or the leftover log of a missing one."""
-        look = look_at(path)
-        if look.problem is None and was_made(path) and not look.size_bytes:
-            try:
-                path.touch(mode=0o600)
-                for beside in database_files(path)[1:]:
-                    if beside.exists():
-                        set_aside(beside, LOST)
-            except OSError as error:
-                raise unusable(path, error) from error
-            if set_aside(path, LOST) is None:
-                raise RecordsUnusable(f"{path} is empty, although it had memories: put back a backup of it")
-            logger.error("the file of memories was missing or empty, and is begun anew")
-        left = sorted(path.parent.glob(f"{path.name}.{LOST}-*"))
-        if left:
-            self._loss = left[-1].name
-
     @property
     def unusable(self) -> tuple[str, ...]:
-        """The problems to report: the last error in opening or reading the database, the notice that it was started
-        anew, and the parts of the 0.2.0 files that could not be migrated."""
-        return (*filter(None, (self._unusable, self.loss)), *self._left_out)
-
-    @property
-    def loss(self) -> str | None:
-        """The notice that the database was started anew, with the place of the remains of the old one."""
-        if self._loss is None:
-            return None
-        path = self._paths.database
-        if not path.with_name(self._loss).exists():
-            self._loss = None
-            return None
-        return (
-            f"{path} was missing or empty, though it had been there, and was begun anew: put back a backup of it with "
-            f"'remembrancer backup restore', and delete {path.with_name(self._loss)} when you know of it"
-        )
-
-    @property
-    def losses(self) -> tuple[Notice, ...]:
-        """The notices about lost memories, for an answer."""
-        return () if (loss := self.loss) is None else (Notice("memories_lost", loss),)
+        """The problems to report: the last error in opening or reading the database, and the parts of the 0.2.0 files
+        that could not be migrated."""
+        return (*filter(None, (self._unusable,)), *self._left_out)
 
     def note_unusable(self, error: RemembrancerError) -> None:
         """Record that the database is damaged or of a newer release."""
@@ -448,6 +405,16 @@ class MemoryFiles:
         if USER in self._shared:
             users = {"unshared": self.user_file, **users}
         return users if own is None else {"session": own, "project": self._shared.get(project_id, own), **users}
+
+
+def _refuse_if_lost(path: Path) -> None:
+    """Raises `RecordsUnusable` if a database is missing or empty that existed once."""
+    look = look_at(path)
+    if look.problem is None and not look.size_bytes and was_made(path):
+        raise RecordsUnusable(
+            f"{path} is missing or empty, although it had memories: 'remembrancer doctor --repair' puts back its last "
+            f"copy, 'remembrancer backup restore' a backup; or delete {path.parent / BACKUPS} to begin anew"
+        )
 
 
 def scrub_spaces(

@@ -367,7 +367,7 @@ class ReadHandlers:
         sources = [Source(records, self._vectors.searchable(records.name, model)) for records in found]
         view = View(sources, database=files.database)
         # Includes the project's lane, which is opened with its space.
-        notices = (*files.losses, *self._lane_notices(project.id), *of_user)
+        notices = (*self._lane_notices(project.id), *of_user)
         return Readable(view, files.note_unusable, notices)
 
 
