@@ -67,21 +67,6 @@ def strength_of(memory: Material, now: float) -> float:
     )
 
 
-def falls_below_at(
-    least: float, importance: float, confidence: float, access_count: int, last_accessed_at: float, scope: Scope
-) -> float | None:
-    """The time at which `memory_strength` falls to `least` without further accesses; None: never.
-
-    It is the time of the last access if the strength is below `least` from the beginning.
-    """
-    at_first = importance * confidence
-    if at_first <= least:
-        return last_accessed_at
-    if scope == "session" or least <= 0:
-        return None
-    return last_accessed_at + math.log2(at_first / least) * _half_life_s(scope, access_count)
-
-
 def is_stale(status: Status, last_accessed_at: float, access_count: int, now: float) -> bool:
     """True if an active memory was not accessed in the last 30 days, and fewer than three times overall."""
     return status == "active" and last_accessed_at < now - STALE_AFTER_S and access_count < STALE_BELOW_ACCESSES

@@ -64,7 +64,7 @@ async def test_a_memory_says_its_strength_and_why_it_stays_in_its_session(rig: S
     assert shown.is_stale
     assert shown.reasons == (
         f"Stored by session {SESSION} on 2023-11-14.",
-        "Not promoted to the project: its score 0.37 is below 0.6.",
+        "Its score is 0.37: from 0.6 on it is promoted to the project at its session's end, from 0.85 on at once.",
     )
 
 

@@ -41,7 +41,6 @@ from remembrancer.memory.relevance import is_given_whole
 from remembrancer.memory.sentences import first_words
 from remembrancer.memory.short_ids import NAMED, has_part, keys_of
 from remembrancer.protocol.browsing import BrowserRequest, FindPairs
-from remembrancer.protocol.consolidation import ReadSession
 from remembrancer.protocol.errors import (
     DeadlineExceeded,
     FileLocked,
@@ -71,7 +70,6 @@ from remembrancer.protocol.reads import (
     MemoryShown,
     NoteAccess,
     Pair,
-    Promotion,
     Recall,
     Recalled,
     SearchGraph,
@@ -81,7 +79,7 @@ from remembrancer.protocol.reads import (
 from remembrancer.protocol.tracing import current
 from remembrancer.protocol.wire import Notice
 from remembrancer.protocol.work import ChooseModel, ModelProgress
-from remembrancer.protocol.writes import NearMemory, PortableMemory, ProjectRef
+from remembrancer.protocol.writes import NearMemory, ProjectRef
 
 QUERY_VECTOR_SHARE: Final = 0.5
 """The fraction of a read's budget spent waiting for the query's vector before searching by words alone."""
@@ -422,10 +420,7 @@ def show_memory(
     embedded = is_embedded(records, ref)
     accessed_at = memory.created_at if memory.last_accessed_at is None else memory.last_accessed_at
     known = view.reader.surroundings(memory.id, memory.content, request.session_id)
-    promotions = promotions_known(memory, known.promotions)
-    asked = ReadSession(request.project, memory.session_id)
-    session = records.materials(asked)[0] if memory.scope == "session" else None
-    around = Circumstances(embedded, known.incoming, promotions, session, known.summed_up_in, known.proposal)
+    around = Circumstances(embedded, known.incoming, known.promotions, known.summed_up_in, known.proposal)
     return MemoryShown(
         memory,
         embedded,
@@ -441,7 +436,7 @@ def show_memory(
         ),
         is_stale=not memory.is_open and is_stale(memory.status, accessed_at, memory.access_count, now),
         incoming=known.incoming,
-        promotions=promotions,
+        promotions=known.promotions,
         observed_in=known.observed_in,
         found_entities=known.found_entities,
         copies=dict(known.copies),
@@ -453,37 +448,6 @@ def near_duplicates(view: View, ref: Ref, session_id: str) -> tuple[str, ...]:
     """Return the ids of a memory's nearest near-duplicates that a session may see, in either direction."""
     found = view.load([ref], Filters(session_id, include_forgotten=True)).get(ref)
     return () if found is None else found.near_duplicates
-
-
-def promotions_known(memory: PortableMemory, logged: Sequence[Promotion]) -> tuple[Promotion, ...]:
-    """Return a memory's logged promotions, and those steps of its chain that another file logged, in order of time.
-
-    A file logs promotions into its own scope. The promotions of a user's memory within its project are known from its
-    chain. Pure.
-    """
-    known = {(each.memory_id, each.from_scope, each.merged_into is not None) for each in logged}
-    scopes: list[Scope] = [step.scope for step in memory.promotion_chain if step.action == "promoted"]
-    targets = iter([*scopes[1:], memory.scope])
-    target = scopes[0] if scopes else memory.scope
-    found = list(logged)
-    for step in memory.promotion_chain:
-        is_merged = step.action == "merged"
-        if not is_merged:
-            target = next(targets)
-        if (step.memory_id, step.scope, is_merged) not in known:
-            found.append(
-                Promotion(
-                    memory_id=step.memory_id,
-                    from_scope=step.scope,
-                    to_scope=target,
-                    promoted_at=step.promoted_at,
-                    reason=step.reason or "",
-                    source_session=step.session_id or "",
-                    score=step.score,
-                    merged_into=memory.id if is_merged else None,
-                )
-            )
-    return tuple(sorted(found, key=lambda each: each.promoted_at))
 
 
 def _sendable(answer: Recalled, notices: list[Notice], *, in_parts: bool) -> Recalled:
