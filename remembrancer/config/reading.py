@@ -48,14 +48,13 @@ FOREIGN_VARIABLES: Final = {
     "LOG_LEVEL": "log_level",
     "MCP_LOG_LEVEL": "log_level",
     "MCP_MODEL": "model",
-    "MCP_CACHE_SIZE": "embedding_cache_entries",
     "MCP_BATCH_SIZE": "embedding_batch_texts",
     "MCP_TIMEOUT": "model_load_timeout_s",
 }
 """From the name without the prefix to our setting."""
 READ_ELSEWHERE: Final = frozenset({"CONFIG_PATH", "DB_PATH", "SESSION_ID", "MCP_DATA_DIR"})
 """Read when the home is located, and by the bridge."""
-UNUSED_VARIABLES: Final = {"REMOTE_URL": "remote_url"}
+UNUSED_VARIABLES: Final = {"REMOTE_URL": "remote_url", "MCP_CACHE_SIZE": "embedding_cache_entries"}
 
 FOREIGN_KEYS: Final = {
     "embedding_model": "model",
@@ -71,13 +70,10 @@ FOREIGN_KEYS: Final = {
     "chunking.boundaryAware": "chunk_at_boundaries",
     "search.maxResults": "search_max_results",
     "search.minScore": "search_min_score",
-    "search.hybrid.enabled": "search_hybrid",
-    "search.hybrid.candidateMultiplier": "search_candidate_multiplier",
     "sync.watchEnabled": "watch",
     "sync.watchDebounceMs": "watch_quiet_s",
     "sync.intervalMinutes": "sync_interval_s",
     "store.path": "index_file",
-    "store.cache.maxEntries": "embedding_cache_entries",
     "embedding.model": "model",
     "embedding.batch.maxTokens": "provider_batch_tokens",
     "embedding.batch.concurrency": "provider_requests",
@@ -87,7 +83,6 @@ FOREIGN_KEYS: Final = {
 """From names in a file to our settings. A dot separates the name of a section from a name in it."""
 SECONDS: Final = {"sync.watchDebounceMs": 0.001, "sync.intervalMinutes": 60.0}
 """The seconds per unit of these settings."""
-CACHE_SWITCH: Final = "store.cache.enabled"
 _INDEX_NAME: Final = re.compile(r"(?!memory\.db)[\w-][\w.-]{0,60}", re.ASCII)
 PROVIDERS: Final = {
     "embedding.provider": ("engine", "model"),
@@ -97,9 +92,12 @@ PROVIDERS: Final = {
 REMOTE: Final = ("voyage", "openai")
 LOCAL: Final = "local"
 LOCAL_MODEL: Final = "embedding.local.model"
-IGNORED_KEYS: Final = frozenset({"store.vectorExtensionPath", "embedding.batch.enabled", "embedding_dimensions"})
+IGNORED_KEYS: Final = frozenset(
+    {"store.vectorExtensionPath", "embedding.batch.enabled", "embedding_dimensions", "search.hybrid.enabled"}
+    | {"search.hybrid.candidateMultiplier", "store.cache.enabled", "store.cache.maxEntries"}
+)
 """Names in a file that stand for nothing here, whatever their values."""
-SECTION_KEYS: Final = frozenset({*FOREIGN_KEYS, *PROVIDERS, CACHE_SWITCH, *IGNORED_KEYS, LOCAL_MODEL})
+SECTION_KEYS: Final = frozenset({*FOREIGN_KEYS, *PROVIDERS, *IGNORED_KEYS, LOCAL_MODEL})
 DB_PATH: Final = "db_path"
 
 UNUSED_KEYS: Final = frozenset(
@@ -206,8 +204,6 @@ class _Reader:
         for name, value in content.items():
             if name not in ours:
                 self._take_foreign_key(name, value, SettingOrigin(name, file))
-        if content.get(CACHE_SWITCH) is False:
-            self._take(FOREIGN_KEYS["store.cache.maxEntries"], 0, SettingOrigin(CACHE_SWITCH, file), strict=True)
         self._take_local_model(content.get(LOCAL_MODEL), content, file)
         for name, value in ours.items():
             self._take(name, value, SettingOrigin(name, file), strict=True)
@@ -315,9 +311,6 @@ class _Reader:
             elif value != LOCAL and not (value is None and name != "embedding.provider"):
                 allowed_here = ", ".join((*REMOTE, LOCAL))
                 self._refuse_value(origin, f"it must be one of {allowed_here}")
-        elif name == CACHE_SWITCH:
-            if not isinstance(value, bool):
-                self._refuse_value(origin, "it must be true or false")
         elif name == LOCAL_MODEL or name in IGNORED_KEYS:
             return  # the model was validated with the others
         elif name == DB_PATH:

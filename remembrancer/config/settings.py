@@ -165,10 +165,6 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """The default number of results of `memory_search`."""
     search_min_score: Weight = 0.3
     """The default lowest score of a result: a probability of 0.05 that it answers."""
-    search_hybrid: bool = True
-    """True if notes are searched by words as well; otherwise by meaning alone, as long as there are vectors."""
-    search_candidate_multiplier: Annotated[int, Meta(ge=1, le=50)] = 4
-    """The number of candidates per requested result that each search returns for ranking."""
     watch: bool = True
     """True if changed files are noticed at once; otherwise on a search's `memory_sync` and after the interval."""
     watch_quiet_s: Annotated[float, Meta(ge=0, le=3600)] = 2.0
@@ -182,8 +178,6 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     model_load_timeout_s: Annotated[float, Meta(ge=0, le=86_400)] = 60.0
     """An embedder that has had no model for this long reports why there are no vectors, and continues loading; 0:
     never."""
-    embedding_cache_entries: Annotated[int, Meta(ge=0, le=10_000_000)] = 10_000
-    """The number of chunk vectors that are cached in case the chunks come back; 0: none."""
     exact_search_passages: Annotated[int, Meta(ge=0, le=1_000_000)] = 20_000
     """The number of a project's vectors up to which they are held in memory and compared exhaustively; beyond it Chroma
     holds them, if the extra is installed. 0: always Chroma."""

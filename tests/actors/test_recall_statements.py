@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from remembrancer.actors.store.file_index import FileIndex
+from remembrancer.actors.store.file_index import FileFilter, FileIndex
 from remembrancer.actors.store.file_memories import FileMemories
 from remembrancer.actors.store.records import sqlite_file
 from remembrancer.actors.store.records.contract import Vectors
@@ -104,12 +104,12 @@ async def test_the_notes_beside_memories_are_counted_once_and_asked_without_a_tr
     spaces: Spaces, statements: list[str], tmp_path: Path
 ) -> None:
     chunk = FileChunk(1, 2, "", "The lantern stands at the pier.")
-    with closing(FileIndex(tmp_path / "index.db", f"{PROJECT.id}.files", cached=0)) as index:
-        index.change("/root", [FileUpdate(FileState("a.md", "notes", 1, 1, b"digest"), (chunk,))], [], "m")
+    with closing(FileIndex(tmp_path / "index.db", f"{PROJECT.id}.files")) as index:
+        index.change("/root", [FileUpdate(FileState("a.md", "notes", 1, 1, b"digest"), (chunk,))], [])
         spaces.threads = ThreadPoolExecutor(1)
         for question in ("warm", "Which lantern stands at the pier?"):
             statements.clear()
-            view = spaces.view(PROJECT.id).beside(Source(FileMemories(index, "/root", ("notes",))))
+            view = spaces.view(PROJECT.id).beside(Source(FileMemories(index, FileFilter("/root", ("notes",)))))
             answer = await spaces.recall(question, view=view, limit=50)
     assert any(memory.origin == "notes" for memory in answer.memories)
     of_notes = [place for place, each in enumerate(statements) if "FROM texts" in each or "FROM words" in each]

@@ -19,7 +19,6 @@ from remembrancer.actors.store.file_index import FileFilter, FileIndex
 from remembrancer.actors.store.file_memories import FileMemories
 from remembrancer.actors.store.records.contract import EmbeddedMemory, Filters, PassageFilter, Phrase
 from remembrancer.actors.store.records.memory_rows import digest_of
-from remembrancer.actors.store.retrieval.file_search import by_words, search_files
 from remembrancer.config.settings import Settings
 from remembrancer.protocol.errors import MemoryUnavailable, RecordsUnusable
 from remembrancer.protocol.files import (
@@ -30,7 +29,6 @@ from remembrancer.protocol.files import (
     FileUpdate,
     IndexFiles,
     ReadIndexed,
-    SearchFiles,
     SyncDone,
     Workspace,
 )
@@ -46,7 +44,7 @@ T = TypeVar("T")
 
 @pytest.fixture
 def index(tmp_path: Path) -> Iterator[FileIndex]:
-    made = FileIndex(tmp_path / "index.db", "p_0.files", cached=2)
+    made = FileIndex(tmp_path / "index.db", "p_0.files")
     yield made
     made.close()
 
@@ -58,7 +56,7 @@ def note(path: str, *texts: str, heading: str = "", mtime_s: int = 1) -> FileUpd
 
 
 def change(index: FileIndex, *updates: FileUpdate, removed: Sequence[str] = (), root: str = ROOT) -> FilesIndexed:
-    return index.change(root, updates, removed, MODEL)
+    return index.change(root, updates, removed)
 
 
 def embed(index: FileIndex, numbers: Sequence[int]) -> None:
@@ -111,35 +109,11 @@ def test_a_text_stands_once_in_however_many_files_it_is(index: FileIndex) -> Non
     assert found(index, "lantern") == ["b.md"]
 
 
-def test_what_comes_back_is_not_embedded_again(index: FileIndex) -> None:
-    change(index, note("a.md", "the lantern"))
-    embed(index, pending(index, MODEL))
-    before = index.passages(PassageFilter(MODEL))
-    change(index, removed=["a.md"])
-    assert index.passages(PassageFilter(MODEL)).numbers == []
-    change(index, note("renamed.md", "the lantern"))
-    assert pending(index, MODEL) == []
-    revived = index.passages(PassageFilter(MODEL))
-    assert revived.vectors.tolist() == before.vectors.tolist()
-    assert not set(revived.numbers) & set(before.numbers)
-    assert pending(index, MODEL) == []
-
-
 def test_a_rename_in_one_change_keeps_its_passages(index: FileIndex) -> None:
     change(index, note("a.md", "the lantern"))
     embed(index, pending(index, MODEL))
     change(index, note("b.md", "the lantern"), removed=["a.md"])
     assert pending(index, MODEL) == []
-
-
-def test_of_the_cache_the_oldest_go_first(index: FileIndex) -> None:
-    texts = ["one", "two", "three"]
-    change(index, *(note(f"{text}.md", text) for text in texts))
-    embed(index, pending(index, MODEL))
-    for text in texts:
-        change(index, removed=[f"{text}.md"])
-    change(index, *(note(f"{text}.md", text) for text in texts))
-    assert list(texts_of(index, pending(index, MODEL)).values()) == ["one"]
 
 
 def test_the_same_content_at_another_time_changes_nothing_but_that(index: FileIndex) -> None:
@@ -162,9 +136,6 @@ def test_headings_are_found_and_are_not_shown_in_the_text(index: FileIndex) -> N
 def test_workspaces_and_paths_and_times_are_kept_apart(index: FileIndex) -> None:
     change(index, note("memory/a.md", "a lantern"), note("memory/ab/c.md", "another lantern", mtime_s=50))
     change(index, note("memory/a.md", "a lantern elsewhere"), root="/other")
-    numbers = index.matching(FileFilter(), 9) or []
-    assert index.passing(numbers, FileFilter("/other")) < index.passing(numbers, FileFilter()) == set(numbers)
-    assert index.passing([], FileFilter()) == set()
     assert found(index, "lantern") == ["memory/a.md", "memory/ab/c.md"]
     assert found(index, "elsewhere") == []
     assert found(index, "lantern", FileFilter(ROOT, path="memory/a")) == []
@@ -177,13 +148,13 @@ def test_workspaces_and_paths_and_times_are_kept_apart(index: FileIndex) -> None
 
 def test_a_damaged_index_is_made_anew_and_its_passages_have_other_numbers(tmp_path: Path) -> None:
     path = tmp_path / "index.db"
-    first = FileIndex(path, "p_0.files", cached=2)
+    first = FileIndex(path, "p_0.files")
     change(first, note("a.md", "the lantern"))
     embed(first, pending(first, MODEL))
     before = first.passages(PassageFilter(MODEL)).numbers
     first.close()
     path.write_bytes(b"this is no database" * 100)
-    second = FileIndex(path, "p_0.files", cached=2)
+    second = FileIndex(path, "p_0.files")
     assert second.states(ROOT) == []
     change(second, note("a.md", "the lantern"))
     embed(second, pending(second, MODEL))
@@ -193,7 +164,7 @@ def test_a_damaged_index_is_made_anew_and_its_passages_have_other_numbers(tmp_pa
 
 def test_a_zeroed_page_is_damage_wherever_it_is(tmp_path: Path) -> None:
     path = tmp_path / "index.db"
-    made = FileIndex(path, "p_0.files", cached=2)
+    made = FileIndex(path, "p_0.files")
     notes = (note(f"{n}.md", *(f"lantern {n} {k} " * 40 for k in range(4))) for n in range(40))
     change(made, *notes)
     embed(made, pending(made, MODEL))
@@ -201,7 +172,7 @@ def test_a_zeroed_page_is_damage_wherever_it_is(tmp_path: Path) -> None:
     whole = path.read_bytes()
     for page in range(1, len(whole) // 4096):
         path.write_bytes(whole[: page * 4096] + bytes(4096) + whole[(page + 1) * 4096 :])
-        index = FileIndex(path, "p_0.files", cached=2)
+        index = FileIndex(path, "p_0.files")
         try:
             found(index, "lantern")
             change(index, note("1.md", "the windmill"), removed=["2.md"])
@@ -210,20 +181,6 @@ def test_a_zeroed_page_is_damage_wherever_it_is(tmp_path: Path) -> None:
         except RecordsUnusable:
             assert index.is_damaged
         index.close()
-
-
-def test_a_search_of_notes_leaves_out_what_hardly_answers(index: FileIndex) -> None:
-    answer = "The ferry to the northern islands leaves the harbour at dawn."
-    change(index, note("a.md", answer), *(note(f"{n}.md", f"Bread of kind {n} leaves the oven.") for n in range(20)))
-    where, settings = Workspace(ProjectRef("p_0", ROOT), ROOT), Settings()
-    found = {}
-    for least in (0.0, settings.search_min_score):
-        request = SearchFiles(where, "when does the ferry to the northern islands leave", min_score=least)
-        words = by_words(index, request, settings)
-        chunks, _ = search_files(index, words, None, None, None, request, settings)
-        found[least] = [chunk.path for chunk in chunks]
-    assert found == {0.0: ["a.md", *found[0.0][1:]], 0.3: ["a.md"]}
-    assert len(found[0.0]) == 8
 
 
 def test_an_index_that_was_deleted_is_lost(index: FileIndex, tmp_path: Path) -> None:
@@ -235,7 +192,7 @@ def test_an_index_that_was_deleted_is_lost(index: FileIndex, tmp_path: Path) -> 
 
 def test_a_recall_sees_chunks_as_memories_that_say_where_they_are(index: FileIndex) -> None:
     change(index, note("memory/a.md", "the lantern", mtime_s=50))
-    memories = FileMemories(index, ROOT, ("notes",))
+    memories = FileMemories(index, FileFilter(ROOT, ("notes",)))
     everything = Filters("session")
     (hit,) = memories.keyword_hits([Phrase("lantern")], everything, 5)
     record = memories.load([hit], everything)[hit]
@@ -266,7 +223,7 @@ class IndexStore:
             answer = Files(tuple(self._index.states(ROOT, body.after)))
         else:
             assert isinstance(body, IndexFiles)
-            answer = self._index.change(ROOT, body.updates, body.removed, MODEL)
+            answer = self._index.change(ROOT, body.updates, body.removed)
             self.taken += [update.state.path for update in body.updates]
         return answer
 

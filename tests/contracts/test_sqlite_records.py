@@ -241,7 +241,7 @@ def opened_records(path: Path) -> None:
 
 
 def opened_index(path: Path) -> None:
-    FileIndex(path / "index.db", "p_0.files", cached=2).close()
+    FileIndex(path / "index.db", "p_0.files").close()
 
 
 def opened_snapshot(path: Path) -> None:

@@ -113,7 +113,7 @@ def test_options_of_another_server_are_settings_of_the_runtime() -> None:
     hello = json.loads(hello_line(bytes(16), "session:x", None, variables))
     read_in = read_configuration(hello["environment"])
     assert read_in.settings == Settings(
-        model="e5_multi", embedding_batch_texts=8, model_load_timeout_s=90, embedding_cache_entries=5, log_level="debug"
+        model="e5_multi", embedding_batch_texts=8, model_load_timeout_s=90, log_level="debug"
     )
     with pytest.raises(ValueError, match="--model is for a memory here"):
         _options(["--url", "https://a/mcp", "--model", "nomic"])

@@ -86,7 +86,7 @@ def test_a_file_with_yaml_in_front_is_read_as_it_stands(tmp_path: Path) -> None:
 
 def test_the_variables_of_other_servers_count_or_are_said_not_to() -> None:
     read_in = read_configuration({"MEMORY_MCP_LOG_LEVEL": "debug", "MEMORY_MCP_CACHE_SIZE": "500"})
-    assert (read_in.settings, read_in.problems) == (Settings(log_level="debug", embedding_cache_entries=500), ())
+    assert (read_in.settings, read_in.problems) == (Settings(log_level="debug"), ())
     given = {"MEMORY_MCP_MODEL": "e5_multi", "MEMORY_MCP_BATCH_SIZE": "32", "MEMORY_MCP_TIMEOUT": "120"}
     read_in = read_configuration(given)
     expected = Settings(model="e5_multi", embedding_batch_texts=32, model_load_timeout_s=120)

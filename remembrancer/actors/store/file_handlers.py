@@ -25,8 +25,9 @@ from remembrancer.actors.store.memory_files import MemoryFiles
 from remembrancer.actors.store.readers import Readers
 from remembrancer.actors.store.records.contract import Vectors
 from remembrancer.actors.store.requests import Handler, Listener, LoadGate, RequestContext
-from remembrancer.actors.store.retrieval.file_search import by_meaning, by_words, search_files
-from remembrancer.actors.store.retrieval.view import Source
+from remembrancer.actors.store.retrieval.file_search import found_chunks, scores_of
+from remembrancer.actors.store.retrieval.recalls import recall
+from remembrancer.actors.store.retrieval.view import Source, View
 from remembrancer.actors.store.vectors.embedding_scheduler import EmbeddingScheduler
 from remembrancer.actors.store.vectors.vector_spaces import VectorSpaces
 from remembrancer.config.project import workspace_root
@@ -34,7 +35,6 @@ from remembrancer.config.settings import Settings
 from remembrancer.protocol.consolidation import NotePresence
 from remembrancer.protocol.errors import (
     DeadlineExceeded,
-    EmbeddingUnavailable,
     MemoryUnavailable,
     RecordsUnusable,
     RemembrancerError,
@@ -216,9 +216,7 @@ class FileHandlers:
             return FilesIndexed()
         index = await self._index_of(request.workspace.project)
         assert index is not None
-        identity = self._scheduler.identity
-        model = None if identity is None else identity.key
-        work = partial(index.change, request.workspace.root, request.updates, request.removed, model)
+        work = partial(index.change, request.workspace.root, request.updates, request.removed)
         counts = await self._made_anew_if_damaged(index, self._committer.run(index.name, work))
         self._left[request.workspace] = request.left
         self._scheduler.wake()
@@ -246,41 +244,31 @@ class FileHandlers:
 
     async def _search(self, request: SearchFiles, context: RequestContext) -> FilesFound:
         index = await self._index_of(request.workspace.project, make=False)
-        notices = context.notices
         if index is None:
             return FilesFound((), "keyword", await self._synced_at(request.workspace, None))
+        model = self._scheduler.answering.key
+        wanted = FileFilter(request.workspace.root, request.sources, request.path)
+        notes = Source(FileMemories(index, wanted), self._vectors.searchable(index.name, model))
+        view = View((), notes, self._files.database)
+        asked = Recall(
+            project=request.workspace.project, session_id="", query=request.query, limit=request.limit, is_task=True
+        )
+
+        async def search() -> tuple[tuple[FoundChunk, ...], SearchMode]:
+            embed = self._embed_within(context, model)
+            answer, seen = await recall(asked, view, embed, self._readers.threads, time.time())
+            scores = scores_of((-each.number for each in seen), answer.memories, request.min_score)
+            chunks = await self._readers.read(lambda: index.chunks(list(scores), wanted))
+            return found_chunks(scores, chunks, request), "keyword" if answer.strategy_used == "keyword" else "hybrid"
+
         with self._gate.serving():
-            model = self._scheduler.answering.key
-            passages = self._vectors.searchable(index.name, model)
-
-            async def near() -> tuple[Vectors | None, dict[int, float] | None]:
-                try:
-                    vector = await self._embed_within(context, model)(request.query)
-                except EmbeddingUnavailable as error:
-                    notices.append(Notice(error.code, error.effect))
-                    return None, None
-                if passages is None:
-                    text = "The vector index is being opened: words alone were searched."
-                    notices.append(Notice("partial_results", text))
-                    return vector, None
-                return vector, await self._readers.read(
-                    partial(by_meaning, index, passages, vector, request, self._settings)
-                )
-
-            async def search() -> tuple[list[FoundChunk], SearchMode]:
-                words = self._readers.read(partial(by_words, index, request, self._settings))
-                (vector, nearest), found = await asyncio.gather(near(), words)  # the worker gets its question first
-                rank = partial(search_files, index, found, nearest, passages, vector, request, self._settings)
-                return await self._readers.read(rank)
-
             found, mode = await self._made_anew_if_damaged(index, search())
-            if request.path and not found:
-                below = FileFilter(request.workspace.root, request.sources, request.path)
-                if not await self._readers.read(partial(index.latest, below, 1)):
-                    text = f"No file that was read has the path {request.path[:200]}, or is below it."
-                    notices.append(Notice("unknown_path", text))
+            context.notices += view.notices
+            if request.path and not found and not await self._readers.read(lambda: index.latest(wanted, 1)):
+                text = f"No file that was read has the path {request.path[:200]}, or is below it."
+                context.notices.append(Notice("unknown_path", text))
             synced_at = await self._synced_at(request.workspace, index)
-        return FilesFound(tuple(found), mode, synced_at)
+        return FilesFound(found, mode, synced_at)
 
     async def source_of(self, request: Recall, model: str | None) -> Source | None:
         """The notes that a recall searches with that model; None if there are none."""
@@ -291,7 +279,7 @@ class FileHandlers:
             return None
         sources: tuple[FileSource, ...] = tuple(each for each in request.sources if each != "memory")
         passages = self._vectors.searchable(index.name, model)
-        return Source(FileMemories(index, request.root, sources or ("notes",)), passages)
+        return Source(FileMemories(index, FileFilter(request.root, sources or ("notes",))), passages)
 
     async def _describe(self, request: DescribeFiles, context: RequestContext) -> FilesDescription:
         workspace = request.workspace
@@ -401,7 +389,7 @@ class FileHandlers:
         name = project_id + INDEX
         settings = self._settings
         cut = f"{settings.chunk_tokens} {settings.chunk_overlap} {settings.chunk_at_boundaries}"
-        index = await self._committer.run(name, partial(FileIndex, path, name, settings.embedding_cache_entries, cut))
+        index = await self._committer.run(name, partial(FileIndex, path, name, cut))
         self._open[project_id] = self._files.indexes[name] = index
         self._vectors.note_kept(index.name)
         self._scheduler.texts_opened()

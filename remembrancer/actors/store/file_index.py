@@ -1,7 +1,6 @@
 """The index of a project's files: chunks, words and vectors. It is derived, and can be deleted.
 
-A text is stored once, however many chunks have it. When its last chunk goes, it is deleted, and its vectors stay in a
-cache for some time: if it comes back (under another file name, on another branch), it is not embedded again.
+A text is stored and embedded once, however many chunks have it. It is deleted with its last chunk.
 """
 
 from __future__ import annotations
@@ -15,22 +14,18 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
-import msgspec
-import numpy as np
-
 from remembrancer.actors.migrations import Schema, Step
 from remembrancer.actors.store.records.contract import (
     Hits,
     Phrase,
 )
 from remembrancer.actors.store.records.memory_rows import digest_of
-from remembrancer.actors.store.records.passage_rows import EmbeddedTexts, add_passages
+from remembrancer.actors.store.records.passage_rows import EmbeddedTexts
 from remembrancer.actors.store.records.schema import passages_of
 from remembrancer.actors.store.records.search import ENOUGH, TIMES, SqliteWords, expression_of, narrowed_for
 from remembrancer.actors.store.records.sqlite_file import (
     AMONG,
     SqliteFile,
-    encode_json,
     json_list,
     places_for,
     unusable,
@@ -45,7 +40,6 @@ from remembrancer.protocol.errors import (
 from remembrancer.protocol.files import FilesIndexed, FileState, FileUpdate, ListedFile, SourceCounts
 from remembrancer.protocol.kinds import FileSource
 from remembrancer.protocol.paths import database_files, set_aside
-from remembrancer.protocol.work import Passage
 
 SCHEMA: Final = Schema(
     Step(
@@ -92,14 +86,6 @@ SCHEMA: Final = Schema(
     CREATE TRIGGER words_delete AFTER DELETE ON texts BEGIN
         INSERT INTO words (words, rowid, content, parts) VALUES ('delete', old.number, old.content, old.parts);
     END;
-    CREATE TABLE cached_embeddings (
-        number INTEGER PRIMARY KEY AUTOINCREMENT,
-        model TEXT NOT NULL,
-        content_digest BLOB NOT NULL,
-        ranges BLOB NOT NULL,
-        vectors BLOB NOT NULL,
-        UNIQUE (model, content_digest)
-    );
     """,
                 passages_of("texts"),
                 """
@@ -112,7 +98,6 @@ SCHEMA: Final = Schema(
     ),
     derived=True,
 )
-_decode_ranges: Final = msgspec.json.Decoder(list[tuple[int, int]]).decode
 PAGE: Final = 2000
 """The number of files in one answer."""
 ROWS: Final = 1500
@@ -154,8 +139,8 @@ class IndexedChunk(NamedTuple):
 class FileIndex(EmbeddedTexts, SqliteWords):
     """`EmbeddedTexts` of one project's files, where texts take the place of memories. Write only from its thread.
 
-    An index that cannot be read, or is of another release, is deleted and rebuilt. The vectors of the last `cached`
-    deleted texts are kept. `cut` describes the current chunking settings.
+    An index that cannot be read, or is of another release, is deleted and rebuilt. `cut` describes the current
+    chunking settings.
     """
 
     links_duplicates = False
@@ -167,11 +152,8 @@ class FileIndex(EmbeddedTexts, SqliteWords):
     _words = "words"
     _full_texts = ("words",)
 
-    def __init__(
-        self, path: Path, name: str, cached: int, cut: str = "", clock: Callable[[], float] = time.time
-    ) -> None:
+    def __init__(self, path: Path, name: str, cut: str = "", clock: Callable[[], float] = time.time) -> None:
         self.name = name
-        self._cached = cached
         self._path = path
         self._clock = clock
         try:
@@ -203,12 +185,10 @@ class FileIndex(EmbeddedTexts, SqliteWords):
         )
         return [FileState(*row) for row in rows]
 
-    def change(
-        self, root: str, updates: Sequence[FileUpdate], removed: Sequence[str], model: str | None
-    ) -> FilesIndexed:
-        """Index changed files and remove others, in one transaction. Vectors of `model` are taken from the cache."""
+    def change(self, root: str, updates: Sequence[FileUpdate], removed: Sequence[str]) -> FilesIndexed:
+        """Index changed files and remove others, in one transaction."""
         with self._file.transaction() as connection:
-            change = _Change(connection, model, self._cached)
+            change = _Change(connection)
             for update in updates:
                 change.update(root, update, self._clock())
             for path in removed:
@@ -300,17 +280,6 @@ class FileIndex(EmbeddedTexts, SqliteWords):
         )
         return list(dict.fromkeys(row[0] for row in rows))
 
-    def passing(self, numbers: Sequence[int], wanted: FileFilter) -> set[int]:
-        """Return those of the given texts that pass the filter."""
-        if not numbers:
-            return set()
-        condition, arguments = _condition(wanted)
-        rows = self._file.read(
-            f"SELECT c.text FROM {_OF_TEXTS} WHERE c.text IN {AMONG} AND {condition}",  # noqa: S608
-            (json_list(numbers), *arguments),
-        )
-        return {number for (number,) in rows}
-
     def chunks(self, numbers: Sequence[int], wanted: FileFilter) -> list[IndexedChunk]:
         """Return the chunks of the given texts that pass the filter, ordered by path and line."""
         if not numbers:
@@ -383,10 +352,8 @@ def _opened(path: Path) -> SqliteFile:
 class _Change:
     """A change of files in progress."""
 
-    def __init__(self, connection: sqlite3.Connection, model: str | None, cached: int) -> None:
+    def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
-        self._cached = cached
-        self._model = model
         self._left: set[int] = set()
         """Texts that lost a chunk."""
         self._counts: Counter[str] = Counter()
@@ -436,20 +403,14 @@ class _Change:
             self._connection.execute("DELETE FROM files WHERE number = ?", (number,))
 
     def finish(self) -> FilesIndexed:
-        """Delete texts that are in no file any more; their vectors stay in the cache."""
+        """Delete texts that are in no file any more."""
         gone = [
             text
             for text in sorted(self._left)
             if not self._connection.execute("SELECT 1 FROM chunks WHERE text = ? LIMIT 1", (text,)).fetchone()
         ]
         for text in gone:
-            self._put_aside(text)
             self._connection.execute("DELETE FROM texts WHERE number = ?", (text,))
-        if gone:
-            self._connection.execute(
-                "DELETE FROM cached_embeddings WHERE number <= (SELECT max(number) FROM cached_embeddings) - ?",
-                (self._cached,),
-            )
         return FilesIndexed(**self._counts)
 
     def _let_go(self, file: int, kept: int = 0) -> Counter[int]:
@@ -473,35 +434,7 @@ class _Change:
             (digest, content, len(above), subword_tokens(content)),
         ).lastrowid
         assert number is not None
-        self._take_back(number, digest)
         return number
-
-    def _put_aside(self, text: int) -> None:
-        """Move a text's vectors into the cache, one row for each model."""
-        rows = self._connection.execute(
-            """SELECT p.model, t.content_digest, p.start, p."end", p.vector FROM passages AS p
-               JOIN texts AS t ON t.number = p.memory WHERE p.memory = ? ORDER BY p.model, p.ordinal""",
-            (text,),
-        ).fetchall()
-        for model in dict.fromkeys(row[0] for row in rows):
-            its = [row for row in rows if row[0] == model]
-            ranges = encode_json([(start, end) for _, _, start, end, _ in its])
-            self._connection.execute(
-                """INSERT OR REPLACE INTO cached_embeddings (model, content_digest, ranges, vectors)
-                   VALUES (?, ?, ?, ?)""",
-                (model, its[0][1], ranges, b"".join(row[4] for row in its)),
-            )
-
-    def _take_back(self, text: int, digest: bytes) -> None:
-        """Restore a text's vectors of the current model from the cache, if there are any."""
-        cached = self._connection.execute(
-            "DELETE FROM cached_embeddings WHERE model = ? AND content_digest = ? RETURNING ranges, vectors",
-            (self._model, digest),
-        ).fetchall()
-        for ranges, data in cached:
-            passages = [Passage(*each) for each in _decode_ranges(ranges)]
-            vectors = np.frombuffer(data, dtype="<f4").reshape(len(passages), -1)
-            add_passages(self._connection, text, self._model or "", passages, vectors)
 
 
 # Forces the join order: SQLite would start with all files of a root even if only few texts are wanted.

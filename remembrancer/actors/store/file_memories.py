@@ -8,7 +8,6 @@ from typing import Final
 
 from remembrancer.actors.store.file_index import ROWS, FileFilter, FileIndex, IndexedChunk
 from remembrancer.actors.store.records.contract import Filters, Hits, MemoryRecord, Phrase, RankingFacts
-from remembrancer.protocol.kinds import FileSource
 from remembrancer.protocol.reads import Order
 from remembrancer.protocol.writes import SourceRef
 
@@ -19,16 +18,16 @@ IMPORTANCE: Final = 0.5
 
 
 class FileMemories:
-    """The chunks of one workspace. Their numbers are negative. Time filters apply to the files' times; other filters
+    """The chunks that pass a filter. Their numbers are negative. Time filters apply to the files' times; other filters
     concern only memories."""
 
     is_users = False
     space = NOTES
 
-    def __init__(self, index: FileIndex, root: str, sources: tuple[FileSource, ...]) -> None:
+    def __init__(self, index: FileIndex, wanted: FileFilter) -> None:
         self.name = index.name
         self._index = index
-        self._wanted = FileFilter(root, sources)
+        self._wanted = wanted
         self.passages = index.passages
 
     @cached_property
