@@ -8,8 +8,9 @@ import os
 import select
 import time
 
-from remembrancer.actors.bridge.places import hello_line, new_identity
+from remembrancer.actors.bridge.places import hello_line
 from remembrancer.protocol.gateway_link import CONTROL, INVALID, MAX_LINE_BYTES, REFUSED, stamped
+from remembrancer.protocol.ulids import new_identity
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -4,23 +4,25 @@ from __future__ import annotations
 
 import hashlib
 import re
+import time
 from typing import Final
 
 import msgspec
-from ulid import ULID
 
 from remembrancer.protocol.errors import InvalidInput
+from remembrancer.protocol.ulids import as_ulid, new_identity
 
 PROJECT_ID: Final = re.compile("p_[0-9a-f]{12}")
 MEMORY_PREFIX: Final = "memory:"
 ENTITY_PREFIX: Final = "entity:"
+_ULID: Final = re.compile("[0-7][0-9A-HJKMNP-TV-Z]{25}")
 MAX_ULID_MS: Final = 2**48 - 1
 _canonical = msgspec.json.Encoder(order="deterministic")
 
 
 def new_ulid() -> str:
     """A new ULID: 26 characters that sort by time."""
-    return str(ULID())
+    return as_ulid(new_identity(time.time()))
 
 
 def check_project_id(project_id: str) -> str:
@@ -47,7 +49,7 @@ def derive_memory_id(operation_id: str, at: float | None = None) -> str:
     """
     digest = hashlib.sha256(operation_id.encode()).digest()
     milliseconds = digest[10:16] if at is None else min(max(0, round(at * 1000)), MAX_ULID_MS).to_bytes(6, "big")
-    return MEMORY_PREFIX + str(ULID.from_bytes(milliseconds + digest[:10]))
+    return MEMORY_PREFIX + as_ulid(milliseconds + digest[:10])
 
 
 def entity_id(name: str, kind: str) -> str:
@@ -69,9 +71,8 @@ def parse_memory_id(text: str, *, field: str = "memory_id") -> str:
     Raises:
         InvalidInput: it is not `memory:` and a ULID.
     """
-    bare = text.removeprefix(MEMORY_PREFIX)
-    try:
-        return MEMORY_PREFIX + str(ULID.from_str(bare.upper()))
-    except ValueError as error:
+    ulid = text.removeprefix(MEMORY_PREFIX).upper()
+    if not _ULID.fullmatch(ulid):
         message = f"{field} must be 'memory:' followed by a ULID of 26 characters, not {text[:60]!r}"
-        raise InvalidInput(message, field=field) from error
+        raise InvalidInput(message, field=field)
+    return MEMORY_PREFIX + ulid

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from ulid import ULID
 
 from remembrancer.actors.bridge.bridge import _options, main, with_settings
-from remembrancer.actors.bridge.places import as_ulid, find_places, hello_line, named_project, new_identity, session_id
+from remembrancer.actors.bridge.places import find_places, hello_line, named_project, session_id
 from remembrancer.actors.bridge.replay import LineBuffer
 from remembrancer.actors.bridge.starter import LASTING_STATUSES
 from remembrancer.commands import exit_codes
@@ -22,6 +22,7 @@ from remembrancer.config.reading import read_configuration
 from remembrancer.config.settings import SETTABLE, Settings
 from remembrancer.protocol.environment import is_secret_variable
 from remembrancer.protocol.paths import RuntimePaths
+from remembrancer.protocol.ulids import as_ulid, new_identity
 
 
 @given(st.lists(st.binary(max_size=20), max_size=20))
@@ -80,8 +81,8 @@ def test_a_runtime_that_a_person_has_to_mend_is_told_by_the_exit_statuses_of_up(
 
 def test_a_bridge_names_itself_with_a_ulid() -> None:
     identity = new_identity(1_700_000_000.5)
-    assert as_ulid(identity) == str(ULID.from_bytes(identity))
     assert ULID.from_bytes(identity).milliseconds == 1_700_000_000_500
+    assert as_ulid(identity) == str(ULID.from_bytes(identity))
     assert new_identity(1.0) != new_identity(1.0)
 
 

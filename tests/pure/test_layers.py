@@ -22,6 +22,7 @@ BRIDGE_MAY = (
     "remembrancer.protocol.file_locks",
     "remembrancer.protocol.paths",
     "remembrancer.protocol.gateway_link",
+    "remembrancer.protocol.ulids",
     "remembrancer.config.home",
     "remembrancer.config.named_home",
 )
@@ -97,8 +98,8 @@ def loaded_by(*modules: str) -> set[str]:
     [
         ((HOOK, f"{HOOK}_context"), "pathlib asyncio subprocess argparse hashlib typing dataclasses"),
         (("remembrancer.command_line",), "argparse msgspec zmq"),
-        (("remembrancer.commands.runtime_commands",), "msgspec zmq anyio asyncio psutil rich ulid"),
-        (PROCESSES, "nats remembrancer.journal"),  # who shares nothing pays nothing
+        (("remembrancer.commands.runtime_commands",), "msgspec zmq anyio asyncio psutil rich"),
+        (PROCESSES, "nats remembrancer.journal ulid"),  # who shares nothing pays nothing
         ((GATEWAY, "remembrancer.actors.gateway.http_server"), "jinja2 remembrancer.browser"),
         ((GATEWAY, "remembrancer.toolsets.memory.recall_memories"), "mcp.client mcp.server.mcpserver numpy"),
     ],

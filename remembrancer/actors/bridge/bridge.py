@@ -16,7 +16,7 @@ import stat
 import sys
 import time
 
-from remembrancer.actors.bridge.places import as_ulid, find_places, hello_line, named_project, new_identity, session_id
+from remembrancer.actors.bridge.places import find_places, hello_line, named_project, session_id
 from remembrancer.actors.bridge.replay import Conversation, LineBuffer, PreparedAnswers, error_line
 from remembrancer.actors.bridge.starter import Starter
 from remembrancer.protocol.gateway_link import (
@@ -30,6 +30,7 @@ from remembrancer.protocol.gateway_link import (
     REFUSED,
     WELCOME,
 )
+from remembrancer.protocol.ulids import as_ulid, new_identity
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

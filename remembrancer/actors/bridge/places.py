@@ -15,6 +15,7 @@ from remembrancer import __version__
 from remembrancer.config.named_home import IN_MEMORY, MODE_VARIABLES, config_files, named_home
 from remembrancer.protocol.environment import is_secret_variable
 from remembrancer.protocol.gateway_link import LINK_VERSION
+from remembrancer.protocol.ulids import as_ulid, new_identity
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -98,10 +99,6 @@ def _may_move_home(config: str) -> bool:
     return any(mark in content for mark in (b"db_path", b"deployment_mode", b"\\"))
 
 
-# ruff: noqa: PTH109
-
-
-_CROCKFORD = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 SESSION_VARIABLES = ("REMEMBRANCER_SESSION_ID", "MEMORY_SESSION_ID", "CLAUDE_CODE_SESSION_ID")
 """The variables that name the session, of which the first one that is set counts."""
 _OF_SEEDS = (
@@ -117,17 +114,6 @@ _OF_SEEDS = (
 """Our settings whose variables do not have our prefix."""
 _OF_CLIENTS = ("CI", "CLAUDE_CODE_ENTRYPOINT")
 """Variables that indicate whether a person is there to answer."""
-
-
-def new_identity(now: float) -> bytes:
-    """The 16 bytes of a ULID: `now` in milliseconds since the epoch, and 80 random bits."""
-    return int(now * 1000).to_bytes(6, "big") + os.urandom(10)
-
-
-def as_ulid(identity: bytes) -> str:
-    """A ULID as text, 26 characters (https://github.com/ulid/spec)."""
-    number = int.from_bytes(identity, "big")
-    return "".join(_CROCKFORD[number >> shift & 31] for shift in range(125, -1, -5))
 
 
 def session_id(environ: Mapping[str, str], now: float) -> str:
