@@ -17,7 +17,6 @@ from remembrancer.actors.store.retrieval.graph import (
     Reached,
     Sighting,
     connection,
-    fair_share,
     walk,
 )
 from remembrancer.memory.names import name_key
@@ -151,16 +150,6 @@ def test_a_nearer_memory_is_never_worth_less_however_many_entities_others_have(
     assert connection([near] * (few + 1)) > connection([near] * few), "several that are as near count for more"
     assert connection([near, far]) == connection([near])
     assert connection([Reached(distance, stale=True)]) < connection([near])
-
-
-@given(st.lists(st.integers(0, 500), max_size=20), st.integers(1, 2000))
-def test_fair_shares_keep_to_the_budget_and_leave_nothing_over(sizes: list[int], budget: int) -> None:
-    share = fair_share(sizes, budget)
-    taken = sum(min(size, share) for size in sizes)
-    assert share >= 1
-    assert taken <= max(budget, sum(size > 0 for size in sizes))
-    if taken < sum(sizes) and budget >= len(sizes):
-        assert taken + sum(size > share for size in sizes) > budget, "another row for each would be too many"
 
 
 # Names in texts

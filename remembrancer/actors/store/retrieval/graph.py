@@ -24,8 +24,9 @@ from remembrancer.protocol.reads import Direction, Fact
 from remembrancer.protocol.runs import Topic
 from remembrancer.protocol.writes import DESCRIBED_AS, MENTIONED_WITH
 
-MOST_ROWS: Final = 1000
-"""The number of rows of `memory_entities` that one query reads; those of hubs are then read only in part."""
+MOST_ROWS, LEAST_ROWS = 1000, 50
+"""The number of rows of `memory_entities` that are read of all entities of a step, and of each at the least; those of
+hubs are then read only in part."""
 MOST_EDGES: Final = 200
 """The number of edges in one answer, best supported first."""
 MOST_FACTS: Final = 1000
@@ -355,13 +356,13 @@ class Graph:
         sightings: list[Sighting] = []
         cut = False
         for outgoing in ways:
-            of_spaces = [self._stated(group, relationships, outgoing=outgoing) for group in self._by_space(numbers)]
-            rows = [row for each, _ in of_spaces for row in each]
-            cut = cut or any(is_cut for _, is_cut in of_spaces)
-            self._meet_numbers(target if outgoing else subject for subject, _, target, *_ in rows)
-            for subject, relationship, target, live, forgotten in rows:
-                row = (subject, relationship, target)
-                sightings.append(Sighting(row, self._edge(*row), live, forgotten))
+            for group in self._by_space(numbers):
+                rows, is_cut = self._stated(group, relationships, outgoing=outgoing)
+                cut = cut or is_cut
+                self._meet_numbers(target if outgoing else subject for subject, _, target, *_ in rows)
+                for subject, relationship, target, live, forgotten in rows:
+                    row = (subject, relationship, target)
+                    sightings.append(Sighting(row, self._edge(*row), live, forgotten))
         return Expansion(sightings, cut)
 
     def _stated(
@@ -369,22 +370,24 @@ class Graph:
     ) -> tuple[list[Any], bool]:
         """Return the edges that memories state, from (`outgoing`) or to these entities of a space, and whether there
         are more. A row is the subject, the relationship in one spelling, the target, and the numbers of memories."""
-        here = "subject" if outgoing else "entity"
-        order = "entity DESC, memory DESC" if outgoing else "memory DESC"
+        here, order = ("subject", "entity DESC, memory DESC") if outgoing else ("entity", "memory DESC")
         spellings = self._spellings(here, "edge", numbers, relationships)
-        source, arguments, cut = self._bounded(here, numbers, "edge", spellings, order, "subject IS NOT NULL")
-        if not source:
-            return [], False
-        rows = self._read(
-            f"""SELECT subject, edge, entity, live, said - live FROM (
-                    SELECT r.subject, r.edge, r.entity, count(*) AS said,
-                        sum(a.forgotten_at IS NULL AND (a.valid_until IS NULL OR a.valid_until > ?)) AS live
-                    FROM ({source}) AS r LEFT JOIN {APART} ON {IS_OVER.format("r")}
-                    WHERE a.number IS NULL OR {shown_to("a")}
-                    GROUP BY r.subject, r.entity, r.edge)
-                ORDER BY live DESC, said DESC, subject, entity, edge LIMIT ?""",  # noqa: S608 - fixed clauses
-            (self._now, *arguments, self._session_id, MOST_EDGES + 1),
-        )
+        most = _share(len(numbers))
+        rows: list[Any] = []
+        cut = False
+        for number in numbers:
+            of_one = self._read(
+                f"""SELECT r.subject, r.edge, r.entity,
+                        sum(a.forgotten_at IS NULL AND (a.valid_until IS NULL OR a.valid_until > ?)) AS live, count(*)
+                    FROM (SELECT * FROM memory_entities WHERE {here} = ? AND subject IS NOT NULL
+                        AND (?3 IS NULL OR edge IN (SELECT value FROM json_each(?3))) ORDER BY {order} LIMIT ?) AS r
+                    LEFT JOIN {APART} ON {IS_OVER.format("r")} WHERE a.number IS NULL OR {shown_to("a")}
+                    GROUP BY r.subject, r.entity, r.edge""",  # noqa: S608 - fixed clauses
+                (self._now, number, spellings, most, self._session_id),
+            )
+            cut = cut or sum(said for *_, said in of_one) >= most
+            rows += ((*edge, live, said - live) for *edge, live, said in of_one)
+        rows.sort(key=lambda row: (-row[3], -row[4], row[:3]))
         return rows[:MOST_EDGES], cut or len(rows) > MOST_EDGES
 
     def _edge(self, subject: int, relationship: str, target: int) -> Edge:
@@ -399,49 +402,15 @@ class Graph:
 
     def _spellings(
         self, here: str, column: str, numbers: Sequence[int], relationships: Collection[str] | None
-    ) -> list[str] | None:
-        """Return the spellings of relationships at these entities; None for all."""
+    ) -> str | None:
+        """Return the spellings of relationships at these entities as JSON; None for all."""
         if relationships is None:
             return None
         rows = self._read(
             f"SELECT DISTINCT {column} FROM memory_entities WHERE {here} IN {AMONG}",  # noqa: S608 - fixed
             (json_list(numbers),),
         )
-        return [spelling for (spelling,) in rows if name_key(spelling) in relationships]
-
-    def _bounded(
-        self,
-        here: str,
-        numbers: Sequence[int],
-        column: str,
-        spellings: Sequence[str] | None,
-        order: str,
-        condition: str = "TRUE",
-    ) -> tuple[str, list[object], bool]:
-        """Return a query for the rows of some entities, at most `MOST_ROWS`, its arguments, and whether there are more.
-
-        If an entity has more than its fair share, the first rows in `order` are taken. The number of rows comes from an
-        index alone. The query is empty if there are no rows.
-        """
-        if not numbers or spellings == []:
-            return "", [], False
-        wanted = [] if spellings is None else [json_list(spellings)]
-        condition += f" AND {column} IN {AMONG}" if wanted else ""
-        sizes: dict[int, int] = dict(
-            self._read(
-                f"SELECT {here}, count(*) FROM memory_entities WHERE {here} IN {AMONG} GROUP BY {here}",  # noqa: S608
-                (json_list(numbers),),
-            )
-        )
-        share = fair_share(list(sizes.values()), MOST_ROWS)
-        light = [number for number, size in sizes.items() if size <= share]
-        heavy = [number for number, size in sizes.items() if size > share]
-        rows = "SELECT subject, edge, entity, memory FROM memory_entities WHERE"
-        parts = [f"{rows} {here} IN {AMONG} AND {condition}"] if light else []
-        parts += [f"SELECT * FROM ({rows} {here} = ? AND {condition} ORDER BY {order} LIMIT ?)"] * len(heavy)  # noqa: S608
-        arguments: list[object] = [json_list(light), *wanted] if light else []
-        arguments += [value for number in heavy for value in (number, *wanted, share)]
-        return " UNION ALL ".join(parts), arguments, bool(heavy)
+        return json_list(spelling for (spelling,) in rows if name_key(spelling) in relationships)
 
     # Memories of nodes and edges.
 
@@ -503,20 +472,20 @@ class Graph:
         found: dict[int, RankingFacts] = {}
         for numbers in self._by_space(self._numbers_of(nodes)):
             spellings = self._spellings("entity", "relationship", numbers, relationships)
-            source, arguments, _ = self._bounded("entity", numbers, "relationship", spellings, "memory DESC")
-            if source:
-                condition, allowed = condition_of(filters)
+            condition, allowed = condition_of(filters)
+            facts: dict[int, RankingFacts] = {}
+            for number in numbers:
                 rows = self._read(
-                    f"""WITH named AS MATERIALIZED (
-                            SELECT DISTINCT m.number, {RANKING}
-                            FROM ({source}) AS r CROSS JOIN memories AS m ON m.number = r.memory WHERE {condition})
-                        SELECT * FROM (
-                            SELECT * FROM named ORDER BY importance DESC, happened_at DESC, number DESC LIMIT ?)
-                        UNION SELECT * FROM (
-                            SELECT * FROM named ORDER BY happened_at DESC, number DESC LIMIT ?)""",  # noqa: S608
-                    (*arguments, *allowed, limit, limit),
+                    f"""SELECT DISTINCT m.number, {RANKING} FROM (SELECT memory FROM memory_entities WHERE entity = ?1
+                            AND (?2 IS NULL OR relationship IN (SELECT value FROM json_each(?2)))
+                            ORDER BY memory DESC LIMIT ?3) AS r
+                        CROSS JOIN memories AS m ON m.number = r.memory WHERE {condition}""",  # noqa: S608 - fixed clauses
+                    (number, spellings, _share(len(numbers)), *allowed),
                 )
-                found |= {row[0]: RankingFacts(*row[1:]) for row in rows}
+                facts |= {row[0]: RankingFacts(*row[1:]) for row in rows}
+            latest = sorted(facts, key=lambda ref: (facts[ref].happened_at, ref), reverse=True)
+            important = sorted(latest, key=lambda ref: facts[ref].importance, reverse=True)
+            found |= {ref: facts[ref] for ref in (*important[:limit], *latest[:limit])}
         return found
 
     def nodes_named_by(self, memories: Iterable[int], among: Collection[Node] | None = None) -> dict[int, set[Node]]:
@@ -599,12 +568,6 @@ class Graph:
         return Summary(counts["entity"], counts["relationship"], degrees, topics)
 
 
-def fair_share(sizes: Sequence[int], budget: int) -> int:
-    """Return the largest share for each such that the total stays within `budget`; at least 1."""
-    left = budget
-    for place, size in enumerate(sorted(sizes)):
-        share = left // (len(sizes) - place)
-        if size > share:
-            return max(1, share)
-        left -= size
-    return max(1, *sizes, 1)
+def _share(entities: int) -> int:
+    """Return the number of rows that are read of each of some entities."""
+    return max(LEAST_ROWS, MOST_ROWS // max(1, entities))
