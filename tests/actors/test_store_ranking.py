@@ -121,9 +121,10 @@ async def test_a_long_memory_counts_by_its_best_passage_and_by_how_it_begins(rig
     gateway = rig.gateway
     matter = "lantern harbour " * 5
     one, other, *more = (" ".join(f"{word}{number}" for number in range(10)) for word in "abcd")
-    begins = await gateway.store(f"{matter} {one} {other} {other}")
-    ends = await gateway.store(f"{' '.join(more)} {' '.join(more)[::-1]} {matter}")
-    short = await gateway.store("a lantern stands in some harbour there")
+    # Of a session, so that none counts as replaced by another.
+    begins = await gateway.store(f"{matter} {one} {other} {other}", scope="session")
+    ends = await gateway.store(f"{' '.join(more)} {' '.join(more)[::-1]} {matter}", scope="session")
+    short = await gateway.store("a lantern stands in some harbour there", scope="session")
     await gateway.until_embedded()
     answer = await gateway.recall("lantern harbour", strategy="vector")
     openings = {memory.id: memory.scores.shares.get("opening", 0.0) for memory in answer.memories}

@@ -34,7 +34,7 @@ from remembrancer.actors.store.retrieval.view import Ref, Source, View
 from remembrancer.actors.store.vectors.exact_vectors import Nearest
 from remembrancer.memory.features import Column
 from remembrancer.memory.ranking import on_the_scale
-from remembrancer.protocol.kinds import SCOPES, Scope
+from remembrancer.protocol.kinds import SCOPES
 from remembrancer.protocol.work import CALIBRATED, CosineScale
 
 CANDIDATES: Final = 50
@@ -43,10 +43,8 @@ TOLD_NEXT_TO: Final = 10
 """The number of best hits by meaning, and of best hits by words, whose neighbours become candidates too."""
 FIRST_SEARCH: Final = 2 * CANDIDATES
 """The number of memories in the first search, as some may not pass the filters."""
-MOST_AT_FIRST: Final = 400
-"""The limit on the first search if many of the memories are known to be of other scopes."""
 FEW: Final = 1000
-"""The number of a session's own memories up to which they are compared one by one."""
+"""The number of a session's own memories up to which they have candidates of their own."""
 TRUSTED_SIZE: Final = 10
 """The size at which a space's BM25 is scaled half by the best of all spaces, and half by the space's own best."""
 
@@ -105,30 +103,21 @@ class Rows:
 
 
 class Search:
-    """The search of a space or of notes, by words, and by vectors once there is the question's.
+    """The search of a space or of notes, by words, and by vectors once there is the question's. `postings` are the
+    memories with each unit of the question, `size` is the number of memories, visible or not.
 
-    If the session has memories of its own here, the filters are split into two `sides`: for these, and for all others.
-    An empty space has none, and is not searched.
+    If the session has memories of its own here (`own`), there are two `sides`: these, and all others. An empty space
+    has none, and is not searched.
     """
 
     def __init__(
-        self,
-        source: Source,
-        question: Question,
-        sizes: Mapping[Scope, int],
-        postings: Sequence[Sequence[Ref]],
-        own: Sequence[int] | None = (),
+        self, source: Source, question: Question, size: int, postings: Sequence[Sequence[Ref]], own: Sequence[Ref] = ()
     ) -> None:
         self.postings = postings
-        """The memories with each unit of the question."""
+        self.size = size
         self._source = source
         self._question = question
-        self._sizes = sizes
-        self._own = own
-        """The session's own memories; None: too many."""
-        self.sides = _sides(question.filters, own) if sizes or question.filters.include_forgotten else []
-        self._is_own = len(self.sides) > 0 and _is_own(self.sides[0])
-        self._limit = _first_depth(self.sides[-1], sizes) if self.sides else 0
+        self.sides = _sides(question.filters, own) if size or question.filters.include_forgotten else []
         self._vector: Vectors | None = None
         self._near: Nearest | None = None
         """The cosines of the nearest memories, of any scope; None: its vectors are not searched."""
@@ -136,11 +125,6 @@ class Search:
         """The results by words for each side."""
         if self.sides and question.strategy != "vector":
             self.find_words()
-
-    @property
-    def size(self) -> int:
-        """The number of memories, visible or not."""
-        return sum(self._sizes.values())
 
     @property
     def has_vectors(self) -> bool:
@@ -155,36 +139,31 @@ class Search:
             if sum(map(len, self.postings)) > ROWS:
                 units = zip(question.units, self.postings, strict=True)
                 counted = {unit[0]: len(having) for unit, having in units if len(unit) == 1}
-            self.hits = [
-                self._source.texts.keyword_hits(
-                    question.phrases, side, CANDIDATES, counted, (self._own or ()) if _is_own(side) else ()
-                )
-                for side in self.sides
-            ]
+            hits = self._source.texts.keyword_hits
+            self.hits = [hits(question.phrases, side, CANDIDATES, counted, own) for side, own in self.sides]
 
     def find_near(self, vector: Vectors | None) -> list[Ref]:
         """Search by vectors, and by words if that is not possible. Returns the memories whose facts decide which become
         candidates."""
         if vector is not None and self._source.vectors is not None:
             self._vector = vector
-            only_own = self._is_own and self._own is not None and len(self.sides) == 1
-            self._near = {} if only_own else self._source.nearest(vector, self._limit)
+            self._near = self._source.nearest(vector, FIRST_SEARCH)
         elif not self.hits:
             self.find_words()
-        own = () if self._near is None or not self._is_own else self._own or ()
-        return [*(self._near or ()), *own, *(number for hits in self.hits for number in hits)]
+        owned = [ref for _, own in self.sides for ref in own] if self.has_vectors else []
+        return [*(self._near or ()), *owned, *(ref for hits in self.hits for ref in hits)]
 
     def nearest(self, view: View, facts: dict[Ref, RankingFacts]) -> Iterator[Nearest]:
         """Yield for each side the cosines of the `CANDIDATES` nearest memories. Adds missing facts to `facts`."""
         vector, near = self._vector, self._near
         if vector is None or near is None:
             return
-        for side in self.sides:
-            if _is_own(side) and self._own is not None:
-                yield self._source.nearest(vector, CANDIDATES, [number for number in self._own if number in facts])
+        for side, own in self.sides:
+            if own:
+                yield self._source.nearest(vector, CANDIDATES, [ref for ref in own if ref in facts])
                 continue
             cosines = _passing(near, facts, side)
-            if len(cosines) < CANDIDATES and len(near) == self._limit:  # the filters removed too many
+            if len(cosines) < CANDIDATES and len(near) == FIRST_SEARCH:  # the filters removed too many
                 cosines = self._source.nearest(vector, CANDIDATES, self._source.texts.matching(side, EVERY))
                 facts |= view.ranking_facts([ref for ref in cosines if ref not in facts], self._question.filters)
             yield cosines
@@ -209,25 +188,20 @@ def find_words(view: View, question: Question) -> Searches:
     searches: dict[int, Search] = {}
     for space, source in view.sources.items():
         if isinstance(source.texts, FileMemories):
-            sizes: dict[Scope, int] = {"project": source.texts.size} if source.texts.size else {}
-            searches[space] = Search(source, question, sizes, source.texts.postings(question.units))
+            searches[space] = Search(source, question, source.texts.size, source.texts.postings(question.units))
         else:
-            own = None if survey.own is None else survey.own.get(space, ())
-            searches[space] = Search(source, question, survey.sizes[space], survey.postings[space], own)
+            size, own = sum(survey.sizes[space].values()), (survey.own or {}).get(space, ())
+            searches[space] = Search(source, question, size, survey.postings[space], own)
     return searches
 
 
-def _sides(filters: Filters, own: Sequence[int] | None) -> list[Filters]:
+def _sides(filters: Filters, own: Sequence[Ref]) -> list[tuple[Filters, Sequence[Ref]]]:
+    """Return the filters of each side, with the memories that pass them if they are the session's own."""
     others = tuple(scope for scope in filters.scopes or SCOPES if scope != "session")
-    has_own = own is None or len(own) > 0
-    if not has_own or not filters.session_id or len(others) == len(filters.scopes):
-        return [filters]
-    of_session = msgspec.structs.replace(filters, scopes=("session",))
-    return [of_session, msgspec.structs.replace(filters, scopes=others)] if others else [of_session]
-
-
-def _is_own(side: Filters) -> bool:
-    return side.scopes == ("session",)
+    if not own or not filters.session_id or len(others) == len(filters.scopes):
+        return [(filters, ())]
+    of_session = msgspec.structs.replace(filters, scopes=("session",)), own
+    return [of_session, (msgspec.structs.replace(filters, scopes=others), ())] if others else [of_session]
 
 
 def find_candidates(view: View, question: Question, searches: Searches) -> Candidates:
@@ -251,14 +225,6 @@ def find_candidates(view: View, question: Question, searches: Searches) -> Candi
     with_rows = {known.space for known in rows.facts}
     searched = [each.has_vectors for space, each in begun.items() if each.has_vectors or space in with_rows]
     return Candidates(rows, by_meaning=not begun or any(searched), whole=all(searched))
-
-
-def _first_depth(side: Filters, sizes: Mapping[Scope, int]) -> int:
-    """Return the number of memories to search first, if some are known to be of other scopes."""
-    total = sum(sizes.values())
-    wanted = sum(sizes.get(scope, 0) for scope in side.scopes or ("project", "user"))
-    first = math.ceil(FIRST_SEARCH * total / wanted) if 0 < wanted < total else FIRST_SEARCH
-    return first if first <= MOST_AT_FIRST else FIRST_SEARCH
 
 
 def _passing(near: Nearest, facts: Mapping[Ref, RankingFacts], side: Filters) -> Nearest:
