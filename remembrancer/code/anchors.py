@@ -32,8 +32,7 @@ _ASIDE: Final = re.compile(
 class Anchor(msgspec.Struct, frozen=True, array_like=True):
     """A symbol (with an empty name: a file) as it was when its memory was stored, and its present place and state.
 
-    `since` is the last commit with the old code, `share` the part that has changed, in [0, 1]; `above` is the class of
-    a method at that time.
+    `since` is the last commit with the old code, `share` the part that has changed, in [0, 1].
     """
 
     tree_id: str
@@ -45,7 +44,6 @@ class Anchor(msgspec.Struct, frozen=True, array_like=True):
     verdict: Verdict = "fresh"
     since: str = ""
     share: float = 0.0
-    above: Symbol | None = None
 
 
 class Symbols(Protocol):
@@ -92,13 +90,10 @@ def anchors_of(mentions: Mentions, tree_id: str, code: Symbols) -> list[Anchor]:
     for file in files:
         if not any(path == file for path, _ in anchored):
             anchored.update(((file, ""), each) for each in code.symbols_at(file, "")[:1])
-    return [anchor_at(tree_id, each, code) for each in list(anchored.values())[:MOST]]
-
-
-def anchor_at(tree_id: str, each: PlacedSymbol, code: Symbols) -> Anchor:
-    """An anchor at a symbol, as it is now."""
-    path, symbol = each
-    return Anchor(tree_id, path, symbol, path, symbol.name, symbol.start_line, above=_class_of(each, code))
+    return [
+        Anchor(tree_id, path, symbol, path, symbol.name, symbol.start_line)
+        for path, symbol in list(anchored.values())[:MOST]
+    ]
 
 
 def _meant(name: str, files: Sequence[str], code: Symbols) -> PlacedSymbol | None:
@@ -126,13 +121,10 @@ def judged(anchor: Anchor, code: Symbols, commit: str) -> Anchor:
         same = next((each for each in found if _says_the_same(anchor.was, each.symbol)), None)
         if same is not None:
             return _at(anchor, same, "fresh" if found is there else "moved")
-    followed = [] if there or here else _in_class(anchor, code)
-    if not there and not here:
-        same = next((each for each in followed if _says_the_same(anchor.was, each.symbol)), None)
-        if (moved := same or _elsewhere(anchor, code)) is not None:
-            return _at(anchor, moved, "moved")
+    if not there and not here and (moved := _elsewhere(anchor, code)) is not None:
+        return _at(anchor, moved, "moved")
     since = anchor.since if anchor.verdict in ("changed", "gone") else commit
-    nearest = min(there or here or followed, key=lambda each: _changed_share(anchor.was, each.symbol), default=None)
+    nearest = min(there or here, key=lambda each: _changed_share(anchor.was, each.symbol), default=None)
     if nearest is None and anchor.was.name and _is_telling(anchor.was):
         alike = [each for each in code.symbols_named(anchor.was.name) if each.symbol.is_open == anchor.was.is_open]
         nearest = min(alike, key=lambda each: _changed_share(anchor.was, each.symbol), default=None)
@@ -147,28 +139,6 @@ def judged(anchor: Anchor, code: Symbols, commit: str) -> Anchor:
 def _at(anchor: Anchor, found: PlacedSymbol, verdict: Verdict) -> Anchor:
     line, name = found.symbol.start_line, found.symbol.name
     return msgspec.structs.replace(anchor, place=found.path, name=name, line=line, verdict=verdict, since="", share=0.0)
-
-
-def _class_of(each: PlacedSymbol, code: Symbols) -> Symbol | None:
-    """The class of a method; None for any other symbol."""
-    above = each.symbol.name.rpartition(".")[0]
-    found = code.symbols_at(each.path, above) if above else []
-    start, end = each.symbol.start_line, each.symbol.end_line
-    return next((a.symbol for a in found if a.symbol.start_line <= start and end <= a.symbol.end_line), None)
-
-
-def _in_class(anchor: Anchor, code: Symbols) -> list[PlacedSymbol]:
-    """The methods of the anchor's name in a class that was moved or renamed, the most similar class first. A small
-    method resembles others by chance, so its class is recognised by the methods beside it."""
-    if anchor.above is None or len(anchor.above.pieces) // 4 < ENOUGH_PIECES:
-        return []
-    found = []
-    for each in code.symbols_named(anchor.was.name):
-        if _last(each.symbol.name) == _last(anchor.was.name) and (above := _class_of(each, code)) is not None:
-            share = _changed_share(anchor.above, above)
-            if share <= ALIKE:
-                found.append((share, each))
-    return [each for _, each in sorted(found, key=lambda item: item[0])]
 
 
 def _elsewhere(anchor: Anchor, code: Symbols) -> PlacedSymbol | None:

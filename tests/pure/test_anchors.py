@@ -247,17 +247,6 @@ def test_a_method_says_the_same_wherever_in_its_class_it_stands(code: Repository
     assert [code.verdict(each)[0] for each in anchors] == ["gone", "fresh"]
 
 
-def test_a_small_method_follows_its_class_and_no_other(code: Repository) -> None:
-    code.write(lease=LEASE)
-    (anchor,) = code.anchors("`Lease.is_over` is asked often")
-    code.write(lease=None, claims=LEASE.replace("Lease", "Claim").replace("self.renewals += 1", "self.renewed()"))
-    assert code.verdict(anchor) == ("moved", "claims.py", "Claim.is_over")
-    code.write(claims=LEASE.replace("Lease", "Claim").replace("< 0", "<= 0"))
-    assert code.verdict(anchor) == ("changed", "claims.py", "Claim.is_over")
-    code.write(claims="class Auction:\n    bids = ()\n    def is_over(self):\n        return self.left() < 0\n")
-    assert code.verdict(anchor)[0] == "gone"
-
-
 def test_a_memory_is_gone_when_all_that_it_is_about_is(code: Repository) -> None:
     anchors = code.anchors("`Pool.acquire` and `opened_at`")
     code.write(pool=POOL[: POOL.index("def opened_at")])

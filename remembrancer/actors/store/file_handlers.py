@@ -63,7 +63,7 @@ from remembrancer.protocol.paths import RuntimePaths
 from remembrancer.protocol.reads import Recall
 from remembrancer.protocol.wire import Notice
 from remembrancer.protocol.writes import ProjectRef
-from remembrancer.toolsets.files.workspace_files import has_files, scan
+from remembrancer.toolsets.files.workspace_files import has_files
 
 IN_USE_S: Final = 120.0
 """The time for which a workspace is watched after the last sign of a session in it."""
@@ -289,12 +289,7 @@ class FileHandlers:
             context.notices.append(Notice("partial_results", f"The files were not all read: {done.error}."))
         stale = self._left.get(workspace, 0)
         if done is None and workspace not in self._left:
-            try:
-                with anyio.fail_after(context.remaining_s()):
-                    stale = await asyncio.shield(self._look_for_stale(workspace, index))
-            except TimeoutError:
-                text = "The files are not compared with the index yet."
-                context.notices.append(Notice("partial_results", text))
+            context.notices.append(Notice("partial_results", "The files are not compared with the index yet."))
         if index is None:
             sources, pending, size = {}, 0, 0
         else:
@@ -322,17 +317,6 @@ class FileHandlers:
         is_read = self._left.get(workspace, 0) or any(asked.workspace == workspace for asked, _ in self._asked.values())
         within_s = context.remaining_s()
         return await compared(workspace.root, found, request.limit, "syncing" if is_read else "stale", within_s)
-
-    def _look_for_stale(self, workspace: Workspace, index: FileIndex | None) -> asyncio.Future[int]:
-        """Count the files that differ from the index, as long as the indexer has not reported."""
-
-        def look() -> int:
-            found, _ = scan(Path(workspace.root), self._settings)
-            states = () if index is None else index.all_states(workspace.root)
-            known = {each.path: (each.mtime_ns, each.size) for each in states}
-            return sum(known.get(file.shown) != (file.mtime_ns, file.size) for file in found)
-
-        return asyncio.get_running_loop().run_in_executor(None, look)  # the disk of a workspace may hang
 
     async def _sync(self, request: SyncFiles, context: RequestContext) -> SyncDone:
         """Read the files now, and wait for it.

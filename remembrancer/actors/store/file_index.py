@@ -10,7 +10,7 @@ import sqlite3
 import time
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -194,13 +194,6 @@ class FileIndex(EmbeddedTexts, SqliteWords):
             for path in removed:
                 change.remove(root, path)
             return change.finish()
-
-    def all_states(self, root: str) -> Iterator[FileState]:
-        """Iterate over all files of a workspace, page by page."""
-        after = ""
-        while page := self.states(root, after):
-            yield from page
-            after = page[-1].path
 
     def listed(self, root: str, after: str, limit: int) -> list[ListedFile]:
         """Return a workspace's files with paths after `after`, in path order, at most `limit`."""

@@ -21,9 +21,6 @@ MOST_PARTS: Final = 8
 """The number of runs of letters and digits that a name may have: `src/app/main.py` is one word with four."""
 LONGEST_TEXT: Final = 100
 """The number of parts of a text that are read; names after them are left to the other searches."""
-LEAST_STEM: Final = 4
-STEM_SHARE: Final = 2 / 3
-"""Two words count as forms of one if they share a prefix of this length and this fraction of the longer word."""
 
 _WORD: Final = re.compile(r"\S+")
 _PART: Final = re.compile(r"[^\W_]+")
@@ -39,16 +36,8 @@ class Mention:
     key: str
 
 
-@dataclass(frozen=True, slots=True)
-class Reading:
-    """A text prepared for the search of names: its parts in lower case, and every sequence that may be a name."""
-
-    parts: tuple[str, ...]
-    mentions: tuple[Mention, ...]
-
-
-def read(text: str) -> Reading:
-    """Read every sequence of one to four words (between blanks), or of their parts, in a text. Single stop words are
+def mentions_in(text: str) -> list[Mention]:
+    """Return every sequence of one to four words (between blanks), or of their parts, in a text. Single stop words are
     left out."""
     normal = _POSSESSIVE.sub(" ", unicodedata.normalize("NFKC", text))
     parts: list[tuple[str, int]] = []  # with the index of the word that each belongs to
@@ -57,7 +46,7 @@ def read(text: str) -> Reading:
         if len(parts) >= LONGEST_TEXT:
             del parts[LONGEST_TEXT:]
             break
-    mentions = [
+    return [
         Mention(begin, end, key)
         for begin in range(len(parts))
         for end in range(begin + 1, min(begin + MOST_PARTS, len(parts)) + 1)
@@ -65,7 +54,6 @@ def read(text: str) -> Reading:
         and not all(part in ENGLISH_STOP_WORDS for part, _ in parts[begin:end])
         and (key := name_key("".join(part for part, _ in parts[begin:end])))
     ]
-    return Reading(tuple(part for part, _ in parts), tuple(mentions))
 
 
 def longest(mentions: Iterable[Mention], known: Container[str]) -> list[Mention]:
@@ -78,22 +66,6 @@ def longest(mentions: Iterable[Mention], known: Container[str]) -> list[Mention]
             taken.update(places)
             chosen.append(mention)
     return sorted(chosen, key=lambda each: each.begin)
-
-
-def is_paraphrased(name: str, words: Sequence[str]) -> bool:
-    """True if every word of a name has a form among `words` (in lower case)."""
-    split = name_words(name).removeprefix(name).strip() or name
-    parts = [part.casefold() for part in _PART.findall(split)]
-    return bool(parts) and all(any(alike(part, word) for word in words) for part in parts)
-
-
-def alike(one: str, other: str) -> bool:
-    """True if two words are the same, or seem to be forms of one."""
-    if one == other:
-        return True
-    common = next((place for place, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), None)
-    length = min(len(one), len(other)) if common is None else common
-    return length >= LEAST_STEM and length >= STEM_SHARE * max(len(one), len(other))
 
 
 ALIASES: Final = frozenset(name_key(each) for each in ("alias_of", "also_known_as", "aka", "alias"))
@@ -160,17 +132,8 @@ def with_aliases(graph: Graph, nodes: Sequence[Node]) -> list[Node]:
 
 
 def named_in(graph: Graph, text: str) -> list[Node]:
-    """Return the nodes that a text names: by sequences of its words, and by names whose words all occur in the rest."""
-    reading = read(text)
-    if not reading.mentions:
-        return []
-    nodes = graph.keyed(list(dict.fromkeys(mention.key for mention in reading.mentions)))
-    chosen = longest(reading.mentions, {node.key for node in nodes})
-    keys = {mention.key for mention in chosen}
-    found = [node for node in nodes if node.key in keys]
-    taken = {place for mention in chosen for place in range(mention.begin, mention.end)}
-    rest = [part for place, part in enumerate(reading.parts) if place not in taken and part not in ENGLISH_STOP_WORDS]
-    if rest:
-        words = [Phrase(part) for part in dict.fromkeys(rest)]
-        found += [node for node in graph.matching(words, WORDED) if is_paraphrased(graph.name(node), rest)]
-    return list(dict.fromkeys(found))[:MOST_STARTS]
+    """Return the nodes that a text names by sequences of its words."""
+    mentions = mentions_in(text)
+    nodes = graph.keyed(list(dict.fromkeys(mention.key for mention in mentions)))
+    keys = {mention.key for mention in longest(mentions, {node.key for node in nodes})}
+    return [node for node in nodes if node.key in keys][:MOST_STARTS]
