@@ -7,14 +7,13 @@ the launcher is dead, and an actor never outlives it.
 from __future__ import annotations
 
 import abc
-import asyncio
+import ctypes
 import logging
 import math
 import os
 import signal
 import sys
 import threading
-import time
 from collections.abc import Callable
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
@@ -50,11 +49,11 @@ EXIT_START_FAILED: Final = 2
 """The actor gave the reason in a `StartFailed`; restarting it would fail in the same way."""
 EXIT_CRASHED: Final = 70
 EXIT_ORPHANED: Final = 71
-"""The launcher died first."""
-ORPHANED: Final = "the launcher is gone"
-"""The reason of that stop. It is not an orderly one, so clients of the runtime should start it again."""
-ORPHAN_GRACE_S: Final = 1.0
-"""The time that an orphan has to finish the work in hand. A new runtime waits for its locks meanwhile."""
+"""The launcher died first. A new runtime waits for the locks of this one, so the work in hand is left: what was
+acknowledged is durable, and clients repeat the rest."""
+TERM_GRACE_S: Final = 1.0
+"""The time that a process has to finish the work in hand after SIGTERM."""
+_PR_SET_PDEATHSIG: Final = 1
 LISTENS_S: Final = 10.0
 """The time that a process whose start has failed waits for its launcher, to report the reason."""
 HEARD_WAIT_S: Final = 1.0
@@ -164,9 +163,10 @@ def run_actor(factory: Callable[[LaunchSpec], Actor]) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the launcher handles interrupts at the terminal
     launch_input = sys.stdin.buffer
     spec = _decode_spec(launch_input.readline())
+    _start_parent_watchdog(launch_input)
     configure_logs(spec.paths.logs, spec.name, spec.settings.log_level)
     try:
-        code = anyio.run(_live, factory, spec, launch_input)
+        code = anyio.run(_live, factory, spec)
     except Exception:
         logger.exception("crashed while starting")
         code = EXIT_CRASHED
@@ -181,7 +181,7 @@ class _Life:
     def __init__(self) -> None:
         self.stop = anyio.Event()
         self.reason = ""
-        self.grace_s = ORPHAN_GRACE_S
+        self.grace_s = TERM_GRACE_S
         self.code = EXIT_STOPPED
 
     def end(self, reason: str, grace_s: float, code: int = EXIT_STOPPED) -> None:
@@ -190,9 +190,8 @@ class _Life:
             self.stop.set()
 
 
-async def _live(factory: Callable[[LaunchSpec], Actor], spec: LaunchSpec, launch_input: BinaryIO) -> int:
+async def _live(factory: Callable[[LaunchSpec], Actor], spec: LaunchSpec) -> int:
     life = _Life()
-    _start_parent_watchdog(launch_input, life)
     logger.info("starting", extra={"incarnation": spec.incarnation})
     actor: Actor | None = None
     ready = False
@@ -314,18 +313,18 @@ def _say(
 async def _end_on_signal(life: _Life) -> None:
     with anyio.open_signal_receiver(signal.SIGTERM) as signals:
         async for _ in signals:
-            life.end("SIGTERM", ORPHAN_GRACE_S)
+            life.end("SIGTERM", TERM_GRACE_S)
 
 
-def _start_parent_watchdog(launch_input: BinaryIO, life: _Life) -> None:
-    loop = asyncio.get_running_loop()
+def _start_parent_watchdog(launch_input: BinaryIO) -> None:
+    """End this process when the launcher dies. On Linux the kernel does so even if this process is stopped or hangs."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
     def watch() -> None:
         while launch_input.read(1):
             pass
-        loop.call_soon_threadsafe(life.end, ORPHANED, ORPHAN_GRACE_S, EXIT_ORPHANED)
-        time.sleep(ORPHAN_GRACE_S + 0.5)
-        os._exit(EXIT_ORPHANED)  # the event loop hangs: exit nevertheless
+        os._exit(EXIT_ORPHANED)
 
     threading.Thread(target=watch, name="parent-watchdog", daemon=True).start()
 

@@ -26,7 +26,7 @@ from rich.markup import escape
 
 from remembrancer import __version__
 from remembrancer.actors.gateway.queue_contents import read_queue
-from remembrancer.actors.launcher.home import SAME_START_S, Record, read_record
+from remembrancer.actors.launcher.home import read_record
 from remembrancer.actors.migrations import COPY, daily_copies, drop_old_files, was_made
 from remembrancer.actors.snapshots import lane_position, sqlite_version
 from remembrancer.actors.store.bring_forward import REPORT, is_old, old_files, problems
@@ -492,18 +492,18 @@ def check_processes(at: Examination) -> Finding:
         at.held = is_up(at.paths)
     except HomeUnusable as error:
         return Finding("problem", error.message, f"fix the owner and mode of {at.paths.runtime_lock} (0600)")
-    record = read_record(at.paths)
+    pid = read_record(at.paths)
     if at.held:
         try:
             at.runtime = ask(at.paths, AskStatus())
         except (PeerUnavailable, PeerLost, DeadlineExceeded) as error:
             at.held = is_up(at.paths)  # it may have stopped meanwhile
             if at.held:
-                who = "the launcher" if record is None else f"the launcher (process {record.pid})"
+                who = "the launcher" if pid is None else f"the launcher (process {pid})"
                 advice = "wait if it is just starting; otherwise kill -9 that process: the next session restarts it"
                 return Finding("problem", f"{who} does not answer: {error.message}", advice)
     if at.runtime is None:
-        killed = "" if record is None else f"; process {record.pid} was killed, and the next start clears that away"
+        killed = "" if pid is None else f"; process {pid} was killed, and the next start clears that away"
         return Finding("ok", f"nothing runs, and the first session starts everything{killed}")
     problems = find_problems(at.runtime)
     if not problems:
@@ -515,15 +515,15 @@ def check_processes(at: Examination) -> Finding:
 def check_orphans(at: Examination) -> Finding:
     """Check that no processes of this home run without a launcher. One that is about to exit is waited for.
 
-    While a launcher holds the lock, the processes that it lists (or recorded, if it does not answer) are its own.
+    While a launcher holds the lock, its children are its own.
     """
     give_up_at = time.monotonic() + LEAVING_S
     while True:
-        record = read_record(at.paths)
-        known = {process.pid for process in at.runtime.processes} if at.runtime is not None else set()
-        if at.held and record is not None:
-            known |= {record.pid, *(child.pid for child in record.children)}
-        left = {pid: name for pid, name in _actors(at.paths, record).items() if pid not in known}
+        launcher, known = read_record(at.paths), set[int]()
+        if at.held and launcher is not None:
+            with suppress(psutil.Error):
+                known = {child.pid for child in psutil.Process(launcher).children()}
+        left = {pid: name for pid, name in _actors(at.paths).items() if pid not in known}
         if not left:
             return Finding("ok", "no process is left over")
         if time.monotonic() > give_up_at:
@@ -535,20 +535,15 @@ def check_orphans(at: Examination) -> Finding:
         time.sleep(0.1)  # they are not our children, so there is no event to wait for
 
 
-def _actors(paths: RuntimePaths, record: Record | None) -> dict[int, str]:
-    """The processes of this home, by their environment or the record."""
+def _actors(paths: RuntimePaths) -> dict[int, str]:
+    """The processes of this home, by their environment."""
     actors = {}
-    started = {child.pid: child for child in record.children} if record is not None else {}
-    for process in psutil.process_iter(["pid", "cmdline", "environ", "status", "create_time"]):
+    for process in psutil.process_iter(["pid", "cmdline", "environ", "status"]):
         about = process.info
-        if about["status"] == psutil.STATUS_ZOMBIE:
-            continue
         module = next((word for word in about["cmdline"] or () if word.startswith(ACTORS)), None)
-        child = started.get(process.pid)
-        if module and (about["environ"] or {}).get("REMEMBRANCER_HOME") == str(paths.home):
+        is_ours = (about["environ"] or {}).get("REMEMBRANCER_HOME") == str(paths.home)
+        if module and is_ours and about["status"] != psutil.STATUS_ZOMBIE:
             actors[process.pid] = module.removeprefix(ACTORS)
-        elif child is not None and abs((about["create_time"] or 0.0) - child.created_at) <= SAME_START_S:
-            actors[process.pid] = child.name
     return actors
 
 

@@ -238,12 +238,12 @@ def _ask_down(paths: RuntimePaths, give_up_at: float) -> int | None:
         except PeerLost:
             return None
         except VersionMismatch:
-            record = read_record(paths)
-            if record is None:
+            pid = read_record(paths)
+            if pid is None:
                 raise
             with contextlib.suppress(ProcessLookupError):
-                os.kill(record.pid, signal.SIGTERM)
-            return record.pid
+                os.kill(pid, signal.SIGTERM)
+            return pid
         except PeerUnavailable:
             if is_up(paths):
                 raise

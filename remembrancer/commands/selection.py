@@ -196,9 +196,9 @@ def _hint_of_release(code: str) -> str:
     from remembrancer.commands.runtime_client import paths_here
     from remembrancer.protocol.problems import ANEW, OLDER, is_older
 
-    record = read_record(paths_here()) if code in ("invalid_input", "internal_error") else None
+    pid = read_record(paths_here()) if code in ("invalid_input", "internal_error") else None
     with suppress(psutil.Error):
-        if record is not None and is_older(psutil.Process(record.pid).create_time()):
+        if pid is not None and is_older(psutil.Process(pid).create_time()):
             return f" ({OLDER}: {ANEW})"
     return ""
 

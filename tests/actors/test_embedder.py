@@ -352,7 +352,6 @@ async def test_the_process_serves_and_ends_with_its_launcher(home: Path) -> None
         store.give("A memory.")
         await store.until(Embedded)
         await process.stdin.aclose()
-        assert (await store.until(WorkerState)).is_leaving
         with anyio.fail_after(PATIENCE_S):
             assert await process.wait() == EXIT_ORPHANED
 

@@ -38,7 +38,7 @@ import psutil
 from bench.client import CLOSED, HttpClient, Json, StdioClient
 from bench.harness import Runtime, token_of, wait_until
 from bench.varied_text import varied
-from remembrancer.actors.launcher.home import SAME_START_S, read_record
+from remembrancer.actors.launcher.home import read_record
 from remembrancer.memory.credentials import find_credential
 from remembrancer.protocol.paths import RuntimePaths
 from tests.ports import free_port
@@ -462,22 +462,21 @@ class Killer:
 
     def _find(self, role: str) -> psutil.Process | None:
         """A live process of that role; None when there is none at this moment."""
-        found: list[tuple[int, float | None]] = []
+        found: list[int] = []
         if role == "bridge":
             bridges = [each.client.process for each in self._sessions if isinstance(each.client, StdioClient)]
-            found += [(each.pid, None) for each in bridges if each.returncode is None]
-        elif (record := read_record(self._paths)) is not None and role == "launcher":
-            found.append((record.pid, None))
-        elif record is not None:
-            found += [(each.pid, each.created_at) for each in record.children if each.name.startswith(role)]
+            found += [each.pid for each in bridges if each.returncode is None]
+        elif (launcher := read_record(self._paths)) is not None:
+            with suppress(psutil.Error):
+                children = psutil.Process(launcher).children()
+                found += [each.pid for each in children if each.cmdline()[-1:] == [f"remembrancer.actors.{role}"]]
+                found += [launcher] if role == "launcher" else []
         self._dice.shuffle(found)
-        for pid, created_at in found:
-            try:
+        for pid in found:
+            with suppress(psutil.Error):
                 process = psutil.Process(pid)
-                if created_at is None or abs(process.create_time() - created_at) < SAME_START_S:
-                    return process if process.status() != psutil.STATUS_ZOMBIE else None
-            except psutil.Error:
-                continue
+                if process.status() != psutil.STATUS_ZOMBIE:
+                    return process
         return None
 
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
-import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-import psutil
 import pytest
 
 from remembrancer.actors.launcher.home import read_record
@@ -63,15 +61,11 @@ def test_a_signal_stops_everything_in_order(home: Path, number: int) -> None:
         assert_nothing_left(running)
 
 
-def test_a_record_names_every_child_and_a_command_stops_everything_in_order(home: Path) -> None:
+def test_a_record_names_the_launcher_and_a_command_stops_everything_in_order(home: Path) -> None:
     (home / "runtime.json").write_text('{"pid": "x", "children"')  # which holds no start up
     with runtime(home) as running:
-        pids = {process.pid for process in running.until_ready().values()}
-        record = read_record(running.paths)
-        assert record is not None
-        assert record.pid == running.process.pid
-        assert {child.pid for child in record.children} == pids
-        assert all(abs(psutil.Process(child.pid).create_time() - child.created_at) < 1 for child in record.children)
+        running.until_ready()
+        assert read_record(running.paths) == running.process.pid
         assert running.down() == running.process.pid
         assert running.process.wait(PATIENCE_S) == 0
         assert running.lines("ended") == ["gateway", "embedder-1", "store"]
@@ -154,7 +148,8 @@ def test_the_children_of_a_killed_launcher_leave_by_themselves(home: Path) -> No
         assert processes_of(home) == []
 
 
-def test_the_next_launcher_takes_over_from_a_killed_one_and_clears_what_was_stopped(home: Path) -> None:
+@pytest.mark.skipif(sys.platform != "linux", reason="the kernel ends them")
+def test_a_stopped_process_of_a_killed_launcher_ends_too(home: Path) -> None:
     with runtime(home) as running:
         stopped = running.until_ready()["store"]
         os.kill(stopped.pid, signal.SIGSTOP)
@@ -164,13 +159,3 @@ def test_the_next_launcher_takes_over_from_a_killed_one_and_clears_what_was_stop
         store = running.until_ready()["store"]
         assert store.pid != stopped.pid
         assert is_dead(stopped.pid)
-
-
-def test_a_recorded_pid_that_belongs_to_someone_else_by_now_is_left_alone(home: Path) -> None:
-    with subprocess.Popen(["sleep", "60"], start_new_session=True, env={"PATH": os.environ["PATH"]}) as innocent:
-        record = {"pid": 1, "children": [{"name": "store", "pid": innocent.pid, "created_at": 1.0}]}
-        (home / "runtime.json").write_text(json.dumps(record))
-        with runtime(home) as running:
-            running.until_ready()
-            assert innocent.poll() is None
-        innocent.kill()

@@ -18,7 +18,7 @@ from rich.console import Console
 
 from remembrancer.actors import snapshots
 from remembrancer.actors.gateway.write_queue import QueueFile, queued_row
-from remembrancer.actors.launcher.home import Record, write_record
+from remembrancer.actors.launcher.home import write_record
 from remembrancer.actors.migrations import Schema, Step
 from remembrancer.actors.store.home_reader import examine_file
 from remembrancer.commands import doctor
@@ -181,7 +181,7 @@ def test_a_wrong_setting_is_a_problem_in_its_own_words(at: Examination) -> None:
 @pytest.mark.parametrize(("pid", "word"), [(None, "nothing runs"), (7, "process 7 was killed")])
 def test_a_home_in_which_nothing_runs_is_well(at: Examination, pid: int | None, word: str) -> None:
     if pid is not None:
-        write_record(at.paths, Record(pid))
+        write_record(at.paths, pid)
     finding = doctor.check_processes(at)
     assert (finding.status, at.held) == ("ok", False)
     assert word in finding.found

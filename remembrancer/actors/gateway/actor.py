@@ -20,7 +20,7 @@ from remembrancer.actors.gateway.server import Handlers, build_server
 from remembrancer.actors.gateway.store_access import StoreAccess
 from remembrancer.actors.gateway.subscriptions import Subscriptions
 from remembrancer.actors.gateway.write_queue import WriteQueue
-from remembrancer.actors.shell import ORPHANED, Actor, LaunchSpec, acquire
+from remembrancer.actors.shell import Actor, LaunchSpec, acquire
 from remembrancer.config.settings import Settings
 from remembrancer.protocol.control import ChangeQueue, GatewayHealth, PeerFailed
 from remembrancer.protocol.errors import MemoryUnavailable
@@ -200,15 +200,14 @@ class GatewayActor(Actor):
         return await self._queue.take_back(change.operation_ids, deletes=change.deletes)
 
     async def drain(self, reason: str) -> None:
-        """Finish the requests in progress, and tell the bridges of an orderly stop, if it is one.
-
-        Without this message they assume a crash and start a new runtime.
+        """Finish the requests in progress, and tell the bridges of the orderly stop: otherwise they assume a crash and
+        start a new runtime.
         """
         try:
             if self._http is not None:
                 self._http.stop()
             if self._listener is not None:
-                await self._listener.drain(None if reason == ORPHANED else reason)
+                await self._listener.drain(reason)
             if self._registry is not None:
                 await self._registry.drain()
         finally:

@@ -486,18 +486,14 @@ class Listener:
         self._socket = await asyncio.start_unix_server(self._accept, self._path, limit=limit, backlog=BACKLOG)
         self._path.chmod(0o600)
 
-    async def drain(self, reason: str | None) -> None:
+    async def drain(self, reason: str) -> None:
         """Accept no more connections, wait until every request has been answered, and tell the bridges the reason of
-        the stop.
-
-        `reason` None: they are not told.
-        """
+        the stop."""
         self._stop_listening()
         while any(not session.is_idle for session in self._sessions):  # noqa: ASYNC110 - limited by the caller
             await anyio.sleep(0.01)
-        if reason is not None:
-            for session in self._sessions:
-                session.say_goodbye(reason)
+        for session in self._sessions:
+            session.say_goodbye(reason)
 
     def _stop_listening(self) -> None:
         socket, self._socket = self._socket, None

@@ -39,8 +39,6 @@ class Child:
     def __init__(self, name: str, process: subprocess.Popen[bytes]) -> None:
         self.name = name
         self.pid = process.pid
-        self.created_at: float | None = None
-        """The start time of the process as the system reports it (seconds since the epoch), once requested."""
         self._process = process
 
     @classmethod

@@ -1,5 +1,5 @@
-"""A home on disk or in memory: its private directories, its lock, and the record of the launcher's processes, by which
-the next launcher cleans up after a crash. Heavy imports come late: clients wait for this module."""
+"""A home on disk or in memory: its private directories, its lock, and the record of its launcher. Heavy imports come
+late: clients wait for this module."""
 
 from __future__ import annotations
 
@@ -7,18 +7,15 @@ import contextlib
 import json
 import os
 import shutil
-import signal
 import stat
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from remembrancer.protocol.file_locks import FileLock
 from remembrancer.protocol.paths import RuntimePaths, look_at, read_file, set_aside
 
 if TYPE_CHECKING:
-    import psutil
-
     from remembrancer.protocol.errors import HomeUnusable
 
 PRIVATE_DIRECTORY: Final = 0o700
@@ -120,8 +117,8 @@ def take_home(paths: RuntimePaths, wait_s: float) -> FileLock:
         if time.monotonic() >= give_up_at:
             from remembrancer.protocol.errors import AlreadyRunning
 
-            record = read_record(paths)
-            who = "another process" if record is None else f"process {record.pid}"
+            pid = read_record(paths)
+            who = "another process" if pid is None else f"process {pid}"
             raise AlreadyRunning(
                 f"a runtime of the home {paths.home} is already up ({who}): "
                 "'remembrancer status' shows it, 'remembrancer down' stops it"
@@ -168,100 +165,23 @@ def clear_memory_home(paths: RuntimePaths) -> None:
             path.unlink(missing_ok=True)
 
 
-SAME_START_S: Final = 1.0
-"""A process that started at another time than recorded is a new owner of the pid; clocks are stepped by less."""
-DEATH_WAIT_S: Final = 3.0
 LOOK_S: Final = 0.01
 
 
-class RecordedProcess(NamedTuple):
-    """A child: `created_at` (seconds since the epoch, as the system reports it) distinguishes it from a later owner of
-    its pid."""
-
-    name: str
-    pid: int
-    created_at: float
-
-
-class Record(NamedTuple):
-    """The record of a launcher and its children."""
-
-    pid: int
-    children: tuple[RecordedProcess, ...] = ()
-
-
-def read_record(paths: RuntimePaths) -> Record | None:
-    """Read the record of the home; None if there is no readable one."""
+def read_record(paths: RuntimePaths) -> int | None:
+    """The process id of the launcher that last took the home; None if there is no readable record."""
     try:
-        content = json.loads(read_file(paths.runtime_record))
-        children = tuple(
-            RecordedProcess(str(child["name"]), int(child["pid"]), float(child["created_at"]))
-            for child in content["children"]
-        )
-        return Record(int(content["pid"]), children)
+        return int(json.loads(read_file(paths.runtime_record))["pid"])
     except (OSError, ValueError, TypeError, KeyError):
         return None
 
 
-def write_record(paths: RuntimePaths, record: Record) -> None:
-    """Replace the record atomically. Anything else at its path is set aside.
+def write_record(paths: RuntimePaths, pid: int) -> None:
+    """Record the launcher. Anything else at the path of the record is set aside.
 
     Raises:
-        OSError: it cannot be written. Processes without a record exit by themselves when their launcher dies.
+        OSError: it cannot be written.
     """
-    content = {"pid": record.pid, "children": [child._asdict() for child in record.children]}
-    fresh = paths.runtime_record.with_suffix(".new")
-    for path in (fresh, paths.runtime_record):
-        if look_at(path, "file", 0).problem is not None:
-            set_aside(path)
-    fresh.write_text(json.dumps(content), encoding="utf-8")
-    fresh.replace(paths.runtime_record)
-
-
-def creation_time(pid: int) -> float | None:
-    """The start time of a process (seconds since the epoch); None if it has ended."""
-    import psutil  # imported after the first processes were started: it costs 15 ms, which clients would wait for
-
-    try:
-        return psutil.Process(pid).create_time()
-    except psutil.Error:
-        return None
-
-
-def clear_leftovers(paths: RuntimePaths) -> tuple[RecordedProcess, ...]:
-    """Kill the processes that a crashed launcher left. Returns those that still existed. Call this only with the lock
-    of the home.
-
-    SIGKILL, because stopped processes would not receive another signal; every process survives it without damage.
-    """
-    record = read_record(paths)
-    if record is None or not record.children:
-        return ()
-    import psutil
-
-    left: list[psutil.Process] = []
-    named: list[RecordedProcess] = []
-    for child in record.children:
-        try:
-            process = psutil.Process(child.pid)
-            if abs(process.create_time() - child.created_at) > SAME_START_S:
-                continue
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(child.pid, signal.SIGKILL)
-        except psutil.Error:
-            continue
-        left.append(process)
-        named.append(child)
-    give_up_at = time.monotonic() + DEATH_WAIT_S
-    while any(_is_alive(process) for process in left) and time.monotonic() < give_up_at:
-        time.sleep(LOOK_S)  # not our children, so there is nothing to wait on
-    return tuple(named)
-
-
-def _is_alive(process: psutil.Process) -> bool:
-    import psutil
-
-    try:
-        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE  # its locks are free already
-    except psutil.Error:
-        return False
+    if look_at(paths.runtime_record, "file", 0).problem is not None:
+        set_aside(paths.runtime_record)
+    paths.runtime_record.write_text(json.dumps({"pid": pid}), encoding="utf-8")

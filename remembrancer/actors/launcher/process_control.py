@@ -19,7 +19,6 @@ import msgspec
 import psutil
 
 from remembrancer.actors.launcher.children import Child, Command
-from remembrancer.actors.launcher.home import Record, RecordedProcess, creation_time, write_record
 from remembrancer.actors.launcher.lifecycle import Changed, Instruction, Lifecycle, Signal, Start, Tell
 from remembrancer.actors.launcher.supervision import Supervision, check_embedders
 from remembrancer.actors.shell import LaunchSpec
@@ -93,7 +92,6 @@ class Supervisor:
         self._started_at = time.monotonic()
         self._core = Supervision(settings, new_ulid, self._is_stopped, for_sessions=for_sessions, now=self._started_at)
         self._children: dict[str, Child] = {}
-        self._unrecorded = False
         self._health: dict[str, ProcessHealth] = {}
         self._events: asyncio.Queue[Event] = asyncio.Queue()
         self._router: Router[ToLauncher] = Router(
@@ -159,9 +157,6 @@ class Supervisor:
                     self._children[name].send_signal(which)
                 case Changed():
                     self._announce(instruction)
-        if self._unrecorded:
-            self._unrecorded = False
-            self._record()
 
     def _start(self, order: Start) -> None:
         exited = functools.partial(self._core.on_exit, order.name, order.incarnation)
@@ -193,7 +188,6 @@ class Supervisor:
             return
         child.tell(msgspec.json.encode(spec))
         self._children[order.name] = child
-        self._unrecorded = True
         loop = asyncio.get_running_loop()
 
         def on_exit(status: int) -> None:
@@ -210,19 +204,7 @@ class Supervisor:
         logger.info("process ended", extra={"child": child.name, "child_pid": child.pid, "status": status})
         if self._children.get(child.name) is child:
             del self._children[child.name]
-            self._unrecorded = True
         self._events.put_nowait(functools.partial(exited, status))
-
-    def _record(self) -> None:
-        children = []
-        for child in self._children.values():
-            child.created_at = child.created_at or creation_time(child.pid)
-            if child.created_at is not None:
-                children.append(RecordedProcess(child.name, child.pid, child.created_at))
-        try:
-            write_record(self._paths, Record(os.getpid(), tuple(children)))
-        except OSError as error:  # a full disk must not end the runtime; children exit without a record, too
-            logger.warning("the record of the runtime was not written", extra={"reason": str(error)})
 
     def _announce(self, change: Changed) -> None:
         logger.log(

@@ -11,9 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from remembrancer.actors.launcher.children import Child, Command, actor_command
 from remembrancer.actors.launcher.home import (
-    Record,
     claim_memory_home,
-    clear_leftovers,
     clear_memory_home,
     leave_run_directory,
     prepare_home,
@@ -91,16 +89,15 @@ class Runtime:
             prepare_home(self._paths)
         wait_s = SESSION_LOCK_WAIT_S if self._for_sessions else LOCK_WAIT_S
         with take_home(self._paths, wait_s), _noted_signals() as signals:
-            cleared = clear_leftovers(self._paths)
             if self._in_memory:
                 prepare_home(self._paths)
             refuse_half_restored(self._paths)
             remove_sockets(self._paths)
             with contextlib.suppress(OSError):  # the disk is full, say: nothing needs to be cleared away yet
-                write_record(self._paths, Record(os.getpid()))
+                write_record(self._paths, os.getpid())
             first = self._start_first()
             try:
-                reason = self._supervise(first, signals, [child.name for child in cleared])
+                reason = self._supervise(first, signals)
             finally:
                 for child in first.values():
                     child.kill_and_wait()  # no effect after an orderly stop
@@ -120,7 +117,7 @@ class Runtime:
                 continue  # the supervisor tries again, and reports it
         return started
 
-    def _supervise(self, first: dict[str, Child], signals: list[int], cleared: list[str]) -> str:
+    def _supervise(self, first: dict[str, Child], signals: list[int]) -> str:
         import logging
 
         logger = logging.getLogger(__name__)
@@ -133,8 +130,6 @@ class Runtime:
         from remembrancer.actors.launcher.process_control import Supervisor
 
         logger.info("starting", extra={"home": str(self._paths.home), "for_sessions": self._for_sessions})
-        if cleared:
-            logger.warning("killed what a crashed runtime had left", extra={"processes": cleared})
         supervisor = Supervisor(
             self._paths,
             settings,
