@@ -35,7 +35,8 @@ SPARE_BYTES: Final = 4 * 1024 * 1024
 """The free space that must remain on a disk beside the copy of a file."""
 NO_SPACE: Final = (errno.ENOSPC, errno.EDQUOT)
 OLD_FILES: Final = ("user/memory.db", "projects/p_*/memory.db", "lanes/l_*.db")
-"""The files of records of release 0.2.0, which stay in a home until a person deletes them."""
+OLD_CATALOGUE: Final = ("catalog.db", "lanes/projects.json")
+"""The files of records of release 0.2.0, and of its catalogue, which stay in a home until a person deletes them."""
 PAGES_AT_ONCE: Final = 256
 """Pages that are copied between two pauses: a megabyte."""
 BACKUPS: Final = "backups"
@@ -290,14 +291,14 @@ def drop_copies(path: Path, *words: str) -> None:
 
 
 def drop_old_files(home: Path, *words: str) -> int:
-    """Delete the files of records of release 0.2.0, with their logs and copies: those that contain one of these words,
-    or all if no word is given. Returns their size in bytes.
+    """Delete the files of release 0.2.0, with their logs and copies: those that contain one of these words, or all if
+    no word is given. Returns their size in bytes.
 
     Raises:
         FileUnusable: one cannot be read or deleted.
     """
     size = 0
-    for path in [path for pattern in OLD_FILES for path in home.glob(pattern)]:
+    for path in [path for pattern in (*OLD_FILES, *OLD_CATALOGUE) for path in home.glob(pattern)]:
         beside = [*path.parent.glob(f"{path.name}*"), *(path.parent / BACKUPS).glob(f"{path.name}.*")]
         try:
             if not words or any(_has(each, words) for each in beside):

@@ -29,6 +29,7 @@ from remembrancer.actors.gateway.queue_contents import copy_queue
 from remembrancer.actors.launcher.home import prepare_home, take_home, unusable
 from remembrancer.actors.migrations import BACKUPS, Schema
 from remembrancer.actors.snapshots import check_copy, fold_log
+from remembrancer.actors.store.bring_forward import decode_shares
 from remembrancer.actors.store.home_reader import (
     CATALOG,
     RECORDS,
@@ -41,7 +42,6 @@ from remembrancer.actors.store.home_reader import (
     refuse_unfinished,
     schema_of,
 )
-from remembrancer.actors.store.records.catalog import decode_shares
 from remembrancer.commands.export import export
 from remembrancer.commands.import_ import import_
 from remembrancer.commands.output_files import (

@@ -64,7 +64,7 @@ def valid(records: Records, at: float, session_id: str = SESSION) -> list[str]:
 
 
 def known(records: Records, at: float, as_of: float, session_id: str = SESSION, project: str = PROJECT.id) -> list[str]:
-    return [each.id for _, each in records.known_as_of(session_id, project, at, as_of, 10)]
+    return [each.id for each in records.known_as_of(session_id, project, at, as_of, 10)]
 
 
 @pytest.mark.parametrize("ends", ["without a word", "by a newer one"])
@@ -163,18 +163,18 @@ def test_what_was_known_at_a_time_is_without_later_records_and_with_what_was_for
     do(factory, records, MOVED + 10, UpdateMemory(ALWAYS, content="the cache has two ports", valid_from=START - 800))
     do(factory, records, LATER, InvalidateMemory(OLD, "we moved", NEW))
     do(factory, records, LATER + 10, ForgetMemory(ALWAYS))
-    assert known(records, LATER + 20, START) == [OLD, ALWAYS]
-    assert known(records, LATER + 20, MOVED) == [NEW, OLD, ALWAYS]
-    assert known(records, LATER + 20, LATER - 1) == [ALWAYS, NEW, OLD], "what was recorded last comes first"
-    assert known(records, LATER + 20, LATER) == [ALWAYS, NEW], "its end is known from then on"
+    assert known(records, LATER + 20, START) == [ALWAYS, OLD]
+    assert known(records, LATER + 20, MOVED) == [NEW, ALWAYS, OLD]
+    assert known(records, LATER + 20, LATER - 1) == [NEW, OLD, ALWAYS], "what became valid last comes first"
+    assert known(records, LATER + 20, LATER) == [NEW, ALWAYS], "its end is known from then on"
     assert known(records, LATER + 20, LATER + 10) == [NEW]
     assert known(records, START - 700, LATER) == [ALWAYS]
     assert known(records, START - 700, MOVED) == [], "that it was true so early was not known yet"
-    (_, first), *_ = records.known_as_of(SESSION, PROJECT.id, START, MOVED, 10)
+    first, *_ = records.known_as_of(SESSION, PROJECT.id, START, MOVED, 10)
     assert (first.id, first.content, first.version) == (ALWAYS, "the cache has a port", 1)
     do(factory, records, LATER + 30, RestoreMemory(ALWAYS))
     assert known(records, LATER + 40, LATER + 20) == [NEW]
-    assert known(records, LATER + 40, LATER + 30) == [ALWAYS, NEW]
+    assert known(records, LATER + 40, LATER + 30) == [NEW, ALWAYS]
     do(factory, records, LATER + 50, EraseMemory(OLD))
     assert known(records, LATER + 40, MOVED) == [NEW, ALWAYS], "what was erased was never there"
 

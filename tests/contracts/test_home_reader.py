@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import shutil
-import sqlite3
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-from remembrancer.actors.store.home_reader import HomeReader, lanes_of_projects
+from remembrancer.actors.migrations import Step
+from remembrancer.actors.store.home_reader import HomeReader
 from remembrancer.actors.store.records.schema import MEMORY
 from remembrancer.actors.store.records.sqlite_file import SqliteFile
 from remembrancer.actors.store.records.sqlite_records import Records
@@ -25,7 +25,6 @@ from remembrancer.protocol.home import (
     WriteExport,
 )
 from remembrancer.protocol.paths import RuntimePaths
-from tests.contracts.former_catalogue import lay_former_catalogue
 from tests.operations import OTHER_PROJECT, PROJECT, REQUESTED_AT, memory_id_of, store_operation
 
 NONE = MemoriesFound({})
@@ -75,22 +74,16 @@ def test_a_damaged_database_is_said(paths: RuntimePaths) -> None:
         HomeReader(paths).answer(WriteExport(str(paths.home / "export")))
 
 
-def test_a_home_that_no_store_of_this_release_has_opened_is_read_with_its_former_catalogue(paths: RuntimePaths) -> None:
-    with closing(sqlite3.connect(paths.database)) as connection, connection:
-        for table in ("projects", "models", "shares"):
-            connection.execute(f"DROP TABLE {table}")
-        for index in ("sessions_closed", "history_by_forgetting"):
-            connection.execute(f"DROP INDEX {index}")
-        connection.execute("CREATE TABLE consolidation_log (run_id TEXT)")
-        connection.execute(f"PRAGMA user_version = {MEMORY.versions[1]}")
-    lay_former_catalogue(paths)
+def test_a_home_of_an_earlier_schema_is_read_and_stays_as_it_is(
+    paths: RuntimePaths, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(MEMORY, "steps", (*MEMORY.steps, Step("99.0.0", "CREATE TABLE later (x);")))
     before = contents_of(paths.home)
     described = HomeReader(paths).answer(DescribeProjects())
     assert isinstance(described, ProjectsDescribed)
-    assert [(each.path, each.lane, each.memories) for each in described.projects] == [(PROJECT.path, "l_one", 1)]
-    assert lanes_of_projects(paths) == {PROJECT.id: "l_one"}
+    assert [each.memories for each in described.projects] == [1]
     (copied,) = HomeReader(paths).answer(CopyRecords(str(paths.home / "copy")))
-    assert (copied.schema_version, copied.counts["projects"]) == (MEMORY.latest, 1)
+    assert copied.schema_version == MEMORY.latest
     shutil.rmtree(paths.home / "copy")
     assert contents_of(paths.home) == before
 

@@ -7,7 +7,6 @@ from typing import Any, Final
 
 import pytest
 
-from remembrancer.actors.store.records import search
 from remembrancer.actors.store.records.contract import Filters
 from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.protocol.reads import Order
@@ -136,11 +135,7 @@ SCOPES: Final[tuple[tuple[Scope, ...], ...]] = ((), ("session",), ("project", "u
 TYPES: Final[tuple[tuple[MemoryType, ...], ...]] = ((), ("episodic",), ("procedural", "semantic", "semantic"))
 
 
-@pytest.mark.parametrize("looked_at", [0, 2000], ids=["tags of many memories", "tags of few"])
-def test_lists_have_all_that_passes_whatever_the_filters_are(
-    records: Records, monkeypatch: pytest.MonkeyPatch, looked_at: int
-) -> None:
-    monkeypatch.setattr(search, "TAGGED", looked_at)
+def test_lists_have_all_that_passes_whatever_the_filters_are(records: Records) -> None:
     made = of_every_sort(records)
     for scopes, types, tags, importance, after, before, forgotten in product(
         SCOPES,

@@ -20,13 +20,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from remembrancer.actors.migrations import copy_of, drop_old_files, version_of, write_checked_copy
+from remembrancer.actors.migrations import drop_old_files, version_of, write_checked_copy
 from remembrancer.actors.store import memory_files
 from remembrancer.actors.store.bring_forward import bring_forward, old_files, problems
 from remembrancer.actors.store.committer import Committer
 from remembrancer.actors.store.memory_files import MemoryFiles
-from remembrancer.actors.store.records.catalog import former_files, take_in_former
-from remembrancer.actors.store.records.sqlite_file import SqliteFile
 from remembrancer.commands import doctor
 from remembrancer.commands.backup import locked, make_manifest, restore, write_archive
 from remembrancer.commands.clients import Surroundings
@@ -296,13 +294,9 @@ async def test_who_asks_while_an_old_home_is_brought_forward_waits_for_it(
 
 
 @pytest.mark.parametrize("catalogue", ["whole", "damaged", "pipe"])
-@pytest.mark.parametrize("is_killed", [False, True])
-async def test_a_former_catalogue_is_taken_in_once_and_kept_for_a_return(
-    tmp_path: Path, catalogue: str, is_killed: bool
-) -> None:
-    paths, commits = RuntimePaths(tmp_path / "home"), Committer()
-    paths.home.mkdir()
-    SqliteFile(paths.database).close()
+async def test_a_former_catalogue_is_taken_in_and_stays_for_a_return(tmp_path: Path, catalogue: str) -> None:
+    paths, commits = old_home(tmp_path / "home", "0.2.0.tar.gz"), Committer()
+    paths.catalog.unlink()
     lay_former_catalogue(paths)
     if catalogue != "whole":
         paths.catalog.unlink()
@@ -310,30 +304,25 @@ async def test_a_former_catalogue_is_taken_in_once_and_kept_for_a_return(
             os.mkfifo(paths.catalog)
         else:
             paths.catalog.write_bytes(b"no database" * 500)
-    if is_killed:  # between the commit and the renaming
-        with closing(SqliteFile(paths.database)) as database, database.transaction() as connection:
-            take_in_former(connection, paths)
+    bring_forward(paths)
     for _ in range(2):
         files = MemoryFiles(paths, commits, time.time, limit_bytes=None, on_open=lambda _: None)
         assert files.catalog.projects() == ([PROJECT] if catalogue == "whole" else [])
         assert files.catalog.models() == (b"models" if catalogue == "whole" else None)
         assert files.catalog.lanes == {PROJECT.id: "l_one"}
-        assert former_files(paths) == []
-        assert copy_of(paths.shares, "0.2.0").exists()
         files.close()
     commits.close()
+    assert paths.catalog.exists()
+    assert paths.shares.exists()
 
 
-async def test_nothing_is_opened_while_it_cannot_be_read_what_is_shared(tmp_path: Path) -> None:
-    paths, commits = RuntimePaths(tmp_path / "home"), Committer()
-    paths.lanes.mkdir(parents=True)
-    SqliteFile(paths.database).close()
+def test_nothing_is_taken_in_while_it_cannot_be_read_what_is_shared(tmp_path: Path) -> None:
+    paths = old_home(tmp_path / "home", "0.2.0.tar.gz")
+    paths.lanes.mkdir(exist_ok=True)
     paths.shares.write_text("{")
-    files = MemoryFiles(paths, commits, time.time, limit_bytes=None, on_open=lambda _: None)
     with pytest.raises(FileUnusable, match="put back a backup"):
-        _ = files.user
-    files.close()
-    commits.close()
+        bring_forward(paths)
+    assert not paths.database.exists()
 
 
 MOVED = "memory:01JZZZZZZZZZZZZZZZZZZZZZZZ"

@@ -31,7 +31,7 @@ from remembrancer.journal.sharing import Membership, Sharing
 from remembrancer.protocol.control import GatewayHealth, ProcessState, ProcessStatus, RuntimeStatus, StoreHealth
 from remembrancer.protocol.errors import FileLocked
 from remembrancer.protocol.file_locks import FileLock
-from remembrancer.protocol.paths import RuntimePaths, write_whole
+from remembrancer.protocol.paths import RuntimePaths
 from remembrancer.protocol.problems import find_problems
 from remembrancer.protocol.reads import Counts, EmbeddingSummary
 from remembrancer.protocol.writes import Rejected
@@ -411,12 +411,13 @@ def test_where_the_multilingual_model_is_not_installed_the_extra_is_named(
 
 def shared(at: Examination, lane: str = "l_0123456789ab") -> Sharing:
     """A home with a project that shares a lane on a server that is not there, applied up to 3."""
-    write_whole(at.paths.shares, json.dumps({"p_0123456789ab": lane}).encode())
     with closing(sqlite3.connect(at.paths.database)) as connection, connection:
         connection.execute("CREATE TABLE spaces (number INTEGER, name TEXT)")
         connection.execute("CREATE TABLE lane (space INTEGER, position INTEGER)")
         connection.execute("INSERT INTO spaces VALUES (1, ?)", (lane,))
         connection.execute("INSERT INTO lane VALUES (1, 3)")
+        connection.execute("CREATE TABLE shares (name TEXT, lane TEXT)")
+        connection.execute("INSERT INTO shares VALUES ('p_0123456789ab', ?)", (lane,))
     sharing = Sharing(at.paths.home)
     server = Server((f"nats://127.0.0.1:{free_port()}",))
     sharing.keep(Membership(lane, "shop", "desk", server, Keyring.new(), b"secret"))
@@ -424,7 +425,6 @@ def shared(at: Examination, lane: str = "l_0123456789ab") -> Sharing:
 
 
 def test_a_server_of_what_is_shared_that_is_not_there_is_said(at: Examination) -> None:
-    at.paths.lanes.mkdir()
     shared(at)
     finding = doctor.check_sharing(at)
     assert finding.status == "warning"
@@ -439,7 +439,6 @@ def test_a_server_of_what_is_shared_that_is_not_there_is_said(at: Examination) -
 def test_a_stopped_lane_is_said_with_what_to_do(
     at: Examination, monkeypatch: pytest.MonkeyPatch, code: str, advice: str
 ) -> None:
-    at.paths.lanes.mkdir()
     shared(at)
 
     async def look(_sharing: Sharing, _here: object) -> list[dict[str, object]]:
@@ -456,7 +455,6 @@ def test_a_stopped_lane_is_said_with_what_to_do(
 
 
 def test_a_project_that_shares_what_the_home_is_no_member_of_is_said(at: Examination) -> None:
-    at.paths.lanes.mkdir()
     shared(at).leave("l_0123456789ab")
     finding = doctor.check_sharing(at)
     assert (finding.status, "join" in finding.advice) == ("problem", True)

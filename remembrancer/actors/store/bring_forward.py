@@ -27,6 +27,7 @@ from remembrancer.actors.migrations import (
 )
 from remembrancer.actors.repair import drop_dangling, rebuild
 from remembrancer.actors.snapshots import opened, unreadable
+from remembrancer.actors.store.records.catalog import INTO_PROJECTS
 from remembrancer.actors.store.records.contract import USER
 from remembrancer.actors.store.records.schema import FORMER, MEMORY
 from remembrancer.actors.store.records.space_copies import take_in
@@ -47,7 +48,9 @@ from remembrancer.protocol.writes import PromoteMemory
 REPORT: Final = "old-files.json"
 """The file in a home that lists problems with migrating its old files. It exists only if there were any."""
 logger = logging.getLogger(__name__)
-_NAMES: Final = msgspec.json.Decoder(dict[str, str])
+decode_shares: Final = msgspec.json.Decoder(dict[str, str]).decode
+"""Decodes `lanes/projects.json` of release 0.2.0: the lane of each sharing project, and the user's under `user`. Raises
+`msgspec.DecodeError`."""
 
 
 def old_files(paths: RuntimePaths) -> dict[str, Path]:
@@ -66,7 +69,7 @@ def is_old(paths: RuntimePaths) -> bool:
 def problems(paths: RuntimePaths) -> dict[str, str]:
     """Return the reasons why old files were not migrated completely, by the names of their spaces."""
     with suppress(OSError, msgspec.DecodeError):
-        return _NAMES.decode((paths.home / REPORT).read_bytes())
+        return decode_shares((paths.home / REPORT).read_bytes())
     return {}
 
 
@@ -79,7 +82,7 @@ def bring_forward(paths: RuntimePaths, place: Path | None = None) -> None:
     Raises:
         StorageFull: the disk has no room, and the home is unchanged.
         FileLocked: another program has a file locked.
-        FileUnusable: the database cannot be written.
+        FileUnusable: the database cannot be written, or the list of shared lanes cannot be read.
     """
     if not is_old(paths):
         return
@@ -191,14 +194,17 @@ def _lay_out(damaged: Path, connection: sqlite3.Connection) -> None:
 
 
 def _finish(paths: RuntimePaths, connection: sqlite3.Connection, *, report: bool) -> None:
-    """Finish the pending moves between projects and the user, and drop the record of finished files."""
+    """Import the catalogue, finish the pending moves between projects and the user, and drop the record of finished
+    files."""
     reasons = dict(connection.execute("SELECT name, problem FROM taken_in WHERE problem != ''").fetchall())
     if reasons and report:
         write_whole(paths.home / REPORT, msgspec.json.encode(reasons))
     with connection:
         connection.execute("BEGIN")
         spaces = dict(connection.execute("SELECT name, number FROM spaces").fetchall())
-        lanes = _lanes(paths)
+        lanes = former_shares(paths)
+        connection.executemany("INSERT INTO shares VALUES (?, ?)", lanes.items())
+        _take_in_catalogue(connection, paths)
         for source, operation_id, encoded in connection.execute(
             "SELECT space, operation_id, operation FROM moves"
         ).fetchall():
@@ -231,9 +237,27 @@ def _end_move(
     connection.execute("DELETE FROM moves WHERE space = ? AND operation_id = ?", (source, operation_id))
 
 
-def _lanes(paths: RuntimePaths) -> dict[str, str]:
-    """Return the lanes of the projects that share one, and the user's. Empty if the file cannot be read, which the
-    store reports."""
-    with suppress(OSError, msgspec.DecodeError):
-        return _NAMES.decode(paths.shares.read_bytes())
-    return {}
+def former_shares(paths: RuntimePaths) -> dict[str, str]:
+    """Return the shared lanes of a home of release 0.2.0, as in `Catalog`. Raises `FileUnusable` if its list of them is
+    damaged: without it, shared projects would become unshared."""
+    try:
+        return decode_shares(paths.shares.read_bytes()) if os.path.lexists(paths.shares) else {}
+    except (OSError, msgspec.DecodeError) as error:
+        raise FileUnusable(f"{paths.shares} cannot be read ({error}): put back a backup of it") from error
+
+
+def _take_in_catalogue(connection: sqlite3.Connection, paths: RuntimePaths) -> None:
+    """Import the catalogue. A damaged one is skipped, since each project registers again with its next session."""
+    if not os.path.lexists(paths.catalog):
+        return
+    try:
+        with opened(paths.catalog) as old:
+            projects = old.execute(
+                "SELECT id, path, created_at, last_used_at, directory, first_commit FROM projects"
+            ).fetchall()
+            models = old.execute("SELECT number, state FROM models").fetchall()
+    except sqlite3.Error as error:
+        logger.error("the former catalogue cannot be read", extra={"reason": str(error)})
+    else:
+        connection.executemany(INTO_PROJECTS, projects)
+        connection.executemany("INSERT INTO models VALUES (?, ?)", models)

@@ -30,9 +30,7 @@ from remembrancer.actors.snapshots import (
     take_snapshot,
     unreadable,
 )
-from remembrancer.actors.store.bring_forward import bring_forward, is_old
-from remembrancer.actors.store.records.catalog import SCHEMA as FORMER_CATALOG
-from remembrancer.actors.store.records.catalog import former_files, former_shares, take_in_former
+from remembrancer.actors.store.bring_forward import bring_forward, former_shares, is_old
 from remembrancer.actors.store.records.contract import USER
 from remembrancer.actors.store.records.schema import FORMER, MEMORY
 from remembrancer.actors.store.records.sessions import read_sessions
@@ -121,7 +119,7 @@ def lane_of_file(name: str) -> str | None:
 def lanes_of_projects(paths: RuntimePaths) -> dict[str, str]:
     """Return the lanes of a home by project id, and the user's under `user`; empty if the records cannot be read.
     Raises as `former_shares`."""
-    if os.path.lexists(paths.shares):  # not yet migrated by a store of this release
+    if not paths.database.exists():
         return former_shares(paths)
     with suppress(sqlite3.Error, OSError), opened(paths.database) as connection:
         return dict(connection.execute("SELECT name, lane FROM shares").fetchall())
@@ -130,9 +128,7 @@ def lanes_of_projects(paths: RuntimePaths) -> dict[str, str]:
 
 def schema_of(name: str) -> Schema:
     """Return the schema of the file of that name."""
-    if name == RECORDS:
-        return MEMORY
-    return FORMER_CATALOG if name == CATALOG else FORMER
+    return MEMORY if name == RECORDS else FORMER
 
 
 def names_in(paths: RuntimePaths) -> list[str]:
@@ -214,7 +210,7 @@ class HomeReader:
         refuse_unfinished(paths)
         with TemporaryDirectory(prefix="remembrancer-old-") as directory:
             path = paths.database
-            if is_old(paths) or former_files(paths) or MEMORY.is_older(path):
+            if is_old(paths) or MEMORY.is_older(path):
                 path = Path(directory, RECORDS)
                 self._bring_forward(path)
             if not os.path.lexists(path):
@@ -227,20 +223,15 @@ class HomeReader:
                 file.connection.close()
 
     def _bring_forward(self, copy: Path) -> None:
-        """Make a copy of the records in the form of this release, if there are any."""
-        paths = self._paths
-        if is_old(paths):
-            bring_forward(paths, copy)
-        elif os.path.lexists(paths.database):
-            file = take_snapshot(paths.database, MEMORY)
-            with closing(file.connection):
-                copy_snapshot(file, copy, {})
-        if copy.exists():
-            with closing(sqlite3.connect(copy, isolation_level=None)) as connection:
-                MEMORY.migrate(connection, None)
-                connection.execute("BEGIN")
-                take_in_former(connection, paths)
-                connection.execute("COMMIT")
+        """Make a copy of the records in the form of this release."""
+        if is_old(self._paths):
+            bring_forward(self._paths, copy)
+            return
+        file = take_snapshot(self._paths.database, MEMORY)
+        with closing(file.connection):
+            copy_snapshot(file, copy, {})
+        with closing(sqlite3.connect(copy, isolation_level=None)) as connection:
+            MEMORY.migrate(connection, None)
 
     def _describe(self) -> ProjectsDescribed:
         refuse_unfinished(self._paths)

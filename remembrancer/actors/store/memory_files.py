@@ -18,7 +18,7 @@ from remembrancer.actors.store.committer import Committer
 from remembrancer.actors.store.file_index import FileIndex
 from remembrancer.actors.store.memory_writer import Lanes as Lanes
 from remembrancer.actors.store.note_files import NoteFiles
-from remembrancer.actors.store.records.catalog import Catalog, former_files, put_former_aside, take_in_former
+from remembrancer.actors.store.records.catalog import Catalog
 from remembrancer.actors.store.records.contract import USER as USER
 from remembrancer.actors.store.records.passage_rows import EmbeddedTexts, HomeTexts
 from remembrancer.actors.store.records.schema import MEMORY
@@ -197,16 +197,10 @@ class MemoryFiles:
         _refuse_if_lost(self._paths.database)
         database = SqliteFile(self._paths.database, wait_s=wait_s)
         try:
-            if former_files(self._paths):
-                with database.transaction() as connection:
-                    take_in_former(connection, self._paths)
-                put_former_aside(self._paths)
             note_made(self._paths.database)
-        except BaseException as error:
+        except OSError as error:
             database.close()
-            if isinstance(error, OSError):
-                raise unusable(self._paths.database, error) from error
-            raise
+            raise unusable(self._paths.database, error) from error
         return database
 
     def _take(self, database: SqliteFile) -> None:

@@ -373,9 +373,7 @@ def list_memories(request: ListMemories, view: View) -> Memories[ListedMemory]:
     """List memories. They are read page by page, so a list may end early."""
     if request.valid_at is not None and request.as_of is not None:
         asked = request.session_id, request.project.id, request.valid_at, request.as_of
-        known: Iterable[ListedMemory] = (
-            memory for _, memory in view.reader.known_as_of(*asked, request.limit, request.offset)
-        )
+        known: Iterable[ListedMemory] = view.reader.known_as_of(*asked, request.limit, request.offset)
     else:
         refs = view.reader.top(request.filters, request.order, request.offset + request.limit)[request.offset :]
         pages = (refs[begin : begin + LOADED_AT_ONCE] for begin in range(0, len(refs), LOADED_AT_ONCE))

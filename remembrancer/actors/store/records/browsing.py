@@ -72,9 +72,7 @@ def browse(records: SqliteSearch, users: Collection[int], request: BrowserReques
 
 def _activity(query: Query, spaces: Spaces, request: ReadActivity) -> ActivityRead:
     before, limit = LAST if request.before is None else request.before, request.limit
-    # Two queries, since each condition has an index: a forgotten version says to be valid at no time.
-    changed, forgotten = (
-        f"""
+    changed = f"""
         SELECT * FROM (SELECT h.memory_id, h.change, h.changed_at, h.session_id, h.version,
                substr(coalesce(json_extract(h.record, '$.content'), m.content), 1, ?5), m.kind,
                coalesce(json_extract(h.details, '$.fields'), '[]'), coalesce(json_extract(h.record, '$.done'), 0),
@@ -87,13 +85,12 @@ def _activity(query: Query, spaces: Spaces, request: ReadActivity) -> ActivityRe
                CASE WHEN m.version > h.version THEN
                    nullif(substr(m.content, 1, ?5), substr(json_extract(h.record, '$.content'), 1, ?5)) END
            FROM history AS h JOIN memories AS m ON m.space = @SPACE AND m.id = h.memory_id
-           WHERE h.space = @SPACE AND {condition} AND h.changed_at < ?1 AND h.changed_at >= ?4
+           WHERE h.space = @SPACE AND (h.begins IS NOT NULL OR h.change = 'forgotten')
+           AND h.changed_at < ?1 AND h.changed_at >= ?4
            AND {shown_to("m", "?2")} AND (h.owner IS NULL OR h.owner = ?2)
            ORDER BY h.changed_at DESC LIMIT ?3)"""  # noqa: S608 - fixed
-        for condition in ("h.begins IS NOT NULL", "h.change = 'forgotten'")
-    )
     rows = query(
-        f"{spaces.for_each(changed)} UNION ALL {spaces.for_each(forgotten)}",
+        spaces.for_each(changed),
         (before, request.session_id, limit + 1, request.after, request.characters),
     )
     rows.sort(key=lambda row: -row[2])
@@ -203,38 +200,33 @@ def _listed(records: SqliteSearch, numbers: Iterable[int], session_id: str) -> d
 
 
 def _usage(records: SqliteSearch, request: ReadUsage, now: float) -> UsageRead:
-    spaces, query = records.spaces, records.spaces.read
+    query = records.spaces.read
     seen = "space = @SPACE AND scope != 'session' AND forgotten_at IS NULL"
     today, week = int(now // DAY_S), now - NEVER_DAYS * DAY_S
     days = query(
-        f"""WITH RECURSIVE days (day) AS (SELECT ?1 UNION ALL SELECT day - 1 FROM days WHERE day > ?1 - ?2)
-            SELECT date(day * {DAY_S}, 'unixepoch'), (SELECT count(*) FROM memories WHERE {seen}
-                AND created_at >= day * {DAY_S} AND created_at < (day + 1) * {DAY_S}) FROM days""",  # noqa: S608 - fixed
-        (today, USAGE_DAYS),
+        f"""SELECT date(created_at, 'unixepoch') AS day, count(*) FROM memories
+            WHERE {seen} AND created_at >= ? AND created_at < ? GROUP BY day ORDER BY day""",  # noqa: S608 - fixed
+        ((today - USAGE_DAYS) * DAY_S, (today + 1) * DAY_S),
     )
     most = query(
         f"""SELECT number FROM memories WHERE {seen} AND created_at > 0 AND access_count > 0
-            ORDER BY access_count DESC LIMIT ?""",  # noqa: S608 - fixed: by the index that has all of it
+            ORDER BY access_count DESC LIMIT ?""",  # noqa: S608 - fixed
         (request.limit,),
     )
     never = f"{seen} AND access_count = 0 AND created_at < ?1"
     unused = query(
-        spaces.for_each(
-            f"""SELECT * FROM (SELECT number, created_at FROM memories
-                WHERE {never} ORDER BY created_at LIMIT ?2)"""  # noqa: S608 - fixed
-        ),
+        f"SELECT number FROM memories WHERE {never} ORDER BY created_at LIMIT ?2",  # noqa: S608 - fixed
         (week, request.limit),
     )
     ((unused_count,),) = query(f"SELECT count(*) FROM memories WHERE {never}", (week,))  # noqa: S608 - fixed
     ((total,),) = query(
         "SELECT coalesce(sum(count), 0) FROM tallies WHERE space = @SPACE AND NOT forgotten AND scope != 'session'", ()
     )
-    first = [number for number, _ in sorted(unused, key=lambda row: row[1])[: request.limit]]
-    listed = _listed(records, [*(number for (number,) in most), *first], request.session_id)
+    listed = _listed(records, [number for (number,) in (*most, *unused)], request.session_id)
     return UsageRead(
-        {day: count for day, count in sorted(days) if count},
+        dict(days),
         tuple(listed[number] for (number,) in most if number in listed),
-        tuple(listed[number] for number in first if number in listed),
+        tuple(listed[number] for (number,) in unused if number in listed),
         unused_count,
         total,
     )

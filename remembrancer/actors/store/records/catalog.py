@@ -1,34 +1,21 @@
-"""The catalogue of a home: its projects, their shared lanes, and the decisions about models. These are tables of the
-database; the corresponding files of release 0.2.0 are imported."""
+"""The catalogue of a home, in tables of its database: its projects, their shared lanes, and the decisions about
+models."""
 
 from __future__ import annotations
 
-import logging
-import os
 import sqlite3
 from collections.abc import Callable
-from pathlib import Path
 from typing import Final, NamedTuple
 
-import msgspec
-
-from remembrancer.actors.migrations import FIRST_RELEASE, Schema, Step, copy_of
-from remembrancer.actors.snapshots import opened
 from remembrancer.actors.store.records.sqlite_file import SqliteFile
-from remembrancer.protocol.errors import FileLocked, FileUnusable
-from remembrancer.protocol.paths import RuntimePaths, database_files, sync_directory
+from remembrancer.protocol.errors import FileLocked
 from remembrancer.protocol.writes import ProjectRef
 
-SCHEMA: Final = Schema(Step("0.2.0", ""))
-"""The version of the file of release 0.2.0."""
-_PROJECTS: Final = """INSERT INTO projects (id, path, created_at, last_used_at, directory, first_commit)
+INTO_PROJECTS: Final = """INSERT INTO projects (id, path, created_at, last_used_at, directory, first_commit)
     VALUES (?, ?, ?, ?, ?, ?)
     ON CONFLICT DO UPDATE SET path = excluded.path, last_used_at = max(last_used_at, excluded.last_used_at),
     directory = coalesce(excluded.directory, directory), first_commit = coalesce(excluded.first_commit, first_commit)"""
-decode_shares: Final = msgspec.json.Decoder(dict[str, str]).decode
-"""Decodes `lanes/projects.json` of release 0.2.0: the lane of each sharing project, and the user's under `user`. Raises
-`msgspec.DecodeError`."""
-logger = logging.getLogger(__name__)
+"""Registers a project, or notes what is new about it."""
 
 
 class _Known(NamedTuple):
@@ -123,7 +110,7 @@ class Catalog:
             there.first_commit or known.first_commit,
         )
         connection.execute("DELETE FROM projects WHERE id = ?", (old,))
-        connection.execute(_PROJECTS, (new.id, *moved))
+        connection.execute(INTO_PROJECTS, (new.id, *moved))
 
     def projects(self) -> list[ProjectRef]:
         """Return all projects, most recently used first."""
@@ -148,7 +135,7 @@ class Catalog:
 
     def _put(self, project_id: str, known: _Known) -> None:
         with self._open.transaction() as connection:
-            connection.execute(_PROJECTS, (project_id, *known))
+            connection.execute(INTO_PROJECTS, (project_id, *known))
         self._projects[project_id] = known
 
     @property
@@ -156,49 +143,3 @@ class Catalog:
         if self._database is None:
             raise FileLocked("the memories are being opened")
         return self._database
-
-
-def former_files(paths: RuntimePaths) -> list[Path]:
-    """Return the existing catalogue files of release 0.2.0."""
-    return [path for path in (paths.catalog, paths.shares) if os.path.lexists(path)]
-
-
-def take_in_former(connection: sqlite3.Connection, paths: RuntimePaths) -> None:
-    """Import the catalogue of release 0.2.0 into a database; known entries stay. Inside a transaction.
-
-    A damaged catalogue is skipped, since each project registers again with its next session.
-
-    Raises:
-        FileUnusable: the list of sharing projects cannot be read. Without it, shared projects would become
-        unshared.
-    """
-    if os.path.lexists(paths.catalog):
-        try:
-            with opened(paths.catalog) as old:
-                columns = "id, path, created_at, last_used_at, directory, first_commit"
-                projects = old.execute(f"SELECT {columns} FROM projects").fetchall()  # noqa: S608 - our names
-                models = old.execute("SELECT number, state FROM models").fetchall()
-        except sqlite3.Error as error:
-            logger.error("the former catalogue cannot be read", extra={"reason": str(error)})
-        else:
-            connection.executemany(_PROJECTS, projects)
-            connection.executemany("INSERT OR IGNORE INTO models VALUES (?, ?)", models)
-    connection.executemany("INSERT OR IGNORE INTO shares VALUES (?, ?)", former_shares(paths).items())
-
-
-def former_shares(paths: RuntimePaths) -> dict[str, str]:
-    """Return the shared lanes from the file of release 0.2.0. Raises `FileUnusable` if it is damaged."""
-    try:
-        return decode_shares(paths.shares.read_bytes()) if os.path.lexists(paths.shares) else {}
-    except (OSError, msgspec.DecodeError) as error:
-        raise FileUnusable(f"{paths.shares} cannot be read ({error}): put back a backup of it") from error
-
-
-def put_former_aside(paths: RuntimePaths) -> None:
-    """Rename the imported files to the names of the copies kept for a return to release 0.2.0."""
-    for path in former_files(paths):
-        files = zip(database_files(path), database_files(copy_of(path, FIRST_RELEASE)), strict=True)
-        for old, new in reversed(list(files)):  # the log first: its content was imported
-            if os.path.lexists(old):
-                old.replace(new)
-        sync_directory(path.parent)

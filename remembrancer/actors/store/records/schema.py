@@ -120,38 +120,21 @@ MEMORY: Final = Schema(
         UNIQUE (space, id)
     );
     CREATE INDEX memories_by_number ON memories (space, number);
-    -- A session's memories, in their order, with all that is counted of them.
-    CREATE INDEX memories_by_session ON memories (
-        space, session_id, scope, number, kind, type, status, forgotten_at, importance
+    -- With all by which memories are filtered, counted and ordered: their rows are long.
+    CREATE INDEX memories_scanned ON memories (
+        space, session_id, scope, number, kind, type, status, forgotten_at, importance, domain, created_at, occurred_at,
+        valid_from, valid_until, due, done
     );
     CREATE INDEX memories_by_digest ON memories (space, content_digest);
+    -- By the characters that short ids end in.
+    CREATE INDEX memories_by_ending ON memories (space, substr(id, -4), id);
     -- Few rows: those that a search has to leave out.
     CREATE INDEX memories_apart ON memories (number, space, scope, session_id, forgotten_at, valid_until)
         WHERE forgotten_at IS NOT NULL OR scope = 'session' OR valid_until IS NOT NULL;
-    CREATE INDEX memories_not_active ON memories (space, status, number) WHERE status != 'active';
-    -- The memories of the project or the user, by sort: in the order of a list, and by time.
-    CREATE INDEX memories_by_sort
-        ON memories (space, scope, type, importance, coalesce(occurred_at, created_at), forgotten_at)
-        WHERE scope != 'session';
-    CREATE INDEX memories_by_time
-        ON memories (space, scope, type, coalesce(occurred_at, created_at), forgotten_at) WHERE scope != 'session';
-    -- When they are valid: from when on, where nobody has said so since they happened or were stored.
-    CREATE INDEX memories_by_validity ON memories (
-        space, scope, type, coalesce(valid_from, min(created_at, coalesce(occurred_at, created_at))), number,
-        valid_until, forgotten_at
-    ) WHERE scope != 'session';
     -- A source that cannot be read is left as it is, and has no file.
     CREATE INDEX memories_from_files
         ON memories (space, CASE WHEN json_valid(source) THEN json_extract(source, '$.file') END)
         WHERE CASE WHEN json_valid(source) THEN json_extract(source, '$.file') END IS NOT NULL;
-    -- When they were stored, and how often they were used since.
-    CREATE INDEX memories_by_use ON memories (space, created_at, access_count)
-        WHERE scope != 'session' AND forgotten_at IS NULL;
-    -- The open ends that are not done, the first due first.
-    CREATE INDEX memories_open ON memories (
-        space, scope, type, ifnull(-due, -1e999), coalesce(occurred_at, created_at), number
-    ) WHERE kind = 'open_end' AND done = 0 AND forgotten_at IS NULL AND scope != 'session';
-
     -- How many memories there are of each sort, kept by triggers so that a status costs no scan.
     CREATE TABLE tallies (
         space INTEGER NOT NULL REFERENCES spaces ON DELETE CASCADE,
@@ -275,10 +258,7 @@ MEMORY: Final = Schema(
         owner TEXT,
         PRIMARY KEY (space, memory_id, version, operation_id)
     ) WITHOUT ROWID;
-    CREATE INDEX history_by_validity ON history (space, begins, memory_id, ends, changed_at, replaced_at, owner)
-        WHERE begins IS NOT NULL;
-    CREATE INDEX history_by_recording ON history (space, changed_at, memory_id, begins, ends, replaced_at, owner)
-        WHERE begins IS NOT NULL;
+    CREATE INDEX history_by_time ON history (space, changed_at, memory_id, begins, ends, replaced_at, owner);
     CREATE INDEX history_by_session ON history (space, session_id, change) WHERE change != 'stored';
 
     -- Ids of memories that were deleted for good: nothing brings them back, and a second deletion is told.
@@ -312,6 +292,7 @@ MEMORY: Final = Schema(
         PRIMARY KEY (space, session_id)
     ) WITHOUT ROWID;
     CREATE INDEX sessions_active ON sessions (space, started_at) WHERE status = 'active';
+    CREATE INDEX sessions_closed ON sessions (space, coalesce(ended_at, last_active_at)) WHERE status != 'active';
 
     -- Moves of release 0.2.0 that were under way, and notes that are being written: what will have come of each, once
     -- its temporary file is in the note's place.
@@ -418,18 +399,6 @@ MEMORY: Final = Schema(
     CREATE INDEX run_changes_by_run ON run_changes (space, run_id, sequence);
     CREATE INDEX run_changes_by_memory ON run_changes (space, memory_id);
 
-    CREATE TABLE consolidation_log (
-        sequence INTEGER PRIMARY KEY,
-        space INTEGER NOT NULL REFERENCES spaces,
-        run_id TEXT NOT NULL,
-        method TEXT NOT NULL,
-        source_count INTEGER NOT NULL,
-        result_count INTEGER NOT NULL,
-        source_ids TEXT NOT NULL,
-        result_ids TEXT NOT NULL,
-        consolidated_at REAL NOT NULL
-    );
-
     -- `up_to` is the number of the last memory that there was then.
     CREATE TABLE consolidation_requests (
         number INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -534,18 +503,7 @@ MEMORY: Final = Schema(
     CREATE TRIGGER embedded_delete AFTER DELETE ON passages WHEN old.ordinal = 0 BEGIN
         UPDATE embedded SET memories = memories - 1 WHERE space = old.space AND model = old.model;
     END;
-    """,
-    ),
-    Step(
-        "0.3.0",
-        """
-    -- By the characters that short ids end in.
-    CREATE INDEX memories_by_ending ON memories (space, substr(id, -4), id);
-    """,
-    ),
-    Step(
-        "0.3.0",
-        """
+
     -- The catalogue: what the id of a project was made from, the working tree and the time of its last session, and the
     -- first commit of its repository; the decisions about models; the lane of each project that shares one, and of the
     -- user.
@@ -555,13 +513,7 @@ MEMORY: Final = Schema(
     ) WITHOUT ROWID;
     CREATE TABLE models (number INTEGER PRIMARY KEY CHECK (number = 1), state BLOB NOT NULL);
     CREATE TABLE shares (name TEXT PRIMARY KEY, lane TEXT NOT NULL) WITHOUT ROWID;
-    CREATE INDEX sessions_closed ON sessions (space, coalesce(ended_at, last_active_at)) WHERE status != 'active';
     """,
-    ),
-    Step("0.3.0", "DROP TABLE consolidation_log;"),
-    Step(
-        "0.3.0",
-        "CREATE INDEX history_by_forgetting ON history (space, changed_at) WHERE change = 'forgotten';",
     ),
 )
 

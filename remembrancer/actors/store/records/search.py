@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from itertools import product
-from typing import Any, Final, Literal, NamedTuple
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any, Final, Literal
 
 import msgspec
 
@@ -26,7 +25,7 @@ from remembrancer.memory.changes import is_visible
 from remembrancer.memory.names import name_key
 from remembrancer.memory.replacement import PROBABLE
 from remembrancer.memory.short_ids import LEAST, keys_of, short_forms
-from remembrancer.protocol.kinds import MEMORY_TYPES, SCOPES, Scope
+from remembrancer.protocol.kinds import SCOPES, Scope
 from remembrancer.protocol.reads import Counts, LinkedMemory, ListedMemory, Order
 
 AFTER_ALL: Final = "\U0010ffff"
@@ -149,7 +148,7 @@ class SqliteSearch(SqliteWords):
                     """SELECT 'scope', space, scope, sum(count) FROM tallies
                        WHERE space = @SPACE AND NOT forgotten GROUP BY space, scope""",
                     """SELECT 'own', space, NULL, number FROM (
-                           SELECT space, number FROM memories INDEXED BY memories_by_session
+                           SELECT space, number FROM memories INDEXED BY memories_scanned
                            WHERE space = @SPACE AND session_id = ?1 AND scope = 'session' LIMIT ?2)""",
                     *(self._file.for_each(word.format(place, place + 3)) for place in range(len(words))),
                 )
@@ -167,13 +166,11 @@ class SqliteSearch(SqliteWords):
 
     def matching(self, filters: Filters, limit: int) -> list[int] | None:
         """Return the numbers of all memories that pass the filters; None if there are more than `limit`."""
-        timed = filters.after is not None or filters.before is not None
-        parts = list(_parts(filters, "memories_by_time" if timed else "memories_by_sort", self._file.numbers))
-        if filters.tags and _are_few(self._file.read, filters.tags):
-            parts = [_tagged(filters)]
-        each = [f"SELECT m.number FROM {part.table} WHERE {part.condition}" for part in parts]  # noqa: S608 - fixed clauses
-        arguments = [value for part in parts for value in part.arguments]
-        rows = self._file.read(f"{' UNION ALL '.join(each)} LIMIT ?", [*arguments, limit + 1])
+        condition, arguments = condition_of(filters)
+        rows = self._file.read(
+            f"SELECT m.number FROM {_SCANNED} WHERE m.space = @SPACE AND {condition} LIMIT ?",  # noqa: S608 - fixed clauses
+            (*arguments, limit + 1),
+        )
         return None if len(rows) > limit else [number for (number,) in rows]
 
     def top(self, filters: Filters, order: Order, limit: int, files: Sequence[str] | None = None) -> list[int]:
@@ -182,17 +179,15 @@ class SqliteSearch(SqliteWords):
         memories whose source path contains one of them."""
         if files is not None:
             return self._from_files(files, filters, limit)
-        index, keys = _ORDERS[order]
-        descending = ", ".join(f"{key} DESC" for key in keys)
-        narrowed = " AND m.kind = 'open_end' AND m.done = 0 AND m.forgotten_at IS NULL" if order == "due" else ""
-        parts = list(_parts(filters, index, self._file.numbers))
-        first = [
-            f"""SELECT * FROM (SELECT {", ".join(keys)} FROM {part.table} WHERE {part.condition}{narrowed}
-                ORDER BY {descending} LIMIT ?)"""  # noqa: S608 - fixed clauses
-            for part in parts
-        ]
-        rows = self._file.read(" UNION ALL ".join(first), [each for part in parts for each in (*part.arguments, limit)])
-        return [int(row[-1]) for row in sorted(rows, reverse=True)[:limit]]
+        condition, arguments = condition_of(filters)
+        if order == "due":
+            condition += " AND m.kind = 'open_end' AND m.done = 0 AND m.forgotten_at IS NULL"
+        rows = self._file.read(
+            f"""SELECT m.number FROM {_SCANNED} WHERE m.space = @SPACE AND {condition}
+                ORDER BY {_ORDERS[order]}, m.number DESC LIMIT ?""",  # noqa: S608 - fixed clauses
+            (*arguments, limit),
+        )
+        return [number for (number,) in rows]
 
     def _from_files(self, names: Sequence[str], filters: Filters, limit: int) -> list[int]:
         if not names:
@@ -282,30 +277,25 @@ class SqliteSearch(SqliteWords):
 
     def known_as_of(
         self, session_id: str, project_id: str, valid_at: float, as_of: float, limit: int, offset: int = 0
-    ) -> list[tuple[float, ListedMemory]]:
+    ) -> list[ListedMemory]:
         """Return the memories that were valid at one time according to the records of another, and that a session of a
-        project may see, each in its version at that time and with the time by which it is ordered: later records are
-        left out, and memories forgotten later are included.
-
-        The order is by start of validity, latest first; if `as_of` is earlier than `valid_at`, by time of recording. So
-        the index scan never passes the entries between the two times.
-        """
-        index, order = ("validity", "begins") if valid_at <= as_of else ("recording", "changed_at")
-        known = f"""
-            SELECT h.{order}, h.memory_id, h.version, h.record, m.created_at, h.changed_at
-            FROM history AS h INDEXED BY history_by_{index} CROSS JOIN memories AS m
-                ON m.space = @SPACE AND m.id = h.memory_id
-            WHERE h.space = @SPACE AND h.begins IS NOT NULL AND h.begins <= ?1 AND (h.ends IS NULL OR h.ends > ?1)
-            AND h.changed_at <= ?2 AND (h.replaced_at IS NULL OR h.replaced_at > ?2)
-            AND (h.owner IS NULL OR h.owner = ?3) AND {shown_to("m", "?3")}
-            AND (m.scope != 'user' OR m.source_project IS ?4 OR json_extract(h.record, '$.scope') = 'user')"""  # noqa: S608
-        latest = f"{self._file.for_each(known)} ORDER BY 1 DESC, 2 DESC LIMIT ?5 OFFSET ?6"
-
-        def read(query: Query) -> list[tuple[float, ListedMemory]]:
-            rows = query(latest, (valid_at, as_of, session_id, project_id, limit, offset))
-            return [(at, version_listed(*version)) for at, *version in rows]
-
-        return self._file.read_together(read)
+        project may see, each in its version at that time: later records are left out, and memories forgotten later are
+        included. Those that became valid last come first."""
+        asked = f"""
+            WITH known AS MATERIALIZED (
+                SELECT h.space, h.memory_id, h.version, h.operation_id, h.begins, m.created_at
+                FROM history AS h INDEXED BY history_by_time CROSS JOIN memories AS m
+                    ON m.space = h.space AND m.id = h.memory_id
+                WHERE h.space = @SPACE AND h.begins <= ?1 AND (h.ends IS NULL OR h.ends > ?1)
+                AND h.changed_at <= ?2 AND (h.replaced_at IS NULL OR h.replaced_at > ?2)
+                AND (h.owner IS NULL OR h.owner = ?3) AND {shown_to("m", "?3")}
+                AND (m.scope != 'user' OR m.source_project IS ?4 OR json_extract(h.record, '$.scope') = 'user')
+                ORDER BY h.begins DESC, h.memory_id DESC LIMIT ?5 OFFSET ?6)
+            SELECT memory_id, version, h.record, known.created_at, h.changed_at
+            FROM known CROSS JOIN history AS h USING (space, memory_id, version, operation_id)
+            ORDER BY known.begins DESC, memory_id DESC"""  # noqa: S608 - fixed clauses
+        arguments = (valid_at, as_of, session_id, project_id, limit, offset)
+        return self._file.read_together(lambda query: [version_listed(*row) for row in query(asked, arguments)])
 
     def merged_into(self, memory_ids: Sequence[str]) -> dict[str, str]:
         """Return, for those of the memories that were merged into another, the other's id, in this space or another."""
@@ -464,7 +454,7 @@ def narrowing_of(filters: Filters) -> tuple[str, list[object]]:
         arguments.extend((filters.valid_at, filters.valid_at))
     if filters.tags:
         places = places_for(filters.tags)
-        clauses.append(f"EXISTS (SELECT 1 FROM memory_tags WHERE memory = m.number AND tag IN {places})")  # noqa: S608
+        clauses.append(f"m.number IN (SELECT memory FROM memory_tags WHERE tag IN {places})")  # noqa: S608
         arguments.extend(filters.tags)
     return " AND ".join(clauses), arguments
 
@@ -550,57 +540,18 @@ def _passing(filters: Filters) -> tuple[str, str, list[object]]:
     return "JOIN memories AS m ON m.number = words_@SPACE.rowid", *condition_of(filters)
 
 
-TAGGED: Final = 2000
-"""The number of tagged memories that are checked one by one: ten milliseconds at most."""
 SOURCE_FILE: Final = "CASE WHEN json_valid(m.source) THEN json_extract(m.source, '$.file') END"
 """The expression of the index `memories_from_files`."""
 _HAPPENED: Final = "coalesce(m.occurred_at, m.created_at)"
 _BEGINS: Final = f"coalesce(m.valid_from, min(m.created_at, {_HAPPENED}))"
-_ORDERS: Final[dict[Order, tuple[str, tuple[str, ...]]]] = {
-    "important": ("memories_by_sort", ("m.importance", _HAPPENED, "m.number")),
-    "latest": ("memories_by_time", (_HAPPENED, "m.number")),
-    "valid": ("memories_by_validity", (_BEGINS, "m.number")),
-    "due": ("memories_open", ("ifnull(-m.due, -1e999)", _HAPPENED, "m.number")),
+_ORDERS: Final[dict[Order, str]] = {
+    "important": f"m.importance DESC, {_HAPPENED} DESC",
+    "latest": f"{_HAPPENED} DESC",
+    "valid": f"{_BEGINS} DESC",
+    "due": f"ifnull(m.due, 1e999), {_HAPPENED} DESC",
 }
-"""For each order, the index to scan backwards, and its columns."""
-
-
-class _Part(NamedTuple):
-    """A part of the memories that pass filters: a FROM and a WHERE of fixed strings, with their arguments."""
-
-    table: str
-    condition: str
-    arguments: list[object]
-
-
-def _parts(filters: Filters, index: str, spaces: Sequence[int]) -> Iterator[_Part]:
-    """Yield all parts that pass the filters: the session's own memories, and each type of the others in each space in
-    the order of an index."""
-    scopes = filters.scopes or SCOPES
-    if "session" in scopes:
-        condition, arguments = condition_of(msgspec.structs.replace(filters, scopes=()))
-        own = f"m.space = @SPACE AND m.scope = 'session' AND m.session_id = ? AND {condition}"
-        yield _Part("memories AS m INDEXED BY memories_by_session", own, [filters.session_id, *arguments])
-    condition, arguments = narrowing_of(filters)
-    for space, scope, kind in dict.fromkeys(product(spaces, scopes, filters.types or MEMORY_TYPES)):
-        if scope != "session":
-            sort = f"m.space = {space} AND m.scope != 'session' AND m.scope = ? AND m.type = ? AND {condition}"
-            yield _Part(f"memories AS m INDEXED BY {index}", sort, [scope, kind, *arguments])
-
-
-def _tagged(filters: Filters) -> _Part:
-    condition, arguments = condition_of(msgspec.structs.replace(filters, tags=()))
-    its = f"SELECT memory FROM memory_tags WHERE tag IN {places_for(filters.tags)}"  # noqa: S608 - only "?"
-    return _Part("memories AS m", f"m.number IN ({its}) AND {condition}", [*filters.tags, *arguments])
-
-
-def _are_few(query: Query, tags: Sequence[str]) -> bool:
-    """True if so few memories have the tags that they can be checked one by one."""
-    ((count,),) = query(
-        f"SELECT count(*) FROM (SELECT 1 FROM memory_tags WHERE tag IN {places_for(tags)} LIMIT ?)",  # noqa: S608
-        (*tags, TAGGED + 1),
-    )
-    return bool(count <= TAGGED)
+_SCANNED: Final = "memories AS m INDEXED BY memories_scanned"
+"""All memories, by an index with the columns of filters and orders: the rows themselves are long."""
 
 
 TOGETHER_S: Final = 600.0
