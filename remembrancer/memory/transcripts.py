@@ -1,4 +1,4 @@
-"""Reads transcripts of sessions as they grow: the conversation, without data for programs only. Pure.
+"""Reads transcripts of sessions: the conversation, without data for programs only. Pure.
 
 Three formats are recognized line by line. Claude Code writes one JSON object per line into
 `~/.claude/projects/<project>/<session>.jsonl`, with `type`, `message`, `uuid`, `timestamp`, `sessionId` and `cwd`;
@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final, Literal, NamedTuple
 
@@ -23,8 +23,6 @@ from remembrancer.memory.credentials import masked
 from remembrancer.memory.limits import moment
 from remembrancer.memory.tokens import estimate_tokens
 
-TAIL_BYTES: Final = 256
-"""The number of bytes kept of the part already read, to check whether a file still continues it."""
 RESULT_CHARACTERS: Final = 400
 """The number of characters kept of a tool's result; its beginning says what it was, its end how it went."""
 CALL_CHARACTERS: Final = 200
@@ -54,61 +52,27 @@ class TranscriptTurn(NamedTuple):
     uuid: str
 
 
-class Position(msgspec.Struct, frozen=True):
-    """The position up to which a transcript has been read. `tail` is the last bytes before `offset`.
-
-    `session_id` and `directory` (the session's working directory, or `PROJECT_HASH` and its SHA-256) are known after
-    the first lines.
-    """
-
-    offset: int = 0
-    turns: int = 0
-    tail: bytes = b""
-    session_id: str = ""
-    directory: str = ""
-
-    @property
-    def start(self) -> int:
-        """The offset from which the file is to be read."""
-        return self.offset - len(self.tail)
-
-
-START: Final = Position()
-
-
-def read_turns(
-    data: bytes, position: Position = START, seen: Container[str] = frozenset()
-) -> tuple[list[TranscriptTurn], Position] | None:
-    """The turns of a transcript after a position, and the next position. `data` is the file from `position.start` on.
-
-    An incomplete last line is left for the next time. Turns whose `uuid` is in `seen`, or occurred earlier in `data`,
-    are left out. None if the file no longer contains the part already read: it has been rewritten, and is to be read
-    from its start.
-    """
-    if not data.startswith(position.tail):
-        return None
-    end = data.rfind(b"\n") + 1
+def read_turns(data: bytes) -> tuple[list[TranscriptTurn], str]:
+    """The turns of a transcript, and the session's working directory (or `PROJECT_HASH` and its SHA-256; empty if none
+    is named). An incomplete last line and turns whose `uuid` occurred before are left out."""
     turns: list[TranscriptTurn] = []
-    session_id, directory = position.session_id, position.directory
+    directory = ""
     known: set[str] = set()
-    for line in data[len(position.tail) : end].split(b"\n"):
+    for line in data[: data.rfind(b"\n") + 1].split(b"\n"):
         record = _decoded(line)
         if record is None:
             continue
         about = record.get("payload") if isinstance(record.get("payload"), dict) else record
-        session_id = session_id or _text_of(record, "sessionId") or _session_meta(record)
         directory = directory or _text_of(about, "cwd") or _hashed(_text_of(record, "projectHash"))
         spoken = _message_in(record)
         if spoken is None:
             continue
         role, text = spoken
         uuid = _text_of(record, "uuid") or _text_of(record, "id") or hashlib.sha256(line).hexdigest()[:32]
-        if text and uuid not in known and uuid not in seen:
+        if text and uuid not in known:
             known.add(uuid)
-            turns.append(TranscriptTurn(position.turns + len(turns) + 1, role, text, _time_of(record), uuid))
-    read = position.start + max(end, len(position.tail))
-    tail = data[max(0, end - TAIL_BYTES) : end] if end > len(position.tail) else position.tail
-    return turns, Position(read, position.turns + len(turns), tail, session_id, directory)
+            turns.append(TranscriptTurn(len(turns) + 1, role, text, _time_of(record), uuid))
+    return turns, directory
 
 
 def chunks_of_turns(turns: Sequence[TranscriptTurn], tokens: int = 400, overlap: int = 80) -> list[Chunk]:
@@ -169,10 +133,6 @@ def _text_of(record: Any, name: str) -> str:
 
 def _hashed(project: str) -> str:
     return f"{PROJECT_HASH}{project}" if project else ""
-
-
-def _session_meta(record: dict[str, Any]) -> str:
-    return _text_of(record.get("payload"), "id") if record.get("type") == "session_meta" else ""
 
 
 def _time_of(record: dict[str, Any]) -> float | None:

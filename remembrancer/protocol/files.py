@@ -46,15 +46,10 @@ class FileChunk(msgspec.Struct, frozen=True, array_like=True):
 
 
 class FileUpdate(msgspec.Struct, frozen=True, array_like=True):
-    """A changed file with its chunks. None: only its time has changed, not its content.
-
-    Its first `kept` chunks stay as they are, and the chunks given here follow them. `more`: further chunks will come.
-    """
+    """A changed file with its chunks. None: only its time has changed, not its content."""
 
     state: FileState
     chunks: tuple[FileChunk, ...] | None = None
-    kept: int = 0
-    more: bool = False
 
 
 class SkippedFile(msgspec.Struct, frozen=True, array_like=True):

@@ -20,7 +20,7 @@ from remembrancer.actors.store.file_memories import FileMemories
 from remembrancer.actors.store.records.contract import EmbeddedMemory, Filters, PassageFilter, Phrase
 from remembrancer.actors.store.records.memory_rows import digest_of
 from remembrancer.config.settings import Settings
-from remembrancer.protocol.errors import MemoryUnavailable, RecordsUnusable
+from remembrancer.protocol.errors import RecordsUnusable
 from remembrancer.protocol.files import (
     FileChunk,
     Files,
@@ -87,17 +87,6 @@ def test_an_edit_embeds_the_chunks_that_it_changed_and_no_others(index: FileInde
     assert len(index.passages(PassageFilter(MODEL)).numbers) == 2
     assert found(index, "two") == []
     assert found(index, "zwei") == ["a.md"]
-
-
-def test_a_file_may_be_told_piece_by_piece_and_only_to_an_index_that_has_the_pieces_before(index: FileIndex) -> None:
-    whole = note("a.md", "one", "two", "three")
-    first = FileUpdate(whole.state, note("a.md", "one", "zwei").chunks, more=True)
-    change(index, first)
-    assert change(index, FileUpdate(whole.state, (whole.chunks or ())[1:], 1)) == FilesIndexed(1, 1, 0)
-    assert [found(index, word) for word in ("one", "two", "three", "zwei")] == [["a.md"]] * 3 + [[]]
-    with pytest.raises(MemoryUnavailable):
-        change(index, FileUpdate(note("b.md").state, whole.chunks, 2))
-    assert [state.path for state in index.states(ROOT)] == ["a.md"]
 
 
 def test_a_text_stands_once_in_however_many_files_it_is(index: FileIndex) -> None:

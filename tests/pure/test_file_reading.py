@@ -1,4 +1,4 @@
-"""The indexer reads a transcript on from where it was, to the same chunks as from its start, and no other project's."""
+"""The indexer reads the transcripts of a project, and no other one's."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ import pytest
 from remembrancer.actors.indexer.file_reading import OTHER_PROJECT, FileReader
 from remembrancer.config.settings import Settings
 from remembrancer.protocol.files import FileChunk, FileState, FileUpdate
-from remembrancer.toolsets.files import workspace_files
 from remembrancer.toolsets.files.workspace_files import FoundFile, has_files, scan
 from tests.pure.test_transcripts import lines, said
 
@@ -45,29 +44,14 @@ class World:
         return scan(self.root, self.settings)[0]
 
     def read(self, known: FileState | None = None) -> FileUpdate:
-        """The next piece of the one transcript."""
+        """The one transcript."""
         (file,) = self.found()
         update = self.reader.read(file, known, force=False)
         assert isinstance(update, FileUpdate)
         return update
 
-    def read_all(self, known: FileState | None = None, before: Chunks = ()) -> tuple[FileState, Chunks]:
-        """Its state, and the chunks that an index has which had those `before`."""
-        update = self.read(known)
-        while True:
-            before = before if update.chunks is None else (*before[: update.kept], *update.chunks)
-            if not update.more:
-                return update.state, before
-            update = self.read(update.state)
-
-    def read_at_once(self) -> Chunks:
-        """The chunks for one who reads it for the first time, and as a whole."""
-        self.reader, reader = FileReader(self.root, self.settings), self.reader
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(workspace_files, "PIECE_BYTES", 1 << 30)
-            _, chunks = self.read_all()
-        self.reader = reader
-        return chunks
+    def chunks(self) -> Chunks:
+        return self.read().chunks or ()
 
 
 @pytest.fixture
@@ -75,57 +59,29 @@ def world(tmp_path: Path) -> World:
     return World(tmp_path)
 
 
-@pytest.mark.parametrize("piece", [300, 2000, 4 * 1024 * 1024])
-def test_a_transcript_that_grows_has_the_chunks_that_it_would_have_at_once(
-    world: World, monkeypatch: pytest.MonkeyPatch, piece: int
-) -> None:
-    monkeypatch.setattr(workspace_files, "PIECE_BYTES", piece)
+def test_a_transcript_that_grows_keeps_its_earlier_chunks(world: World) -> None:
     path = world.transcript()
-    known, chunks = None, Chunks()
+    before = Chunks()
     for number in range(1, 40, 3):
         with path.open("ab") as file:
             file.write(b"".join(world.says(each) for each in range(number, number + 3)) + world.says(99)[:50])
-        known, chunks = world.read_all(known, chunks)
-        assert chunks == world.read_at_once()
+        chunks = world.chunks()
+        assert chunks[: max(0, len(before) - 1)] == before[:-1]
+        before = chunks
         path.write_bytes(path.read_bytes()[:-50])
-    assert {number for chunk in chunks for number in range(chunk.start_line, chunk.end_line + 1)} == set(range(1, 40))
-    assert len({chunk.text for chunk in chunks}) == len(chunks)
-
-
-def test_a_long_transcript_is_told_in_pieces_and_what_is_told_stays(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(workspace_files, "PIECE_BYTES", 2000)
-    path = world.transcript()
-    path.write_bytes(b"".join(map(world.says, range(1, 200))))
-    update = world.read()
-    assert update.more
-    assert update.state.mtime_ns == 0, "whoever is killed now reads it again"
-    following = world.read(update.state)
-    assert update.chunks is not None
-    assert 0 < following.kept <= len(update.chunks)
-    assert world.read().kept == 0, "the index has nothing of it"
-    state, chunks = world.read_all()
-    assert (state.mtime_ns, state.size) == (path.stat().st_mtime_ns, path.stat().st_size)
-    with path.open("ab") as file:
-        file.write(world.says(200))
-    grown = world.read(state)
-    assert grown.kept >= len(chunks) - 2, "what was told before is not told again"
-    assert grown.chunks is not None
-    assert "lantern 200" in grown.chunks[-1].text
+    assert {number for chunk in before for number in range(chunk.start_line, chunk.end_line + 1)} == set(range(1, 40))
+    assert len({chunk.text for chunk in before}) == len(before)
 
 
 def test_what_is_repeated_or_written_anew_gives_no_doubles(world: World) -> None:
     path = world.transcript()
     path.write_bytes(b"".join(map(world.says, range(1, 9))))
-    known, chunks = world.read_all()
+    chunks = world.chunks()
     with path.open("ab") as file:
         file.write(b"".join(map(world.says, range(1, 9))))
-    known, again = world.read_all(known, chunks)
-    assert again == chunks
+    assert world.chunks() == chunks
     path.write_bytes(world.says(50))
-    known, (chunk,) = world.read_all(known, chunks)
-    assert isinstance(chunk, FileChunk)
+    (chunk,) = world.chunks()
     assert "lantern 50" in chunk.text
     assert chunk.heading == "2026-02-16"
 

@@ -1,4 +1,4 @@
-"""Transcripts are read as they grow: each turn once, shortened, without secrets, and no half line."""
+"""Transcripts are read: each turn once, shortened, without secrets, and no half line."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from remembrancer.memory.chunks import Chunk
 from remembrancer.memory.tokens import estimate_tokens
-from remembrancer.memory.transcripts import START, Position, TranscriptTurn, chunks_of_turns, read_turns
+from remembrancer.memory.transcripts import TranscriptTurn, chunks_of_turns, read_turns
 from remembrancer.toolsets.files.workspace_files import is_of_workspace
 
 AT = 1_771_243_200.0  # 2026-02-16T12:00:00Z
@@ -42,10 +42,8 @@ def lines(*records: dict[str, Any]) -> bytes:
     return b"".join(json.dumps(record).encode() + b"\n" for record in records)
 
 
-def turns_in(data: bytes, position: Position = START, **options: Any) -> list[TranscriptTurn]:
-    read = read_turns(data, position, **options)
-    assert read is not None
-    return read[0]
+def turns_in(data: bytes) -> list[TranscriptTurn]:
+    return read_turns(data)[0]
 
 
 SESSION = lines(
@@ -77,9 +75,7 @@ SESSION = lines(
 
 
 def test_what_was_said_is_read_and_what_only_a_program_needs_is_not() -> None:
-    read = read_turns(SESSION)
-    assert read is not None
-    turns, position = read
+    turns, directory = read_turns(SESSION)
     assert turns == [
         TranscriptTurn(1, "user", "Which database do we use?", AT + 1, "uuid-1"),
         TranscriptTurn(2, "assistant", "I look it up.\n[Bash: cat README.md]", AT + 2, "uuid-2"),
@@ -87,8 +83,7 @@ def test_what_was_said_is_read_and_what_only_a_program_needs_is_not() -> None:
         TranscriptTurn(4, "assistant", "PostgreSQL 16.", AT + 4, "uuid-4"),
         TranscriptTurn(5, "user", "Thanks!", AT + 9, "uuid-9"),
     ]
-    assert (position.offset, position.turns) == (len(SESSION), 5)
-    assert (position.session_id, position.directory) == ("5e55", "/code/app")
+    assert directory == "/code/app"
 
 
 def test_codex_is_read_as_well() -> None:
@@ -98,7 +93,7 @@ def test_codex_is_read_as_well() -> None:
     def message(role: str, kind: str, text: str) -> dict[str, Any]:
         return line("response_item", type="message", role=role, content=[{"type": kind, "text": text}])
 
-    read = read_turns(
+    turns, directory = read_turns(
         lines(
             line("session_meta", id="c0de", cwd="/code/app", cli_version="0.65.0"),
             message("developer", "input_text", "You are Codex."),
@@ -111,50 +106,25 @@ def test_codex_is_read_as_well() -> None:
             message("assistant", "output_text", "It does."),
         )
     )
-    assert read is not None
-    turns, position = read
     assert [(turn.number, turn.role, turn.text) for turn in turns] == [
         (1, "user", "Does it build?"),
         (2, "assistant", '[shell: {"command":["make"]}]'),
         (3, "assistant", "[result: ok]"),
         (4, "assistant", "It does."),
     ]
-    assert (position.session_id, position.directory) == ("c0de", "/code/app")
+    assert directory == "/code/app"
     assert len({turn.uuid for turn in turns}) == 4
 
 
-@given(st.lists(st.integers(0, len(SESSION)), max_size=6))
-def test_a_file_that_grows_gives_the_same_turns_wherever_it_is_cut(cuts: list[int]) -> None:
-    position, turns = START, []
-    for size in [*sorted(cuts), len(SESSION)]:
-        read = read_turns(SESSION[position.start : size], position)
-        assert read is not None
-        more, position = read
-        turns += more
-    assert turns == turns_in(SESSION)
-    assert position.offset == len(SESSION)
-
-
 def test_half_a_line_is_left_for_the_next_time() -> None:
-    read = read_turns(SESSION[:-5])
-    assert read is not None
-    assert SESSION[read[1].offset :].startswith(b'{"parentUuid": null')
-    assert read_turns(b"") == ([], START)
-
-
-def test_a_file_that_was_written_anew_is_noticed() -> None:
-    _, position = read_turns(SESSION) or ([], START)
-    assert read_turns(lines(said("user", "Another")), position) is None
-    assert read_turns(b"", position) is None
-    assert read_turns(SESSION[position.start :], position) == ([], position)
+    half = lines(said("user", "And the cache?", 20))[:-5]
+    assert turns_in(SESSION + half) == turns_in(SESSION)
+    assert read_turns(b"") == ([], "")
 
 
 def test_what_is_known_by_its_uuid_is_no_double() -> None:
     copied = SESSION + lines(said("user", "Which database do we use?", 1), said("user", "And the cache?", 20))
     assert [turn.text for turn in turns_in(copied)][-2:] == ["Thanks!", "And the cache?"]
-    known = {turn.uuid for turn in turns_in(SESSION)}
-    (new,) = turns_in(copied, seen=known)
-    assert (new.number, new.text) == (1, "And the cache?")
 
 
 def test_long_results_are_shortened_and_secrets_blotted_out() -> None:
@@ -258,7 +228,7 @@ def test_lines_of_gemini_are_read_and_a_message_that_is_written_again_is_there_o
     }
     called = {"id": "m3", "timestamp": at, "type": "gemini", "content": ""}
     call = {"id": "c", "name": "read_file", "args": {"path": "README.md"}, "status": "success", "result": []}
-    read = read_turns(
+    turns, directory = read_turns(
         lines(
             {"sessionId": "5e55", "projectHash": project, "startTime": at, "lastUpdated": at, "kind": "main"},
             asked,
@@ -270,14 +240,11 @@ def test_lines_of_gemini_are_read_and_a_message_that_is_written_again_is_there_o
             {"id": "m4", "timestamp": at, "type": "info", "content": "Request cancelled."},
         )
     )
-    assert read is not None
-    turns, position = read
     assert turns == [
         TranscriptTurn(1, "user", "Which database?", AT + 1, "m1"),
         TranscriptTurn(2, "assistant", "PostgreSQL 16.", AT + 1, "m2"),
         TranscriptTurn(3, "assistant", "[read_file: README.md]", AT + 1, "m3"),
     ]
-    assert position.session_id == "5e55"
     transcript = tmp_path / "session-2026-02-16T12-00-5e55.jsonl"
-    assert is_of_workspace(position.directory, transcript, tmp_path)
-    assert not is_of_workspace(position.directory, transcript, tmp_path / "memory")
+    assert is_of_workspace(directory, transcript, tmp_path)
+    assert not is_of_workspace(directory, transcript, tmp_path / "memory")

@@ -1,4 +1,4 @@
-"""Reads files for the index, without credentials: notes as a whole, transcripts from the last position on.
+"""Reads files for the index, without credentials.
 
 Blocks.
 """
@@ -8,49 +8,31 @@ from __future__ import annotations
 import hashlib
 import os
 import time
-from collections import OrderedDict
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 from remembrancer.config.settings import Settings
 from remembrancer.memory.chunks import chunks_of
 from remembrancer.memory.credentials import masked
 from remembrancer.memory.markdown_index import without_block
 from remembrancer.memory.notes import MAX_FILE_BYTES
-from remembrancer.memory.transcripts import START, Position, TranscriptTurn, chunks_of_turns
+from remembrancer.memory.transcripts import chunks_of_turns, read_turns
 from remembrancer.protocol.files import FileChunk, FileState, FileUpdate
 from remembrancer.toolsets.files.workspace_files import (
+    MAX_TRANSCRIPT_BYTES,
     FoundFile,
     find_note,
     is_of_workspace,
     open_note,
     places_of,
-    turns_after,
 )
 
 OTHER_PROJECT: Final = "of another project"
 """The reason for skipping a transcript that need not be reported."""
 ENDED_S: Final = 300.0
 """The transcript of a session that has been silent for this long is read however little it has grown."""
-KEPT: Final = 8
-"""Transcripts whose position is remembered; others are read from the start again."""
-
-
-class _Begun(NamedTuple):
-    """The position in a transcript: the number of final chunks, and the turns after them.
-
-    `digest` is the one that the index was given.
-    """
-
-    position: Position
-    kept: int
-    turns: tuple[TranscriptTurn, ...]
-    seen: set[str]
-    digest: bytes
-
-    @classmethod
-    def anew(cls) -> _Begun:
-        return cls(START, 0, (), set(), b"")
+HEAD_BYTES: Final = 256 * 1024
+"""The beginning of a transcript, which usually names the directory of its session."""
 
 
 class FileReader:
@@ -60,7 +42,6 @@ class FileReader:
         self._root = root
         self._settings = settings
         self._overlap = min(settings.chunk_overlap, settings.chunk_tokens // 2)
-        self._begun: OrderedDict[Path, _Begun] = OrderedDict()
 
     def is_due(self, file: FoundFile, known: FileState) -> bool:
         """True if a changed file should be read now. A transcript may wait."""
@@ -77,11 +58,7 @@ class FileReader:
             return True
 
     def read(self, file: FoundFile, known: FileState | None, *, force: bool) -> FileUpdate | str | None:
-        """A file for the index, or the reason why it is left out, or None if it is gone or being written.
-
-        A transcript is read piece by piece: while there is `more`, it has to be read again with the last returned
-        state.
-        """
+        """A file for the index, or the reason why it is left out, or None if it is gone or being written."""
         try:
             if file.source == "sessions":
                 return self._read_transcript(file, known, force=force)
@@ -113,29 +90,17 @@ class FileReader:
         return FileUpdate(state, tuple(FileChunk(*chunk) for chunk in chunks))
 
     def _read_transcript(self, file: FoundFile, known: FileState | None, *, force: bool) -> FileUpdate | str:
-        begun = self._begun.pop(file.path, None)
-        if begun is None or force or known is None or known.digest != begun.digest:
-            begun = _Begun.anew()
         with file.path.open("rb") as transcript:
-            read = turns_after(transcript, begun.position, begun.seen)
-            if read is None:  # it has been rewritten
-                begun = _Begun.anew()
-                read = turns_after(transcript, START, begun.seen) or ([], START, False)
-        new, position, more = read
-        if not is_of_workspace(position.directory, file.path, self._root):
-            return OTHER_PROJECT
-        turns = (*begun.turns, *new)
-        made = chunks_of_turns(turns, self._settings.chunk_tokens, self._overlap)
-        last = made[-1].start_line if made else 0
-        digest = hashlib.sha256(f"{position.offset} {position.turns} ".encode() + position.tail).digest()
-        done = sum(chunk.start_line < last for chunk in made)
-        rest = tuple(turn for turn in turns if turn.number >= last)
-        self._begun[file.path] = _Begun(position, begun.kept + done, rest, begun.seen, digest)
-        while len(self._begun) > KEPT:
-            self._begun.popitem(last=False)
-        # After a kill before the last piece, time and size differ from the index, so the file is read again.
-        about = (0, position.offset) if more else (file.mtime_ns, file.size)
-        state = FileState(file.shown, file.source, *about, digest)
-        if known is not None and known.digest == digest and not force:
+            data = transcript.read(HEAD_BYTES)
+            _, directory = read_turns(data)
+            if directory and not is_of_workspace(directory, file.path, self._root):
+                return OTHER_PROJECT
+            data += transcript.read(MAX_TRANSCRIPT_BYTES)
+        state = FileState(file.shown, file.source, file.mtime_ns, file.size, hashlib.sha256(data).digest())
+        if known is not None and known.digest == state.digest and not force:
             return FileUpdate(state)
-        return FileUpdate(state, tuple(FileChunk(*chunk) for chunk in made), begun.kept, more)
+        turns, directory = read_turns(data)
+        if not is_of_workspace(directory, file.path, self._root):
+            return OTHER_PROJECT
+        chunks = chunks_of_turns(turns, self._settings.chunk_tokens, self._overlap)
+        return FileUpdate(state, tuple(FileChunk(*chunk) for chunk in chunks))

@@ -180,16 +180,16 @@ class WorkspaceIndexer:
         changed = [file for file in found if self._is_new(file, known.get(file.shown), force=force)]
         changed = [file for file in changed if self._is_wanted(file, known.get(file.shown), asked)]
         counts, read_chunks = [0, 0, 0], 0
-        unread = {file.shown for file in changed}
+        unread = len(changed)
         if unread:
-            await self._store.ask(IndexFiles(self.workspace, left=len(unread)))
+            await self._store.ask(IndexFiles(self.workspace, left=unread))
         batches = portions(self._read(changed, known, force), _chunks, BATCH_CHUNKS, BATCH_FILES)
         while read := await anyio.to_thread.run_sync(next, batches, None):
             self._unreadable |= {file: reason for file, reason in read if isinstance(reason, str)}
-            unread -= {file.shown for file, update in read if not (isinstance(update, FileUpdate) and update.more)}
+            unread -= len(read)
             updates = tuple(update for _, update in read if isinstance(update, FileUpdate))
             read_chunks += sum(map(_chunks, read))
-            done = await self._store.ask(IndexFiles(self.workspace, updates, left=len(unread)))
+            done = await self._store.ask(IndexFiles(self.workspace, updates, left=unread))
             counts = [a + b for a, b in zip(counts, (done.updated, done.added, done.removed), strict=True)]
             known |= {update.state.path: update.state for update in updates}
         there = {file.shown for file in found if file not in self._unreadable}
@@ -237,13 +237,9 @@ class WorkspaceIndexer:
         return known is None or self._reader.is_due(file, known)
 
     def _read(self, files: Sequence[FoundFile], known: dict[str, FileState], force: bool) -> Iterator[Read]:
-        """The files as they are read, a long one piece by piece. Blocks."""
+        """The files as they are read. Blocks."""
         for file in files:
-            update = self._reader.read(file, known.get(file.shown), force=force)
-            yield file, update
-            while isinstance(update, FileUpdate) and update.more:
-                update = self._reader.read(file, update.state, force=False)
-                yield file, update
+            yield file, self._reader.read(file, known.get(file.shown), force=force)
 
     def _rouse(self) -> None:
         self._wake.set()

@@ -32,7 +32,6 @@ from remembrancer.actors.store.records.sqlite_file import (
 )
 from remembrancer.actors.store.records.subword_tokens import subword_tokens
 from remembrancer.protocol.errors import (
-    MemoryUnavailable,
     RecordsUnusable,
     SchemaTooNew,
     SchemaTooOld,
@@ -364,7 +363,7 @@ class _Change:
             return
         before: Counter[int] = Counter()
         if known is not None:
-            before = self._let_go(known[0], update.kept)
+            before = self._let_go(known[0])
         self._connection.execute(
             """INSERT INTO files (root, path, source, mtime_ns, size, digest, indexed_at) VALUES (?, ?, ?, ?, ?, ?, ?)
                ON CONFLICT DO UPDATE SET source = excluded.source, mtime_ns = excluded.mtime_ns, size = excluded.size,
@@ -374,12 +373,8 @@ class _Change:
         ((number,),) = self._connection.execute(
             "SELECT number FROM files WHERE root = ? AND path = ?", (root, state.path)
         )
-        if update.kept:  # if the index lacks the kept chunks, the file must be read from its start
-            have = self._connection.execute("SELECT count(*) FROM chunks WHERE file = ?", (number,)).fetchone()[0]
-            if have != update.kept:
-                raise MemoryUnavailable(f"{state.path} has {have} chunks in the index, and not {update.kept}")
         after: Counter[int] = Counter()
-        for ordinal, chunk in enumerate(update.chunks, update.kept):
+        for ordinal, chunk in enumerate(update.chunks):
             text = self._text_of(chunk.heading, chunk.text)
             after[text] += 1
             self._connection.execute(
@@ -406,10 +401,8 @@ class _Change:
             self._connection.execute("DELETE FROM texts WHERE number = ?", (text,))
         return FilesIndexed(**self._counts)
 
-    def _let_go(self, file: int, kept: int = 0) -> Counter[int]:
-        rows = self._connection.execute(
-            "DELETE FROM chunks WHERE file = ? AND ordinal >= ? RETURNING text", (file, kept)
-        )
+    def _let_go(self, file: int) -> Counter[int]:
+        rows = self._connection.execute("DELETE FROM chunks WHERE file = ? RETURNING text", (file,))
         texts = Counter(text for (text,) in rows)
         self._left.update(texts)
         return texts

@@ -19,11 +19,12 @@ from remembrancer.memory.credentials import masked
 from remembrancer.memory.notes import MAX_FILE_BYTES, clean_note_path
 from remembrancer.memory.text import check_text, shown
 from remembrancer.memory.tokens import whole_characters
+from remembrancer.memory.transcripts import read_turns
 from remembrancer.protocol.errors import DeadlineExceeded, InvalidInput, NotFound
 from remembrancer.toolsets.files.memory_search import workspace_of
 from remembrancer.toolsets.files.workspace_files import (
+    MAX_TRANSCRIPT_BYTES,
     RealNote,
-    all_turns,
     find_note,
     is_of_workspace,
     open_note,
@@ -102,10 +103,10 @@ def _turns_of(path: str, root: Path, settings: Settings) -> list[str]:
         raise unknown
     try:
         with file.open("rb") as transcript:
-            turns, position = all_turns(transcript)
+            turns, directory = read_turns(transcript.read(MAX_TRANSCRIPT_BYTES))
     except OSError as error:
         raise InvalidInput(f"{shown(path)} cannot be read: {error.strerror}", field="path") from error
-    if not is_of_workspace(position.directory, file, root):
+    if not is_of_workspace(directory, file, root):
         raise unknown
     return [f"{turn.role.capitalize()}: {turn.text}\n\n" for turn in turns]
 

@@ -19,13 +19,13 @@ import stat
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from remembrancer.config.project import project_of
 from remembrancer.config.settings import Settings
 from remembrancer.memory.notes import MAX_FILE_BYTES
 from remembrancer.memory.text import shown
-from remembrancer.memory.transcripts import PROJECT_HASH, START, Position, TranscriptTurn, read_turns
+from remembrancer.memory.transcripts import PROJECT_HASH
 from remembrancer.protocol.errors import InvalidInput
 from remembrancer.protocol.files import SkippedFile
 from remembrancer.protocol.kinds import FileSource
@@ -40,8 +40,7 @@ NATIVE: Final = {
 }
 """The folders and files in which clients keep memories of their user, for all projects."""
 CLAUDE_CODE: Final = "claude-code"
-MAX_TRANSCRIPT_BYTES: Final = 512 * 1024 * 1024
-PIECE_BYTES: Final = 256 * 1024
+MAX_TRANSCRIPT_BYTES: Final = 32 * 1024 * 1024
 """The amount of a transcript that is read at once: some 200 chunks."""
 NO_MARKDOWN: Final = "not a Markdown file"
 LINK_OUT: Final = "a link out of the workspace"
@@ -223,35 +222,6 @@ def is_of_workspace(directory: str, transcript: Path, root: Path) -> bool:
     if directory:
         return Path(os.path.realpath(directory)).is_relative_to(os.path.realpath(root))
     return _folder_name(root) in transcript.parts
-
-
-def turns_after(
-    transcript: BinaryIO, position: Position, seen: set[str]
-) -> tuple[list[TranscriptTurn], Position, bool] | None:
-    """The turns of the next piece of a transcript, the position after it, and whether there is more; None as for
-    `read_turns`. Adds the turns to `seen`."""
-    size = PIECE_BYTES
-    while True:
-        transcript.seek(position.start)
-        data = transcript.read(size)
-        read = read_turns(data, position, seen)
-        if read is None:
-            return None
-        turns, after = read
-        if len(data) < size or after.offset > position.offset:
-            seen.update(turn.uuid for turn in turns)
-            return turns, after, len(data) == size
-        size *= 2  # a line longer than a piece
-
-
-def all_turns(transcript: BinaryIO) -> tuple[list[TranscriptTurn], Position]:
-    """All turns of a transcript, and the position at its end."""
-    turns: list[TranscriptTurn] = []
-    position, seen, more = START, set[str](), True
-    while more and (read := turns_after(transcript, position, seen)) is not None:
-        new, position, more = read
-        turns += new
-    return turns, position
 
 
 def scan(root: Path, settings: Settings) -> tuple[list[FoundFile], list[SkippedFile]]:
