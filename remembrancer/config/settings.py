@@ -67,10 +67,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """A runtime that a session started stops this long after the last session left."""
     rest_timeout_s: Seconds = 300.0
     """Its embedders, consolidator and indexer stop this long after that, and start again on demand."""
-    heartbeat_timeout_s: Seconds = 2.5
-    """A process that has not answered for this long, and that the system has stopped, is replaced."""
     stall_timeout_s: Seconds = 15.0
-    """Any process that has not answered for this long is replaced."""
+    """A process that has not answered for this long is replaced."""
     start_timeout_s: Seconds = 60.0
     """A process that is not ready after this time has failed to start."""
     write_budget_s: Seconds = 1.0
@@ -195,7 +193,14 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 CONSTANTS: Final = frozenset(
     [
-        *("heartbeat_interval_s", "reflect_budget_s", "queue_limit", "relevance_weight", "importance_weight"),
+        *(
+            "heartbeat_interval_s",
+            "heartbeat_timeout_s",
+            "reflect_budget_s",
+            "queue_limit",
+            "relevance_weight",
+            "importance_weight",
+        ),
         *("recency_weight", "consolidation_threshold", "promotion_session_end_score"),
         *("promotion_at_once_score", "promotion_user_score", "promotion_merge_cosine"),
         *("archive_project_strength", "archive_project_after_s", "archive_user_strength"),

@@ -133,7 +133,8 @@ async def test_all_processes_killed_at_once_lose_nothing(home: Path, dice: rando
     assert len(account.acknowledged) == STORES
 
 
-async def test_a_store_that_hangs_is_noticed_and_replaced(home: Path) -> None:
+async def test_a_store_that_hangs_is_noticed_and_replaced(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REMEMBRANCER_STALL_TIMEOUT_S", "3")
     hung: list[psutil.Process] = []
 
     async def stop(runtime: Runtime) -> None:
@@ -162,7 +163,11 @@ READS: list[tuple[str, dict[str, Any]]] = [
 @pytest.mark.parametrize("fault", [signal.SIGKILL, signal.SIGSTOP])
 async def test_a_read_waits_for_the_store_that_restarts_and_answers_right(home: Path, fault: signal.Signals) -> None:
     runtime = Runtime(home)
-    patient = {"REMEMBRANCER_CALL_BUDGET_S": "60", "REMEMBRANCER_TOOLSETS": "memory,admin,graph,nodes,files"}
+    patient = {
+        "REMEMBRANCER_CALL_BUDGET_S": "60",
+        "REMEMBRANCER_STALL_TIMEOUT_S": "3",
+        "REMEMBRANCER_TOOLSETS": "memory,admin,graph,nodes,files",
+    }
     async with Session(home, environ=patient) as client:
         await until(runtime.is_ready)
         memory_id = (await client.store("The crane is high."))["memory_id"]

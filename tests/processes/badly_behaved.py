@@ -79,13 +79,6 @@ class BadlyBehaved(Actor):
             await self._pinged.wait()  # it has said that it is ready
             time.sleep(float(self._behaviour.split()[3]))  # noqa: ASYNC251 - what a busy event loop comes to
             self._note("ended", "busy")
-        if self._behaviour.startswith("keeps Python for "):
-            await self._pinged.wait()
-            sys.setswitchinterval(1000.0)  # no other thread gets the interpreter's lock
-            ends_at = time.monotonic() + float(self._behaviour.split()[3])
-            while time.monotonic() < ends_at:
-                pass
-            self._note("ended", "busy")
         if self.spec.role == "store":
             endpoint = RuntimePaths(Path(self.spec.home)).store_endpoint
             async with Router(endpoint, self.speaker, to_store, self._answer) as self._router:

@@ -23,10 +23,8 @@ from tests.forked import ForkedProcess
 from tests.patience import PATIENCE_S, pause_s
 from tests.processes.badly_behaved import launch
 
-PATIENT = {"REMEMBRANCER_HEARTBEAT_TIMEOUT_S": "20"}
-"""Settings with which no process is taken for one that hangs because the machine is busy."""
-QUICK = {"REMEMBRANCER_HEARTBEAT_TIMEOUT_S": "1.0"}
-"""Over these, for tests with processes that do hang: they are noticed soon."""
+QUICK = {"REMEMBRANCER_STALL_TIMEOUT_S": "2.0"}
+"""For tests with processes that hang: they are noticed soon."""
 ORDINARY = ("gateway", "store", "embedder-1")
 
 T = TypeVar("T")
@@ -70,7 +68,7 @@ class RunningRuntime:
         self.paths = RuntimePaths(home)
         descriptor, output_name = tempfile.mkstemp(prefix="rmb-output-")
         self.output = Path(output_name)
-        environ = {**os.environ, **PATIENT, "REMEMBRANCER_HOME": str(home), **(settings or {})}
+        environ = {**os.environ, "REMEMBRANCER_HOME": str(home), **(settings or {})}
         os.close(descriptor)
         stops_within_s = None if quick_to_stop else PATIENCE_S
         self.process = ForkedProcess(launch, self.output, stops_within_s, *arguments, environ=environ)

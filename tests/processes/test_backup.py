@@ -117,7 +117,7 @@ def test_writes_that_wait_in_the_queue_are_in_a_backup(
     home: Path, second: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("REMEMBRANCER_WRITE_BUDGET_S", "2")
-    monkeypatch.setenv("REMEMBRANCER_HEARTBEAT_TIMEOUT_S", "60")  # the store hangs until the test lets it go on
+    monkeypatch.setenv("REMEMBRANCER_STALL_TIMEOUT_S", "60")  # the store hangs until the test lets it go on
     start(home)
     runtime = Runtime(home)
     client = BridgeClient()

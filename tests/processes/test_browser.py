@@ -27,7 +27,7 @@ from tests.patience import PATIENCE_S
 from tests.processes.browser_visit import Page, Visit
 from tests.processes.http_door import Door, http_door
 from tests.processes.portable_rig import command, done
-from tests.processes.runtimes import PATIENT, until
+from tests.processes.runtimes import until
 from tests.runtime import stop_runtime
 
 MOST_ASSETS_BYTES = 350_000
@@ -41,7 +41,7 @@ def door() -> Iterator[Door]:
     home = Path(tempfile.mkdtemp(prefix="rmb-", dir="/tmp"))
     with pytest.MonkeyPatch.context() as patch:
         for name, value in (
-            PATIENT | PATIENT_ENVIRONMENT | {"REMEMBRANCER_EMBEDDERS": "0", "REMEMBRANCER_CONSOLIDATOR": "0"}
+            PATIENT_ENVIRONMENT | {"REMEMBRANCER_EMBEDDERS": "0", "REMEMBRANCER_CONSOLIDATOR": "0"}
         ).items():
             patch.setenv(name, value)
         with http_door(home, patch) as door:

@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from remembrancer.memory.limits import MAX_ANSWER_BYTES
-from tests.conftest import PATIENT_ENVIRONMENT
 from tests.processes.http_door import http_door
 from tests.runtime import Runtime, Session
 
@@ -25,7 +24,6 @@ TOOLSETS = {"REMEMBRANCER_TOOLSETS": "memory,admin,graph,nodes"}
 @pytest.fixture(autouse=True)
 def time_enough(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Budgets that a busy machine keeps. Who is stuck in its work is noticed as soon as in every home."""
-    monkeypatch.setenv("REMEMBRANCER_HEARTBEAT_TIMEOUT_S", PATIENT_ENVIRONMENT["REMEMBRANCER_HEARTBEAT_TIMEOUT_S"])
     for name in ("WRITE_BUDGET_S", "READ_BUDGET_S", "CALL_BUDGET_S", "BRIDGE_BUDGET_S"):
         monkeypatch.setenv(f"REMEMBRANCER_{name}", "60")
 

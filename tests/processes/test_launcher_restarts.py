@@ -6,8 +6,6 @@ import os
 import signal
 from pathlib import Path
 
-import pytest
-
 from tests.processes.runtimes import QUICK, behave, is_dead, runtime, until
 
 
@@ -36,21 +34,9 @@ def test_a_process_that_hangs_is_replaced(home: Path) -> None:
         assert is_dead(before.pid)
 
 
-@pytest.mark.parametrize("behaviour", ["is busy for 4.0 s", "keeps Python for 4.0 s"])
-def test_a_process_that_is_busy_for_longer_than_the_timeout_of_heartbeats_is_left_alone(
-    home: Path, behaviour: str
-) -> None:
-    """One that the machine has stopped for so long is not: then the next one comes to its end."""
-    behave(home, "gateway", behaviour)
-    with runtime(home, settings=QUICK) as running:
-        until(lambda: running.lines("gateway.ended"))
-        behave(home, "gateway", "")
-        running.until_state("gateway", "ready")
-
-
 def test_a_process_that_is_stuck_in_its_work_is_replaced(home: Path) -> None:
     behave(home, "gateway", "is busy for 60 s")
-    with runtime(home, settings=QUICK | {"REMEMBRANCER_STALL_TIMEOUT_S": "2.0"}) as running:
+    with runtime(home, settings=QUICK) as running:
         until(lambda: running.starts("gateway"))
         behave(home, "gateway", "")
         until(lambda: running.starts("gateway")[1:])

@@ -28,7 +28,6 @@ class World:
         self.core = Supervision(
             settings or Settings(),
             lambda: f"incarnation-{next(numbers)}",
-            lambda _: self.is_stopped,
             for_sessions=for_sessions,
             now=self.now,
         )
@@ -38,7 +37,6 @@ class World:
         self.started: list[Start] = []
         self.changes: list[Changed] = []
         self.dies_of_kill = True
-        self.is_stopped = False
         """True if the system has stopped what does not answer."""
 
     def begin(self) -> None:

@@ -110,20 +110,12 @@ def test_a_process_that_hangs_is_killed_and_replaced_and_a_launcher_that_was_sus
     world.apply(world.core.tick(world.now))
     assert world.signals == []
     before = world.running["store"]
-    world.is_stopped = True
-    world.run_for(4.0, answering=False)
-    assert ("store", "KILL") in world.signals
-    assert world.running["store"] != before
-    assert any(change.state == "unresponsive" for change in world.changes)
-
-
-def test_a_process_that_runs_and_does_not_answer_may_be_busy_for_longer() -> None:
-    world = begun()
     world.run_for(Settings().stall_timeout_s - 1, answering=False)
     assert world.signals == []
     world.run_for(3.0, answering=False)
     assert ("store", "KILL") in world.signals
-    assert "stuck in its work" in (world.process("store").error or "")
+    assert world.running["store"] != before
+    assert any(change.state == "unresponsive" for change in world.changes)
 
 
 def test_an_answer_with_health_stands_for_a_lost_ready() -> None:

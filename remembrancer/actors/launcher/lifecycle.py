@@ -36,7 +36,6 @@ class Lifecycle:
         name: str,
         settings: Settings,
         new_incarnation: Callable[[], str],
-        is_stopped: Callable[[str], bool],
     ) -> None:
         self.role: Role = role
         self.name = name
@@ -51,10 +50,8 @@ class Lifecycle:
         self.model: ModelChoice | None = None
         self._start_timeout_s = settings.start_timeout_s
         self._new_incarnation = new_incarnation
-        self._is_stopped = is_stopped
         self._unanswered_since: float | None = None
         """The time of the first ping without an answer."""
-        self._heartbeat_timeout_s = settings.heartbeat_timeout_s
         self._stall_timeout_s = settings.stall_timeout_s
         self._deaths = 0.0
         """The deaths so far, less one for each `FORGIVEN_S` that it was ready."""
@@ -172,20 +169,13 @@ class Lifecycle:
             return [ping]  # the answer shows whether a `Ready` was lost; silence does not count yet
         if self._unanswered_since is not None:
             self._unanswered_since += max(0.0, late_s)
-        fault = self._fault(0.0 if self._unanswered_since is None else now - self._unanswered_since)
-        if self._cause is None and fault is not None:
-            self.state, self._cause = "unresponsive", fault
+        else:
+            self._unanswered_since = now
+        if self._cause is None and now - self._unanswered_since > self._stall_timeout_s:
+            self.state = "unresponsive"
+            self._cause = f"it did not answer for {self._stall_timeout_s:g} s and was killed"
             return [*self._changed(now), Signal(self.name, "KILL")]
-        self._unanswered_since = now if self._unanswered_since is None else self._unanswered_since
         return [ping]
-
-    def _fault(self, silent_s: float) -> str | None:
-        """The reason to kill a process after this silence. A suspended process gets less time than a busy one."""
-        if silent_s > self._stall_timeout_s:
-            return f"it was stuck in its work for {self._stall_timeout_s:g} s and was killed"
-        if silent_s > self._heartbeat_timeout_s and self._is_stopped(self.name):
-            return f"it did not answer for {self._heartbeat_timeout_s:g} s and was killed"
-        return None
 
     def tick(self, now: float) -> list[Instruction]:
         """Do everything that is due."""

@@ -52,7 +52,6 @@ SOCKETS_LOOK_S: Final = 1.0
 """The time between two checks of the sockets; if they are missing twice in a row, the runtime ends."""
 FRESH_ANSWERS_S: Final = 0.5
 """The time that a command waits for fresh reports of the processes, before the last known ones are used."""
-STOPPED: Final = (psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP)
 QUEUE_CHANGED_S: Final = 2.0
 """The time for the gateway to change its queue, whose file another program may have locked for a moment."""
 logger = logging.getLogger(__name__)
@@ -90,7 +89,7 @@ class Supervisor:
         self._no_token = no_token
         self._on_change = on_change
         self._started_at = time.monotonic()
-        self._core = Supervision(settings, new_ulid, self._is_stopped, for_sessions=for_sessions, now=self._started_at)
+        self._core = Supervision(settings, new_ulid, for_sessions=for_sessions, now=self._started_at)
         self._children: dict[str, Child] = {}
         self._health: dict[str, ProcessHealth] = {}
         self._events: asyncio.Queue[Event] = asyncio.Queue()
@@ -266,13 +265,6 @@ class Supervisor:
         if health is not None and self._core.is_current(name, incarnation):
             self._health[name] = health
         self._events.put_nowait(functools.partial(self._core.on_pong, name, incarnation, health))
-
-    def _is_stopped(self, name: str) -> bool:
-        child = self._children.get(name)
-        try:
-            return child is not None and psutil.Process(child.pid).status() in STOPPED
-        except psutil.Error:
-            return False
 
     async def _change_queue(self, change: ChangeQueue) -> int:
         gateway = next(process for process in self._core.processes if process.role == "gateway")

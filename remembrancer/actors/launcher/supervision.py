@@ -52,23 +52,18 @@ def embedder_name(number: int) -> str:
 
 
 class Supervision:
-    """The launcher's decisions. `for_sessions`: the runtime ends by itself after a long time without sessions.
-
-    `is_stopped` tells by name whether the system has stopped a process, which then does not answer.
-    """
+    """The launcher's decisions. `for_sessions`: the runtime ends by itself after a long time without sessions."""
 
     def __init__(
         self,
         settings: Settings,
         new_incarnation: Callable[[], str],
-        is_stopped: Callable[[str], bool],
         *,
         for_sessions: bool,
         now: float,
     ) -> None:
         self._settings = settings
         self._new_incarnation = new_incarnation
-        self._is_stopped = is_stopped
         self._wanted = settings.embedders
         self._models: tuple[ModelChoice, ...] = (model_choices(settings)[0],)
         self._gateway = self._new("gateway")
@@ -97,7 +92,7 @@ class Supervision:
         """The reason why the runtime is stopping; None while it is not."""
 
     def _new(self, role: Role, name: str = "") -> Lifecycle:
-        return Lifecycle(role, name or role, self._settings, self._new_incarnation, self._is_stopped)
+        return Lifecycle(role, name or role, self._settings, self._new_incarnation)
 
     @property
     def processes(self) -> tuple[Lifecycle, ...]:
