@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
+from remembrancer.memory.lexicon import word_lists
 from remembrancer.memory.names import FILE_ENDINGS, name_key
 from remembrancer.memory.stop_words import language_of, stop_words_of
 
@@ -66,15 +67,7 @@ _LEADING: Final = re.compile(r"^[\s\W\d]*[\w'’-]+")
 """The first word of a sentence, including a bullet or number before it."""
 _DESCRIBED: Final = re.compile(r"\W*((?:[\w./-]+ ){0,3}[\w./-]+?)\s*(?::|\(|,| - | – | — | is | are | was | means )")
 """The beginning of a description of an entity: its name."""
-_NO_NAMES: Final = """
-    monday tuesday wednesday thursday friday saturday sunday january february march april may june july august
-    september october november december english french german spanish portuguese italian dutch chinese japanese
-    russian polish european american british snakecase camelcase kebabcase today tomorrow yesterday true false
-    none null undefined note todo lundi mardi mercredi jeudi vendredi samedi dimanche janvier février mars avril
-    mai juin juillet août septembre octobre novembre décembre lunes martes miércoles jueves viernes sábado
-    domingo enero febrero marzo abril mayo junio julio agosto septiembre octubre noviembre diciembre
-"""
-NO_NAMES: Final = frozenset(_NO_NAMES.split())
+NO_NAMES: Final = word_lists("found_names")["no_names"]
 """Capitalized words that name nothing in a project, and literals of code."""
 
 

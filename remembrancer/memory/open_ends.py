@@ -6,6 +6,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from remembrancer.memory.lexicon import word_lists
 from remembrancer.memory.times.period_questions import EMPTY
 from remembrancer.memory.times.windows import without_times
 
@@ -31,16 +32,9 @@ _ITEM: Final = re.compile(r"(?:^|\n)[ \t]*(?:[-*•–]|\(?\d{1,2}[.)])[ \t]+")
 """The marker of an item at the start of a line."""
 _NUMBER: Final = re.compile(r"(?:^|\s)\(\d{1,2}\)\s")
 """The marker of an item within a line."""
-_OPEN_TEXT: Final = """
-    open left todo todos pending outstanding unfinished remaining remains due overdue undone offen offene offenes
-    ausstehend ausstehende übrig restant restante pendiente pendientes
-"""
-_AROUND_TEXT: Final = """
-    still yet next must should need needs be done end ends item items point points question questions task tasks work
-    tun noch punkte fragen aufgaben faire reste encore hacer queda quedan todavía aún
-"""
-_OPEN: Final = frozenset(_OPEN_TEXT.split())
-_AROUND: Final = frozenset(_AROUND_TEXT.split()) | _OPEN | EMPTY
+_LISTS: Final = word_lists("open_ends")
+_OPEN: Final = _LISTS["open"]
+_AROUND: Final = _LISTS["around"] | _OPEN | EMPTY
 _TO_BE_DONE: Final = re.compile(
     r"\b(?:must|needs? to|should|has to|have to|still) (?:still )?be done\b|\bto do next\b|\breste à faire\b"
     r"|\bnoch (?:zu )?tun\b|\bqueda por hacer\b",

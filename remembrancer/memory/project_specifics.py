@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterable
 from typing import Final
 
+from remembrancer.memory.lexicon import word_lists
 from remembrancer.memory.names import FILE_ENDINGS
 from remembrancer.protocol.kinds import EntityKind, entity_kind
 
@@ -18,32 +19,16 @@ LEAST_NAME: Final = 3
 LONGEST_SHOWN: Final = 60
 
 CODE_ENTITIES: Final[tuple[EntityKind, ...]] = ("file", "function", "class", "module")
-EVERYWHERE_TEXT: Final = """
-    .dockerignore .editorconfig .env .eslintrc.json .gitattributes .gitignore .pre-commit-config.yaml __init__.py
-    agents.md build.gradle cargo.toml changelog.md cmakelists.txt compose.yaml compose.yml conftest.py contributing.md
-    docker-compose.yaml docker-compose.yml dockerfile gemfile go.mod go.sum index.html index.js index.ts jenkinsfile
-    justfile license main.py makefile manage.py package-lock.json package.json pom.xml procfile pyproject.toml readme.md
-    readme.rst requirements.txt robots.txt setup.cfg setup.py tox.ini tsconfig.json
-"""
-EVERYWHERE: Final = frozenset(EVERYWHERE_TEXT.split())
+_LISTS: Final = word_lists("project_specifics")
+EVERYWHERE: Final = _LISTS["everywhere"]
 """Files that have the same name in every project, so a convention about them is not specific to one."""
-PRODUCTS_TEXT: Final = """
-    alpine.js angular.js backbone.js chart.js d3.js discord.js ember.js express.js knockout.js moment.js nest.js next.js
-    node.js nuxt.js p5.js react.js require.js solid.js three.js vue.js
-"""
-PRODUCTS: Final = frozenset(PRODUCTS_TEXT.split())
+PRODUCTS: Final = _LISTS["products"]
 """Names of technologies that look like files."""
 _COMMON: Final = EVERYWHERE | PRODUCTS
-STANDARDS_TEXT: Final = """
-    aes ascii base bip covid cve cwe ecma eia gpt http ieee iso latin md pep posix rfc rsa sha ssl tls usb utf wcag wpa
-"""
-STANDARDS: Final = frozenset(STANDARDS_TEXT.split())
+STANDARDS: Final = _LISTS["standards"]
 """Words before the number of a standard, an algorithm or a notice, which look like the key of a ticket."""
 
-SOURCE_DIRECTORIES_TEXT: Final = """
-    apps assets components internal lib migrations packages pkg scripts src static templates tests
-"""
-SOURCE_DIRECTORIES: Final = frozenset(SOURCE_DIRECTORIES_TEXT.split())
+SOURCE_DIRECTORIES: Final = _LISTS["source_directories"]
 """Directories at the start of a path, which are more likely than an alternative; not `client`, since `client/server` is
 common."""
 

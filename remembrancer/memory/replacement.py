@@ -15,6 +15,7 @@ from functools import cached_property
 from itertools import pairwise
 from typing import Final, NamedTuple
 
+from remembrancer.memory.lexicon import word_lists
 from remembrancer.memory.sentences import without_preface
 from remembrancer.memory.wording import (
     ARTICLES,
@@ -24,7 +25,6 @@ from remembrancer.memory.wording import (
     NUMBERS,
     PREPOSITIONS,
     stem,
-    words,
 )
 
 PROBABLE: Final = 0.25
@@ -65,23 +65,15 @@ _FORMER: Final = re.compile(
     re.IGNORECASE,
 )
 """The word for the former state in a text about a change: "moved from Redis to Valkey"."""
-_ASKING: Final = frozenset(
-    stem(each)
-    for each in words("""
-        want need like please ensure make sure remember always use update going forward additionally firstly secondly
-        however keep important consistent consistency coding name naming follow convention ask think know thing way well
-        let emphasize point similarly likewise
-    """)
-)
+_LISTS: Final = word_lists("replacement")
+_ASKING: Final = frozenset(map(stem, _LISTS["asking"]))
 """Words of requests, which say nothing about the subject."""
-_ADDING: Final = frozenset(
-    stem(each) for each in words("add include import another extra plus apply additionally also")
-)
+_ADDING: Final = frozenset(map(stem, _LISTS["adding"]))
 _ALSO: Final = re.compile(
     r"\b(?:also|additionally|another|too|as well|besides|furthermore|moreover|in addition)\b", re.IGNORECASE
 )
 _IGNORED: Final = ARTICLES | FILLERS | FUNCTION_WORDS | PREPOSITIONS
-_THIN: Final = ARTICLES | frozenset(words("all every each any your our my their always please"))
+_THIN: Final = ARTICLES | _LISTS["thin"]
 """Words that do not separate the words on both sides of them."""
 
 

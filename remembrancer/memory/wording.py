@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
+from remembrancer.memory.lexicon import word_lists
+
 SURE: Final = 0.92
 """Above this cosine both texts may have words of their own."""
 _MOST_PIVOTS: Final = 200
@@ -36,47 +38,25 @@ _ENDINGS: Final = (
 _BY_LAST: Final = {last: tuple(e for e in _ENDINGS if e[-1] == last) for last in {e[-1] for e in _ENDINGS}}
 
 
-def words(text: str) -> frozenset[str]:
-    """The words of a whitespace-separated list."""
-    return frozenset(text.split())
-
-
-ARTICLES: Final = words("a an the der die das ein eine el la los las un una le les")
-FILLERS: Final = words("""
-    now currently already still also really very just actually again today meanwhile finally always usually generally so
-    please both only since anymore longer more mehr well too thanks thank hey hi hello wow yeah yes yep sure absolutely
-    definitely totally great awesome gonna gotta wanna
-""")
+_LISTS: Final = word_lists("wording")
+ARTICLES: Final = _LISTS["articles"]
+FILLERS: Final = _LISTS["fillers"]
 """Words that are dropped: "no longer" is "no"."""
-FUNCTION_WORDS: Final = words("""
-    i you he she it we they me him her us them my your his its our their this that these those there here who which what
-    and or as than is are was were be been being am has have had do does did done can could will would shall should may
-    might must to not s d m re ve ll let
-""")
-DENIALS: Final = words("""
-    not never no none nor neither cannot without nobody nothing nicht kein keine keinen keinem keiner nie pas jamais
-    nunca non niet geen não inte ikke
-""")
+FUNCTION_WORDS: Final = _LISTS["function_words"]
+DENIALS: Final = _LISTS["denials"]
 NUMBERS: Final = {
     "two": "2", "three": "3", "four": "4", "five": "5", "six": "6", "seven": "7",
     "eight": "8", "nine": "9", "ten": "10", "eleven": "11", "twelve": "12",
 }  # fmt: skip
-PREPOSITIONS: Final = words("""
-    in on at by for from of with without to into onto over under via through before after until till within between
-    about against per than including excluding if unless when while where during except only
-""")
-RESTRICTING: Final = words("""
-    without before after until till within between excluding if unless when while where during except only but some few
-    fewer most many several sometimes rarely seldom hardly barely often twice thrice half less more
-""")
+PREPOSITIONS: Final = _LISTS["prepositions"]
+RESTRICTING: Final = _LISTS["restricting"]
 """Words that limit a statement; one more of them makes it a different statement."""
-_PERSONS: Final = words("i me my he him his she her")
 _IGNORED: Final = (
-    (ARTICLES | FUNCTION_WORDS | FILLERS | words("each every all any because then once again first too also such so"))
+    (ARTICLES | FUNCTION_WORDS | FILLERS | _LISTS["insignificant"])
     - PREPOSITIONS
     - RESTRICTING
     - DENIALS
-    - _PERSONS
+    - _LISTS["persons"]
 )
 _WORD: Final = re.compile(r"[^\W_]+(?:[.'’_/+#:-]+[^\W_]+)*[+#]*")
 _EMPHASIS: Final = re.compile(r",? *\b(?:without|with no) (?:any )?exceptions?\b", re.IGNORECASE)
@@ -137,14 +117,7 @@ def _without_e(word: str) -> str:
     return word[:-1] if word.endswith("e") and len(word) > _SHORTEST_STEM else word
 
 
-_GIVING_UP: Final = frozenset(
-    map(
-        stem,
-        words(
-            "stop drop remove retire abandon deprecate cease quit discontinue dislike hate avoid refuse lack forbid ban"
-        ),
-    )
-)
+_GIVING_UP: Final = frozenset(map(stem, _LISTS["giving_up"]))
 """Stems of verbs that negate: both texts must have one, or neither."""
 
 

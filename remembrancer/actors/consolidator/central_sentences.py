@@ -26,7 +26,6 @@ from remembrancer.memory.wording import (
     PREPOSITIONS,
     RESTRICTING,
     stem,
-    words,
 )
 
 ONE_LINE: Final = 120
@@ -43,7 +42,7 @@ STOP_WORDS: Final = (
     | DENIALS
     | PREPOSITIONS
     | RESTRICTING
-    | words("use uses used need needs get make")
+    | {"use", "uses", "used", "need", "needs", "get", "make"}
 )
 """They say nothing of a text's subject."""
 _WORD: Final = re.compile(r"[^\W_]+(?:[.'’_/-][^\W_]+)*")

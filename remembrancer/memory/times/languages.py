@@ -7,185 +7,22 @@ in French and "here" in German.
 from __future__ import annotations
 
 import re
+import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache, partial
-from typing import Final
+from importlib.resources import files
+from typing import Any, Final
 
+from remembrancer.memory.lexicon import word_lists
 from remembrancer.memory.times.phrases import MONTHS, NTH, WEEKDAYS
 
 Words = Mapping[str, Mapping[str, str]]
 """Words of a language with their translations, by group."""
 
-
-@dataclass(frozen=True, slots=True)
-class _Language:
-    """The words of a language, and its rules: a phrase and its English translation."""
-
-    words: Words
-    rules: Sequence[tuple[str, str]]
-
-
 _IN_ORDER: Final[Mapping[str, Sequence[str]]] = {"month": MONTHS, "weekday": WEEKDAYS, "nth": (*NTH[:5], "last")}
-
-
-def _table(text: str) -> Words:
-    """Parses lines of "kind: word=English, …", or of "kind: word …" in the order of the English words."""
-    words: dict[str, dict[str, str]] = {}
-    for line in text.strip().splitlines():
-        kind, _, entries = line.strip().partition(": ")
-        pairs = (each.split("=") for each in entries.split(", "))
-        known = zip(entries.split(), _IN_ORDER[kind], strict=True) if "=" not in entries else pairs
-        words.setdefault(kind, {}).update((word, english) for word, english in known)
-    return words
-
-
-RANGE: Final = "from <day> to <day2> <month> <year>"
-DATE: Final = "<on> <day> <month> <year>"
-NTH_WEEK: Final = "the <nth> week of <month> <year>"
-QUARTER: Final = "in the <nth> quarter <year>"
-SEASON: Final = "in the <season> <year>"
-_GERMAN: Final = _Language(
-    words=_table(
-        """
-        month: januar februar märz april mai juni juli august september oktober november dezember
-        weekday: montag dienstag mittwoch donnerstag freitag samstag sonntag
-        weekday: sonnabend=saturday
-        unit: minuten=minutes, minute=minute, stunden=hours, stunde=hour, tagen=days, tage=days, tag=day
-        unit: wochenenden=weekends, wochen=weeks, woche=week, monaten=months, monate=months, monat=month
-        unit: jahren=years, jahre=years, jahr=year
-        count: einigen=a few, ein paar=a few, mehreren=several, einem halben=half a, einem=a, einer=a, ein=a, zwei=2
-        count: drei=3, vier=4, fünf=5, sechs=6, sieben=7, acht=8, neun=9, zehn=10, elf=11, zwölf=12
-        nth: erste zweite dritte vierte fünfte letzte
-        period: wochenende=weekend, woche=week, monat=month, monats=month, quartal=quarter, jahr=year, jahres=year
-        season: frühling=spring, frühjahr=spring, sommer=summer, herbst=autumn, winter=winter
-        since: seit=since, im=in, vor=before, bis=until, nach=after
-        on: am=on, den=on, seit dem=since, vor dem=before, nach dem=after, vom=from, bis zum=to, bis=to
-        on: zwischen dem=between, und dem=and
-        between: zwischen=between, von=from
-        and: und=and, bis=to
-        of_day: morgen=morning, vormittag=morning, nachmittag=afternoon, abend=evening, nacht=night
-        this_day: heute=this, gestern=yesterday
-        near: vorgestern=the day before yesterday, gestern=yesterday, heute=today
-        numbered: kw=week, kalenderwoche=week
-        part: anfang=early, mitte=mid, ende=late
-        lately: kürzlich=recently, neulich=recently, in letzter zeit=recently
-        """
-    ),
-    rules=(
-        ("<nth>n? woche (?:im|des|vom) <month>s?<of_year>", NTH_WEEK),
-        ("<nth>n? <month>woche<of_year>", NTH_WEEK),
-        ("vor <count> <unit>", "<count> <unit> ago"),
-        ("(?:letzten|vergangenen) <count> <unit>", "the last <count> <unit>"),
-        ("(?:letzt|vergangen|vorig)e[nrms]? <period|weekday|season|month>", "last <period|weekday|season|month>"),
-        ("diese[nrms]? <period>", "this <period>"),
-        ("<this_day> <of_day>", "<this_day> <of_day>"),
-        ("am wochenende", "at the weekend"),
-        ("(?:am )?<weekday>(?: <of_day>)?", "on <weekday> <of_day>"),
-        (r"(?:vom|zwischen(?: dem)?) <day>\.? (?:bis|und)(?: zum| dem)? <day2>\.\s*<month><of_year>", RANGE),
-        (r"(?:<on> )?<day>\.\s*<month><of_year>", DATE),
-        ("(?:im )?<nth>[ns]? quartal<of_year>", QUARTER),
-        ("im <season><of_year>", SEASON),
-    ),
-)
-_FRENCH: Final = _Language(
-    words=_table(
-        """
-        month: janvier février mars avril mai juin juillet août septembre octobre novembre décembre
-        weekday: lundi mardi mercredi jeudi vendredi samedi dimanche
-        unit: minutes=minutes, heures=hours, heure=hour, jours=days, jour=day, semaines=weeks, semaine=week
-        unit: mois=months, années=years, ans=years, an=year
-        count: quelques=a few, plusieurs=several, une=a, un=a, deux=2, trois=3, quatre=4, cinq=5, six=6, sept=7
-        count: huit=8, neuf=9, dix=10, onze=11, douze=12
-        nth: première deuxième troisième quatrième cinquième dernière
-        nth: premier=first, second=second, seconde=second, dernier=last
-        period: semaine=week, mois=month, trimestre=quarter, année=year, an=year, week-end=weekend, weekend=weekend
-        season: printemps=spring, été=summer, automne=autumn, hiver=winter
-        since: en=in, depuis=since, au mois de=in, au mois d'=in, avant=before, après=after
-        on: le=on, depuis le=since, avant le=before, après le=after, jusqu'au=until, du=from, au=to
-        on: entre le=between, et le=and
-        between: entre=between, de=from
-        and: et=and, à=to
-        of_day: matin=morning, après-midi=afternoon, soir=evening
-        near: avant-hier=the day before yesterday, aujourd'hui=today
-        numbered: semaine=week
-        part: début=early, mi=mid, fin=late
-        lately: récemment=recently, dernièrement=recently
-        """
-    ),
-    rules=(
-        ("<nth> semaine (?:de |d')<month><of_year>", NTH_WEEK),
-        ("il y a <count> <unit>", "<count> <unit> ago"),
-        ("(?:ces|les|des) <count> derni(?:ers|ères) <unit>", "the last <count> <unit>"),
-        ("(?:la |le |l')?<period|weekday|season> (?:derni(?:er|ère)|passée?)", "last <period|weekday|season>"),
-        ("(?:ce(?! an)|cette) <period>(?:-ci)?", "this <period>"),
-        ("(?:ce|cet|cette) <of_day>", "this <of_day>"),
-        ("yesterday <of_day>", "yesterday <of_day>"),
-        ("(?:du|entre le) <day>(?:er)? (?:au|et le|et) <day2> <month><of_year>", RANGE),
-        ("(?:<on> )?(?:<weekday> )?<day>(?:er)? <month><of_year>", DATE),
-        (r"(?<!le\s)<weekday>(?: <of_day>)?", "on <weekday> <of_day>"),
-        ("(?:au )?<nth> trimestre<of_year>", QUARTER),
-        ("(?:en|au) <season><of_year>", SEASON),
-    ),
-)
-_SPANISH: Final = _Language(
-    words=_table(
-        """
-        month: enero febrero marzo abril mayo junio julio agosto septiembre octubre noviembre diciembre
-        weekday: lunes martes miércoles jueves viernes sábado domingo
-        unit: minutos=minutes, horas=hours, hora=hour, días=days, día=day, semanas=weeks, semana=week, meses=months
-        unit: mes=month, años=years, año=year
-        count: unos=a few, unas=a few, un par de=a couple of, varios=several, varias=several, una=a, un=a, dos=2, tres=3
-        count: cuatro=4, cinco=5, seis=6, siete=7, ocho=8, nueve=9, diez=10, once=11, doce=12
-        nth: primera segunda tercera cuarta quinta última
-        nth: primer=first, segundo=second, tercer=third, cuarto=fourth
-        period: fin de semana=weekend, semana=week, mes=month, trimestre=quarter, año=year
-        season: primavera=spring, verano=summer, otoño=autumn, invierno=winter
-        since: en=in, desde=since, antes de=before, después de=after, hasta=until
-        on: el=on, desde el=since, antes del=before, después del=after, hasta el=until, del=from, al=to
-        on: entre el=between, y el=and
-        between: entre=between, de=from
-        and: y=and, a=to
-        of_day: mañana=morning, tarde=afternoon, noche=night
-        near: anteayer=the day before yesterday, ayer=yesterday, anoche=last night, hoy=today
-        numbered: semana=week
-        part: principios de=early, mediados de=mid, finales de=late
-        lately: recientemente=recently, últimamente=recently
-        """
-    ),
-    rules=(
-        ("<nth> semana de <month><of_year>", NTH_WEEK),
-        ("hace <count> <unit>", "<count> <unit> ago"),
-        ("(?:los|las) últim[oa]s <count> <unit>", "the last <count> <unit>"),
-        ("(?:el |la )?<period|weekday|season> pasad[oa]", "last <period|weekday|season>"),
-        ("el pasado <weekday>", "last <weekday>"),
-        ("est[ea] <period>", "this <period>"),
-        ("esta <of_day>", "this <of_day>"),
-        ("ayer por la <of_day>", "yesterday <of_day>"),
-        ("el <weekday>(?: por la <of_day>)?", "on <weekday> <of_day>"),
-        ("(?:del?|entre el) <day> (?:al|y el|y|a) <day2> de <month><of_year>", RANGE),
-        ("(?:<on> )?<day> de <month><of_year>", DATE),
-        ("(?:en el )?<nth> trimestre<of_year>", QUARTER),
-        ("en (?:el |la )?<season><of_year>", SEASON),
-    ),
-)
-_OF_ALL: Final = (
-    ("<near>", "<near>"),
-    ("<part>[ -]<month><of_year>", "<part> <month> <year>"),
-    ("<between> <month> <and> <month2>", "<between> <month> <and> <month2>"),
-    ("<since> <month><of_year>", "<since> <month> <year>"),
-    ("<since> (?:jahr )?<year>", "<since> the year <year>"),
-    (r"<numbered>\s*<week><of_year>", "<numbered> <week> <year>"),
-    ("<lately>", "<lately>"),
-    (r"<since|between|and>(?= (?:on|yesterday|today|last|this)\b)", "<since|between|and>"),
-)
-"""Rules for all languages, applied after their own."""
-_LANGUAGES: Final = (_GERMAN, _FRENCH, _SPANISH)
+_LANGUAGES: Final = ("german", "french", "spanish")
 _HIER: Final = re.compile(r"(?<![\w-])hier(?![\w-])", re.IGNORECASE)
-_HERE_TEXT: Final = (
-    "wer ist sind der das dem im wir ich ihr ein eine nicht mit von auf für gibt kann haben een het niet"
-)
-_HERE: Final = frozenset(_HERE_TEXT.split())
+_HERE: Final = word_lists("languages")["here"]
 """German and Dutch words next to which "hier" means "here"."""
 _WORD: Final = re.compile(r"[^\W\d_]+")
 _PLACE: Final = re.compile(r"<([\w|]+?)(2?)>")
@@ -199,10 +36,30 @@ def in_english(text: str) -> str:
     lowered = f" {text.lower()}"
     if " hier" in lowered and _HERE.isdisjoint(_WORD.findall(lowered)):
         text = _HIER.sub("yesterday", text)
-    for place, language in enumerate(_LANGUAGES):
-        for pattern, english in _rewritings(place):
-            text = pattern.sub(partial(_put, english=english, words=language.words), text)
+    for language in _LANGUAGES:
+        words = _words(language)
+        for pattern, english in _rewritings(language):
+            text = pattern.sub(partial(_put, english=english, words=words), text)
     return text
+
+
+@cache
+def _file() -> Mapping[str, Any]:
+    return tomllib.loads(files(__package__).joinpath("languages.toml").read_text("utf-8"))
+
+
+@cache
+def _words(language: str) -> Words:
+    """The words of a language: either as "word=translation", or in the order of the English words."""
+    words: dict[str, dict[str, str]] = {}
+    for group, lines in _file()[language]["words"].items():
+        known = words.setdefault(group, {})
+        for line in lines:
+            if "=" in line:
+                known |= (pair.split("=") for pair in line.split(", "))
+            else:
+                known |= zip(line.split(), _IN_ORDER[group], strict=True)
+    return words
 
 
 def _put(match: re.Match[str], english: str, words: Mapping[str, Mapping[str, str]]) -> str:
@@ -221,21 +78,21 @@ def _group(place: re.Match[str]) -> str:
 
 
 @cache
-def _rewritings(place: int) -> tuple[tuple[re.Pattern[str], str], ...]:
+def _rewritings(language: str) -> tuple[tuple[re.Pattern[str], str], ...]:
     """The rules of a language as patterns, compiled for the first text that may contain its words."""
-    language = _LANGUAGES[place]
+    known = _words(language)
     year = r"(?:19|20)\d\d(?![\w-]|[.:/]\d)"
     numbers = {"day": r"[0-3]?\d", "week": r"[0-5]?\d", "year": year}
 
     def part(name: re.Match[str]) -> str:
         if name[1] == "of_year":
             return rf"(?: (?:del? )?(?P<year>{year}))?"
-        words = [word for kind in name[1].split("|") for word in language.words.get(kind, ())]
+        words = [word for group in name[1].split("|") for word in known.get(group, ())]
         alternatives = numbers.get(name[1]) or "|".join(sorted(words, key=len, reverse=True))
         number = r"\d{1,3}|" if name[1] == "count" else ""
         return rf"(?P<{_group(name)}>{number}{alternatives})"
 
     return tuple(
         (re.compile(rf"(?<![\w-]){_PLACE.sub(part, phrase)}(?![\w-])".replace(" ", r"\s+"), re.IGNORECASE), english)
-        for phrase, english in (*language.rules, *_OF_ALL)
+        for phrase, english in (*_file()[language]["rules"], *_file()["all"]["rules"])
     )

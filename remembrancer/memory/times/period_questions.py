@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, cast
 
+from remembrancer.memory.lexicon import word_lists
 from remembrancer.memory.times.phrases import COUNTS, UNITS
 from remembrancer.memory.times.windows import read_query, without_times
 from remembrancer.protocol.kinds import Kind
@@ -17,67 +18,11 @@ from remembrancer.protocol.kinds import Kind
 LONGEST: Final = 200
 """In characters. A longer query asks for something specific."""
 
-_KIND_TEXTS: Final[dict[Kind, str]] = {
-    "decision": """
-        decide decided decision decisions agree agreed agreement agreements settled chose chosen entschieden
-        entscheidung entscheidungen beschlossen beschluss beschlüsse vereinbart festgelegt décidé décidés décidée
-        décidées décision décisions choisi convenu decidimos decidí decidió decidieron decidido decidida decisión
-        decisiones acordamos acordado elegimos
-    """,
-    "error_fix": """
-        fix fixed fixes bug bugs error errors broke broken break fail failed failure failures wrong crash crashed
-        crashes outage outages incident incidents problem problems issue issues solve solved repaired resolved behoben
-        fehler bug kaputt kaputtgegangen schiefgegangen schief gelöst repariert problem probleme ausfall ausfälle
-        corrigé corrigés corrigée corrigées réparé réparés résolu résolus erreur erreurs panne pannes cassé planté
-        problème problèmes arreglamos arreglé arreglado arregló corregimos corregido solucionamos resolvimos error
-        errores fallo fallos falló rompió roto problema problemas incidente incidentes
-    """,
-    "convention": """
-        convention conventions rule rules konvention konventionen regel regeln règle règles convención convenciones
-        regla reglas
-    """,
-    "preference": """
-        preference preferences vorliebe vorlieben préférence préférences preferencia preferencias
-    """,
-    "procedure": """
-        procedure procedures howto howtos runbook runbooks anleitung anleitungen verfahren procédure procédures
-        procedimiento procedimientos
-    """,
-    "architecture": "architecture design designs architektur entwurf entwürfe conception arquitectura diseño diseños",
-    "pattern": "pattern patterns muster motif motifs patrón patrones",
-    "fact": "fact facts fakt fakten tatsache tatsachen faits hechos dato datos",
-    "observation": """
-        observation observations observe observed beobachtung beobachtungen beobachtet observé observés observación
-        observaciones observamos observado
-    """,
-}
-KINDS_NAMED: Final[dict[str, Kind]] = {word: kind for kind, text in _KIND_TEXTS.items() for word in text.split()}
+KINDS_NAMED: Final = {word: cast(Kind, kind) for kind, words in word_lists("kinds").items() for word in words}
 """The words that name a kind. "Event" is not among the twelve, and an outage is told together with its fix."""
-_PAST_TEXT: Final = """
-    did done was were been happened changed learned learnt discussed worked working talked noted wrote written recorded
-    stored saved remembered said achieved finished new news summary summaries summarise summarize recap overview review
-    digest report highlights everything log notes memories activity progress updates gemacht getan war waren passiert
-    geschehen geändert gelernt besprochen diskutiert geredet gesprochen notiert gearbeitet erledigt geschafft los fasse
-    fass zusammenfassung überblick rückblick neues neu notizen alles fait faites passé arrivé changé appris parlé
-    discuté noté travaillé résume résumé résumer résumez récapitule bilan nouveau neuf nouveautés notes tout hicimos
-    hice hizo hicieron hecho pasó pasado ocurrió sucedió cambió cambiamos cambiado aprendimos aprendí aprendido hablamos
-    hablado discutimos trabajamos trabajado anotamos anoté notamos resume resumen resumir resúmeme resúmenos novedades
-    nuevo notas todo
-"""
-_PAST: Final = frozenset(_PAST_TEXT.split())
+_PAST: Final = word_lists("period_questions")["past"]
 """Words that ask about the past, or for a summary."""
-_EMPTY_TEXT: Final = """
-    what which that these those a an the all any anything each some of in on at by for from to during between until and
-    or do does doing is are has have had having be being there we i you us our ours my me it its can could please tell
-    show give list get make made happen happening going go went gone on up learn change discuss talk note work say out
-    ve s d re m just so far things thing stuff only kind sort was alle welche welcher welches welchen wir ich du ihr man
-    es haben habe hat hatten ist sind wurde wurden worden der die das den dem des ein eine etwas im am an von vom für
-    bei und uns mir mich bitte mal so es zusammen gab que qu quoi quels quelles quel quelle est ce c s il elle on nous
-    je j tu vous a t ai as avons avez ont été sont la le les l un une de du des d en à au et y tous toutes moi dis donne
-    liste montre qué cuáles cuál el los las lo un una unos unas de del en por y a al se me nos nosotros yo tú ha han
-    hemos he hubo había fue fueron son todos todas este esta dime dame lista muestra
-"""
-EMPTY: Final = frozenset(_EMPTY_TEXT.split()) | COUNTS.keys() | UNITS.keys() | {f"{unit}s" for unit in UNITS}
+EMPTY: Final = word_lists("period_questions")["empty"] | COUNTS.keys() | UNITS.keys() | {f"{unit}s" for unit in UNITS}
 """Words that say nothing about the subject of a question, in four languages."""
 _AND_WHY: Final = re.compile(r",?\s+(?:and|und|et|y)\s+(?:why|warum|wieso|pourquoi|por qué)\W*$", re.IGNORECASE)
 _WORD: Final = re.compile(r"[^\W_]+[+#]*")
