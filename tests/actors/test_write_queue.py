@@ -170,41 +170,6 @@ async def test_what_is_no_file_in_its_place_is_said_and_done_without_until_it_is
         assert (queue.problem, queue.depth) == (None, 1)
 
 
-@pytest.mark.parametrize("how", ["deleted", "cut", "replaced by what is none", "by a directory"])
-async def test_a_file_that_is_taken_away_while_it_is_open_is_made_again_with_what_was_in_it(
-    tmp_path: Path, how: str
-) -> None:
-    path = tmp_path / "queue.db"
-    async with opened(path) as queue:
-        await queue.append(operation(1))
-        if how == "cut":
-            os.truncate(path, 0)
-        else:
-            path.unlink()
-        if how == "replaced by what is none":
-            path.write_bytes(b"not a database at all, but long enough to look like one" * 100)
-        if how == "by a directory":
-            path.mkdir()
-            with pytest.raises(MemoryUnavailable, match="move it away"):
-                await queue.append(operation(4))
-            path.rmdir()
-        await queue.append(operation(2))
-        assert queue.damage is not None
-        assert queue.depth == 2
-    async with opened(path) as again:
-        assert await again.head("p_0", 10, 10_000) == [operation(1), operation(2)]
-        assert again.depth == 2
-
-
-async def test_a_file_that_is_taken_away_is_made_again_at_the_end_at_the_latest(tmp_path: Path) -> None:
-    path = tmp_path / "queue.db"
-    async with opened(path) as queue:
-        await queue.append(operation(1))
-        path.unlink()
-    with closing(QueueFile(path)) as file:
-        assert file.head("p_0", 10, 10_000)[0] == [operation(1)]
-
-
 async def test_a_file_that_is_damaged_while_it_is_open_is_set_aside_and_writes_go_on(tmp_path: Path) -> None:
     path = tmp_path / "queue.db"
     async with opened(path) as queue:

@@ -72,14 +72,12 @@ def test_a_line_travels_with_the_time_at_which_it_was_first_seen() -> None:
     assert Client().request(1) == b"1700000000000 " + line(id=1, method="tools/call", params={}) + b"\n"
 
 
-def test_a_new_gateway_is_told_handshake_level_subscriptions_and_open_requests_in_this_order() -> None:
+def test_a_new_gateway_is_told_handshake_subscriptions_and_open_requests_in_this_order() -> None:
     client = Client()
     client.shake_hands()
     client.request(1, "resources/subscribe", uri="memory://a")
-    client.request(2, "logging/setLevel", level="info")
-    client.request(3, "resources/subscribe", uri="memory://b")
-    client.request(4, "logging/setLevel", level="error")
-    for done in (1, 2, 3, 4):
+    client.request(2, "resources/subscribe", uri="memory://b")
+    for done in (1, 2):
         assert client.hears(answer(done))
     client.request("5")
     client.request(6)
@@ -87,14 +85,12 @@ def test_a_new_gateway_is_told_handshake_level_subscriptions_and_open_requests_i
     assert [message.get("method") for _, message in replayed] == [
         "initialize",
         "notifications/initialized",
-        "logging/setLevel",
         "resources/subscribe",
         "resources/subscribe",
         "tools/call",
         "tools/call",
     ]
-    assert replayed[2][1]["params"] == {"level": "error"}
-    assert [message["id"] for _, message in replayed[5:]] == ["5", 6]
+    assert [message["id"] for _, message in replayed[4:]] == ["5", 6]
 
 
 def test_an_open_request_is_replayed_with_the_time_at_which_the_client_sent_it() -> None:

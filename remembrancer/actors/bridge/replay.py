@@ -1,7 +1,7 @@
 """The bridge's state of a conversation, and its decisions: what to replay, what to drop, when to give up.
 
 No sockets and no clock of its own. The client must not notice that a gateway died: a new one gets the handshake, the
-log level, the subscriptions and the open requests, in that order, and answers that the client already has are dropped.
+subscriptions and the open requests, in that order, and answers that the client already has are dropped.
 Ids are compared with their type: 1 and "1" are two requests.
 """
 
@@ -97,7 +97,6 @@ class Conversation:
         self._open_bytes = 0
         self._initialize: dict[str, Any] | None = None
         self._initialized: bytes | None = None
-        self._level: dict[str, Any] | None = None
         self._subscriptions: dict[str, dict[str, Any]] = {}
         self._asked: set[RequestId] = set()
         self._replays = 0
@@ -226,8 +225,6 @@ class Conversation:
         match message["method"]:
             case "initialize":
                 self._initialize = message
-            case "logging/setLevel":
-                self._level = message
             case "resources/subscribe":
                 self._subscriptions[_uri_of(message)] = message
             case "resources/unsubscribe":
@@ -244,8 +241,6 @@ class Conversation:
         lines = [self._again(self._initialize, stamp_ms)] if self._initialize else []
         if self._initialize and self._initialized is not None:
             lines.append(stamped(self._initialized, stamp_ms))
-        if self._level is not None:
-            lines.append(self._again(self._level, stamp_ms))
         lines += [self._again(message, stamp_ms) for message in self._subscriptions.values()]
         lines += [stamped(request.line, request.stamp_ms) for request in self._open.values()]
         return lines

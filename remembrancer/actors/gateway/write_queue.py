@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import sqlite3
 import time
 from collections import Counter
@@ -102,7 +101,7 @@ class QueueFile:
 
     An operation leaves when the store has it, and one that the store can never apply moves to a table of its own, with
     the reason. A damaged file is set aside, and the rows that can be read of it are copied to a new one; `damage` says
-    so. The same happens when the open file is taken away.
+    so.
 
     Raises:
         SchemaTooNew, SchemaTooOld: it was written by another release.
@@ -111,16 +110,14 @@ class QueueFile:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._database: sqlite3.Connection | None = None
-        self._identity: tuple[int, int] | None = None
         self.damage: str | None = None
         with self._explained():
             try:
-                self._open()
+                self._database = _connect(path)
             except sqlite3.DatabaseError as error:
                 if not _is_damage(error):
                     raise
-                self._replace(f"was damaged ({error})")
+                self._database = self._salvaged(error)
 
     @contextmanager
     def _opened(self) -> Iterator[sqlite3.Connection]:
@@ -132,15 +129,12 @@ class QueueFile:
                 damaged, the next action finds a new one.
         """
         with self._explained():
-            if self._database is None or self._identity_on_disk() != self._identity:
-                self._replace("was taken away while it was open")
-            assert self._database is not None
             try:
                 yield self._database
             except sqlite3.DatabaseError as error:
                 if not _is_damage(error):
                     raise
-                self._replace(f"was damaged ({error})")
+                self._database = self._salvaged(error, self._database)
                 raise MemoryUnavailable(f"{self.damage}: call again") from error
 
     @contextmanager
@@ -155,40 +149,27 @@ class QueueFile:
                 raise MemoryUnavailable(f"another program has locked {self._path}") from error
             raise MemoryUnavailable(f"the write queue {self._path} cannot be used: {error}") from error
 
-    def _identity_on_disk(self) -> tuple[int, int] | None:
-        """The device and inode of the file; None if it is missing or empty."""
-        try:
-            about = os.stat(self._path)  # noqa: PTH116 - before each append: a Path takes three times as long
-        except FileNotFoundError:
-            return None
-        return (about.st_dev, about.st_ino) if about.st_size else None
-
-    def _open(self) -> None:
-        self._database = _connect(self._path)
-        self._identity = self._identity_on_disk()
-
-    def _replace(self, reason: str) -> None:
-        """Continue in a new file with the rows that can be read. An error leaves everything as it is."""
+    def _salvaged(self, error: sqlite3.Error, former: sqlite3.Connection | None = None) -> sqlite3.Connection:
+        """Set the file aside, and continue in a new one with the rows that can be read. An error leaves everything as
+        it is, also the connection `former`."""
         fresh, aside = self._path.with_suffix(".new"), self._path.with_suffix(f".damaged-{int(time.time())}")
-        exists = _look(self._path).kind == "file"
         delete_database(fresh)
         with closing(_connect(fresh)) as target:
-            if self._database is not None:
-                _copy_readable(self._database, target)
-            if exists:
-                with closing(sqlite3.connect(f"{self._path.absolute().as_uri()}?mode=ro", uri=True)) as source:
-                    _copy_readable(source, target)
+            with closing(sqlite3.connect(f"{self._path.absolute().as_uri()}?mode=ro", uri=True)) as source:
+                _copy_readable(source, target)
             (kept,) = target.execute("SELECT count(*) FROM queued").fetchone()
-        self.close()  # before the next is opened: SQLite deletes the log beside it by its name
+        if former is not None:
+            former.close()  # before the next is opened: SQLite deletes the log beside it by its name
         for old, new in zip(database_files(self._path), database_files(aside), strict=True):
             if old.exists():
                 old.rename(new)
         fresh.rename(self._path)
-        self.damage = f"the write queue {reason}: {kept} queued writes could be read, and are applied"
-        if aside.exists():
-            self.damage += f". It is kept as {aside.name}, with anything that could not be read"
+        self.damage = (
+            f"the write queue was damaged ({error}): {kept} queued writes could be read, and are applied. It is kept "
+            f"as {aside.name}, with anything that could not be read"
+        )
         logger.error("the write queue was made anew", extra={"reason": self.damage})
-        self._open()
+        return _connect(self._path)
 
     def makes(self, memory_id: str, viewer: Operation) -> bool:
         """True if a write that creates a memory is queued or set aside, and the session of another operation may see
@@ -285,16 +266,9 @@ class QueueFile:
             (set_aside,) = database.execute("SELECT count(*) FROM rejected").fetchone()
         return int(set_aside)
 
-    def check(self) -> None:
-        """Make the file again if it was taken away."""
-        with self._opened():
-            pass
-
     def close(self) -> None:
         """Close the file. May be called twice."""
-        if self._database is not None:
-            self._database.close()
-            self._database = None
+        self._database.close()
 
 
 def _look(path: Path) -> Look:
@@ -413,8 +387,6 @@ class WriteQueue:
         """Finish the work in progress and close the file. May be called twice."""
         with anyio.CancelScope(shield=True):
             if self._file is not None:
-                with suppress(RemembrancerError):
-                    await self._do(QueueFile.check)
                 file, self._file = self._file, None
                 await self._in_thread(file.close)
         self._thread.shutdown(wait=False)
