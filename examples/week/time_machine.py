@@ -46,7 +46,6 @@ RECORDS: Final[Columns] = {
     "promotion_log": ("promoted_at",),
     "proposals": ("proposed_at", "refused_at"),
     "runs": ("began_at", "undone_at"),
-    "consolidation_requests": ("requested_at", "completed_at"),
     "cross_project_patterns": ("first_observed", "last_observed"),
     "topics": ("found_at",),
     "maintenance": ("done_at",),

@@ -15,11 +15,11 @@ import msgspec
 from remembrancer.protocol.kinds import Kind, Scope
 from remembrancer.protocol.runs import (
     ChainLink,
+    CloseRequest,
     DropOrphans,
     NoteMaintenance,
     PromotionReason,
     Prune,
-    RequestConsolidation,
 )
 from remembrancer.protocol.session_life import RecordEvents, SessionEntry
 from remembrancer.protocol.writes import HistoryEntry, MemoryVersion, PortableMemory
@@ -90,17 +90,6 @@ class Run(msgspec.Struct, frozen=True):
     session_id: str
     began_at: float
     undone_at: float | None = None
-
-
-class ConsolidationRow(msgspec.Struct, frozen=True):
-    """A request for consolidation."""
-
-    number: int
-    requested_at: float
-    status: str
-    reason: str
-    up_to: int
-    completed_at: float | None = None
 
 
 class NoteWrite(msgspec.Struct, frozen=True):
@@ -195,7 +184,6 @@ Row = (
     | Proposed
     | PatternRow
     | Run
-    | ConsolidationRow
     | NoteWrite
     | AppliedOperation
     | LoggedPromotion
@@ -324,7 +312,7 @@ RowEdit = (
     | RecordEvents
     | DropOrphans
     | Prune
-    | RequestConsolidation
+    | CloseRequest
     | NoteMaintenance
 )
 T = TypeVar("T")

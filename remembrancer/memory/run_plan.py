@@ -11,7 +11,6 @@ import msgspec
 from remembrancer.memory.changes import BREADTH, is_visible, revised, unrevised
 from remembrancer.memory.edits import (
     Added,
-    ConsolidationRow,
     CountAccess,
     Deed,
     Edits,
@@ -135,12 +134,10 @@ class _Carrying:
                     yield Put(FoundTopic(topic.label, topic.entities, self.planner.at))
             case CloseSession():
                 return (yield from self._close_session(edit))
-            case CloseRequest():
-                return (yield from self._close_request(edit))
-            case RequestConsolidation():
-                return None if (yield edit) else "too few memories have come, or a request waits"
-            case NoteMaintenance():
+            case CloseRequest() | NoteMaintenance():
                 yield edit
+            case RequestConsolidation():
+                return "its need is a query"
             case _:
                 assert_never(edit)
         return None
@@ -228,19 +225,12 @@ class _Carrying:
         yield from self.planner.write_record(edit.session_id)
         return None
 
-    def _close_request(self, edit: CloseRequest) -> Edits[str | None]:
-        request = self.planner.row(ConsolidationRow, edit.request_id)
-        if request is None or request.status not in ("pending", "in_progress"):
-            return "the request was closed before"
-        yield Put(msgspec.structs.replace(request, status=edit.status, completed_at=self.planner.at))
-        return None
-
     def _did(self, memory_id: str, deed: Deed) -> Put:
         return Put(RunChange(self.change.run_id, memory_id, deed))
 
 
 def _subject_of(edit: RunEdit) -> str:
-    """The id of the memory, session or request of an edit; empty if there is none."""
+    """The id of the memory or session of an edit; empty if there is none."""
     match edit:
         case AddMemory(memory=memory):
             return memory.id
@@ -250,9 +240,7 @@ def _subject_of(edit: RunEdit) -> str:
             return source
         case CloseSession(session_id=session_id):
             return session_id
-        case CloseRequest(request_id=request_id):
-            return str(request_id)
-        case DropOrphans() | Prune() | SaveTopics() | RequestConsolidation() | NoteMaintenance():
+        case DropOrphans() | Prune() | SaveTopics() | CloseRequest() | RequestConsolidation() | NoteMaintenance():
             return ""
 
 

@@ -142,8 +142,8 @@ class ConsolidateJob(msgspec.Struct, frozen=True, tag=True):
 
     job_id: int
     project: ProjectRef | None
-    request_id: int
-    reason: str
+    after: int
+    """The number of the last memory of the previous consolidation, 0 before the first."""
     lane_time: float | None = None
     """The time of a shared lane, whose name takes the place of the project's id; None otherwise. It is the time of the
     newest entry, so that no host's clock decides about memories that everybody shares."""

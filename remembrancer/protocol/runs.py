@@ -179,15 +179,15 @@ class CloseSession(msgspec.Struct, frozen=True, tag=True, tag_field="edit", omit
 
 
 class CloseRequest(msgspec.Struct, frozen=True, tag=True, tag_field="edit"):
-    """A consolidation request has been processed."""
+    """The memories of the space have been consolidated. Members of a shared lane with release 0.2.0 have numbered
+    requests."""
 
     request_id: int
     status: Literal["completed", "failed"] = "completed"
 
 
 class RequestConsolidation(msgspec.Struct, frozen=True, tag=True, tag_field="edit"):
-    """In a shared lane: request consolidation if more than `threshold` active memories were added since the last one.
-    Skipped otherwise, or if a request is already waiting."""
+    """A member of a shared lane with release 0.2.0 asks for consolidation. Without effect: its need is a query."""
 
     threshold: int
 

@@ -368,7 +368,8 @@ async def test_the_list_of_projects_which_the_browser_waits_for_does_not_step_as
 async def test_a_question_for_a_job_ends_with_the_consolidator_that_asked_it(rig: StoreRig) -> None:
     async with Consolidator(rig.home) as stopped:
         waiting = asyncio.create_task(stopped.ask(AwaitJob(), timeout_s=10 * PATIENCE_S))
-        await stopped.ask(ReadProjects(PROJECT))
+        await asyncio.sleep(0)
+        await stopped.ask(ReadProjects(PROJECT))  # it was sent later, so that the store has both
         await rig.launcher.tell(rig.store, stopped.gone)
         with anyio.fail_after(PATIENCE_S):
             assert await waiting == NoJob(), "otherwise it would take the next job, which nobody would do"

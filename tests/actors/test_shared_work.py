@@ -184,7 +184,7 @@ async def test_consolidation_is_asked_for_once_and_done_where_the_lease_is(worke
     assert [type(job) for job in jobs] == [ConsolidateJob, type(None), type(None)]
     job = jobs[0]
     assert isinstance(job, ConsolidateJob)
-    run = ApplyRun("run:closing", "project", "consolidation", "summarize_cluster", (CloseRequest(job.request_id),))
+    run = ApplyRun("run:closing", "project", "consolidation", "summarize_cluster", (CloseRequest(job.after),))
     assert job.project is not None
     assert isinstance(await there.submit(Operation("closing", job.project, "", time.time(), run)), Applied)
     await there.finish(job)
@@ -234,7 +234,7 @@ async def test_what_a_user_shares_is_summed_up_once_and_that_is_undone_from_any_
     assert job.project is None
     revised = ReviseMemory(ids[0], "archived", expected_version=1, status="archived", reason="weak")
     nobody = ProjectRef("", "")
-    for name, edits in (("weak", (revised,)), ("closing", (CloseRequest(job.request_id),))):
+    for name, edits in (("weak", (revised,)), ("closing", (CloseRequest(job.after),))):
         run = ApplyRun(f"run:{name}", "user", "consolidation", "summarize_cluster", edits)
         assert isinstance(await there.submit(Operation(name, nobody, "", time.time(), run)), Applied)
     await there.finish(job)

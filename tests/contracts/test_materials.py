@@ -263,20 +263,15 @@ def test_a_session_is_read(records: Records) -> None:
 
 
 def test_consolidation_is_asked_for_when_enough_has_come_since_the_last_time(records: Records) -> None:
-    assert not records.request_consolidation(2, 5.0), "a session's memories do not count"
-    assert (work_of(records, 1).is_crowded, work_of(records, 2).is_crowded) == (True, False)
-    assert list(work_of(records).requests) == []
-    assert records.request_consolidation(1, 6.0)
-    (request,) = list(work_of(records).requests)
-    assert (request.requested_at, request.up_to) == (6.0, records.number_of(FOUR))
+    assert work_of(records, 2).consolidate_after is None, "a session's memories do not count"
+    assert work_of(records, 1).consolidate_after == 0
+    carry_out(records, CloseRequest(0))
+    assert work_of(records, 1).consolidate_after is None
     new = [store_operation(f"new{n}", f"new {n}", memory_id=f"mem_new{n}") for n in range(3)]
     records.apply(new)
-    assert not work_of(records, 1).is_crowded
-    assert not records.request_consolidation(1, 7.0), "one waits already"
-    carry_out(records, CloseRequest(request.number))
     carry_out(records, ReviseMemory("mem_new0", "consolidated", status="consolidated"), part=1)
-    assert not records.request_consolidation(2, 8.0)
-    assert records.request_consolidation(1, 9.0)
+    assert work_of(records, 2).consolidate_after is None
+    assert work_of(records, 1).consolidate_after == records.number_of(FOUR)
 
 
 def test_memories_of_running_sessions_that_may_be_worth_it_are_offered_for_promotion(records: Records) -> None:

@@ -21,7 +21,6 @@ from remembrancer.protocol.runs import (
     AddMemory,
     ApplyRun,
     ChainLink,
-    CloseRequest,
     CloseSession,
     DropOrphans,
     Edit,
@@ -268,14 +267,6 @@ def test_a_session_is_closed_if_its_end_is_the_one_that_was_dealt_with(
     closed = records.materials(ReadSession(PROJECT, SESSION))[0]
     assert closed is not None
     assert (closed.status, closed.memories_promoted) == ("completed", 2)
-
-
-def test_a_request_is_closed_once(records: Records) -> None:
-    assert records.request_consolidation(1, 5.0)
-    (request,) = list(work_of(records).requests)
-    assert carry_out(records, CloseRequest(request.number)).edits == 1
-    assert list(work_of(records).requests) == []
-    assert carry_out(records, CloseRequest(request.number), part=1).edits == 0
 
 
 def test_what_the_background_does_opens_no_session_again(records: Records) -> None:

@@ -76,7 +76,7 @@ SECRET = "zanzibar"
 WRITES = {
     "note_commit",
     *("apply", "touch", "import_sessions", "rename_project", "prepare", "complete", "apply_in"),
-    *("tidy", "close", "request_consolidation"),
+    *("tidy", "close"),
     *("note_maintenance", "save_embeddings", "prune_models", "link_similar", "note_compared", "note_attempts"),
     *("try_again",),
 }
@@ -411,7 +411,7 @@ PARTS = {"without", "beside", "is_users", "of", "tidy"}
 """Parts of a view, and of its reader."""
 FOR_ONE = {"keyword_hits", "postings", "frequencies", "survey"}
 """Questions about the words of a space, which a recall asks."""
-IN_BACKGROUND = {"materials", "materials_of", "waiting_work", "request_consolidation", "note_maintenance"}
+IN_BACKGROUND = {"materials", "materials_of", "waiting_work", "note_maintenance"}
 
 
 def recalled(view: View, request: Recall) -> Any:

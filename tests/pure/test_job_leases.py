@@ -38,7 +38,7 @@ def request(number: int = 1, job: ReflectJob | MaintainJob | None = None) -> Wan
 
 
 PROMOTION = WantedJob(("promote",), Rank.PROMOTION, PromoteJob(0, PROJECT, ("m",)), PROJECT.id)
-CONSOLIDATION = WantedJob(("consolidate", 1), Rank.CONSOLIDATION, ConsolidateJob(0, PROJECT, 1, "too many"), PROJECT.id)
+CONSOLIDATION = WantedJob(("consolidate", 1), Rank.CONSOLIDATION, ConsolidateJob(0, PROJECT, 1), PROJECT.id)
 MAINTENANCE = WantedJob(("maintain",), Rank.MAINTENANCE, MaintainJob(0, Maintain(PROJECT)), PROJECT.id)
 
 

@@ -16,7 +16,7 @@ from remembrancer.actors.store.job_finder import (
     jobs_of,
 )
 from remembrancer.actors.store.job_leases import Rank
-from remembrancer.actors.store.records.contract import ConsolidationRequest, MaintenanceState, Promotable, WaitingWork
+from remembrancer.actors.store.records.contract import MaintenanceState, Promotable, WaitingWork
 from remembrancer.protocol.consolidation import ConsolidateJob, MaintainJob, PromoteJob, SessionEndJob
 from remembrancer.protocol.session_life import SessionEntry
 from tests.operations import OTHER_PROJECT, OTHER_SESSION, PROJECT, SESSION
@@ -56,12 +56,9 @@ def test_candidates_for_promotion_are_one_job_without_those_that_were_declined_a
     assert len(job.memory_ids) == PROMOTED_TOGETHER
 
 
-def test_each_request_for_consolidation_is_a_job() -> None:
-    requests = (ConsolidationRequest(3, NOW, "too many", 700), ConsolidationRequest(4, NOW, "again", 1400))
-    assert jobs(WaitingWork(requests=requests)) == [
-        ConsolidateJob(0, PROJECT, 3, "too many"),
-        ConsolidateJob(0, PROJECT, 4, "again"),
-    ]
+def test_many_new_memories_are_consolidated() -> None:
+    assert jobs(WaitingWork(consolidate_after=700)) == [ConsolidateJob(0, PROJECT, 700)]
+    assert jobs(WaitingWork(consolidate_after=0)) == [ConsolidateJob(0, PROJECT, 0)]
 
 
 @pytest.mark.parametrize(
@@ -84,7 +81,7 @@ def test_maintenance_is_due_after_ten_sessions_or_a_week(work: WaitingWork, due:
 
 
 def test_maintenance_goes_last_and_is_all_that_the_user_s_file_has() -> None:
-    work = WaitingWork((ENDED,), (), (Promotable("a", 1, 0),), MaintenanceState(0.0, 0), oldest_at=0.0)
+    work = WaitingWork((ENDED,), None, (Promotable("a", 1, 0),), MaintenanceState(0.0, 0), oldest_at=0.0)
     of_project = [each.rank for each in jobs_of(PROJECT.id, PROJECT, work, (), NOW)]
     assert (of_project[0], of_project[-1]) == (Rank.SESSION_END, Rank.MAINTENANCE)
     (only,) = jobs_of("user", None, work, (), NOW)

@@ -111,9 +111,9 @@ async def maintain(job: MaintainJob, store: StoreConnection, settings: Settings,
 
 
 async def consolidate(job: ConsolidateJob, store: StoreConnection, settings: Settings, clock: Clock) -> None:
-    """Consolidate a project's memories, or the user's, and close the request. What was summed up before is left."""
+    """Consolidate a project's memories, or the user's, and note it. What was summed up before is left."""
     project, clock = job.project, _clock_of(job, clock)
-    run_id = run_id_of("consolidation", "user" if project is None else project.id, job.request_id)
+    run_id = run_id_of("consolidation", "user" if project is None else project.id, job.after)
     run = _Pass(store, project, run_id, "consolidation", clock)
     if settings.consolidate_in_background:
         request = ReadMemories(
@@ -130,7 +130,7 @@ async def consolidate(job: ConsolidateJob, store: StoreConnection, settings: Set
     if project is not None and job.lane_time is None:
         await propose_to_user(store, project, clock)
     closing = Run(store, project, run_id_of("closing", run_id), "consolidation", clock)
-    await closing.write("summarize_cluster", [(CloseRequest(job.request_id),)])
+    await closing.write("summarize_cluster", [(CloseRequest(job.after),)])
 
 
 def _clock_of(job: MaintainJob | ConsolidateJob, clock: Clock) -> Clock:

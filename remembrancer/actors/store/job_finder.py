@@ -81,11 +81,9 @@ def jobs_of(
         if new:
             job = PromoteJob(0, project, tuple(each.memory_id for each in new))
             wanted.append(WantedJob(("promote", name, new), Rank.PROMOTION, job, name, promotable=new))
-    for request in work.requests:
-        consolidate, number = ConsolidateJob(0, project, request.number, request.reason, lane_time), request.number
-        wanted.append(
-            WantedJob(("consolidate", name, number), Rank.CONSOLIDATION, consolidate, name, request.requested_at)
-        )
+    if work.consolidate_after is not None:
+        consolidate = ConsolidateJob(0, project, work.consolidate_after, lane_time)
+        wanted.append(WantedJob(("consolidate", name, work.consolidate_after), Rank.CONSOLIDATION, consolidate, name))
     if _maintenance_is_due(work, now):
         maintain = MaintainJob(0, Maintain(project), lane_time)
         wanted.append(WantedJob(("maintain", name), Rank.MAINTENANCE, maintain, name))
@@ -256,11 +254,7 @@ class JobFinder:
         """Take or renew the lease of a lane with work; release the lease of a lane without. Returns whether there is
         work."""
         space, work = self._space_of(lane), self._space_of(lane).work
-        is_wanted = (
-            space.clients > 0
-            or work.is_crowded
-            or bool(jobs_of(lane.name, self._project_of(lane), work, (), self._now_in(lane)))
-        )
+        is_wanted = space.clients > 0 or bool(jobs_of(lane.name, self._project_of(lane), work, (), self._now_in(lane)))
         if not is_wanted or not self._has_worker():
             if space.is_leased:
                 await self._lanes.give_back_lease(lane.name)
@@ -273,18 +267,14 @@ class JobFinder:
         return is_wanted
 
     async def _look_into(self, records: Records) -> None:
-        space, name = self._space_of(records), records.name
+        space = self._space_of(records)
         most = len(space.declined) + PROMOTED_TOGETHER
         read = partial(records.waiting_work, self._threshold, AT_ONCE_SCORE, most)
         try:
             space.writes = records.writes
             work = await self._readers.in_background(read)
-            if work.is_crowded and self._works_in(records):
-                ask = partial(records.request_consolidation, self._threshold, time.time())
-                if await self._committer.run(name, ask):
-                    work = await self._readers.in_background(read)
         except RemembrancerError as error:
-            logger.warning("a space cannot be read", extra={"file": name, "code": error.code})
+            logger.warning("a space cannot be read", extra={"file": records.name, "code": error.code})
             space.writes, space.read_at = -1, time.monotonic() + AGAIN_S
             return
         space.declined.intersection_update(work.promotable)

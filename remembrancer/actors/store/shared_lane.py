@@ -68,10 +68,7 @@ from remembrancer.protocol.runs import (
     ApplyRun,
     NoteMaintenance,
     Place,
-    RequestConsolidation,
     ReviseMemory,
-    RunKind,
-    RunResult,
 )
 from remembrancer.protocol.writes import (
     Applied,
@@ -327,24 +324,14 @@ class SharedLane(Records):
             self._told_at = at  # even if the journal takes nothing now
             self._append([])
 
-    def request_consolidation(self, threshold: int, now: float) -> bool:
-        return self._note(RequestConsolidation(threshold), now).edits > 0
-
     def note_maintenance(self, at: float) -> None:
-        self._note(NoteMaintenance(), at)
-
-    def _note(self, edit: RequestConsolidation | NoteMaintenance, now: float) -> RunResult:
-        """Append a note for the host that does the background work."""
         operation_id = new_ulid()
-        kind: RunKind = "maintenance" if isinstance(edit, NoteMaintenance) else "consolidation"
         place: Place = "user" if self.is_users else "project"
-        run = ApplyRun(f"run:{operation_id}", place, kind, "decay_archive", (edit,))
+        run = ApplyRun(f"run:{operation_id}", place, "maintenance", "decay_archive", (NoteMaintenance(),))
         project = ProjectRef("" if self.is_users else self.name, "")
-        (outcome,) = self.apply([Operation(operation_id, project, "", now, run)])
+        (outcome,) = self.apply([Operation(operation_id, project, "", at, run)])
         if isinstance(outcome.reply, RemembrancerError):
             raise outcome.reply
-        assert isinstance(outcome.reply.result, RunResult)
-        return outcome.reply.result
 
     @property
     def to_scrub(self) -> int:

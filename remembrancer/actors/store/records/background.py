@@ -9,7 +9,6 @@ from typing import Final, TypeVar, cast
 import msgspec
 
 from remembrancer.actors.store.records.contract import (
-    ConsolidationRequest,
     MaintenanceState,
     Promotable,
     Surroundings,
@@ -44,7 +43,8 @@ T = TypeVar("T")
 
 _decode_projects: Final = msgspec.json.Decoder(tuple[str, ...]).decode
 MAINTENANCE: Final = "maintenance"
-"""The only kind of maintenance."""
+CONSOLIDATION: Final = "consolidation"
+"""The kinds of work whose time is noted."""
 MOST_EDGES: Final = 20_000
 """The limit on edges in an answer: a few hundred kilobytes, and more than finding communities needs."""
 EDGES_OF: Final = 5000
@@ -101,8 +101,9 @@ class SqliteBackground:
         return self._file.read_together(_read_proposals)
 
     def waiting_work(self, threshold: int, score: float, limit: int) -> WaitingWork:
-        """Return the pending background work. `threshold` is as in `request_consolidation`; `score` and `limit` bound
-        the memories of running sessions that are considered for promotion."""
+        """Return the pending background work. A consolidation is due if more than `threshold` active memories have been
+        added since the last one; `score` and `limit` bound the memories of running sessions that are considered for
+        promotion."""
 
         def read(query: Query) -> WaitingWork:
             promotable = query(
@@ -129,27 +130,18 @@ class SqliteBackground:
             )
             return WaitingWork(
                 sessions=tuple(open_sessions(query)),
-                requests=_requests(query),
+                consolidate_after=_consolidate_after(query, threshold),
                 promotable=tuple(Promotable(*row) for row in promotable),
                 maintenance=_maintenance(query),
-                is_crowded=_last_of_many(query, threshold) is not None,
                 oldest_at=oldest[0][0] if oldest else None,
             )
 
         return self._file.read_together(read)
 
-    def request_consolidation(self, threshold: int, now: float) -> bool:
-        """Request a consolidation if more than `threshold` active memories have been added since the last request.
-
-        Returns False, and writes nothing, if not, or if a request is already waiting. Writes: from its thread.
-        """
-        with self._file.transaction() as connection:
-            return bool(add_request(connection.query, threshold, now))
-
     def note_maintenance(self, at: float) -> None:
         """Record that maintenance has been done. Writes: from the records' thread."""
         with self._file.transaction() as connection:
-            note_maintained(connection.query, at)
+            note_done(connection.query, MAINTENANCE, at)
 
     def summaries_of(self, numbers: Sequence[int]) -> dict[int, list[int]]:
         """Return the summaries that cover some of these memories, by number, each with the memories that it covers."""
@@ -256,15 +248,6 @@ def _read_proposals(query: Query, memory_id: str | None = None) -> tuple[Proposa
     return tuple(Proposal(*row) for row in rows)
 
 
-def _requests(query: Query) -> tuple[ConsolidationRequest, ...]:
-    rows = query(
-        """SELECT number, requested_at, reason, up_to FROM consolidation_requests
-           WHERE space = @SPACE AND status IN ('pending', 'in_progress') ORDER BY number""",
-        (),
-    )
-    return tuple(ConsolidationRequest(*row) for row in rows)
-
-
 def _maintenance(query: Query) -> MaintenanceState:
     ((done_at,),) = query("SELECT max(done_at) FROM maintenance WHERE space = @SPACE AND what = ?", (MAINTENANCE,))
     closed = f"SELECT count(*) FROM sessions AS s WHERE s.space = @SPACE AND s.status != 'active' AND {_OVER_AT} > ?"  # noqa: S608
@@ -272,43 +255,28 @@ def _maintenance(query: Query) -> MaintenanceState:
     return MaintenanceState(done_at, sessions)
 
 
-def note_maintained(query: Query, at: float) -> None:
-    """Record in a transaction that maintenance has been done."""
+def note_done(query: Query, what: str, at: float) -> None:
+    """Record in a transaction that maintenance or consolidation has been done."""
     query(
-        """INSERT INTO maintenance VALUES (@SPACE, ?, ?, 0)
-           ON CONFLICT DO UPDATE SET done_at = excluded.done_at""",
-        (MAINTENANCE, at),
+        """INSERT INTO maintenance
+           SELECT @SPACE, ?, ?, coalesce((SELECT max(number) FROM memories WHERE space = @SPACE), 0)
+           ON CONFLICT DO UPDATE SET done_at = excluded.done_at, up_to = excluded.up_to""",
+        (what, at),
     )
 
 
-def add_request(query: Query, threshold: int, now: float) -> int:
-    """Request a consolidation in a transaction if more than `threshold` memories were added. Returns the number of
-    requests."""
-    up_to = _last_of_many(query, threshold)
-    if up_to is None:
-        return 0
-    query(
-        "INSERT INTO consolidation_requests (space, requested_at, reason, up_to) VALUES (@SPACE, ?, ?, ?)",
-        (now, f"more than {threshold} active memories have been added", up_to),
+def _consolidate_after(query: Query, threshold: int) -> int | None:
+    """Return the number of the last consolidated memory if more than `threshold` active ones of the project or the user
+    were added since, else None."""
+    ((after,),) = query(
+        "SELECT coalesce(max(up_to), 0) FROM maintenance WHERE space = @SPACE AND what = ?", (CONSOLIDATION,)
     )
-    return 1
-
-
-def _last_of_many(query: Query, threshold: int) -> int | None:
-    """Return the number of the last memory if more than `threshold` were added since the last request, else None.
-
-    Active memories of the project or the user count. Also None while a request is waiting.
-    """
-    if _requests(query):
-        return None
-    ((added, last),) = query(
-        """SELECT count(*), (SELECT max(number) FROM memories WHERE space = @SPACE) FROM (
-               SELECT 1 FROM memories WHERE space = @SPACE
-               AND number > (SELECT coalesce(max(up_to), 0) FROM consolidation_requests WHERE space = @SPACE)
-               AND status = 'active' AND forgotten_at IS NULL AND scope != 'session' LIMIT ?)""",
-        (threshold + 1,),
+    ((added,),) = query(
+        """SELECT count(*) FROM (SELECT 1 FROM memories WHERE space = @SPACE AND number > ?
+           AND status = 'active' AND forgotten_at IS NULL AND scope != 'session' LIMIT ?)""",
+        (after, threshold + 1),
     )
-    return int(last) if added > threshold else None
+    return int(after) if added > threshold else None
 
 
 def _entity_edges(query: Query, after: int) -> EntityEdges:

@@ -36,17 +36,6 @@ RECORDS: Final = "records"
 
 
 @dataclass(frozen=True, slots=True)
-class ConsolidationRequest:
-    """A space has more memories than it should. `requested_at` is in seconds since the epoch."""
-
-    number: int
-    requested_at: float
-    reason: str
-    up_to: int
-    """The number of the last memory at that time."""
-
-
-@dataclass(frozen=True, slots=True)
 class MaintenanceState:
     """The time of the last maintenance (None: never), and the number of sessions closed since."""
 
@@ -67,17 +56,16 @@ class Promotable(NamedTuple):
 class WaitingWork:
     """The consolidator's work in one space.
 
-    `sessions` are active, or have ended and await processing; `requests` await processing; `promotable` are memories of
-    running sessions whose importance and confidence do not rule out the required score, on which the consolidator
-    decides. All are oldest first. `is_crowded`: a request would be written now. `oldest_at` is the time of the first
-    memory, None if there is none.
+    `sessions` are active, or have ended and await processing; `promotable` are memories of running sessions whose
+    importance and confidence do not rule out the required score, on which the consolidator decides. Both are oldest
+    first. `consolidate_after` is the number of the last consolidated memory if there are many newer ones, else None.
+    `oldest_at` is the time of the first memory, None if there is none.
     """
 
     sessions: tuple[SessionEntry, ...] = ()
-    requests: tuple[ConsolidationRequest, ...] = ()
+    consolidate_after: int | None = None
     promotable: tuple[Promotable, ...] = ()
     maintenance: MaintenanceState = MaintenanceState(None, 0)
-    is_crowded: bool = False
     oldest_at: float | None = None
 
 

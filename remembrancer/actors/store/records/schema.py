@@ -399,18 +399,6 @@ MEMORY: Final = Schema(
     CREATE INDEX run_changes_by_run ON run_changes (space, run_id, sequence);
     CREATE INDEX run_changes_by_memory ON run_changes (space, memory_id);
 
-    -- `up_to` is the number of the last memory that there was then.
-    CREATE TABLE consolidation_requests (
-        number INTEGER PRIMARY KEY AUTOINCREMENT,
-        space INTEGER NOT NULL REFERENCES spaces,
-        requested_at REAL NOT NULL,
-        status TEXT NOT NULL DEFAULT 'pending' CHECK (status IN ('pending', 'in_progress', 'completed', 'failed')),
-        reason TEXT NOT NULL,
-        up_to INTEGER NOT NULL,
-        completed_at REAL
-    );
-    CREATE INDEX consolidation_requests_by_space ON consolidation_requests (space, status);
-
     -- Of the user: the projects in which a pattern was observed.
     CREATE TABLE cross_project_patterns (
         space INTEGER NOT NULL REFERENCES spaces,
@@ -432,11 +420,12 @@ MEMORY: Final = Schema(
     );
     CREATE INDEX topics_by_space ON topics (space, number);
 
+    -- When maintenance (`maintenance`) and consolidation (`consolidation`) were done, and the last memory of that time.
     CREATE TABLE maintenance (
         space INTEGER NOT NULL REFERENCES spaces,
         what TEXT NOT NULL,
         done_at REAL NOT NULL,
-        sessions INTEGER NOT NULL DEFAULT 0,
+        up_to INTEGER NOT NULL DEFAULT 0,
         PRIMARY KEY (space, what)
     ) WITHOUT ROWID;
 
@@ -520,7 +509,7 @@ MEMORY: Final = Schema(
 OWNED: Final = (
     *("passages", "embedded", "memories", "tallies", "entities", "history", "erased", "applied_operations", "sessions"),
     *("moves", "note_writes", "proposals", "tool_calls", "turns", "promotion_log", "run_changes", "runs"),
-    *("consolidation_requests", "cross_project_patterns", "topics", "maintenance"),
+    *("cross_project_patterns", "topics", "maintenance"),
     *("lane", "lane_entries", "lane_erasures", "lane_refusals"),
 )
 """The tables with a `space` column. The rows of all others depend on theirs."""

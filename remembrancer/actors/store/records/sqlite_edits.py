@@ -10,7 +10,7 @@ from typing import Any, Final, TypeVar, assert_never, get_type_hints
 
 import msgspec
 
-from remembrancer.actors.store.records.background import add_request, note_maintained, prune
+from remembrancer.actors.store.records.background import CONSOLIDATION, MAINTENANCE, note_done, prune
 from remembrancer.actors.store.records.contract import Outcome
 from remembrancer.actors.store.records.memory_rows import (
     STORED_FIELDS,
@@ -29,7 +29,6 @@ from remembrancer.actors.store.records.transfer import read_portable
 from remembrancer.memory.edits import (
     AddAlias,
     AppliedOperation,
-    ConsolidationRow,
     CountAccess,
     Delete,
     Edits,
@@ -60,7 +59,7 @@ from remembrancer.memory.names import name_key, name_words
 from remembrancer.memory.plan import carry_out, check_session_limit, plan
 from remembrancer.memory.planner import SIMILAR, make_active
 from remembrancer.protocol.errors import InvalidInput, NotFound
-from remembrancer.protocol.runs import DropOrphans, NoteMaintenance, Prune, RequestConsolidation
+from remembrancer.protocol.runs import CloseRequest, DropOrphans, NoteMaintenance, Prune
 from remembrancer.protocol.session_life import RecordEvents, SessionEntry
 from remembrancer.protocol.writes import (
     MENTIONED_WITH,
@@ -84,7 +83,6 @@ TABLES: Final[dict[type[Any], str]] = {
     Proposed: "proposals",
     PatternRow: "cross_project_patterns",
     Run: "runs",
-    ConsolidationRow: "consolidation_requests",
     NoteWrite: "note_writes",
     AppliedOperation: "applied_operations",
 }
@@ -336,8 +334,8 @@ class SqliteEdits:
     # Edits.
 
     def apply(self, edit: RowEdit) -> int:
-        """Apply an edit. Returns the number of rows that `EraseTraces`, `DropOrphans`, `Prune` and
-        `RequestConsolidation` removed, changed or added."""
+        """Apply an edit. Returns the number of rows that `EraseTraces`, `DropOrphans` and `Prune`
+        removed or changed."""
         match edit:
             case Insert():
                 self._insert(edit)
@@ -392,10 +390,10 @@ class SqliteEdits:
                 return self._drop_entities("created_at < ?", (edit.before,))
             case Prune():
                 return prune(self.execute, edit)
-            case RequestConsolidation():
-                return add_request(self._query, edit.threshold, self._now)
+            case CloseRequest():
+                note_done(self._query, CONSOLIDATION, self._now)
             case NoteMaintenance():
-                note_maintained(self._query, self._now)
+                note_done(self._query, MAINTENANCE, self._now)
             case _:
                 assert_never(edit)
         return 0
@@ -421,7 +419,7 @@ class SqliteEdits:
         else:
             table, key = TABLES[kind], names[0]
             others = ", ".join(f"{name} = excluded.{name}" for name in names[1:])
-            on_conflict = f"ON CONFLICT ({'' if key == 'number' else 'space, '}{key}) DO UPDATE SET {others}"
+            on_conflict = f"ON CONFLICT (space, {key}) DO UPDATE SET {others}"
         self.execute(
             f"""INSERT INTO {table} (space, {", ".join(names)}) VALUES (@SPACE, {", ".join("?" * len(names))})
                 {on_conflict}""",  # noqa: S608 - our names
