@@ -13,7 +13,7 @@ from typing import Any
 import psutil
 import pytest
 
-from remembrancer.actors.launcher.home import claim_memory_home
+from remembrancer.actors.launcher.home import claim_memory_home, read_record
 from remembrancer.commands import exit_codes
 from remembrancer.config.home import memory_directory
 from remembrancer.protocol.errors import HomeUnusable
@@ -67,7 +67,7 @@ def recall(client: BridgeClient, query: str) -> list[str]:
 
 def runtime_pids(memory: RuntimePaths) -> list[int]:
     """The launcher of the home and its children."""
-    launcher = psutil.Process(int(memory.runtime_record.read_text().partition('"pid": ')[2].partition(",")[0]))
+    launcher = psutil.Process(read_record(memory))
     return [launcher.pid, *(child.pid for child in launcher.children(recursive=True))]
 
 

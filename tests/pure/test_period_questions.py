@@ -43,6 +43,9 @@ def test_the_tables_say_one_thing_of_a_word_and_all_in_small_letters() -> None:
     assert all(word == word.casefold() for word in (*KINDS_NAMED, *_PAST, *EMPTY))
 
 
-@given(st.text(max_size=LONGEST + 20) | st.lists(st.sampled_from([*sorted(KINDS_NAMED), *sorted(_PAST), "hier"])).map(" ".join))
+@given(
+    st.text(max_size=LONGEST + 20)
+    | st.lists(st.sampled_from([*sorted(KINDS_NAMED), *sorted(_PAST), "hier"])).map(" ".join)
+)
 def test_no_text_breaks_it_and_a_long_one_asks_for_something(query: str) -> None:
     assert asks_for_period(query) is None or len(query) <= LONGEST
