@@ -10,9 +10,7 @@ import anyio
 from watchfiles import Change, awatch
 
 LONGEST_S: Final = 4.0
-"""The longest wait after the first change while other files keep changing."""
-GROUPED_MS: Final = 200
-"""Changes within this many milliseconds are reported together."""
+"""The longest wait after a quiet interval should have begun, while other files keep changing."""
 UNWATCHED_LOOK_S: Final = 10.0
 """The interval between comparisons where the system cannot report changes."""
 RETRY_S: Final = 5.0
@@ -43,20 +41,24 @@ def _is_directory(path: Path) -> bool:
     return path.is_dir() and not path.is_symlink()
 
 
-async def changes(root: Path, inside: Collection[Path], is_wanted: Callable[[Path], bool]) -> AsyncIterator[None]:
-    """Yields after changes: of the wanted paths directly in the workspace's root, and of all in certain directories.
+async def changes(
+    root: Path, inside: Collection[Path], is_wanted: Callable[[Path], bool], quiet_s: float
+) -> AsyncIterator[None]:
+    """Yields `quiet_s` after changes: of the wanted paths directly in the workspace's root, and of all in certain
+    directories.
 
     Ends when one of these directories appears or disappears, since others have to be watched then. Raises the system's
     error where watching is impossible.
     """
     there = set(filter(_is_directory, inside))
+    quiet_ms, longest_ms = max(1, int(1000 * quiet_s)), int(1000 * (quiet_s + LONGEST_S))
     send, receive = anyio.create_memory_object_stream[None](100)
 
     async def watch(path: Path, recursive: bool) -> None:
         def passes(_: Change, changed: str) -> bool:
             return recursive or is_wanted(Path(changed))
 
-        watched = awatch(path, watch_filter=passes, debounce=GROUPED_MS, step=50, recursive=recursive)
+        watched = awatch(path, watch_filter=passes, debounce=longest_ms, step=quiet_ms, recursive=recursive)
         async for _ in watched:
             await send.send(None)
 

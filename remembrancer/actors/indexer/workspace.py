@@ -17,7 +17,7 @@ import anyio.to_thread
 import msgspec
 
 from remembrancer.actors.indexer.file_reading import OTHER_PROJECT, FileReader
-from remembrancer.actors.indexer.watching import LONGEST_S, RETRY_S, UNWATCHED_LOOK_S, changes, portions
+from remembrancer.actors.indexer.watching import RETRY_S, UNWATCHED_LOOK_S, changes, portions
 from remembrancer.config.settings import Settings
 from remembrancer.protocol.errors import RemembrancerError
 from remembrancer.protocol.files import (
@@ -64,8 +64,6 @@ class WorkspaceIndexer:
         self._store = store
         self._settings = settings
         self._reader = FileReader(self._root, settings)
-        self._due_at = self._latest_at = math.inf
-        """The time at which changes will have settled, and the latest time to read them."""
         self._asked: dict[int, SyncFiles] = {}
         self._known: dict[str, FileState] | None = None
         """The files in the index; None while that is not known for certain."""
@@ -93,13 +91,13 @@ class WorkspaceIndexer:
         """Read the files now: a client waits for it."""
         if sync_id not in self._asked:
             self._asked[sync_id] = asked
-            self._rouse()
+            self._wake.set()
 
     def forget(self) -> None:
         """Forget what is in the index: the store is a new one."""
         self._known = None
         self._epoch += 1
-        self._rouse()
+        self._wake.set()
 
     async def run(self) -> None:
         """Read the files now and after every change, until cancelled."""
@@ -113,25 +111,20 @@ class WorkspaceIndexer:
                 if sync_id is not None:
                     self._asked.pop(sync_id, None)
                 self._store.tell(msgspec.structs.replace(done, sync_id=sync_id))
-                if not self._asked and self._known is not None:
-                    await self._until_due()
-                elif done.error is not None:
+                if done.error is not None and self._known is None:
                     await anyio.sleep(RETRY_S)
+                elif not self._asked and self._known is not None:
+                    with anyio.move_on_after(self._next_look_s()):
+                        await self._wake.wait()
 
-    async def _until_due(self) -> None:
-        """Wait until changes have settled, a client asks, or the next look is due."""
-        look_at = anyio.current_time() + (self._settings.sync_interval_s or math.inf)
+    def _next_look_s(self) -> float:
+        """The seconds until the next comparison, if nothing happens before."""
+        intervals = [self._settings.sync_interval_s or math.inf]
         if self._settings.watch and not self.is_watching:
-            look_at = min(look_at, anyio.current_time() + UNWATCHED_LOOK_S)
+            intervals.append(UNWATCHED_LOOK_S)
         if self._settings.transcripts and self._settings.watch:
-            look_at = min(look_at, anyio.current_time() + TRANSCRIPTS_LOOK_S)
-        while not self._asked and self._known is not None:
-            due_at = min(self._due_at, look_at)
-            if anyio.current_time() >= due_at:
-                return
-            with anyio.CancelScope(deadline=due_at):
-                await self._wake.wait()
-            self._wake = anyio.Event()
+            intervals.append(TRANSCRIPTS_LOOK_S)
+        return min(intervals)
 
     async def _watch(self) -> None:
         """Record the changes that the system reports, and note when it cannot report any."""
@@ -139,24 +132,17 @@ class WorkspaceIndexer:
         while True:
             try:
                 self.is_watching = True
-                async for _ in changes(self._root, inside, inside.__contains__):
-                    self._note_change()
+                async for _ in changes(self._root, inside, inside.__contains__, self._settings.watch_quiet_s):
+                    self._wake.set()
             except Exception as error:  # noqa: BLE001 - whatever the system says: the files are looked at all the same
                 logger.info("no changes are told", extra={"root": self.workspace.root, "reason": str(error)})
                 self.is_watching = False
                 await anyio.sleep(UNWATCHED_LOOK_S)
-            self._note_change()  # changes in between were not reported
-
-    def _note_change(self) -> None:
-        quiet_s, now = self._settings.watch_quiet_s, anyio.current_time()
-        self._latest_at = min(self._latest_at, now + quiet_s + LONGEST_S)
-        self._due_at = min(now + quiet_s, self._latest_at)
-        self._rouse()
+            self._wake.set()  # changes in between were not reported
 
     async def _tolerantly(self, asked: SyncFiles | None) -> SyncDone:
         began = time.monotonic()
         try:
-            self._due_at = self._latest_at = math.inf
             done = await self._sync(asked, began)
             self.error = None
         except (RemembrancerError, OSError) as error:
@@ -240,9 +226,6 @@ class WorkspaceIndexer:
         """The files as they are read. Blocks."""
         for file in files:
             yield file, self._reader.read(file, known.get(file.shown), force=force)
-
-    def _rouse(self) -> None:
-        self._wake.set()
 
 
 def _chunks(read: Read) -> int:
