@@ -178,6 +178,7 @@ READS: dict[str, Callable[[Records], Any]] = {
         it.materials(ReadUpkeep(PROJECT, 1e12, None))[0],
         it.materials(ReadSession(PROJECT, SESSION))[0],
     ],
+    "versions": lambda it: list(it.versions()),
     "copies_of": lambda it: it.copies_of(IDS[0], f"the {SECRET} is lit", SESSION),
     "surroundings": lambda it: [it.surroundings(IDS[0], f"the {SECRET} is lit", None).copies],
     "proposals": lambda it: it.proposals(),
@@ -411,7 +412,7 @@ PARTS = {"without", "beside", "is_users", "of", "tidy"}
 """Parts of a view, and of its reader."""
 FOR_ONE = {"keyword_hits", "postings", "frequencies", "survey"}
 """Questions about the words of a space, which a recall asks."""
-IN_BACKGROUND = {"materials", "materials_of", "waiting_work", "note_maintenance"}
+IN_BACKGROUND = {"materials", "materials_of", "versions", "waiting_work", "note_maintenance"}
 
 
 def recalled(view: View, request: Recall) -> Any:

@@ -25,7 +25,6 @@ from remembrancer.code.index import CodeIndex
 from remembrancer.code.tree import head_of
 from remembrancer.memory.found_names import found_names
 from remembrancer.protocol.code import CodeTree
-from remembrancer.protocol.consolidation import ReadMemories
 from remembrancer.protocol.kinds import SESSION_RECORD
 from remembrancer.protocol.paths import database_files, read_file, write_whole
 
@@ -67,11 +66,10 @@ class ProjectAnchors:
         self._saved = b""
         self._mentions: dict[str, Mentions] = {}
         """The mentions in memories without an anchor."""
-        self._last = 0, ""
-        """The number and the id of the newest memory that was examined."""
         self._judged: dict[str, object] = {}
         """For each tree, the state of its index file at the last judgement."""
-        self._is_outdated = True
+        self._writes = -1
+        """The records' number of writes when they were examined last."""
         try:
             self._saved = read_file(path)
             kept = _decode_kept(self._saved)
@@ -85,10 +83,9 @@ class ProjectAnchors:
     def of(self, memory_id: str, version: int) -> Anchor | None:
         """The anchor by which this version of a memory is judged; None if it has none."""
         known = self._kept.memories.get(memory_id)
-        if known is not None and known.version != version:  # its text may have changed
-            self._is_outdated = True
+        if known is None or known.version != version or not known.anchors:  # in another version its text may be another
             return None
-        return worst_of(known.anchors) if known is not None and known.anchors else None
+        return worst_of(known.anchors)
 
     def all_of(self, memory_id: str) -> tuple[Anchor, ...]:
         """Every anchor of a memory."""
@@ -110,38 +107,21 @@ class ProjectAnchors:
                     found.setdefault(memory_id, []).append(anchor.line)
         return found
 
-    def outdate(self) -> None:
-        """Examine all memories at the next look: they may have changed."""
-        self._is_outdated = True
-
     def look(self, records: Records, trees: Sequence[CodeTree]) -> Iterator[None]:
-        """Find the anchors of new and changed memories, and judge those in changed trees, step by step. Blocks.
-
-        If the newest memory was deleted, the next one gets its number; then all memories are examined.
-        """
+        """Find the anchors of new and changed memories, and judge those in changed trees, step by step. Blocks."""
         states = {tree.id: _state_of(tree) for tree in trees}
         changed = [tree for tree in trees if states[tree.id] != self._judged.get(tree.id)]
-        number, memory_id = self._last
-        newest = records.materials(ReadMemories(None, after=number - 1, limit=1, with_content=False)).memories
-        is_whole = self._is_outdated or [each.id for each in newest] != [memory_id]
-        self._is_outdated = False
-        if is_whole:
-            self._last = number, _ = 0, ""
         new: set[str] = set()
-        listed: set[str] = set()
-        after, more = number, True
-        while more:
-            page = records.materials(ReadMemories(None, after=after, limit=AT_ONCE, with_content=False))
-            listed |= {each.id for each in page.memories}
-            more = page.more
-            if page.memories:
-                self._last = after, _ = max((each.number, each.id) for each in page.memories)
-            numbers = [each.number for each in page.memories if self._is_new(each.id, each.version)]
-            new |= {each.id for each in records.load(numbers, None).values() if self._take(each, trees)}
-            yield
-        if is_whole:
-            for gone in self._kept.memories.keys() - listed:
+        if (writes := records.writes) != self._writes:
+            versions = records.versions()
+            for gone in self._kept.memories.keys() - versions.keys():
                 del self._kept.memories[gone]
+            numbers = [number for each, (number, version) in versions.items() if self._is_new(each, version)]
+            for start in range(0, len(numbers), AT_ONCE):
+                some = records.load(numbers[start : start + AT_ONCE], None).values()
+                new |= {each.id for each in some if self._take(each, trees)}
+                yield
+            self._writes = writes
         there = {tree.id for tree in trees}
         for memory_id, known in list(self._kept.memories.items()):
             if any(anchor.tree_id not in there for anchor in known.anchors):

@@ -164,8 +164,6 @@ class CodeHandlers:
         records = await self._files.project(request.project)
         anchors = self._anchors.get(request.project.id)
         if anchors is None or request.anew:
-            if anchors is not None:
-                anchors.outdate()
             anchors = await self._look(request.project.id)
         trees = self._readable(request.project)
         stale = {} if anchors is None else {i: each for i, each in anchors.stale.items() if each.tree_id in trees}

@@ -88,6 +88,11 @@ class SqliteBackground:
 
         return cast(T, self._file.read_together(read))
 
+    def versions(self) -> dict[str, tuple[int, int]]:
+        """Return the number and the version of every memory that is not forgotten, by id."""
+        rows = self._file.read("SELECT id, number, version FROM memories WHERE space = @SPACE AND forgotten_at IS NULL")
+        return {memory_id: (number, version) for memory_id, number, version in rows}
+
     def materials_of(self, numbers: Sequence[int]) -> tuple[Material, ...]:
         """Return the memories of these numbers as material, without vectors."""
         return self._file.read_together(lambda query: read_materials_of(query, numbers))
