@@ -86,9 +86,8 @@ class Rule:
         return not (
             (self.entropy and _entropy(secret) < self.entropy)
             or (self.exceptions and self.exceptions.search(secret))
-            or _PLACEHOLDER.fullmatch(secret)
-            or _EXAMPLE.search(secret)
-            or _rules()[1].search(secret)
+            or _has(secret, "placeholder")
+            or _rule_file().never.search(secret)
         )
 
 
@@ -96,10 +95,19 @@ _OPTIONS: Final = re2.Options()
 _OPTIONS.log_errors = False
 
 
+class RuleFile(NamedTuple):
+    """The rules in `credential_rules.txt`, a pattern for values that are never secret, whichever rule matches, and the
+    shapes that the checks look for."""
+
+    rules: list[Rule]
+    never: Any
+    shapes: dict[str, re.Pattern[str]]
+
+
 @cache
-def _rules() -> tuple[list[Rule], Any]:
-    """The rules in `credential_rules.txt`, and a pattern for values that are never secret, whichever rule matches."""
+def _rule_file() -> RuleFile:
     rules: list[Rule] = []
+    shapes: dict[str, list[str]] = {}
     parts: dict[str, str] = {}
     never: list[str] = []
     for line in files(__package__).joinpath("credential_rules.txt").read_text("utf-8").splitlines():
@@ -113,6 +121,9 @@ def _rules() -> tuple[list[Rule], Any]:
                 name, _, parts[name] = rest.partition(" | ")
             case "!":
                 never.append(f"(?:{rest})")
+            case "?":
+                name, _, regex = rest.partition(" | ")
+                shapes.setdefault(name, []).append(regex)
             case "~":
                 rules[-1].allowed.append(rest)
             case _:
@@ -120,7 +131,16 @@ def _rules() -> tuple[list[Rule], Any]:
                 entropy = float(check) if check[0].isdigit() else 0.0
                 words = () if keywords == "-" else tuple(keywords.split(","))
                 rules.append(Rule(name, words, regex, entropy, "" if entropy else check.strip("-"), []))
-    return list({rule.regex: rule for rule in rules}.values()), re2.compile("|".join(never), _OPTIONS)
+    return RuleFile(
+        list({rule.regex: rule for rule in rules}.values()),
+        re2.compile("|".join(never), _OPTIONS),
+        {name: re.compile("|".join(regexes)) for name, regexes in shapes.items()},
+    )
+
+
+def _has(text: str, *shapes: str) -> bool:
+    """True if a text has one of these shapes of `credential_rules.txt`."""
+    return any(_rule_file().shapes[shape].search(text) for shape in shapes)
 
 
 @cache
@@ -128,7 +148,7 @@ def _by_keyword() -> tuple[Callable[[str], list[int]], list[list[Rule]], list[Ru
     """A function that finds the keywords in a text, the rules for each keyword, and the rules that apply to every
     text."""
     by_keyword: dict[str, list[Rule]] = {"": []}
-    for rule in _rules()[0]:
+    for rule in _rule_file().rules:
         for keyword in rule.keywords or ("",):
             by_keyword.setdefault(keyword, []).append(rule)
     always = by_keyword.pop("")
@@ -171,49 +191,13 @@ def _entropy(text: str) -> float:
 
 # --- labels with a value ---
 
-_PLACEHOLDER: Final = re.compile(
-    r"[*x.…•_-]+|\$\{?[\w.]+\}?|<[^>]*>|\{[^}]*\}|\[[^\]]*\]|%\w+%|@\w+@"
-    r"|(?:your|my|the|some|new|old|current|test|dummy|fake)?[-_]?(?:password|passwd|pass|secret|token|pwd|key|value)\d?"
-    r"|change[-_]?(?:me|it)|example|redacted|hidden|masked|todo|tbd|n/?a",
-    re.IGNORECASE,
-)
-"""A placeholder for a secret."""
-_EXAMPLE: Final = re.compile(r"EXAMPLE|example(?:$|[-_])|(?i:your[-_](?:\w+[-_])*(?:key|token|secret|password))")
-_PATH: Final = re.compile(r"[/~\\]|\.{1,2}[/\\]|[A-Za-z]:[/\\]")
-"""The beginning of a path, which is not a secret."""
-_PARTS: Final = re.compile(r"[-_. ]")
-_READABLE: Final = re.compile(r"(?:\d{0,4}[A-Za-z]{0,15}\d{0,4}(?:[^A-Za-z0-9]|$))+")
-"""Readable text: words, optionally with a number before or after them, and separators."""
-_TECHNICAL: Final = re.compile(
-    r"(?:sha-?\d+|md5|argon2\w{0,2}|oauth-?\d?|base(?:32|64)|utf-?(?:8|16)|v?\d+(?:\.\w+)*|k8s|s3|ipv[46]|pbkdf2|h?mac"
-    r"|aes-?\d*|rsa-?\d*|ed25519|x509|[2m]fa|t?otp|[hre]s\d{3}|bcrypt\d*|scrypt|str|string|bytes|int|bool|none|null"
-    r"|true|false|optional|required|varchar|text)(?:[^A-Za-z0-9].*)?",
-    re.IGNORECASE,
-)
-"""Names of methods and types that can stand where a value would."""
-_CODE: Final = re.compile(r"!\w+$|[A-Za-z_][\w.]*\(|\w+(?:\.[A-Za-z_]\w*)+$|[\w.]+\[|.*(?:->|=>|&&|\|\|)")
-_CAMEL_CASE: Final = re.compile(r"[A-Z]?\d{0,2}(?:[A-Z][a-z]{3,}){2,}\d{0,2}")
-_UUID: Final = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
-_DIGEST: Final = re.compile(r"(?:sha\d+[:-])?(?:[0-9a-f]{7,12}|[0-9a-f]{40}|[0-9a-f]{64}|[0-9A-F]{40}|[0-9A-F]{64})")
-"""A commit or a checksum."""
-_NUMERIC: Final = re.compile(r"[\d.,:/+%TZ-]+")
 _ENDS: Final = ".,:;!?)]}>。、，：；！？」』）"
 """Closing punctuation after a value."""
 
 
 def _is_reference(value: str) -> bool:
     """True if a value refers to a secret instead of being one: a placeholder, a path, code, an identifier."""
-    return bool(
-        value.startswith(("<", "{", "[", "(", "${", "$("))
-        or _PLACEHOLDER.fullmatch(value)
-        or _PATH.match(value)
-        or "://" in value
-        or _TECHNICAL.fullmatch(value)
-        or _CODE.match(value)
-        or _UUID.fullmatch(value)
-        or _CAMEL_CASE.fullmatch(value)
-        or _EXAMPLE.search(value)
-    )
+    return _has(value, "placeholder", "reference", "camel case")
 
 
 def _is_password(match: Any) -> bool:
@@ -221,7 +205,7 @@ def _is_password(match: Any) -> bool:
     value = match.group("value")
     bare = value.rstrip(_ENDS)
     behind = match.string[match.end() : match.end() + 1]
-    if len(set(bare)) < 3 or behind in tuple("([{<") or _is_reference(bare) or _NUMERIC.fullmatch(bare):
+    if len(set(bare)) < 3 or behind in tuple("([{<") or _is_reference(bare) or _has(bare, "number"):
         return False
     return _looks_chosen(value)
 
@@ -229,7 +213,7 @@ def _is_password(match: Any) -> bool:
 def _looks_chosen(value: str) -> bool:
     """True if a value looks like a chosen password: neither a word nor several words with separators."""
     bare = value.rstrip(_ENDS)
-    if sum(word.isalpha() for word in _PARTS.split(bare)) >= 3 and re.fullmatch(r"[A-Za-z0-9_. -]+", bare):
+    if sum(word.isalpha() for word in re.split(r"[-_. ]", bare)) >= 3 and re.fullmatch(r"[A-Za-z0-9_. -]+", bare):
         return False  # ask-kim-for-the-wifi-2024
     has_letter = any(each.isalpha() for each in bare)
     has_digit = any(each.isdigit() for each in bare)
@@ -254,16 +238,16 @@ def _is_token(match: Any) -> bool:
     """True if the value assigned to a secret, a token or a key is random rather than readable text."""
     value = match.group("value").rstrip(".:!?,;")
     behind = match.string[match.end() : match.end() + 1]
-    if behind in tuple("([{<") or _is_reference(value) or _DIGEST.fullmatch(value) or _NUMERIC.fullmatch(value):
+    if behind in tuple("([{<") or _is_reference(value) or _has(value, "digest", "number"):
         return False
     if len(set(value)) < LEAST_DIFFERENT or not any(each.isalpha() for each in value):
         return False
     has_digit = any(each.isdigit() for each in value)
     if len(value) >= 20:
-        return has_digit and not _READABLE.fullmatch(value)
+        return has_digit and not _has(value, "words")
     is_mixed = any(each.isupper() for each in value) and any(each.islower() for each in value)
     has_special = any(each in "!@#$%^&*?+=" for each in value)
-    return has_digit and (is_mixed or has_special) and not _READABLE.fullmatch(value)
+    return has_digit and (is_mixed or has_special) and not _has(value, "words")
 
 
 def _authorizes(match: Any) -> bool:
@@ -277,34 +261,23 @@ def _authorizes(match: Any) -> bool:
         return False
 
 
-_WORDS_OF_IDS: Final = re.compile(
-    r"(?i)(?:^|[_-])(?:sha\d*|md5|git|commit|rev|digest|etag|layer|image|build|cache|pk|price|cus|sub|evt|pi|seti|req|msg|trace|span"
-    r"|checksum|hash|public|pub|phc)[_-]"
-)
-"""Words before an identifier that is public."""
-
-
 def _is_vendor_token(match: Any) -> bool:
     """True if the value after a vendor's prefix is random, and longer than an identifier."""
     value, sign = match.group("value"), match.group("sign")
-    if _WORDS_OF_IDS.search(sign) or len(value) < 32 or sum(map(str.isdigit, value)) < 2 or _entropy(value) < 3.0:
+    if _has(sign, "name of an id") or len(value) < 32 or sum(map(str.isdigit, value)) < 2 or _entropy(value) < 3.0:
         return False
     if any(map(str.isupper, value)) and any(map(str.islower, value)):
-        return not _READABLE.fullmatch(value) and not _CAMEL_CASE.fullmatch(value)
+        return not _has(value, "words", "camel case")
     is_hex = all(each in "0123456789abcdefABCDEF" for each in value)
     return len(value) >= 40 and (not is_hex or sign.endswith("_"))
-
-
-_PUBLIC_NAME: Final = re.compile(r"PUBLIC|PUB_|CACHE|PARTITION|SORT_|PRIMARY|FOREIGN|DEDUP|IDEMPOTEN|KEY_ID|CHECKSUM")
-"""Names of keys whose values are not secret."""
 
 
 def _is_set_key(match: Any) -> bool:
     """True if the value assigned to a name such as `RAILS_MASTER_KEY` is a key. A digest counts as one."""
     value = match.group("value").rstrip("=")
-    if _PUBLIC_NAME.search(match.group("name")) or len(set(value)) < LEAST_DIFFERENT:
+    if _has(match.group("name"), "public name") or len(set(value)) < LEAST_DIFFERENT:
         return False
-    return any(map(str.isdigit, value)) and any(map(str.isalpha, value)) and not _READABLE.fullmatch(value)
+    return any(map(str.isdigit, value)) and any(map(str.isalpha, value)) and not _has(value, "words")
 
 
 def _is_login_in_base64(match: Any) -> bool:
@@ -323,29 +296,25 @@ def _is_key_in_base64(match: Any) -> bool:
     return b"PRIVATE" in base64.b64decode(value[: len(value) // 4 * 4])
 
 
-_OF_PASSWORDS: Final = re.compile(
-    r"[ -]?(?:hash|stor(?:e|age)|manag|polic|field|form|reset|protect|librar|function|algorithm|generat|rules?\b|file"
-    r"|prompt|page|column|strength|auth|login|vault|check|length|encod|scheme|format|input|dialog|manager)",
-    re.IGNORECASE,
-)
-"""Words after which a word for a password means something else."""
-_VERSION: Final = re.compile(r"(?i)v?\d[\w.+-]*|[a-z]+[-_ ]?v?\d+\.[\d.]+\w*")
+def _means_something_else(match: Any, end: int) -> bool:
+    """True if the word for a password that ends there is part of another term: a password manager, a PIN field."""
+    return _has(match.string[end : end + 20], "word after password")
 
 
 def _is_said_password(value: str) -> bool:
     """True if a value that a sentence calls a password looks like one: not a word, a version, or the name of a
     method."""
     letters, digits = sum(map(str.isalpha, value)), sum(map(str.isdigit, value))
-    if len(value) < 6 or letters < 3 or not digits or _VERSION.fullmatch(value) or value[0] in "-/.~$<{[":
+    if len(value) < 6 or letters < 3 or not digits or _has(value, "version") or value[0] in "-/.~$<{[":
         return False
-    return not _is_reference(value) and not re.search(r"\.\w{1,5}$|[/\\]|'s$", value) and _looks_chosen(value)
+    return not _is_reference(value) and not _has(value, "file or owner") and _looks_chosen(value)
 
 
 def _is_said(match: Any) -> bool:
     """True if the value before or after a word for a password (`label`) in a sentence is one."""
     text, (start, end) = match.string, match.span(match.re.groupindex["label"])
     around = text[max(0, start - 1) : start] + text[end : end + 1]
-    if _OF_PASSWORDS.match(text, end) or any(each.isascii() and each.isalpha() and each != "s" for each in around):
+    if _means_something_else(match, end) or any(each.isascii() and each.isalpha() and each != "s" for each in around):
         return False
     value = match.group("value").partition(")")[0] if "(" in match.group() else match.group("value")
     return _is_said_password(value.lstrip("*(").rstrip(_ENDS + "*を").partition("を")[0])
@@ -364,14 +333,14 @@ CHECKS: Final[dict[str, Callable[[Any], bool]]] = {
     "any": lambda match: True,
     "authorizes": _authorizes,
     "constant": lambda match: len(match.group("value")) >= 32 and _has_digit(match),
-    "cookie": lambda match: not _READABLE.fullmatch(match.group("value")) and _has_digit(match),
+    "cookie": lambda match: not _has(match.group("value"), "words") and _has_digit(match),
     "header": lambda match: _is_token(match) and "-" in match.group().partition(":")[0],
     "key_in_base64": _is_key_in_base64,
     "login_in_base64": _is_login_in_base64,
     "password": _is_password,
     "password_of_a_file": _is_password_of_a_file,
     "pgpass": _is_pgpass,
-    "pin": lambda match: not _OF_PASSWORDS.match(match.string, match.end()),
+    "pin": lambda match: not _means_something_else(match, match.end()),
     "said": _is_said,
     "said_value": lambda match: _is_said_password(match.group("value").rstrip(_ENDS)),
     "set_key": _is_set_key,

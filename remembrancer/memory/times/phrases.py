@@ -7,14 +7,16 @@ certain words ("in 2022", "on Saturday"), since they may also be numbers, verbs 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+import tomllib
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cache
-from typing import Final
+from importlib.resources import files
+from typing import Any, Final
 
 from remembrancer.memory.times import calendar_spans as spans
-from remembrancer.memory.times.calendar_spans import DAY, PARTS_OF_DAY, SEASONS, Span, Unit
+from remembrancer.memory.times.calendar_spans import DAY, Span, Unit
 
 Resolve = Callable[[datetime], Span]
 """Maps the local time of the query to a span. May raise ValueError or OverflowError."""
@@ -43,6 +45,7 @@ UNITS: Final[Mapping[str, tuple[float, Unit]]] = {
     **{"weekend": (1, "week"), "fortnight": (2, "week"), "month": (1, "month"), "quarter": (3, "month")},
     **{"year": (1, "year"), "decade": (10, "year")},
 }
+_WORDS: Final[Mapping[str, Collection[str]]] = {"counts": COUNTS, "units": UNITS}
 _PERSONS_AND_VERBS: Final = frozenset({"march", "april", "may", "june", "august"})
 """Months whose names are also other words."""
 _VERBS: Final = frozenset({"march", "may"})
@@ -59,7 +62,7 @@ class Meaning:
 
 
 def counted(match: Match) -> tuple[float, float | None, Unit]:
-    """The minimum and maximum (None: exact) count in a match of `UNIT`, from `COUNT` if there is one, and the unit."""
+    """The minimum and maximum (None: exact) count in a match with a `<unit>`, and a `<count>` or one, and the unit."""
     word = (match.groupdict().get("count") or "a").lower()
     least, most = COUNTS[word] if word in COUNTS else (float(word), None)
     times, unit = UNITS[match["unit"].lower()]
@@ -309,48 +312,6 @@ def _year(match: Match) -> Meaning:
     return Meaning(lambda _: cut(spans.period(datetime(year, 1, 1), "year")), None if match["part"] else "year")
 
 
-_ANY_MONTH = (
-    "(?:january|february|march|april|may|june|july|august|september|october|november|december"
-    r"|(?:jan|feb|mar|apr|jun|jul|aug|sept|sep|oct|nov|dec)\b\.?)"
-)
-_MONTH = f"(?P<month>{_ANY_MONTH})"
-_WEEKDAY = f"(?P<weekday>{'|'.join(WEEKDAYS)})"
-_YEAR = r"(?P<year>(?:19|20)\d\d)(?![\w-]|[.:/]\d)"
-_DAY = r"(?P<day>[0-3]?\d)"
-_COUNT_WORDS = "|".join(sorted(COUNTS, key=len, reverse=True))
-COUNT: Final = (
-    rf"(?<![\w.:/-])(?:(?:an?|the|last)\s+(?=couple|few|half|dozen))?(?P<count>\d{{1,3}}(?:\.\d)?|{_COUNT_WORDS})"
-    r"(?:\s+(?:of|an?))?"
-)
-UNIT: Final = rf"(?P<unit>{'|'.join(sorted(UNITS, key=len, reverse=True))})s?"
-_PART = (
-    r"(?:\b(?P<part>early|mid|late|(?:the )?(?:beginning|start|middle|end) of"
-    rf"|(?:{'|'.join(NTH)}|last)\s+week\s+(?:of|in))(?:\s+in)?[\s-]+(?:the\s+)?)"
-)
-_OF_DAY = rf"(?P<of_day>{'|'.join(PARTS_OF_DAY)})"
-_ELSEWHERE = r"(?!\s+(?:of|before|after)\b)"
-_ANY_WEEKDAY = rf"(?P<weekday>{'|'.join(WEEKDAYS)}|mon|tues?|wed|thu(?:rs?)?|fri|sat|sun)"
-_NO_NAME = r"(?![\w-])"
-_NUMBER = r"(?<![\w.:/#$€£-])"
-_AFTER_YEAR = (
-    r"(?=\s*$|\s*[?!.,;:)'\"]|\s+(?:and|or|to|until|till|through|with|for|at|by|when|where|who|what|which|how|why|if|did"
-    r"|do|does|was|were|is|are|has|have|had|i|we|he|she|they|you|my|our|his|her|their|the|this|that|about|on|in|from"
-    r"|but|because|while|compared|than|versus|vs)\b)"
-)
-
-_LEADS: Final[Mapping[str, str]] = {
-    "month": "in|during|since|until|till|before|after|throughout|around|of",
-    "day": "on|since|before|after|until|till|by|week of",
-    "on": "on",
-    "weekday": "on|since|before|after|until|till|by",
-    "year": "in|during|since|until|till|before|after|throughout|around|by|of",
-    "season": "in|during|over|since|until|till|before|after|throughout|of",
-    "weekend": "on|over|at|during|since",
-}
-"""The words that must precede a phrase of each kind."""
-_LEAD_PATTERNS: Final = {
-    kind: re.compile(rf"\b(?:{words})\s+(?:the\s+)?$", re.IGNORECASE) for kind, words in _LEADS.items()
-}
 _NOT_PAST = re.compile(
     r"\b(?:next|every|each|coming|upcoming|following|any|first|second|black|good|many|hundred)[\s-]+$", re.IGNORECASE
 )
@@ -372,9 +333,6 @@ class Phrase:
     present: bool = False
 
 
-_Rule = tuple[re.Pattern[str], Callable[[Match], Meaning | None]]
-
-
 def phrases(text: str) -> list[Phrase]:
     """The phrases of a text in order, without overlaps: earlier rules take precedence."""
     accepted: list[Phrase] = []
@@ -387,80 +345,58 @@ def phrases(text: str) -> list[Phrase]:
             meaning = None if _NOT_PAST.search(before) else meaning_of(match)
             if meaning is None:
                 continue
-            weak = meaning.kind is not None and not _LEAD_PATTERNS[meaning.kind].search(before)
+            weak = meaning.kind is not None and not _lead(meaning.kind).search(before)
             accepted.append(Phrase(begin, end, meaning.resolve, weak, meaning.present))
     return sorted(accepted, key=lambda each: each.begin)
 
 
+_MEANINGS: Final[Mapping[str, Callable[[Match], Meaning | None]]] = {
+    "ago": _ago,
+    "rolling": _rolling,
+    "near_day": _near_day,
+    "month_of_last_year": _month_of_last_year,
+    "weekday_of_week": _weekday_of_week,
+    "period": _period,
+    "weekend": _weekend,
+    "weekday": _weekday,
+    "iso_date": _iso_date,
+    "numbers_date": _numbers_date,
+    "days": _days,
+    "date": _date,
+    "day_of_month": _day_of_month,
+    "month": _month,
+    "quarter": _quarter,
+    "numbered_week": _numbered_week,
+    "recently": _recently,
+    "season": _season,
+    "year": _year,
+}
+"""The meanings of phrases by the names of their rules; None: the words name no time."""
+
+
 @cache
-def _rules() -> tuple[_Rule, ...]:
+def _rules() -> tuple[tuple[re.Pattern[str], Callable[[Match], Meaning | None]], ...]:
     """Compiled for the first query that needs them, which saves some milliseconds at the store's start."""
-    return tuple(_all_rules())
+    rules: list[dict[str, Any]] = _file()["rules"]
+    return tuple((pattern_of(text), _MEANINGS[rule["name"]]) for rule in rules for text in rule["patterns"])
 
 
-def _all_rules() -> Iterator[_Rule]:
-    """The patterns, longer ones before shorter ones."""
+@cache
+def _lead(kind: str) -> re.Pattern[str]:
+    return pattern_of(rf"\b(?:{_file()['leads'][kind]}) (?:the )?$")
 
-    def rule(pattern: str, meaning_of: Callable[[Match], Meaning | None]) -> _Rule:
-        return re.compile(pattern.replace(" ", r"\s+"), re.IGNORECASE), meaning_of
 
-    which = r"(?:\b(?P<which>last|this past|past|this) )"
-    half = r"(?: and a half)"
-    yield rule(
-        rf"{COUNT}(?P<half>{half})?[\s-]+{UNIT}(?P<half_after>{half})? (?:ago|back(?! to\b))\b(?: today\b)?", _ago
-    )
-    yield rule(rf"\b(?:last|past) (?:(?:an?|the) )?{COUNT}[\s-]+{UNIT}\b{_ELSEWHERE}", _rolling)
-    yield rule(
-        rf"\b(?:in|over|during|within|throughout|for) the (?:last|past) {UNIT}\b(?<!weekend){_ELSEWHERE}", _rolling
-    )
-    yield rule(r"\b(?:the|this) past (?P<unit>week|month|quarter|year|decade)\b", _rolling)
-    yield rule(
-        rf"\b(?:the day before yesterday|yesterday(?: {_OF_DAY})?|last night|today|tonight|the other day)\b",
-        _near_day,
-    )
-    yield rule(rf"\bthis {_OF_DAY}\b", _near_day)
-    yield rule(rf"\b{_MONTH} (?:(?:of|from) )?last year\b", _month_of_last_year)
-    yield rule(
-        rf"\b{_WEEKDAY} (?:of )?(?:last|this) week\b|\blast week(?:'s)?(?: on)? (?P<then>{'|'.join(WEEKDAYS)})\b",
-        _weekday_of_week,
-    )
-    periods = "(?P<period>week|month|quarter|year)"
-    yield rule(
-        rf"{_PART}?(?P<earlier>earlier )?\b(?P<which>last|this) {periods}\b(?P<last_but_one>(?!))?{_ELSEWHERE}",
-        _period,
-    )
-    yield rule(rf"{_PART}?(?P<earlier>(?!))?(?P<which>\bthe) {periods} (?P<last_but_one>before last)\b", _period)
-    yield rule(rf"{which}?\bweekend\b(?P<last_but_one> before last\b)?{_ELSEWHERE}", _weekend)
-    yield rule(
-        rf"{which}?\b{_ANY_WEEKDAY}\b[.]?(?P<last_but_one> before last\b)?(?: {_OF_DAY}\b)?(?P<owns>'s\b)?{_NO_NAME}"
-        rf"{_ELSEWHERE}(?!,? (?:the |in )?(?:\d|{_ANY_MONTH}))",
-        _weekday,
-    )
-    yield rule(
-        rf"{_NUMBER}(?P<year>\d{{4}})([-/])(?P<month_number>[01]?\d)\2(?P<day>[0-3]?\d)(?!\d|[-/.:]\d)", _iso_date
-    )
-    yield rule(
-        rf"{_NUMBER}(?P<first>[0-3]?\d)(?P<dot>[/.])(?P<second>[0-3]?\d)(?P=dot)(?P<year>(?:19|20)?\d\d)(?![\w-]|[.:/]\d)",
-        _numbers_date,
-    )
-    ordinal = "(?P<ordinal>st|nd|rd|th)?"
-    until = r"(?: (?:and|to|until|till|through) (?:the )?|\s*-\s*)(?P<last_day>[0-3]?\d)(?:st|nd|rd|th)?"
-    yield rule(rf"\b{_MONTH} (?:the )?{_DAY}{ordinal}{until}(?![\w:%-]|[.]\d)(?:,? {_YEAR})?", _days)
-    yield rule(rf"{_NUMBER}{_DAY}{ordinal}{until} (?:of )?{_MONTH}\b(?:,? {_YEAR})?", _days)
-    yield rule(rf"\b{_MONTH} (?:the )?{_DAY}{ordinal}(?![\w:%-]|[.]\d)(?:,? {_YEAR})?", _date)
-    yield rule(rf"{_NUMBER}{_DAY}{ordinal} (?:of )?{_MONTH}\b(?:,? {_YEAR})?", _date)
-    yield rule(rf"{_NUMBER}{_DAY}(?:st|nd|rd|th){_NO_NAME}{_AFTER_YEAR}", _day_of_month)
-    yield rule(rf"{_PART}?{which}?\b{_MONTH}(?:,?(?: of)? {_YEAR})?{_NO_NAME}", _month)
-    yield rule(
-        rf"\b(?:q(?P<quarter>[1-4])|(?P<nth>{'|'.join(NTH)}) quarter)\b(?:(?: of)? {_YEAR})?{_NO_NAME}", _quarter
-    )
-    yield rule(rf"{_NUMBER}(?P<year>\d{{4}})-?w(?P<week>[0-5]\d)(?:-[1-7])?{_NO_NAME}", _numbered_week)
-    number = r"(?:(?:calendar )?week (?:number |no\.? )?|[ck]?w(?=\d\d))(?P<week>[0-5]?\d)"
-    yield rule(rf"\b{number}\b(?:(?: of|,)? {_YEAR})?{_NO_NAME}", _numbered_week)
-    yield rule(r"\b(?:recently|lately)\b", _recently)
-    yield rule(
-        rf"{_PART}?{which}?\b(?P<the>the )?(?P<season>{'|'.join(SEASONS)})\b(?:(?: of)? {_YEAR})?{_NO_NAME}",
-        _season,
-    )
-    yield rule(rf"(?P<part>(?!))?\bthe year {_YEAR}", _year)
-    yield rule(rf"{_PART}?{_NUMBER}{_YEAR}{_AFTER_YEAR}", _year)
+@cache
+def _file() -> Mapping[str, Any]:
+    return tomllib.loads(files(__package__).joinpath("phrases.toml").read_text("utf-8"))
+
+
+_NAMED_PART: Final = re.compile(r"(?<!\(\?P)<(\w+)>")
+
+
+def pattern_of(text: str) -> re.Pattern[str]:
+    """A pattern, ignoring case, in which `<name>` stands for a part in `phrases.toml`, and a blank for white space."""
+    parts = _file()["parts"] | {name: "|".join(sorted(words, key=len, reverse=True)) for name, words in _WORDS.items()}
+    while _NAMED_PART.search(text):
+        text = _NAMED_PART.sub(lambda name: parts[name[1]], text)
+    return re.compile(text.replace(" ", r"\s+"), re.IGNORECASE)

@@ -16,7 +16,7 @@ from typing import Final
 from remembrancer.memory.times import calendar_spans as spans
 from remembrancer.memory.times.calendar_spans import Span
 from remembrancer.memory.times.languages import in_english
-from remembrancer.memory.times.phrases import COUNT, LOOK_BACK, UNIT, Phrase, counted, phrases
+from remembrancer.memory.times.phrases import LOOK_BACK, Phrase, counted, pattern_of, phrases
 
 MAX_CHARACTERS: Final = 1000
 """The number of characters of a query that are read: a longer text is a document."""
@@ -29,12 +29,12 @@ _PLAIN: Final = str.maketrans(
     {"\u2019": "'", "\u017f": "s", "\u0131": "i", "\u0130": "I", "\u212a": "K", "\u2013": "-"}
 )
 """Letters that patterns fold into others when ignoring case, unlike tables of words."""
-_WEEK_OF = re.compile(r"\bweek\s+(?:of|beginning|starting)\s+(?:on\s+)?(?:the\s+)?$", re.I)
+_WEEK_OF = pattern_of(r"\bweek (?:of|beginning|starting) (?:on )?(?:the )?$")
 _RELATION = re.compile(
     r"\b(?P<word>since|before|after|until|till|by|up to|around|about|roughly)\s+(?:(?<!about\s)on\s+)?(?:the\s+)?$",
     re.I,
 )
-_DISTANCE = re.compile(rf"{COUNT}\s+{UNIT}\s+(?P<word>before|after)\s+(?:the\s+)?$", re.I)
+_DISTANCE = pattern_of("<count> <unit> (?P<word>before|after) (?:the )?$")
 _RANGE_BEGINS = re.compile(r"\b(?:between|from)\s+(?:on\s+)?(?:the\s+)?$", re.I)
 _RANGE_GOES_ON = re.compile(r"\s+(?:and|to|until|till|through)\s+(?:on\s+)?(?:the\s+)?", re.I)
 _AHEAD = re.compile(
