@@ -15,7 +15,7 @@ import msgspec
 from remembrancer.memory.chunks import headings_of
 from remembrancer.memory.export_format import MemoryLine
 from remembrancer.protocol.errors import InvalidInput
-from remembrancer.protocol.ids import MEMORY_PREFIX, derive_memory_id
+from remembrancer.protocol.ids import derive_memory_id
 from remembrancer.protocol.kinds import Kind, kind_of_type, type_of_kind
 from remembrancer.protocol.session_life import SHELL_SESSION
 from remembrancer.protocol.writes import PortableMemory, Scope, SourceRef
@@ -60,11 +60,6 @@ def read_file(text: str, details: Mapping[str, Mapping[str, Any]]) -> tuple[str,
         (fields, _ESCAPED.sub(r"<\1", content.removesuffix("\n").removesuffix("\n")))
         for fields, content in zip(parts[::2], parts[1::2], strict=True)
     ]
-    front = _FRONT.fullmatch(text)
-    if front is not None and f'id: "{MEMORY_PREFIX}' in front[1]:  # formerly each memory had a file
-        notes, pairs = "", (line.partition(": ") for line in front[1].split("\n")[:-1])
-        fields = ",".join(f'"{name}":{value}' for name, _, value in pairs)
-        marked = [(f"{{{fields}}}", front[2].removesuffix("\n"))]
     lines = []
     for mark, content in marked:
         try:

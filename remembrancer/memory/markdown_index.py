@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 _BEGIN: Final = "<!-- remembrancer: kept from memory, items {items}, written {at} {digest} -->"
 _END: Final = "<!-- /remembrancer -->"
 _BLOCK: Final = re.compile(
-    r"<!-- remembrancer: kept from memory, (?:items (?P<items>[\w-]*), )?written (?P<at>\S+) (?P<digest>[0-9a-f]{12})"
+    r"<!-- remembrancer: kept from memory, items (?P<items>[\w-]*), written (?P<at>\S+) (?P<digest>[0-9a-f]{12})"
     r" -->\n(?P<text>.*?)<!-- /remembrancer -->\n?",
     re.DOTALL,
 )
@@ -29,7 +29,6 @@ MOST_LINES: Final = 200
 """Assistants read no more lines of such a file."""
 _RESERVED: Final = 5
 """The lines of the marks, and the blank lines around them."""
-_LIST_ITEM: Final = re.compile(r"[-*] .*\S")
 
 
 class Kept(NamedTuple):
@@ -61,8 +60,6 @@ def kept_in(content: str) -> Kept | None:
     if match["digest"] == _digest(match["text"]):
         return Kept(match["text"], at)
     items, written = items_in(match["text"]), match["items"]
-    if written is None:  # it was written before items had digests, so that any may be changed
-        return Kept(match["text"], at, tuple(item for item in items if _LIST_ITEM.match(item)))
     digests = {written[place : place + _ITEM_DIGEST] for place in range(0, len(written), _ITEM_DIGEST)}
     return Kept(match["text"], at, tuple(item for item in items if _item_digest(item) not in digests))
 

@@ -86,7 +86,7 @@ async def test_each_profile_orders_what_matches_equally_as_its_table_says(files:
     answer = await files.recall("lantern", strategy="keyword", profile=profile)
     assert answer.profile == profile
     scopes = list(dict.fromkeys(memory.scope for memory in answer.memories))
-    weights = [PROFILES[profile].of(scope) for scope in scopes]
+    weights = [PROFILES[profile][scope] for scope in scopes]
     assert weights == sorted(weights, reverse=True)
 
 

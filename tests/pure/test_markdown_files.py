@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
-import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -43,14 +41,6 @@ def test_the_memories_of_a_file_come_back_as_they_were(
     notes, back = read_file(f"# My own\n\n{''.join(texts)}".rstrip("\n"), details)
     assert notes == "# My own\n\n"
     assert [each.memory.content.rstrip("\n") for each in back] == [each.rstrip("\n") for each in contents]
-
-
-def test_the_file_that_a_memory_had_formerly_is_read() -> None:
-    line = MemoryLine(memory("a", content="---\nA text.\n", tags=("x: y",)), PROJECT.id)
-    fields = msgspec.to_builtins(line.memory) | {"project": PROJECT.id}
-    content = fields.pop("content")
-    front = "".join(f"{name}: {json.dumps(value)}\n" for name, value in fields.items())
-    assert read_file(f"---\n{front}---\n{content}\n", {}) == ("", [line])
 
 
 def test_fields_that_cannot_be_read_are_an_error_and_files_of_others_are_notes() -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -88,14 +86,6 @@ def test_an_edit_that_a_memory_has_taken_over_does_not_stay() -> None:
     assert kept is not None
     assert "Mondays" not in with_block(edited, BLOCK.replace("Boil", "Heat"), AT + 60, kept.edits)
     assert with_block(edited, edited.partition("-->\n")[2].partition("<!--")[0] + "- new", AT).count("Mondays") == 1
-
-
-def test_edits_of_a_block_without_digests_of_its_items_are_found_by_their_difference() -> None:
-    content = re.sub(r"items \S+, ", "", with_block("", BLOCK, AT))
-    kept = kept_in(content)
-    assert kept == (f"{BLOCK}\n", AT, ())
-    again = with_block(content.replace("Fridays", "Mondays"), f"{BLOCK}\n- later", AT + 60)
-    assert again.endswith(f"<!-- /remembrancer -->\n\n- AB12 Deploys are on Mondays.{ASIDE}\n")
 
 
 @pytest.mark.parametrize(

@@ -100,7 +100,7 @@ def test_the_tables_of_scopes_kinds_and_profiles_are_those_in_force() -> None:
     assert all(f"`{relation}`" in PAGE for relation in RELATIONS)
     table = rows("Recall over three scopes")
     said = {name: tuple(map(float, cells[:3])) for name, cells in table.items() if name != "profile"}
-    assert said == {name: (each.session, each.project, each.user) for name, each in PROFILES.items()}
+    assert said == {name: tuple(each.values()) for name, each in PROFILES.items()}
 
 
 def test_the_table_of_the_promotion_score_adds_up_as_the_score_does() -> None:

@@ -17,7 +17,7 @@ NAMES: tuple[ProfileName, ...] = get_args(ProfileName)
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_weights_of_a_profile_are_1_together(name: ProfileName) -> None:
-    assert sum(PROFILES[name].of(scope) for scope in SCOPES) == pytest.approx(1.0)
+    assert sum(PROFILES[name][scope] for scope in SCOPES) == pytest.approx(1.0)
 
 
 @given(st.sampled_from(NAMES), st.sets(st.sampled_from(SCOPES), min_size=1))
@@ -29,7 +29,7 @@ def test_a_profile_orders_the_scopes_as_its_weights_do_and_leaves_the_heaviest_a
     assert max(shares.values()) == 0.0
     for one in scopes:
         for two in scopes:
-            assert (shares[one] > shares[two]) == (weights.of(one) > weights.of(two))
+            assert (shares[one] > shares[two]) == (weights[one] > weights[two])
 
 
 def test_no_scope_has_no_share() -> None:
