@@ -11,7 +11,6 @@ import sqlite3
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,7 @@ import pytest
 
 from remembrancer.actors.store.records.schema import MEMORY
 from remembrancer.commands import exit_codes
-from remembrancer.commands.runtime_client import connected_store, is_up
+from remembrancer.commands.runtime_client import connected_store
 from remembrancer.protocol.file_locks import FileLock
 from remembrancer.protocol.paths import RuntimePaths
 from remembrancer.protocol.writes import PromoteMemory, Scope
@@ -293,39 +292,3 @@ def test_a_damaged_database_is_no_backup_but_can_be_replaced_by_one(home: Path) 
     said = restore(home / "backup.tar", home)
     assert exported(home) == as_it_was
     assert (Path(said["set_aside"]) / "memory.db").read_bytes().startswith(b"this is no")
-
-
-def test_an_empty_home_has_nothing_to_back_up(home: Path) -> None:
-    for name in ("backup", "export"):
-        refused = command(name, str(home / "file"), home=home)
-        assert refused.returncode == exit_codes.FILE_UNUSABLE
-        assert b"nothing to" in refused.stderr
-    assert list(home.iterdir()) == []
-
-
-def test_a_file_is_named_by_its_time_when_no_name_is_given(
-    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    ask(home, store("one", "one"))
-    monkeypatch.chdir(tmp_path)
-    done("backup", home=home)
-    done("backup", "export", home=home)
-    names = [path.name for path in tmp_path.iterdir()]
-    assert sorted(name.rpartition("Z.")[2] for name in names) == ["jsonl", "tar.gz"]
-    assert not is_up(RuntimePaths(tmp_path))
-
-
-@pytest.mark.parametrize(
-    "arguments", [["backup", "-"], ["admin", "projects"], ["admin", "queue"], ["status", "--json"]]
-)
-@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir], ids=["pipe", "directory"])
-def test_a_command_says_what_is_no_file_and_waits_for_none(
-    home: Path, arguments: list[str], make: Callable[[Path], None]
-) -> None:
-    paths = RuntimePaths(home)
-    for path in (paths.write_queue, paths.database):
-        make(path)
-    done = command(*arguments, home=home)
-    assert done.returncode == (exit_codes.NOT_RUNNING if arguments[0] == "status" else exit_codes.FILE_UNUSABLE)
-    assert b"Traceback" not in done.stderr
-    assert arguments[0] == "status" or b"no file: move it away" in done.stderr

@@ -10,7 +10,6 @@ import socket
 import sqlite3
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,7 +17,6 @@ from pathlib import Path
 import psutil
 import pytest
 
-from remembrancer.actors.bridge.bridge import LEAVE_S
 from remembrancer.config.settings import Settings
 from remembrancer.protocol.file_locks import FileLock
 from remembrancer.protocol.paths import RuntimePaths
@@ -86,16 +84,6 @@ def test_a_request_that_a_crash_interrupts_is_done_once(runtime: Path) -> None:
         assert queued_contents(runtime) == 2
 
 
-def test_without_a_gateway_each_request_is_refused_when_its_budget_is_over(runtime: Path) -> None:
-    with bridge(LEAVE_S, 0.5, REMEMBRANCER_BRIDGE_BUDGET_S="0.3") as client:
-        started = time.monotonic()
-        answer = client.request("tools/list")
-        assert time.monotonic() - started > 0.25
-        assert answer["error"]["code"] == -32000
-        assert answer["error"]["data"]["retry_possible"] is True
-        assert client.process.poll() is None
-
-
 def test_a_gateway_that_hangs_is_not_waited_for_longer_and_its_late_answer_is_swallowed(runtime: Path) -> None:
     with gateway(runtime, QUICK) as hanging, bridge(REMEMBRANCER_BRIDGE_BUDGET_S="1.0") as client:
         hanging.until_open()
@@ -152,13 +140,6 @@ def test_a_runtime_keeps_no_secrets_of_the_session_that_started_it_and_makes_way
     stop_runtime(home)
 
 
-def test_a_client_that_ends_its_server_by_a_signal_gets_the_exit_status_of_a_good_end(runtime: Path) -> None:
-    with gateway(runtime, QUICK), bridge() as client:
-        client.initialize()
-        client.process.send_signal(signal.SIGTERM)
-        assert client.process.wait(PATIENCE_S) == 0
-
-
 def test_a_runtime_that_cannot_be_started_is_named_as_the_reason(home: Path) -> None:
     with bridge(REMEMBRANCER_EMBEDDERS="many", REMEMBRANCER_BRIDGE_BUDGET_S=f"{FOREVER}") as client:
         client.initialize()
@@ -167,26 +148,6 @@ def test_a_runtime_that_cannot_be_started_is_named_as_the_reason(home: Path) -> 
         assert answer["error"]["data"]["retry_possible"] is False
         assert not list(home.glob("*.err"))
         assert "could not be started" in client.request("ping")["error"]["message"], "the budget is not waited out"
-
-
-def test_a_deployment_mode_without_its_server_is_the_reason_and_mending_it_is_enough(home: Path) -> None:
-    (home / "config.toml").write_text('deployment_mode = "remote"\n')
-    with forked_bridge() as client:
-        client.initialize()
-        error = client.request("ping")["error"]
-        assert "the mode remote needs the address of a Chroma server" in error["message"]
-        assert error["data"]["retry_possible"] is False
-        (home / "config.toml").write_text('deployment_mode = "embedded-file"\n')
-        until(lambda: "result" in client.request("ping"))
-    stop_runtime(home)
-
-
-def test_a_home_that_cannot_be_used_is_named(home: Path) -> None:
-    (home / "file").write_text("in the way")
-    with bridge(REMEMBRANCER_HOME=str(home / "file")) as client:
-        client.initialize()
-        answer = client.request("ping")
-        assert str(home / "file") in answer["error"]["message"]
 
 
 def test_broken_lines_are_answered_and_harm_nobody(runtime: Path) -> None:
@@ -243,20 +204,6 @@ def leave(client: BridgeClient) -> None:
     assert client.process.wait(PATIENCE_S) == 0
 
 
-def test_a_bridge_leaves_at_once_when_nothing_is_open(runtime: Path) -> None:
-    with gateway(runtime, QUICK), bridge(FOREVER) as client:
-        client.initialize()
-        client.request("ping")
-        leave(client)
-
-
-def test_a_bridge_leaves_soon_although_the_gateway_hangs(runtime: Path) -> None:
-    with silent_gateway(runtime), bridge(REMEMBRANCER_BRIDGE_BUDGET_S=f"{FOREVER}") as client:
-        client.send(id=1, method="tools/call", params={"name": "get_memory_status", "arguments": {}})
-        leave(client)
-        assert client.hear()["error"]["data"]["retry_possible"] is True
-
-
 def test_a_bridge_leaves_soon_although_the_socket_is_full(runtime: Path) -> None:
     with silent_gateway(runtime), bridge(REMEMBRANCER_BRIDGE_BUDGET_S=f"{FOREVER}") as client:
         assert client.process.stdin is not None
@@ -305,14 +252,6 @@ def test_nothing_but_the_protocol_reaches_the_output(runtime: Path) -> None:
         )
     assert json.loads(done.stdout) == {"jsonrpc": "2.0", "id": 1, "result": {}}
     assert done.stderr.count(b"stray") == 2
-
-
-def test_a_wrong_argument_is_a_usage_error(home: Path) -> None:
-    line = [sys.executable, "-m", "remembrancer", "mcp", "--projet", "x"]
-    done = subprocess.run(line, capture_output=True, timeout=PATIENCE_S, check=False)
-    assert (done.returncode, done.stdout) == (2, b"")
-    assert b"usage: remembrancer mcp" in done.stderr
-    assert b"unknown argument '--projet': did you mean --project?" in done.stderr
 
 
 def test_a_gateway_of_another_release_is_named_as_the_reason_and_left_alone(runtime: Path) -> None:

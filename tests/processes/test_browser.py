@@ -18,7 +18,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from remembrancer.browser.rendering import HERE, bars, inline, without_marks, word_diff
+from remembrancer.browser.rendering import HERE, bars, inline, word_diff
 from remembrancer.config.project import project_of
 from remembrancer.config.tokens import LINK_S, Tokens
 from tests.cases import cases
@@ -86,17 +86,6 @@ def test_a_link_lets_in_once_by_a_cookie_that_no_script_and_no_other_site_has(co
     assert visit.status("/") == 303
 
 
-def test_it_begins_in_the_project_of_its_link_and_not_in_the_one_that_was_used_last(door: Door, tmp_path: Path) -> None:
-    visits = []
-    for name in ("first", "second"):
-        (tmp_path / name).mkdir()
-        visits.append(Visit(door, tmp_path / name))
-        visits[-1].stored(f"We deploy the {name} on Tuesdays")
-    for visit in visits:
-        with closing(visit.client) as client:
-            assert client.get(f"{visit.base}/").headers["location"].endswith(f"{visit.project}/today")
-
-
 def test_a_token_lets_in_as_far_as_its_rights_go_and_one_signs_out(come: Come) -> None:
     visit = come()
     memory = visit.stored("The gate opens at seven")
@@ -134,22 +123,6 @@ def test_only_a_page_of_ours_changes_something(come: Come) -> None:
     policy = answer.headers["content-security-policy"]
     assert "script-src 'self';" in policy
     assert "unsafe" not in policy
-
-
-def test_a_wrong_memory_is_found_corrected_and_the_correction_undone(come: Come) -> None:
-    visit = come()
-    memory = visit.stored("We deploy on Mondays", tags=["deploy"])
-    assert "We deploy on Mondays" in visit.get("/", q="when do we deploy")
-    fields = {"kind": "fact", "importance": "0.50", "tags": "deploy, release", "summary": ""}
-    page = visit.do(f"/memory/{memory}/edit", content="We deploy on Tuesdays", **fields)
-    assert "<del>Mondays</del><ins>Tuesdays</ins>" in page
-    assert "release" in Page(page).text
-    page = visit.undo(page)
-    text = Page(page).text
-    assert "Undone." in text
-    assert "<ins>Mondays</ins>" in page
-    page = visit.do(f"/memory/{memory}/edit", content="We deploy on Mondays", **fields | {"tags": "deploy"})
-    assert "Undo" not in Page(page).text  # nothing was changed
 
 
 def test_a_difference_is_told_by_runs_of_words_and_a_score_by_what_its_parts_mean() -> None:
@@ -360,13 +333,6 @@ def test_what_was_shown_to_whom_is_kept_and_printed_until_the_memory_is_erased(c
     assert json.loads(done("show", "--shown", memory, "--json", home=visit.door.home))["shown"] == []
 
 
-def test_leaving_the_field_of_the_search_does_not_search_again(come: Come) -> None:
-    (trigger,) = re.findall(r'<form class="search"[^>]* hx-trigger="([^"]+)"', come().get())
-    assert [each.strip() for each in trigger.split(",") if "change " in f"{each} " and "input" not in each] == [
-        "change from:find .narrow"
-    ]
-
-
 def test_the_timeline_the_sessions_and_what_waits_for_a_person_are_shown(come: Come) -> None:
     visit = come()
     older = visit.stored("The API listens on port 8080")
@@ -445,71 +411,6 @@ def test_a_session_of_another_project_is_not_among_the_sessions_and_one_shows_th
     assert str(tmp_path) in Page(visit.get("/projects")).text
     for each in of_user:  # the other tests share the user
         visit.do(f"/memory/{each}/erase", sure="yes")
-
-
-def test_the_last_memory_of_a_session_is_never_one_that_is_forgotten(come: Come) -> None:
-    visit = come()
-    visit.stored("The boat is red")
-    gone = visit.stored("The shed is green")
-    visit.call("forget_memory", memory_id=gone)
-    page = Page(visit.get("/sessions")).text
-    assert "The boat is red" in page
-    assert "The shed is green" not in page
-
-
-def test_a_reason_names_other_memories_by_their_texts(come: Come) -> None:
-    visit = come()
-    older = visit.stored("The API listens on port 8080")
-    newer = visit.stored("The API listens on port <9090> now")
-    visit.call("update_memory", memory_id=newer, add_links=[{"relation": "contradicts", "target": older}])
-    page = visit.get(f"/memory/{older}")
-    reason = f"Possibly superseded by “The API listens on port <9090> now” ( {newer[-4:]} )."
-    assert re.sub(r"\W+", " ", reason) in re.sub(r"\W+", " ", Page(page).text)
-    assert "<9090>" not in page
-    shown = done("show", older, "--project", str(visit.directory), home=visit.door.home).decode()
-    assert f"- Possibly superseded by “The API listens on port <9090> now” ({newer[-4:]})." in shown
-
-
-def test_answers_to_the_shell_do_not_count_as_given_to_assistants(come: Come) -> None:
-    visit = come()
-    visit.stored("The gate opens at seven")
-    asked = "search", "when does the gate open", "--project", str(visit.directory)
-    assert b"gate" in done(*asked, home=visit.door.home)
-    usage = Page(visit.get("/usage")).text
-    assert "get memory status" not in usage
-    assert "recall memories" not in usage
-
-
-def test_a_search_without_an_answer_says_so(come: Come) -> None:
-    visit = come()
-    visit.stored("The gate opens at seven", kind="convention")
-    visit.stored("Boats are kept in the shed")
-    assert "seems to answer that" not in Page(visit.get(q="when does the gate open")).text
-    assert "seems to answer that. The nearest: Boats" in Page(visit.get(q="who paints boats or bridges in winter")).text
-
-
-def test_the_first_words_of_a_note_have_no_marks() -> None:
-    note = "# Boats\n\n- the red one leaks\n1. twice\n\n| who | what |\n| --- | --- |\n| Ana | oars |\n"
-    assert without_marks(note) == "Boats · the red one leaks twice who, what · Ana, oars"
-
-
-def test_a_tag_with_a_comma_stays_one_when_its_memory_is_saved_and_is_searched_for(come: Come) -> None:
-    visit = come()
-    memory = visit.stored("The gate opens at seven", tags=["gates, doors", "hours"])
-    page = Page(visit.get(f"/memory/{memory}"))
-    written = next(each["value"] for name, each in page.elements if name == "input" and each.get("name") == "tags")
-    saved = visit.do(f"/memory/{memory}/edit", content="The gate opens at eight", tags=f"{written}, town")
-    links = [each["href"] for name, each in Page(saved).elements if name == "a" and each.get("class") == "tag"]
-    assert visit.call("get_memory", memory_id=memory)["tags"] == ["gates, doors", "hours", "town"]
-    assert "opens at eight" in visit.client.get(f"{visit.origin}{links[0]}").text
-
-
-def test_the_page_of_health_names_each_of_two_models(come: Come) -> None:
-    visit = come()
-    done("model", "use", "openai", "text-embedding-3-small", home=visit.door.home)
-    text = Page(visit.get("/health")).text
-    assert "text-embedding-3-small by openai (next)" in text
-    assert "all-MiniLM-L6-v2 by onnx (" in text
 
 
 def test_a_proposal_is_refused_or_accepted_and_either_is_undone(come: Come) -> None:
@@ -636,28 +537,6 @@ def test_older_memories_follow_page_by_page_each_once(come: Come) -> None:
         assert len({*seen[0], *seen[1]}) == 60
 
 
-def test_the_graph_of_more_entities_than_one_statement_takes_is_drawn(come: Come) -> None:
-    visit = come()
-    for start in range(0, 1000, 50):
-        entities = [
-            {"name": f"Service {start + place}", "type": "service", "relationship": "about"} for place in range(50)
-        ]
-        visit.stored(f"The services from {start} on are ours", related_entities=entities)
-    again = visit.stored("Service 1 calls Service 2", related_entities=entities[:2])
-    hidden = {"name": "Hidden", "type": "service", "relationship": "about"}
-    visit.stored("My own service", scope="session", related_entities=[hidden])
-    drawn = json.loads(visit.get("/graph.json"))
-    assert len(drawn["nodes"]) == 300
-    assert {"Service 950", "Service 951"} <= {each["id"] for each in drawn["nodes"][:3]}
-    assert drawn["links"]
-    assert "Service 950" in (page := visit.get("/graph"))
-    assert "Hidden" not in page
-    visit.do(f"/memory/{again}/forget")
-    assert {each["memories"] for each in json.loads(visit.get("/graph.json"))["nodes"]} == {1}
-    around = json.loads(visit.get("/graph.json", entity="Service 950"))
-    assert len(around["nodes"]) > 40
-
-
 def test_the_graph_draws_names_with_their_relations_and_identifiers_when_they_are_asked_for(come: Come) -> None:
     visit = come()
     names = [{"name": each, "type": "custom", "relationship": "about"} for each in ("Valkey", "legacy_id", "SHOP-12")]
@@ -678,37 +557,6 @@ def test_the_graph_draws_names_with_their_relations_and_identifiers_when_they_ar
         assert "owns Valkey" in text, "from her own row"
         assert "Anna Lindqvist owns it" in text
         assert "owns Anna Lindqvist" not in text
-
-
-def test_the_graph_has_one_dot_for_a_person_whose_last_name_also_stands_alone(come: Come) -> None:
-    visit = come()
-    anna = {"name": "Anna Lindqvist", "type": "person", "relationship": "about"}
-    alone = {"name": "Lindqvist", "type": "custom", "relationship": "about"}
-    thing = {"name": "Stripe", "type": "custom", "relationship": "about"}
-    visit.stored("Anna Lindqvist looks after the shop", related_entities=[anna])
-    visit.stored("Lindqvist knows all about Stripe", related_entities=[alone, thing])
-    drawn = json.loads(visit.get("/graph.json"))
-    assert {each["id"] for each in drawn["nodes"]} == {"Anna Lindqvist", "Stripe"}
-    assert [(each["source"], each["target"]) for each in drawn["links"]] in (
-        [("Anna Lindqvist", "Stripe")],
-        [("Stripe", "Anna Lindqvist")],
-    )
-
-
-def test_a_memory_is_shown_although_the_record_of_what_was_shown_is_damaged(come: Come) -> None:
-    visit = come()
-    memory = visit.stored("We deploy on Tuesdays")
-    visit.call("recall_memories", query="when do we deploy")
-    visit.get("/usage")
-    log = visit.door.home / "shown.db"
-    kept = log.read_bytes()
-    log.write_bytes(b"no database" * 1000)
-    try:
-        for page in (visit.get(f"/memory/{memory}"), visit.get("/usage"), visit.get("/sessions/somebody")):
-            assert "What was shown to whom cannot be read" in Page(page).text
-        assert "We deploy on Tuesdays" in visit.get(f"/memory/{memory}")
-    finally:
-        log.write_bytes(kept)
 
 
 def test_long_texts_of_any_kind_are_shown_at_once(come: Come) -> None:

@@ -44,25 +44,6 @@ def bridged(era: str, session: str) -> Client:
     return Client(command, mode=era, cache=None)
 
 
-async def test_the_next_session_starts_with_the_open_ends_of_the_last_one(runtime: Runtime) -> None:
-    note = "Add the index on invoices(created_at, id); the migration is half written"
-    async with bridged("auto", "session:monday") as first, bridged("auto", "session:beside") as beside:
-        end = await Caller(first).store(note, scope="project", kind="open_end")
-        await Caller(first).store("Next: tell nobody of the lavender account", kind="open_end")
-        assert note in (await Caller(beside)("get_memory_context"))["context_block"]
-    async with bridged("auto", "session:tuesday") as second:
-        ask = Caller(second)
-        context = (await ask("get_memory_context"))["context_block"]
-        assert note in context
-        assert "lavender" not in context, "what a session keeps to itself is quoted nowhere"
-        await ask("update_memory", memory_id=end, done=True)
-        context = (await ask("get_memory_context"))["context_block"]
-        assert note not in context
-        assert f"but for closed open ends: {end[-4:]} (Add the index on " in context
-        (found,) = (await ask("recall_memories", query="index on invoices"))["memories"]
-        assert (found["content"], found["done"]) == (note, True)
-
-
 async def test_one_sentence_of_four_clients_is_one_memory_and_forgotten_once(runtime: Runtime) -> None:
     sentence = "Deploys happen on Tuesdays"
     async with (

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import json
 import shutil
-import sqlite3
 import subprocess
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, closing
-from functools import partial
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
-from anyio import create_task_group, to_thread
+from anyio import to_thread
 
 from bench.client import StdioClient
 from tests.runtime import PatientSession, Runtime, command, until
@@ -184,53 +182,6 @@ async def test_a_recall_says_what_has_become_of_the_code_that_a_memory_is_about(
         await until(lambda: says(dialling, "unchanged: src/dialling.py:1 opened_at"))
 
 
-async def test_code_of_a_project_that_is_moved_is_followed_in_its_new_place(
-    home: Path, tree: Path, tmp_path: Path
-) -> None:
-    new = tmp_path / "deeper" / "market"
-    async with code_session(home, tree, is_last=False) as client:
-        tree_id = await index(client, ".")
-        stored = await client.store("`acquire` of ConnectionPool hands out one connection at a time.")
-
-        async def says(client: StdioClient, wanted: str) -> bool:
-            answer = await client.call("recall_memories", query="hands out one connection")
-            return any(wanted in each.get("code", "") for each in answer["memories"] if each["id"] == memory_id)
-
-        memory_id = stored["memory_id"]
-        await until(lambda: says(client, "unchanged: src/pool.py:4 ConnectionPool.acquire"))
-    new.parent.mkdir()
-    tree.rename(new)  # noqa: ASYNC240
-
-    def move() -> int:
-        return command("admin", "projects", "move", str(tree), str(new), home=home).returncode
-
-    async def is_moved() -> bool:  # refused until the session has ended
-        return await to_thread.run_sync(move) == 0
-
-    await until(is_moved)
-    async with code_session(home, new) as client:
-        assert (await client.call("list_projects"))["projects"][0]["path"] == str(new)
-
-        async def is_ready() -> bool:
-            return bool((await client.call("get_index_status", project_id=tree_id))["status"] == "ready")
-
-        await until(is_ready)
-        assert "src/pool.py" in await paths(client, "ConnectionPool")
-        (new / "src" / "pool.py").write_text(POOL.replace("return 1", "return self.free.pop()"))
-        await until(lambda: says(client, "changed"))
-
-        async def is_found() -> bool:
-            return await paths(client, "free pop") == ["src/pool.py"]
-
-        await until(is_found)
-        for environ, directory in (({"REMEMBRANCER_PROJECT": str(new)}, tmp_path), ({}, new)):
-            listed = await to_thread.run_sync(
-                partial(command, "stale", "--json", home=home, directory=directory, variables=environ)
-            )
-            (stale,) = json.loads(listed.stdout)["memories"]
-            assert stale["memory_id"].endswith(memory_id)
-
-
 async def test_an_indexer_that_is_killed_goes_on_and_another_project_sees_nothing(
     home: Path, tree: Path, tmp_path: Path
 ) -> None:
@@ -261,56 +212,3 @@ async def test_an_indexer_that_is_killed_goes_on_and_another_project_sees_nothin
             assert await paths(stranger, "part_77") == []
             refused = await stranger.call_or_error("get_index_status", project_id=tree_id)
             assert refused["error"] == "not_found"
-
-
-async def test_two_sessions_share_a_tree_which_one_deletes_while_it_is_indexed_and_the_other_edits(
-    home: Path, tree: Path
-) -> None:
-    for number in range(900):
-        (tree / "src" / f"part_{number}.py").write_text(f"def part_{number}():\n    return {number}\n" * 30)
-    async with code_session(home, tree) as one, code_session(home, tree, is_last=False) as other:
-        ids = []
-
-        async def ask(client: StdioClient) -> None:
-            ids.append((await client.call("index_project", path="."))["project_id"])
-
-        async with create_task_group() as tasks:
-            tasks.start_soon(ask, one)
-            tasks.start_soon(ask, other)
-        assert ids[0] == ids[1]
-        assert len(list(home.glob("projects/*/code/*.db"))) == 1  # noqa: ASYNC240
-
-        async def has_begun() -> bool:
-            return bool((await other.call("get_index_status", project_id=ids[0]))["indexed_files"])
-
-        await until(has_begun)  # and is not done: some hundred files are taken in at once
-        await one.call("delete_project", project_id=ids[0])
-        assert (await other.call("list_projects"))["projects"] == []
-        assert await paths(other, "part_77") == []
-        assert (await other.call_or_error("get_index_status", project_id=ids[0]))["error"] == "not_found"
-        assert not list(home.glob("projects/*/code/*.db*"))  # noqa: ASYNC240
-
-        assert await index(one, ".") == await index(other, ".") == ids[0]
-        assert (await other.call("get_index_status", project_id=ids[0]))["indexed_files"] == 903
-        (tree / "src" / "pool.py").write_text(POOL.replace("ConnectionPool", "Reservoir"))
-
-        async def both_have_followed() -> bool:
-            return all([await paths(client, "Reservoir") == ["src/pool.py"] for client in (one, other)])
-
-        await until(both_have_followed)
-        assert len(list(home.glob("projects/*/code/*.db"))) == 1  # noqa: ASYNC240
-
-
-async def test_an_index_of_another_release_is_made_anew_when_its_tree_is_asked_for(home: Path, tree: Path) -> None:
-    async with code_session(home, tree) as client:
-        tree_id = await index(client, tree)
-        (database,) = home.glob("projects/*/code/*.db")  # noqa: ASYNC240
-        with closing(sqlite3.connect(database)) as connection:
-            connection.execute("PRAGMA user_version = 4")
-            connection.commit()
-        assert await index(client, tree) == tree_id
-
-        async def is_found() -> bool:
-            return await paths(client, "reuse") == ["src/pool.py"]
-
-        await until(is_found)

@@ -5,25 +5,17 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import subprocess
 from pathlib import Path
 
-import anyio
-import anyio.to_thread
 import pytest
 
 from remembrancer import __version__
 from remembrancer.command_line import main
-from remembrancer.commands import exit_codes, runtime_client, runtime_commands
-from remembrancer.protocol.control import AskDown, ToLauncher, to_launcher
-from remembrancer.protocol.file_locks import FileLock
-from remembrancer.protocol.paths import RuntimePaths
-from remembrancer.protocol.sockets import Peer, Router, Speaker
-from remembrancer.protocol.wire import Envelope
+from remembrancer.commands import exit_codes, runtime_client
 from tests.patience import PATIENCE_S
 from tests.processes.badly_behaved import RELEASES
-from tests.processes.runtimes import behave, runtime, until
+from tests.processes.runtimes import runtime, until
 from tests.runtime import command
 
 
@@ -60,15 +52,6 @@ def test_nothing_that_runs_is_said_with_a_status_of_its_own(home: Path) -> None:
         assert done.stdout == ""
         assert "remembrancer up" in done.stderr
     assert not home.exists()
-
-
-def test_a_home_whose_lock_cannot_be_looked_at_is_said_without_a_traceback(home: Path) -> None:
-    with socket.socket(socket.AF_UNIX) as listener:
-        listener.bind(str(RuntimePaths(home).runtime_lock))  # as good as a disk that cannot be written, also for root
-        for name in ("status", "down"):
-            done = remembrancer(name)
-            assert done.returncode == exit_codes.HOME_UNUSABLE
-            assert done.stderr.startswith(f"remembrancer {name}: the home {home} cannot be used")
 
 
 def test_a_status_for_programs_is_whole_when_nothing_runs(home: Path) -> None:
@@ -110,19 +93,6 @@ def test_a_runtime_is_seen_scaled_and_stopped_from_the_command_line(home: Path) 
         assert running.process.wait(PATIENCE_S) == 0
 
 
-def test_a_degraded_runtime_is_said_with_a_status_of_its_own(home: Path) -> None:
-    with runtime(home) as running:
-        store = running.until_ready()["store"]
-        behave(home, "store", "never ready")
-        os.kill(store.pid, signal.SIGKILL)
-        store = running.until_state("store", "starting", besides_pid=store.pid)
-        assert remembrancer("status", "--json").returncode == exit_codes.DEGRADED
-        behave(home, "store", "")
-        os.kill(store.pid, signal.SIGKILL)
-        running.until_state("store", "ready", besides_pid=store.pid)
-        well("--json")
-
-
 def test_a_launcher_that_does_not_answer_is_degraded(
     home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -135,34 +105,6 @@ def test_a_launcher_that_does_not_answer_is_degraded(
         (warning,) = json.loads(capsys.readouterr().out)["warnings"]
         assert warning.count("launcher.log") == 1
         assert {process.restarts for process in running.until_ready().values()} == {0}
-
-
-def test_a_launcher_that_reads_a_question_late_is_asked_again_to_stop(
-    home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    paths = RuntimePaths(home)
-    paths.run.mkdir(mode=0o700)
-    lock = FileLock(paths.runtime_lock)
-    assert lock.try_acquire()
-    asked: list[ToLauncher] = []
-
-    async def serve() -> None:
-        def hear(peer: Peer, envelope: Envelope, message: ToLauncher) -> None:
-            asked.append(message)
-            if len(asked) > 1:
-                router.send(peer, 7, in_reply_to=envelope.message_id)
-                lock.release()
-
-        router: Router[ToLauncher] = Router(paths.control_endpoint, Speaker("launcher", "01L"), to_launcher, hear)
-        async with router:
-            stopped = await anyio.to_thread.run_sync(main, ["down"])
-            assert stopped == exit_codes.OK
-
-    monkeypatch.setattr(runtime_client, "ANSWER_S", 0.2)
-    monkeypatch.setattr(runtime_commands, "STOP_LIMIT_S", PATIENCE_S)
-    anyio.run(serve)
-    assert set(map(type, asked)) == {AskDown}
-    assert capsys.readouterr().out.startswith("Stopped the runtime")
 
 
 def test_a_second_up_says_who_is_there(home: Path) -> None:

@@ -58,27 +58,6 @@ def test_the_settings_that_count_are_told_with_where_each_comes_from(home: Path)
     assert "hunter2" not in done.stdout + done.stderr
 
 
-def test_all_that_is_wrong_is_told_with_a_status_of_its_own(home: Path) -> None:
-    (home / "config.json").write_text('{"embeders": 2}')
-    for arguments in ((), ("--json",)):
-        done = config(*arguments, REMEMBRANCER_DEPLOYMENT_MODE="remote")
-        assert done.returncode == exit_codes.CONFIGURATION
-        said = done.stderr if not arguments else "\n".join(json.loads(done.stdout)["problems"])
-        assert "did you mean embedders?" in said
-        assert "the mode remote needs the address of a Chroma server" in said
-        assert len(said.strip().splitlines()) == 2
-
-
-def test_nothing_is_made_by_looking(home: Path) -> None:
-    home.rmdir()
-    assert config("--jason").returncode == exit_codes.USAGE
-    done = config(MEMORY_DEPLOYMENT_MODE="embedded-memory")
-    assert done.returncode == exit_codes.OK
-    assert "in memory" in done.stdout
-    assert not home.exists()
-    assert not Path(done.stdout.split()[1]).exists()
-
-
 def test_a_setting_is_written_into_the_file_and_taken_out_again(home: Path) -> None:
     file = home / "config.toml"
     file.write_text("# my own words\nembedders = 2\n")

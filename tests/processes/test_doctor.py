@@ -8,11 +8,7 @@ import json
 import os
 import re
 import shutil
-import signal
 import sqlite3
-import stat
-import subprocess
-import sys
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, nullcontext, redirect_stderr, redirect_stdout
 from pathlib import Path
@@ -23,12 +19,11 @@ import pytest
 
 from remembrancer.actors.embedder import workers
 from remembrancer.actors.migrations import daily_copies
-from remembrancer.commands import doctor, exit_codes, runtime_client
+from remembrancer.commands import doctor, exit_codes
 from remembrancer.commands.repair import repair_home
 from remembrancer.commands.setup import Probed
 from remembrancer.protocol.errors import AlreadyRunning
 from remembrancer.protocol.paths import RuntimePaths
-from tests.processes.runtimes import until_dead
 from tests.runtime import Runtime, Session, command, until
 
 CHECKS = {
@@ -120,15 +115,6 @@ def everything(home: Path) -> dict[str, tuple[int, int, int]]:
     }
 
 
-@pytest.mark.on_disk
-def test_a_home_that_is_not_there_yet_is_well_and_stays_away(home: Path) -> None:
-    home.rmdir()
-    found = Findings(home)
-    assert found.statuses() == {}
-    assert "first session" in found.text("home")
-    assert not home.exists()
-
-
 async def test_a_running_memory_and_one_at_rest_are_well_and_nothing_of_them_is_changed_or_shown(home: Path) -> None:
     runtime = await filled(home, stop=False)
 
@@ -146,46 +132,6 @@ async def test_a_running_memory_and_one_at_rest_are_well_and_nothing_of_them_is_
     assert found.statuses() == {}
     assert everything(home) == before
     assert SECRET not in found.whole
-
-
-async def test_a_launcher_that_hangs_is_said_and_the_rest_is_looked_at_all_the_same(
-    home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    runtime = await filled(home, stop=False)
-    monkeypatch.setattr(runtime_client, "CONNECT_S", 1.0)
-    monkeypatch.setattr(runtime_client, "ANSWER_S", 1.0)
-    launcher = runtime.process("launcher")
-    launcher.send_signal(signal.SIGSTOP)
-    try:
-        found = Findings(home)
-    finally:
-        launcher.send_signal(signal.SIGCONT)
-    assert found.statuses() == {"processes": "problem"}
-    assert str(launcher.pid) in found.text("processes")
-    assert "does not answer" in found.text("processes")
-    await runtime.down()
-
-
-async def test_a_launcher_that_was_killed_leaves_nothing_to_mend(home: Path) -> None:
-    runtime = await filled(home, stop=False)
-    processes = runtime.processes()
-    runtime.kill("launcher")
-    until_dead(processes)  # the others end when they notice
-    found = Findings(home)
-    assert found.statuses() == {}
-    assert "was killed" in found.text("processes")
-
-
-def test_a_process_without_a_launcher_is_named(home: Path) -> None:
-    orphan = subprocess.Popen([sys.executable, "-P", "-m", "remembrancer.actors.store"], stdin=subprocess.PIPE)
-    try:
-        found = Findings(home)
-        assert found.statuses() == {"orphans": "problem"}
-        assert f"store: process {orphan.pid}" in found.text("orphans")
-    finally:
-        orphan.kill()
-        orphan.communicate()
-    assert Findings(home).statuses() == {}
 
 
 async def test_damage_is_found_wherever_it_is(home: Path) -> None:
@@ -245,55 +191,3 @@ async def test_a_damaged_file_is_made_whole_of_what_can_be_read_and_the_daily_co
         assert {memory["content"] for memory in said["memories"]} >= {SECRET, "The kingfisher waits."}
         assert "The heron has moved." not in str(said)
     await Runtime(home).down()
-
-
-async def test_what_is_open_to_others_is_listed_and_narrowed_only_when_asked(home: Path) -> None:
-    await filled(home)
-    (home / "of-a-person").mkdir(mode=0o755)
-    (home / "hooks").mkdir(exist_ok=True)
-    (home / "hooks").chmod(0o755)  # where no hook would leave an event any more
-    (home / "logs").chmod(0o755)
-    (home / "memory.db").chmod(0o644)
-    (home / "logs" / "link").symlink_to("/etc/passwd")
-    before = everything(home)
-    found = Findings(home)
-    assert found.statuses() == {"permissions": "warning"}
-    assert f"{home}/logs: mode 0755, should be 0700" in found.text("permissions")
-    assert f"{home}/hooks: mode 0755, should be 0700" in found.text("permissions")
-    assert f"{home}/memory.db: mode 0644, should be 0600" in found.text("permissions")
-    assert everything(home) == before
-    found = Findings(home, "--fix")
-    assert found.statuses() == {}
-    assert f"{home}/memory.db: 0644 is now 0600" in found.text("permissions")
-    assert stat.S_IMODE((home / "logs").stat().st_mode) == 0o700
-    assert stat.S_IMODE((home / "of-a-person").stat().st_mode) == 0o755
-    assert Findings(home).statuses() == {}
-
-
-@pytest.mark.parametrize(
-    ("name", "value", "check"),
-    [("REMEMBRANCER_EMBEDDERS", "many", "configuration"), ("REMEMBRANCER_MODEL", "/nowhere/at/all", "model")],
-)
-def test_a_wrong_setting_is_said_and_the_rest_is_looked_at(
-    home: Path, monkeypatch: pytest.MonkeyPatch, name: str, value: str, check: str
-) -> None:
-    monkeypatch.setenv(name, value)
-    found = Findings(home)
-    assert found.checks[check]["status"] == "problem"
-    assert (name if check == "configuration" else value) in found.text(check)
-    assert found.checks["model"]["status"] == ("warning" if check == "configuration" else "problem")
-
-
-def test_a_person_reads_findings_with_advice_and_nothing_of_the_environment(
-    home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("SOME_API_KEY", "hush-hush")
-    assert "hush-hush" not in Findings(home).whole
-    (home / "queue.db").write_bytes(b"x" * 5000)
-    done = command("doctor", home=home)
-    assert done.returncode == exit_codes.DEGRADED
-    assert "problem  write queue" in done.stdout
-    assert "→ " in done.stdout
-    assert done.stderr == ""
-    assert "hush-hush" not in done.stdout
-    assert command("doctor", "--jason", home=home).returncode == exit_codes.USAGE

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-import random
 import sqlite3
-import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -128,14 +125,6 @@ def test_lines_that_no_tool_would_have_stored_are_named_and_the_others_are_impor
     assert command("backup", "import", str(home / "missing"), home=home).returncode == exit_codes.FILE_UNUSABLE
 
 
-def test_a_dry_run_says_what_would_be_done_and_does_nothing(home: Path) -> None:
-    file = write_lines(home / "lines", "one", "two", "one")
-    said = json.loads(done("backup", "import", str(file), "--dry-run", "--json", home=home))
-    assert (said["imported"], said["present"]) == (2, 1)
-    assert not is_up(RuntimePaths(home))
-    assert sorted(path.name for path in home.iterdir()) == ["lines"]
-
-
 def test_memories_can_be_imported_into_another_project(home: Path) -> None:
     file = write_lines(home / "lines", "one")
     target = home / "repository"
@@ -185,15 +174,6 @@ def test_an_import_that_was_killed_goes_on(home: Path) -> None:
     assert count(database) == len(names)
 
 
-def test_what_the_store_could_not_keep_is_named_and_the_rest_is_imported(home: Path) -> None:
-    file = write_lines(home / "lines", "one", "two", "three")
-    file.write_bytes(file.read_bytes().replace(b'"type":', b'"access_count":9223372036854775808,"type":', 1))
-    partly = command("backup", "import", str(file), "--json", home=home)
-    assert partly.returncode == exit_codes.FAILED
-    report = json.loads(partly.stdout)
-    assert (report["imported"], report["bad"], report["bad_lines"][0]["line"]) == (2, 1, 3)
-
-
 def test_a_store_that_has_no_more_room_says_so_and_the_import_can_go_on(home: Path) -> None:
     names = [f"memory {number}" for number in range(600)]
     file = write_lines(home / "lines", *names, padding=" again" * 500)
@@ -205,31 +185,6 @@ def test_a_store_that_has_no_more_room_says_so_and_the_import_can_go_on(home: Pa
     report = json.loads(done("backup", "import", str(file), "--json", home=home))
     assert report["imported"] > 0
     assert report["imported"] + report["present"] == len(names)
-
-
-def test_a_runtime_that_cannot_start_is_said(home: Path) -> None:
-    file = write_lines(home / "lines", "one")
-    refused = command("backup", "import", str(file), home=home, REMEMBRANCER_LOG_LEVEL="loud")
-    assert refused.returncode == exit_codes.CONFIGURATION
-    assert b"LOG_LEVEL" in refused.stderr
-    assert b"Traceback" not in refused.stderr
-
-
-def test_an_export_into_a_pipe_that_is_closed_ends_without_a_traceback(home: Path) -> None:
-    file = write_lines(home / "lines", *map(str, range(50)), padding=" again" * 1000)  # more than a pipe holds
-    done("backup", "import", str(file), home=home)
-    with subprocess.Popen(
-        [sys.executable, "-P", "-m", "remembrancer", "backup", "export", "-"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-    ) as exporting:
-        assert exporting.stdout is not None
-        assert exporting.stderr is not None
-        exporting.stdout.readline()
-        exporting.stdout.close()
-        said = exporting.stderr.read()
-    assert exporting.returncode == exit_codes.FILE_UNUSABLE
-    assert b"Traceback" not in said
 
 
 def test_a_directory_of_markdown_brings_everything_back(home: Path, second: Path) -> None:
@@ -252,38 +207,6 @@ def test_a_directory_of_markdown_brings_everything_back(home: Path, second: Path
     assert (again["imported"], again["present"]) == (8, 1), "the one that was forgotten before stays so"
     for each in (line["memory"] for line in exported(second) if line["line"] == "memory"):
         assert ("forgotten_at" in each) is (each["id"] in forgotten)
-
-
-PIECES = (
-    *(
-        "plain words",
-        "größe 大きさ 🦊",
-        "# heading",
-        "---",
-        'id: "memory:x"',
-        "- item\n  below",
-        "```\ncode\n```",
-        "a: b",
-    ),
-    *("\n\n", "\r\n", "\t", " \u2028 ", "\u0085", "\\n", "'\"", "{}", "|", "<!-- -->", "\ufeff", "  ", "\n"),
-)
-
-
-def test_five_hundred_memories_of_any_words_come_back_from_markdown(home: Path, second: Path) -> None:
-    draw = random.Random(500)
-    lines: list[Line] = [ProjectLine(PROJECT.id, PROJECT.path)]
-    for number in range(500):
-        content = f"{number} {''.join(draw.choices(PIECES, k=draw.randint(1, 12)))}"
-        tags = tuple(f"{tag} {place}" for place, tag in enumerate(draw.choices(("a", "ü: b", "[c]"), k=2)))
-        told = {"tags": tags, "metadata": {"of": content}, "importance": draw.random(), "summary": content.strip()}
-        lines.append(MemoryLine(memory(str(number), content=content, **told), PROJECT.id))
-    file = home / "five hundred.jsonl"
-    file.write_bytes(encode_header(1e9) + b"".join(map(encode_line, [*lines, EndLine(1, 500, 0)])))
-    assert json.loads(done("backup", "import", str(file), "--json", home=home))["imported"] == 500
-    directory = home / "notes"
-    done("backup", "export", str(directory), "--markdown", home=home)
-    assert json.loads(done("backup", "import", str(directory), "--json", home=second))["imported"] == 500
-    assert sorted(map(str, exported(second))) == sorted(map(str, map(_over, exported(home))))
 
 
 def test_what_an_assistant_remembers_by_itself_is_taken_over_once_and_forgotten_again(

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import os
-import shutil
 import sqlite3
 import subprocess
 import sys
@@ -16,7 +14,6 @@ from typing import Any
 import psutil
 import pytest
 
-from remembrancer.commands.hook_files import given_key, note
 from remembrancer.commands.runtime_client import is_up
 from remembrancer.protocol.paths import RuntimePaths
 from tests.forked import run_command
@@ -24,7 +21,6 @@ from tests.patience import PATIENCE_S
 from tests.processes.bridge_rig import bridge
 from tests.processes.portable_rig import start
 from tests.processes.runtimes import until
-from tests.processes.test_projects import git
 from tests.runtime import Runtime
 
 pytestmark = pytest.mark.usefixtures("without_embedders")
@@ -211,16 +207,6 @@ def test_a_session_is_told_all_with_its_first_prompt_then_what_is_new_and_all_ag
     until(lambda: ("system", "We spoke of aardvarks.") in rows(home, project, TURNS))
 
 
-def test_the_first_context_in_a_repository_that_was_moved_says_so(home: Path, project: Path) -> None:
-    git("init", at=project)
-    git("commit", "--allow-empty", "-m", "first", at=project)
-    start(home)
-    remember(project)
-    moved = project.rename(project.with_name("moved"))
-    numbers = itertools.count()
-    until(lambda: f"projects move {project} {moved}" in prompted(moved, AARDVARK, f"s{next(numbers)}"))
-
-
 def test_a_memory_that_does_not_answer_in_time_is_not_waited_for_and_the_next_prompt_is_the_first(
     home: Path, project: Path
 ) -> None:
@@ -236,22 +222,6 @@ def test_a_memory_that_does_not_answer_in_time_is_not_waited_for_and_the_next_pr
     assert "short answers" in prompted(project, AARDVARK)
 
 
-def test_a_hook_whose_process_was_slow_to_start_says_nothing_late(home: Path, project: Path) -> None:
-    """The time counts from the start of the process, and not from when it gets a processor for its work."""
-    start(home)
-    remember(project)
-    given = {"session_id": "s", "cwd": str(project), "hook_event_name": "UserPromptSubmit", "prompt": AARDVARK}
-    finished = subprocess.run(
-        ["sh", "-c", f"sleep 1; exec '{sys.executable}' -P -m remembrancer hook UserPromptSubmit"],
-        input=json.dumps(given).encode(),
-        capture_output=True,
-        env={**os.environ, "REMEMBRANCER_HOOK_WAIT_S": "0.25"},
-        check=True,
-    )
-    assert finished.stdout == b""
-    until(lambda: "aardvark" in prompted(project, AARDVARK))  # the next prompt is the first
-
-
 def test_the_same_command_answers_other_clients_in_their_own_form(home: Path, project: Path) -> None:
     start(home)
     remember(project)
@@ -265,13 +235,6 @@ def test_the_same_command_answers_other_clients_in_their_own_form(home: Path, pr
     assert "aardvark" in context_in(run(json.dumps(vscode).encode(), "SessionStart"), "SessionStart")
     run(json.dumps({"session_id": "x", "cwd": str(project)}).encode(), "SessionStart", "codex")
     until(lambda: rows(home, project, "SELECT client FROM sessions WHERE session_id = 'x'") == [("codex",)])
-
-
-def test_with_no_context_wanted_nothing_is_printed(home: Path, project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("REMEMBRANCER_HOOK_CONTEXT_LENGTH", "0")
-    assert hook("SessionStart", project).stdout == b""
-    assert not is_up(RuntimePaths(home)), "a runtime was started for nothing"
-    assert len(waiting(home)) == 1
 
 
 @pytest.mark.parametrize(
@@ -316,21 +279,6 @@ def test_a_home_that_cannot_be_used_never_fails_the_session(tmp_path: Path, proj
     assert b"not recorded" in finished.stderr
 
 
-def test_a_prompt_that_is_recorded_is_not_said_to_be_lost_where_nothing_can_be_given(home: Path, project: Path) -> None:
-    note(str(RuntimePaths(home).hooks), given_key("s", str(project)), b"\xff")  # as a damaged disk leaves it
-    finished = hook("UserPromptSubmit", project, prompt="when do we deploy")
-    assert b"no context is given" in finished.stderr
-    assert b"not recorded" not in finished.stderr
-    assert len(waiting(home)) == 1
-
-
-def test_a_memory_that_ends_with_its_runtime_leaves_nothing_behind(home: Path, project: Path) -> None:
-    given = json.dumps({"session_id": "s", "cwd": str(project), "last_assistant_message": "x"}).encode()
-    finished = run(given, "Stop", REMEMBRANCER_DEPLOYMENT_MODE="embedded-memory")
-    assert b"no runtime is up" in finished.stderr
-    assert list(home.iterdir()) == []
-
-
 def test_output_that_nobody_reads_never_fails_the_session(home: Path) -> None:
     line = f"'{sys.executable}' -P -m remembrancer hook Nonsense <&- >&- 2>&-"
     assert subprocess.run(["sh", "-c", line], env=dict(os.environ), check=False, timeout=PATIENCE_S).returncode == 0
@@ -344,24 +292,6 @@ def test_a_pipe_that_is_kept_open_is_not_waited_for_without_end(home: Path, proj
         process = subprocess.Popen([sys.executable, "-P", "-m", "remembrancer", "hook", "Stop"], stdin=reader)
         assert process.wait(PATIENCE_S) == 0
     assert len(waiting(home)) == 1
-
-
-def test_a_hook_that_starts_a_runtime_imports_no_paths_of_pathlib(
-    home: Path, project: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It takes a quarter of what the session waits for."""
-    monkeypatch.setenv("REMEMBRANCER_HOOK_WAIT_S", "0.5")
-    program = (
-        "import sys\n"
-        "from remembrancer.commands import hook\n"
-        f"sys.executable = {shutil.which('true')!r}\n"
-        "hook.main(['UserPromptSubmit'])\n"
-        "print('\\n'.join(sorted(sys.modules)))\n"
-    )
-    given = json.dumps({"session_id": "s", "cwd": str(project), "prompt": AARDVARK}).encode()
-    done = subprocess.run([sys.executable, "-c", program], input=given, capture_output=True, check=True)
-    assert "subprocess" in done.stdout.decode().split(), "it has started one"
-    assert not set(done.stdout.decode().split()) & {"pathlib", "typing", "urllib.parse", "remembrancer.protocol.paths"}
 
 
 def edit(project: Path, session: str = "s", client: str = "", **environ: str) -> dict[str, str]:
@@ -407,17 +337,3 @@ def test_a_convention_that_says_never_has_the_user_asked_where_that_is_set(
     assert (asked["permissionDecision"], "additionalContext" in asked) == ("ask", False)
     assert RULE in asked["permissionDecisionReason"]
     assert RULE in edit(project, "another", "codex")["additionalContext"], "which takes no question"
-
-
-def test_a_memory_that_does_not_answer_in_time_is_not_told_before_a_tool(home: Path, project: Path) -> None:
-    start(home)
-    agree(project, RULE)
-    gateway = Runtime(home).process("gateway")
-    gateway.suspend()
-    tool = {"file_path": "a.py", "content": "def total(values):\n    return 0\n"}
-    given = {"session_id": "s", "cwd": str(project), "tool_name": "Write", "tool_use_id": "w", "tool_input": tool}
-    finished = run(json.dumps(given).encode(), "PreToolUse")
-    with suppress(psutil.NoSuchProcess):
-        gateway.resume()
-    assert finished.stdout == b""
-    assert RULE in edit(project)["additionalContext"], "it was not told yet"

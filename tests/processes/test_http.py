@@ -6,7 +6,6 @@ import contextlib
 import json
 import os
 import re
-import socket
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -21,7 +20,7 @@ from remembrancer.commands import exit_codes
 from tests.actors.sdk_client import ERAS
 from tests.patience import PATIENCE_S
 from tests.processes.http_door import Door
-from tests.processes.portable_rig import command, done, start
+from tests.processes.portable_rig import command, done
 from tests.processes.runtimes import until
 from tests.runtime import Runtime
 
@@ -308,32 +307,6 @@ def test_a_door_that_cannot_open_is_a_problem_in_the_status_and_nothing_else(
     assert Runtime(door.home).pid("gateway") == gateway != 0
 
 
-def test_nobody_is_let_in_by_a_start_that_says_nothing_of_tokens(door: Door) -> None:
-    for arguments in (("--http", "0.0.0.0:8080"), ("--http",)):
-        refused = command("up", *arguments, home=door.home)
-        assert refused.returncode == exit_codes.USAGE
-        assert b"token create" in refused.stderr
-    refused = command("up", "--http", "0.0.0.0:8080", "--no-token", home=door.home)
-    assert refused.returncode == exit_codes.USAGE
-    assert b"this machine only" in refused.stderr
-    refused = command("up", "--http", "here", home=door.home)
-    assert b"[HOST:]PORT" in refused.stderr
-
-
-def test_a_new_token_of_an_old_name_has_another_session_and_other_retries(door: Door) -> None:
-    door.start()
-    first = door.token("ana", "--project", str(door.home))
-    key = {"idempotency-key": "one"}
-    kept = door.call("store_memory", first, headers=key, content="The lantern is lit", scope="session")
-    asked: dict[str, Any] = {"query": "lantern lit", "scope": "session"}
-    assert [each["id"] for each in door.call("recall_memories", first, **asked)["memories"]] == [kept["memory_id"]]
-    done("token", "revoke", "ana", home=door.home)
-    second = door.token("ana", "--project", str(door.home))
-    assert door.call("recall_memories", second, **asked)["memories"] == []
-    again = door.call("store_memory", second, headers=key, content="The lantern is lit", scope="session")
-    assert again["memory_id"] != kept["memory_id"]
-
-
 def test_a_call_that_is_sent_again_while_the_store_is_away_has_the_id_that_is_stored(
     door: Door, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -357,15 +330,3 @@ def test_a_call_that_is_sent_again_while_the_store_is_away_has_the_id_that_is_st
     until(lambda: door.count_in_project() == 5)
     for each in (*first, *queued):
         assert door.call("get_memory", headers=session, memory_id=each["memory_id"])["id"].endswith(each["memory_id"])
-
-
-def test_a_port_that_is_taken_is_told_in_the_status_and_sessions_are_served(door: Door) -> None:
-    with socket.create_server(("127.0.0.1", door.port)):
-        start(door.home)
-
-        def warned() -> bool:
-            shown = json.loads(command("status", "--json", home=door.home).stdout)
-            return any("HTTP is off" in each for each in shown["warnings"])
-
-        until(warned)
-    done("add", "it is remembered all the same", home=door.home)

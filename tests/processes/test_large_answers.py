@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
-from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from remembrancer.memory.limits import MAX_ANSWER_BYTES
-from tests.processes.http_door import http_door
 from tests.runtime import Runtime, Session
 
 MEMORIES = 30
@@ -74,22 +71,3 @@ async def test_every_tool_keeps_to_the_limit_and_ten_long_lists_at_once_hold_nob
         answer = await client.call("recall", query="billing", limit=50)
         assert answer["nodes"]
         assert is_bounded(answer)
-
-
-def test_long_lists_over_http_leave_gateway_and_store_alive(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("REMEMBRANCER_EMBEDDERS", "0")
-    with http_door(home, monkeypatch) as door:
-        door.start()
-        token = door.token("test")
-        for number in range(MEMORIES):
-            stored = door.call(
-                "store_memory", token, number=number + 1, content=content(number), scope="user", type="semantic"
-            )
-            assert "error" not in stored, stored
-        running = Runtime(home)
-        before = {role: running.pid(role) for role in ("gateway", "store")}
-        with ThreadPoolExecutor(AT_ONCE) as threads:
-            ask = partial(door.call, "recall_memories", token, query="billing", limit=50, strategy="keyword")
-            answers = list(threads.map(lambda number: ask(number=100 + number), range(AT_ONCE)))
-        assert all(answer["memories"] for answer in answers)
-        assert {role: running.pid(role) for role in before} == before

@@ -44,14 +44,6 @@ def test_a_process_that_is_stuck_in_its_work_is_replaced(home: Path) -> None:
         assert running.lines("gateway.ended") == []
 
 
-def test_a_process_that_crashes_after_it_was_ready_is_replaced(home: Path) -> None:
-    behave(home, "gateway", "crashes when ready")
-    with runtime(home) as running:
-        until(lambda: running.starts("gateway")[1:])
-        behave(home, "gateway", "")
-        assert running.until_ready("gateway")["gateway"].restarts >= 1
-
-
 def test_a_failure_to_start_that_is_reported_is_shown_and_not_retried(home: Path) -> None:
     behave(home, "embedder-1", "cannot start")
     with runtime(home) as running:
@@ -67,23 +59,3 @@ def test_a_failure_to_start_that_is_reported_is_shown_and_not_retried(home: Path
         behave(home, "embedder-1", "")
         running.scale(1)
         running.until_ready("embedder-1")
-
-
-def test_a_process_that_is_never_ready_is_reported(home: Path) -> None:
-    behave(home, "store", "never ready")
-    with runtime(home, settings={"REMEMBRANCER_START_TIMEOUT_S": "5.0"}) as running:
-        failed = running.until_state("store", "failed")
-        assert failed.error is not None
-        assert "not ready after 5 s" in failed.error
-        until(lambda: "failed: store start_timeout" in running.heard("gateway"))
-
-
-def test_a_crash_loop_is_slowed_down(home: Path) -> None:
-    behave(home, "store", "crashes at the start")
-    with runtime(home) as running:
-        waiting = running.until_state("store", "restarting")
-        assert waiting.error is not None
-        assert "status 9" in waiting.error
-        until(lambda: len(running.starts("store")) >= 4)
-        behave(home, "store", "")
-        running.until_ready("store")

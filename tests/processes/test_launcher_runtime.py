@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import socket
 import stat
 import tempfile
 from pathlib import Path
@@ -12,7 +10,7 @@ import pytest
 
 from remembrancer.actors.launcher.home import prepare_home
 from remembrancer.commands import exit_codes
-from remembrancer.protocol.errors import HomeUnusable, InvalidInput
+from remembrancer.protocol.errors import HomeUnusable
 from remembrancer.protocol.paths import RuntimePaths
 from tests.patience import PATIENCE_S
 from tests.processes.runtimes import RunningRuntime, runtime, until
@@ -41,21 +39,6 @@ def test_two_launchers_at_once_are_one_runtime(home: Path) -> None:
         assert len(winner.starts("store")) == 1
 
 
-def test_workers_are_started_and_stopped_while_everything_runs(home: Path) -> None:
-    with runtime(home) as running:
-        running.until_ready()
-        assert running.scale(3) == 3
-        running.until_ready("embedder-2", "embedder-3")
-        for impossible in (-1, 65):
-            with pytest.raises(InvalidInput):
-                running.scale(impossible)
-        running.scale(1)
-        until(lambda: running.names() == {"launcher", "gateway", "store", "embedder-1"})
-        assert set(running.lines("ended")) == {"embedder-2", "embedder-3"}
-        running.scale(0)
-        until(lambda: running.names() == {"launcher", "gateway", "store"})
-
-
 def refused(home: Path, *arguments: str, settings: dict[str, str] | None = None) -> tuple[int, str]:
     """The exit status and the output of a launcher that does not come up."""
     running = RunningRuntime(home, *arguments, settings=settings)
@@ -72,21 +55,6 @@ def test_a_home_that_cannot_be_made_is_refused_in_one_line(home: Path) -> None:
     assert status == exit_codes.HOME_UNUSABLE
     assert said.count("\n") == 1
     assert "REMEMBRANCER_HOME" in said
-
-
-@pytest.mark.skipif(os.getuid() == 0, reason="root may write everywhere")
-def test_a_home_that_cannot_be_written_is_refused(home: Path) -> None:
-    (home / "closed").mkdir(mode=0o500)
-    status, _ = refused(home / "closed" / "home")
-    assert status == exit_codes.HOME_UNUSABLE
-
-
-def test_a_lock_that_cannot_be_made_is_refused(home: Path) -> None:
-    with socket.socket(socket.AF_UNIX) as listener:
-        listener.bind(str(home / "runtime.lock"))
-        status, said = refused(home)
-    assert status == exit_codes.HOME_UNUSABLE
-    assert "No such device" in said
 
 
 def test_a_setting_that_is_wrong_is_refused_in_one_line_and_in_the_log(home: Path) -> None:

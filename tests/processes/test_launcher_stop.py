@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from remembrancer.actors.launcher.home import read_record
 from remembrancer.command_line import main
 from remembrancer.commands import exit_codes
 from remembrancer.commands.runtime_client import ask
@@ -61,17 +60,6 @@ def test_a_signal_stops_everything_in_order(home: Path, number: int) -> None:
         assert_nothing_left(running)
 
 
-def test_a_record_names_the_launcher_and_a_command_stops_everything_in_order(home: Path) -> None:
-    (home / "runtime.json").write_text('{"pid": "x", "children"')  # which holds no start up
-    with runtime(home) as running:
-        running.until_ready()
-        assert read_record(running.paths) == running.process.pid
-        assert running.down() == running.process.pid
-        assert running.process.wait(PATIENCE_S) == 0
-        assert running.lines("ended") == ["gateway", "embedder-1", "store"]
-        assert_nothing_left(running)
-
-
 def test_a_command_stops_a_runtime_of_another_release_and_asks_it_nothing_else(
     home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -98,15 +86,6 @@ def test_a_process_of_another_release_than_its_launcher_says_so_and_is_not_start
         assert "remembrancer down" in log
 
 
-def test_a_signal_while_everything_starts_stops_it(home: Path) -> None:
-    behave(home, "store", "never ready")
-    with runtime(home) as running:
-        running.until_state("store", "starting")
-        running.process.send_signal(signal.SIGTERM)
-        assert running.process.wait(PATIENCE_S) == 0
-        assert_nothing_left(running)
-
-
 def test_processes_that_will_not_stop_are_killed(home: Path) -> None:
     behave(home, "store", "lingers")
     behave(home, "embedder-1", "blocks at the start")
@@ -114,17 +93,6 @@ def test_processes_that_will_not_stop_are_killed(home: Path) -> None:
         running.until_ready("gateway", "store")
         until(lambda: running.starts("embedder-1"))
         running.down()
-        assert running.process.wait(PATIENCE_S) == 0
-        assert_nothing_left(running)
-
-
-def test_a_second_interrupt_kills_what_is_left(home: Path) -> None:
-    behave(home, "gateway", "lingers")
-    with runtime(home) as running:
-        running.until_ready()
-        running.process.send_signal(signal.SIGINT)
-        until(lambda: "gateway" in running.lines("ended"))
-        running.process.send_signal(signal.SIGINT)
         assert running.process.wait(PATIENCE_S) == 0
         assert_nothing_left(running)
 

@@ -47,26 +47,6 @@ def test_the_block_follows_the_memories_and_takes_a_persons_words(home: Path, fi
     assert [each.name for each in file.parent.iterdir()] == ["MEMORY.md"]
 
 
-def test_an_edit_of_a_memory_that_has_changed_meanwhile_is_kept_behind_the_block(home: Path, file: Path) -> None:
-    start(home)
-    with bridge(REMEMBRANCER_PROJECT=str(file.parent)) as client:
-        client.initialize()
-        stored = client.store("Deploys are on Fridays.", kind="convention")
-        until(lambda: file.exists() and "Fridays" in file.read_text())
-        before = file.read_text()
-        arguments = {"memory_id": stored["memory_id"], "content": "Deploys are on Thursdays."}
-        client.request("tools/call", name="update_memory", arguments=arguments)
-        until(lambda: "Thursdays" in file.read_text())
-        time.sleep(2.0)  # times of memories and of blocks are compared to the second
-        file.write_text(before.replace("Fridays", "Mondays"))
-        client.store("Revisions are rebased, never merged.", kind="convention")
-        until(lambda: "rebased" in file.read_text())
-        block, _, behind = file.read_text().partition("<!-- /remembrancer -->")
-        assert "Deploys are on Thursdays." in block
-        assert "Deploys are on Mondays." in behind
-        client.end_input()
-
-
 def test_a_file_outside_of_all_trees_is_kept_if_it_is_ours(home: Path, tmp_path: Path) -> None:
     tree, outside = tmp_path / "app", tmp_path / "memories_extensions"
     tree.mkdir()

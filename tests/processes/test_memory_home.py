@@ -105,16 +105,6 @@ def test_what_was_acknowledged_before_a_kill_is_there_in_the_next_runtime_and_go
     until(lambda: {path.suffix for path in memory.home.iterdir()} == {".lock"})
 
 
-def test_the_mode_may_stand_in_a_file_of_the_home(home: Path, memory: RuntimePaths) -> None:
-    (home / "config.md").write_text("---\ndeployment_mode: embedded-memory\nnamespace: theirs\n---\n")
-    with session() as client:
-        assert "error" not in client.store("the heron stands in the water")
-        assert "namespace" in (memory.logs / "launcher.log").read_text()
-    assert [path.name for path in home.iterdir()] == ["config.md"]
-    assert remembrancer("down").returncode == exit_codes.OK
-    until(lambda: {path.suffix for path in memory.home.iterdir()} == {".lock"})
-
-
 def test_a_directory_that_is_not_this_users_alone_is_no_home(home: Path, memory: RuntimePaths) -> None:
     memory.home.mkdir()
     memory.home.chmod(0o755)

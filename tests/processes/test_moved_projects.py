@@ -23,11 +23,11 @@ from remembrancer.commands import exit_codes
 from remembrancer.config.project import project_of
 from remembrancer.protocol.file_locks import FileLock
 from remembrancer.protocol.paths import RuntimePaths
-from remembrancer.protocol.projects import MoveProject, RecogniseProject
+from remembrancer.protocol.projects import MoveProject
 from tests.actors.gateway_rig import PATIENT, RawClient, Rig
 from tests.actors.store_process import store_rig
 from tests.operations import memory_id_of, store_operation
-from tests.patience import PATIENCE_S, until
+from tests.patience import PATIENCE_S
 from tests.processes.portable_rig import command
 from tests.processes.test_projects import git
 from tests.spaces import has_space
@@ -69,47 +69,6 @@ async def offers_of(client: RawClient) -> list[str]:
 
 def offers(answer: dict[str, Any]) -> list[str]:
     return [each["message"] for each in answer.get("warnings", ()) if each["code"] == "project_moved"]
-
-
-async def test_git_is_asked_for_the_first_commit_once(
-    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    place, calls = repository(tmp_path / "place"), tmp_path / "calls"
-    real, bin_ = shutil.which("git"), tmp_path / "bin"
-    bin_.mkdir()
-    (bin_ / "git").write_text(f'#!/bin/sh\necho called >> {calls}\nexec {real} "$@"\n')
-    (bin_ / "git").chmod(0o755)
-    monkeypatch.setenv("PATH", f"{bin_}:{os.environ['PATH']}")
-    question = RecogniseProject(project_of(place))
-    async with store_rig(home) as store:
-        for number in range(3):  # as many gateways
-            rig = Rig(home, PATIENT)
-            async with rig.running(), rig.session(directory=str(place), bridge=f"{number}1" * 16) as client:
-                await client.store(f"The lantern number {number} is lit at dusk")
-                with anyio.fail_after(PATIENCE_S):
-                    while (await store.gateway.ask(question)).needs_commit:  # noqa: ASYNC110 - nobody tells
-                        await asyncio.sleep(0.02)
-                await client.say_end()
-    assert calls.read_text() == "called\n"
-
-
-async def test_git_is_asked_once_by_a_gateway_though_the_sessions_do_not_wait_for_it(
-    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    place, calls = repository(tmp_path / "place"), tmp_path / "calls"
-    bin_ = tmp_path / "bin"
-    bin_.mkdir()
-    (bin_ / "git").write_text(f"#!/bin/sh\necho called >> {calls}\nexec sleep 1000\n")
-    (bin_ / "git").chmod(0o755)
-    monkeypatch.setenv("PATH", f"{bin_}:{os.environ['PATH']}")
-    rig = Rig(home, PATIENT)
-    async with store_rig(home), rig.running():
-        for number in range(3):
-            async with rig.session(directory=str(place), bridge=f"{number}1" * 16) as client:
-                await client.store(f"The lantern number {number} is lit at dusk")
-                await until(calls.exists)
-                await client.say_end()
-    assert calls.read_text() == "called\n"
 
 
 async def test_a_moved_repository_is_recognised_and_finds_its_memories_again(home: Path, tmp_path: Path) -> None:

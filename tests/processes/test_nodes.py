@@ -76,20 +76,6 @@ async def test_nodes_are_linked_both_ways_and_walked_over(runtime: Runtime) -> N
         assert [each["links"] for each in near] == [[]]
 
 
-async def test_every_toolset_finds_what_another_has_stored(runtime: Runtime) -> None:
-    async with session("memory", "session:a") as one, session("nodes,memory", "session:b") as two:
-        memories, both = Caller(one), Caller(two)
-        source = {"file": "docs/api.md"}
-        memory_id = await memories.store("Invoices are paged by cursor", scope="project", source=source)
-        (node,) = (await both("recall", query="invoices"))["nodes"]
-        assert (node["id"], node["source"]) == (memory_id, "docs/api.md")
-        linked = await both("remember", content="Cursors expire after an hour", links=[memory_id])
-        assert (await memories.recalled("cursors expire"))[0] == "Cursors expire after an hour"
-        (link,) = (await memories("get_memory", memory_id=memory_id))["incoming_links"]
-        assert link["relation"] == "related_to"
-        assert link["source"].endswith(linked["id"])
-
-
 async def test_a_forgotten_node_is_nowhere_in_the_home_and_its_links_are_gone(runtime: Runtime, home: Path) -> None:
     async with session("nodes") as client:
         call = Caller(client)
@@ -102,23 +88,6 @@ async def test_a_forgotten_node_is_nowhere_in_the_home_and_its_links_are_gone(ru
         assert (await call("recall", query="marigold"))["nodes"] == []
         assert (await call("update", node_id=gone["id"], content="back", fails=True))["error"] == "not_found"
         assert saying(home, b"marigold") == []
-
-
-async def test_the_times_of_facts_are_in_the_shell_and_in_an_export(runtime: Runtime, home: Path) -> None:
-    async with session("graph,memory", "session:facts") as client:
-        call = Caller(client)
-        old = await call("store_memory", content="The cache is Redis", valid_from="2024-01-01", metadata={"page": 3})
-        await call("invalidate", id=old["memory_id"], reason="its licence")
-        app, cache = [
-            (await call("create_entity", name=name, entity_type="service"))["id"] for name in ("App", "Cache")
-        ]
-        await call("create_relation", from_id=app, to_id=cache, relation_type="uses", valid_until="2024-05-05")
-    assert b"uses Cache (until 2024-05-05)" in done("graph", "App", home=home)
-    assert "uses ← App (until 2024-05-05)".encode() in done("graph", "Cache", home=home), "App uses it"
-    assert b"its licence" in done("show", old["memory_id"], home=home)
-    memories = [line["memory"] for line in exported(home) if line["line"] == "memory"]
-    (line,) = [each for each in memories if each["id"].endswith(old["memory_id"])]
-    assert (line["invalid_reason"], line["metadata"], "valid_from" in line) == ("its licence", {"page": 3}, True)
 
 
 @pytest.mark.usefixtures("without_embedders")

@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-import time
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from bench.client import StdioClient
-from tests.patience import PATIENCE_S
-from tests.runtime import PatientSession, Runtime, command, note_session, until
+from tests.runtime import command, note_session, until
 
 DATABASE = "# Decisions\n\n## Database\n\nWe chose PostgreSQL for the billing service, because it keeps transactions.\n"
 
@@ -105,21 +101,6 @@ async def test_sync_and_status_say_what_was_read_and_what_was_passed_over(home: 
         assert "nobody" not in str(await found(client, "nobody's business")), "what a link leads out to is not read"
 
 
-async def test_a_project_without_notes_has_no_indexer(home: Path, tmp_path: Path) -> None:
-    async with note_session(home, tmp_path) as client:
-        assert await paths(client, "anything") == []
-        await until(Runtime(home).is_ready)
-        assert "indexer" not in [role for role, _ in Runtime(home).recorded()]
-        (tmp_path / "MEMORY.md").write_text(DATABASE)  # the first one
-        began = time.monotonic()
-
-        async def is_found() -> bool:
-            return await paths(client, "PostgreSQL billing") == ["MEMORY.md"]
-
-        await until(is_found)
-        assert time.monotonic() - began < PATIENCE_S
-
-
 async def test_a_recall_answers_from_memories_and_notes_together_and_says_which_is_which(
     home: Path, workspace: Path
 ) -> None:
@@ -154,36 +135,3 @@ async def test_a_recall_answers_from_memories_and_notes_together_and_says_which_
         assert await sources(time_range={"before": "2020-01-01T00:00:00Z"}) == []
         refused = await client.call_or_error("recall_memories", query="database", sources=["notes"], tags=["x"])
         assert refused["error"] == "invalid_input"
-
-
-async def test_many_notes_are_read_at_one_call_and_the_status_says_how_many_are_left(
-    home: Path, workspace: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("REMEMBRANCER_EMBEDDERS", "0")
-    many = 800
-    for number in range(many):
-        paragraphs = "\n\n".join(f"Paragraph {each} of the note {number} about the harbour." for each in range(20))
-        (workspace / "memory" / f"{number:04}.md").write_text(f"# Note {number}\n\n{paragraphs}\n")
-    monkeypatch.setenv("REMEMBRANCER_WATCH", "0")
-    monkeypatch.setenv("REMEMBRANCER_CALL_BUDGET_S", f"{PATIENCE_S:.0f}")
-    async with (
-        # A budget of other tools: this one needs longer, on a busy machine more than one call.
-        note_session(home, workspace, session=PatientSession, bridge_budget_s="2") as client,
-        note_session(home, workspace, is_last=False, session=PatientSession) as patient_client,
-    ):
-        reading = asyncio.create_task(client.call("memory_sync"))
-        seen: list[tuple[int, int]] = []
-        while not reading.done():
-            status = await client.call_or_error("memory_status")
-            if "staleFiles" in status and "warnings" not in status:
-                seen.append((status["staleFiles"], status["totalFiles"]))
-        done = await reading
-        assert done["filesScanned"] == many
-        assert all(stale or files == many for stale, files in seen), seen
-        assert any(0 < stale < many and stale + files >= many - 300 for stale, files in seen), seen
-        assert (await patient_client.call("memory_status"))["staleFiles"] == 0
-        for path in ("../elsewhere", "/etc", "memory/none.md"):
-            answer = await found(patient_client, "harbour", path=path)
-            assert answer["results"] == []
-            assert "unknown_path" in {warning["code"] for warning in answer["warnings"]}
-        assert "unknown_path" not in str(await found(patient_client, "harbour", path="memory"))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import fcntl
-import json
 import os
 import subprocess
 import sys
@@ -101,33 +100,6 @@ async def test_the_prompts_of_notes_write_into_the_log_and_find_what_is_there(ho
         text = await said(client, "recall", topic="ferry")
         assert "The ferry leaves at seven." in text
         assert text.count("</memory-data>") == 1
-
-
-async def test_what_may_not_be_written_or_read_is_refused_with_what_to_do(home: Path, workspace: Path) -> None:
-    (workspace / "memory").mkdir()
-    (workspace / "memory/note.md").write_text("One.\nTwo.\n")
-    (workspace / "memory/link.md").symlink_to("/etc/hostname")
-    (workspace / "CLAUDE.md").write_text("Rules.\n")
-    token = "ghp_" + "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8"
-    async with note_session(home, workspace, notes_ignored_by_git="false") as client:
-        for path, why in (
-            ("CLAUDE.md", "not one of the project's notes"),
-            ("../x.md", "outside the workspace"),
-            ("memory/link.md", "link"),
-            ("memory/x.txt", "must end in .md"),
-        ):
-            for tool, arguments in (("memory_store", {"content": "x"}), ("memory_read", {})):
-                answer = await client.call(tool, path=path, **arguments)
-                assert (answer["error"], answer["field"]) == ("invalid_input", "path")
-                assert why in answer["message"]
-        assert (await client.call("memory_read", path="memory/none.md"))["error"] == "not_found"
-        late = await client.call("memory_read", path="memory/note.md", fromLine=3)
-        assert late["message"] == "'memory/note.md' has 2 lines, and fromLine is 3"
-        secret = await client.call("memory_store", content=f"The token is {token}.")
-        assert (secret["error"], secret["field"]) == ("invalid_input", "content")
-        assert "credential" in secret["message"]
-        assert sorted(path.name for path in (workspace / "memory").iterdir()) == ["link.md", "note.md"]
-        assert not (workspace / ".gitignore").exists()
 
 
 HOLDER = """
@@ -278,35 +250,6 @@ async def test_two_sessions_and_an_editor_at_one_file_lose_nothing(home: Path, w
 
         await until(is_all_there)
     assert [path.name for path in log.parent.iterdir()] == ["log.md"]
-
-
-async def test_each_worktree_has_the_notes_of_its_own_files(home: Path, workspace: Path) -> None:
-    def git(*arguments: str) -> None:
-        options = ["-c", "user.name=a", "-c", "user.email=a@b"]
-        subprocess.run(["git", *options, "-C", str(workspace), *arguments], check=True, capture_output=True)
-
-    git("commit", "-q", "--allow-empty", "-m", "first")
-    other = workspace.parent / "other"
-    git("worktree", "add", "-q", str(other))
-    (workspace / "src").mkdir()
-    async with note_session(home, workspace / "src") as here, note_session(home, other, is_last=False) as there:
-        await here.call("memory_store", content="Here.", path="MEMORY.md")
-        await there.call("memory_store", content="There.", path="MEMORY.md")
-    assert (workspace / "MEMORY.md").read_text() == "Here.\n"
-    assert (other / "MEMORY.md").read_text() == "There.\n"
-
-
-async def test_files_are_cut_anew_when_the_settings_say_other_chunks(home: Path, workspace: Path) -> None:
-    (workspace / "MEMORY.md").write_text("\n\n".join(f"The ferry {n} leaves for island {n}." for n in range(40)))
-    chunks = []
-    for tokens in ("400", "64"):
-        (home / "memory.config.json").write_text(json.dumps({"chunking": {"tokens": int(tokens), "overlap": 8}}))
-        async with note_session(home, workspace) as client:
-            await client.call("memory_sync")
-            chunks.append((await client.call("memory_status"))["totalChunks"])
-            found = await client.call("memory_search", query="ferry 39 island", minScore=0)
-            assert "ferry 39" in found["results"][0]["snippet"]
-    assert chunks[0] < 3 < 8 < chunks[1]
 
 
 async def test_what_was_said_in_earlier_sessions_is_found_and_read_when_it_is_asked_for(

@@ -14,7 +14,6 @@ from pathlib import Path
 import pytest
 
 from bench.client import command_line
-from remembrancer.protocol.paths import RuntimePaths
 from tests.patience import PATIENCE_S
 from tests.runtime import Runtime, Session, command, patiently, until
 
@@ -106,24 +105,3 @@ async def test_a_runtime_that_a_person_starts_closes_a_home_as_mkdir_leaves_it(
         await until(Runtime(home).is_ready)
         assert wide(home) == []
     assert wide(home) == []
-
-
-async def test_sockets_outside_of_the_home_are_as_private(tmp_path: Path, open_umask: None) -> None:
-    home = tmp_path / ("long" * 25)
-    run = RuntimePaths(home).run
-    assert run.parent == Path("/tmp")
-    try:
-        async with Session(home, cwd=tmp_path) as client:
-            await client.store("Ana prefers tabs.")
-            assert wide(run) == []
-            assert {path.name for path in run.iterdir()} >= {"gateway.sock", "control.sock", "store.sock"}
-        assert wide(home) == []
-    finally:
-        await Runtime(home).down()
-    assert not run.exists()
-
-
-def test_something_open_would_be_seen(home: Path, open_umask: None) -> None:
-    (home / "sub").mkdir()
-    (home / "sub" / "file").write_text("")
-    assert wide(home) == [f"{home}/sub 0755", f"{home}/sub/file 0644"]

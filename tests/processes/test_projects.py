@@ -11,7 +11,6 @@ from pathlib import Path
 
 import anyio.to_thread
 
-from remembrancer.commands import exit_codes
 from remembrancer.config.project import project_of
 from remembrancer.protocol.paths import RuntimePaths
 from tests.actors.gateway_rig import PATIENT, Rig
@@ -30,14 +29,6 @@ def last_used(home: Path, project_id: str) -> tuple[float, str | None]:
         query = "SELECT last_used_at, directory FROM projects WHERE id = ?"
         found: tuple[float, str | None] = connection.execute(query, (project_id,)).fetchone()
     return found
-
-
-async def test_a_home_without_projects_says_so(home: Path) -> None:
-    done = await anyio.to_thread.run_sync(lambda: command("admin", "projects", home=home))
-    assert (done.returncode, done.stdout) == (exit_codes.OK, b"")
-    assert b"no memories of a project yet" in done.stderr
-    done = await anyio.to_thread.run_sync(lambda: command("admin", "projects", "--json", home=home))
-    assert json.loads(done.stdout) == {"home": str(home), "projects": [], "unreadable": []}
 
 
 async def test_the_projects_are_listed_with_their_worktree_their_last_use_and_what_they_have(
@@ -85,22 +76,3 @@ async def test_the_projects_are_listed_with_their_worktree_their_last_use_and_wh
     assert (other["directory"], other["memories"], other["sessions"]) == (str(plain), 1, 1)
     shown = [line.split()[0] for line in table.stdout.decode().splitlines()]
     assert shown == ["project", str(worktree), str(plain)]
-
-
-async def test_a_restart_of_the_store_is_no_use_of_a_project(home: Path, tmp_path: Path) -> None:
-    rig = Rig(home, PATIENT)
-    async with store_rig(home) as store:
-        async with rig.running(), rig.session(directory=str(tmp_path)) as client:
-            await client.store("A fact")
-        noted = last_used(home, project_of(tmp_path).id)
-        await store.restart()
-        await store.gateway.until(lambda now: now.counts.total == 0)
-        assert last_used(home, project_of(tmp_path).id) == noted
-
-
-async def test_a_damaged_file_is_an_exit_status_of_its_own(home: Path, tmp_path: Path) -> None:
-    broken = home / "memory.db"
-    broken.write_bytes(b"no database at all, but a note\n" * 100)
-    done = await anyio.to_thread.run_sync(lambda: command("admin", "projects", home=home))
-    assert done.returncode == exit_codes.FILE_UNUSABLE
-    assert b"cannot be read" in done.stderr

@@ -15,12 +15,10 @@ from typing import Any, ClassVar
 
 import pytest
 
-from remembrancer.commands import exit_codes
 from tests.patience import PATIENCE_S
 from tests.ports import free_port
 from tests.processes.bridge_rig import BridgeClient
 from tests.processes.http_door import Door
-from tests.processes.portable_rig import command
 from tests.processes.runtimes import until
 from tests.runtime import Runtime
 
@@ -217,19 +215,6 @@ def test_a_wrong_token_an_absent_host_and_another_server_are_told_in_a_sentence(
     finally:
         other.shutdown()
         other.server_close()
-
-
-def test_what_the_command_line_has_wrong_is_told_at_once(home: Path) -> None:
-    for arguments, said in (
-        (("--url", "ftp://here"), b"--url wants"),
-        (("--url", "http://127.0.0.1:1/mcp", "--token-file", "/nowhere"), b"cannot be read"),
-        (("--url", "https://127.0.0.1:1/mcp", "--ca-file", "/nowhere"), b"--ca-file"),
-        (("--token-file", "/nowhere"), b"--url"),
-        (("--url",), b"--url wants"),
-    ):
-        refused = command("mcp", *arguments, home=home)
-        assert refused.returncode == exit_codes.USAGE, refused.stderr
-        assert said in refused.stderr
 
 
 def test_a_certificate_of_one_s_own_is_trusted_by_its_file_alone(

@@ -9,7 +9,6 @@ import signal
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-import msgspec
 import pytest
 
 from remembrancer.config.settings import Settings
@@ -92,19 +91,3 @@ async def test_a_worker_says_why_it_is_not_let_in_and_ends(rig: StoreRig, tmp_pa
     again = command("admin", "embedder", "--connect", address, "--key-file", str(tmp_path / "gpu.key"), home=rig.home)
     assert again.returncode == 8
     assert "the store does not let this embedder in" in again.stderr
-
-
-def test_a_key_file_is_never_written_over_and_nothing_else_is_taken_for_one(home: Path, tmp_path: Path) -> None:
-    file = tmp_path / "gpu.key"
-    assert command("admin", "embedder", "--invite", str(file), home=home).returncode == 0
-    before = file.read_bytes()
-    assert "cannot be made: File exists" in command("admin", "embedder", "--invite", str(file), home=home).stderr
-    taken = command("admin", "embedder", "--invite", str(tmp_path / "other.key"), "--name", "gpu", home=home)
-    assert (taken.returncode, (tmp_path / "other.key").exists()) == (2, False)
-    assert file.read_bytes() == before
-    (tmp_path / "no.key").write_bytes(msgspec.json.encode({"name": "x"}))
-    refused = command("admin", "embedder", "--connect", "tcp://h:1", "--key-file", str(tmp_path / "no.key"), home=home)
-    assert refused.returncode == 10
-    assert "make one with remembrancer admin embedder --invite" in refused.stderr
-    assert command("admin", "embedder", "--connect", "h:1", "--key-file", str(file), home=home).returncode == 2
-    assert "gpu: since" in command("admin", "embedder", "--list", home=home).stdout

@@ -68,19 +68,6 @@ async def test_a_bridge_that_is_killed_ends_no_session(home: Path) -> None:
         assert [type(change) for change in store.life] == [StartSession, StartSession]
 
 
-async def test_the_last_answer_comes_before_the_end(home: Path) -> None:
-    async with served(home) as (store, _):
-        with bridge() as client:
-            await anyio.to_thread.run_sync(client.initialize)
-            arguments = {"content": "x", "type": "semantic", "scope": "project"}
-            client.send(id="last", method="tools/call", params={"name": "store_memory", "arguments": arguments})
-            client.end_input()
-            answer = await anyio.to_thread.run_sync(client.hear)
-            memory_id = answer["result"]["structuredContent"]["memory_id"]
-            await until(lambda: memory_id in store.memories)  # by way of the queue, where this process was held up
-            await until(lambda: len(store.life) == 2)
-
-
 async def test_an_end_that_a_crash_of_the_gateway_swallowed_is_said_again(home: Path) -> None:
     paths = RuntimePaths(home)
     paths.run.mkdir(mode=0o700)

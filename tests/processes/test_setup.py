@@ -12,15 +12,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import psutil
 import pytest
 
 from bench.client import StdioClient
 from remembrancer.command_line import main
 from remembrancer.commands import exit_codes
-from remembrancer.commands import setup as setup_command
-from remembrancer.commands.clients import clients, is_temporary
+from remembrancer.commands.clients import clients
 from tests.forked import run_command
 from tests.patience import PATIENCE_S
 from tests.processes.runtimes import until_dead
@@ -75,30 +73,6 @@ def read(path: Path) -> Any:
     return json.loads(path.read_text())
 
 
-def test_what_is_written_starts_and_lists_its_tools_in_a_home_of_its_own(machine: Path) -> None:
-    done = setup("claude-code", check=True)
-    assert done.returncode == exit_codes.OK, done.stderr
-    entry = {"type": "stdio", "command": COMMAND, "args": ["mcp"]}
-    assert read(machine / ".claude.json") == {"mcpServers": {"remembrancer": entry}}
-    assert "answers calls after" in done.stdout
-    assert "Next:" in done.stdout
-    assert "remember that" in done.stdout
-
-
-def test_a_program_is_told_what_was_done_and_how_the_check_went(
-    machine: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    probed = setup_command.Probed(ok=True, tools_ms=31.5, ready_ms=1100.0, tools=10)
-    monkeypatch.setattr(setup_command, "probe", lambda *_: probed)
-    assert main(["setup", "cursor", "--command", COMMAND, "--json"]) == exit_codes.OK
-    said = json.loads(capsys.readouterr().out)
-    assert said["command"] == [COMMAND, "mcp"]
-    (client,) = said["clients"]
-    assert (client["client"], client["scope"], client["action"], client["done"]) == ("cursor", "user", "add", True)
-    assert client["path"] == str(machine / ".cursor/mcp.json")
-    assert said["check"] == msgspec.to_builtins(probed)
-
-
 async def test_a_client_that_starts_what_was_written_remembers(
     machine: Path, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -112,17 +86,6 @@ async def test_a_client_that_starts_what_was_written_remembers(
         answer = await client.call("recall_memories", query="short answers", strategy="keyword")
         assert [memory["content"] for memory in answer["memories"]] == ["Ana prefers short answers."]
     await Runtime(home).down()
-
-
-def test_a_second_run_changes_nothing_and_says_so(machine: Path) -> None:
-    setup("cursor", "--project")
-    before = (machine / "app/.cursor/mcp.json").stat()
-    done = setup("cursor", "--project")
-    assert done.returncode == exit_codes.OK
-    assert "nothing to do" in done.stdout
-    after = (machine / "app/.cursor/mcp.json").stat()
-    assert (after.st_ino, after.st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
-    assert names(machine / "app/.cursor") == ["mcp.json"]
 
 
 def test_everything_else_in_a_file_is_kept_with_its_mode(machine: Path) -> None:
@@ -140,24 +103,6 @@ def test_everything_else_in_a_file_is_kept_with_its_mode(machine: Path) -> None:
     assert setup("claude-code", "--remove").returncode == exit_codes.OK
     assert file.read_text() == text, "to the byte"
     assert names(machine) == [".claude.json", ".claude.json.bak", "app"]
-
-
-def test_new_files_of_a_user_are_private_and_a_projects_are_like_its_others(machine: Path) -> None:
-    setup("claude-desktop")
-    setup("vscode", "--project")
-    assert mode(machine / ".config/Claude/claude_desktop_config.json") == 0o600
-    assert mode(machine / ".config/Claude") == 0o700
-    assert mode(machine / "app/.vscode/mcp.json") == 0o644
-
-
-def test_a_link_to_a_file_elsewhere_stays_a_link(machine: Path) -> None:
-    kept = machine / "dotfiles.json"
-    kept.write_text("{}")
-    (machine / ".cursor").mkdir()
-    (machine / ".cursor/mcp.json").symlink_to(kept)
-    assert setup("cursor").returncode == exit_codes.OK
-    assert (machine / ".cursor/mcp.json").is_symlink()
-    assert "remembrancer" in read(kept)["mcpServers"]
 
 
 @pytest.mark.parametrize("text", ['{ // mine\n  "servers": {}\n}\n', "\xff"])
@@ -200,18 +145,6 @@ def test_printing_writes_nothing(machine: Path) -> None:
     assert f"{COMMAND} hook Stop" in hooks.stdout
     assert str(machine / ".claude/settings.json") in hooks.stderr
     assert (names(machine), names(machine / "app")) == (["app"], [])
-
-
-def test_a_command_that_will_not_last_is_printed_with_a_warning(
-    machine: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    passing = "/tmp/clone/.venv/bin/remembrancer"
-    monkeypatch.setattr(setup_command, "own_command", lambda *_: (passing, "mcp"))
-    assert main(["setup", "cursor", "--print"]) == exit_codes.OK
-    printed, complained = capsys.readouterr()
-    assert json.loads(printed)["mcpServers"]["remembrancer"]["command"] == passing
-    assert f"{passing}: this command is temporary" in complained
-    assert names(machine / "app") == []
 
 
 def test_without_a_client_it_says_what_there_is_and_writes_nothing(machine: Path) -> None:
@@ -317,75 +250,6 @@ def test_what_is_removed_from_a_project_leaves_it_as_it_was(machine: Path) -> No
     assert names(machine / "app") == [".mcp.json"]
 
 
-def test_a_removal_looks_in_the_project_too_and_is_silent_about_one_without_our_entry(machine: Path) -> None:
-    assert setup("cursor").returncode == exit_codes.OK
-    assert setup("cursor", "--remove").stdout.count("Cursor:") == 1
-    for scope in ([], ["--project"]):
-        assert setup("cursor", *scope, "--hooks", "--rules").returncode == exit_codes.OK
-    done = setup("cursor", "--remove")
-    assert str(machine / "app/.cursor/mcp.json") in done.stdout
-    assert names(machine / "app") == []
-    assert not (machine / ".cursor").exists(), "else the client would seem to be installed"
-    for client in ("codex", "windsurf"):
-        before = names(machine)
-        assert setup(client).returncode == exit_codes.OK
-        assert setup(client, "--remove").returncode == exit_codes.OK
-        assert names(machine) == before
-
-
-def test_a_projects_files_name_nothing_of_this_machine(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("REMEMBRANCER_HOME", str(machine / "memory"))
-    for client in clients():
-        if "project" in client.files:
-            hooks = ["--hooks"] if "project" in client.hooks else []
-            assert setup(client.name, "--project", *hooks).returncode == exit_codes.OK
-    written = [path for path in (machine / "app").rglob("*") if path.is_file()]
-    assert len(written) > 10
-    assert [path for path in written if str(machine) in path.read_text() or COMMAND in path.read_text()] == []
-
-
-@pytest.mark.parametrize("order", [("claude-code", "cursor"), ("cursor", "claude-code")])
-def test_hooks_that_a_client_would_run_twice_are_warned_of(machine: Path, order: tuple[str, str]) -> None:
-    first, second = order
-    assert "twice" not in setup(first, "--hooks").stderr
-    done = setup(second, "--hooks")
-    assert done.returncode == exit_codes.OK
-    assert "Cursor runs the hooks of Claude Code, too, so it reports each event twice" in done.stderr
-    assert "twice" not in setup("codex", "--hooks").stderr
-
-
-def test_servers_and_hooks_of_one_file_are_written_and_removed_together(machine: Path) -> None:
-    file = machine / ".gemini/settings.json"
-    file.parent.mkdir()
-    file.write_text('{"theme": "x"}')
-    assert setup("gemini-cli", "--hooks").returncode == exit_codes.OK
-    assert set(read(file)) == {"theme", "mcpServers", "hooks"}
-    assert setup("gemini-cli", "--hooks").stdout.count("nothing to do") == 2
-    assert setup("gemini-cli", "--remove").returncode == exit_codes.OK
-    assert read(file) == {"theme": "x"}
-    assert names(file.parent) == ["settings.json"]
-
-
-def test_hooks_are_left_to_the_plugin_where_it_is_switched_on(machine: Path) -> None:
-    settings = machine / ".claude/settings.json"
-    settings.parent.mkdir()
-    settings.write_text('{"enabledPlugins": {"remembrancer@remembrancer": true}}')
-    done = setup("claude-code", "--hooks")
-    assert "the plugin" in done.stdout
-    assert read(settings) == {"enabledPlugins": {"remembrancer@remembrancer": True}}
-
-
-def test_a_machine_on_which_the_service_takes_long_to_start_is_no_reason_to_say_that_it_does_not_work(
-    machine: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    slow = 'import sys, time\nif "remembrancer.actors.gateway" in sys.orig_argv:\n    time.sleep(6)\n'
-    (machine / "sitecustomize.py").write_text(slow)
-    monkeypatch.setenv("PYTHONPATH", str(machine))
-    said = json.loads(setup("cursor", "--json", check=True).stdout)
-    assert said["check"]["error"] is None
-    assert said["check"]["ready_ms"] > max(6000, said["check"]["tools_ms"])
-
-
 def test_a_command_that_does_not_work_is_found_out(machine: Path) -> None:
     broken = machine / "bin/remembrancer"
     broken.parent.mkdir()
@@ -395,26 +259,6 @@ def test_a_command_that_does_not_work_is_found_out(machine: Path) -> None:
     assert done.returncode == exit_codes.FAILED
     assert "no module named remembrancer" in done.stdout
     assert "doctor" in done.stdout
-
-
-def test_the_command_that_was_run_is_written_if_it_lasts(machine: Path) -> None:
-    listed, done = setup(command=None), setup("claude-code", command=None)
-    assert listed.returncode == exit_codes.OK
-    if is_temporary(Path(COMMAND)):
-        assert "is temporary" in listed.stdout
-        assert done.returncode == exit_codes.USAGE
-        assert "pipx install" in done.stderr
-        assert names(machine / "app") == []
-    else:
-        assert read(machine / ".claude.json")["mcpServers"]["remembrancer"]["command"] == COMMAND
-
-
-def test_a_directory_that_cannot_be_written_is_said(machine: Path) -> None:
-    (machine / ".cursor").write_text("a file in the way")
-    done = setup("cursor")
-    assert done.returncode == exit_codes.REFUSED
-    assert "cannot be" in done.stdout
-    assert "Traceback" not in done.stderr
 
 
 @pytest.mark.parametrize("answer", ["y", "n"])

@@ -9,11 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from remembrancer.command_line import main
-from remembrancer.commands import exit_codes
-from remembrancer.journal.jetstream import Server
-from remembrancer.journal.sealing import Keyring
-from remembrancer.journal.sharing import Membership, Sharing
+from remembrancer.journal.sharing import Sharing
 from remembrancer.protocol.errors import FileLocked, JournalAway
 from remembrancer.protocol.file_locks import FileLock
 from remembrancer.protocol.paths import RuntimePaths
@@ -165,13 +161,3 @@ async def test_what_a_project_takes_back_is_in_one_place_though_its_machine_was_
         for operation in stored:
             shown = await here.gateway.ask(GetMemory(PROJECT, SESSION, memory_id_of(operation)))
             assert [entry.change for entry in shown.memory.history] == ["stored", "promoted", "taken back"]
-
-
-def test_nobody_is_invited_to_what_is_the_user_s_by_chance(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    Sharing(home).keep(Membership("l_0123456789ab", "user", "desk", Server(()), Keyring.new(), b"", is_users=True))
-    assert main(["share", "invite", "bob"]) == exit_codes.USAGE
-    assert main(["share", "invite", "bob", "--lane", "l_0123456789ab"]) == exit_codes.USAGE
-    assert "there is no l_0123456789ab" in capsys.readouterr().err
-    assert main(["share", "remove", "bob"]) == exit_codes.USAGE
-    assert main(["share", "invite", "bob", "--user", "--read-only"]) == exit_codes.USAGE
-    assert "--read-only" in capsys.readouterr().err

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import io
 import json
 import os
 import pty
@@ -11,26 +10,20 @@ import re
 import shutil
 import sys
 import tempfile
-import threading
-import time
 from collections.abc import Iterator
 from contextlib import closing
 from datetime import date, datetime, timedelta
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
 from remembrancer.command_line import COMMANDS
-from remembrancer.commands import exit_codes, terminal
-from remembrancer.commands.selection import Conversation
-from remembrancer.commands.shell import _await_model
+from remembrancer.commands import exit_codes
 from remembrancer.config.project import project_of
 from remembrancer.protocol.paths import RuntimePaths
 from tests.conftest import ROOT_OF_FILES
-from tests.patience import PATIENCE_S
-from tests.processes.test_projects import git
-from tests.runtime import PatientSession, Runtime, command, stop_runtime, until
+from tests.runtime import Runtime, command, stop_runtime, until
 from tests.spaces import connect_space
 
 COMMAND = (sys.executable, "-P", "-m", "remembrancer")
@@ -146,19 +139,6 @@ def test_a_memory_is_stored_found_corrected_and_the_correction_undone(shell: She
     assert "ends with ZZZZ" in shell("show", "ZZZZ", status=exit_codes.FAILED)
 
 
-async def _stored_by_a_client(shell: Shell) -> str:
-    async with PatientSession(shell.home, cwd=shell.directory) as client:
-        return str((await client.call("store_memory", content="The gate opens at seven"))["memory_id"])
-
-
-def test_a_memory_is_shown_with_the_name_of_the_client_that_stored_it(shell: Shell) -> None:
-    memory_id = asyncio.run(_stored_by_a_client(shell))
-    shown = shell("show", memory_id)
-    assert re.search(r"^stored .* by Bench$", shown, re.MULTILINE)
-    assert "session:" not in shown
-    assert "Bench" in shell("show", memory_id, "--history")
-
-
 def test_several_memories_are_looked_up_before_any_is_changed(shell: Shell) -> None:
     ids = [shell.json("add", text)["memory_id"] for text in ("We deploy on Tuesdays", "the port is 5433")]
     for command_line in (("forget",), ("forget", "--for-good", "--yes")):
@@ -189,14 +169,6 @@ def test_an_undo_says_what_it_undid_and_a_second_one_goes_a_step_further(shell: 
     assert "Undone, it is forgotten" in shell("undo", old)
 
 
-def test_several_memories_are_restored_at_once(shell: Shell) -> None:
-    ids = [shell.json("add", text)["memory_id"] for text in ("We deploy on Tuesdays", "The port is 5433")]
-    shell("forget", *ids)
-    assert [each["memory_id"] for each in shell.json("restore", *ids)["restored"]] == ids
-    assert "give one ID" in shell("restore", *ids, "--version", "1", status=exit_codes.USAGE)
-    assert "is no memory's id" in shell("undo", "nosuch", status=exit_codes.USAGE)
-
-
 def test_to_undo_a_replacement_makes_the_old_memory_valid_again(shell: Shell) -> None:
     old, new = (shell.json("add", text)["memory_id"] for text in ("We deploy on Tuesdays", "We deploy on Mondays"))
     shell("edit", new, "--supersedes", old)
@@ -219,26 +191,6 @@ def test_forgetting_a_successor_says_what_it_leaves_expired(shell: Shell) -> Non
     assert f"It replaced {old[-4:]}, which stays expired" in said
     assert "it is valid again" in shell("undo", old)
     assert "It replaced" not in shell("forget", old)
-
-
-def test_a_search_gives_the_successor_first_and_as_likely_as_what_it_replaces(shell: Shell) -> None:
-    old = shell.json("add", "Sessions live in Redis 7")["memory_id"]
-    text = "Sessions move from Redis 7 to Valkey 8 because of the licence"
-    new = shell.json("add", text, "--supersedes", old)["memory_id"]
-    found = shell.json("search", "where do sessions live?")["memories"]
-    assert [each["id"] for each in found] == [new, old]
-    assert found[0]["answers"] == found[1]["answers"] != "hardly"
-
-
-def test_a_search_gives_what_probably_replaces_a_memory_first_and_says_so(shell: Shell) -> None:
-    old = shell.json("add", "The port of the lantern service is 5433")["memory_id"]
-    new = shell.json("add", "The port of the lantern service is now 5544")["memory_id"]
-
-    async def is_marked() -> bool:
-        return "probably replaced by" in shell("search", "lantern port")
-
-    asyncio.run(until(is_marked))
-    assert [each["id"] for each in shell.json("search", "port of the lantern service")["memories"]] == [new, old]
 
 
 def test_an_undo_without_an_id_goes_back_step_by_step(shell: Shell) -> None:
@@ -278,18 +230,6 @@ def test_contradicting_options_change_nothing(shell: Shell) -> None:
         assert "-n must be" in shell(*looks, "-n", "0", status=exit_codes.USAGE)
 
 
-def test_the_reason_of_a_change_is_in_the_history(shell: Shell) -> None:
-    old, new = (shell.json("add", text)["memory_id"] for text in ("We deploy on Tuesdays", "We deploy on Mondays"))
-    shell("edit", old, "We deploy on Fridays", "--reason", "the market is on Tuesdays")
-    shell("edit", new, "--supersedes", old, "--reason", "so it was decided")
-    reasons = [change.get("reason") for change in shell.json("show", old, "--history")["history"]]
-    assert reasons == [None, "the market is on Tuesdays", "so it was decided"]
-    assert "so it was decided" in shell("show", old, "--history")
-    assert "valid_until" in shell.json("show", old)
-    shell("undo", old)
-    assert "valid_until" not in shell.json("show", old)
-
-
 def test_an_empty_memory_says_how_to_add_to_it_and_a_full_one_that_nothing_fits(shell: Shell) -> None:
     for looks in (("search", "zebra"), ("list",), ("list", "--open")):
         assert (
@@ -302,15 +242,6 @@ def test_an_empty_memory_says_how_to_add_to_it_and_a_full_one_that_nothing_fits(
     assert "No memory here fits" in command("list", home=shell.home, directory=shell.directory).stderr
     assert "Nothing is open here" in command("list", "--open", home=shell.home, directory=shell.directory).stderr
     assert "'a new text' is no memory's id: 'list'" in shell("edit", "a new text", status=exit_codes.USAGE)
-
-
-def test_a_search_reads_notes_that_no_session_has_read(shell: Shell) -> None:
-    notes = shell.directory / "MEMORY.md"
-    notes.write_text("# Deploy\n\nDeploys are on Fridays.\n")
-    assert "Deploys are on Fridays." in shell("search", "deploys")
-    notes.write_text("# Deploy\n\nDeploys are on Mondays, when the boiler is hot.\n")
-    assert "when the boiler is hot" in shell("search", "deploys")
-    assert "Nothing was found" in shell("search", "zebra", "--strategy", "keyword", status=exit_codes.FAILED)
 
 
 def test_a_list_says_what_is_forgotten_and_a_search_how_surely_each_answers(shell: Shell) -> None:
@@ -328,35 +259,6 @@ def test_a_list_says_what_is_forgotten_and_a_search_how_surely_each_answers(shel
     refused = shell("add", "password: hunter2-Xk9!qq", status=exit_codes.USAGE)
     assert "--allow-secrets" in refused
     assert "allow_secrets" not in refused
-
-
-@alone
-def test_open_ends_are_listed_by_due_date_and_closed(shell: Shell) -> None:
-    mail, docs = shell.json("add", "Next: mail to Ilse; write the docs")["ids"]
-    paint = shell.json("add", "paint the boat", "--due", "2030-05-02", "--user")["memory_id"]
-    shell("edit", docs, "--due", "2030-04-01")
-    fact = shell.json("add", "the boat is red", "--kind", "fact")["memory_id"]
-    listed = [line.split("\t")[0] for line in shell("list", "--open").splitlines()]
-    assert listed == [docs, paint, mail]
-    assert "due 2030-05-02" in shell("list", "--open", "--user")
-    shell("edit", docs, "--done")
-    assert "write the docs" not in shell("list", "--open")
-    assert "write the docs" not in shell("search", "write the docs", "--open")
-    assert shell.json("search", "the boat", "--open")["memories"][0]["id"] == paint
-    assert "done due 2030-04-01" in shell("search", "write the docs")
-    shell("edit", docs, "--reopen", "--due", "")
-    assert [memory["id"] for memory in shell.json("list", "--open")["memories"]] == [paint, docs, mail]
-    assert "only an open end can be done" in shell("edit", fact, "--done", status=exit_codes.USAGE)
-
-
-def test_the_log_of_a_day_tells_what_was_done(shell: Shell) -> None:
-    memory_id = shell.json("add", "We deploy on Tuesdays", "--kind", "decision")["memory_id"]
-    shell("edit", memory_id, "--content", "We deploy on Wednesdays")
-    changes = shell.json("log")["changes"]
-    assert [(each["did"], each["id"]) for each in changes] == [("decided", memory_id), ("changed (content)", memory_id)]
-    assert "We deploy on Wednesdays" in shell("log", "today")
-    assert shell.json("log", "yesterday")["changes"] == []
-    assert "must be today or a past day" in shell("log", "someday", status=exit_codes.USAGE)
 
 
 def test_a_log_names_its_dates_and_shows_the_owner_what_was_forgotten(shell: Shell) -> None:
@@ -469,17 +371,6 @@ def test_projects_are_apart_unless_all_are_asked_for(
     assert [memory["id"] for memory in shell.json("list", "--project", here)["memories"]] == [mine], "the option first"
 
 
-def test_options_may_come_before_the_memory_that_is_restored(shell: Shell) -> None:
-    memory_id = shell.json("add", "We deploy on Tuesdays")["memory_id"]
-    shell("edit", memory_id, "--content", "We deploy on Wednesdays")
-    shell("restore", "--version", "1", memory_id)
-    assert "Tuesdays" in shell("show", memory_id)
-    shell("forget", memory_id)
-    shell("restore", "--reason", "it was right", memory_id)
-    assert "it was right" in shell("show", "--history", memory_id)
-    assert "nothing.backup" in shell("restore", "nothing.backup", status=exit_codes.FILE_UNUSABLE)
-
-
 def test_a_change_that_is_queued_is_said_to_be_so(shell: Shell) -> None:
     memory_id = shell.json("add", "We deploy on Tuesdays")["memory_id"]
     with closing(connect_space(RuntimePaths(shell.home), project_of(shell.directory).id)) as other:
@@ -528,17 +419,6 @@ def test_a_search_at_a_terminal_shows_the_best_five_and_how_many_are_weaker(shel
     assert "Nothing answers this; the nearest:" in shown
 
 
-def test_a_list_says_how_many_more_there_are(shell: Shell) -> None:
-    for number in range(4):
-        shell("add", f"The ferry number {number} leaves the harbour at {number} o'clock")
-    done = command("list", "-n", "1", home=shell.home, directory=shell.directory)
-    assert (len(done.stdout.splitlines()), done.stderr) == (1, "3 more; -n 4 lists them too\n")
-    _, shown = shell.at_a_terminal("list", "-n", "3", PAGER="cat")
-    assert "1 more; -n 4" in shown
-    done = command("list", "-n", "4", home=shell.home, directory=shell.directory)
-    assert (len(done.stdout.splitlines()), done.stderr) == (4, "")
-
-
 def test_a_due_date_may_be_a_word(shell: Shell) -> None:
     today = datetime.now().astimezone()
     for word, days in (("today", 0), ("tomorrow", 1), ("3d", 3), ("2w", 14), (f"{today + timedelta(days=6):%A}", 6)):
@@ -546,46 +426,6 @@ def test_a_due_date_may_be_a_word(shell: Shell) -> None:
         assert shell.json("show", memory_id)["due"].startswith(f"{today + timedelta(days=days):%Y-%m-%d}")
     assert "say 2026-02-20, today, tomorrow" in shell("edit", memory_id, "--due", "soon", status=exit_codes.USAGE)
     assert "tomorrow" in shell("add", "--help")
-
-
-def test_an_edit_of_a_forgotten_memory_names_the_command_that_brings_it_back(shell: Shell) -> None:
-    memory_id = shell.json("add", "We deploy on Tuesdays")["memory_id"]
-    shell("forget", memory_id)
-    refused = shell("edit", memory_id, "We deploy on Mondays", status=exit_codes.USAGE)
-    assert "('remembrancer restore ID')" in refused
-    assert "restore_memory" not in refused
-
-
-@pytest.mark.parametrize("at_terminal", [True, False])
-def test_a_wait_is_explained_to_a_person_and_to_nobody_else(monkeypatch: pytest.MonkeyPatch, at_terminal: bool) -> None:
-    said = threading.Event()
-
-    class Stream(io.StringIO):
-        def isatty(self) -> bool:
-            return at_terminal
-
-        def write(self, text: str) -> int:
-            written = super().write(text)
-            said.set()
-            return written
-
-    monkeypatch.setattr(terminal, "SLOW_S", 0.0)
-    stream = Stream()
-    monkeypatch.setattr("sys.stderr", stream)
-    with terminal.said_when_slow("Starting the memory"):
-        assert said.wait(PATIENCE_S if at_terminal else 0.1) == at_terminal
-    assert stream.getvalue().startswith("Starting the memory …") == at_terminal
-
-
-def test_the_first_search_waits_for_the_vectors_of_what_was_just_stored() -> None:
-    states = [{}, {"workers": 1, "pending": 1}, {"workers": 1, "pending": 0}, {"workers": 1, "pending": 0}]
-
-    class Client:
-        def call(self, tool: str) -> dict[str, Any]:
-            return {"embedding": states.pop(0)}
-
-    _await_model(cast(Conversation, Client()))
-    assert len(states) == 1
 
 
 MISTYPED = {
@@ -657,88 +497,3 @@ def test_bash_completes_commands_options_and_choices(shell: Shell) -> None:
         words = {"COMP_WORDS": f"remembrancer {typed}", "COMP_CWORD": str(typed.count(" ") + 1)}
         done = command(home=shell.home, variables={"_REMEMBRANCER_COMPLETE": "bash_complete", **words})
         assert [line.partition(",")[2] for line in done.stdout.split()] == [meant]
-
-
-def test_at_80_columns_a_listed_memory_has_lines_of_its_own(shell: Shell) -> None:
-    text = "The deployment goes through the staging cluster first, and nobody merges on Fridays."
-    shell("add", text)
-    _, shown = shell.at_a_terminal("list", COLUMNS="80", PAGER="cat")
-    assert "The deployment goes through the staging cluster first, and nobody merges on" in shown
-
-
-@alone
-@alone
-def test_a_search_counts_as_shown_what_it_prints_and_no_more(shell: Shell) -> None:
-    for number in range(8):
-        shell("add", f"The ferry number {number} leaves the harbour at {number} o'clock")
-    shell("search", "ferry", "harbour")
-    while not (shown := shell.json("show", "--shown")["shown"]):
-        pass
-    assert len(shown) == 5
-    assert sum(memory["access_count"] for memory in shell.json("list")["memories"]) <= 5
-
-
-def test_a_pair_of_which_both_hold_can_be_put_back_into_review(shell: Shell) -> None:
-    old = shell.json("add", "the lantern service listens on port 8080")["memory_id"]
-    shell("add", "the lantern service listens on port 9090 now")
-    while not (waiting := shell.json("list", "--review")["contradictions"]):
-        pass
-    settled = shell("edit", old, "--both")
-    assert shell.json("list", "--review")["contradictions"] == []
-    shell(*settled.partition("'remembrancer ")[2].partition("' takes that back")[0].split())
-    assert shell.json("list", "--review")["contradictions"] == waiting
-
-
-@alone
-@alone
-def test_what_is_of_a_project_alone_is_refused_for_the_user_and_not_answered_from_another(
-    shell: Shell, tmp_path: Path
-) -> None:
-    for refused in (
-        ("list", "--review", "--user"),
-        ("list", "--stale", "--user"),
-        ("show", "--graph", "--user"),
-        ("show", "--graph", "--all-projects"),
-    ):
-        shell(*refused, status=exit_codes.USAGE)
-    shell("add", "the port is 5433")
-    shell("add", "the port is 6000", "--project", str(tmp_path / "other"))
-    assert (
-        "No memory here is about code"
-        in command("list", "--stale", "--all-projects", home=shell.home, directory=shell.directory).stderr
-    )
-
-
-def test_a_due_date_is_removed_and_only_what_is_forgotten_is_listed(shell: Shell) -> None:
-    boat, docs = (shell.json("add", text, "--due", "2030-05-02")["memory_id"] for text in ("paint the boat", "a doc"))
-    shell("edit", boat, "--due", "none")
-    assert "due" not in shell.json("show", boat)
-    shell("forget", docs)
-    assert [each["id"] for each in shell.json("list", "--only-forgotten")["memories"]] == [docs]
-    assert len(shell.json("list", "--forgotten")["memories"]) == 2
-
-
-def test_a_memory_that_was_forgotten_and_brought_back_counts_as_unchanged(shell: Shell) -> None:
-    memory_id = shell.json("add", "We deploy on Tuesdays")["memory_id"]
-    stored = shell.json("show", memory_id)["updated_at"]
-    time.sleep(1.1)  # times are shown to the second
-    shell("forget", memory_id)
-    shell("undo", memory_id)
-    assert shell.json("show", memory_id)["updated_at"] == stored
-
-
-@alone
-def test_a_moved_repository_is_named_by_the_first_search_and_status_in_its_new_place(
-    shell: Shell, tmp_path: Path
-) -> None:
-    git("init", at=shell.directory)
-    git("commit", "--allow-empty", "-m", "first", at=shell.directory)
-    shell("add", "We deploy on Tuesdays")
-    shell("list")  # git has been asked by then
-    moved = shell.directory.rename(tmp_path / "moved")
-    for looks in (("search", "deploy"), ("list",), ("status",)):
-        done = command(*looks, home=shell.home, directory=moved)
-        assert f"remembrancer admin projects move {shell.directory} {moved} (1 memory)" in done.stderr, done
-    there = Shell(shell.home, moved)
-    there("admin", "projects", "move", str(shell.directory), str(moved))
-    assert "We deploy on Tuesdays" in there("search", "deploy")
