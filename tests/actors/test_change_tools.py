@@ -17,7 +17,6 @@ from remembrancer.protocol.writes import (
     Operation,
     UpdateMemory,
 )
-from remembrancer.toolsets.tools import DATA
 from tests.actors.gateway_rig import NEAR, PATIENT, PlayedStore, Rig
 
 TOOLS = ("update_memory", "forget_memory", "tag_memory", "promote_memory", "restore_memory", "get_memory")
@@ -98,41 +97,6 @@ async def test_a_memory_is_shown_whole_with_its_history(rig: Rig) -> None:
     assert history[2]["reason"] == "outdated"
     assert history[2]["session_id"] == "session:test"
     assert all("content" not in line for line in history)
-
-
-async def test_a_memory_is_shown_without_what_is_as_usual(rig: Rig) -> None:
-    async with PlayedStore(rig.paths).open(), rig.running(), rig.session() as client:
-        identity = (await client.store("Java 17"))["memory_id"]
-        answer = await client.call("get_memory", memory_id=identity)
-        stored_at = answer.pop("created_at")
-        expected = {"id": identity, "content": "Java 17", "kind": "fact", "scope": "project", "near_duplicates": [NEAR]}
-        assert answer == {"note": DATA, **expected}
-        await client.call("update_memory", memory_id=identity, content="Java 21")
-        answer = await client.call("get_memory", memory_id=identity)
-        history, changed_at = answer.pop("history"), answer.pop("updated_at")
-        assert answer == {**expected, "content": "Java 21", "created_at": stored_at, "version": 2}
-        assert [(each["version"], each["change"]) for each in history] == [(1, "stored"), (2, "updated")]
-        assert history[1]["at"] == changed_at
-        assert all("session_id" not in each for each in history)
-        await client.call("forget_memory", memory_id=identity)
-        assert (await client.call("get_memory", memory_id=identity))["status"] == "forgotten"
-        refused = await client.call("update_memory", memory_id=identity, content="Java 25")
-        assert (refused["error"], refused["field"], refused["remedy"]) == (
-            "invalid_input",
-            "memory_id",
-            "restore_memory",
-        )
-
-
-async def test_a_long_history_is_shown_from_its_end(rig: Rig) -> None:
-    async with PlayedStore(rig.paths).open(), rig.running(), rig.session() as client:
-        identity = (await client.store("x"))["memory_id"]
-        for number in range(60):
-            await client.call("tag_memory", memory_id=identity, add=[f"t{number}"])
-        answer = await client.call("get_memory", memory_id=identity, detail=True)
-        assert [line["version"] for line in answer["history"]] == list(range(12, 62))
-        assert answer["history_omitted"] == 11
-        assert (await client.call("get_memory", memory_id=identity, version=2, detail=True))["tags"] == ["t0"]
 
 
 class ExplainingStore(PlayedStore):

@@ -9,7 +9,7 @@ import anyio
 import pytest
 
 from remembrancer.actors.store.vectors.chroma import Chroma
-from remembrancer.actors.store.vectors.chroma_vectors import IndexAway, Server
+from remembrancer.actors.store.vectors.chroma_vectors import Server
 from remembrancer.config.settings import Settings
 from remembrancer.protocol.writes import EraseMemory
 from tests.actors.store_process import StoreRig, store_rig
@@ -136,30 +136,3 @@ async def test_two_homes_on_one_server_know_nothing_of_each_other(
     assert set(server.collections()) == mine
     other.close()
     assert sum(server.collections().values()) == 1
-
-
-async def test_small_projects_stay_in_memory_and_large_ones_move_out(home: Path, server: ChromaProcess) -> None:
-    async with store_rig(home, settings=Settings(chroma_url=server.url, exact_search_passages=3)) as rig:
-        await rig.worker()
-        for n in range(3):
-            await rig.gateway.store(f"Fact {n} about the harbour")
-        await rig.gateway.until_embedded()
-        assert server.collections() == {}
-        for n in range(3):
-            await rig.gateway.store(f"Fact {n} about the lighthouse")
-        await until_moved(server, 6)
-        await until_by_meaning(rig)
-
-
-def test_a_secret_is_sent_in_the_header_that_is_asked_for_and_a_missing_one_is_said(tmp_path: Path) -> None:
-    file = tmp_path / "token"
-    file.write_text("s3cret\n")
-    assert Server("https://x", str(file)).headers() == {"Authorization": "Bearer s3cret"}
-    assert Server("https://x", str(file), "X-Chroma-Token").headers() == {"X-Chroma-Token": "s3cret"}
-    with pytest.raises(IndexAway, match="cannot be read"):
-        Server("https://x", str(tmp_path / "none")).headers()
-
-
-def test_a_server_that_nobody_runs_is_away_and_not_lost(tmp_path: Path) -> None:
-    with pytest.raises(IndexAway, match="does not answer"):
-        Chroma(tmp_path / "vectors", Server("http://127.0.0.1:9"))

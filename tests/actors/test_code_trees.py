@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import multiprocessing
 import os
 import random
 import sqlite3
@@ -14,18 +13,15 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, closing
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import anyio
 import anyio.lowlevel
 import psutil
 import pytest
 
-from remembrancer.actors.indexer import code_trees
-from remembrancer.actors.indexer.code_reading import MOST_DEATHS, CodeReaders
+from remembrancer.actors.indexer.code_reading import CodeReaders
 from remembrancer.actors.indexer.code_trees import CodeTrees
 from remembrancer.code.index import CodeIndex
-from remembrancer.code.read_files import ReadFile, read_files
 from remembrancer.code.tree import Tree
 from remembrancer.config.settings import Settings
 from remembrancer.protocol.code import CodeTree
@@ -115,22 +111,6 @@ def are_gone(processes: list[psutil.Process]) -> bool:
     return all(is_dead(each.pid) for each in processes)
 
 
-def change(tree: CodeTree, chance: random.Random) -> None:
-    """Delete, rewrite or rename one of its files."""
-    path = Path(tree.root, f"part_{chance.randrange(600)}.py")
-    match chance.randrange(3):
-        case 0:
-            path.unlink(missing_ok=True)
-        case 1:
-            path.write_text(f"def valve_{chance.randrange(10)}():\n    pass\n")
-        case _ if path.exists():
-            path.replace(path.with_name(f"moved_{path.name}"))
-
-
-def texts_of(tree: CodeTree) -> dict[str, str]:
-    return {each.path: Path(tree.root, each.path).read_text() for each in Tree(tree.root).files()}
-
-
 def readers(parent: int | None = None) -> list[psutil.Process]:
     children = psutil.Process(parent).children()
     found = []
@@ -145,10 +125,6 @@ def write(tree: CodeTree, name: str, text: str) -> None:
     path = Path(tree.root, name)
     path.parent.mkdir(exist_ok=True)
     path.write_text(text)
-
-
-def damage(tree: CodeTree) -> None:
-    Path(tree.database).write_bytes(b"no database at all" * 100)
 
 
 def delete(tree: CodeTree) -> None:
@@ -209,16 +185,6 @@ async def test_a_file_on_which_a_grammar_crashes_is_cut_without_it(tree: CodeTre
     assert not any(each.skipped for each in read)
 
 
-async def test_a_grammar_that_crashes_on_every_file_is_tried_on_few(tree: CodeTree, grammars: Path) -> None:
-    (grammars / "tree_sitter_zig.py").write_text(FATAL["zig"])
-    for number in range(20):
-        write(tree, f"valve_{number}.zig", "fn open_valve\n")
-    reading = CodeReaders(1)
-    read = await reading.read(tree.root, list(Tree(tree.root).files()))
-    assert reading.deaths == MOST_DEATHS
-    assert sorted(each.chunks[0].name for each in read) == ["ConnectionPool", *["open_valve"] * 20]
-
-
 async def test_a_deadline_is_for_a_grammar_that_loops_and_not_for_a_busy_machine(tree: CodeTree) -> None:
     for number in range(300):
         write(tree, f"part_{number}.py", f"def part_{number}():\n    return {number}\n" * 200)
@@ -264,79 +230,6 @@ async def test_an_indexer_that_is_killed_at_any_moment_leaves_an_index_that_the_
     assert found(tree, "part_77")[0] == "part_77.py"
 
 
-async def test_a_tree_that_changes_while_it_is_read_is_in_the_end_indexed_as_it_is(tree: CodeTree) -> None:
-    for number in range(600):
-        write(tree, f"part_{number}.py", f"def part_{number}():\n    return {number}\n" * 20)
-    work = Work(tree)
-    chance = random.Random(7)
-    async with indexing(work) as trees:
-        await until(readers)
-        while not trees.syncs:
-            change(tree, chance)
-            await anyio.lowlevel.checkpoint()
-        work.say(CodeTree(tree.id, tree.root, tree.database, watch=False, asked=1))
-        await until(lambda: trees.syncs == 2)
-    with closing(CodeIndex(Path(tree.database))) as index:
-        assert index.known() == {each.path: (each.mtime_ns, each.size) for each in Tree(tree.root).files()}
-        assert index.about()["status"] == "ready"
-        texts = texts_of(tree)
-        for number in range(10):
-            there = {path for path, text in texts.items() if f"valve_{number}(" in text}
-            assert {
-                each.path for each in index.search(f"valve_{number}", 1000) if f"valve_{number}(" in each.text
-            } == there
-
-
-def test_what_another_user_owns_is_passed_over_and_counted(tree: CodeTree) -> None:
-    write(tree, "secret.py", "def secret():\n    pass\n")
-    Path(tree.root, "secret.py").chmod(0o600)
-    Path(tree.root, "closed").mkdir(mode=0o700)
-    for above in (Path(tree.root), *Path(tree.root).parents):
-        if above.stat().st_uid == os.getuid() and str(above) != "/":
-            above.chmod(above.stat().st_mode | 0o055)
-    if os.getuid():
-        pytest.skip("only root can become another user")
-
-    read_files(tree.root, Tree(tree.root).files())  # the grammar is loaded
-
-    def read(answer: Any) -> None:
-        os.setuid(65534)
-        files = Tree(tree.root)
-        read = read_files(tree.root, files.files())
-        answer.put(({each.path: each.skipped for each in read}, dict(files.skipped)))
-
-    context = multiprocessing.get_context("fork")
-    answers = context.SimpleQueue()
-    process = context.Process(target=read, args=(answers,))
-    process.start()
-    process.join()
-    assert process.exitcode == 0
-    assert answers.get() == ({"pool.py": "", "secret.py": "unreadable"}, {"unreadable": 1})
-
-
-async def test_a_look_at_thousands_of_files_that_have_not_changed_reads_and_writes_none(tree: CodeTree) -> None:
-    for number in range(3_000):
-        write(tree, f"part_{number}.py", f"PART = {number}\n")
-    files = Tree(tree.root).files()
-    with closing(CodeIndex(Path(tree.database), "write")) as index:
-        index.take(tuple(ReadFile(*file, language="python") for file in files))
-        index.note(status="ready", skipped="{}")
-        before = contents(tree)
-        async with indexing(Work(tree)) as trees:
-            await until(lambda: trees.syncs == 1)
-            assert not readers()
-        assert contents(tree) == before
-        write(tree, "part_7.py", "SEVEN = 7\n")
-        async with indexing(Work(tree)) as trees:
-            await until(lambda: trees.syncs == 1)
-        assert found(tree, "SEVEN") == ["part_7.py"]
-
-
-def contents(tree: CodeTree) -> list[bytes]:
-    paths = [Path(tree.database + ending) for ending in ("", "-wal")]
-    return [path.read_bytes() if path.exists() else b"" for path in paths]
-
-
 async def test_a_tree_that_is_deleted_while_it_is_read_leaves_nothing(tree: CodeTree) -> None:
     for number in range(400):
         write(tree, f"part_{number}.py", f"def part_{number}():\n    return {number}\n" * 30)
@@ -348,35 +241,6 @@ async def test_a_tree_that_is_deleted_while_it_is_read_leaves_nothing(tree: Code
         await until(lambda: not trees.trees)
         await until(lambda: not readers())
     assert not list(Path(tree.database).parent.glob("code.db*"))
-
-
-async def test_a_damaged_index_is_deleted_for_the_store_and_a_missing_root_is_said(
-    tree: CodeTree, tmp_path: Path
-) -> None:
-    damage(tree)
-    gone = CodeTree("code_2", str(tmp_path / "gone"), str(tmp_path / "gone.db"), watch=False)
-    CodeIndex(tmp_path / "gone.db", "make").close()
-    async with indexing(Work(tree, gone)) as trees:
-        await until(lambda: trees.syncs == 1 and not Path(tree.database).exists())
-    index = CodeIndex(tmp_path / "gone.db")
-    assert index.about()["status"] == "failed"
-    index.close()
-
-
-async def test_a_name_that_is_not_utf_8_ends_neither_the_watch_nor_another_tree(
-    tree: CodeTree, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(code_trees, "UNWATCHED_LOOK_S", 0.2)
-    other = CodeTree("code_2", str(tmp_path / "other"), str(tmp_path / "other.db"), watch=True)
-    CodeIndex(tmp_path / "other.db", "make").close()
-    write(other, "one.py", "def one():\n    pass\n")
-    async with indexing(Work(CodeTree(tree.id, tree.root, tree.database, watch=True), other)) as trees:
-        await until(lambda: trees.syncs >= 2)
-        write(tree, os.fsdecode(b"latin\xff.py"), "x = 1\n")
-        write(tree, "pool.py", "class Reservoir:\n    pass\n")
-        write(other, "two.py", "def two():\n    pass\n")
-        await until(lambda: found(tree, "Reservoir") == ["pool.py"])
-        await until(lambda: found(other, "two") == ["two.py"])
 
 
 async def test_a_saved_file_is_found_soon_and_so_is_a_switch_of_branches(tree: CodeTree) -> None:

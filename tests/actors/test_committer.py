@@ -11,11 +11,9 @@ from pathlib import Path
 import anyio
 import pytest
 
-from remembrancer.actors.store import committer as committer_module
 from remembrancer.actors.store.committer import (
     MAX_GROUP,
     MAX_GROUPS_IN_A_ROW,
-    MAX_WAITING,
     Committer,
     Complete,
     as_they_are,
@@ -26,8 +24,6 @@ from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.protocol.errors import (
     InternalError,
     MemoryUnavailable,
-    QueueFull,
-    RecordsUnusable,
 )
 from remembrancer.protocol.writes import Applied, Operation
 from tests.operations import REQUESTED_AT, store_operation
@@ -101,16 +97,6 @@ async def test_operations_that_wait_together_are_committed_together_and_in_order
         assert [each.to_embed for [each] in outcomes] == list(range(1, 21))
 
 
-async def test_what_is_committed_is_answered_though_nothing_more_can_be_said_of_it(tmp_path: Path) -> None:
-    def complete(operations: Sequence[Operation], outcomes: list[Outcome]) -> list[Outcome]:
-        raise RecordsUnusable(f"{operations[0].operation_id} cannot be looked at")
-
-    async with writing(tmp_path, complete=complete) as (committer, [records]):
-        (outcome,) = await committer.submit(records, [store_operation("op", "text")])
-        assert isinstance(outcome.reply, Applied)
-        assert await committer.run(NAME, lambda: "ran") == "ran", "the thread goes on"
-
-
 async def test_a_group_has_its_limit_and_a_submission_is_never_split(tmp_path: Path) -> None:
     async with writing(tmp_path) as (committer, [records]):
         gate = await held(committer)
@@ -153,22 +139,6 @@ async def test_operations_pass_other_work_which_gets_its_turn_all_the_same(tmp_p
         assert groups_before == [MAX_GROUPS_IN_A_ROW, 2 * MAX_GROUPS_IN_A_ROW]
 
 
-async def test_too_many_waiting_operations_are_refused_and_nobody_else_suffers(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(committer_module, "MAX_WAITING", 10)
-    async with writing(tmp_path) as (committer, [records]):
-        gate = await held(committer)
-        waiting = [committer.submit(records, [store_operation(f"op{n}", f"text {n}")]) for n in range(10)]
-        with pytest.raises(QueueFull):
-            committer.submit(records, [store_operation("one too many", "x")])
-        gate.let_go()
-        assert all([isinstance((await future)[0].reply, Applied) for future in waiting])
-        outcome = (await committer.submit(records, [store_operation("one too many", "x")]))[0]
-        assert isinstance(outcome.reply, Applied)
-    assert MAX_WAITING > 10
-
-
 async def test_a_fault_in_the_records_is_an_answer_and_the_thread_goes_on(tmp_path: Path) -> None:
     async with writing(tmp_path) as (committer, [records]):
         records.fault = RuntimeError("a fault in the records")
@@ -179,17 +149,6 @@ async def test_a_fault_in_the_records_is_an_answer_and_the_thread_goes_on(tmp_pa
         records.fault = None
         outcomes = await committer.submit(records, [store_operation("a", "x")])
         assert isinstance(outcomes[0].reply, Applied)
-
-
-async def test_an_answer_that_nobody_waits_for_any_more_is_committed_all_the_same(tmp_path: Path) -> None:
-    async with writing(tmp_path) as (committer, [records]):
-        gate = await held(committer)
-        forsaken = committer.submit(records, [store_operation("a", "x")])
-        forsaken.cancel()
-        gate.let_go()
-        again = (await committer.submit(records, [store_operation("a", "x")]))[0].reply
-        assert isinstance(again, Applied)
-        assert again.replayed
 
 
 async def test_closing_finishes_what_was_submitted_and_refuses_what_comes_later(tmp_path: Path) -> None:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import sqlite3
 import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, closing
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,6 @@ from remembrancer.config.settings import Settings
 from remembrancer.memory import decay
 from remembrancer.memory.decay import ArchiveRule
 from remembrancer.protocol.consolidation import (
-    Done,
     Maintain,
     Maintained,
     Material,
@@ -42,17 +40,14 @@ from remembrancer.protocol.sockets import Speaker
 from remembrancer.protocol.writes import (
     Applied,
     Change,
-    EntityRef,
-    ForgetMemory,
     Operation,
     ProjectRef,
     PromoteMemory,
     Scope,
-    UpdateMemory,
 )
 from tests.actors.store_process import StoreRig, store_rig
 from tests.operations import OTHER_PROJECT, PROJECT, SESSION, change_operation
-from tests.patience import PATIENCE_S, until
+from tests.patience import PATIENCE_S
 
 CONVENTION = "every public function of the billing service carries a docstring with its units and errors"
 SAME = CONVENTION + ", without exception"
@@ -193,38 +188,6 @@ async def test_what_says_the_same_as_the_project_does_is_merged_into_it(home: Pa
         assert [(each.memory_id, each.merged_into) for each in shown.promotions] == [(said_again, known)]
 
 
-async def test_what_contradicts_the_project_is_not_merged_into_it_but_stands_beside_it(home: Path) -> None:
-    old, new = "The billing service keeps its data in Postgres 15", "The billing service keeps its data in Postgres 16"
-    async with workplace(home) as place:
-        await place.start()
-        entities = (EntityRef("billing service", "service", "about"),)
-        before = await place.note(old, scope="project", kind="fact", related_entities=entities)
-        after = await place.note(new, kind="fact", importance=0.8, confidence=0.8, related_entities=entities)
-        for memory in (before, after):
-            assert (await place.rig.gateway.embedding_of(memory)).embedded
-        await place.end()
-        memories = await place.memories()
-        assert memories[after].scope == "project"
-        assert memories[before].content == old
-        shown = await place.show(before)
-        assert [(link.relation, link.target) for link in shown.incoming if link.relation == "contradicts"] == [
-            ("contradicts", after)
-        ]
-
-
-async def test_what_reaches_the_higher_score_does_not_wait_for_the_end(home: Path) -> None:
-    async with workplace(home) as place:
-        await place.start()
-        kept = await place.note(CONVENTION, importance=1.0, confidence=1.0)
-        left = await place.note("indentation is four blanks everywhere", importance=0.9, confidence=0.9)
-        await place.until(kept, scope="project")
-        memories = await place.memories()
-        assert memories[left].scope == "session"
-        assert (await place.session())[0].status == "active"  # type: ignore[union-attr]
-        await place.end()
-        assert (await place.session())[1] == 2
-
-
 async def test_related_observations_become_one_fact_of_their_session_and_stay_to_be_found(home: Path) -> None:
     async with workplace(home) as place:
         await place.start()
@@ -240,59 +203,6 @@ async def test_related_observations_become_one_fact_of_their_session_and_stay_to
         assert made.id in found
         assert set(found).isdisjoint(notes), "one summary, and not its four sources"
         assert any(made.id in reason for reason in (await place.show(notes[0])).reasons)
-
-
-@pytest.mark.parametrize("setting", ["consolidation_on_shutdown", "consolidate_in_background"])
-async def test_a_session_s_end_sums_nothing_up_where_the_settings_say_so(home: Path, setting: str) -> None:
-    async with workplace(home, msgspec.structs.replace(Settings(), **{setting: False})) as place:
-        await place.start()
-        notes = await place.observe()
-        await place.end()
-        assert await place.statuses() == dict.fromkeys(notes, "active")
-        assert len((await place.reflect()).memories) == 1, "but for somebody who asks"
-
-
-async def test_what_stands_behind_a_summary_that_says_it_no_longer_is_active_again(home: Path) -> None:
-    async with workplace(home) as place:
-        await place.start()
-        notes = await place.observe()
-        (made,) = (await place.reflect()).memories
-        await place.change(UpdateMemory(made.id, content=made.content.replace(OBSERVATIONS[1], "").strip()))
-        statuses = await place.statuses()
-        assert [statuses[each] for each in notes] == ["consolidated", "active", "consolidated", "consolidated"]
-        assert not any(made.id in reason for reason in (await place.show(notes[1])).reasons if "stands for" in reason)
-        await place.change(UpdateMemory(notes[0], content="the checkout test is fast now"))
-        assert (await place.statuses())[notes[0]] == "active"
-        await place.change(ForgetMemory(made.id))
-        assert await place.statuses() == dict.fromkeys(notes, "active")
-
-
-@pytest.mark.parametrize("what", ["forgotten", "reworded", "superseded"])
-async def test_a_summary_of_what_no_longer_holds_is_gone_and_the_rest_is_active_again(home: Path, what: str) -> None:
-    async with workplace(home) as place:
-        await place.start()
-        notes = await place.observe()
-        (made,) = (await place.reflect()).memories
-        if what == "superseded":
-            await place.note("the checkout test is fast", supersedes=notes[0])
-        else:
-            reworded = UpdateMemory(notes[0], content="it is fast")
-            await place.change(ForgetMemory(notes[0]) if what == "forgotten" else reworded)
-        statuses = await place.statuses()
-        assert made.id not in statuses
-        assert set(statuses.values()) == {"active"}
-
-
-async def test_what_goes_into_the_project_without_its_summary_does_not_stand_behind_it(home: Path) -> None:
-    async with workplace(home) as place:
-        await place.start()
-        kept, *others = await place.observe()
-        await place.reflect()
-        await place.change(UpdateMemory(kept, importance=1.0, confidence=1.0, kind="decision"))
-        await place.end()
-        memories = await place.memories()
-        assert (memories[kept].scope, memories[kept].status) == ("project", "active")
-        assert {memories[each].status for each in others} == {"consolidated"}
 
 
 async def test_two_projects_that_end_at_once_keep_to_themselves(home: Path) -> None:
@@ -383,23 +293,6 @@ async def test_what_only_one_project_knows_is_proposed_and_goes_to_the_user_when
         assert await proposals(place) == {}
 
 
-async def test_what_a_project_has_said_in_other_words_or_refused_supports_nothing(home: Path) -> None:
-    async with workplace(home) as place:
-        fields = {"scope": "project", "kind": "preference"}
-        mine = await place.note(PREFERENCE, **fields)
-        await place.note("The user wants answers in Dutch", **fields)
-        await place.start("session:last")
-        await place.end("session:last")
-        await place.change(PromoteMemory(mine, "project"))
-        await place.note(PREFERENCE, project=OTHER_PROJECT, **fields)
-        await place.note("The user wants answers in German", project=OTHER_PROJECT, **fields)
-        await place.start("session:last", OTHER_PROJECT)
-        await place.end("session:last", OTHER_PROJECT)
-        assert await place.memories(None) == {}
-        assert len(await proposals(place)) == 1
-        assert len(await proposals(place, OTHER_PROJECT)) == 2
-
-
 async def test_a_reflection_does_what_its_dry_run_said_once_and_can_be_undone(home: Path) -> None:
     async with workplace(home) as place:
         await place.start()
@@ -418,35 +311,6 @@ async def test_a_reflection_does_what_its_dry_run_said_once_and_can_be_undone(ho
         assert await place.memories() == before
         await place.change(UndoRun(done.run_id, "project"))
         assert await place.statuses() == dict.fromkeys(notes, "active")
-
-
-async def test_a_reflection_while_the_session_runs_keeps_nothing_out_of_the_project(home: Path) -> None:
-    async with workplace(home) as place:
-        await place.start()
-        notes = [await place.note(text, kind="error_fix", importance=0.85, confidence=0.9) for text in OBSERVATIONS]
-        (made,) = (await place.reflect()).memories
-        await place.end()
-        memories = await place.memories()
-        assert {(memories[each].scope, memories[each].status) for each in notes} == {("project", "consolidated")}
-        assert (memories[made.id].scope, memories[made.id].status) == ("project", "active")
-        assert set(memories[made.id].derived_from) == set(notes)
-
-
-async def test_what_was_undone_is_not_done_again_by_itself_but_for_somebody_who_asks(home: Path) -> None:
-    async with workplace(home) as place:
-        await place.start()
-        memories = [*await place.observe(), *await place.copies(2)]
-        done = await place.reflect()
-        tidied = await place.maintain()
-        assert tidied.of("duplicates").count == 1
-        for run_id in (done.run_id, *tidied.run_ids):
-            assert run_id is not None
-            await place.change(UndoRun(run_id, "project"))
-        await place.end()
-        assert "duplicates" not in (await place.maintain()).done
-        assert await place.statuses() == dict.fromkeys(memories, "active")
-        await place.start()
-        assert len((await place.reflect("another")).memories) == 1
 
 
 async def test_a_theme_of_three_sessions_becomes_a_procedure_of_the_project_once(home: Path) -> None:
@@ -482,15 +346,6 @@ def archives_after(seconds: float, patch: pytest.MonkeyPatch, *, strength: float
     """Have a project's memories archived that are older than this."""
     rule = ArchiveRule(strength, seconds, decay.PROJECT_ARCHIVING.accessed_below)
     patch.setattr(decay, "PROJECT_ARCHIVING", rule)
-
-
-async def test_a_dry_run_counts_a_copy_that_is_archived_once(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    archives_after(0.001, monkeypatch, strength=1.0)
-    async with workplace(home) as place:
-        await place.copies(3)
-        await place.rig.gateway.until_embedded()
-        for report in (await place.maintain(dry_run=True), await place.maintain()):
-            assert {sort: of.count for sort, of in report.done.items()} == {"archived": 3}
 
 
 class Dying(StoreConnection):
@@ -536,60 +391,3 @@ async def test_a_merge_into_the_user_s_memory_that_was_broken_off_is_finished_an
             shown = await place.show(known)
             assert [step.source_project for step in shown.memory.promotion_chain] == [each.id for each in projects]
             assert shown.observed_in == tuple(project.id for project in projects)
-
-
-async def test_what_has_nothing_to_do_writes_nothing(home: Path) -> None:
-    async with workplace(home) as place:
-        await place.start()
-        await place.note("the only thing that is known", scope="project", kind="fact")
-        await place.rig.gateway.until_embedded()
-        with closing(sqlite3.connect(home / "memory.db")) as records:
-            compared = "SELECT max(compared) = (SELECT max(number) FROM passages) FROM embedded"
-            await until(lambda: records.execute(compared).fetchone() == (1,))
-        wal = home / "memory.db-wal"
-        before = wal.read_bytes()
-        await place.reflect()
-        for project in (PROJECT, None):
-            await place.rig.gateway.ask(Maintain(project, dry_run=True))
-        assert wal.read_bytes() == before
-
-
-async def test_maintenance_archives_the_weak_and_can_be_undone(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    # So short that no maintenance is due because of the time, which would be done before it is asked for.
-    archives_after(60.0, monkeypatch)
-    async with workplace(home) as place:
-        hour_ago = time.time() - 3600
-        weak = await place.note("a detail", kind="observation", scope="project", importance=0.05, requested_at=hour_ago)
-        fields = {"scope": "project", "kind": "fact", "importance": 0.9, "confidence": 0.9}
-        strong = await place.note("the api listens on port 8080", **fields)
-        await place.rig.gateway.until_embedded()
-        plan, done = await place.maintain(dry_run=True), await place.maintain()
-        for report in (plan, done):
-            assert (report.examined, report.of("archived").ids) == (2, (weak,))
-        assert await place.statuses() == {weak: "archived", strong: "active"}
-        again = await place.maintain()
-        assert (again.done, again.run_ids) == ({}, ())
-        (run_id,) = done.run_ids
-        await place.change(UndoRun(run_id, "project"))
-        assert (await place.statuses())[weak] == "active"
-
-
-@pytest.mark.parametrize(("scope", "project"), [("project", PROJECT), ("user", None)])
-async def test_a_scope_with_too_many_memories_is_consolidated_once(
-    home: Path, scope: Scope, project: ProjectRef | None
-) -> None:
-    async with workplace(home, Settings(consolidation_threshold=3)) as place:
-        notes = await place.observe(scope)
-        await place.until(notes[0], project, status="consolidated")
-        memories = await place.memories(project)
-        (made,) = [memory for memory in memories.values() if memory.is_derived]
-        assert (made.kind, made.scope) == ("fact", scope)
-        assert {memories[note].status for note in notes} == {"consolidated"}
-
-
-async def test_the_user_s_memory_is_tidied_as_a_project_s_is(home: Path) -> None:
-    async with workplace(home) as place:
-        copies = await place.copies(2, "user", kind="preference")
-        await place.rig.gateway.until_embedded()
-        done = await place.rig.gateway.ask(Maintain(None))
-        assert (done.place, done.of("duplicates")) == ("user", Done(1, (copies[0],)))

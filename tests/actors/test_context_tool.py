@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import anyio
 import pytest
 
-from remembrancer.memory.tokens import estimate_tokens
 from remembrancer.toolsets.memory.context_block import ALL, ALL_OF_THIS, MARKED, NOTHING, NOTHING_OF_THIS, PART
-from remembrancer.toolsets.tools import answer_text
 from tests.actors.gateway_rig import AWAY, PATIENT, Rig
 from tests.patience import PATIENCE_S
 
@@ -85,51 +82,6 @@ async def test_what_the_session_was_shown_or_wrote_is_not_said_again_until_anoth
         assert "The lantern is blue" in news["context_block"]
         await client.call("recall_memories", query="Where does the lantern stand?")
         assert (await client.call("get_memory_context", task_description="y", **later))["memories_used"] <= 1
-
-
-async def test_an_empty_memory_gives_a_block_that_says_so(rig: Rig) -> None:
-    async with rig.over_store() as (_, client):
-        asked: list[dict[str, Any]] = [{}, {"task_description": "  "}, {"files_in_context": ["a.py"]}, {"sections": []}]
-        for arguments in asked:
-            answer = await client.call("get_memory_context", detail=True, **arguments)
-            assert answer["context_block"] == f"## Memory Context\n\n{NOTHING}"
-            assert (answer["memories_used"], answer["truncated"]) == (0, False)
-            assert "warnings" not in answer
-
-
-async def test_the_budget_holds_through_the_tool(rig: Rig) -> None:
-    async with rig.over_store() as (_, client):
-        for number in range(30):
-            await client.store(f"Факт {number}: 我們在會議上決定使用新的資料庫 👩‍👩‍👧‍👦 " * (number + 1))
-        for max_tokens in (100, 500, 8000):
-            answer = await client.call("get_memory_context", detail=True, max_tokens=max_tokens)
-            del answer["memory_ids"]
-            assert estimate_tokens(answer_text(answer)) <= answer["tokens_used"] + 2 <= max_tokens + 2
-            assert answer["truncated"]
-            assert answer["memories_used"] > 0
-
-
-async def test_many_short_memories_fill_the_budget_and_are_all_shown_where_they_fit(rig: Rig) -> None:
-    async with rig.over_store() as (_, client):
-        for number in range(60):
-            await client.store(f"wish {number}", scope="user")
-            await client.store(f"event {number}", scope="session", type="episodic")
-            await client.store(f"step {number}", type="procedural")
-        answer = await client.call("get_memory_context", detail=True, max_tokens=4000)
-        assert (answer["memories_used"], answer["truncated"]) == (180, False)
-        answer = await client.call("get_memory_context", detail=True, max_tokens=500)
-        assert answer["truncated"]
-        assert 250 <= answer["tokens_used"] <= 500
-        assert PART in answer["context_block"]
-
-
-async def test_one_very_long_memory_keeps_no_other_away(rig: Rig) -> None:
-    async with rig.over_store() as (_, client):
-        await client.store("word " * 20_000, scope="user", importance=1.0)
-        others = [await client.store(f"wish {number}", scope="user") for number in range(15)]
-        answer = await client.call("get_memory_context", detail=True, max_tokens=300)
-        assert answer["truncated"]
-        assert len({each["memory_id"] for each in others} & {each[-4:] for each in answer["memory_ids"]}) >= 8
 
 
 async def test_what_was_shown_counts_as_accessed_and_what_was_left_out_does_not(rig: Rig) -> None:

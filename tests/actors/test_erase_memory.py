@@ -17,7 +17,7 @@ from remembrancer.actors.gateway.shown_log import ShownLog
 from remembrancer.config.project import project_of
 from remembrancer.protocol.errors import Failure, NotFound
 from remembrancer.protocol.session_life import RecordEvents, Turn
-from remembrancer.protocol.writes import Operation, Submit, memory_id_of
+from remembrancer.protocol.writes import Operation, Submit
 from tests.actors import gateway_rig
 from tests.actors.gateway_rig import QUICK, PlayedStore, Rig
 from tests.actors.store_process import store_rig
@@ -169,23 +169,6 @@ async def test_an_erasing_that_is_held_up_has_deleted_nothing_and_ends_by_itself
         await until(lambda: not rig.paths.erasing.exists())
         assert (await us.call("get_memory", memory_id=memory_id))["error"] == "not_found"
         assert turns() == [[said] if left else [], [said]]
-
-
-async def test_a_memory_that_is_erased_by_another_of_its_ids_is_in_no_answer_and_no_record_that_was_kept(
-    rig: Rig,
-) -> None:
-    async with PlayedStore(rig.paths).open() as store, rig.running() as gateway, rig.session(**ADMIN) as client:
-        memory_id = (await client.store(SECRET))["memory_id"]
-        assert (await client.store(SECRET))["memory_id"] == memory_id
-        (alias,) = {memory_id_of(each.change) for each in store.applied.values()} - {memory_id}
-        await client.call("recall_memories", query="vault", strategy="keyword")
-        assert gateway.access.shown_log.read(memory_id=memory_id)
-        assert (await client.call("erase_memory", memory_id=alias))["status"] == "erased"
-        assert gateway.access.shown_log.read(memory_id=memory_id) == []
-        store.hangs = True
-        found = await client.call("recall_memories", query="vault", strategy="keyword")
-        assert found["degraded"]
-        assert found["memories"] == []
 
 
 def test_what_is_on_its_way_to_the_record_of_what_was_shown_is_erased_too(

@@ -13,17 +13,13 @@ import pytest
 
 from remembrancer.actors.gateway import store_access, write_queue
 from remembrancer.config.project import project_of
-from remembrancer.protocol.control import PeerFailed
 from remembrancer.protocol.errors import Failure
-from remembrancer.protocol.paths import database_files
 from remembrancer.protocol.store_client import PAUSES_S
-from remembrancer.protocol.writes import EraseMemory, UpdateMemory
-from remembrancer.toolsets.memory.context_block import NOTHING, NOTHING_KNOWN, STARTING
+from remembrancer.protocol.writes import EraseMemory
 from tests.actors.gateway_rig import AWAY, PATIENT, QUICK, PlayedStore, RawClient, Rig, warned
 from tests.actors.store_process import store_rig
-from tests.actors.test_write_queue import damage_rows
 from tests.operations import change_operation
-from tests.patience import PATIENCE_S, until
+from tests.patience import until
 
 
 @pytest.fixture
@@ -50,18 +46,6 @@ async def test_writes_without_a_store_are_queued_and_reach_it_once_and_in_order(
             assert store.contents == [f"fact {number}" for number in range(300)]
             assert warned(await client.store("direct")) == []
             assert store.submitted == ["direct"]
-
-
-async def test_a_request_that_comes_again_is_queued_once(rig: Rig) -> None:
-    async with rig.running() as gateway:
-        answers = []
-        for _ in range(2):
-            async with rig.session() as client:
-                params = {"name": "store_memory", "arguments": {"content": "x", "type": "semantic", "scope": "user"}}
-                await client.send(stamp_ms=1_700_000_000_000, id=5, method="tools/call", params=params)
-                answers.append((await client.hear())["result"]["structuredContent"])
-        assert answers[0] == answers[1]
-        assert gateway.health().queue_depth == 1
 
 
 async def test_the_next_gateway_drains_what_it_finds(rig: Rig) -> None:
@@ -96,17 +80,6 @@ async def test_a_project_whose_queued_writes_get_no_answer_holds_up_no_other(
             assert "hangs" in store.contents
 
 
-async def test_a_queue_that_is_damaged_while_it_is_open_is_made_anew_and_said(rig: Rig) -> None:
-    async with rig.running() as gateway, rig.session() as client:
-        for number in range(20):
-            await client.store(f"fact {number}")
-        damage_rows(rig.paths.write_queue)
-        async with PlayedStore(rig.paths).open() as store:
-            await until(lambda: "damaged" in (gateway.health().queue_damage or ""))
-            await client.store("afterwards")
-            await until(lambda: gateway.health().queue_depth == 0 and "afterwards" in store.contents)
-
-
 async def test_only_the_first_write_waits_for_a_store_that_hangs(rig: Rig) -> None:
     async with PlayedStore(rig.paths).open() as store, rig.running() as gateway, rig.session() as client:
         await client.store("before")
@@ -139,28 +112,6 @@ async def test_writes_line_up_behind_older_ones_while_the_store_will_not_take_th
             assert store.contents == ["older", "newer"]
 
 
-async def test_a_change_that_waited_for_the_store_goes_behind_one_that_was_queued_meanwhile(
-    rig: Rig, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async with PlayedStore(rig.paths).open() as store, rig.running() as gateway, rig.session() as client:
-        memory_id = (await client.store("first"))["memory_id"]
-        connection, queue = gateway.access._store, gateway.access._queue
-        wait_usable = connection.wait_usable
-
-        async def while_another_is_queued(timeout_s: float) -> bool:
-            await queue.append(change_operation("older", UpdateMemory(memory_id, content="second"), project=here))
-            return await wait_usable(PATIENCE_S)
-
-        here = project_of(rig.paths.home)
-        monkeypatch.setattr(connection, "wait_usable", while_another_is_queued)
-        connection.health.note_connection()  # it broke a moment ago
-        connection._announce()
-        assert warned(await client.call("update_memory", memory_id=memory_id, content="third")) == ["queued"]
-        monkeypatch.undo()
-        await until(lambda: gateway.health().queue_depth == 0)
-        assert store.memories[memory_id].content == "third"
-
-
 async def test_what_can_never_be_applied_is_kept_aside_and_holds_nobody_up(rig: Rig) -> None:
     async with rig.running() as gateway, rig.session() as client:
         for content in ("one", "bad", "two"):
@@ -176,59 +127,6 @@ async def test_what_can_never_be_applied_is_kept_aside_and_holds_nobody_up(rig: 
             assert set(warned(status)) == {"queued_rejected"}
             assert any("never" in warning["message"] for warning in status["warnings"])  # the session's own, once
             assert warned(await client.call("get_memory_status")) == ["queued_rejected"]
-
-
-async def test_what_is_written_while_the_database_is_damaged_waits_and_is_there_when_it_is_back(home: Path) -> None:
-    rig = Rig(home, QUICK)
-    async with rig.running() as gateway, rig.session() as client:
-        async with store_rig(home):
-            await rig.until_store_answers()
-            await client.store("One is written")
-            await until(lambda: gateway.health().queue_depth == 0)  # a busy machine may have had it queued
-        whole = {each: each.read_bytes() for each in database_files(rig.paths.database) if each.exists()}
-        for each in whole:
-            each.unlink()  # the log too, which has all of a new database
-        rig.paths.database.write_bytes(b"damaged" * 1000)
-        assert warned(await client.store("Two waits")) == ["queued"]
-        async with store_rig(home):
-            await until(lambda: bool(gateway.health().queue_stuck))
-            assert gateway.health().queue_rejected == 0
-        for each, content in whole.items():
-            each.write_bytes(content)
-        async with store_rig(home):
-            await until(lambda: gateway.health().queue_depth == 0)
-            gateway.access.settings = PATIENT
-            found = await client.call("recall_memories", query="one two")
-            assert {memory["content"] for memory in found["memories"]} == {"One is written", "Two waits"}
-
-
-async def test_a_queued_change_of_a_memory_that_is_not_there_is_told_with_the_next_answer(home: Path) -> None:
-    rig = Rig(home, QUICK)
-    async with rig.running() as gateway, rig.session() as client:
-        unknown = "memory:01ARZ3NDEKTSV4RRFFQ69G5FAV"
-        assert warned(await client.call("update_memory", memory_id=unknown, importance=0.9)) == ["queued"]
-        async with store_rig(home):
-            await until(lambda: gateway.health().queue_rejected == 1)
-            gateway.access.settings = PATIENT
-            answer = await client.store("Something else")
-            warning, *others = answer["warnings"]  # the others: it lines up behind a queue that is not empty yet
-            assert warning["code"] == "queued_rejected"
-            assert unknown in warning["message"]
-            assert {each["code"] for each in others} <= {"queued"}
-            assert "queued_rejected" not in warned(await client.store("And more"))
-
-
-async def test_a_full_queue_says_so(home: Path) -> None:
-    rig = Rig(home, msgspec.structs.replace(QUICK, queue_limit=2))
-    async with rig.running(), rig.session() as client:
-        await client.store("1")
-        await client.store("2")
-        answer = await client.store("3")
-        mistake = await client.store("4", tpye="fact")
-    assert answer["error"] == "queue_full"
-    assert answer["retry_possible"] is True
-    assert answer["degraded"] is True
-    assert (mistake["error"], mistake["degraded"]) == ("invalid_input", False)
 
 
 async def test_the_status_without_the_store_shows_the_last_known_figures(home: Path) -> None:
@@ -253,17 +151,6 @@ async def test_the_status_without_the_store_shows_the_last_known_figures(home: P
             assert "counts" not in await other.call("get_memory_status")
 
 
-async def test_the_status_tells_a_store_that_cannot_be_started_from_one_that_is_coming_back(home: Path) -> None:
-    rig = Rig(home, AWAY)
-    async with rig.running() as gateway, rig.session() as client:
-        assert (await client.call("get_memory_status"))["connection"]["status"] == "reconnecting"
-        gateway.on_peer_failed(PeerFailed("store", "schema_too_new", "memory.db is of release 9"))
-        assert (await client.call("get_memory_status"))["connection"]["status"] == "degraded"
-        read = await client.request("resources/read", uri="memory://status")
-        page = json.loads(read["result"]["contents"][0]["text"])
-        assert page["connection"]["status"] == "degraded"
-
-
 async def test_a_session_reads_what_it_wrote_into_the_queue(rig: Rig) -> None:
     async with rig.running(), rig.session() as client:
         queued = await client.store("queued")
@@ -271,16 +158,6 @@ async def test_a_session_reads_what_it_wrote_into_the_queue(rig: Rig) -> None:
             answer = await client.call("recall_memories", query="queued")
             assert [memory["content"] for memory in answer["memories"]] == ["queued"]
             assert list(store.memories) == [queued["memory_id"]], "as its answer named it"
-
-
-async def test_a_store_that_comes_back_is_used_again_at_once(rig: Rig) -> None:
-    async with rig.running() as gateway, rig.session() as client:
-        for _ in range(3):
-            async with PlayedStore(rig.paths).open() as store:
-                await rig.until_store_answers()
-                assert warned(await client.store("x")) == []
-                assert store.contents == ["x"]
-            await until(lambda: gateway.health().store == "reconnecting")
 
 
 async def test_the_first_context_waits_for_a_store_that_starts_and_is_whole(rig: Rig) -> None:
@@ -298,39 +175,6 @@ async def test_the_first_context_waits_for_a_store_that_starts_and_is_whole(rig:
             await until(lambda: answers)
     assert warned(answers[0]) == []
     assert "degraded" not in answers[0]
-
-
-async def test_the_first_context_says_that_the_memory_starts_where_the_wait_was_in_vain(rig: Rig) -> None:
-    rig.settings = msgspec.structs.replace(QUICK, call_budget_s=0.5)
-    async with rig.running(), rig.session() as client:
-        answer = await client.call("get_memory_context")
-        assert STARTING in answer["context_block"]
-        assert "the store is starting" in answer["warnings"][0]["message"]
-
-
-async def test_a_context_without_the_store_does_not_say_that_nothing_is_remembered(home: Path) -> None:
-    rig = Rig(home, AWAY)
-    async with rig.running() as gateway, rig.session() as client:
-        async with PlayedStore(rig.paths).open():
-            await rig.until_store_answers()
-        await until(lambda: gateway.health().store != "connected")
-        answer = await client.call("get_memory_context", detail=True)
-    assert NOTHING_KNOWN in answer["context_block"]
-    assert NOTHING not in answer["context_block"]
-
-
-async def test_a_write_is_degraded_while_the_store_is_away_and_not_while_older_ones_go_first(rig: Rig) -> None:
-    async with rig.running() as gateway, rig.session() as client:
-        answer = await client.store("older")
-        assert (answer["degraded"], answer["warnings"][0]["code"]) == (True, "queued")
-        tagged = await client.call("tag_memory", memory_id=answer["memory_id"], add=["x"])
-        assert (tagged["degraded"], tagged["warnings"][0]["code"]) == (True, "queued")
-        async with PlayedStore(rig.paths).open() as store:
-            store.refuses_writes = Failure("file_locked", "another program has locked it", retry_possible=True)
-            await until(lambda: bool(gateway.health().queue_stuck))
-            answer = await client.store("newer")
-            assert answer["warnings"][0]["code"] == "queued"
-            assert "degraded" not in answer
 
 
 async def test_a_full_project_refuses_at_once_while_anything_is_queued_and_every_answer_says_so(rig: Rig) -> None:
@@ -352,19 +196,6 @@ async def test_a_full_project_refuses_at_once_while_anything_is_queued_and_every
             assert (await client.store("too much"))["error"] == "storage_full"
         await until(lambda: gateway.health().store != "connected")
         assert (await client.store("and more"))["error"] == "storage_full", "the store's last word"
-
-
-async def test_a_text_that_cannot_be_embedded_is_said_to_be_found_by_its_words_only(rig: Rig) -> None:
-    async with PlayedStore(rig.paths).open() as store, rig.running(), rig.session() as client:
-        store.embedding_error = "no weights on this disk"
-        answer = await client.store("The harbour is deep")
-        assert (answer["warnings"][0]["code"], answer["searchable_by"]) == ("embedding_failed", "keyword_only")
-        assert "no weights on this disk" in answer["warnings"][0]["message"]
-        assert "degraded" not in answer
-        changed = await client.call("update_memory", memory_id=answer["memory_id"], content="It is shallow")
-        assert (changed["warnings"][0]["code"], changed["searchable_by"]) == ("embedding_failed", "keyword_only")
-        store.embedding_error = None
-        assert "warnings" not in await client.store("The lighthouse is old")
 
 
 ASKED: list[tuple[str, dict[str, Any]]] = [

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
 import threading
 import time
 from pathlib import Path
@@ -16,9 +15,7 @@ import pytest
 from remembrancer.actors.gateway import conversations
 from remembrancer.commands.setup import PLUGIN
 from remembrancer.config.project import project_of
-from remembrancer.config.settings import Settings
 from remembrancer.memory.tokens import estimate_tokens
-from remembrancer.protocol.control import PeerFailed
 from remembrancer.protocol.errors import Failure
 from remembrancer.protocol.reads import NoteAccess, Recall
 from remembrancer.protocol.session_life import StartSession
@@ -161,13 +158,6 @@ async def test_requests_of_other_types_of_id_or_other_bridges_are_other_operatio
         async with rig.session("11" * 16) as client:
             await client.store("same", 7)
         assert len(store.applied) == 3
-
-
-async def test_waiting_for_the_embedding_reports_it_and_its_near_duplicates(rig: Rig) -> None:
-    async with PlayedStore(rig.paths).open(), rig.running(), rig.session() as client:
-        answer = await client.store("text", wait_for_embedding=True)
-    assert answer["embedding_generated"] is True
-    assert answer["near_duplicates"] == ["memory:01ARZ3NDEKTSV4RRFFQ69G5FAV"]
 
 
 async def test_what_is_probably_replaced_is_named_whole_with_the_call_that_settles_it(rig: Rig) -> None:
@@ -318,29 +308,6 @@ async def test_only_what_a_budget_left_in_the_answer_counts_as_accessed(rig: Rig
         assert [each.counts_accesses for each in store.asked(Recall)] == [True, False]
 
 
-async def test_an_answer_in_which_nothing_has_room_counts_nothing_as_accessed(rig: Rig) -> None:
-    async with PlayedStore(rig.paths).open() as store, rig.running(), rig.session() as client:
-        await client.store("The keeper lights the lantern in the attic every evening. " * 10)
-        answer = await client.call("recall_memories", query="lantern", max_tokens=64)
-        assert answer["memories"] == []
-        await client.call("get_memory_status")
-        assert store.asked(NoteAccess) == []
-
-
-async def test_an_answer_says_what_the_store_could_not_search(rig: Rig) -> None:
-    async with PlayedStore(rig.paths).open() as store, rig.running(), rig.session() as client:
-        store.notices = (Notice("embedding_failed", "words only"),)
-        answer = await client.call("recall_memories", query="x")
-    assert answer["degraded"] is True
-    assert answer["warnings"] == [{"code": "embedding_failed", "message": "words only"}]
-
-
-async def test_the_status_names_a_memory_that_is_on_no_disk(home: Path) -> None:
-    rig = Rig(home, Settings(deployment_mode="embedded-memory"))
-    async with PlayedStore(rig.paths).open(), rig.running(), rig.session() as client:
-        assert (await client.call("get_memory_status"))["connection"]["mode"] == "in-memory"
-
-
 async def test_the_status_has_the_designs_fields(rig: Rig) -> None:
     async with PlayedStore(rig.paths).open(), rig.running(), rig.session() as client:
         await client.store("one")
@@ -382,16 +349,6 @@ async def test_bad_input_is_answered_in_the_error_envelope(rig: Rig) -> None:
             "field": "type",
         }
         assert not store.applied
-
-
-async def test_half_a_character_is_refused_by_the_name_of_its_field(rig: Rig) -> None:
-    async with PlayedStore(rig.paths).open(), rig.running(), rig.session() as client:
-        arguments = '{"content":"a\\ud800","type":"semantic","scope":"user"}'
-        params = f'{{"name":"store_memory","arguments":{arguments}}}'
-        await client.say(f'{{"jsonrpc":"2.0","id":5,"method":"tools/call","params":{params}}}'.encode())
-        answer = (await client.hear())["result"]["structuredContent"]
-    assert answer["field"] == "content"
-    assert "lone surrogate" in answer["message"]
 
 
 async def test_an_unknown_tool_names_the_nearest_known_one(rig: Rig) -> None:
@@ -448,28 +405,6 @@ async def test_a_client_that_leaves_does_not_take_its_write_with_it(quick_rig: R
         await until(lambda: quick_rig.gateway.health().queue_depth == 0)
 
 
-async def test_the_project_is_the_client_s_first_root(rig: Rig, tmp_path: Path) -> None:
-    root = tmp_path / "my code"
-    root.mkdir()
-    async with PlayedStore(rig.paths).open() as store, rig.running():
-        async with rig.client(project="/elsewhere") as client:
-            client.answers_roots = ["https://example.org/", root.as_uri()]
-            await client.initialize(roots={"listChanged": True})
-            await client.store("x")
-        (operation,) = store.applied.values()
-    assert operation.project == project_of(root)
-    assert len(client.requests) == 1
-
-
-async def test_a_client_that_does_not_say_its_roots_is_not_waited_for_long(rig: Rig) -> None:
-    async with PlayedStore(rig.paths).open() as store, rig.running(), rig.client() as client:
-        await client.initialize(roots={})
-        with anyio.fail_after(PATIENCE_S):
-            await client.store("x")
-        (operation,) = store.applied.values()
-    assert operation.project == project_of(rig.paths.home)
-
-
 async def test_a_session_in_a_directory_that_hangs_takes_no_thread_of_the_others(
     rig: Rig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -518,36 +453,6 @@ async def test_roots_that_come_late_or_change_move_the_session_and_it_is_told(ri
     assert projects["before"] == project_of(rig.paths.home)
     assert projects["after"] == project_of(late)
     assert projects["elsewhere"] == project_of(other)
-
-
-async def test_another_worktree_of_the_same_repository_has_other_notes_and_the_same_memory(
-    rig: Rig, tmp_path: Path
-) -> None:
-    main, other = tmp_path / "main", tmp_path / "other"
-    git = ["git", "-c", "user.name=a", "-c", "user.email=a@b"]
-    subprocess.run([*git, "init", "-q", str(main)], check=True)  # noqa: ASYNC221
-    subprocess.run([*git, "-C", str(main), "commit", "-q", "--allow-empty", "-m", "x"], check=True)  # noqa: ASYNC221
-    subprocess.run([*git, "-C", str(main), "worktree", "add", "-q", str(other)], check=True)  # noqa: ASYNC221
-    for tree in (main, other):
-        (tree / "MEMORY.md").write_text(f"Notes of {tree.name}.\n")
-    files = {"REMEMBRANCER_TOOLSETS": "files"}
-    async with PlayedStore(rig.paths).open() as store, rig.running(), rig.client(environment=files) as client:
-        client.answers_roots = [main.as_uri()]
-        await client.initialize(roots={"listChanged": True})
-        assert (await client.call("memory_read", path="MEMORY.md"))["content"] == "Notes of main."
-        client.answers_roots = [other.as_uri()]
-        await client.send(method="notifications/roots/list_changed")
-
-        async def read() -> str:
-            answer = await client.call("memory_read", path="MEMORY.md")
-            assert "warnings" not in answer, "its project is the same"
-            return str(answer["content"])
-
-        with anyio.fail_after(PATIENCE_S):
-            while await read() != "Notes of other.":  # noqa: ASYNC110 - the client is not told
-                await anyio.sleep(0.01)
-        await until(lambda: str(other) in str(store.present[-1].directories))
-        assert [type(change).__name__ for change in store.life] == ["StartSession"]
 
 
 async def test_a_message_of_millions_of_values_is_refused_under_its_id_at_once(rig: Rig) -> None:
@@ -646,16 +551,6 @@ async def _expect_goodbye(client: RawClient) -> None:
         tasks.cancel_scope.cancel()
 
 
-async def test_a_store_that_cannot_be_started_is_named_in_the_answers(quick_rig: Rig) -> None:
-    async with quick_rig.running() as gateway, quick_rig.session() as client:
-        gateway.on_peer_failed(PeerFailed("store", "schema_too_new", "memory.db is of release 9"))
-        stored = await client.store("x")
-        assert "memory.db is of release 9" in stored["warnings"][0]["message"]
-        recalled = await client.call("recall_memories", query="x")
-        assert "memory.db is of release 9" in recalled["warnings"][0]["message"]
-        assert gateway.health().store == "away"
-
-
 async def test_a_call_that_is_cancelled_has_no_answer_and_what_it_writes_is_kept(home: Path) -> None:
     rig = Rig(home, QUICK)
     async with PlayedStore(rig.paths).open() as store, rig.running() as gateway, rig.session() as client:
@@ -673,16 +568,6 @@ async def test_a_call_that_is_cancelled_has_no_answer_and_what_it_writes_is_kept
         await until(lambda: store.contents == ["it is kept"])
         await client.send(id=71, method="tools/call", params={"name": "get_memory_status", "arguments": {}})
         assert (await client.hear())["id"] == 71, "its id is free again"
-
-
-@pytest.mark.parametrize(
-    "params", [{}, {"name": 5}, {"name": "get_memory_status", "arguments": [1]}, {"arguments": {}}]
-)
-async def test_a_call_that_is_none_is_refused_under_its_id(rig: Rig, params: dict[str, Any]) -> None:
-    async with PlayedStore(rig.paths).open(), rig.running(), rig.session() as client:
-        answer = await client.request("tools/call", **params)
-        assert answer["error"]["code"] == -32602
-        assert "result" in await client.request("tools/call", name="get_memory_status")
 
 
 async def test_no_more_calls_are_read_than_may_be_in_flight(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:

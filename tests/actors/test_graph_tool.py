@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from remembrancer.toolsets.tools import DATA
 from tests.actors.gateway_rig import PATIENT, RawClient, Rig
 
 TOOL = "search_knowledge_graph"
@@ -65,20 +63,6 @@ async def test_the_answer_has_the_seeds_shape_and_fields(rig: Rig) -> None:
     assert set(answer["memories"][0]) == set(recalled["memories"][0]), "memories as recall_memories shows them"
 
 
-async def test_without_an_entity_there_is_an_overview(rig: Rig) -> None:
-    async with rig.over_store() as (_, client):
-        nothing = await client.call(TOOL)
-        stats = {"entities_traversed": 0, "relationships_found": 0, "depth_reached": 0}
-        assert nothing == {"note": DATA, "entities": [], "memories": [], "graph_stats": stats}
-        await auth(client)
-        for arguments in ({}, {"entity": "  "}, {"entity": None}):
-            answer = await client.call(TOOL, **arguments)
-            assert answer["entities"][0]["name"] == "AuthService"
-            assert answer["relationship_types"] == {"depends_on": 1, "uses": 1}
-            assert answer["entity_types"] == {"component": 3}
-            assert answer["totals"] == {"entities": 3, "relationships": 2}
-
-
 async def test_an_entity_of_forgotten_memories_alone_is_stale_also_without_relationships(rig: Rig) -> None:
     async with rig.over_store() as (_, client):
         lonely = await say(client, "The parser is slow.", ("Parser", "component", "is"))
@@ -100,11 +84,3 @@ async def test_an_entity_of_forgotten_memories_alone_is_stale_also_without_relat
             "TokenValidator": True,
             "Parser": True,
         }
-
-
-async def test_the_tool_costs_a_client_two_hundred_tokens(rig: Rig) -> None:
-    async with rig.running(), rig.session() as client:
-        tools = (await client.request("tools/list"))["result"]["tools"]
-    (tool,) = [tool for tool in tools if tool["name"] == TOOL]
-    assert tool["annotations"]["readOnlyHint"] is True
-    assert len(json.dumps(tool, separators=(",", ":"), ensure_ascii=False)) / 4 <= 220

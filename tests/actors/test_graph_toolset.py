@@ -7,13 +7,9 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-import pytest
-
-from remembrancer.actors.gateway import store_access
 from remembrancer.toolsets.tools import DATA
-from tests.actors.gateway_rig import AWAY, PATIENT, RawClient, Rig
+from tests.actors.gateway_rig import PATIENT, RawClient, Rig
 from tests.actors.store_process import StoreRig, store_rig
-from tests.patience import until
 
 UNKNOWN = "memory:01ARZ3NDEKTSV4RRFFQ69G5FAV"
 
@@ -99,29 +95,6 @@ async def test_a_fact_is_asked_for_then_and_now(home: Path) -> None:
         assert (await client.call("get_status"))["counts"]["total"] == 1
 
 
-async def test_a_fact_is_ended_as_of_a_time_in_the_past(home: Path) -> None:
-    async with session(home) as (_, _, client):
-        stored = await client.call("store_memory", content="Ada leads the team", valid_from="2024-01-01")
-        ended = await client.call("invalidate", id=stored["memory_id"], at="2024-06-01", reason="Bob does")
-        assert ended["valid_until"] == "2024-06-01T00:00:00Z"
-        for day, expected in (("2024-05-31", [stored["memory_id"]]), ("2024-06-02", [])):
-            valid = await client.call("get_valid_at", timestamp=day)
-            assert [each["id"] for each in valid["memories"]] == expected
-        assert (await client.call("invalidate", id=stored["memory_id"], at="some day"))["field"] == "at"
-
-
-async def test_a_node_is_kept_whatever_its_links_are_and_says_where_it_came_from_both_times(home: Path) -> None:
-    async with session(home, toolsets="nodes") as (_, _, client):
-        first = await client.call("remember", content="The lantern is lit at dusk", source="talk one", links=["no id"])
-        assert (first["links"], first["warnings"][0]["code"]) == ([], "unknown_link")
-        assert "no id" in first["warnings"][0]["message"]
-        again = await client.call("remember", content="The lantern is lit at dusk", source="talk two")
-        assert (again["id"], again["source"]) == (first["id"], "talk one; talk two")
-        shown = await client.call("connections", node_id=first["id"], depth=0)
-        updated = await client.call("update", node_id=first["id"], tags=["light"])
-        assert updated["access_count"] == shown["nodes"][0]["access_count"]
-
-
 async def test_entities_live_without_a_memory_and_relations_have_a_time(home: Path) -> None:
     async with session(home) as (_, _, client):
         billing = await client.call(
@@ -190,39 +163,3 @@ async def test_one_tool_takes_the_forms_of_both_toolsets_whichever_is_named_firs
         assert (whole["type"], whole["tags"]) == ("procedural", ["page", "rows"])
         (listed,) = (await client.call("list_memories", tags=["rows"], offset=0))["memories"]
         assert listed["id"] == stored["memory_id"]
-
-
-async def test_while_the_store_is_away_writes_are_queued_and_reads_say_so(
-    home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async with session(home) as (store, rig, client):
-        known = await client.call("store_memory", content="The port is 8080")
-        other = await client.call("create_entity", name="Gateway", entity_type="service")
-        assert await contents(client, "recall", query="which port") == ["The port is 8080"]
-        await store.store.kill()
-        rig.gateway.access.settings = AWAY
-        entity = await client.call("create_entity", name="Port", entity_type="number")
-        entity_id = entity["id"]
-        related = await client.call("create_relation", from_id=other["id"], to_id=entity_id, relation_type="has")
-        ended = await client.call("invalidate", id=known["memory_id"], reason="closed")
-        for answer in (entity, related, ended):
-            assert answer.keys() - {"memory_id", "warnings"} == {"id", "status", "degraded"}
-            assert "queued" in [each["code"] for each in answer["warnings"]], answer
-        late = await client.call("recall", query="which port")
-        assert (late["degraded"], [each["content"] for each in late["memories"]]) == (True, ["The port is 8080"])
-        monkeypatch.setattr(store_access, "ERASE_S", 0.1)
-        for tool, arguments in (
-            ("get_related", {"entity_id": entity_id}),
-            ("delete_memory", {"id": known["memory_id"]}),
-        ):
-            assert (await client.call(tool, **arguments))["error"] == "memory_unavailable", tool
-        rig.gateway.access.settings = PATIENT
-        await store.start()
-        await until(lambda: rig.gateway.health().queue_depth == 0)
-        near = await client.call("get_related", entity_id=entity_id)
-        assert [each["id"] for each in near["related"]] == [other["id"]]
-        assert related["id"].endswith(near["relations"][0]["id"]), "a queued relation is named by its whole id"
-        shown = await client.call("get_memory", id=known["memory_id"])
-        assert (shown["version"], shown["invalid_reason"]) == (2, "closed"), (
-            "what was not deleted has kept what was queued"
-        )

@@ -55,43 +55,6 @@ async def said_to(port: int, data: bytes, patience_s: float = PATIENCE_S) -> byt
     return answer
 
 
-CHUNKED = b"Transfer-Encoding: chunked"
-WRONG: list[tuple[bytes, int, bytes]] = [
-    (request(b"Content-Length: 3"), 400, b"Invalid HTTP"),
-    (request(b"Content-Length: -1", length=False), 400, b"Invalid HTTP"),
-    (request(b"Content-Length: +5", length=False), 400, b"Invalid HTTP"),
-    (request(body=b" " * 5_000_000), 413, b"bytes at most"),
-    (request(b"Transfer-Encoding: gzip, chunked", length=False), 400, b"Invalid HTTP"),
-    (request(CHUNKED, length=False, body=b"zz\r\nabc\r\n0\r\n\r\n"), 400, b"Invalid HTTP"),
-    (request(b"X-A : a"), 400, b"Invalid HTTP"),
-    (request(b"X-A: a\0b"), 400, b"Invalid HTTP"),
-    (request(host=b"X: y"), 400, b"Invalid HTTP"),
-    (request(host=b"Host: [::1"), 400, b"Invalid host"),
-    (request(b"Origin: http://[::1"), 403, b"http_origins"),
-    (b"GET /mcp\r\n\r\n", 400, b"Invalid HTTP"),
-    (request().replace(b"POST", b"PUT"), 405, b"Method Not Allowed"),
-    (b"\x16\x03\x01\x02\x00\x01\x00\r\n\r\n", 400, b"Invalid HTTP"),
-    (request(body=b""), 400, b"Parse error"),
-    (request(body=b'{"jsonrpc":"2.0","id":NaN,"method":"ping"}'), 400, b"Parse error"),
-    (request(body=b'{"jsonrpc":"2.0","id":1,"method":"\xff"}'), 400, b"Parse error"),
-    (request(body=b'{"jsonrpc":"2.0","id":{},"method":"ping"}'), 400, b"a string or an integer"),
-    (request(body=b"[" * 100_000), 400, b"one message"),
-    (request(body=b"[" + PING + b"," + PING + b"]"), 400, b"one message"),
-    (request(body=b'{"jsonrpc":"2.0","id":1}'), 400, b"Validation error"),
-    (request(b"MCP-Protocol-Version: 1999-01-01"), 400, b"_meta"),
-    (request(b"Mcp-Session-Id: \xff\xff"), 404, b"initialize"),
-    (request(b"X-Remembrancer-Project: a\xff"), 400, b"absolute path"),
-]
-
-
-async def test_what_is_malformed_gets_its_status_and_a_sentence(port: int) -> None:
-    for data, status, sentence in WRONG:
-        answer = await said_to(port, data)
-        assert answer.startswith(b"HTTP/1.1 %d " % status), (data[:200], answer)
-        assert sentence in answer, (data[:200], answer)
-    assert b'"result":{}' in await said_to(port, request())
-
-
 async def test_nothing_that_chance_makes_of_a_request_is_a_fault_or_shows_a_token(
     home: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

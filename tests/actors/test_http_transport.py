@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import threading
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -113,50 +112,6 @@ async def test_wherever_a_request_is_when_its_gateway_ends_it_is_told_to_try_aga
     check_told_to_try_again(answer, request_id)
 
 
-async def test_a_request_that_waits_for_a_thread_when_its_gateway_ends_is_told_to_try_again(
-    home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    is_there, goes_on = anyio.Event(), threading.Event()
-
-    def waiting(*_: object) -> None:
-        anyio.from_thread.run_sync(is_there.set)
-        goes_on.wait(PATIENCE_S)
-
-    monkeypatch.setattr(module, "_place", waiting)
-    async with anyio.create_task_group() as tasks, served(home) as at:
-
-        async def ask() -> None:
-            await at.post(CALL)
-            goes_on.set()
-
-        tasks.start_soon(ask)
-        await is_there.wait()
-        at.stop()
-    (answer,) = at.answers
-    check_told_to_try_again(answer, 7)
-
-
-async def test_a_request_that_comes_after_the_end_is_told_to_try_again(home: Path) -> None:
-    """On a connection that was there before: its session, which is gone with the others, is not taken up any more."""
-    async with served(home) as at:
-        begun = await at.post(BEGIN)
-    session = session_of(begun)
-    async with httpx.AsyncClient(timeout=PATIENCE_S, transport=httpx.ASGITransport(at.door)) as late:
-        check_told_to_try_again(await late.post(at.url, json=CALL, headers=session), None)
-        check_told_to_try_again(await late.post(at.url, json=BEGIN), None)
-
-
-async def test_a_connection_on_which_nothing_is_asked_is_closed_at_the_end(home: Path) -> None:
-    async with served(home) as at, await anyio.connect_tcp("127.0.0.1", int(httpx.URL(at.url).port or 0)) as stream:
-        await stream.send(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
-        received = b""
-        while b'"ok"' not in received:
-            received += await stream.receive()
-        await at.door.end()
-        with anyio.fail_after(PATIENCE_S):
-            assert [each async for each in stream] == []
-
-
 async def test_a_request_that_fails_is_answered_as_an_error_and_logged_with_its_trace(
     home: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -172,24 +127,6 @@ async def test_a_request_that_fails_is_answered_as_an_error_and_logged_with_its_
     assert [record.exc_info[0] for record in caplog.records if record.exc_info is not None] == [ZeroDivisionError]
 
 
-async def test_a_person_who_looks_at_the_port_is_told_what_is_here(home: Path) -> None:
-    async with served(home) as at:
-        answer = await at.client.get(at.url.removesuffix("/mcp") + "/", headers={"Accept": "text/html,*/*"})
-    assert (answer.status_code, answer.headers["content-type"]) == (200, "text/plain; charset=utf-8")
-    assert "it speaks MCP at /mcp" in answer.text
-
-
-async def test_a_request_that_the_sdk_leaves_without_an_answer_has_one_all_the_same(
-    home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def quiet(*_: object) -> None: ...
-
-    monkeypatch.setattr(Sessions, "handle_request", quiet)
-    async with served(home) as at:
-        answer = await at.post(BEGIN)
-    assert (answer.status_code, answer.json()["id"]) == (500, 7)
-
-
 async def test_a_session_for_a_project_that_its_token_does_not_open_is_refused_in_words(
     home: Path, tmp_path: Path
 ) -> None:
@@ -199,14 +136,6 @@ async def test_a_session_for_a_project_that_its_token_does_not_open_is_refused_i
         answer = await at.post(BEGIN, **asked)
     assert answer.status_code == 403
     assert answer.json()["error"]["message"] == "this token is not for that project"
-
-
-async def test_a_connection_on_which_nothing_is_asked_is_let_go_of_by_its_client_first(home: Path) -> None:
-    async with served(home) as at:
-        assert at.door._server is not None
-        expiry_s = httpx.Limits().keepalive_expiry
-        assert expiry_s is not None
-        assert at.door._server.config.timeout_keep_alive >= 3 * expiry_s
 
 
 async def answered(*_: object) -> Result:

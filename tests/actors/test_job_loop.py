@@ -55,15 +55,6 @@ async def maintain_nothing(job: Any, store: StoreConnection, settings: Settings,
     return Maintained("user")
 
 
-async def test_what_a_handler_returns_is_the_answer(rig: StoreRig) -> None:
-    for number in range(3):
-        await rig.gateway.store(f"Memory number {number}")
-    async with consolidating(rig, {ReflectJob: count}) as loop:
-        assert await rig.gateway.ask(REFLECT) == Reflected(analyzed=3)
-        await until(lambda: loop.health().finished == 1)
-        assert loop.health().job is None
-
-
 async def test_a_handler_that_refuses_or_breaks_fails_its_job_and_no_other(rig: StoreRig) -> None:
     raised: list[Exception] = [StorageFull("no room"), ZeroDivisionError("a bug")]
 
@@ -97,12 +88,6 @@ async def test_a_reflection_does_not_wait_for_the_work_on_a_whole_file(rig: Stor
         assert loop.health().job == "maintenance of the user"
         go_on.set()
         assert await maintained == Maintained("user")
-
-
-async def test_a_job_that_nobody_can_carry_out_is_refused(rig: StoreRig) -> None:
-    async with consolidating(rig, {}):
-        with pytest.raises(InternalError, match="ReflectJob"):
-            await rig.gateway.ask(REFLECT)
 
 
 async def test_a_handler_does_not_notice_that_the_store_is_started_again(rig: StoreRig) -> None:

@@ -23,31 +23,25 @@ from remembrancer.protocol.consolidation import (
     NoJob,
     NotePresence,
     PromoteJob,
-    ReadEntityEdges,
     ReadMemories,
-    ReadProjects,
-    ReadSession,
     Reflect,
     Reflected,
     ReflectJob,
     SessionEndJob,
 )
-from remembrancer.protocol.control import PeerFailed
 from remembrancer.protocol.errors import (
     ConsolidatorUnavailable,
-    DeadlineExceeded,
     Failure,
     InvalidInput,
     StorageFull,
 )
 from remembrancer.protocol.reads import NoteAccess
-from remembrancer.protocol.session_life import EndSession, RecordEvents, StartSession, Turn
+from remembrancer.protocol.session_life import EndSession, StartSession
 from remembrancer.protocol.writes import ProjectRef, UpdateMemory
 from tests.actors.consolidator_peer import Consolidator
 from tests.actors.store_process import StoreRig, store_rig
-from tests.operations import OTHER_PROJECT, OTHER_SESSION, PROJECT, SESSION, change_operation
+from tests.operations import OTHER_SESSION, PROJECT, SESSION, change_operation
 from tests.patience import PATIENCE_S, until
-from tests.spaces import has_space
 
 REFLECT = Reflect(PROJECT, SESSION, SESSION, operation_id="reflect-1")
 REFLECTED = Reflected((ConsolidatedMemory("m", "c", "semantic", "fact", "session", ("a", "b")),), analyzed=2)
@@ -82,13 +76,6 @@ async def test_the_end_of_a_session_is_a_job_until_it_is_dealt_with(rig: StoreRi
         assert (job.session.session_id, job.session.ending) == (SESSION, "completed")
         await consolidator.close_session(job)
         await consolidator.no_job(job.job_id)
-
-
-async def test_a_question_for_a_job_waits_until_there_is_one(rig: StoreRig) -> None:
-    async with Consolidator(rig.home) as consolidator:
-        waiting = asyncio.create_task(consolidator.job(SessionEndJob))
-        await end_session(rig)
-        assert (await waiting).session.session_id == SESSION
 
 
 async def test_the_job_of_a_consolidator_that_dies_goes_to_the_next(rig: StoreRig) -> None:
@@ -134,52 +121,6 @@ async def test_a_session_that_is_left_without_a_word_is_abandoned(rig: StoreRig)
         assert (job.session.session_id, job.session.ending) == (SESSION, "abandoned")
 
 
-async def test_a_session_whose_bridge_is_lost_before_it_was_said_to_be_there_is_abandoned(rig: StoreRig) -> None:
-    await restart_with(rig, session_grace_s=1.0)
-    await rig.gateway.store("Something", session_id=OTHER_SESSION)
-    await rig.gateway.submit(change_operation("end", EndSession(OTHER_SESSION)))
-    await rig.gateway.submit(change_operation("start", StartSession(SESSION)))
-    async with Consolidator(rig.home) as consolidator:
-        other = await consolidator.job(SessionEndJob)
-        await consolidator.close_session(other)
-        job = await consolidator.job(SessionEndJob, other.job_id)
-        assert (job.session.session_id, job.session.ending) == (SESSION, "abandoned")
-
-
-async def test_what_comes_after_a_sessions_end_is_one_more_end_and_not_one_for_each_event(rig: StoreRig) -> None:
-    await restart_with(rig, session_grace_s=1.5)
-    await end_session(rig)
-    async with Consolidator(rig.home) as consolidator:
-        job = await consolidator.job(SessionEndJob)
-        await consolidator.close_session(job)
-        for number in range(3):
-            late = RecordEvents(SESSION, turns=(Turn("user", f"One more thing: {number}", time.time()),))
-            await rig.gateway.submit(change_operation(f"late {number}", late))
-            entry, _ = await consolidator.ask(ReadSession(PROJECT, SESSION))
-            assert entry is not None
-            assert (entry.status, entry.ended_at) == ("active", None)
-        again = await consolidator.job(SessionEndJob, job.job_id)
-        assert again.session.ending == "completed", "it did not vanish: it had ended"
-        await consolidator.close_session(again)
-        await consolidator.no_job(again.job_id)
-
-
-async def test_a_session_of_an_earlier_life_that_did_nothing_for_a_day_is_abandoned(rig: StoreRig) -> None:
-    await rig.gateway.store("Something")
-    await rig.gateway.store("Something else", session_id=OTHER_SESSION)
-    await rig.stop()
-    with closing(sqlite3.connect(rig.paths.database)) as connection, connection:
-        connection.execute(
-            "UPDATE sessions SET last_active_at = ? WHERE session_id = ?", (time.time() - 90_000, SESSION)
-        )
-    await rig.start()
-    async with Consolidator(rig.home) as consolidator:
-        job = await consolidator.job(SessionEndJob)
-        assert (job.session.session_id, job.session.ending) == (SESSION, "abandoned")
-        await consolidator.close_session(job)
-        await consolidator.no_job(job.job_id)
-
-
 async def test_a_strong_memory_of_a_running_session_is_offered_once_at_each_of_its_versions(rig: StoreRig) -> None:
     async with Consolidator(rig.home) as consolidator:
         memory_id = await rig.gateway.store("Never deploy on Fridays", scope="session", importance=1.0, confidence=0.9)
@@ -189,54 +130,6 @@ async def test_a_strong_memory_of_a_running_session_is_offered_once_at_each_of_i
         await consolidator.no_job(job.job_id)
         await rig.gateway.submit(change_operation("sure", UpdateMemory(memory_id, confidence=1.0)))
         assert (await consolidator.job(PromoteJob)).memory_ids == (memory_id,)
-
-
-async def test_a_candidate_that_was_used_is_offered_again_as_long_as_use_counts(rig: StoreRig) -> None:
-    async with Consolidator(rig.home) as consolidator:
-        memory_id = await rig.gateway.store("Never deploy on Fridays", scope="session", importance=1.0, confidence=0.9)
-        done: tuple[int, ...] = ()
-        for _ in range(2):
-            job = await consolidator.job(PromoteJob, *done)
-            assert job.memory_ids == (memory_id,)
-            await rig.gateway.ask(NoteAccess(PROJECT, SESSION, (memory_id,), (memory_id,)))
-            done = (job.job_id,)
-        await consolidator.no_job(*done)
-
-
-async def test_what_was_seen_right_before_the_end_of_a_session_is_counted_when_that_is_dealt_with(
-    rig: StoreRig,
-) -> None:
-    async with Consolidator(rig.home) as consolidator:
-        done: tuple[int, ...] = ()
-        for number in range(5):
-            session_id = f"session:{number}"
-            memory_id = await rig.gateway.store("The cache lives in Redis", scope="session", session_id=session_id)
-            await rig.gateway.ask(NoteAccess(PROJECT, session_id, (memory_id,), (memory_id,)))
-            await rig.gateway.submit(change_operation(f"end {number}", EndSession(session_id)))
-            job = await consolidator.job(SessionEndJob, *done)
-            assert job.session.session_id == session_id
-            read = await consolidator.ask(ReadMemories(PROJECT, session_id=session_id))
-            (memory,) = [each for each in read.memories if each.id == memory_id]
-            assert (memory.access_count, memory.sessions_used) == (1, 1)
-            await consolidator.close_session(job)
-            done = (job.job_id,)
-
-
-async def test_the_sessions_that_began_before_their_project_had_a_file_are_registered_with_it(rig: StoreRig) -> None:
-    start = StartSession(SESSION, "a client", "/work/one/tree")
-    await rig.gateway.submit(change_operation("start", start))
-    batch = [change_operation(f"start {name}", StartSession(name)) for name in ("session:over", OTHER_SESSION)]
-    await rig.gateway.submit_batch(*batch, change_operation("over", EndSession("session:over")))
-    assert not has_space(rig.paths, PROJECT.id)
-    await rig.gateway.store("Something")
-    async with Consolidator(rig.home) as consolidator:
-        clients = {}
-        for session_id in (SESSION, OTHER_SESSION, "session:over"):
-            entry, _ = await consolidator.ask(ReadSession(PROJECT, session_id))
-            clients[session_id] = None if entry is None else (entry.client, entry.status)
-    assert clients == {SESSION: ("a client", "active"), OTHER_SESSION: (None, "active"), "session:over": None}
-    with closing(sqlite3.connect(rig.paths.database)) as connection:
-        assert connection.execute("SELECT directory FROM projects").fetchall() == [("/work/one/tree",)]
 
 
 async def test_maintenance_is_due_after_a_week_and_then_not_for_another(rig: StoreRig) -> None:
@@ -286,15 +179,6 @@ async def test_a_request_goes_before_what_is_due_and_is_answered(rig: StoreRig) 
         assert await asked == REFLECTED
 
 
-async def test_the_same_request_twice_is_done_once_and_answered_twice(rig: StoreRig) -> None:
-    async with Consolidator(rig.home) as consolidator, Consolidator(rig.home) as other:
-        asked = [asyncio.create_task(rig.gateway.ask(REFLECT)) for _ in range(2)]
-        job = await consolidator.job(ReflectJob)
-        await other.no_job()
-        await consolidator.report(JobReport(job.job_id, answer=REFLECTED))
-        assert [await each for each in asked] == [REFLECTED, REFLECTED]
-
-
 async def test_a_request_outlives_the_consolidator_that_had_it(rig: StoreRig) -> None:
     asked = asyncio.create_task(rig.gateway.ask(REFLECT))
     async with Consolidator(rig.home) as first:
@@ -304,21 +188,6 @@ async def test_a_request_outlives_the_consolidator_that_had_it(rig: StoreRig) ->
         job = await second.job(ReflectJob)
         await second.report(JobReport(job.job_id, answer=REFLECTED))
         assert await asked == REFLECTED
-
-
-async def test_a_request_that_nobody_takes_is_refused_before_its_deadline(rig: StoreRig) -> None:
-    with pytest.raises(ConsolidatorUnavailable, match="again"):
-        await rig.gateway.ask(REFLECT, timeout_s=1.0)
-
-
-async def test_a_request_that_takes_too_long_is_refused_before_its_deadline(rig: StoreRig) -> None:
-    async with Consolidator(rig.home) as consolidator:
-        taken = asyncio.create_task(consolidator.job(ReflectJob))
-        await asyncio.sleep(0)
-        await consolidator.ask(ReadEntityEdges(PROJECT))  # behind its question for a job
-        with pytest.raises(DeadlineExceeded, match="at work"):
-            await rig.gateway.ask(REFLECT, timeout_s=1.0)
-        await taken
 
 
 async def test_without_a_consolidator_by_the_settings_requests_are_refused_at_once_and_jobs_wait(
@@ -333,46 +202,10 @@ async def test_without_a_consolidator_by_the_settings_requests_are_refused_at_on
         await consolidator.job(SessionEndJob)
 
 
-async def test_when_the_consolidator_has_failed_requests_are_refused_until_one_comes(rig: StoreRig) -> None:
-    asked = asyncio.create_task(rig.gateway.ask(REFLECT))
-    await rig.gateway.describe()
-    await rig.launcher.tell(rig.store, PeerFailed("consolidator", "crash_loop", "it was ended by SIGKILL"))
-    with pytest.raises(ConsolidatorUnavailable, match="SIGKILL"):
-        await asked
-    with pytest.raises(ConsolidatorUnavailable, match="SIGKILL"):
-        await rig.gateway.ask(REFLECT)
-    async with Consolidator(rig.home) as consolidator:
-        assert await consolidator.ask(AwaitJob(), timeout_s=1.0) == NoJob()
-        asked = asyncio.create_task(rig.gateway.ask(REFLECT))
-        job = await consolidator.job(ReflectJob)
-        await consolidator.report(JobReport(job.job_id, answer=REFLECTED))
-        assert await asked == REFLECTED
-
-
 async def test_a_session_cannot_have_anothers_memories_consolidated(rig: StoreRig) -> None:
     with pytest.raises(InvalidInput) as refusal:
         await rig.gateway.ask(Reflect(PROJECT, SESSION, OTHER_SESSION))
     assert refusal.value.field == "session_id"
-
-
-async def test_the_list_of_projects_which_the_browser_waits_for_does_not_step_aside_for_clients(home: Path) -> None:
-    long = dict.fromkeys(("BURST_S", "ASIDE_S"), 100 * PATIENCE_S)
-    constants = {f"remembrancer.actors.store.requests.{name}": value for name, value in long.items()}
-    async with store_rig(home, constants=constants) as rig, Consolidator(rig.home) as consolidator:
-        await rig.gateway.store("The cache lives in Redis")
-        await rig.gateway.recall("cache")
-        others = await consolidator.ask(ReadProjects(OTHER_PROJECT))
-        assert [project.id for project in others] == [PROJECT.id]
-
-
-async def test_a_question_for_a_job_ends_with_the_consolidator_that_asked_it(rig: StoreRig) -> None:
-    async with Consolidator(rig.home) as stopped:
-        waiting = asyncio.create_task(stopped.ask(AwaitJob(), timeout_s=10 * PATIENCE_S))
-        await asyncio.sleep(0)
-        await stopped.ask(ReadProjects(PROJECT))  # it was sent later, so that the store has both
-        await rig.launcher.tell(rig.store, stopped.gone)
-        with anyio.fail_after(PATIENCE_S):
-            assert await waiting == NoJob(), "otherwise it would take the next job, which nobody would do"
 
 
 async def test_a_store_that_stops_lets_the_consolidator_go(rig: StoreRig) -> None:

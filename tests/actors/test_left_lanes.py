@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Literal
-
-import pytest
 
 from remembrancer.protocol.errors import ConfigurationError, JournalAway
-from remembrancer.protocol.sharing import LaneLeft, LeaveLane, ShareProject
-from remembrancer.protocol.writes import Applied, PromoteMemory, TagMemory, UpdateMemory
-from tests.actors.test_shared_lanes import LANE, Host
+from remembrancer.protocol.sharing import LaneLeft, LeaveLane
+from remembrancer.protocol.writes import Applied, UpdateMemory
+from tests.actors.test_shared_lanes import Host
 from tests.actors.test_shared_lanes import hosts as hosts
 from tests.contracts.records_factories import ids_of
-from tests.operations import OTHER_PROJECT, memory_id_of, store_operation
+from tests.operations import OTHER_PROJECT
 from tests.patience import until
 
 
@@ -63,50 +60,6 @@ async def test_what_the_lane_has_applied_is_answered_after_leaving_and_not_appli
     assert [entry.version for entry in kept.history] == [1, 2]
 
 
-@pytest.mark.parametrize("scope", ["project", "user"])
-async def test_what_was_stored_while_a_lane_was_left_is_not_stored_again_when_it_is_joined(
-    hosts: list[Host], scope: Literal["project", "user"]
-) -> None:
-    _, there = hosts
-    there.is_users = scope == "user"
-    await there.files.project(OTHER_PROJECT)
-    storing = store_operation("lantern", "it burns oil", project=OTHER_PROJECT, scope=scope, tags=("old",))
-    lantern, first = memory_id_of(storing), await there.submit(storing)
-    await there.done("tag", TagMemory(lantern, ("new",), ("old",)))
-    await there.ask(ShareProject(None if scope == "user" else OTHER_PROJECT, LANE))
-    again = await there.submit(storing)
-    assert isinstance(first, Applied)
-    assert isinstance(again, Applied)
-    assert (again.result, again.replayed) == (first.result, True)
-    lane = there.records(scope)
-    kept = lane.portable(lantern, None)
-    assert lane.is_shared
-    assert kept is not None
-    assert ([entry.change for entry in kept.history], kept.tags) == (["stored", "tagged"], ("new",))
-
-
-async def test_a_history_goes_along_and_does_not_meet_another_when_the_lane_is_left_again(hosts: list[Host]) -> None:
-    here, there = hosts
-    lantern = await there.store("lantern", "the lantern burns oil")
-    for host in hosts:
-        await host.share()
-    await there.ask(LeaveLane(OTHER_PROJECT))
-    await there.done("gas", UpdateMemory(lantern, content="the lantern burns gas"))
-    await until(lambda: here.finds("project", "lantern"))
-    await here.done("wax", UpdateMemory(lantern, content="the lantern burns wax"))
-    await there.share()
-    await until(lambda: there.finds("project", "wax"))
-    await there.ask(LeaveLane(OTHER_PROJECT))
-    own = there.records("project")
-    histories = {each: there.memory("project", each).history for each in ids_of(own)}
-    assert [(entry.version, entry.record.content) for entry in histories.pop(lantern)] == [
-        (1, "the lantern burns oil"),
-        (2, "the lantern burns wax"),
-    ]
-    ((_, history),) = histories.items()
-    assert [entry.record.content for entry in history] == ["the lantern burns oil", "the lantern burns gas"]
-
-
 async def test_what_is_changed_while_a_lane_is_left_is_not_lost(hosts: list[Host]) -> None:
     _, there = hosts
     await there.share()
@@ -127,28 +80,6 @@ async def test_what_is_changed_while_a_lane_is_left_is_not_lost(hosts: list[Host
     own = there.records("project")
     histories = [memory.history for each in stored if (memory := own.portable(each, None)) is not None]
     assert {entry.record.content for history in histories for entry in history} >= {f"{each} was made" for each in made}
-
-
-async def test_what_was_promoted_while_the_lane_was_left_comes_back_with_the_history_of_the_lane_alone(
-    hosts: list[Host],
-) -> None:
-    here, there = hosts
-    await there.share()
-    lantern = await there.store("lantern", "the lantern burns oil")
-    await there.ask(LeaveLane(OTHER_PROJECT))
-    await there.done("gas", UpdateMemory(lantern, content="the lantern burns gas"))
-    await there.done("promote", PromoteMemory(lantern, "user"))
-    await here.share()
-    await until(lambda: here.finds("project", "lantern"))
-    await here.done("wax", UpdateMemory(lantern, content="the lantern burns wax"))
-    await there.share()
-    await until(lambda: there.finds("project", "wax"))
-    await there.ask(LeaveLane(OTHER_PROJECT))
-    histories = {each: there.memory("project", each).history for each in ids_of(there.records("project"))}
-    assert [(entry.version, entry.record.content) for entry in histories[lantern]] == [
-        (1, "the lantern burns oil"),
-        (2, "the lantern burns wax"),
-    ]
 
 
 async def test_a_host_that_cannot_reach_the_journal_any_more_leaves_and_keeps_what_it_has(hosts: list[Host]) -> None:

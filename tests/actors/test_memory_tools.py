@@ -37,20 +37,6 @@ async def test_no_change_takes_a_secret_in_and_one_that_is_there_can_be_taken_aw
         assert (await client.call("tag_memory", memory_id=memory_id, remove=[secret]))["tags"] == []
 
 
-async def test_a_recall_of_the_forgotten_says_when_and_why(rig: Rig) -> None:
-    async with rig.over_store() as (_, client):
-        stored = await client.store("The lantern stands in the attic")
-        await client.call("forget_memory", memory_id=stored["memory_id"], reason="it was sold")
-        answer = await client.call("recall_memories", query="lantern", include_forgotten=True, detail=True)
-        [memory] = answer["memories"]
-        assert memory["forgotten"] is True
-        assert memory["forgotten_reason"] == "it was sold"
-        assert memory["forgotten_at"] >= memory["created_at"]
-        await client.call("restore_memory", memory_id=stored["memory_id"])
-        answer = await client.call("recall_memories", query="lantern", include_forgotten=True)
-        assert not {"forgotten", "forgotten_at", "forgotten_reason"} & set(answer["memories"][0])
-
-
 async def test_any_beginning_or_ending_of_an_id_will_do_for_whoever_sees_the_memory(rig: Rig) -> None:
     async with rig.over_store() as (_, client):
         short = (await client.store("The lantern is green", scope="session"))["memory_id"]
@@ -75,20 +61,6 @@ async def test_any_beginning_or_ending_of_an_id_will_do_for_whoever_sees_the_mem
         async with rig.session("11" * 16, session="another") as intruder:
             refused = await intruder.call("get_memory", memory_id=short)
             assert refused["error"] == "not_found"
-
-
-async def test_a_recall_of_open_ends_alone_misses_none(rig: Rig) -> None:
-    async with rig.over_store() as (_, client):
-        ends = [await client.call("store_memory", content=f"Call number {n}", kind="open_end") for n in range(12)]
-        await client.call("update_memory", memory_id=ends[3]["memory_id"], done=True)
-        await client.call("store_memory", content="The open sea is what is left of the map")
-        still_open = {each["memory_id"] for place, each in enumerate(ends) if place != 3}
-        for kind in ({"kind": ["open_end"]}, {}):
-            found = (await client.call("recall_memories", query="what is left to do", **kind))["memories"]
-            assert still_open == {each["id"] for each in found[:11]}, "the done one and others stand behind"
-            assert len(found) == len({each["id"] for each in found})
-        few = await client.call("recall_memories", query="what is left to do", kind=["open_end"], limit=4)
-        assert len(few["memories"]) <= 4
 
 
 async def test_an_open_end_is_open_until_it_is_done_and_can_be_reopened(rig: Rig) -> None:
@@ -123,21 +95,6 @@ async def test_an_open_end_is_open_until_it_is_done_and_can_be_reopened(rig: Rig
         whole = await client.call("get_memory", memory_id=end, detail=True)
         assert "done" not in whole
         assert "due" not in whole
-
-
-async def test_what_is_no_open_end_is_neither_due_nor_done(rig: Rig) -> None:
-    async with rig.over_store() as (_, client):
-        fact = (await client.store("The lantern is red", kind="fact"))["memory_id"]
-        for tool, arguments, field in (
-            ("store_memory", {"content": "x", "kind": "decision", "due": "2030-05-02"}, "due"),
-            ("store_memory", {"content": "x", "due": "soon"}, "due"),
-            ("update_memory", {"memory_id": fact, "due": "2030-05-02"}, "due"),
-            ("update_memory", {"memory_id": fact, "done": True}, "done"),
-        ):
-            answer = await client.call(tool, **arguments)
-            assert (answer["error"], answer["field"]) == ("invalid_input", field), arguments
-        await client.call("update_memory", memory_id=fact, kind="open_end", done=True)
-        assert (await client.call("get_memory", memory_id=fact))["done"] is True
 
 
 async def test_a_list_of_open_ends_is_stored_as_so_many_memories_once(rig: Rig) -> None:
@@ -233,13 +190,6 @@ async def test_of_several_memories_none_is_stored_if_one_cannot_be_and_one_that_
         assert [memory["id"]] == answer["ids"]
 
 
-async def test_of_a_list_with_a_secret_nothing_is_stored(rig: Rig) -> None:
-    async with rig.over_store() as (_, client):
-        answer = await client.call("store_memory", content="Next: renew the key; use ghp_" + "aB3" * 12)
-        assert answer["error"] == "invalid_input"
-        assert (await client.call("recall_memories", query="renew the key"))["memories"] == []
-
-
 async def test_a_small_change_is_small_to_ask_for_and_to_answer(rig: Rig) -> None:
     async with rig.over_store() as (_, client):
         stored = await client.store("The gateway listens on 8443.\nThe store is behind it.")
@@ -287,38 +237,6 @@ async def test_the_log_of_a_day_says_in_order_what_was_stored_changed_decided_an
         assert "answer_cut" in [warning["code"] for warning in cut["warnings"]]
         refused = await client.call("get_memory_context", day="someday")
         assert (refused["error"], refused["field"]) == ("invalid_input", "day")
-
-
-async def test_the_log_of_a_day_has_the_last_state_of_a_long_text_whole_where_it_fits(rig: Rig) -> None:
-    text = f"The backfill has to be run{' once more' * 30} on the"
-    async with store_rig(rig.paths.home), rig.running():
-        async with rig.session() as client:
-            end = (await client.store(f"{text} staging system", kind="open_end"))["memory_id"]
-            await client.call("update_memory", memory_id=end, old="staging", new="production")
-        async with rig.session(session="session:few") as client:
-            few = (await client.call("get_memory_context", day="today", max_tokens=100))["context_block"]
-            assert f"{end}: {text[:160]}" in few
-            assert "production" not in few
-        async with rig.session(session="session:whole") as client:
-            block = (await client.call("get_memory_context", day="today"))["context_block"]
-            assert f"- opened, changed {end}: {text} production system | was the staging system" in block
-
-
-async def test_the_log_of_a_day_names_what_the_session_has_seen_by_its_first_words(rig: Rig) -> None:
-    text = "2026-11-17 Decision (Marta): retry a call to the bank with backoff, 5 attempts, cap 15 min, then give up."
-    async with store_rig(rig.paths.home), rig.running():
-        async with rig.session() as client:
-            retry = (await client.store(text, kind="decision"))["memory_id"]
-            await client.call("update_memory", memory_id=retry, old="5 attempts, cap 15", new="7 attempts, cap 30")
-        async with rig.session(session="session:other") as client:
-            whole = (await client.call("get_memory_context", day="today"))["context_block"]
-            assert f"{retry}: {text.replace('5', '7', 3)}"[:60] in whole
-            assert whole.endswith("then give up. | was 5 attempts, cap 15")
-            named = (await client.call("get_memory_context", day="today"))["context_block"]
-            assert named.endswith(
-                f"- decided, changed {retry}: retry a call to the bank with backoff, … "
-                "| 5 attempts, cap 15 → 7 attempts, cap 30"
-            )
 
 
 async def test_the_log_of_a_day_has_nothing_of_what_another_session_keeps_to_itself(rig: Rig) -> None:

@@ -12,7 +12,7 @@ import pytest
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 
 from remembrancer.actors.embedder import multilingual
-from remembrancer.actors.embedder.engine import Engine, scale_of
+from remembrancer.actors.embedder.engine import Engine
 from remembrancer.actors.embedder.multilingual import MODEL, load_multilingual
 from remembrancer.actors.embedder.passages import split_passages
 from remembrancer.actors.embedder.workers import load_engine
@@ -83,24 +83,6 @@ def test_questions_in_other_languages_find_english_memories_where_the_default_mo
         assert found_first(minilm, questions) <= 5, language
 
 
-def test_cosines_are_spread_like_those_of_the_default_model(e5: Engine, minilm: Engine) -> None:
-    scale = scale_of(e5)
-    assert scale.answering - scale.unrelated > 0.3
-    apart = ~np.eye(len(MEMORIES), dtype=bool)
-    for engine in (e5, minilm):
-        vectors = engine.embed_passages(MEMORIES)
-        assert -0.1 < (vectors @ vectors.T)[apart].mean() < 0.3
-    again = e5.embed_passages([f"{text} That is all." for text in MEMORIES])
-    assert np.einsum("ij,ij->i", again, e5.embed_passages(MEMORIES)).min() > 0.6
-
-
-def test_the_identity_of_the_vectors_names_the_weights_and_the_precision(e5: Engine) -> None:
-    assert e5.identity.key == "multilingual-e5-small.w7a8c.1571fc982750.384"
-    assert e5.identity.window_tokens == 512
-    assert e5.passage_budget == 507
-    assert e5.passage_tokens == 96
-
-
 def test_the_tokens_are_those_of_the_library(e5: Engine) -> None:
     library = library_tokenizer()
     for text in TEXTS:
@@ -130,11 +112,6 @@ def library_tokenizer() -> Any:
     return tokenizer
 
 
-def test_marks_that_stand_in_a_text_are_text(e5: Engine) -> None:
-    ((_, *ids, _),) = e5.tokenizer.token_ids(["<s> </s> <pad> <mask> <unk>"], 512)  # type: ignore[attr-defined]
-    assert not {0, 1, 2, 250001} & set(ids)
-
-
 def test_passages_end_where_sentences_end_in_any_script(e5: Engine) -> None:
     for sentence in ("Die Sitzung wurde auf den nächsten Donnerstag verschoben. ", "我们决定把会议推迟到下个星期四。"):
         text = (sentence * 40).strip()
@@ -142,12 +119,6 @@ def test_passages_end_where_sentences_end_in_any_script(e5: Engine) -> None:
         assert len(passages) > 3
         assert max(each.tokens for each in passages) <= e5.passage_tokens
         assert all(text[start:end].endswith(sentence.strip()[-5:]) for start, end, _ in passages)
-
-
-def test_without_the_package_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(multilingual, "find_spec", lambda name: None)
-    with pytest.raises(ModelUnusable, match=r"clone\[multilingual\]"):
-        load_engine(Settings(engine="multilingual"), threads=1)
 
 
 def test_weights_that_are_not_the_pinned_ones_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -159,11 +130,6 @@ def test_weights_that_are_not_the_pinned_ones_are_refused(tmp_path: Path, monkey
     (tmp_path / "e5-small-q4.bin").write_bytes(b"E5S1 and nothing else")
     with pytest.raises(ModelUnusable, match=r"not the pinned file .*force-reinstall"):
         load_multilingual(MODEL, 1)
-
-
-def test_another_model_by_name_is_refused() -> None:
-    with pytest.raises(ModelUnusable, match="has one model, multilingual-e5-small"):
-        load_engine(Settings(engine="multilingual", model="multilingual-e5-large"), threads=1)
 
 
 def test_the_change_to_a_model_that_is_not_installed_is_refused_at_once(

@@ -54,26 +54,6 @@ def test_voyage_is_told_what_is_a_question_and_how_many_dimensions_there_are(pro
     assert (identity.engine, identity.model, identity.dimensions) == ("voyage", "voyage-3-large", 1024)
 
 
-def test_whatever_speaks_openais_api_says_itself_how_many_dimensions_it_has(provider: FakeProvider) -> None:
-    with engine_of(provider, "openai") as engine:
-        assert engine.identity.dimensions == 1536
-    with engine_of(provider, "openai", "nomic-embed-text") as engine:
-        assert engine.identity.dimensions == 768
-        assert engine.embed_questions(["where"]).shape == (1, 768)
-    assert all(set(request) == {"model", "input", "encoding_format"} for request in provider.requests)
-
-
-@pytest.mark.parametrize(
-    ("name", "model", "tokens"),
-    [("voyage", None, 510), ("openai", "text-embedding-3-large", 510), ("openai", "nomic-embed-text", 96)],
-)
-def test_models_that_read_thousands_of_tokens_are_given_paragraphs(
-    provider: FakeProvider, name: str, model: str | None, tokens: int
-) -> None:
-    with engine_of(provider, name, model) as engine:
-        assert engine.passage_tokens == tokens
-
-
 def test_a_local_server_needs_no_key_and_a_provider_does(
     provider: FakeProvider, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -141,13 +121,6 @@ def test_what_is_wrong_with_a_provider_makes_it_unusable_and_is_said_without_its
         provider.trouble = WELL
         assert engine.embed_passages(["one"]).shape == (1, 1024)
     assert KEY not in str(raised.value) + repr(raised.value.__cause__) + caplog.text
-
-
-def test_a_provider_that_is_not_there_cannot_be_reached(provider: FakeProvider) -> None:
-    gone = ProviderEngine(PROVIDERS["openai"], "any", "http://127.0.0.1:9/v1", KEY, QUICK)
-    with pytest.raises(ModelUnusable, match="cannot be reached"):
-        gone.check()
-    gone.close()
 
 
 def test_a_text_that_is_refused_does_not_hurt_the_others(

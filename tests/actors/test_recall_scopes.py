@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import random
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
@@ -16,23 +15,19 @@ import pytest
 
 from remembrancer.actors.store.records.contract import USER, Filters, Hits, Phrase, Vectors
 from remembrancer.actors.store.retrieval.candidates import CANDIDATES
-from remembrancer.actors.store.retrieval.once import SPARE
 from remembrancer.actors.store.retrieval.recalls import ANSWERS_BY_TIME
 from remembrancer.memory.decay import DAY_S
 from remembrancer.memory.profiles import PROFILES
 from remembrancer.memory.relevance import LIKELY
-from remembrancer.protocol.kinds import SESSION_RECORD, STATUSES, Scope
+from remembrancer.protocol.kinds import SESSION_RECORD, Scope
 from remembrancer.protocol.reads import ProfileName, Ranking, Section, Strategy
-from remembrancer.protocol.runs import AddLink, LogPromotion, ReviseMemory
-from remembrancer.protocol.writes import EntityRef, ForgetMemory, UpdateMemory
+from remembrancer.protocol.runs import LogPromotion, ReviseMemory
+from remembrancer.protocol.writes import ForgetMemory, UpdateMemory
 from tests.actors.spaces_rig import NOW, Spaces
 from tests.actors.store_process import vector_of
 from tests.operations import (
     OTHER_SESSION,
-    REQUESTED_AT,
     SESSION,
-    memory_id_of,
-    store_operation,
 )
 
 
@@ -60,18 +55,6 @@ async def test_the_few_memories_of_a_session_are_not_crowded_out_by_the_many_of_
     found = await files.found("the lantern by the near mole", strategy=strategy, limit=4 * CANDIDATES)
     assert mine in found
     assert len(found) > CANDIDATES, "the many are more than a search brings"
-
-
-@pytest.mark.parametrize("strategy", STRATEGIES)
-async def test_a_session_with_very_many_memories_is_searched_like_everything_else(
-    files: Spaces, strategy: Strategy, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("remembrancer.actors.store.retrieval.candidates.FEW", 5)
-    mine = [files.store(f"the red lantern number {number}", "session") for number in range(20)]
-    for number in range(60):
-        files.store(f"the blue lantern number {number}")
-    found = await files.found("red lantern", strategy=strategy, limit=100)
-    assert set(mine) <= set(found)
 
 
 @pytest.mark.parametrize("profile", sorted(PROFILES))
@@ -119,75 +102,6 @@ async def test_a_question_that_names_a_time_alone_gets_what_happened_then(files:
     assert answer.below_threshold == 0
     filtered = await files.found("What did we do last Saturday?", reference_time=asked, after=saturday + 60)
     assert filtered == [users]
-
-
-async def test_what_is_forgotten_or_over_stands_for_nothing(files: Spaces) -> None:
-    text = "the keeper prefers the brass lantern with the short wick and the blue glass"
-    narrow = files.store(text)
-    over = files.store(f"{text} today", "user", valid_until=NOW - 1)
-    answer = await files.recall(text)
-    assert [memory.id for memory in answer.memories] == [narrow, over]
-    assert answer.memories[1].valid_until == NOW - 1
-
-
-async def test_statuses_rank_what_matches_equally_and_hide_nothing(files: Spaces) -> None:
-    stored = {
-        status: files.store(f"the lantern number {number} by the mole")
-        for number, status in enumerate(reversed(STATUSES))
-    }
-    for status, memory_id in stored.items():
-        files.run(ReviseMemory(memory_id, "archived", status=status))
-    answer = await files.recall("lantern by the mole", strategy="keyword")  # by meaning the numbers differ a little
-    assert [memory.status for memory in answer.memories] == ["active", "consolidated", "promoted", "archived"]
-    assert [memory.id for memory in answer.memories] == [stored[memory.status] for memory in answer.memories]
-    assert all(memory.strength is not None for memory in answer.memories)
-
-
-async def test_what_is_not_valid_any_more_comes_after_what_is_and_matches_nearly_as_well(files: Spaces) -> None:
-    over = [files.store(f"the lantern burns oil {each}", valid_until=NOW - 1) for each in range(2 * SPARE)]
-    current = files.store("now the lantern burns oil")
-    found = await files.found("the lantern burns oil", limit=3)
-    assert found[0] == current
-    assert set(found[1:]) <= set(over)
-    answer = await files.recall("now lantern", limit=3 * SPARE)
-    finals = [memory.scores.final for memory in answer.memories]
-    assert finals == sorted(finals, reverse=True), "what has ended counts in the order that an answer shows"
-
-
-async def test_a_rule_makes_no_fact_outdated_and_comes_before_none_that_answers_as_well(files: Spaces) -> None:
-    fact = files.store("We deploy on Tuesdays and Thursdays", kind="fact", occurred_at=NOW - 2.0)
-    rule = files.store("Never deploy on Fridays and holidays", kind="convention", occurred_at=NOW - 1.0)
-    unlike = files.store("Indent by four blanks", kind="convention", occurred_at=NOW - 1.0)
-    answer = await files.recall("deploy on days", is_task=True)
-    shares = {memory.id: memory.scores.shares for memory in answer.memories}
-    assert "outdated" not in shares[fact], "a later rule about the same replaces no fact"
-    assert 0.0 < shares[rule]["standing"] < shares[unlike]["standing"], "a rule with the question's words needs no help"
-
-
-async def test_a_summary_takes_no_place_from_the_source_that_says_it_better(files: Spaces) -> None:
-    one = files.store("the lantern burns oil")
-    two = files.store("the keeper sleeps at noon")
-    summary = files.store("the lantern burns oil and the keeper of it sleeps at noon")
-    for source in (one, two):
-        files.run(AddLink(summary, source, "derived_from"), ReviseMemory(source, "archived", status="consolidated"))
-    assert await files.found("the lantern burns oil") == [one]
-    assert await files.found("oil lantern of the keeper who sleeps at noon") == [summary]
-
-
-async def test_what_shares_an_entity_with_what_answers_comes_before_what_shares_nothing(files: Spaces) -> None:
-    relay, other = (EntityRef(name, "machine", "about") for name in ("hetzner-07", "hetzner-08"))
-    clue = files.store("the mail relay stands on the machine in the cellar", related_entities=(relay,))
-    near = [
-        files.store(f"{name} alone holds root keys", related_entities=(relay,)) for name in ("tomasz", "ines", "jo")
-    ]
-    bread = files.store("bread is baked at four", related_entities=(other,))
-    answer = await files.recall("who can mend the mail relay machine")
-    assert answer.memories[0].id == clue
-    assert {memory.id for memory in answer.memories if memory.scores.shares.get("joined", 0.0) > 0.0} >= set(near)
-    places = [memory.id for memory in answer.memories]
-    assert max(map(places.index, near)) < places.index(bread) if bread in places else set(near) < set(places)
-    alone = await files.recall("who can mend the mail relay machine", strategy="vector")
-    assert all("joined" not in memory.scores.shares for memory in alone.memories)
 
 
 async def test_a_memory_without_vectors_yet_is_found_in_every_scope(files: Spaces) -> None:
@@ -261,13 +175,6 @@ async def test_what_one_scope_says_twice_is_shown_once_and_a_changed_number_is_n
     assert answer.total_matched == 3
 
 
-async def test_an_event_that_happened_twice_is_two(files: Spaces) -> None:
-    day_s = 86_400.0
-    for day in range(2):
-        files.store("The lantern was lit.", type="episodic", occurred_at=REQUESTED_AT - day * day_s)
-    assert len((await files.recall("lantern", scopes=("project",))).memories) == 2
-
-
 async def test_a_long_memory_names_its_best_passages_when_asked(files: Spaces) -> None:
     content = (
         "Nothing happens at the pier. " * 40 + "The lantern is made of brass. " * 10 + "Bread is baked at four. " * 40
@@ -322,21 +229,6 @@ async def test_what_was_replaced_comes_after_what_replaced_it_and_is_marked(file
     assert await files.found("caching redis", limit=1) == [new]
 
 
-async def test_the_later_of_two_values_of_one_thing_comes_first(files: Spaces) -> None:
-    old = files.store("The worker listens on port 7000", importance=1.0, occurred_at=REQUESTED_AT - 9 * DAY_S)
-    new = files.store("The worker listens on port 7001", importance=0.1)
-    other = files.store("The proxy listens on port 7002", importance=0.1, type="episodic")
-    found = (await files.recall("worker listens port")).memories
-    assert [memory.id for memory in found] == [new, old, other]
-
-
-async def test_a_question_that_names_a_time_gets_what_held_then_first(files: Spaces) -> None:
-    old = files.store("The worker listens on port 7000", occurred_at=datetime(2022, 3, 10, tzinfo=UTC).timestamp())
-    new = files.store("The worker listens on port 7001")
-    answer = await files.recall("On which port did the worker listen in March 2022?")
-    assert [memory.id for memory in answer.memories] == [old, new]
-
-
 async def test_an_identifier_is_found_as_a_whole_and_a_commit_by_its_beginning(files: Spaces) -> None:
     code = files.store("Error PAY-4471 means that the issuer declined")
     commit = files.store("The cache of the importer is bounded since 3f9d2ab7c41e")
@@ -347,24 +239,6 @@ async def test_an_identifier_is_found_as_a_whole_and_a_commit_by_its_beginning(f
         assert found.memories[0].id == memory_id
         assert found.memories[0].scores.relevance >= LIKELY, known
         assert all(memory.scores.relevance < LIKELY for memory in (*found.memories[1:], *other.memories)), unknown
-
-
-async def test_a_question_about_the_user_is_answered_by_what_the_user_said(files: Spaces) -> None:
-    told = files.store("assistant: you obtained the key for the lantern interface, good", type="episodic")
-    said = files.store("user: the key for the lantern interface I obtained yesterday", type="episodic")
-    both = files.store("assistant: which key do you obtain?\nuser: the key for the lantern interface", type="episodic")
-    asked = "obtained the key for the lantern interface"
-    assert (await files.found(f"Have I {asked}"))[0] == said
-    assert (await files.found(f"Did you say you {asked}"))[0] == told
-    scores = {each.id: each.scores for each in (await files.recall("lantern interface key for me")).memories}
-    assert scores[both].relevance > scores[told].relevance, "of which the user said a part"
-
-
-async def test_how_new_a_memory_is_counts_for_a_message_more_than_for_a_question(files: Spaces) -> None:
-    old = files.store("the next step for the lantern is to paint", type="episodic", occurred_at=NOW - 120 * DAY_S)
-    new = files.store("the next step of the lantern was oil", type="episodic", occurred_at=NOW - DAY_S)
-    assert await files.found("next step for the lantern?") == [old, new]
-    assert await files.found("I am back at it. next step for the lantern?") == [new, old]
 
 
 async def test_results_stand_in_the_order_of_the_number_that_is_shown_with_them(files: Spaces) -> None:
@@ -391,72 +265,3 @@ async def test_a_ranking_of_a_seed_is_there_by_its_name(files: Spaces, ranking: 
     if ranking == "composite":
         assert answer.memories[0].id == vital
     assert all(0.0 <= memory.scores.final <= 1.0 for memory in answer.memories)
-
-
-async def test_the_record_of_a_session_is_found_by_its_kind_alone(files: Spaces) -> None:
-    record = files.store("The session worked on the wick of the lantern", kind=SESSION_RECORD)
-    wick = files.store("The lantern burns oil by a wick of cotton")
-    for strategy in STRATEGIES:
-        assert await files.found("what wick does the lantern need", strategy=strategy) == [wick]
-        assert await files.found("wick", strategy=strategy, kinds=(SESSION_RECORD,)) == [record]
-
-
-async def test_a_question_of_which_the_memories_have_no_word_is_not_emptied(files: Spaces) -> None:
-    port = files.store("The gateway listens on port 8443 for all clients")
-    for number in range(20):
-        files.store(f"The keeper of boat {number} sleeps at noon")
-    answer = await files.recall("Auf welchem Port lauscht das Gateway?")
-    assert answer.memories[0].id == port
-    strange = await files.recall("Wo ist der Hafen und wer ist da?")
-    assert strange.memories, "what is near by meaning is shown, however unlikely"
-    assert max(each.scores.relevance for each in strange.memories) < answer.memories[0].scores.relevance
-
-
-async def test_a_question_for_a_time_gets_what_happened_then_and_first_the_kind_it_names(files: Spaces) -> None:
-    asked = datetime(2026, 11, 20, 12, tzinfo=UTC).timestamp()  # a Friday
-    monday = datetime(2026, 11, 16, 9, tzinfo=UTC).timestamp()
-    files.store("the mole was built", kind="decision", occurred_at=monday - 30 * DAY_S)
-    decided = [
-        files.store(text, kind="decision", occurred_at=monday + place * DAY_S)
-        for place, text in enumerate(("oil it is", "brass for the hinges", "two keepers a night"))
-    ]
-    seen = files.store("a seal slept by the pier", type="episodic", occurred_at=monday + 3600)
-    files.store("Where the session stopped. Open: paint", kind=SESSION_RECORD, occurred_at=monday)
-    answer = await files.recall("What did we decide this week?", reference_time=asked)
-    assert {each.id for each in answer.memories[:3]} == set(decided)
-    assert [each.id for each in answer.memories[3:]] == [seen]
-    assert [each.scores.relevance > LIKELY for each in answer.memories] == [True] * 3 + [False]
-    answer = await files.recall("Summarise this week", reference_time=asked)
-    assert {each.id for each in answer.memories} == {seen, *decided}
-    assert all(each.scores.relevance > LIKELY for each in answer.memories)
-
-
-@pytest.mark.parametrize(("words", "length"), [("all", 6), ("stop words", 4)])
-async def test_words_that_everybody_uses_are_found_where_they_stand_one_after_the_other(
-    files: Spaces, words: str, length: int
-) -> None:
-    rng = random.Random(5)
-    stop, others = (
-        ["the", "of", "to", "and", "in", "is", "it", "for"],
-        [f"word{number}" for number in range(60)],
-    )
-    texts = [" ".join(rng.choice(rng.choice((stop, others))) for _ in range(40)) for _ in range(1500)]
-    operations = [store_operation(f"op-{number}", text) for number, text in enumerate(texts)]
-    files.project.apply(operations)
-    asked = 0
-    for operation, text in zip(operations, texts, strict=True):
-        pieces = [text.split()[at : at + length] for at in range(40 - length)]
-        query = next((" ".join(each) for each in pieces if words == "all" or set(each) <= set(stop)), None)
-        if query is not None and sum(query in each for each in texts) == 1:
-            assert memory_id_of(operation) in await files.found(query, strategy="keyword")
-            asked += 1
-        if asked == 40:
-            return
-    raise AssertionError("there are too few such texts")
-
-
-async def test_the_subjects_of_a_context_are_counted_in_what_the_project_and_the_user_know(files: Spaces) -> None:
-    for number in range(3):
-        files.store(f"The harbour has {number} lanterns " * 20, tags=("harbour",))
-        files.store(f"Letters to harbour {number} are short " * 20, "user", tags=("harbour",))
-    assert (await files.context(tokens=200)).subjects == (("harbour", 6),)

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 from mcp_types import TextContent
 
-from remembrancer.memory.features import NAMES
 from remembrancer.memory.relevance import LIKELY, PERHAPS
 from remembrancer.memory.tokens import estimate_tokens
 from remembrancer.toolsets.memory.recall_memories import AND_STANDING, NEAREST
@@ -20,18 +19,6 @@ from tests.actors.store_process import store_rig
 @pytest.fixture
 def rig(home: Path) -> Rig:
     return Rig(home, PATIENT)
-
-
-async def test_when_something_happened_is_kept_shown_and_filtered_by(rig: Rig) -> None:
-    async with rig.over_store() as (_, client):
-        stored = await client.store("The lantern was lit", occurred_at="2023-05-20T18:00:00+02:00", type="episodic")
-        await client.store("The lantern was sold")
-        query = {"query": "lantern", "reference_time": "2023-05-21"}
-        answer = await client.call("recall_memories", **query, time_range={"before": "2023-05-31"})
-        (memory,) = answer["memories"]
-        assert (memory["id"], memory["occurred_at"]) == (stored["memory_id"], "2023-05-20")
-        whole = await client.call("get_memory", memory_id=stored["memory_id"])
-        assert whole["occurred_at"] == "2023-05-20T16:00:00Z"
 
 
 @pytest.mark.parametrize("max_tokens", [64, 200, 500, 1200])
@@ -144,37 +131,3 @@ async def test_what_holds_for_every_task_is_given_to_a_query_that_nothing_answer
     assert len(few["memories"]) <= 2
     for other in (own, filtered, few, again, after_context):
         assert other.get("hint") != AND_STANDING
-
-
-async def test_the_shares_of_the_score_say_why_a_memory_came_third(rig: Rig) -> None:
-    async with rig.over_store() as (_, client):
-        for content in (
-            "The lantern at the pier is painted green.",
-            "The lantern at the pier is painted once a year.",
-            "The lantern is painted by hand.",
-            "The ferry is late.",
-        ):
-            await client.store(content)
-        answer = await client.call("recall_memories", query="lantern painted green pier", detail=True)
-        scores = [memory["scores"] for memory in answer["memories"]]
-        assert len(scores) >= 3
-        first, third = scores[0], scores[2]
-        shares = [name for name in {**first, **third} if name != "final"]
-        assert set(shares) <= set(NAMES)
-        lost = {name: first.get(name, 0.0) - third.get(name, 0.0) for name in shares}
-        assert sum(lost.values()) == pytest.approx(first["final"] - third["final"], abs=0.02)
-        assert max(lost, key=lambda name: lost[name]) in {"words", "bm25"}  # by words alone here: there is no model
-        for each in scores:
-            told = [abs(share) for name, share in each.items() if name != "final"]
-            assert told == sorted(told, reverse=True)
-
-
-async def test_an_empty_answer_says_what_could_be_done_and_one_that_is_not_does_not(rig: Rig) -> None:
-    async with rig.over_store() as (_, client):
-        await client.store("The lantern is green.")
-        empty = await client.call("recall_memories", query="zeppelin", strategy="keyword", scope="user")
-        assert (empty["memories"], empty["below_threshold"]) == ([], 0)
-        assert empty["hint"] == "Nothing was found. Try other words, leave out scope or set include_forgotten."
-        found = await client.call("recall_memories", query="lantern", strategy="keyword")
-        assert "hint" not in found
-        assert "below_threshold" not in found

@@ -5,13 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 
 from remembrancer.protocol.consolidation import ConsolidatedMemory, Pattern, Reflect, Reflected
 from remembrancer.protocol.errors import Failure
 from remembrancer.protocol.paths import RuntimePaths
-from remembrancer.protocol.runs import ApplyRun, Skipped, UndoneResult, UndoRun
+from remembrancer.protocol.runs import Skipped, UndoneResult, UndoRun
 from remembrancer.protocol.writes import Applied, Submit
 from remembrancer.toolsets.tools import DATA
 from tests.actors.gateway_rig import AWAY, PATIENT, Rig
@@ -96,17 +95,6 @@ async def test_a_reflection_answers_as_the_design_says(rig: Rig) -> None:
     assert len(asked.operation_id) == 32
 
 
-async def test_a_dry_run_names_no_run_and_what_has_no_vectors_is_said(rig: Rig) -> None:
-    async with ReflectingStore(rig.paths).open() as store, rig.running(), rig.session() as client:
-        store.not_embedded = 2
-        answer = await client.call(TOOL, session_id="session:test", strategy="summarize", dry_run=True)
-    assert "run_id" not in answer
-    assert answer["warnings"][0]["code"] == "not_embedded"
-    assert "2 memories have no vectors yet" in answer["warnings"][0]["message"]
-    (asked,) = store.reflections
-    assert (asked.strategy, asked.dry_run) == ("summarize", True)
-
-
 async def test_a_reflection_that_comes_again_has_the_same_operation_id(rig: Rig) -> None:
     async with ReflectingStore(rig.paths).open() as store, rig.running():
         for _ in range(2):
@@ -130,22 +118,6 @@ async def test_undoing_a_run_says_what_was_undone_and_what_was_left_alone(rig: R
     assert UndoRun("run_1", "project") in changes
 
 
-async def test_what_a_run_did_to_the_users_memories_is_undone_as_well(rig: Rig) -> None:
-    async with ReflectingStore(rig.paths).open() as store, rig.running(), rig.session() as client:
-        store.of_user = {"run_1": UndoneResult("run_1", ("shared",)), "run_3": UndoneResult("run_3", already=True)}
-        both = await client.call(TOOL, undo="run_1")
-        of_user = await client.call(TOOL, undo="run_3")
-    assert (both["status"], both["memories"]) == ("undone", [*SOURCES, "shared"])
-    assert "already_undone" not in both
-    assert of_user == {"run_id": "run_3", "status": "undone", "memories": [], "already_undone": True}
-
-
-async def test_a_run_that_is_not_there_is_an_error_of_the_argument(rig: Rig) -> None:
-    async with ReflectingStore(rig.paths).open(), rig.running(), rig.session() as client:
-        answer = await client.call(TOOL, undo="run_2")
-    assert (answer["error"], answer["field"]) == ("not_found", "undo")
-
-
 async def test_without_the_store_a_reflection_is_an_error_that_may_be_retried(quick_rig: Rig) -> None:
     async with quick_rig.running(), quick_rig.session() as client:
         answer = await client.call(TOOL)
@@ -153,35 +125,3 @@ async def test_without_the_store_a_reflection_is_an_error_that_may_be_retried(qu
         assert (answer["degraded"], answer["retry_possible"]) == (True, True)
         undone = await client.call(TOOL, undo="run_1")
     assert (undone["status"], undone["warnings"][0]["code"]) == ("queued", "queued")
-
-
-async def test_without_a_consolidator_a_reflection_is_an_error_that_may_be_retried(rig: Rig) -> None:
-    async with ReflectingStore(rig.paths).open() as store, rig.running(), rig.session() as client:
-        store.says = Failure("consolidator_unavailable", "the consolidator is off", retry_possible=True)
-        answer = await client.call(TOOL)
-        assert (answer["error"], answer["retry_possible"]) == ("consolidator_unavailable", True)
-        assert answer["message"] == "the consolidator is off"
-        assert "degraded" not in await client.call("recall_memories", query="java")
-
-
-async def test_a_reflection_that_takes_too_long_does_not_make_the_store_silent(home: Path) -> None:
-    rig = Rig(home, msgspec.structs.replace(PATIENT, reflect_budget_s=0.3))
-    async with ReflectingStore(rig.paths).open() as store, rig.running() as gateway, rig.session() as client:
-        await client.call("get_memory_status")
-        store.hangs = True
-        answer = await client.call(TOOL)
-        assert (answer["error"], answer["retry_possible"], answer["degraded"]) == ("query_timeout", True, False)
-        assert "0.3 s" in answer["message"]
-        assert gateway.health().store == "connected"
-
-
-async def test_who_watches_a_resource_hears_of_what_a_reflection_wrote(rig: Rig) -> None:
-    async with ReflectingStore(rig.paths).open() as store, rig.running() as gateway, rig.session() as client:
-        runs: list[str] = []
-        gateway.access.writes.listeners.append(
-            lambda each: runs.append(each.operation_id) if isinstance(each.change, ApplyRun) else None
-        )
-        await client.call(TOOL, dry_run=True)
-        assert runs == []
-        await client.call(TOOL)
-        assert runs == [store.reflections[-1].operation_id]

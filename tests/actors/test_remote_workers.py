@@ -5,10 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
-from typing import Any
 
 import anyio
-import msgspec
 import numpy as np
 import pytest
 import zmq
@@ -19,16 +17,14 @@ from remembrancer.config.worker_keys import Invitation, WorkerKeys
 from remembrancer.protocol.control import PeerGone, RemoteEmbedder
 from remembrancer.protocol.errors import Failure, InvalidInput
 from remembrancer.protocol.sockets import CurveKeys, Dealer, Speaker
-from remembrancer.protocol.wire import PROTOCOL_VERSION, Envelope
-from remembrancer.protocol.work import EmbeddedText, ModelChoice, Passage, UseModel, to_worker
+from remembrancer.protocol.work import EmbeddedText, Passage, to_worker
 from remembrancer.protocol.writes import Submit
-from tests.actors.store_process import CHOICE, DIMENSIONS, IDENTITY, StoreRig, Worker, store_rig, vector_of
+from tests.actors.store_process import CHOICE, IDENTITY, StoreRig, Worker, store_rig, vector_of
 from tests.operations import store_operation
 from tests.patience import until
 
 OPEN = Settings(embedder_listen="tcp://127.0.0.1:0", embedders=0, stall_timeout_s=3.0)
 """Any free port, and no embedder of this host's own."""
-ANOTHER = msgspec.structs.replace(IDENTITY, revision="fedcba9876543210")
 
 
 @pytest.fixture
@@ -112,27 +108,6 @@ async def test_a_lying_worker_is_refused_at_its_first_lie_and_this_hosts_does_it
     assert (await shown(rig)).state == "refused", "until it is started anew"
 
 
-async def test_passages_that_the_text_does_not_have_are_a_lie(rig: StoreRig) -> None:
-    liar = await rig.remote_worker(invite(rig), holds=True)
-    await until_state(rig, "ready")
-    await rig.gateway.store("Short")
-    await until(lambda: liar.jobs)
-    liar.say(EmbeddedText((Passage(0, 6),), vector_of("Short").tobytes()), liar.jobs[0].message_id)
-    assert "passages that its text does not have" in str((await until_state(rig, "refused")).error)
-    await rig.worker()
-    await rig.gateway.until_embedded()
-
-
-async def test_a_worker_whose_model_is_another_under_the_same_name_is_refused(rig: StoreRig) -> None:
-    await rig.worker()
-    liar = await rig.remote_worker(invite(rig), identity=ANOTHER)
-    refused = await until_state(rig, "refused")
-    assert ANOTHER.key in str(refused.error)
-    assert IDENTITY.key in str(refused.error)
-    assert liar.jobs == []
-    assert [each.dimensions for each in (await rig.gateway.describe()).embedding.models] == [DIMENSIONS]
-
-
 @pytest.mark.parametrize("has_local", [True, False])
 async def test_a_worker_that_names_a_model_which_it_has_not_is_found_out_before_it_is_given_a_job(
     rig: StoreRig, has_local: bool
@@ -177,20 +152,6 @@ async def test_what_another_host_cannot_embed_goes_to_this_one_and_is_no_dead_le
     assert len(local.jobs) == 6
 
 
-async def test_a_worker_that_answers_no_ping_loses_its_jobs_to_another(rig: StoreRig) -> None:
-    remote = await rig.remote_worker(invite(rig), holds=True)
-    await until_state(rig, "ready")
-    await rig.gateway.store("The harbour is dredged in April")
-    await until(lambda: remote.jobs)
-    remote.is_deaf = True
-    await until_state(rig, "away")
-    local = await rig.worker()
-    await rig.gateway.until_embedded()
-    assert len(local.jobs) == 1
-    remote.is_deaf = False
-    await until_state(rig, "ready")
-
-
 async def test_who_is_not_on_the_list_or_has_another_stores_key_is_not_let_in(rig: StoreRig) -> None:
     invitation = invite(rig)
     public, secret = (key.decode() for key in zmq.curve_keypair())
@@ -227,29 +188,6 @@ async def test_a_revoked_worker_is_told_so_and_given_nothing_more(rig: StoreRig)
     assert len(remote.jobs) == 1
 
 
-class NextRelease(Speaker):
-    """Speaks the next version of the protocol."""
-
-    def envelope(self, **fields: Any) -> Envelope:
-        made = super().envelope(**fields)
-        return msgspec.structs.replace(made, version=PROTOCOL_VERSION + 1)
-
-
-async def test_a_worker_of_another_release_is_refused_by_that_name(rig: StoreRig) -> None:
-    remote = await rig.remote_worker(invite(rig), speaker=NextRelease("gpu", "incarnation"))
-    await until(lambda: remote.asked)
-    (refusal,) = remote.asked
-    assert isinstance(refusal, Failure)
-    assert "from one release" in refusal.message
-    assert (await until_state(rig, "refused")).error == refusal.message
-
-
-async def test_a_worker_with_a_model_that_is_not_needed_is_told_which_is(rig: StoreRig) -> None:
-    remote = await rig.remote_worker(invite(rig), choice=ModelChoice("sentence-transformers", "other"))
-    await until(lambda: remote.asked)
-    assert remote.asked[0] == UseModel(CHOICE)
-
-
 async def test_another_host_can_ask_nothing_of_the_memory(rig: StoreRig) -> None:
     remote = await rig.remote_worker(invite(rig))
     await until_state(rig, "ready")
@@ -276,18 +214,6 @@ async def test_jobs_of_a_worker_whose_line_is_cut_go_to_another_and_it_comes_bac
     await rig.gateway.store("The lighthouse is white")
     await rig.gateway.until_embedded()
     assert [job.text for job in again.jobs] == ["The lighthouse is white"]
-
-
-async def test_an_address_that_cannot_be_had_stops_nothing_else(home: Path) -> None:
-    taken: zmq.Socket[bytes] = zmq.Context.instance().socket(zmq.REP)
-    port = taken.bind_to_random_port("tcp://127.0.0.1")
-    settings = msgspec.structs.replace(OPEN, embedder_listen=f"tcp://127.0.0.1:{port}")
-    async with store_rig(home, settings=settings) as rig:
-        await rig.gateway.store("The harbour is dredged in April")
-        while (remote := (await rig.health()).remote) is None or remote.error is None:  # noqa: ASYNC110 - as above
-            await anyio.sleep(0.02)
-        assert "cannot be listened at" in remote.error
-    taken.close()
 
 
 def test_names_of_invited_embedders_are_unique_and_their_files_private(tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -16,10 +15,6 @@ from mcp import Client
 from mcp.client.subscriptions import ResourceUpdated
 from mcp.shared.exceptions import MCPDeprecationWarning, MCPError
 
-from remembrancer.actors.bridge.replay import Conversation
-from remembrancer.actors.gateway import server, subscriptions
-from remembrancer.protocol.errors import Failure
-from remembrancer.protocol.wire import Notice
 from remembrancer.toolsets.memory.resources import (
     FIXED,
     GRAPH,
@@ -87,20 +82,6 @@ async def subscriber(rig: Rig, *uris: str, **options: Any) -> AsyncIterator[tupl
 # --- reading ---
 
 
-@pytest.mark.parametrize("era", ERAS)
-async def test_the_resources_are_listed_as_the_design_names_them(rig: Rig, era: str) -> None:
-    async with rig.running(), sdk_client(rig, era) as client:
-        resources = (await client.list_resources()).resources
-        templates = (await client.list_resource_templates()).resource_templates
-    assert [(each.uri, each.name, each.mime_type) for each in resources] == [
-        (STATUS, "Memory System Status", "application/json"),
-        (SUMMARY, "Current Session Summary", "text/markdown"),
-        (GRAPH, "Project Knowledge Graph", "text/markdown"),
-        (PREFERENCES, "User Preferences", "text/markdown"),
-    ]
-    assert [(each.uri_template, each.mime_type) for each in templates] == [("memory://memory/{id}", "application/json")]
-
-
 @pytest.mark.parametrize("era", ["legacy", "auto"])
 async def test_the_capabilities_say_what_works(rig: Rig, era: str) -> None:
     async with rig.running(), sdk_client(rig, era) as client:
@@ -148,27 +129,6 @@ async def test_what_is_not_there_is_an_error_that_names_what_is(rig: Rig, era: s
     assert caught.value.error.data["uri"] == uri
     if uri != MEMORY_START + NOBODY:
         assert all(known in caught.value.error.message for known in FIXED)
-
-
-async def test_an_error_of_the_store_keeps_its_message(rig: Rig) -> None:
-    async with ResourceStore(rig.paths).open() as played, rig.running(), sdk_client(rig, "legacy") as client:
-        await read(client, PREFERENCES)
-        played.refuses = Failure("records_unusable", "user/memory.db is damaged: restore a backup")
-        with pytest.raises(MCPError) as caught:
-            await client.read_resource(PREFERENCES)
-    assert caught.value.error.code == -32603
-    assert caught.value.error.message == "user/memory.db is damaged: restore a backup"
-    assert caught.value.error.data == {"error": "records_unusable", "degraded": False, "retry_possible": False}
-
-
-async def test_an_answer_in_part_says_what_is_missing_from_it(rig: Rig) -> None:
-    async with ResourceStore(rig.paths).open() as played, rig.running(), sdk_client(rig, "legacy") as client:
-        played.notices = (Notice("records_unusable", "memory.db is damaged"),)
-        for uri in (GRAPH, PREFERENCES):
-            assert (await read(client, uri)).startswith("> **Note:** memory.db is damaged\n")
-        answer = (await client.call_tool("search_knowledge_graph", {})).structured_content
-    assert answer is not None
-    assert (answer["degraded"], answer["warnings"][0]["code"]) == (True, "records_unusable")
 
 
 async def test_without_the_store_the_last_known_content_stands_and_says_so(quick_rig: Rig) -> None:
@@ -225,22 +185,6 @@ async def test_other_sessions_of_the_project_hear_of_it_and_other_projects_do_no
         await far.wait_for(PREFERENCES)
 
 
-async def test_one_memory_can_be_watched(rig: Rig) -> None:
-    async with ResourceStore(rig.paths).open(), rig.running(), subscriber(rig) as (client, heard):
-        memory_id = await store(client, "the build needs Java 17")
-        await subscribe(client, MEMORY_START + memory_id)
-        await client.call_tool("update_memory", {"memory_id": memory_id, "content": "the build needs Java 21"})
-        await heard.wait_for(MEMORY_START + memory_id)
-        assert "Java 21" in await read(client, MEMORY_START + memory_id)
-
-
-async def test_a_recall_changes_the_summary(rig: Rig) -> None:
-    async with ResourceStore(rig.paths).open(), rig.running(), subscriber(rig, SUMMARY) as (client, heard):
-        await client.call_tool("recall_memories", {"query": "anything"})
-        await heard.wait_for(SUMMARY)
-        assert heard.updated == [SUMMARY]
-
-
 async def test_a_session_whose_roots_come_late_hears_of_its_project_and_no_more_of_the_other(
     rig: Rig, tmp_path: Path
 ) -> None:
@@ -261,29 +205,6 @@ async def test_a_session_whose_roots_come_late_hears_of_its_project_and_no_more_
             assert (await client.hear())["params"]["uri"] == GRAPH
 
 
-async def test_what_is_unsubscribed_is_not_told_any_more(rig: Rig) -> None:
-    async with ResourceStore(rig.paths).open(), rig.running(), subscriber(rig, PREFERENCES, SUMMARY) as (client, heard):
-        with pytest.warns(MCPDeprecationWarning):
-            await client.unsubscribe_resource(PREFERENCES)
-        await store(client, "writes British English", scope="user")
-        await heard.wait_for(SUMMARY)
-        await store(client, "and so on", scope="user")
-        await heard.wait_for(SUMMARY, 2)
-        assert PREFERENCES not in heard.updated
-
-
-async def test_a_subscription_to_what_is_not_there_is_refused(rig: Rig) -> None:
-    async with ResourceStore(rig.paths).open(), rig.running(), sdk_client(rig, "legacy") as client:
-        for uri in ("memory://nothing", MEMORY_START + NOBODY):
-            with pytest.raises(MCPError) as caught:
-                await subscribe(client, uri)
-            assert caught.value.error.code == -32002
-        with pytest.raises(MCPError) as caught:
-            await subscribe(client, "memory://" + "x" * 10_000)
-        assert len(str(caught.value.error.data)) < 400
-        assert len(caught.value.error.message) < 400
-
-
 @pytest.mark.parametrize("era", ["legacy", "2026-07-28"])
 async def test_while_the_store_is_away_no_session_may_watch_a_memory_that_may_be_another_ones(
     quick_rig: Rig, era: str
@@ -299,24 +220,6 @@ async def test_while_the_store_is_away_no_session_may_watch_a_memory_that_may_be
         with pytest.raises(MCPError) as caught:
             await (subscribe(client, uri) if era == "legacy" else listen())
         assert caught.value.error.data["retry_possible"] is True
-
-
-async def test_a_session_has_so_many_subscriptions_and_no_more(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(subscriptions, "MAX_WATCHES", 2)
-    async with ResourceStore(rig.paths).open(), rig.running(), subscriber(rig, STATUS, GRAPH, GRAPH) as (client, _):
-        with pytest.raises(MCPError, match="2 resources at most") as caught:
-            await subscribe(client, PREFERENCES)
-        assert caught.value.error.code == -32602
-
-
-async def test_who_watches_the_status_hears_of_a_store_that_goes(rig: Rig) -> None:
-    async with (
-        ResourceStore(rig.paths).open() as played,
-        rig.running(),
-        subscriber(rig, STATUS) as (_, heard),
-    ):
-        await played.leave()
-        await heard.wait_for(STATUS)
 
 
 async def test_queued_writes_are_told_of_when_the_store_has_them(quick_rig: Rig) -> None:
@@ -342,33 +245,7 @@ async def test_nothing_is_left_of_a_session_that_has_gone(rig: Rig) -> None:
         await until(lambda: len(watchers) == 0)
 
 
-async def test_a_subscription_that_a_bridge_repeats_is_told_of_once(rig: Rig) -> None:
-    """A change while there was no gateway is not known to the new one."""
-    conversation = Conversation(1.0, 1.0)
-    request = {"jsonrpc": "2.0", "id": 1, "method": "resources/subscribe", "params": {"uri": PREFERENCES}}
-    conversation.from_client(json.dumps(request).encode(), 0.0, 0)
-    conversation.from_gateway(b'{"jsonrpc":"2.0","id":1,"result":{}}')
-    (repeated,) = conversation.connect(int(time.time() * 1000))
-    async with ResourceStore(rig.paths).open(), rig.running(), rig.session() as client:
-        await client.say(repeated.partition(b" ")[2].strip())
-        assert (await client.hear())["result"] == {}
-        with anyio.fail_after(PATIENCE_S):
-            told = await client.hear()
-        assert told["method"] == "notifications/resources/updated"
-        assert told["params"] == {"uri": PREFERENCES}
-
-
 # --- the streams of 2026-07-28 ---
-
-
-async def test_lists_that_never_change_in_a_session_may_be_kept_for_a_day_and_a_resource_not(rig: Rig) -> None:
-    async with ResourceStore(rig.paths).open(), rig.running(), sdk_client(rig, "2026-07-28") as client:
-        lists: list[mcp.CacheableResult] = [
-            *(await client.list_tools(), await client.list_prompts()),
-            *(await client.list_resources(), await client.list_resource_templates()),
-        ]
-        assert [each.ttl_ms for each in lists] == [86_400_000] * 4
-        assert (await client.read_resource(STATUS)).ttl_ms == 0
 
 
 async def test_a_stream_acknowledges_what_is_there_and_tells_of_it(rig: Rig) -> None:
@@ -385,26 +262,6 @@ async def test_a_stream_acknowledges_what_is_there_and_tells_of_it(rig: Rig) -> 
             await store(client, "the gateway owns the queue", scope="user", related_entities=[entity])
             with anyio.fail_after(PATIENCE_S):
                 assert await anext(stream) == ResourceUpdated(GRAPH)
-
-
-async def test_a_stream_does_not_hold_up_a_stop(rig: Rig) -> None:
-    async with (
-        ResourceStore(rig.paths).open(),
-        rig.running() as gateway,
-        sdk_client(rig, "2026-07-28") as client,
-        client.listen(resource_subscriptions=[STATUS]),
-    ):
-        with anyio.fail_after(PATIENCE_S):
-            await gateway.drain("test")
-
-
-async def test_a_session_has_so_many_streams_and_no_more(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server, "MAX_STREAMS", 1)
-    async with ResourceStore(rig.paths).open(), rig.running(), sdk_client(rig, "2026-07-28") as client:
-        for _ in range(2):
-            async with client.listen(resource_subscriptions=[STATUS]):
-                with pytest.raises(MCPError, match="1 streams of events"):
-                    await client.listen().__aenter__()
 
 
 async def test_an_older_client_sees_nothing_of_the_newest_protocol(rig: Rig) -> None:

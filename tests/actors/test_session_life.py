@@ -64,29 +64,6 @@ async def test_the_roots_are_waited_for_before_a_session_starts(rig: Rig, tmp_pa
         assert operation.project.id == project_of(tmp_path).id
 
 
-async def test_a_client_without_a_handshake_starts_its_session_with_its_first_call(rig: Rig) -> None:
-    envelope = {
-        "io.modelcontextprotocol/protocolVersion": "2026-07-28",
-        "io.modelcontextprotocol/clientInfo": {"name": "modern\n one \ud83d", "version": "1"},
-        "io.modelcontextprotocol/clientCapabilities": {},
-    }
-    async with PlayedStore(rig.paths).open() as store, rig.running(), rig.client() as client:
-        await client.request("tools/call", name="get_memory_status", arguments={}, _meta=envelope)
-        await until(lambda: len(store.life) == 1)
-        assert store.life[0] == StartSession(SESSION, "modern one ?", str(rig.paths.home))
-
-
-async def test_a_connection_that_says_nothing_starts_no_session(rig: Rig) -> None:
-    async with PlayedStore(rig.paths).open() as store, rig.running() as gateway:
-        async with rig.client() as client:
-            await until(lambda: gateway.health().sessions == 1)
-            await client.say_end()
-        await until(lambda: gateway.health().sessions == 0)
-        async with rig.session(bridge="11" * 16, session="session:other"):
-            await until(lambda: len(store.life) == 1)
-        assert store.life[0] == StartSession("session:other", "test", str(rig.paths.home))
-
-
 async def test_starts_and_ends_wait_for_a_store_that_is_away(quick_rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(attendance, "FIRST_WAIT_S", 0.05)
     monkeypatch.setattr(recognition, "STORE_WAIT_S", 0.05)
@@ -114,20 +91,6 @@ async def test_the_store_hears_who_is_there_and_no_more_of_who_has_gone(
                 (project.id, "session:other"),
             }
         await until(lambda: gateway.health().sessions == 0)
-
-
-async def test_the_store_hears_at_once_who_comes_and_that_nobody_is_left(
-    rig: Rig, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(attendance, "PRESENCE_S", 3600.0)
-    async with PlayedStore(rig.paths).open() as store, rig.running() as gateway:
-        for number, name in enumerate((SESSION, "session:other"), start=1):
-            async with rig.session(bridge=f"{number}{number}" * 16, session=name):
-                await until(lambda number=number: len(store.present) == 2 * number - 1)  # type: ignore[misc]
-                assert [each for _, each in store.present[-1].sessions] == [name]
-            await until(lambda: gateway.health().sessions == 0)
-            await until(lambda number=number: len(store.present) == 2 * number)  # type: ignore[misc]
-            assert store.present[-1].sessions == ()
 
 
 async def test_an_ordered_stop_ends_no_session_but_tells_of_those_that_have_ended(rig: Rig) -> None:

@@ -4,23 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import json
-import subprocess
-import sys
 from collections.abc import AsyncIterator
-from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
-import numpy as np
 import pytest
 
-from remembrancer.actors.store import shared_lanes
 from remembrancer.actors.store.committer import Committer
 from remembrancer.actors.store.home_reader import HomeReader
 from remembrancer.actors.store.memory_files import MemoryFiles
-from remembrancer.actors.store.records.contract import EmbeddedMemory, Filters, Phrase
-from remembrancer.actors.store.records.memory_rows import digest_of
+from remembrancer.actors.store.records.contract import Filters, Phrase
 from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.actors.store.requests import LoadGate
 from remembrancer.actors.store.shared_lanes import SILENT_S, Connection, FollowUp, SharedLanes
@@ -32,7 +26,7 @@ from remembrancer.journal.contract import EntryPage, LaneMark
 from remembrancer.journal.jetstream import Server
 from remembrancer.journal.sealing import Keyring
 from remembrancer.journal.sharing import Membership
-from remembrancer.protocol.errors import InvalidInput, JournalAway, JournalChanged, KeyMissing, RemembrancerError
+from remembrancer.protocol.errors import InvalidInput, JournalAway, KeyMissing, RemembrancerError
 from remembrancer.protocol.home import (
     DescribeProjects,
     ExamineFiles,
@@ -46,7 +40,6 @@ from remembrancer.protocol.home import (
 from remembrancer.protocol.paths import RuntimePaths
 from remembrancer.protocol.sharing import DescribeLanes, LaneLeft, LeaveLane, ProjectShared, RejoinLane, ShareProject
 from remembrancer.protocol.wire import Request
-from remembrancer.protocol.work import Passage
 from remembrancer.protocol.writes import (
     Applied,
     Change,
@@ -202,40 +195,6 @@ async def both_have_one(here: Host, there: Host) -> str:
     return memory_id
 
 
-async def test_what_is_shared_and_taken_back_keeps_its_vectors(hosts: list[Host]) -> None:
-    here, _ = hosts
-    await here.store("lantern", "the lantern burns oil")
-    embedded = EmbeddedMemory(1, digest_of("the lantern burns oil"), (Passage(0, 5),), np.eye(1, 4, dtype=np.float32))
-    here.records("project").save_embeddings("model", [embedded])
-    await here.share()
-    assert here.records("project").is_shared
-    assert len(here.records("project").passage_numbers("model")) == 1
-    await here.ask(LeaveLane(PROJECT))
-    assert not here.records("project").is_shared
-    assert len(here.records("project").passage_numbers("model")) == 1
-
-
-async def test_what_is_shared_leaves_its_space_with_the_entry_even_if_nobody_knew_of_it(hosts: list[Host]) -> None:
-    here, _ = hosts
-    await here.store("lantern", "the lantern burns oil")
-    here.journal.loses_answers = 1
-    with pytest.raises(JournalAway):
-        await here.share()
-    await until(lambda: here.finds("project", "lantern"))
-    assert not here.finds("session", "lantern"), "both in one transaction"
-    assert await here.share() == ProjectShared(0)
-
-
-async def test_hosts_follow_each_other(hosts: list[Host]) -> None:
-    here, there = hosts
-    memory_id = await both_have_one(here, there)
-    await there.done("erase", EraseMemory(memory_id))
-    await until(lambda: here.scrubbed == [memory_id])
-    assert not here.finds("project", "lantern")
-    assert [each.change for each in here.told] == [EraseMemory(memory_id)], "its own are no news"
-    assert {each.project.id for each in (*here.told, *there.told)} == {PROJECT.id, OTHER_PROJECT.id}
-
-
 class TheirSharing:
     """The memberships of a host of this test."""
 
@@ -370,27 +329,6 @@ async def test_without_the_journal_what_is_shared_waits_and_what_is_private_does
     await until(lambda: here.finds("project", "bottle") and not here.lanes.notices(PROJECT.id))
 
 
-async def test_a_fault_of_ours_does_not_end_the_following(
-    hosts: list[Host], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    here, there = hosts
-    await here.share()
-    await there.share()
-    monkeypatch.setattr(shared_lanes, "AGAIN_S", 0.01)
-    opened, faults = here.lanes._open[LANE], [KeyError("a fault")]
-    catch_up = opened.snapshots.catch_up
-
-    async def faulty() -> None:
-        if faults:
-            raise faults.pop()
-        await catch_up()
-
-    monkeypatch.setattr(opened.snapshots, "catch_up", faulty)
-    await there.store("bottle", "the bottle is old")
-    await until(lambda: here.finds("project", "bottle") and opened.silent is None)
-    assert "KeyError: 'a fault'" in caplog.text
-
-
 async def test_a_shared_project_is_shared_after_a_restart_and_a_first_question_finds_it(hosts: list[Host]) -> None:
     here, _ = hosts
     await here.share()
@@ -401,25 +339,6 @@ async def test_a_shared_project_is_shared_after_a_restart_and_a_first_question_f
     await here.files.project(PROJECT)
     assert here.finds("project", "lantern")
     assert {records.name for records in here.files} == {"user", PROJECT.id, LANE}
-
-
-async def test_a_lane_that_is_asked_for_twice_at_once_is_opened_once_and_what_others_count_is_counted_once(
-    hosts: list[Host],
-) -> None:
-    here, there = hosts
-    memory_id = await both_have_one(here, there)
-    await here.aclose()
-    here.start()
-    await asyncio.gather(here.share(), here.lanes.open(PROJECT.id))
-    assert here.records("project") is here.lanes._open[LANE].lane
-    shown = there.records("project")
-    number = shown.number_of(memory_id)
-    assert number is not None
-    await there.committer.run(LANE, partial(shown.touch, [number], REQUESTED_AT + 60))
-    await there.store("torch", "the torch burns pitch")
-    await until(lambda: here.finds("project", "torch"))
-    counts = [host.records("project").portable(memory_id, None) for host in hosts]
-    assert [each and each.access_count for each in counts] == [1, 1]
 
 
 async def test_who_leaves_keeps_a_copy_and_takes_nothing_from_the_others(hosts: list[Host]) -> None:
@@ -472,27 +391,6 @@ async def test_a_restored_lane_goes_on_from_where_it_was_when_the_backup_was_mad
     await until(lambda: here.finds("project", "torch") and here.finds("project", "bottle"))
     await here.store("candle", "the candle burns wax")
     await until(lambda: there.finds("project", "candle"))
-
-
-async def test_a_lane_that_was_restored_beside_another_journal_stops_and_can_be_read(
-    hosts: list[Host], tmp_path: Path
-) -> None:
-    here, _ = hosts
-    await here.share()
-    await here.store("lantern", "the lantern burns oil")
-    back_up(here.paths, tmp_path / "backup.tar", force=False, now=REQUESTED_AT)
-    await here.aclose()
-    restore(here.paths, tmp_path / "backup.tar", REQUESTED_AT)
-    another = InProcessServer()
-    here.journal = InProcessJournal(another)
-    await here.journal.create(LANE)
-    here.start()
-    await here.files.project(PROJECT)
-    refused = await here.submit(store_operation("torch", "the torch burns pitch"))
-    assert isinstance(refused, JournalChanged)
-    assert here.finds("project", "lantern")
-    (notice,) = here.lanes.notices(PROJECT.id)
-    assert refused.message in notice.message
 
 
 async def test_a_backup_from_before_a_project_was_shared_brings_it_back_as_private(
@@ -597,12 +495,3 @@ async def test_what_is_shared_is_exported_listed_and_examined(hosts: list[Host],
     examined = reader.answer(ExamineFiles())
     assert isinstance(examined, FilesExamined)
     assert {file.path: file.state for file in examined.files}[str(lane)] == "whole"
-
-
-def test_a_store_that_shares_nothing_imports_nothing_for_it() -> None:
-    program = """if True:
-        import sys
-        import remembrancer.actors.store.actor
-        found = [name for name in sys.modules if name.startswith(("remembrancer.journal", "nats", "cryptography"))]
-        assert not found, found"""
-    subprocess.run([sys.executable, "-c", program], check=True, timeout=PATIENCE_S)

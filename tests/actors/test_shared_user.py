@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
-from functools import partial
 from pathlib import Path
 
 import pytest
 
-from remembrancer.actors.store.home_reader import HomeReader
 from remembrancer.protocol.errors import InvalidInput, JournalAway, NotFound
-from remembrancer.protocol.home import ExportWritten, FindMemories, MemoriesFound, WriteExport
-from remembrancer.protocol.kinds import SCOPES
-from remembrancer.protocol.sharing import DescribeLanes, LaneLeft, LeaveLane, ProjectShared, ShareProject
+from remembrancer.protocol.sharing import LaneLeft, LeaveLane, ProjectShared, ShareProject
 from remembrancer.protocol.writes import (
     EraseMemory,
     ProjectRef,
@@ -26,7 +21,7 @@ from tests.actors.test_shared_lanes import LANE, Host
 from tests.contracts.records_factories import ids_of
 from tests.in_process_journal import InProcessJournal, InProcessServer
 from tests.lane_dump import dump_of
-from tests.operations import OTHER_PROJECT, PROJECT, SESSION, change_operation
+from tests.operations import OTHER_PROJECT, PROJECT, change_operation
 from tests.patience import until
 
 USER = ShareProject(None, LANE)
@@ -146,26 +141,6 @@ async def test_a_project_gives_a_memory_to_the_user_and_takes_it_back(hosts: lis
     assert dump_of(here.paths.database) == dump_of(there.paths.database)
 
 
-async def test_what_is_taken_back_while_the_server_is_away_is_the_project_s_after_a_restart(
-    hosts: list[OwnHost],
-) -> None:
-    here, there = hosts
-    await both_share(here, there)
-    memory_id = await here.store("tea", "we drink tea")
-    await here.done("promote", PromoteMemory(memory_id, "user"))
-    await until(lambda: there.finds("user", "tea"))
-    here.journal.reachable = False
-    waits = await here.change("back", PromoteMemory(memory_id, "project"))
-    assert isinstance(waits, JournalAway)
-    assert waits.retry_possible, "so that it is queued"
-    assert (here.finds("project", "tea"), here.finds("user", "tea")) == (False, True)
-    here.journal.reachable = True
-    await here.reopen()
-    await here.done("back", PromoteMemory(memory_id, "project"))  # the queue asks again
-    await until(lambda: not there.finds("user", "tea"))
-    assert (here.finds("project", "tea"), here.finds("user", "tea")) == (True, False)
-
-
 async def test_what_is_taken_back_by_an_append_that_had_no_answer_is_the_project_s_when_that_is_read(
     hosts: list[OwnHost],
 ) -> None:
@@ -209,53 +184,3 @@ async def test_who_does_not_see_the_user_sees_nothing_of_what_he_shares(hosts: l
     lost = await here.submit(change_operation("back", PromoteMemory(memory_id, "project"), project=own_alone))
     assert isinstance(lost, NotFound | InvalidInput)
     assert not any(here.records(scope).number_of(memory_id) for scope in ("session", "project"))
-
-
-async def test_a_user_s_own_and_a_project_s_are_never_one(hosts: list[OwnHost]) -> None:
-    here, there = hosts
-    await here.ask(USER)
-    for host in hosts:
-        with pytest.raises(InvalidInput):
-            await host.ask(ShareProject(host.project, LANE))
-        assert not host.files.shares(host.project.id)
-    there.is_users = False
-    with pytest.raises(InvalidInput, match="a project's"):
-        await there.ask(USER)
-    described = await here.ask(DescribeLanes())
-    assert isinstance(described, tuple)
-    assert [(each.lane, each.project) for each in described] == [(LANE, "")]
-
-
-async def test_what_a_user_shares_is_exported_and_found_as_his(hosts: list[OwnHost], tmp_path: Path) -> None:
-    here, _ = hosts
-    await here.store("lantern", "the lantern burns oil")
-    memory_id = await here.store("tea", "I drink tea", "user")
-    await here.ask(USER)
-    reader = HomeReader(here.paths)
-    found = await asyncio.to_thread(reader.answer, FindMemories(None, (memory_id,)))
-    assert found == MemoriesFound({memory_id: "I drink tea"})
-    for scopes, expected in ((SCOPES, {"tea", "oil"}), (("project",), {"oil"}), (("user",), {"tea"})):
-        request = WriteExport(str(tmp_path / "out.jsonl"), scopes=scopes)
-        written = await asyncio.to_thread(reader.answer, request)
-        assert isinstance(written, ExportWritten)
-        text = (tmp_path / "out.jsonl").read_text()
-        assert {word for word in ("tea", "oil") if word in text} == expected
-        assert written.memories == len(expected)
-
-
-async def test_a_project_that_is_moved_can_still_take_back_what_it_gave(hosts: list[OwnHost]) -> None:
-    here, there = hosts
-    await both_share(here, there)
-    memory_id = await here.store("tea", "we drink tea")
-    await here.done("promote", PromoteMemory(memory_id, "user"))
-    for users in here.files.users:
-        await here.committer.run(users.name, partial(users.rename_project, PROJECT.id, OTHER_PROJECT.id))
-    await until(lambda: there.finds("user", "tea"))
-
-    def source() -> str | None:
-        found = there.records("user").portable(memory_id, SESSION)
-        return None if found is None else found.source_project
-
-    await until(lambda: source() == OTHER_PROJECT.id)
-    await there.done("back", PromoteMemory(memory_id, "project"))
-    assert there.finds("project", "tea")

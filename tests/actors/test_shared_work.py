@@ -14,10 +14,10 @@ from remembrancer.actors.store.job_finder import JobFinder
 from remembrancer.actors.store.job_leases import JobLeases
 from remembrancer.actors.store.readers import Readers
 from remembrancer.config.settings import Settings
-from remembrancer.protocol.consolidation import ConsolidateJob, Maintain, MaintainJob, Work
+from remembrancer.protocol.consolidation import ConsolidateJob, MaintainJob, Work
 from remembrancer.protocol.errors import ConsolidatorUnavailable, RemembrancerError
 from remembrancer.protocol.runs import ApplyRun, CloseRequest, ReviseMemory, UndoneResult, UndoRun
-from remembrancer.protocol.sharing import LeaveLane, ShareProject
+from remembrancer.protocol.sharing import ShareProject
 from remembrancer.protocol.writes import Applied, EraseMemory, Operation, ProjectRef
 from tests.actors.test_shared_lanes import LANE, Host
 from tests.contracts.records_factories import is_erased
@@ -146,32 +146,6 @@ async def test_one_host_works_in_a_lane_and_the_others_rest(workers: list[Worker
     assert here.dump() == there.dump()
 
 
-async def test_no_clock_of_a_host_says_that_something_is_due_in_a_lane(
-    workers: list[Worker], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    here, _ = workers
-    job = await here.job()
-    assert job is not None
-    await here.finish(job)
-    now = time.time
-    monkeypatch.setattr(time, "time", lambda: now() + 365 * 86400)
-    here.server.clock = now
-    await here.store("torch", "the torch burns pitch")
-    assert await here.job() is None
-    here.server.clock = lambda: now() + job_finder.MAINTENANCE_S + 60
-    await here.store("candle", "the candle burns wax")
-    assert isinstance(await here.job(), MaintainJob), "by the lane's own time"
-
-
-async def test_a_host_without_a_consolidator_keeps_nobody_from_work(workers: list[Worker]) -> None:
-    here, there = workers
-    assert isinstance(await here.job(), MaintainJob)
-    here.has_consolidator = False
-    await here.finder.look()
-    assert isinstance(await there.job(), MaintainJob)
-    assert await here.job() is None
-
-
 async def test_consolidation_is_asked_for_once_and_done_where_the_lease_is(workers: list[Worker]) -> None:
     here, there = workers
     maintained = await here.job()
@@ -218,36 +192,6 @@ async def test_a_run_in_a_lane_is_undone_from_any_host_and_leaves_nothing_of_wha
     assert lane.to_scrub >= max(with_words), "the entries of the runs are among those that are scrubbed"
 
 
-async def test_what_a_user_shares_is_summed_up_once_and_that_is_undone_from_any_machine(
-    own_workers: list[OwnWorker],
-) -> None:
-    here, there = own_workers
-    maintained = await here.job()
-    assert maintained is not None
-    await here.finish(maintained)
-    ids = [await there.store(f"candle {number}", f"my candle {number} burns wax", "user") for number in range(4)]
-    await until(lambda: here.finds("user", "candle"))
-    jobs = [await worker.job() for worker in (there, here, here)]
-    assert [type(job) for job in jobs] == [ConsolidateJob, type(None), type(None)]
-    job = jobs[0]
-    assert isinstance(job, ConsolidateJob)
-    assert job.project is None
-    revised = ReviseMemory(ids[0], "archived", expected_version=1, status="archived", reason="weak")
-    nobody = ProjectRef("", "")
-    for name, edits in (("weak", (revised,)), ("closing", (CloseRequest(job.after),))):
-        run = ApplyRun(f"run:{name}", "user", "consolidation", "summarize_cluster", edits)
-        assert isinstance(await there.submit(Operation(name, nobody, "", time.time(), run)), Applied)
-    await there.finish(job)
-    assert (await there.job(), await here.job()) == (None, None)
-    undoing = Operation("undo", nobody, "", time.time(), UndoRun("run:weak", "user"))
-    await until(lambda: here.dump() == there.dump())
-    undone = await here.submit(undoing)
-    assert isinstance(undone, Applied)
-    assert isinstance(undone.result, UndoneResult)
-    assert undone.result.memories == (ids[0],)
-    await until(lambda: here.dump() == there.dump())
-
-
 async def test_who_asks_for_work_in_a_lane_has_its_lease_or_is_told_who_has_it(own_workers: list[OwnWorker]) -> None:
     here, there = own_workers
     maintained, lane = await here.job(), there.finder.lane_of(None)
@@ -271,13 +215,3 @@ async def test_who_asks_for_work_in_a_lane_has_its_lease_or_is_told_who_has_it(o
     with pytest.raises(ConsolidatorUnavailable, match="journal is away"):
         async with here.finder.working_in(here.files.user, reads_only=False):
             pass
-
-
-async def test_a_user_who_leaves_is_worked_for_as_before(own_workers: list[OwnWorker]) -> None:
-    here, there = own_workers
-    assert isinstance(await here.job(), MaintainJob)
-    await here.ask(LeaveLane(None))
-    job = await here.job()
-    assert job is not None
-    assert (job.request, job.lane_time) == (Maintain(None), None)  # type: ignore[union-attr]
-    assert isinstance(await there.job(), MaintainJob), "the others need not wait until the lease is over"

@@ -100,20 +100,6 @@ async def test_a_request_is_answered_and_many_at_once_get_each_their_own(endpoin
         assert {peer.incarnation for peer in service.peers} == {"01C"}
 
 
-async def test_the_router_speaks_first_and_what_answers_no_request_goes_to_on_message(endpoint: str) -> None:
-    said: list[ToClient] = []
-    async with serving(endpoint) as service, client(endpoint, on_message=said.append) as dealer:
-        assert await dealer.wait_connected(PATIENCE_S)
-        dealer.send(Ready(1))
-        with anyio.fail_after(PATIENCE_S):
-            await service.arrived.wait()
-        assert service.router.send(service.peers[0], Ping())
-        assert service.router.send(service.peers[0], 3, in_reply_to=999_999)
-        assert service.router.send(service.peers[0], Stop("done", 1.0))
-        await until(lambda: len(said) == 2)
-        assert said == [Ping(), Stop("done", 1.0)], "an answer to a question that nobody asked is dropped"
-
-
 async def test_the_router_asks_and_gets_each_its_own_answer_or_the_refusal(endpoint: str) -> None:
     asked: list[tuple[int, ToClient]] = []
     dealer: Dealer[ToClient]
@@ -139,14 +125,6 @@ async def test_the_router_asks_and_gets_each_its_own_answer_or_the_refusal(endpo
                 await service.router.ask(service.peers[0], questions[0], timeout_s=0.05)
         with pytest.raises(PeerUnavailable):
             await service.router.ask(Peer(b"never seen", "x", "x"), questions[0], timeout_s=PATIENCE_S)
-
-
-async def test_no_answer_within_the_time_is_an_error_of_its_own(endpoint: str) -> None:
-    async with serving(endpoint), client(endpoint) as dealer:
-        assert await dealer.wait_connected(PATIENCE_S)
-        with pytest.raises(DeadlineExceeded):
-            await dealer.request(AskStatus(), timeout_s=0.05)
-        assert await dealer.request(AskScale(1), timeout_s=PATIENCE_S) == 1, "and the connection is as good as before"
 
 
 async def test_a_request_to_nobody_fails_at_once(endpoint: str) -> None:
@@ -193,18 +171,6 @@ async def test_closing_the_dealer_ends_its_requests_and_may_be_done_twice(endpoi
         assert not service.router.send(Peer(b"x", "x", "x"), Ping())
 
 
-async def test_a_peer_that_is_gone_is_told_from_one_that_is_there(endpoint: str) -> None:
-    async with serving(endpoint) as service:
-        async with client(endpoint) as dealer:
-            await dealer.wait_connected(PATIENCE_S)
-            await dealer.request(AskScale(1), timeout_s=PATIENCE_S)
-        peer = service.peers[0]
-        with anyio.fail_after(PATIENCE_S):
-            while service.router.send(peer, Ping()):  # noqa: ASYNC110 - until the socket has noticed
-                await anyio.sleep(0.005)
-        assert not service.router.send(Peer(b"never seen", "x", "x"), Ping())
-
-
 async def test_a_message_past_its_deadline_is_not_worked_on(
     endpoint: str, context: zmq.Context[zmq.Socket[bytes]]
 ) -> None:
@@ -217,22 +183,6 @@ async def test_a_message_past_its_deadline_is_not_worked_on(
             await until(lambda: service.heard)
         assert service.heard == [AskScale(2)]
         assert service.router.rejected_frames == 0
-
-
-async def test_another_version_of_the_protocol_is_refused_by_name(
-    endpoint: str, context: zmq.Context[zmq.Socket[bytes]]
-) -> None:
-    async with serving(endpoint) as service:
-        with raw_dealer(context, endpoint) as raw:
-            await send_raw(raw, [msgspec.msgpack.encode([PROTOCOL_VERSION + 1, "a new kind of envelope"]), b"body"])
-            _, body = await receive_raw(raw)
-        refusal = to_client.decode(body)
-        assert isinstance(refusal, Failure)
-        assert refusal.code == "protocol_version"
-        assert f"version {PROTOCOL_VERSION + 1}" in refusal.message
-        assert f"version {PROTOCOL_VERSION}:" in refusal.message
-        assert service.router.rejected_frames == 1
-        assert not service.heard
 
 
 async def test_a_request_to_a_peer_of_another_version_ends_at_once_with_both_versions(
@@ -350,31 +300,6 @@ async def test_a_flood_of_messages_does_not_keep_the_process_from_its_other_work
             await until(lambda: len(service.heard) == 4000)
             working.cancel()
         assert turns - begun >= (4000 - received) // 64 - 1
-
-
-async def test_two_dealers_of_one_service_do_not_get_each_others_answers(endpoint: str) -> None:
-    async with serving(endpoint), client(endpoint, "one") as one, client(endpoint, "two") as two:
-        assert await one.wait_connected(PATIENCE_S)
-        assert await two.wait_connected(PATIENCE_S)
-        first, second = await asyncio.gather(
-            asyncio.gather(*(one.request(AskScale(number), timeout_s=PATIENCE_S) for number in range(50))),
-            asyncio.gather(*(two.request(AskScale(1000 + number), timeout_s=PATIENCE_S) for number in range(50))),
-        )
-        assert first == list(range(50))
-        assert second == [1000 + number for number in range(50)]
-
-
-async def test_a_dealer_leaves_no_socket_behind(endpoint: str) -> None:
-    import psutil
-
-    async with serving(endpoint):
-        async with client(endpoint) as dealer:
-            await dealer.wait_connected(PATIENCE_S)
-        before = psutil.Process().num_fds()
-        for _ in range(20):
-            async with client(endpoint) as dealer:
-                await dealer.wait_connected(PATIENCE_S)
-        await until(lambda: psutil.Process().num_fds() <= before + 4)
 
 
 LAST_WORDS = """

@@ -4,38 +4,30 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import closing
-from typing import Literal, TypeVar
+from typing import TypeVar
 
 import anyio
-import msgspec
 import pytest
 
-from remembrancer.protocol.errors import InvalidInput, NotFound
-from remembrancer.protocol.kinds import Scope
+from remembrancer.protocol.errors import NotFound
 from remembrancer.protocol.reads import GetMemory, MemoryShown
 from remembrancer.protocol.writes import (
     BatchApplied,
     Change,
-    EntityRef,
     ForgetMemory,
     ForgottenResult,
-    ImportedResult,
-    ImportMemory,
     Operation,
-    PortableMemory,
     ProjectRef,
-    PromotedResult,
     PromoteMemory,
     RestoredResult,
     RestoreMemory,
-    StoredResult,
     SubmitBatch,
     TaggedResult,
     TagMemory,
     UpdatedResult,
     UpdateMemory,
 )
-from tests.actors.store_process import StoreRig, Worker
+from tests.actors.store_process import StoreRig
 from tests.operations import (
     OTHER_PROJECT,
     OTHER_SESSION,
@@ -134,12 +126,6 @@ async def test_what_nobody_may_see_is_not_found_and_makes_no_file(rig: StoreRig)
     assert (await show(rig, elsewhere, project=OTHER_PROJECT)).memory.version == 1
 
 
-async def test_a_change_is_made_by_a_store_that_has_not_opened_the_project_yet(rig: StoreRig) -> None:
-    memory_id = await rig.gateway.store("a lantern")
-    await rig.restart()
-    assert (await do(rig, "tag", TagMemory(memory_id, ("x",)), TaggedResult)).tags == ("x",)
-
-
 async def test_a_batch_goes_to_where_each_memory_is_by_then(rig: StoreRig) -> None:
     before = await rig.gateway.store("was there before", scope="user")
     new = store_operation("new", "a lantern", scope="session")
@@ -197,29 +183,6 @@ async def test_changes_of_one_memory_that_are_sent_at_once_are_all_made_and_none
     assert (shown.scope, shown.version, len(shown.history)) == ("project", 24, 24)
 
 
-async def test_a_memory_is_imported_where_it_belongs_or_left_where_it_is(rig: StoreRig) -> None:
-    theirs = PortableMemory(
-        id=UNKNOWN,
-        content="a lantern",
-        type="semantic",
-        scope="user",
-        session_id=SESSION,
-        created_at=1.0,
-        updated_at=1.0,
-        tags=("t",),
-    )
-    result = await do(rig, "one", ImportMemory(theirs), ImportedResult, project=OTHER_PROJECT)
-    assert result.outcome == "imported"
-    assert not has_space(rig.paths, OTHER_PROJECT.id)
-    assert (await show(rig, UNKNOWN)).memory.tags == ("t",)
-    memory_id = await rig.gateway.store("another lantern")
-    old = (await show(rig, memory_id)).memory
-    await do(rig, "promote", PromoteMemory(memory_id, "user"), PromotedResult)
-    assert (await do(rig, "two", ImportMemory(old), ImportedResult)).outcome == "present", "it is the user's now"
-    there = await do(rig, "three", ImportMemory(old), ImportedResult, project=ProjectRef("p_00000000beef", "/x"))
-    assert there.outcome == "present"
-
-
 # Vectors
 
 
@@ -268,58 +231,4 @@ async def test_texts_that_change_while_they_are_embedded_end_with_the_vectors_of
     ]
 
 
-async def test_a_memory_that_could_not_be_embedded_is_tried_again_with_its_new_text(rig: StoreRig) -> None:
-    worker: Worker = await rig.worker()
-    worker.refuses = lambda text: "lantern" in text
-    memory_id = await rig.gateway.store("a lantern")
-    assert (await rig.gateway.embedding_of(memory_id)).error == "the worker will not"
-    await do(rig, "update", UpdateMemory(memory_id, "a candle"), UpdatedResult)
-    assert (await rig.gateway.embedding_of(memory_id)).embedded
-
-
 # Promotion
-
-
-async def test_a_promoted_memory_is_seen_by_every_project_and_changed_from_there(rig: StoreRig) -> None:
-    memory_id = await rig.gateway.store("a lantern", scope="session", related_entities=(EntityRef("a", "b", "c"),))
-    with pytest.raises(NotFound):
-        await show(rig, memory_id, project=OTHER_PROJECT)
-    done = await do(rig, "promote", PromoteMemory(memory_id, "user", "why"), PromotedResult)
-    assert done == PromotedResult(memory_id, "session", "user", 2, "why")
-    assert await rig.gateway.found("lantern", project=OTHER_PROJECT, session_id=OTHER_SESSION) == [memory_id]
-    assert await rig.gateway.found("lantern") == [memory_id]
-    await do(rig, "tag", TagMemory(memory_id, ("x",)), TaggedResult, project=OTHER_PROJECT, session_id=OTHER_SESSION)
-    shown = (await show(rig, memory_id)).memory
-    assert (shown.tags, shown.related_entities) == (("x",), (EntityRef("a", "b", "c"),))
-    with pytest.raises(InvalidInput):
-        await do(rig, "again", PromoteMemory(memory_id, "user"), PromotedResult)
-
-
-@pytest.mark.parametrize(("start", "scope"), [("session", "project"), ("session", "user"), ("project", "user")])
-async def test_a_text_that_the_broader_scope_has_is_joined_into_that_when_it_is_promoted(
-    rig: StoreRig, start: Scope, scope: Literal["project", "user"]
-) -> None:
-    known = await rig.gateway.store("a lantern", scope=scope, tags=("a",), importance=0.4)
-    ours = await rig.gateway.store("a lantern", scope=start, tags=("b",), importance=0.9)
-    done = await do(rig, "promote", PromoteMemory(ours, scope, "why"), PromotedResult)
-    assert (done.memory_id, done.previous_scope, done.merged_into) == (ours, start, known)
-    assert await rig.gateway.found("lantern", session_id=OTHER_SESSION) == [known]
-    assert (await show(rig, ours)).memory.status == ("promoted" if scope == "project" else "active")
-    memory = (await show(rig, known)).memory
-    assert (memory.tags, memory.importance, memory.scope) == (("a", "b"), 0.9, scope)
-    assert [(step.memory_id, step.action) for step in memory.promotion_chain] == [(ours, "merged")]
-    again = await do(rig, "promote", PromoteMemory(ours, scope, "why"), PromotedResult)
-    assert again == done
-
-
-async def test_a_text_that_another_scope_has_is_named_when_it_is_stored(rig: StoreRig) -> None:
-    known: dict[Scope, str] = {}
-    for scope in ("project", "user", "session"):
-        result = (await rig.gateway.submit(store_operation(scope, "a lantern", scope=scope))).result
-        assert isinstance(result, StoredResult)
-        assert sorted(result.duplicates) == sorted(known.values())
-        known[scope] = result.memory_id
-    hidden = msgspec.structs.replace(PROJECT, sees_user=False)
-    result = (await rig.gateway.submit(store_operation("token", "a lantern", project=hidden))).result
-    assert isinstance(result, StoredResult)
-    assert known["user"] not in result.duplicates

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from remembrancer.code.index import CodeIndex
-from remembrancer.code.read_files import read_files
-from remembrancer.code.tree import Tree
 from remembrancer.config.project import project_of
 from remembrancer.protocol.code import (
     DeleteCode,
@@ -24,34 +21,6 @@ from remembrancer.protocol.paths import delete_database
 from remembrancer.protocol.projects import MoveProject
 from tests.actors.store_process import store_rig
 from tests.operations import PROJECT, store_operation
-
-
-async def test_a_query_that_shares_no_word_with_the_code_is_told_so(home: Path, tmp_path: Path) -> None:
-    async with store_rig(home) as rig:
-        await rig.gateway.ask(IndexCode(PROJECT, str(tmp_path), watch=False))
-        assert await rig.gateway.ask(SearchCode(PROJECT, "lantern")) == (), "nothing is read yet"
-        (database,) = rig.paths.projects.glob("*/code/*.db")
-        (tmp_path / "pool.py").write_text("class Pool:\n    pass\n")
-        with contextlib.closing(CodeIndex(database, "write")) as index:
-            index.take(read_files(str(tmp_path), list(Tree(str(tmp_path)).files())))
-        for query, codes in (("where is light made?", ["no_word"]), ("where is the pool?", [])):
-            found = await rig.gateway.ask(SearchCode(PROJECT, query))
-            assert [each.code for each in rig.gateway.notices] == codes
-            assert bool(found) is not bool(codes)
-
-
-async def test_a_tree_that_is_asked_for_again_is_not_ready_before_it_was_read_again(home: Path, tmp_path: Path) -> None:
-    async with store_rig(home) as rig:
-        states = []
-        for asked in (0, 1):
-            (tree,) = await rig.gateway.ask(IndexCode(PROJECT, str(tmp_path), watch=False))
-            states.append(tree.status)
-            (database,) = rig.paths.projects.glob("*/code/*.db")
-            with contextlib.closing(CodeIndex(database, "write")) as index:
-                index.note(status="ready", asked=asked)
-            (tree,) = await rig.gateway.ask(DescribeCode(PROJECT))
-            states.append(tree.status)
-        assert states == ["queued", "ready"] * 2
 
 
 async def test_neither_the_system_s_directories_nor_the_home_are_indexed(

@@ -7,7 +7,7 @@ from typing import Any, get_args
 
 from remembrancer.memory.contexts import in_sections, section_of
 from remembrancer.protocol.reads import ContextGathered, GatherContext, Section
-from remembrancer.protocol.writes import ForgetMemory, Operation, ProjectRef, SourceRef
+from remembrancer.protocol.writes import ProjectRef, SourceRef
 from tests.actors.store_process import Gateway, StoreRig
 from tests.operations import PROJECT, SESSION
 
@@ -26,10 +26,6 @@ def ids(gathered: ContextGathered, sections: tuple[Section, ...] = get_args(Sect
         found[name].append(memory.id)
     assert list(gathered.memories) == list(in_sections(gathered.memories, sections))
     return found
-
-
-async def forget(gateway: Gateway, memory_id: str) -> None:
-    await gateway.submit(Operation(f"forget-{memory_id}", PROJECT, SESSION, time.time(), ForgetMemory(memory_id)))
 
 
 async def test_without_a_task_each_section_has_its_own_in_its_own_order(rig: StoreRig) -> None:
@@ -56,17 +52,6 @@ async def test_without_a_task_each_section_has_its_own_in_its_own_order(rig: Sto
     }
     assert rig.gateway.notices == (), "no question, nothing missed"
     assert gathered.is_all
-
-
-async def test_only_the_sections_that_are_asked_for_come_and_take_what_the_others_would(rig: StoreRig) -> None:
-    gateway = rig.gateway
-    steps = await gateway.store("Always run the linter first", scope="user", type="procedural", importance=0.6)
-    deploy = await gateway.store("Deploy with make ship", type="procedural")
-    procedures = ids(await gather(gateway, sections=("relevant_procedures",)), ("relevant_procedures",))
-    assert procedures == {"relevant_procedures": [steps, deploy]}
-    for section, memory_id in (("preferences", steps), ("project_context", deploy)):
-        assert [memory.id for memory in (await gather(gateway, sections=(section,))).memories] == [memory_id]
-    assert ids(await gather(gateway, sections=()), ()) == {}
 
 
 async def filled(gateway: Gateway) -> None:
@@ -108,14 +93,6 @@ async def test_all_that_holds_is_given_with_any_task_where_it_fits_and_nothing_i
     assert (gathered.is_all, rig.gateway.notices, worker.questions) == (True, (), [])
 
 
-async def test_without_an_embedder_words_are_searched_and_the_answer_says_so_once(rig: StoreRig) -> None:
-    await filled(rig.gateway)
-    harbour = await rig.gateway.store("The lantern stands in the harbour", importance=0.1)
-    gathered = await gather(rig.gateway, task="mend the lantern", tokens=500)
-    assert ids(gathered)["project_context"][0] == harbour
-    assert [notice.code for notice in rig.gateway.notices] == ["embedding_starting"]
-
-
 async def test_what_names_an_open_file_comes_first(rig: StoreRig) -> None:
     gateway = rig.gateway
     await rig.worker()
@@ -128,15 +105,3 @@ async def test_what_names_an_open_file_comes_first(rig: StoreRig) -> None:
     for task in ("", "mend the lantern"):
         found = ids(await gather(gateway, task=task, files=files, tokens=500))["project_context"]
         assert found[:2] == [stored, named]
-
-
-async def test_forgotten_memories_are_left_out(rig: StoreRig) -> None:
-    gateway = rig.gateway
-    kept = await gateway.store("The lantern stands in the harbour", source=SourceRef(file="a.py"))
-    gone = await gateway.store("The lantern stands in the attic", source=SourceRef(file="a.py"))
-    event = await gateway.store("Looked for the lantern", scope="session", type="episodic")
-    for memory_id in (gone, event):
-        await forget(gateway, memory_id)
-    for task in ("", "lantern"):
-        found = ids(await gather(gateway, task=task, files=("a.py",)))
-        assert (found["project_context"], found["session_history"]) == ([kept], [])

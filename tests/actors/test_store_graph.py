@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from remembrancer.actors.store.records.contract import USER, Vectors
+from remembrancer.actors.store.records.contract import Vectors
 from remembrancer.protocol.reads import (
     FollowLinks,
     GraphEntity,
@@ -24,11 +24,9 @@ from remembrancer.protocol.reads import (
 )
 from remembrancer.protocol.writes import EntityRef, ForgetMemory, Operation
 from tests.actors.spaces_rig import Spaces
-from tests.actors.store_process import StoreRig, the
-from tests.operations import OTHER_PROJECT, OTHER_SESSION, PROJECT, REQUESTED_AT, SESSION
+from tests.actors.store_process import StoreRig
+from tests.operations import OTHER_PROJECT, OTHER_SESSION, PROJECT, SESSION
 from tests.patience import PATIENCE_S
-
-LANE = "l_0123456789ab"
 
 
 def refs(*entities: str) -> tuple[EntityRef, ...]:
@@ -99,14 +97,6 @@ async def test_a_walk_goes_so_deep_and_that_way_and_no_further(rig: StoreRig) ->
     assert [entity.distance for entity in near.entities] == [0, 1, 2]
 
 
-async def test_edges_of_one_type_are_followed_however_it_is_written(rig: StoreRig) -> None:
-    await say(rig, "one", "A", "B::depends_on", "C::Depends On", "D::uses")
-    found = await search(rig, "A", relationship_type="depends-on")
-    assert sorted(names(found)) == ["A", "B", "C"]
-    assert found.relationships_found == 2
-    assert names(await search(rig, "A", relationship_type="owns")) == ["A"]
-
-
 async def test_the_limit_keeps_the_nearest_and_of_these_what_most_memories_name(rig: StoreRig) -> None:
     await say(rig, "one", "Hub", *(f"Spoke{number}::uses" for number in range(9)))
     await say(rig, "two", "Hub", "Spoke4::uses")
@@ -120,43 +110,6 @@ async def test_the_limit_keeps_the_nearest_and_of_these_what_most_memories_name(
     alone = await search(rig, "Hub", limit=1, include_memories=False)
     assert (names(alone), alone.memories) == (["Hub"], ())
     assert len(alone.entities[0].relationships) == 9
-
-
-async def test_names_are_met_halfway(rig: StoreRig) -> None:
-    await say(rig, "one", "AuthService", "TokenValidator::uses")
-    await say(rig, "two", "Harbour Master:person", "harbour:place:works_at")
-    for asked in ("authservice", "auth-service", "AUTH_SERVICE", "auth service"):
-        found = await search(rig, asked)
-        assert (names(found)[0], rig.gateway.notices) == ("AuthService", ())
-    guessed = await search(rig, "validators")
-    assert names(guessed)[0] == "TokenValidator"
-    assert [notice.code for notice in rig.gateway.notices] == ["similar_name"]
-    assert names(await search(rig, "harbour"))[0] == "harbour", "the exact name, not the one that has it in it"
-
-
-async def test_types_that_differ_in_case_are_one_and_names_that_do_are_all_shown(rig: StoreRig) -> None:
-    await say(rig, "one", "Widget:Gizmo")
-    await say(rig, "two", "Widget:gizmo")
-    assert [(each.type, each.memory_count) for each in (await search(rig, "Widget")).entities] == [("gizmo", 2)]
-    assert (await search(rig)).entity_types == {"gizmo": 2}
-    await say(rig, "three", "widget:function")
-    for asked in ("widget", "Widget"):
-        found = await search(rig, asked)
-        assert {(each.name, each.type) for each in found.entities} == {("Widget", "gizmo"), ("widget", "function")}
-    await say(rig, "four", "C:language")
-    await say(rig, "five", "C++:tongue")
-    assert names(await search(rig, "C")) == ["C"], "a sign is no case"
-
-
-async def test_an_unknown_entity_is_no_error_and_names_like_it_are_suggested(rig: StoreRig) -> None:
-    await say(rig, "one", "AuthService", "AuthGateway::uses", "Billing::uses")
-    for asked, suggested in (("AuthServise", "AuthService"), ("auth", "AuthGateway"), ("Biling", "Billing")):
-        found = await search(rig, asked)
-        assert (found.entities, found.memories, found.entities_traversed) == ((), (), 0)
-        assert suggested in found.suggestions, asked
-    nothing = await search(rig, "Zebra")
-    assert (nothing.entities, nothing.suggestions) == ((), ())
-    assert (await search(rig, "🦀")).entities == ()
 
 
 async def test_an_alias_is_the_same_starting_point(rig: StoreRig) -> None:
@@ -196,21 +149,6 @@ def the_entity(found: GraphFound, kind: str) -> GraphEntity:
     return entity
 
 
-async def test_memories_that_the_graph_shows_count_as_seen(rig: StoreRig) -> None:
-    memory_id = await say(rig, "one", "A", "B::uses")
-    await search(rig, "A")
-    answers: list[int] = []
-
-    async def look() -> None:
-        answers.append(the((await search(rig, "A")).memories, memory_id).access_count)
-
-    await look()
-    deadline = time.monotonic() + PATIENCE_S
-    while not answers[-1]:
-        await look()
-        assert time.monotonic() < deadline
-
-
 # strategy: graph
 
 
@@ -232,29 +170,6 @@ async def test_memories_around_the_named_entities_are_recalled_nearest_and_most_
     assert not {three_hops, unrelated} & set(found)
     nearness = {memory.id: memory.scores.shares.get("graph", 0.0) for memory in answer.memories}
     assert nearness[direct] == nearness[also_direct] > nearness[hop] > nearness[two_hops] > 0
-
-
-async def test_a_memory_of_several_named_entities_is_nearer_and_aliases_count(rig: StoreRig) -> None:
-    one = await say(rig, "first", "Ada:person", importance=0.5)
-    both = await say(rig, "second", "Ada:person", "Bob:person:knows", importance=0.5)
-    await say(rig, "third", "Bobby:name", "Bob:person:alias_of")
-    aliased = await say(rig, "fourth", "Bobby:name", "Chess:game:plays")
-    answer = await rig.gateway.recall("what did Ada do with Bob?", strategy="graph")
-    found = [memory.id for memory in answer.memories]
-    assert found.index(both) < found.index(one)
-    assert aliased in found
-    shares = {memory.id: memory.scores.shares.get("graph", 0.0) for memory in answer.memories}
-    assert shares[both] > shares[one]
-
-
-async def test_a_query_that_names_nobody_is_answered_by_words_and_meaning_and_says_so(rig: StoreRig) -> None:
-    await rig.worker()
-    lantern = await say(rig, "The lantern stands in the harbour.", "Keeper:person")
-    await rig.gateway.until_embedded()
-    answer = await rig.gateway.recall("where is the lantern?", strategy="graph")
-    assert [memory.id for memory in answer.memories] == [lantern]
-    assert answer.strategy_used == "hybrid"
-    assert [notice.code for notice in rig.gateway.notices] == ["no_entity"]
 
 
 async def test_a_recall_through_the_graph_filters_and_keeps_apart_as_any_other(rig: StoreRig) -> None:
@@ -287,15 +202,6 @@ async def test_a_recall_through_the_graph_filters_and_keeps_apart_as_any_other(r
     assert len(await rig.gateway.found("what of Ada?", strategy="graph", limit=2)) == 2
 
 
-async def test_among_a_hubs_many_memories_the_one_that_answers_is_found(rig: StoreRig) -> None:
-    hub = "Remembrancer"
-    needle = await say(rig, "The lantern is kept behind the barometer.", hub, importance=0.1, requested_at=1.0)
-    for number in range(250):
-        await say(rig, f"Note {number} about flour and eggs.", hub)
-    answer = await rig.gateway.recall("where does Remembrancer keep the lantern?", strategy="graph", limit=3)
-    assert needle in [memory.id for memory in answer.memories]
-
-
 # Completion
 
 
@@ -324,19 +230,6 @@ async def test_a_walk_over_links_ends_where_the_answer_is_full_and_counts_what_i
 def files(tmp_path: Path) -> Iterator[Spaces]:
     with closing(Spaces(tmp_path)) as spaces:
         yield spaces
-
-
-async def test_what_shares_only_an_entity_with_the_words_of_a_question_is_found(files: Spaces) -> None:
-    clue = files.store("The lantern is lit by Tomasz.", related_entities=refs("Tomasz"))
-    answer = files.store("Call him on 5551.", "user", related_entities=refs("tomasz:person"))
-    files.store("He has debts.", "session", session_id=OTHER_SESSION, related_entities=refs("Tomasz"))
-    files.store("Bread is baked at four.", related_entities=refs("bakery"))
-    found = await files.recall("lantern", ranking="pagerank", strategy="keyword")
-    assert [memory.id for memory in found.memories] == [clue, answer]
-    assert all(memory.scores.shares["graph"] > 0.0 for memory in found.memories)
-    assert await files.found("lantern", strategy="keyword") == [clue]
-    filtered = await files.found("lantern", strategy="keyword", ranking="pagerank", scopes=("project",))
-    assert filtered == [clue], "the filters hold for what the graph brings"
 
 
 ASKED = "Who can help when BillingService was merged and is not deployed?"
@@ -379,32 +272,3 @@ async def test_what_is_joined_to_a_memory_answers_what_that_leaves_open(
     assert shown[0] == CLUE
     assert (JOINED in shown[:3]) is is_open
     assert any(each.scores.shares.get("joined", 0.0) > 0.0 for each in found.memories) is is_open
-
-
-async def test_the_composite_ranking_weighs_importance_beside_relevance(files: Spaces) -> None:
-    important = files.store("a lantern, and much else besides that nobody asked for", importance=1.0)
-    relevant = files.store("lantern lantern lantern", importance=0.0)
-    assert await files.found("lantern", strategy="keyword") == [relevant, important]
-    composite = await files.recall("lantern", ranking="composite", strategy="keyword")
-    assert [memory.id for memory in composite.memories] == [important, relevant]
-    for memory in composite.memories:
-        assert memory.scores.final == pytest.approx(memory.scores.relevance)
-
-
-def test_the_graph_shows_what_holds_now_before_what_had_its_time_and_how_strong_it_is(files: Spaces) -> None:
-    ended = files.store("the lantern burns oil", valid_until=REQUESTED_AT - 1, related_entities=refs("Lantern"))
-    holding = files.store("the lantern burns gas", related_entities=refs("Lantern"))
-    now, then = files.graph("lantern").memories
-    assert (now.id, then.id) == (holding, ended)
-    assert then.scores.final < now.scores.final
-    assert now.strength == then.strength == 0.25
-
-
-def test_an_overview_of_a_shared_project_has_what_its_members_share(tmp_path: Path) -> None:
-    with closing(Spaces(tmp_path, (PROJECT.id, LANE, USER))) as spaces:
-        spaces.store("the lantern burns oil", related_entities=refs("Lantern", "Oil"))
-        spaces.store("the harbour has a crane", space=LANE, related_entities=refs("Harbour", "Crane"))
-        spaces.store("the user likes tea", "user", related_entities=refs("Tea"))
-        found = spaces.graph()
-    assert {entity.name for entity in found.entities} == {"Lantern", "Oil", "Harbour", "Crane"}
-    assert found.total_entities == 4

@@ -15,7 +15,7 @@ import pytest
 from remembrancer.actors.store.records.contract import MAX_ATTEMPTS
 from remembrancer.config.settings import Settings
 from remembrancer.protocol.work import ChooseModel, ModelChoice, ModelProgress
-from tests.actors.store_process import CHOICE, IDENTITY, REQUEST_S, WITH_CHROMA, StoreRig, Worker, store_rig
+from tests.actors.store_process import IDENTITY, REQUEST_S, WITH_CHROMA, StoreRig, Worker, store_rig
 from tests.operations import PROJECT
 from tests.patience import until
 from tests.spaces import connect_space
@@ -118,39 +118,6 @@ async def test_a_change_of_the_model_is_made_behind_the_old_one_and_survives_the
         new.announce()
         assert (await rig.gateway.embedding_of(await rig.gateway.store("word778"))).embedded
         assert all("word778" not in job.text for job in old.jobs), "it is not needed any more"
-
-
-async def test_a_change_that_is_called_off_leaves_nothing_behind(rig: StoreRig) -> None:
-    await rig.worker()
-    ids = await fill(rig)
-    await choose(rig, OTHER)
-    async with Worker(rig.home, "embedder-2", identity=BETTER, choice=OTHER, holds=True) as new:
-        new.announce()
-        await until(lambda: len(new.jobs) >= 10)
-        new.answer(new.jobs[:10])
-        await until(lambda: len(models_recorded(rig)) == 2)
-        (left,) = await choose(rig, None)
-        assert (left.choice, left.role) == (CHOICE, "active")
-        await until(lambda: models_recorded(rig) == {IDENTITY.key})
-        await assert_found_by_meaning(rig, ids)
-        new.answer(new.jobs[10:])
-        assert models_recorded(rig) == {IDENTITY.key}
-
-
-async def test_a_model_that_cannot_be_loaded_changes_nothing(rig: StoreRig) -> None:
-    await rig.worker()
-    ids = await fill(rig)
-    await choose(rig, OTHER)
-    await rig.restart()
-    async with Worker(rig.home) as old, Worker(rig.home, "embedder-2", choice=OTHER) as new:
-        old.announce()
-        new.fail("there is no such model")
-        await until(lambda: old.jobs == [])
-        await rig.gateway.until(lambda now: any(each.error for each in now.embedding.models))
-        await rig.gateway.until(lambda now: now.embedding.workers == 1 and now.embedding.vectors_ready)
-        await assert_found_by_meaning(rig, ids)
-        assert (await models(rig))["next"].error == "there is no such model"
-        assert (await rig.gateway.describe()).embedding.error is None
 
 
 async def test_a_store_that_is_killed_before_the_change_is_written_down_still_has_the_old_vectors(

@@ -2,37 +2,17 @@
 
 from __future__ import annotations
 
-import time
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 
 import anyio
-import pytest
 
 from remembrancer.actors.store.readers import TURNS
 from remembrancer.config.settings import Settings
 from tests.actors.store_process import StoreRig, store_rig
 from tests.patience import PATIENCE_S, until
 
-DAY_S = 86_400.0
-SUBJECTS = ("kettle", "ladder", "mirror", "needle", "orchard", "pebble", "quilt", "ribbon", "saddle", "thimble")
 """What all the memories are about, so that none is left out for being about nothing of the question."""
-
-
-@pytest.mark.parametrize("name", ["ECONNRESET-104", "connectionPoolSize", "src/net/retry_policy.py", "v2.4.1"])
-async def test_a_name_at_the_end_of_a_long_question_finds_its_memory_first(rig: StoreRig, name: str) -> None:
-    await rig.worker()
-    gateway = rig.gateway
-    matter = " ".join(SUBJECTS)
-    others = [await gateway.store(f"{matter} shelf{number}") for number in range(8)]
-    wanted = await gateway.store(f"{matter} and somewhere below them at night {name}")
-    await gateway.until_embedded()
-    words = [f"{subject}{ending}" for ending in ("like", "wise", "ward", "ling", "hood") for subject in SUBJECTS]
-    question = " ".join([*words, *SUBJECTS, name])
-    assert question.split().index(name) == 60
-    answer = await gateway.recall(question, strategy="keyword", limit=20)
-    assert answer.memories[0].id == wanted
-    assert {memory.id for memory in answer.memories[1:]} <= set(others)
 
 
 async def test_of_many_recalls_at_once_a_few_are_worked_on_and_the_others_wait_for_their_turn(home: Path) -> None:
@@ -72,22 +52,3 @@ async def test_yesterday_is_that_of_the_zone_of_the_reference_time(rig: StoreRig
         )
         assert answer.memories[0].id == first, offset_s
         assert answer.memories[0].scores.shares["time"] > 0.0
-
-
-@pytest.mark.parametrize("zone", ["Pacific/Kiritimati", "Pacific/Pago_Pago"])
-async def test_without_a_reference_time_yesterday_is_that_of_the_machines_zone(
-    home: Path, monkeypatch: pytest.MonkeyPatch, zone: str
-) -> None:
-    monkeypatch.setenv("TZ", zone)
-    time.tzset()
-    try:
-        today = datetime.now().astimezone().replace(hour=0, minute=0, second=0, microsecond=0)
-        async with store_rig(home) as rig:
-            begins = await rig.gateway.store("lantern oil early", occurred_at=today.timestamp() - DAY_S + 1800)
-            ends = await rig.gateway.store("lantern oil late", occurred_at=today.timestamp() - 1800)
-            answer = await rig.gateway.recall("lantern oil yesterday", strategy="keyword")
-            assert {memory.id for memory in answer.memories} == {begins, ends}
-            assert not any("time" in memory.scores.shares for memory in answer.memories), "both are of yesterday"
-    finally:
-        monkeypatch.undo()
-        time.tzset()

@@ -5,14 +5,11 @@ from __future__ import annotations
 import time
 from datetime import UTC, datetime
 
-import pytest
-
 from remembrancer.protocol.writes import ProjectRef
 from tests.actors.store_process import StoreRig, the
-from tests.operations import OTHER_PROJECT, OTHER_SESSION, PROJECT, SESSION
+from tests.operations import OTHER_SESSION, PROJECT, SESSION
 
 DAY_S = 86_400.0
-THIRD_PROJECT = ProjectRef("p_000000000003", "/work/three")
 QUESTION = "What did the keeper say about the lantern in the harbour?"
 LENDER = "The keeper did say a word or two about the lantern in the harbour."
 ANSWER = "It was in the attic."
@@ -56,18 +53,6 @@ async def test_an_answer_without_a_word_of_the_question_is_found_after_the_words
         assert await rig.gateway.found(QUESTION, session_id=session) == [each.id for each in answer.memories]
 
 
-async def test_what_another_session_told_next_to_it_or_the_same_one_a_day_later_is_not_lifted(rig: StoreRig) -> None:
-    await rig.worker()
-    others = await converse(rig, OTHER_PROJECT, answered_by=OTHER_SESSION)
-    later = await converse(rig, THIRD_PROJECT, later_s=DAY_S)
-    for project, ids in ((OTHER_PROJECT, others), (THIRD_PROJECT, later)):
-        answer = await rig.gateway.recall(QUESTION, project=project)
-        found = [memory.id for memory in answer.memories]
-        assert found[0] == ids["lender"], project
-        assert ids["answer"] not in found[:2], project
-        assert not any("context_words" in memory.scores.shares for memory in answer.memories)
-
-
 async def test_filters_hold_for_what_was_told_next_to_a_memory_as_well(rig: StoreRig) -> None:
     await rig.worker()
     gateway = rig.gateway
@@ -104,50 +89,6 @@ async def test_a_time_in_the_question_moves_what_is_of_it_to_the_front_and_takes
             assert near.pop(first) > 2 * max(near.values())
     timeless = await gateway.recall("What did the lantern get?", reference_time=at("2023-05-20"))
     assert not any("time" in memory.scores.shares for memory in timeless.memories)
-
-
-async def test_without_a_reference_time_a_question_is_asked_now(rig: StoreRig) -> None:
-    gateway = rig.gateway
-    now = time.time()
-    await gateway.store("The lantern got fresh oil.", occurred_at=now - 5 * DAY_S)
-    yesterday = await gateway.store("The lantern got clear glass.", occurred_at=now - DAY_S)
-    answer = await gateway.recall("What did the lantern get yesterday?", strategy="keyword")
-    assert answer.memories[0].id == yesterday
-    assert answer.memories[0].scores.shares["time"] > 0.0
-
-
-async def test_a_long_memory_counts_by_its_best_passage_and_by_how_it_begins(rig: StoreRig) -> None:
-    await rig.worker()
-    gateway = rig.gateway
-    matter = "lantern harbour " * 5
-    one, other, *more = (" ".join(f"{word}{number}" for number in range(10)) for word in "abcd")
-    # Of a session, so that none counts as replaced by another.
-    begins = await gateway.store(f"{matter} {one} {other} {other}", scope="session")
-    ends = await gateway.store(f"{' '.join(more)} {' '.join(more)[::-1]} {matter}", scope="session")
-    short = await gateway.store("a lantern stands in some harbour there", scope="session")
-    await gateway.until_embedded()
-    answer = await gateway.recall("lantern harbour", strategy="vector")
-    openings = {memory.id: memory.scores.shares.get("opening", 0.0) for memory in answer.memories}
-    assert openings[begins] == pytest.approx(0.0, abs=1e-3), "its best passage is its first"
-    assert openings[ends] < 0.0 == openings[short]
-
-
-async def test_a_name_is_found_in_whichever_spelling_however_unlike_the_vectors_are(rig: StoreRig) -> None:
-    await rig.worker()
-    gateway = rig.gateway
-    code = await gateway.store("The proxy gives up with ECONNRESET-104 when idle.")
-    setting = await gateway.store("Keep connectionPoolSize low on small machines.")
-    await gateway.until_embedded()
-    for question, expected in (
-        ("econnreset104", code),
-        ("connection_pool_size", setting),
-        ("why econnreset104?", code),
-        ("set connection_pool_size", setting),
-    ):
-        answer = await gateway.recall(question)
-        assert answer.memories[0].id == expected, question
-        shares = answer.memories[0].scores.shares
-        assert shares["words"] + shares["bm25"] > shares.get("meaning", 0.0), question
 
 
 async def test_of_two_that_match_alike_the_newer_goes_first_and_a_much_better_match_before_both(rig: StoreRig) -> None:

@@ -9,10 +9,9 @@ import anyio
 
 from remembrancer.memory.decay import DAY_S
 from remembrancer.protocol.reads import Recall, Recalled
-from remembrancer.protocol.work import CosineScale, WorkerState
-from remembrancer.protocol.writes import NearMemory, UpdatedResult, UpdateMemory
+from remembrancer.protocol.writes import NearMemory
 from tests.actors.store_process import StoreRig, the
-from tests.operations import OTHER_SESSION, PROJECT, SESSION, change_operation, store_operation
+from tests.operations import OTHER_SESSION, PROJECT, SESSION, store_operation
 from tests.patience import PATIENCE_S
 
 
@@ -33,19 +32,6 @@ async def test_a_memory_is_found_by_its_words_before_there_are_any_vectors(rig: 
     await gateway.recall("lantern", strategy="keyword")
     assert gateway.notices == (), "who asks for words lacks nothing"
     assert not (await gateway.embedding_of(lantern, timeout_s=1.0)).embedded
-
-
-async def test_cosines_count_by_what_the_worker_says_that_they_mean(rig: StoreRig) -> None:
-    gateway = rig.gateway
-    await gateway.store("The lantern stands in the harbour beside the old pier.")
-    worker = await rig.worker()
-    await gateway.until_embedded()
-    asked = "lantern harbour beside bread"
-    (own,) = (await gateway.recall(asked, strategy="vector")).memories
-    worker.say(WorkerState(worker.choice, worker.identity, worker.credit, CosineScale(2.0, 0.0)))
-    await gateway.recall(asked, strategy="vector")  # whose vector the worker makes after it has said so
-    (read,) = (await gateway.recall(asked, strategy="vector")).memories
-    assert read.scores.shares["meaning"] < own.scores.shares["meaning"], "what would be 1 is but half of what answers"
 
 
 async def test_vectors_join_and_every_strategy_finds_what_it_should(rig: StoreRig) -> None:
@@ -129,52 +115,6 @@ async def test_whoever_waits_for_the_vectors_hears_what_is_probably_replaced_and
     assert (await gateway.embedding_of(new)).near == (), "it is told once"
     found = {each.id: each.possibly_superseded_by for each in (await gateway.recall("lantern port")).memories}
     assert (found[old], found[new]) == ((new,), ())
-
-
-async def test_everything_that_a_later_memory_probably_replaces_is_marked_and_the_session_told_of_one(
-    rig: StoreRig,
-) -> None:
-    gateway = rig.gateway
-    await rig.worker()
-    days_ago = time.time() - 3 * DAY_S
-    old = [await gateway.store(PORT.replace("8080", port), occurred_at=days_ago) for port in ("7070", "8080")]
-    await gateway.until_embedded()
-    new = await gateway.store(OTHER_PORT)
-    near = (await gateway.embedding_of(new)).near
-    assert len([each for each in near if each.replaced_by == new]) == 1
-    found = {each.id: each.possibly_superseded_by for each in (await gateway.recall("lantern port")).memories}
-    assert [new in found[each] for each in old] == [True, True]
-
-
-async def test_a_task_replaces_nothing_that_is_known_and_a_mistake_is_replaced_by_its_like_alone(rig: StoreRig) -> None:
-    gateway = rig.gateway
-    await rig.worker()
-    for earlier, later, is_marked in (
-        ("fact", "open_end", False),
-        ("open_end", "open_end", True),
-        ("error_fix", "fact", False),
-        ("open_end", "fact", True),
-    ):
-        topic = f"{earlier} {later} service"
-        old = await gateway.store(f"{topic}: {PORT}", kind=earlier, occurred_at=time.time() - 3 * DAY_S)
-        await gateway.until_embedded()
-        new = await gateway.store(f"{topic}: {OTHER_PORT}", kind=later)
-        await gateway.embedding_of(new)
-        marks = the((await gateway.recall(topic)).memories, old).possibly_superseded_by
-        assert (new in marks) is is_marked, topic
-
-
-async def test_what_a_session_has_just_changed_it_is_not_told_to_be_outdated(rig: StoreRig) -> None:
-    gateway = rig.gateway
-    await rig.worker()
-    old = await gateway.store(PORT, occurred_at=time.time() - 3 * DAY_S)
-    change = UpdateMemory(old, content=f"{PORT}, and is mended")
-    assert isinstance((await gateway.submit(change_operation("mended", change))).result, UpdatedResult)
-    await gateway.until_embedded()
-    new = await gateway.store(OTHER_PORT)
-    assert (await gateway.embedding_of(new)).near == ()
-    found = {each.id: each.possibly_superseded_by for each in (await gateway.recall("lantern port")).memories}
-    assert found[old] == (new,), "a recall says so"
 
 
 async def test_a_session_is_told_with_its_next_memory_what_the_last_one_probably_replaces(rig: StoreRig) -> None:

@@ -22,7 +22,7 @@ from remembrancer.protocol.runs import (
     Topic,
 )
 from remembrancer.protocol.session_life import RecordEvents, StartSession, ToolCall, Turn
-from remembrancer.protocol.writes import Change, EntityRef, PromoteMemory
+from remembrancer.protocol.writes import Change, EntityRef
 from tests.actors.store_process import StoreRig
 from tests.operations import (
     OTHER_PROJECT,
@@ -66,18 +66,6 @@ async def test_a_memory_says_its_strength_and_why_it_stays_in_its_session(rig: S
         f"Stored by session {SESSION} on 2023-11-14.",
         "Its score is 0.37: from 0.6 on it is promoted to the project at its session's end, from 0.85 on at once.",
     )
-
-
-async def test_a_promotion_that_was_asked_for_is_told_with_its_reason(rig: StoreRig) -> None:
-    memory_id = await rig.gateway.store("a lantern", scope="session")
-    await do(rig, "p", PromoteMemory(memory_id, "user", "of use everywhere"))
-    shown = await show(rig, memory_id)
-    assert shown.memory.scope == "user"
-    assert any(
-        sentence.startswith("Promoted from the session to the user on ") and sentence.endswith(": of use everywhere.")
-        for sentence in shown.reasons
-    )
-    assert [(entry.reason, entry.to_scope) for entry in shown.promotions] == [("explicit", "user")]
 
 
 async def test_what_a_run_did_to_a_memory_is_told(rig: StoreRig) -> None:

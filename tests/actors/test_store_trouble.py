@@ -16,19 +16,13 @@ import pytest
 from remembrancer.actors.migrations import BACKUPS
 from remembrancer.actors.shell import EXIT_CRASHED
 from remembrancer.actors.store.records import sqlite_file
-from remembrancer.actors.store.vectors.embedding_scheduler import NO_WORKER
-from remembrancer.protocol.control import PeerGone, Ready
+from remembrancer.protocol.control import PeerGone
 from remembrancer.protocol.errors import UNREADABLE, FileLocked, PeerLost, RecordsUnusable, RemembrancerError
 from remembrancer.protocol.paths import RuntimePaths
 from remembrancer.protocol.writes import Operation, TagMemory, UpdateMemory
-from remembrancer.toolsets.memory.answers import iso
 from tests.actors.store_process import (
     DIMENSIONS,
-    SETTINGS,
     START_S,
-    Gateway,
-    Launched,
-    Launcher,
     StoreRig,
     Worker,
     store_rig,
@@ -67,18 +61,6 @@ async def test_the_jobs_of_a_worker_that_dies_go_to_another(rig: StoreRig) -> No
     await rig.gateway.until_embedded()
     assert {job.text for job in other.jobs} == {job.text for job in dying.jobs}
     assert (await rig.gateway.describe()).embedding.workers == 1
-    await assert_all_found(rig, ids)
-
-
-async def test_the_jobs_of_a_worker_that_leaves_go_to_another_and_it_is_given_no_more(rig: StoreRig) -> None:
-    leaving = await rig.worker("embedder-1", credit=5, holds=True)
-    ids = await fill(rig)
-    await until(lambda: len(leaving.jobs) == 5)
-    leaving.leave()
-    await rig.gateway.until(lambda now: now.embedding.workers == 0)
-    await rig.worker("embedder-2")
-    await rig.gateway.until_embedded()
-    assert len(leaving.jobs) == 5
     await assert_all_found(rig, ids)
 
 
@@ -130,28 +112,6 @@ async def test_a_write_is_answered_with_what_keeps_its_text_from_being_embedded_
         worker.fail("the weights are gone again")
         await gateway.until(lambda now: now.embedding.error == "the weights are gone again")
         assert await error_of(stored) is None, "it has its vectors"
-
-
-async def test_without_any_worker_for_a_while_the_error_says_so_until_one_is_heard_of(home: Path) -> None:
-    constants = {"remembrancer.actors.store.vectors.embedding_scheduler.UNATTENDED_S": 0.5}
-    async with store_rig(home, constants=constants) as rig:
-        assert (await rig.gateway.describe()).embedding.error is None, "one may be on its way"
-        await rig.gateway.until(lambda now: now.embedding.error == NO_WORKER)
-        worker = await rig.worker()
-        assert (await rig.gateway.describe()).embedding.error is None
-        await rig.launcher.tell(rig.store, PeerGone("embedder", worker.speaker.incarnation))
-        await rig.gateway.until(lambda now: now.embedding.error == NO_WORKER)
-
-
-async def test_a_dead_workers_complaint_is_forgotten_and_a_living_ones_is_not(rig: StoreRig) -> None:
-    async with Worker(rig.home) as one, Worker(rig.home, "embedder-2") as two:
-        one.fail("one has no model")
-        await rig.gateway.until(lambda now: now.embedding.error is not None)
-        two.fail("two has no model")
-        await rig.launcher.tell(rig.store, PeerGone("embedder", one.speaker.incarnation))
-        await rig.gateway.until(lambda now: now.embedding.error == "two has no model")
-        await rig.launcher.tell(rig.store, PeerGone("embedder", two.speaker.incarnation))
-        await rig.gateway.until(lambda now: now.embedding.error is None)
 
 
 async def test_answers_to_an_earlier_store_are_not_taken(rig: StoreRig) -> None:
@@ -217,22 +177,6 @@ async def test_a_text_that_cannot_be_embedded_is_found_by_its_words_and_holds_up
 
 
 # The index
-
-
-async def test_the_vectors_folder_may_be_deleted_under_the_running_store(rig_with_chroma: StoreRig) -> None:
-    rig = rig_with_chroma
-    await rig.worker()
-    ids = await fill(rig)
-    await rig.gateway.until_embedded()
-    await until(lambda: (rig.paths.vectors / "chroma.sqlite3").exists())
-    shutil.rmtree(rig.paths.vectors)
-    for place in range(0, MANY, 9):  # never worse than words with a warning
-        answer = await rig.gateway.recall(f"word{place} of the harbour chronicle")
-        assert answer.memories[0].id == ids[place]
-    await until((rig.paths.vectors / "chroma.sqlite3").exists)
-    await rig.gateway.until(lambda now: now.embedding.vectors_ready)
-    await assert_all_found(rig, ids)
-    assert (await rig.gateway.describe()).embedding.error is None
 
 
 async def test_what_was_pending_when_the_store_was_killed_is_embedded_by_the_next_one(rig: StoreRig) -> None:
@@ -362,32 +306,3 @@ async def test_what_is_written_after_a_file_was_deleted_under_the_store_is_refus
     await rig.start()
     with pytest.raises(RecordsUnusable):
         await rig.gateway.submit(operation)
-
-
-async def test_a_time_that_no_calendar_has_breaks_no_answer(rig: StoreRig) -> None:
-    kept = await rig.gateway.store("the harbour is deep")
-    odd = [await rig.gateway.store(f"the harbour is odd, number {number}") for number in range(3)]
-    path = RuntimePaths(rig.home).database
-    with closing(sqlite3.connect(path)) as connection, connection:
-        for memory, seconds in zip(odd, (1e300, -1e300, 1.77e12), strict=True):
-            changed = "UPDATE memories SET created_at = ?1, occurred_at = ?1, valid_until = ?1 WHERE id = ?2"
-            connection.execute(changed, (seconds, memory))
-    answer = await rig.gateway.recall("how is the harbour? last week", strategy="keyword")
-    assert kept in [memory.id for memory in answer.memories]
-    for found in answer.memories:
-        assert iso(found.created_at) >= "0001"
-
-
-async def test_a_store_whose_launcher_listens_late_says_all_the_same_that_it_is_ready(home: Path) -> None:
-    """A launcher that is held up may not be connected for seconds."""
-    paths = RuntimePaths(home)
-    for directory in (paths.run, paths.logs):
-        directory.mkdir(mode=0o700)
-    child, gateway = Launched("store", home, SETTINGS, {}), Gateway(home)
-    try:
-        async with gateway.dealer:
-            await gateway.until(lambda now: now.uptime_s > 3.0)
-            async with Launcher(home) as launcher:
-                assert (await launcher.expect(Ready)).pid == child.process.pid
-    finally:
-        await child.kill()

@@ -8,14 +8,13 @@ from contextlib import closing
 import psutil
 import pytest
 
-from remembrancer.actors.shell import EXIT_ORPHANED, EXIT_STOPPED
+from remembrancer.actors.shell import EXIT_STOPPED
 from remembrancer.protocol.control import Ready
 from remembrancer.protocol.errors import (
     InvalidInput,
     RemembrancerError,
     StorageFull,
 )
-from remembrancer.protocol.reads import FindIds
 from remembrancer.protocol.writes import Applied, ProjectRef
 from tests.actors.store_process import StoreRig
 from tests.operations import (
@@ -47,15 +46,6 @@ async def test_the_same_operation_is_one_memory_however_often_and_wherever_it_is
     assert all(each.replayed and each.result == first.result for each in again)
     assert batch.applied == ("once", "once")
     assert stored_ids(rig) == [memory_id_of(operation)]
-
-
-async def test_the_answer_to_a_store_has_the_short_forms_of_its_ids(rig: StoreRig) -> None:
-    first, second = store_operation("first", "a lantern"), store_operation("second", "a lantern", scope="user")
-    await rig.gateway.submit(first)
-    stored = await rig.gateway.submit(second)
-    ids = {memory_id_of(first), memory_id_of(second)}
-    assert stored.short_ids.keys() == ids
-    assert (await rig.gateway.ask(FindIds(PROJECT, SESSION, ids=tuple(ids)))).short == stored.short_ids
 
 
 async def test_a_refused_write_says_why_and_stores_nothing(rig: StoreRig) -> None:
@@ -90,14 +80,6 @@ async def test_a_stop_in_good_order_answers_what_was_begun_and_leaves_the_files_
     assert "Traceback" not in rig.log()
     assert "crashed" not in rig.log()
     assert not rig.paths.database.with_name("memory.db-wal").exists(), "closed, not dropped"
-
-
-async def test_a_store_does_not_outlive_its_launcher(rig: StoreRig) -> None:
-    await rig.gateway.store("a lantern")
-    assert rig.store.process.stdin is not None
-    rig.store.process.stdin.close()
-    assert await rig.store.ended() == EXIT_ORPHANED
-    assert len(stored_ids(rig)) == 1
 
 
 async def test_a_second_store_waits_for_the_first_and_never_shares_its_files(rig: StoreRig) -> None:
@@ -149,16 +131,3 @@ async def test_no_content_is_in_the_log(rig: StoreRig) -> None:
     await rig.stop()
     assert "secret" not in rig.log()
     assert SESSION not in rig.log()
-
-
-async def test_words_that_came_one_memory_after_the_other_are_merged_while_nobody_asks_anything(rig: StoreRig) -> None:
-    for number in range(3):
-        await rig.gateway.store(f"lantern {number}")
-
-    def is_merged() -> bool:
-        with closing(connect_space(rig.paths, PROJECT.id)) as file:
-            ((pieces,),) = file.execute("SELECT count(DISTINCT segid) FROM words_2_idx")
-        return bool(pieces < 3)
-
-    await until(is_merged)
-    assert len(await rig.gateway.found("lantern", strategy="keyword")) == 3

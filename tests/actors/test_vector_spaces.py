@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import AsyncIterator, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import Protocol
 
-import anyio
 import pytest
 
 from remembrancer.actors.store.committer import Committer
@@ -18,15 +15,14 @@ from remembrancer.actors.store.records.contract import EmbeddedMemory
 from remembrancer.actors.store.records.memory_rows import digest_of
 from remembrancer.actors.store.records.sqlite_file import SqliteFile
 from remembrancer.actors.store.records.sqlite_records import Records
-from remembrancer.actors.store.vectors import vector_spaces
-from remembrancer.actors.store.vectors.chroma_vectors import ChromaVectors, Server
+from remembrancer.actors.store.vectors.chroma_vectors import ChromaVectors
 from remembrancer.actors.store.vectors.exact_vectors import ExactVectors
-from remembrancer.actors.store.vectors.vector_spaces import NOT_INSTALLED, VectorSpaces
+from remembrancer.actors.store.vectors.vector_spaces import VectorSpaces
 from remembrancer.protocol.work import Passage
 from tests.actors.store_process import IDENTITY, vector_of
 from tests.contracts.records_factories import near_duplicates
 from tests.operations import PROJECT, REQUESTED_AT, SESSION, memory_id_of, store_operation
-from tests.patience import PATIENCE_S, until
+from tests.patience import until
 
 
 class Tended(Protocol):
@@ -116,62 +112,6 @@ async def test_a_large_file_moves_to_chroma_and_back_and_leaves_nothing_there(
         assert is_in(ExactVectors, spaces, records)
         assert finds(spaces, records, chronicle(0, 21))
         await until(lambda: not on_disk.parent.exists())
-
-
-async def test_what_a_chroma_has_left_that_is_not_installed_any_more_is_deleted(
-    tmp_path: Path, records: Records, tended: Tended, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(vector_spaces, "is_chroma_installed", lambda: False)
-    left = tmp_path / "vectors"
-    left.mkdir()
-    (left / "chroma.sqlite3").write_bytes(b"of release 0.2.0")
-    embed(records, chronicle(0, 3))
-    async with tended(records, exact_up_to=0) as spaces:
-        await until(lambda: not left.exists())
-        assert finds(spaces, records, chronicle(0, 3)), "however many there are"
-
-
-async def test_a_server_without_chroma_is_said_and_vectors_are_searched_in_memory(
-    tmp_path: Path, records: Records
-) -> None:
-    committer = Committer()
-    spaces = VectorSpaces(
-        tmp_path / "vectors",
-        committer,
-        lambda: [records],
-        exact_up_to=0,
-        busy=lambda: False,
-        server=Server("x"),
-        with_chroma=False,
-    )
-    embed(records, chronicle(0, 3))
-    spaces.use_models([IDENTITY], IDENTITY)
-    assert spaces.error == NOT_INSTALLED
-    assert finds(spaces, records, chronicle(0, 3))
-    await spaces.aclose()
-    committer.close()
-
-
-async def test_near_duplicates_are_found_while_upkeep_takes_long(records: Records, tended: Tended) -> None:
-    started, may_go_on = asyncio.Event(), threading.Event()
-    loop = asyncio.get_running_loop()
-
-    def take_long() -> None:
-        loop.call_soon_threadsafe(started.set)
-        may_go_on.wait()
-
-    async with tended(records, exact_up_to=1000) as spaces:
-        waiting = asyncio.ensure_future(spaces._on_thread(take_long))
-        try:
-            with anyio.fail_after(PATIENCE_S), ThreadPoolExecutor(1) as threads:
-                await started.wait()
-                numbers = embed(records, list(TEXTS))
-                await spaces.check_now(records.name, numbers[1], threads)
-            first = memory_id_of(store_operation(TEXTS[0], ""))
-            assert near_duplicates(records, numbers[1], SESSION) == (first,)
-        finally:
-            may_go_on.set()
-            await waiting
 
 
 async def test_near_duplicates_are_found_by_themselves_and_not_compared_again_after_an_orderly_stop(

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import json
-import os
-import resource
 import sqlite3
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, closing, suppress
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, closing
 from pathlib import Path
 
 import anyio
 import msgspec
 import pytest
 
-from remembrancer.actors.gateway.queue_contents import read_queue
-from remembrancer.actors.gateway.write_queue import SCHEMA, QueueFile, WriteQueue, queued_row
+from remembrancer.actors.gateway.write_queue import SCHEMA, WriteQueue
 from remembrancer.command_line import main
-from remembrancer.protocol.errors import MemoryUnavailable, StorageFull
+from remembrancer.protocol.errors import MemoryUnavailable
 from remembrancer.protocol.writes import Change, ForgetMemory, Operation, ProjectRef, Rejected, StoreMemory
 
 
@@ -85,38 +82,6 @@ async def test_what_is_settled_leaves_and_what_is_rejected_is_kept_aside(tmp_pat
     assert rows == [(operation(1).operation_id, "invalid_input", "why")]
 
 
-async def test_what_was_erased_before_it_is_rejected_is_not_counted_as_set_aside(tmp_path: Path) -> None:
-    async with opened(tmp_path / "queue.db") as queue:
-        await queue.append(operation(0))
-        await queue.erase(["memory:0"], operation(0))
-        await queue.settle([], [Rejected(operation(0).operation_id, "invalid_input", "it was erased")])
-        assert (queue.depth, queue.rejected) == (0, 0)
-
-
-async def test_a_disk_without_room_is_told_with_both_sizes(tmp_path: Path) -> None:
-    """The kernel refuses to let any file of this process grow: as on a full disk, the write fails."""
-    async with opened(tmp_path / "queue.db") as queue:
-        await queue.append(operation(1))
-        unlimited = resource.getrlimit(resource.RLIMIT_FSIZE)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (1, unlimited[1]))
-        try:
-            with pytest.raises(StorageFull, match="no room for the write queue") as caught:
-                await queue.append(operation(2))
-        finally:
-            resource.setrlimit(resource.RLIMIT_FSIZE, unlimited)
-        assert caught.value.details.keys() == {"current_size", "limit", "current_size_bytes", "limit_bytes"}
-        await queue.append(operation(2))
-
-
-async def test_whoever_waits_for_an_empty_queue_is_told(tmp_path: Path) -> None:
-    async with opened(tmp_path / "queue.db") as queue:
-        await queue.append(operation(1))
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(queue.wait_empty, "p_0")
-            await anyio.wait_all_tasks_blocked()
-            await queue.settle([operation(1).operation_id], ())
-
-
 async def test_an_operation_that_this_release_cannot_read_is_kept_aside(tmp_path: Path) -> None:
     path = tmp_path / "queue.db"
     async with opened(path) as queue:
@@ -154,57 +119,6 @@ async def test_a_damaged_file_is_put_aside_and_writes_go_on(tmp_path: Path) -> N
     assert len([each async for each in anyio.Path(tmp_path).glob("queue.damaged-*")]) == 1
 
 
-@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir], ids=["pipe", "directory"])
-async def test_what_is_no_file_in_its_place_is_said_and_done_without_until_it_is_gone(
-    tmp_path: Path, make: Callable[[Path], None]
-) -> None:
-    path = tmp_path / "queue.db"
-    make(path)
-    async with opened(path) as queue:
-        assert "no file: move it away" in (queue.problem or "")
-        with pytest.raises(MemoryUnavailable, match="move it away"):
-            await queue.append(operation(1))
-        path.rename(tmp_path / "away")
-        await queue.open()
-        await queue.append(operation(1))
-        assert (queue.problem, queue.depth) == (None, 1)
-
-
-async def test_a_file_that_is_damaged_while_it_is_open_is_set_aside_and_writes_go_on(tmp_path: Path) -> None:
-    path = tmp_path / "queue.db"
-    async with opened(path) as queue:
-        for number in range(100):
-            await queue.append(operation(number))
-        damage_rows(path)
-        with suppress(MemoryUnavailable):
-            await queue.append(operation(100))
-        await queue.append(operation(100))
-        assert "damaged" in (queue.damage or "")
-        assert queue.depth == len(await queue.head("p_0", 1000, 10**9))
-    async with opened(path) as again:
-        assert operation(100) in await again.head("p_0", 1000, 10**9)
-        assert again.damage is None
-
-
-async def test_a_write_that_cannot_be_encoded_is_refused_alone(tmp_path: Path) -> None:
-    async with opened(tmp_path / "queue.db") as queue:
-        with pytest.raises(UnicodeEncodeError):
-            await queue.append(operation(1, "half a character: \ud83d"))
-        with anyio.fail_after(20):
-            await queue.append(operation(2))
-        assert queue.depth == 1
-
-
-def damage_rows(path: Path) -> None:
-    """Overwrite all of a queue but its first page, as a disk does that goes bad."""
-    with closing(sqlite3.connect(path, isolation_level=None)) as other:
-        assert other.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0] == 0
-    with path.open("r+b") as file:
-        size = path.stat().st_size
-        file.seek(4096)
-        file.write(b"\xff" * (size - 4096))
-
-
 async def test_each_file_has_a_lane_and_forgetting_passes_what_is_not_about_its_memory(tmp_path: Path) -> None:
     async with opened(tmp_path / "queue.db") as queue:
         await queue.append(operation(1, project="p_1"))
@@ -238,16 +152,6 @@ async def test_what_can_be_read_of_a_file_that_is_damaged_behind_its_header_is_a
         assert queue.damage is None
 
 
-async def test_a_file_that_was_cut_to_nothing_is_told_of(tmp_path: Path) -> None:
-    path = tmp_path / "queue.db"
-    async with opened(path) as queue:
-        await queue.append(operation(1))
-    path.write_bytes(b"")
-    async with opened(path) as queue:
-        assert queue.damage is not None
-        assert "cut to nothing" in queue.damage
-
-
 async def test_the_command_lists_retries_exports_and_drops_what_is_set_aside(
     home: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -272,14 +176,3 @@ async def test_the_command_lists_retries_exports_and_drops_what_is_set_aside(
 
 def replaced(operation: Operation, change: Change) -> Operation:
     return msgspec.structs.replace(operation, change=change)
-
-
-def test_the_list_of_the_queue_is_in_its_own_order_whatever_the_clock_said(tmp_path: Path) -> None:
-    path = tmp_path / "queue.db"
-    operations = [operation(number) for number in range(3)]
-    with closing(QueueFile(path)) as file:
-        for each, queued_at in zip(operations, (100.0, 50.0, 75.0), strict=True):
-            file.append([queued_row(each, "lane", queued_at)])
-        assert [each.operation_id for each in read_queue(path).queued] == [each.operation_id for each in operations]
-        file.settle((), [Rejected(each.operation_id, "invalid_input", "why") for each in operations], 1.0)
-        assert [each.operation_id for each in read_queue(path).refused] == [each.operation_id for each in operations]

@@ -13,10 +13,10 @@ from remembrancer.actors.store.records.contract import EmbeddedMemory, Filters, 
 from remembrancer.actors.store.records.memory_rows import digest_of
 from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.actors.store.retrieval.keywords import phrases_of
-from remembrancer.memory.changes import changed_line, removed_words
+from remembrancer.memory.changes import removed_words
 from remembrancer.memory.limits import MAX_ENTITIES, MAX_TAGS
 from remembrancer.memory.text import MAX_OBJECT_BYTES
-from remembrancer.protocol.errors import InvalidInput, NotFound, RemembrancerError
+from remembrancer.protocol.errors import InvalidInput, RemembrancerError
 from remembrancer.protocol.work import Passage
 from remembrancer.protocol.writes import (
     Applied,
@@ -24,26 +24,21 @@ from remembrancer.protocol.writes import (
     EntityRef,
     ForgetMemory,
     ForgottenResult,
-    HistoryEntry,
     ImportedResult,
     ImportMemory,
     MemoryLink,
     Operation,
     PortableMemory,
-    PromotedResult,
-    PromoteMemory,
     RestoredResult,
     RestoreMemory,
     SourceRef,
-    TaggedResult,
     TagMemory,
     TextEdit,
     UpdatedResult,
     UpdateMemory,
 )
-from tests.contracts.records_factories import SqliteFactory, near_duplicates, pending
+from tests.contracts.records_factories import SqliteFactory, pending
 from tests.operations import (
-    OTHER_SESSION,
     REQUESTED_AT,
     SESSION,
     change_operation,
@@ -126,12 +121,6 @@ def hits(records: Records, query: str, filters: Filters = ALL) -> list[int]:
     return list(records.keyword_hits(phrases_of(query), filters, 50))
 
 
-def number_of(records: Records, memory_id: str = ID) -> int:
-    number = records.number_of(memory_id)
-    assert number is not None
-    return number
-
-
 def embed(records: Records, number: int, text: str, *vectors: list[float]) -> list[int]:
     """Keep vectors that were made of `text`; the numbers of the passages."""
     matrix = np.array(vectors or [[1, 0, 0, 0]], dtype=np.float32)
@@ -181,21 +170,6 @@ def test_a_passage_is_replaced_where_the_text_has_it_once(records: Records) -> N
 
 
 @pytest.mark.parametrize(
-    ("before", "old", "new", "line"),
-    [
-        ("one\ntwo three\nfour", "three", "3", "two 3"),
-        ("one\ntwo\nfour", "two\n", "2 + ", "2 + four"),
-        (f"{'a' * 500} port 80 {'b' * 500}", "80", "443", f"…{'a' * 14} port 443 {'b' * 19}…"),
-        ("x", "x", "y" * 1000, f"{'y' * 40} … {'y' * 40}"),
-    ],
-)
-def test_of_a_replaced_passage_the_line_is_told_and_of_a_long_one_what_is_around(
-    before: str, old: str, new: str, line: str
-) -> None:
-    assert changed_line(before, TextEdit(old, new)) == line
-
-
-@pytest.mark.parametrize(
     ("before", "after", "words"),
     [
         ("the visit is on Tuesday at 10, bring boots", "the visit is on Thursday, bring boots", "Tuesday at 10,"),
@@ -230,141 +204,17 @@ def test_a_validity_does_not_end_before_it_begins_whichever_of_the_two_was_there
     assert (shown(records).valid_from, shown(records).valid_until) == (30.0, 40.0)
 
 
-def test_a_change_that_the_database_refuses_hurts_no_other(records: Records) -> None:
-    good, bad = UpdateMemory(ID, add_tags=("good",)), UpdateMemory(ID, importance=7.0, add_tags=("bad",))
-    surrogate = UpdateMemory(ID, content="\ud800")
-    replies = [each.reply for each in records.apply([operation_of(each) for each in (bad, good, surrogate)])]
-    assert [type(reply) for reply in replies] == [InvalidInput, Applied, InvalidInput]
-    assert shown(records).tags == ("red", "blue", "good")
-
-
-def test_a_new_content_has_none_of_the_old_ones_vectors_and_near_duplicates(records: Records) -> None:
-    other = store_operation("other", "the other lantern")
-    records.apply([other])
-    one, two = number_of(records), number_of(records, memory_id_of(other))
-    mine, theirs = embed(records, one, "the first lantern"), embed(records, two, "the other lantern")
-    link = NearDuplicate(two, one, 0.97, (mine[0], theirs[0]))
-    records.link_similar([link])
-    assert near_duplicates(records, two, SESSION) == (ID,)
-    outcome = records.apply([operation_of(UpdateMemory(ID, content="a candle"))])[0]
-    assert outcome.to_embed == one
-    assert records.passages(PassageFilter(MODEL, vectors=False)).numbers == theirs
-    assert pending(records) == [one]
-    assert near_duplicates(records, two, SESSION) == ()
-    records.link_similar([link])
-    assert near_duplicates(records, two, SESSION) == (), "what was compared is not there any more"
-
-
 # Forgetting and restoring
-
-
-def test_a_forgotten_memory_is_hidden_and_the_first_reason_stands(records: Records) -> None:
-    forgotten = do(records, ForgetMemory(ID, "outdated"), ForgottenResult, at=REQUESTED_AT + 5)
-    assert forgotten == ForgottenResult(ID, "outdated")
-    again = do(records, ForgetMemory(ID, "another reason"), ForgottenResult, at=REQUESTED_AT + 10)
-    assert again == ForgottenResult(ID, "outdated", already=True)
-    memory = shown(records)
-    assert (memory.forgotten_at, memory.forgotten_reason, memory.version) == (REQUESTED_AT + 5, "outdated", 2)
-    assert hits(records, "lantern") == []
-    assert hits(records, "lantern", Filters(SESSION, include_forgotten=True)) == [number_of(records)]
-    assert (records.counts(None).total, records.counts(None).forgotten) == (0, 1)
-    assert memory.related_entities == (STORE, LAUNCHER)
-
-
-def test_what_cannot_be_restored_names_what_can(records: Records) -> None:
-    do(records, TagMemory(ID, ("x",)), TaggedResult)
-    error = refusal(records, RestoreMemory(ID))
-    assert (type(error), error.field) == (InvalidInput, "version")
-    for version in (0, 3, -1):
-        error = refusal(records, RestoreMemory(ID, version))
-        assert isinstance(error, InvalidInput)
-        assert "1 to 2" in error.message
 
 
 # Promoting inside the file
 
 
-def test_a_promoted_memory_is_the_projects_and_its_session_is_still_known(records: Records) -> None:
-    own = store_operation("own", "a secret candle", scope="session")
-    records.apply([own])
-    theirs = Filters(OTHER_SESSION)
-    assert hits(records, "candle", theirs) == []
-    result = do(records, PromoteMemory(memory_id_of(own), "project", "of use to all"), PromotedResult)
-    assert result == PromotedResult(memory_id_of(own), "session", "project", 2, "of use to all")
-    assert hits(records, "candle", theirs) == [number_of(records, memory_id_of(own))]
-    memory = shown(records, memory_id_of(own))
-    assert (memory.scope, memory.session_id) == ("project", SESSION)
-    assert memory.history[-1].details == {"reason": "of use to all", "previous_scope": "session", "fields": ["scope"]}
-    assert records.counts(None).by_scope == {"project": 2}
-
-
 # Once, in order, and nobody else's
-
-CHANGES: list[Change] = [
-    UpdateMemory(ID, "a candle", add_tags=("x",)),
-    TagMemory(ID, ("x",), ("red",)),
-    ForgetMemory(ID, "outdated"),
-    RestoreMemory(ID, 1),
-    PromoteMemory(ID, "project"),
-]
 
 
 def names(change: object) -> str:
     return type(change).__name__
-
-
-@pytest.mark.parametrize("change", CHANGES, ids=names)
-def test_a_memory_of_another_session_is_as_unknown_as_one_that_is_not_there(records: Records, change: Change) -> None:
-    theirs = store_operation("theirs", "a secret", scope="session", session_id=OTHER_SESSION)
-    unknown = "memory:01ARZ3NDEKTSV4RRFFQ69G5FAV"
-    records.apply([theirs])
-    errors = [
-        refusal(records, msgspec.structs.replace(change, memory_id=memory_id))
-        for memory_id in (memory_id_of(theirs), unknown)
-    ]
-    assert [(type(error), error.field) for error in errors] == [(NotFound, "memory_id")] * 2
-    assert errors[0].message.replace(memory_id_of(theirs), unknown) == errors[1].message
-    assert records.portable(memory_id_of(theirs), SESSION) is None
-    assert records.portable(memory_id_of(theirs), OTHER_SESSION) is not None
-    assert shown(records, memory_id_of(theirs)).version == 1
-
-
-def test_a_refused_change_has_not_used_up_its_id(records: Records) -> None:
-    operation = operation_of(RestoreMemory(ID))
-    assert isinstance(records.apply([operation])[0].reply, InvalidInput)
-    assert records.outcome_of(operation.operation_id) is None
-    do(records, ForgetMemory(ID), ForgottenResult)
-    reply = records.apply([operation])[0].reply
-    assert isinstance(reply, Applied)
-    assert not reply.replayed
-    assert records.outcome_of(operation.operation_id) == msgspec.structs.replace(reply, replayed=True)
-
-
-def test_history_has_each_version_as_it_was_and_only_grows(records: Records) -> None:
-    seen: list[tuple[HistoryEntry, ...]] = [shown(records).history]
-    hidden_and_back = (3, 4)
-    changes_asked: tuple[Change, ...] = (
-        UpdateMemory(ID, "a candle", metadata={"a": 1}),
-        TagMemory(ID, ("x",)),
-        ForgetMemory(ID, "outdated"),
-        RestoreMemory(ID),
-        RestoreMemory(ID, 1),
-    )
-    for at, change in enumerate(changes_asked, start=int(REQUESTED_AT) + 1):
-        records.apply([msgspec.structs.replace(operation_of(change, OTHER_SESSION), requested_at=at)])
-        history = shown(records).history
-        assert history[:-1] == seen[-1], "what was said stays said"
-        now, last = shown(records), history[-1]
-        assert (last.version, last.changed_at, last.session_id) == (now.version, at, OTHER_SESSION)
-        assert now.updated_at == (at if at - REQUESTED_AT not in hidden_and_back else REQUESTED_AT + 2)
-        assert (last.record.content, last.record.tags, last.record.metadata) == (now.content, now.tags, now.metadata)
-        assert last.record.forgotten == (now.forgotten_at is not None)
-        seen.append(history)
-    changes = [entry.change for entry in seen[-1]]
-    assert changes == ["stored", "updated", "tagged", "forgotten", "restored", "restored"]
-    assert [entry.version for entry in seen[-1]] == [1, 2, 3, 4, 5, 6]
-    assert seen[-1][3].details == {"reason": "outdated", "fields": ["status"]}
-    assert seen[-1][5].details["restored_version"] == 1
 
 
 # Whole memories
@@ -431,26 +281,8 @@ def test_a_link_waits_for_its_other_end_and_is_not_lost_meanwhile(records: Recor
     assert mine.links == early.links
 
 
-def test_links_are_shown_to_those_who_may_see_their_other_end(records: Records) -> None:
-    theirs = portable("theirs", scope="session", session_id=OTHER_SESSION)
-    mine = portable("mine", links=(MemoryLink(theirs.id, "derived_from", 1.0, 9.0),))
-    records.apply([operation_of(ImportMemory(each)) for each in (theirs, mine)])
-    seen = [records.portable(mine.id, session) for session in (SESSION, OTHER_SESSION)]
-    assert [None if each is None else len(each.links) for each in seen] == [0, 1]
-
-
 def test_a_memory_that_is_here_is_not_imported_over(records: Records) -> None:
     before = everything(records)
     result = do(records, ImportMemory(portable("other", id=ID, version=9)), ImportedResult)
     assert result == ImportedResult(ID, "present")
     assert everything(records) == before
-
-
-def test_an_import_without_history_begins_one(records: Records) -> None:
-    bare = portable("bare", version=3, tags=("t",), access_count=4, last_accessed_at=8.5)
-    do(records, ImportMemory(bare), ImportedResult)
-    memory = shown(records, bare.id)
-    assert msgspec.structs.replace(memory, history=()) == bare
-    assert [(entry.version, entry.change, entry.record.tags) for entry in memory.history] == [(3, "imported", ("t",))]
-    do(records, TagMemory(bare.id, ("u",)), TaggedResult)
-    assert shown(records, bare.id).version == 4

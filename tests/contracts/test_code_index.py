@@ -117,14 +117,6 @@ def test_a_memory_that_has_the_row_number_of_an_erased_one_is_anchored_all_the_s
     records.close()
 
 
-def _paths(index: CodeIndex, question: str) -> list[str]:
-    return [found.path for found in index.search(question, 10)]
-
-
-def test_a_definition_comes_before_uses_and_tests_later(index: CodeIndex) -> None:
-    assert _paths(index, "ConnectionPool") == ["pool.py", "use.py", "tests/test_pool.py"]
-
-
 CONSTANTS = dict(cases("code_index", "constants"))
 
 
@@ -139,57 +131,6 @@ def test_a_constant_is_found_where_it_has_its_value(tmp_path: Path, file: str) -
     (best, *_) = index.search("MOST_BYTES", 10)
     assert (best.path, best.kind) == (file, "block")
     assert re.search("MOST_BYTES.*=", best.text)
-
-
-def test_tests_come_first_where_they_are_asked_for(index: CodeIndex) -> None:
-    assert _paths(index, "test of connection pool reuse")[0] == "tests/test_pool.py"
-
-
-def test_a_question_in_words_finds_names_by_their_parts(index: CodeIndex) -> None:
-    (best, *_) = index.search("how numbers are read from json", 10)
-    assert (best.path, best.name, best.kind, best.language) == (
-        *("parse/json_reader.ts", "readNumber", "function", "typescript"),
-    )
-    assert (best.start_line, best.end_line) == (1, 4)
-
-
-def test_nothing_is_found_for_words_that_nothing_has(index: CodeIndex) -> None:
-    assert index.search("kubernetes operator", 10) == []
-    assert index.search("", 10) == []
-
-
-def test_a_changed_file_is_found_as_it_is_now(index: CodeIndex, tree: Tree, tmp_path: Path) -> None:
-    reader = CodeIndex(tmp_path / "code.db")
-    assert _paths(reader, "acquire")
-    Path(tree.root, "pool.py").write_text("class Basin:\n    def draw(self):\n        return 1\n")
-    changed = [file for file in tree.files() if file.path == "pool.py"]
-    index.take(read_files(tree.root, changed), removed=["use.py"])
-    assert _paths(reader, "Basin") == ["pool.py"]
-    assert _paths(reader, "acquire") == ["tests/test_pool.py"]
-    assert set(index.known()) == {"pool.py", "tests/test_pool.py", "parse/json_reader.ts"}
-    assert index.counts()[0] == 3
-
-
-def test_a_reader_that_follows_changes_finds_what_a_new_one_finds(index: CodeIndex, tree: Tree, tmp_path: Path) -> None:
-    chance = random.Random(int(os.environ["TEST_SEED"]))
-    always, seldom = CodeIndex(tmp_path / "code.db"), CodeIndex(tmp_path / "code.db")
-    for step in range(60):
-        path = Path(tree.root, f"{chance.choice(('pump', 'valve', 'test_pump'))}_{chance.randrange(9)}.py")
-        if path.exists() and chance.random() < 0.5:
-            path.unlink()
-            index.take((), [path.name])
-        else:
-            path.write_text(
-                f"def drain_{chance.randrange(9)}(pool):\n    return pool.acquire()\n" * chance.randrange(3)
-            )
-            index.take(read_files(tree.root, [file for file in tree.files() if file.path == path.name]))
-        new = CodeIndex(tmp_path / "code.db")
-        for reader in (always, seldom) if step % 10 == 9 else (always,):
-            for question in ("how pumps drain", "drain_7", "test of valve 3", "connection pool"):
-                assert reader.search(question, 100) == new.search(question, 100)
-        new.close()
-    always.close()
-    seldom.close()
 
 
 def test_the_log_is_cut_while_somebody_always_reads(
@@ -246,18 +187,6 @@ def assert_as_if_new(index: CodeIndex, tree: Tree, path: Path) -> None:
     fresh.close()
 
 
-def test_a_change_is_written_in_one_place(index: CodeIndex, tree: Tree, tmp_path: Path) -> None:
-    for number in range(800):
-        words = "\n".join(f"    valve_{word} = {word}" for word in range(40 * number, 40 * number + 40))
-        Path(tree.root, f"part_{number}.py").write_text(f"def part_{number}():\n{words}\n")
-    index.take(read_files(tree.root, list(tree.files())))
-    index.checkpoint()
-    size, log = (tmp_path / "code.db").stat().st_size, tmp_path / "code.db-wal"
-    Path(tree.root, "use.py").write_text("".join(f"valve_{word} = 1\n" for word in range(0, 32_000, 80)))
-    index.take(read_files(tree.root, [file for file in tree.files() if file.path == "use.py"]))
-    assert log.stat().st_size < size / 10
-
-
 def test_a_tree_that_is_edited_at_random_is_as_if_read_anew(index: CodeIndex, tree: Tree, tmp_path: Path) -> None:
     chance = random.Random(int(os.environ["TEST_SEED"]))
     pumps = [f"def drain_{number}(pool):\n    pool.x\n\n\n" for number in range(9)]
@@ -276,32 +205,12 @@ def test_a_tree_that_is_edited_at_random_is_as_if_read_anew(index: CodeIndex, tr
             assert index._connection.execute(rows).fetchall() == fresh._connection.execute(rows).fetchall()
 
 
-def test_a_stored_fact_has_no_reader_load_the_chunks_again(index: CodeIndex, tmp_path: Path) -> None:
-    with closing(CodeIndex(tmp_path / "code.db")) as reader:
-        reader.search("pool", 10)
-        loaded = reader._loaded
-        index.note(status="ready")
-        reader.search("pool", 10)
-        assert reader._loaded.corpus is loaded.corpus
-
-
 def test_a_file_that_is_no_code_is_known_and_counted(index: CodeIndex, tree: Tree) -> None:
     Path(tree.root, "data.py").write_bytes(b"a\0b")
     index.take(read_files(tree.root, [file for file in tree.files() if file.path == "data.py"]))
     assert "data.py" in index.known()
     assert index.skipped() == {"binary": 1}
     assert index.counts()[0] == 4
-
-
-def test_a_name_is_looked_up_without_reading_all_chunks(index: CodeIndex, tmp_path: Path) -> None:
-    statements: list[str] = []
-    index._connection.set_trace_callback(statements.append)
-    index.search("ConnectionPool", 10)
-    (lookup,) = [each for each in statements if "last_name = " in each]
-    with sqlite3.connect(tmp_path / "code.db") as connection:
-        plan = str(connection.execute(f"EXPLAIN QUERY PLAN {lookup}").fetchall())
-    connection.close()
-    assert "chunks_by_name" in plan
 
 
 def test_an_index_of_another_version_is_refused(tmp_path: Path, index: CodeIndex) -> None:

@@ -13,7 +13,7 @@ from remembrancer.memory.sentences import quotable
 from remembrancer.protocol.consolidation import ReadMemories
 from remembrancer.protocol.errors import InvalidInput, NotFound
 from remembrancer.protocol.runs import AddLink, AddMemory, ApplyRun, Edit, NewMemory, ReviseMemory
-from remembrancer.protocol.session_life import SHELL_SESSION, EndSession, RecordEvents, ToolCall, Turn
+from remembrancer.protocol.session_life import EndSession, RecordEvents, ToolCall, Turn
 from remembrancer.protocol.writes import (
     Applied,
     EntityRef,
@@ -27,7 +27,7 @@ from remembrancer.protocol.writes import (
     TextEdit,
     UpdateMemory,
 )
-from tests.contracts.records_factories import Move, SqliteFactory, is_erased, scrub, work_of
+from tests.contracts.records_factories import Move, SqliteFactory, is_erased, scrub
 from tests.operations import PROJECT, SESSION, change_operation, memory_id_of, store_operation
 
 SECRET = "the vault opens with marigold"
@@ -158,17 +158,6 @@ def test_nothing_is_left_of_an_erased_memory_that_had_come_from_a_project(tmp_pa
     source.close()
     for file in factory.path.parent.iterdir():
         assert b"marigold" not in file.read_bytes(), file
-    factory.close()
-
-
-def test_what_is_done_in_a_shell_begins_no_session_that_would_be_ended_and_handed_over(tmp_path: Path) -> None:
-    factory = SqliteFactory(tmp_path)
-    records = factory.open()
-    by_hand = store_operation("by hand", "the port is 5433", session_id=SHELL_SESSION)
-    records.apply([msgspec.structs.replace(by_hand, session_id=SHELL_SESSION)])
-    assert work_of(records).sessions == ()
-    records.apply([store_operation("in a session", "the port is 5434")])
-    assert [session.session_id for session in work_of(records).sessions] == [SESSION]
     factory.close()
 
 

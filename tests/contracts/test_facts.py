@@ -16,9 +16,7 @@ from remembrancer.protocol.writes import (
     EraseMemory,
     ForgetMemory,
     ImportMemory,
-    InvalidatedResult,
     InvalidateMemory,
-    LinkRef,
     PortableMemory,
     PromoteMemory,
     RestoreMemory,
@@ -67,22 +65,6 @@ def known(records: Records, at: float, as_of: float, session_id: str = SESSION, 
     return [each.id for each in records.known_as_of(session_id, project, at, as_of, 10)]
 
 
-@pytest.mark.parametrize("ends", ["without a word", "by a newer one"])
-def test_a_second_invalidation_taken_back_gives_the_end_of_its_time_that_was_set_since_the_first(
-    factory: SqliteFactory, records: Records, ends: str
-) -> None:
-    do(factory, records, MOVED, InvalidateMemory(ALWAYS, "it was thought so"))
-    do(factory, records, MOVED + 1, RestoreMemory(ALWAYS))
-    do(factory, records, MOVED + 2, UpdateMemory(ALWAYS, valid_until=LATER + 500))
-    by = NEW if ends == "by a newer one" else None
-    do(factory, records, MOVED + 3, InvalidateMemory(ALWAYS, "again", replaced_by=by))
-    back = UpdateMemory(NEW, remove_links=(LinkRef("supersedes", ALWAYS),)) if by else RestoreMemory(ALWAYS)
-    do(factory, records, MOVED + 4, back)
-    memory = records.portable(ALWAYS, SESSION)
-    assert memory is not None
-    assert (memory.valid_until, memory.invalid_reason) == (LATER + 500, None)
-
-
 def test_a_fact_is_valid_between_its_times_and_where_none_are_given_since_it_happened_or_was_stored(
     records: Records,
 ) -> None:
@@ -93,19 +75,6 @@ def test_a_fact_is_valid_between_its_times_and_where_none_are_given_since_it_hap
     records.apply([store_operation("event", "it fell", memory_id="mem_event", type="episodic", occurred_at=START - 90)])
     assert valid(records, START - 90) == ["mem_event", OLD]
     assert records.matching(Filters(SESSION, valid_at=START - 90), 10) is not None
-
-
-def test_an_invalidated_fact_keeps_its_reason_and_what_replaced_it(factory: SqliteFactory, records: Records) -> None:
-    result = do(factory, records, LATER, InvalidateMemory(OLD, "we moved", NEW))
-    assert result == InvalidatedResult(OLD, LATER, "we moved", 2)
-    old = shown(records, OLD)
-    assert (old.valid_until, old.invalid_reason, old.history[-1].change) == (LATER, "we moved", "invalidated")
-    assert old.history[-1].details == {"reason": "we moved", "by": NEW, "fields": ["valid_until", "invalid_reason"]}
-    assert [(link.target, link.relation) for link in shown(records, NEW).links] == [(OLD, "supersedes")]
-    assert (valid(records, LATER - 1), valid(records, LATER)) == ([NEW, ALWAYS, OLD], [NEW, ALWAYS])
-    again = do(factory, records, LATER + 9, InvalidateMemory(OLD, "for its licence"))
-    assert again == InvalidatedResult(OLD, LATER, "for its licence", 3, already=True)
-    assert do(factory, records, LATER + 10, InvalidateMemory(OLD)).version == 3
 
 
 @pytest.mark.parametrize(
@@ -121,24 +90,6 @@ def test_to_invalidate_is_undone_by_restoring_and_by_taking_the_end_away(
     assert (old.valid_until, old.invalid_reason, old.version) == (None, None, 3)
     assert shown(records, NEW).links == ()
     assert valid(records, LATER + 1) == [NEW, ALWAYS, OLD]
-
-
-def test_to_take_back_what_replaced_a_fact_makes_it_valid_again(factory: SqliteFactory, records: Records) -> None:
-    do(factory, records, LATER, InvalidateMemory(OLD, "we moved", NEW))
-    do(factory, records, LATER + 1, UpdateMemory(NEW, remove_links=(LinkRef("supersedes", OLD),)))
-    assert (shown(records, OLD).valid_until, shown(records, OLD).invalid_reason) == (None, None)
-
-
-def test_an_end_that_was_given_before_comes_back_and_what_never_began_never_does(
-    factory: SqliteFactory, records: Records
-) -> None:
-    do(factory, records, MOVED, UpdateMemory(OLD, valid_until=LATER + 500))
-    assert do(factory, records, LATER, InvalidateMemory(OLD)).valid_until == LATER
-    do(factory, records, LATER + 1, RestoreMemory(OLD))
-    assert shown(records, OLD).valid_until == LATER + 500
-    do(factory, records, LATER + 2, UpdateMemory(ALWAYS, valid_from=LATER + 900))
-    assert do(factory, records, LATER + 3, InvalidateMemory(ALWAYS)).valid_until == LATER + 900
-    assert ALWAYS not in valid(records, LATER + 900)
 
 
 def test_what_is_not_seen_is_neither_invalidated_nor_named_as_what_replaced_a_fact(

@@ -7,7 +7,7 @@ import os
 import resource
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import anyio
 import numpy as np
@@ -39,7 +39,6 @@ from tests.patience import PATIENCE_S
 
 ROOT = "/shop"
 MODEL = "a-model"
-T = TypeVar("T")
 
 
 @pytest.fixture
@@ -87,39 +86,6 @@ def test_an_edit_embeds_the_chunks_that_it_changed_and_no_others(index: FileInde
     assert len(index.passages(PassageFilter(MODEL)).numbers) == 2
     assert found(index, "two") == []
     assert found(index, "zwei") == ["a.md"]
-
-
-def test_a_text_stands_once_in_however_many_files_it_is(index: FileIndex) -> None:
-    change(index, note("a.md", "the lantern"), note("b.md", "the lantern"))
-    assert len(pending(index, MODEL)) == 1
-    assert found(index, "lantern") == ["a.md", "b.md"]
-    change(index, removed=["a.md"])
-    assert len(pending(index, MODEL)) == 1
-    assert found(index, "lantern") == ["b.md"]
-
-
-def test_a_rename_in_one_change_keeps_its_passages(index: FileIndex) -> None:
-    change(index, note("a.md", "the lantern"))
-    embed(index, pending(index, MODEL))
-    change(index, note("b.md", "the lantern"), removed=["a.md"])
-    assert pending(index, MODEL) == []
-
-
-def test_the_same_content_at_another_time_changes_nothing_but_that(index: FileIndex) -> None:
-    change(index, note("a.md", "the lantern"))
-    (state,) = index.states(ROOT)
-    later = FileState(state.path, state.source, 99, 10, state.digest)
-    assert change(index, FileUpdate(later)) == FilesIndexed()
-    assert index.states(ROOT) == [later]
-    assert found(index, "lantern") == ["a.md"]
-
-
-def test_headings_are_found_and_are_not_shown_in_the_text(index: FileIndex) -> None:
-    change(index, note("a.md", "It leaves at seven.", heading="Ferry > Times"))
-    assert found(index, "ferry") == ["a.md"]
-    (chunk,) = index.chunks(list(index.keyword_hits([Phrase("seven")], FileFilter(ROOT), 5)), FileFilter(ROOT))
-    assert chunk.content[chunk.body :] == "It leaves at seven."
-    assert (chunk.start_line, chunk.end_line, chunk.heading) == (1, 10, "Ferry > Times")
 
 
 def test_workspaces_and_paths_and_times_are_kept_apart(index: FileIndex) -> None:
@@ -170,13 +136,6 @@ def test_a_zeroed_page_is_damage_wherever_it_is(tmp_path: Path) -> None:
         except RecordsUnusable:
             assert index.is_damaged
         index.close()
-
-
-def test_an_index_that_was_deleted_is_lost(index: FileIndex, tmp_path: Path) -> None:
-    assert not index.is_lost
-    index.discard()
-    lost: bool = index.is_lost
-    assert lost
 
 
 def test_a_recall_sees_chunks_as_memories_that_say_where_they_are(index: FileIndex) -> None:

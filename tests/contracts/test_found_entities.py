@@ -9,8 +9,7 @@ from remembrancer.actors.store.records.found_entities import FEW
 from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.actors.store.retrieval.graph import Graph
 from remembrancer.protocol.ids import new_ulid
-from remembrancer.protocol.kinds import SESSION_RECORD
-from remembrancer.protocol.writes import Applied, EntityRef, EraseMemory, UpdateMemory
+from remembrancer.protocol.writes import Applied, EraseMemory, UpdateMemory
 from tests.contracts.records_factories import SqliteFactory, scrub
 from tests.operations import OTHER_SESSION, SESSION, change_operation, memory_id_of, store_operation
 
@@ -94,19 +93,3 @@ def test_a_name_that_more_than_a_third_of_the_memories_have_joins_none(records: 
     store(records, *(f"something else, number {number}" for number in range(4 * FEW)))
     store(records, "and again INC-311")
     assert all(found_in(records, each) == ("INC-311",) for each in memories), "now it tells them from others"
-
-
-def test_an_entity_that_was_given_is_the_one_that_is_found(records: Records) -> None:
-    given = EntityRef("auth-service", "service", "about")
-    (one,) = store(records, "It signs people in.", related_entities=(given,))
-    (two,) = store(records, "AuthService was restarted.")
-    assert found_in(records, two) == ("auth-service",)
-    change(records, UpdateMemory(one, content="AuthService signs people in."), "edit")
-    assert found_in(records, one) == (), "it is given already"
-    (again,) = Graph(records.spaces, SESSION).named("auth-service")
-    assert again.type == "service"
-
-
-def test_a_sessions_record_names_nothing(records: Records) -> None:
-    (memory,) = store(records, "It changed src/pool.py.", kind=SESSION_RECORD)
-    assert found_in(records, memory) == ()

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from remembrancer.actors.store.records.contract import Filters, Phrase
 from remembrancer.actors.store.records.sqlite_records import Records
-from remembrancer.actors.store.retrieval.graph import MOST_ROWS, Expansion, Graph, Node, Summary
+from remembrancer.actors.store.retrieval.graph import Expansion, Graph, Node, Summary
 from remembrancer.protocol.reads import Direction
 from remembrancer.protocol.writes import Applied, EntityRef, ForgetMemory, LinkRef, Operation, UpdateMemory
 from tests.contracts.records_factories import SqliteFactory
@@ -102,36 +102,6 @@ def said_in(graph: Graph, expansion: Expansion) -> set[tuple[str, str, str, int,
     }
 
 
-def test_no_edge_of_a_relationship_means_that_none_were_left_out(records: Records) -> None:
-    said = [(ref("Hub"), replace(ref(f"Other{number % 7}::uses"), subject="Hub")) for number in range(MOST_ROWS + 10)]
-    apply(records, *(store_operation(str(n), str(n), related_entities=both) for n, both in enumerate(said)))
-    graph = graph_of(records)
-    hub = nodes(graph, "Hub")
-    found = graph.edges(hub, direction="outgoing", relationships=frozenset({"aliasof"}))
-    assert (found.sightings, found.cut) == ([], False)
-    assert graph.edges(hub, direction="outgoing", relationships=frozenset({"uses"})).cut
-
-
-def test_the_first_entity_of_a_memory_is_the_subject_of_its_edges(records: Records) -> None:
-    say(records, "one", "AuthService:component", "TokenValidator:component:depends_on", "Ada:person:written_by")
-    assert edges(records, "AuthService") == {
-        ("AuthService", "depends_on", "TokenValidator", 1, 0),
-        ("AuthService", "written_by", "Ada", 1, 0),
-    }
-    assert edges(records, "Ada") == {("AuthService", "written_by", "Ada", 1, 0)}
-    assert edges(records, "TokenValidator") == {("AuthService", "depends_on", "TokenValidator", 1, 0)}
-
-
-def test_every_memory_that_says_an_edge_counts_and_a_forgotten_one_apart(records: Records) -> None:
-    first = say(records, "one", "A", "B::uses")
-    say(records, "two", "A", "B::uses")
-    say(records, "three", "A", "B::calls")
-    forget(records, first)
-    assert edges(records, "A") == {("A", "uses", "B", 1, 1), ("A", "calls", "B", 1, 0)}
-    graph = graph_of(records)
-    assert list(graph.memory_counts(nodes(graph, "A", "B")).values()) == [2, 2]
-
-
 def test_memories_entities_and_links_are_one_undirected_graph_of_what_the_session_sees(records: Records) -> None:
     one = say(records, "one", "A", "B::uses")
     two = say(records, "two", "a", "C", scope="session")
@@ -156,14 +126,6 @@ def test_memories_entities_and_links_are_one_undirected_graph_of_what_the_sessio
     few = graph.look({first: 3, second: 3})
     assert set(few.neighbours) == {second}, "the other has more edges than that"
     assert graph.look({}).degrees == {}
-
-
-def test_edges_are_chosen_by_the_key_of_their_relationship(records: Records) -> None:
-    say(records, "one", "A", "B::depends_on", "C::Depends-On", "D::uses")
-    found = edges(records, "A", relationships=frozenset({"dependson"}))
-    assert {target for _, _, target, _, _ in found} == {"B", "C"}
-    assert edges(records, "D", relationships=frozenset({"dependson"})) == set()
-    assert summary_of(records, frozenset({"uses"})).relationship_types == {"uses": 1}
 
 
 def test_another_sessions_memories_make_no_entity_no_edge_and_no_count(records: Records) -> None:
@@ -200,83 +162,6 @@ def test_entities_are_found_by_name_by_key_by_words_and_by_their_beginning(recor
     assert len(graph.matching([Phrase("service")], 1)) == 1
     assert named(graph, graph.beginning("auth", 9)) == ["Authors", "AuthService", "auth-service"]
     assert len(graph.beginning("auth", 2)) == 2
-
-
-def test_a_name_is_kept_and_found_whatever_is_in_it(records: Records) -> None:
-    names = ["' OR 1=1 --", '"quoted"', "100%_*", "日本語", "🦀", "NEAR(a b)", "\U0010ffff", "a\\b"]
-    say(records, "one", *(f"{name}:thing" for name in names))
-    for name in names:
-        graph = graph_of(records)
-        (node,) = graph.named(name)
-        assert name in named(graph, graph.keyed([node.key]))
-    assert len(records.uses("entity", "", SESSION)) == len(names) - 1, "nothing sorts after the last letter of all"
-
-
-def test_the_most_important_and_the_latest_memories_of_entities_are_found(records: Records) -> None:
-    important = say(records, "important", "A", importance=0.9, requested_at=REQUESTED_AT)
-    middling = say(records, "middling", "A", importance=0.8, requested_at=REQUESTED_AT + 1)
-    plain = say(records, "plain", "A", "B::uses", importance=0.1, requested_at=REQUESTED_AT + 2)
-    latest = say(records, "latest", "B", importance=0.1, occurred_at=REQUESTED_AT + 99)
-    forgotten = say(records, "forgotten", "A", importance=1.0, requested_at=REQUESTED_AT + 100)
-    forget(records, forgotten)
-    graph, seen = graph_of(records), Filters(SESSION)
-
-    def found(limit: int, *names: str, filters: Filters = seen) -> set[int]:
-        facts = graph.memories(nodes(graph, *names), filters, limit)
-        assert records.ranking_facts(list(facts), filters) == facts
-        return set(facts)
-
-    assert found(1, "A") == {number_of(records, important), number_of(records, plain)}
-    assert found(1, "A", "B") == {number_of(records, important), number_of(records, latest)}
-    every = {number_of(records, each) for each in (important, middling, plain, latest)}
-    assert found(9, "A", "B") == every
-    assert found(9, "A", "B", filters=Filters(SESSION, min_importance=0.85)) == {number_of(records, important)}
-    assert number_of(records, forgotten) in found(9, "A", filters=Filters(SESSION, include_forgotten=True))
-    assert found(9) == set()
-
-
-def test_an_edge_between_entities_is_there_only_where_both_its_ends_are_named(records: Records) -> None:
-    owner, module = EntityRef("Svetlana", "person", "owns"), EntityRef("src/billing", "module", "owned_by")
-    apply(records, store_operation("a", "a", related_entities=(owner, module)))
-    database = EntityRef("PostgreSQL", "database", "uses", "PaymentAPI")
-    apply(records, store_operation("b", "b", related_entities=(database, EntityRef("PaymentAPI", "service", "about"))))
-    assert edges(records, "Svetlana") == {("Svetlana", "mentioned_with", "src/billing", 1, 0)}
-    assert edges(records, "PaymentAPI") == {("PaymentAPI", "uses", "PostgreSQL", 1, 0)}
-    graph = graph_of(records)
-    found = nodes(graph, "Svetlana", "src/billing")
-    facts = graph.memories(found, Filters(SESSION), 9, frozenset({"ownedby"}))
-    assert len(facts) == 1, "memories are chosen by their own relationship to an entity"
-    assert graph.memories(found, Filters(SESSION), 9, frozenset({"uses"})) == {}
-    whole = records.portable(memory_id_of(store_operation("b", "b")), None)
-    assert whole is not None
-    assert whole.related_entities[0] == database
-
-
-def test_the_entities_of_memories_are_told(records: Records) -> None:
-    stored = say(records, "one", "A", "B::uses", "B::calls")
-    number, graph = number_of(records, stored), graph_of(records)
-    assert graph.nodes_named_by([number]) == {number: set(nodes(graph, "A", "B"))}
-    assert graph.nodes_named_by([number], nodes(graph, "A")) == {number: set(nodes(graph, "A"))}
-
-
-def test_an_entity_is_described_by_the_newest_memory_whatever_its_spelling(records: Records) -> None:
-    say(records, "an older description", "AuthService:component:described_as")
-    say(records, "a newer description", "auth-service:component:described_as")
-    say(records, "the newest description", "AuthService:component:described_as")
-    graph = graph_of(records)
-    (node,) = graph.keyed(["authservice"])
-    assert graph.descriptions([node])[node][1] == "the newest description"
-
-
-def test_a_summary_counts_and_names_the_best_connected(records: Records) -> None:
-    say(records, "one", "Hub:service", "A:file:uses", "B:file:uses", "C:person:owns")
-    say(records, "two", "Hub:service", "A:file:uses")
-    say(records, "three", "Alone:file")
-    summary = summary_of(records, limit=1)
-    assert summary.entity_types == {"file": 3, "person": 1, "service": 1}
-    assert summary.relationship_types == {"owns": 1, "uses": 2}
-    assert summary.degrees == {Node("hub", "service"): 3}
-    assert len(summary_of(records).degrees) == 5, "also what is connected with nothing"
 
 
 def test_names_and_tags_are_completed_with_how_often_they_are_used(records: Records) -> None:

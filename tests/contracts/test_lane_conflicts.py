@@ -14,10 +14,9 @@ import pytest
 
 from remembrancer.actors.store import shared_lane
 from remembrancer.actors.store.records.sqlite_records import Records
-from remembrancer.journal.contract import MAX_ENTRY_BYTES, EntryPage, LaneMark, NewEntry
+from remembrancer.journal.contract import EntryPage, LaneMark, NewEntry
 from remembrancer.protocol.errors import (
     EntryDamaged,
-    EntryTooLarge,
     JournalAway,
     JournalChanged,
     KeyMissing,
@@ -27,7 +26,6 @@ from remembrancer.protocol.errors import (
 from remembrancer.protocol.writes import (
     Applied,
     Change,
-    ForgetMemory,
     Operation,
     PortableMemory,
     PromoteMemory,
@@ -87,18 +85,6 @@ def test_of_two_changes_of_a_memory_the_later_one_counts_and_the_history_has_bot
         (3, "updated", "host1"),
     ]
     assert memory.history[1].record.content == "the lantern burns gas"
-
-
-@pytest.mark.parametrize("first", ["forgets", "updates"])
-def test_what_one_forgets_and_another_updates_is_the_same_for_both(hosts: Hosts, first: str) -> None:
-    hosts[0].submit([LANTERN])
-    forget = ForgetMemory(memory_id_of(LANTERN), "it is lost")
-    update = UpdateMemory(memory_id_of(LANTERN), content="the lantern burns gas")
-    offline(hosts, *((forget, update) if first == "forgets" else (update, forget)))
-    memory = agreed(hosts)
-    assert memory.forgotten_at is not None
-    changes = [each.change for each in memory.history]
-    assert changes == (["stored", "forgotten"] if first == "forgets" else ["stored", "updated", "forgotten"])
 
 
 def project_of(host: Host) -> Records:
@@ -282,15 +268,6 @@ def test_a_journal_that_was_deleted_or_made_anew_stops_every_host(hosts: Hosts) 
         assert isinstance(outcome.reply, JournalChanged)
         assert memory_of(host).content == "the lantern burns oil"
     assert hosts.server.lanes[LANE].entries == {}, "two histories are not mixed"
-
-
-def test_what_is_too_large_to_be_shared_is_refused_by_an_update_too(hosts: Hosts) -> None:
-    hosts[0].submit([LANTERN])
-    large = UpdateMemory(memory_id_of(LANTERN), metadata={"x": "y" * MAX_ENTRY_BYTES})
-    (outcome,) = hosts[0].lane.apply([change_operation("large", large)])
-    assert isinstance(outcome.reply, EntryTooLarge)
-    assert memory_of(hosts[0]).version == 1
-    assert len(hosts.server.lanes[LANE].entries) == 1
 
 
 def test_a_host_with_a_year_of_backlog_reads_it_by_pages_and_then_gives_away_its_own(

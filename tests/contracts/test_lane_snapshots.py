@@ -231,19 +231,6 @@ async def test_a_snapshot_of_release_0_2_0_is_taken(world: World, tmp_path: Path
     assert set(ids_of(joined)) == ids != set()
 
 
-async def test_a_damaged_snapshot_trims_nothing(world: World) -> None:
-    first, second = world.host("first"), world.host("second")
-    await second.snapshots.catch_up()
-    await first.store(*names(EVERY))
-    await second.snapshots.catch_up()
-    await first.snapshots.keep()
-    world.damage(EVERY, b"torn")
-    for _ in range(2):
-        await second.snapshots.keep()
-        await first.snapshots.keep()
-    assert len(world.server.lanes[LANE].entries) == EVERY
-
-
 async def test_a_kill_before_a_snapshot_is_in_place_leaves_the_old_file(world: World) -> None:
     first, killed = world.host("first"), world.host("killed")
     await killed.store("torch")
@@ -334,19 +321,6 @@ async def test_a_member_that_only_reads_and_one_without_the_lease_write_no_snaps
     world.now += 61.0
     await first.snapshots.keep()
     assert [snapshot.mark.position for snapshot, _ in world.kept] == [EVERY]
-
-
-async def test_a_snapshot_of_another_journal_of_that_name_is_not_taken(world: World) -> None:
-    first = world.host("first")
-    await first.store(*names(EVERY))
-    path = world.directory / "copy.db"
-    mark = first.lane.write_snapshot(path)
-    check_snapshot(path, mark)
-    await first.journal.put_snapshot(LANE, LaneMark("another", 3, mark.entry_id), path)
-    joined = world.host("joined")
-    await joined.snapshots.catch_up()
-    assert joined.taken == []
-    assert dump_of(joined.path) == dump_of(first.path)
 
 
 async def test_over_a_real_server_a_sealed_snapshot_is_made_found_good_trimmed_behind_and_taken(tmp_path: Path) -> None:

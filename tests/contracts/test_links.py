@@ -9,7 +9,6 @@ from remembrancer.actors.store.records.contract import Filters, MemoryRecord, Ne
 from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.memory.replacement import PROBABLE
 from remembrancer.protocol.errors import InvalidInput
-from remembrancer.protocol.runs import AddLink
 from remembrancer.protocol.writes import (
     Applied,
     ForgetMemory,
@@ -23,7 +22,7 @@ from remembrancer.protocol.writes import (
     UpdateMemory,
 )
 from tests.contracts.records_factories import SqliteFactory
-from tests.contracts.runs_rig import FOUR, ONE, THREE, TWO, carry_out, shown, stored
+from tests.contracts.runs_rig import FOUR, ONE, THREE, TWO, shown, stored
 from tests.operations import OTHER_SESSION, REQUESTED_AT, SESSION, change_operation, store_operation
 
 
@@ -106,15 +105,6 @@ def test_what_is_probably_replaced_is_marked_until_somebody_says_how_the_two_sta
     assert [link.relation for link in shown(records, TWO).links] == ["related_to"]
 
 
-def test_another_text_is_not_probably_replaced_by_what_replaced_the_first(records: Records) -> None:
-    one, two = records.number_of(ONE), records.number_of(TWO)
-    assert one is not None
-    assert two is not None
-    records.link_similar([NearDuplicate(two, one, 0.9, relation="contradicts")])
-    update(records, "other words", UpdateMemory(ONE, content="It says something else"))
-    assert loaded(records, ONE).possibly_superseded_by == ()
-
-
 def test_superseding_ends_the_validity_of_the_older_and_taking_it_back_restores_it(
     records: Records,
 ) -> None:
@@ -130,15 +120,6 @@ def test_superseding_ends_the_validity_of_the_older_and_taking_it_back_restores_
     assert loaded(records, ONE).superseded_by == ()
 
 
-def test_a_memory_stored_in_the_place_of_another_ends_its_validity(records: Records) -> None:
-    at = REQUESTED_AT + 5
-    newer = store_operation("five", "It is Valkey now", memory_id="mem_5", supersedes=ONE, requested_at=at)
-    (stored,) = records.apply([newer])
-    assert isinstance(stored.reply, Applied)
-    assert (shown(records, ONE).valid_until, loaded(records, ONE).superseded_by) == (at, ("mem_5",))
-    assert [(link.relation, link.target) for link in shown(records, "mem_5").links] == [("supersedes", ONE)]
-
-
 def test_a_memory_in_the_place_of_one_that_is_unknown_or_of_others_is_not_stored(records: Records) -> None:
     refused = [
         store_operation("six", "It is Valkey", memory_id="mem_6", supersedes="mem_none"),
@@ -152,15 +133,6 @@ def test_a_memory_in_the_place_of_one_that_is_unknown_or_of_others_is_not_stored
     assert shown(records, ONE).valid_until is None
 
 
-def test_what_one_session_alone_sees_does_not_end_what_others_see(records: Records) -> None:
-    supersede = UpdateMemory(THREE, importance=1.0, add_links=(LinkRef("supersedes", ONE),))
-    assert update(records, "as a draft", supersede) == "add_links"
-    assert (shown(records, ONE).valid_until, shown(records, THREE).version) == (None, 1)
-    records.apply([change_operation("promote", PromoteMemory(THREE, "project"))])
-    assert update(records, "promoted", supersede) == UpdatedResult(THREE, ("importance", "links"), False, 3)
-    assert shown(records, ONE).valid_until is not None
-
-
 def test_what_a_sessions_own_memory_superseded_does_not_name_that_to_others(records: Records) -> None:
     update(records, "supersede", UpdateMemory(THREE, add_links=(LinkRef("supersedes", FOUR),)))
     records.apply([change_operation("promote", PromoteMemory(FOUR, "project"))])
@@ -170,50 +142,6 @@ def test_what_a_sessions_own_memory_superseded_does_not_name_that_to_others(reco
         for each in seen.values()
     ]
     assert known == [[THREE], [], [THREE]]
-
-
-def test_a_validity_that_somebody_said_is_neither_changed_nor_taken_away(records: Records) -> None:
-    update(records, "until", UpdateMemory(ONE, valid_until=77.0))
-    link = LinkRef("supersedes", ONE)
-    update(records, "supersede", UpdateMemory(TWO, add_links=(link,)))
-    assert (shown(records, ONE).valid_until, shown(records, ONE).version) == (77.0, 2)
-    update(records, "take back", UpdateMemory(TWO, remove_links=(link,)))
-    assert shown(records, ONE).valid_until == 77.0
-    update(records, "supersede three", UpdateMemory(TWO, add_links=(LinkRef("supersedes", THREE),)))
-    update(records, "say otherwise", UpdateMemory(THREE, valid_until=88.0))
-    update(records, "take back three", UpdateMemory(TWO, remove_links=(LinkRef("supersedes", THREE),)))
-    assert shown(records, THREE).valid_until == 88.0
-
-
-def test_forgotten_memories_are_not_named_and_only_so_many_of_the_others(records: Records) -> None:
-    new = [f"mem_new_{number}" for number in range(30)]
-    records.apply([change_operation("forget", ForgetMemory(TWO))])
-    update(records, "three", UpdateMemory(THREE, add_links=(LinkRef("contradicts", ONE),)))
-    assert loaded(records, ONE).possibly_superseded_by == (THREE,)
-    records.apply([store_operation(name, f"source {name}", memory_id=name) for name in new])
-    carry_out(records, AddLink(ONE, TWO, "derived_from"), *(AddLink(ONE, name, "derived_from") for name in new))
-    carry_out(records, *(AddLink(name, ONE, "supersedes") for name in new), part=1)
-    record = loaded(records, ONE)
-    assert record.derived_from == tuple(new[:20])
-    assert len(record.superseded_by) == 5
-
-
-def test_a_promotion_that_somebody_asked_for_is_in_the_chain_and_in_the_log(records: Records) -> None:
-    change = PromoteMemory(THREE, "project", "we need it", why="explicit")
-    reply = records.apply([change_operation("promote", change)])[0].reply
-    assert isinstance(reply, Applied)
-    three = shown(records, THREE)
-    (step,) = three.promotion_chain
-    assert (step.scope, step.memory_id, step.action) == ("session", THREE, "promoted")
-    assert (step.session_id, step.reason, three.scope, three.version) == (SESSION, "we need it", "project", 2)
-    (entry,) = records.surroundings(THREE, "", None).promotions
-    assert (entry.from_scope, entry.to_scope, entry.reason, entry.source_session, entry.score) == (
-        "session",
-        "project",
-        "explicit",
-        SESSION,
-        None,
-    )
 
 
 def related(records: Records, memory_id: str, session_id: str = SESSION, depth: int = 0) -> dict[str, tuple[str, ...]]:

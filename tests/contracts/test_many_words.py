@@ -6,13 +6,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from msgspec.structs import replace
 
 from remembrancer.actors.store.records.contract import Filters, Phrase
-from remembrancer.actors.store.records.search import BM25, ENOUGH, WIDE_ROWS, expression_of, narrowed
+from remembrancer.actors.store.records.search import BM25, WIDE_ROWS, expression_of
 from remembrancer.actors.store.records.sqlite_records import Records
 from tests.contracts.records_factories import SqliteFactory
-from tests.operations import OTHER_SESSION, SESSION, store_operation
+from tests.operations import OTHER_SESSION, store_operation
 
 COUNT = WIDE_ROWS + 2_000
 QUESTION = [Phrase("rare"), Phrase("seldom"), Phrase("common"), Phrase("usual")]
@@ -47,32 +46,12 @@ def scored_by_all(records: Records) -> dict[int, float]:
     return dict(records._file.read(scored, (expression_of(QUESTION),)))
 
 
-def test_the_question_is_one_that_is_narrowed() -> None:
-    assert narrowed(dict.fromkeys(QUESTION, 1), dict(zip(QUESTION, (30, 133, COUNT, COUNT * 3 // 4), strict=True)))
-
-
 def test_the_best_are_found_with_the_scores_that_all_words_give(records: Records) -> None:
     hits = records.keyword_hits(QUESTION, OTHERS, 50)
     known = scored_by_all(records)
     best = sorted(known, key=lambda number: (-known[number], -number))[:50]
     assert list(hits) == best
     assert list(hits.values()) == pytest.approx([known[number] for number in best])
-
-
-def test_a_sessions_own_are_found_by_common_words_alone(records: Records) -> None:
-    own = list(range(COUNT // 2 + 2, COUNT // 2 + OWN + 2))
-    assert sorted(records.keyword_hits(QUESTION, Filters(SESSION, ("session",)), 50, {}, own)) == own
-    others = Filters(SESSION, ("project", "user"))
-    assert list(records.keyword_hits(QUESTION, others, 50)) == list(records.keyword_hits(QUESTION, OTHERS, 50))
-
-
-def test_filters_that_leave_few_leave_them_all(records: Records) -> None:
-    hits = records.keyword_hits(QUESTION, replace(OTHERS, tags=("marked",)), 50)
-    assert sorted(hits) == list(range(2, TAGGED + 2))
-
-
-def test_as_many_as_are_asked_for_are_found_even_if_few_have_a_rare_word(records: Records) -> None:
-    assert len(records.keyword_hits([Phrase("rare"), Phrase("common")], OTHERS, ENOUGH + 20)) >= ENOUGH
 
 
 def test_what_is_known_of_how_many_have_a_word_changes_nothing_of_what_is_found(records: Records) -> None:

@@ -12,8 +12,8 @@ from remembrancer.actors.store.records.memory_rows import digest_of
 from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.actors.store.vectors.exact_vectors import ExactVectors
 from remembrancer.actors.store.vectors.near_duplicates import find_near
-from remembrancer.protocol.consolidation import FindNear, ReadEntityEdges, ReadMemories, ReadSession
-from remembrancer.protocol.runs import AddLink, CloseRequest, CloseSession, ReviseMemory, SaveTopics, Topic
+from remembrancer.protocol.consolidation import FindNear, ReadMemories, ReadSession
+from remembrancer.protocol.runs import AddLink, CloseRequest, CloseSession, ReviseMemory
 from remembrancer.protocol.session_life import EndSession, StartSession
 from remembrancer.protocol.work import Passage
 from remembrancer.protocol.writes import EntityRef, ForgetMemory, UpdateMemory
@@ -65,13 +65,6 @@ def embed_all(records: Records) -> None:
 # Pages
 
 
-def test_memories_come_in_pages_in_their_order(records: Records) -> None:
-    first = records.materials(ReadMemories(None, limit=3), None)
-    assert ([each.id for each in first.memories], first.more) == ([ONE, TWO, THREE], True)
-    rest = records.materials(ReadMemories(None, after=first.memories[-1].number, limit=3), None)
-    assert ([each.id for each in rest.memories], rest.more) == ([FOUR], False)
-
-
 def test_a_memory_is_read_with_all_that_counts(factory: SqliteFactory, records: Records) -> None:
     entity = EntityRef("store", "service", "about")
     change = UpdateMemory(ONE, summary="short", add_tags=("t",), add_entities=(entity,), kind="convention", domain="d")
@@ -89,19 +82,6 @@ def test_a_memory_is_read_with_all_that_counts(factory: SqliteFactory, records: 
     assert not two.pinned
     bare = records.materials(ReadMemories(None, with_content=False), None).memories[0]
     assert (bare.content, bare.summary, bare.entities, bare.tags) == ("", None, (), ("t",))
-
-
-def test_an_open_end_is_pinned_until_it_is_done(records: Records) -> None:
-    pinned = []
-    for change in (UpdateMemory(ONE, kind="open_end"), UpdateMemory(ONE, done=True)):
-        records.apply([change_operation(f"done {change.done}", change)])
-        pinned.append(records.materials(ReadMemories(None, memory_ids=(ONE,)), None).memories[0].pinned)
-    assert pinned == [True, False]
-
-
-def test_what_a_later_memory_more_probably_than_not_replaces_is_told(records: Records) -> None:
-    carry_out(records, AddLink(THREE, ONE, "contradicts", 0.4), AddLink(FOUR, TWO, "contradicts", 0.6))
-    assert [each.id for each in records.materials(EVERYTHING, None).memories if each.is_replaced] == [TWO]
 
 
 def test_what_is_asked_for_is_all_that_comes(records: Records) -> None:
@@ -156,14 +136,6 @@ def test_no_session_s_own_memories_are_near(records: Records) -> None:
     assert near(records, THREE) == [[(ONE, 0.936)]]
 
 
-def test_what_is_forgotten_or_of_another_status_is_not_near(records: Records) -> None:
-    embed_all(records)
-    carry_out(records, ReviseMemory(ONE, "consolidated", status="consolidated"))
-    assert near(records, ONE) == [[(TWO, 0.96)]]
-    records.apply([change_operation("forget", ForgetMemory(TWO))])
-    assert near(records, ONE) == [[]]
-
-
 def test_in_a_large_file_the_index_finds_the_same(records: Records, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("remembrancer.actors.store.vectors.near_duplicates.EXACT_UP_TO", 10)
     crowd = [
@@ -182,13 +154,6 @@ def test_in_a_large_file_the_index_finds_the_same(records: Records, monkeypatch:
 
 
 # Pages that are limited in other ways
-
-
-def test_the_last_page_comes_first_when_it_is_asked_for(records: Records) -> None:
-    assert ids(records, before=2**62, limit=3) == [FOUR, THREE, TWO]
-    number = records.number_of(TWO)
-    page = records.materials(ReadMemories(None, before=number, limit=3), None)
-    assert ([each.id for each in page.memories], page.more) == ([ONE], False)
 
 
 def test_kinds_importance_waiting_and_closed_sessions_limit_a_page(records: Records) -> None:
@@ -210,56 +175,7 @@ def test_kinds_importance_waiting_and_closed_sessions_limit_a_page(records: Reco
 # Edges of entities
 
 
-def test_edges_come_in_pages_that_together_say_all(records: Records, monkeypatch: pytest.MonkeyPatch) -> None:
-    for number in range(5):
-        related = tuple(EntityRef(each, "service", "about") for each in ("store", "queue"))
-        records.apply([store_operation(f"n{number}", f"n{number}", related_entities=related)])
-    carry_out(records, SaveTopics((Topic("a", ("store",)),)))
-    whole = records.materials(ReadEntityEdges(None))
-    assert (whole.edges, whole.next_after) == ((("queue", "store", 5.0),), None)
-    assert whole.topics_at is not None
-    monkeypatch.setattr("remembrancer.actors.store.records.background.EDGES_OF", 2)
-    weights, page = [], records.materials(ReadEntityEdges(None))
-    while page.next_after is not None:
-        weights.append(page.edges[0][2])
-        page = records.materials(ReadEntityEdges(None, page.next_after))
-    assert [*weights, page.edges[0][2]] == [2.0, 2.0, 1.0]
-
-
-def test_entities_that_memories_name_together_have_edges(records: Records) -> None:
-    def named(name: str, memory_id: str, *entities: str, **fields: Any) -> None:
-        related = tuple(EntityRef(each, "service", "about") for each in entities)
-        records.apply([store_operation(name, name, memory_id=memory_id, related_entities=related, **fields)])
-
-    named("a", "mem_a", "AuthService", "store", "queue")
-    named("b", "mem_b", "store", "auth-service")
-    named("c", "mem_c", "store", "secret", scope="session")
-    named("d", "mem_d", "store", "forgotten")
-    named("e", "mem_e", "hub", *(f"spoke{n:02}" for n in range(40)))
-    records.apply([change_operation("forget", ForgetMemory("mem_d"))])
-    edges = records.materials(ReadEntityEdges(None)).edges
-    assert edges[0] == ("AuthService", "store", 2.0)
-    weights = {frozenset((one, other)): weight for one, other, weight in edges}
-    assert weights[frozenset(("queue", "store"))] == 1.0
-    names = {name for edge in weights for name in edge}
-    assert "secret" not in names
-    assert "forgotten" not in names
-    assert frozenset(("hub", "spoke39")) in weights
-    assert frozenset(("spoke00", "spoke01")) in weights
-    assert frozenset(("spoke38", "spoke39")) not in weights, (
-        "what is named beside forty others is not connected with all"
-    )
-
-
 # Sessions, requests, maintenance
-
-
-def test_a_session_is_read(records: Records) -> None:
-    records.apply([change_operation("start", StartSession(SESSION, "claude"))])
-    entry, _ = records.materials(ReadSession(PROJECT, SESSION))
-    assert entry is not None
-    assert (entry.client, entry.status) == ("claude", "active")
-    assert records.materials(ReadSession(PROJECT, "nobody"))[0] is None
 
 
 def test_consolidation_is_asked_for_when_enough_has_come_since_the_last_time(records: Records) -> None:
@@ -283,18 +199,6 @@ def test_memories_of_running_sessions_that_may_be_worth_it_are_offered_for_promo
     assert list(work_of(records, score=0.85).promotable) == [(THREE, 2, 1)], "who has changed it has used it"
     records.apply([change_operation("end", EndSession(SESSION))])
     assert list(work_of(records, score=0.85).promotable) == []
-
-
-def test_use_is_told_of_a_candidate_so_far_as_it_counts_for_its_score(records: Records) -> None:
-    records.apply([change_operation("important", UpdateMemory(THREE, importance=0.875, confidence=0.5))])
-    number = records.number_of(THREE)
-    assert number is not None
-    told = []
-    records.touch([number] * 9, 5.0, OTHER_SESSION)
-    for used in ([], [THREE], [THREE]):
-        records.touch([number], 5.0, SESSION, used)
-        told += list(work_of(records, score=0.85).promotable)
-    assert told == [(THREE, 2, 1), (THREE, 2, 1), (THREE, 2, 1)], "to be shown is no use"
 
 
 @pytest.mark.parametrize(

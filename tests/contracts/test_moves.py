@@ -27,13 +27,12 @@ from remembrancer.actors.store.records.space import SpaceConnection
 from remembrancer.actors.store.records.sqlite_edits import merge
 from remembrancer.actors.store.records.sqlite_file import SqliteFile
 from remembrancer.actors.store.records.sqlite_records import Records
-from remembrancer.protocol.errors import InvalidInput, NotFound, StorageFull
+from remembrancer.protocol.errors import InvalidInput
 from remembrancer.protocol.runs import Skipped, UndoneResult, UndoRun
 from remembrancer.protocol.work import Passage
 from remembrancer.protocol.writes import (
     Applied,
     EntityRef,
-    ForgetMemory,
     ImportMemory,
     Operation,
     PortableMemory,
@@ -271,67 +270,6 @@ def test_a_move_that_was_killed_is_done_or_not_begun_and_never_done_twice(files:
     assert outcome.reply.replayed == is_moved
     check_moved(move, before)
     assert files.are_sound()
-
-
-@pytest.mark.parametrize(
-    ("operation", "kind"),
-    [
-        (promotion("memory:01ARZ3NDEKTSV4RRFFQ69G5FAV", "unknown"), NotFound),
-        (change_operation("theirs", PromoteMemory(ID, "user"), session_id=OTHER_SESSION), NotFound),
-    ],
-)
-def test_a_promotion_that_is_refused_moves_nothing(files: Files, operation: Operation, kind: type[Exception]) -> None:
-    move = files.open()
-    before = whole(move)
-    assert isinstance(move.apply([operation])[0].reply, kind)
-    assert whole(move) == before
-
-
-def test_a_forgotten_memory_and_one_that_is_the_users_already_are_not_moved(files: Files) -> None:
-    move = files.open()
-    move.source.apply([change_operation("forget", ForgetMemory(ID))])
-    assert isinstance(move.apply([PROMOTE])[0].reply, InvalidInput)
-    copy = PortableMemory(
-        id=memory_id_of(STAYS),
-        content="a copy",
-        type="semantic",
-        scope="user",
-        session_id=SESSION,
-        created_at=1.0,
-        updated_at=1.0,
-    )
-    move.destination.apply([change_operation("import", ImportMemory(copy))])
-    assert isinstance(move.apply([promotion(copy.id, "another")])[0].reply, InvalidInput)
-    assert move.source.counts(None).total == 1
-
-
-def test_the_record_of_a_session_stays_in_its_project(files: Files) -> None:
-    move = files.open()
-    record = PortableMemory(
-        id=memory_id_of(store_operation("record", "x")),
-        content="The session repaired the lantern.",
-        type="episodic",
-        kind="session_record",
-        scope="project",
-        session_id=SESSION,
-        created_at=1.0,
-        updated_at=1.0,
-    )
-    move.source.apply([change_operation("import", ImportMemory(record))])
-    (outcome,) = move.apply([promotion(record.id, "promoted")])
-    assert isinstance(outcome.reply, InvalidInput)
-    assert "record of a session" in outcome.reply.message
-    assert move.source.number_of(record.id) is not None
-
-
-def test_a_user_file_without_room_leaves_the_memory_where_it_is_and_a_later_try_moves_it(files: Files) -> None:
-    move = files.open(user_limit_bytes=1)
-    before = before_the_move(move)
-    assert isinstance(move.apply([PROMOTE])[0].reply, StorageFull)
-    assert whole(move) == (before, None)
-    move = files.open()
-    assert isinstance(move.apply([PROMOTE])[0].reply, Applied)
-    check_moved(move, before)
 
 
 def test_a_memory_keeps_its_links_aliases_and_entities_on_its_way_to_the_user_and_back(files: Files) -> None:

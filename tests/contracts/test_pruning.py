@@ -11,22 +11,20 @@ from remembrancer.protocol.consolidation import ReadSession
 from remembrancer.protocol.errors import NotFound
 from remembrancer.protocol.runs import CloseSession, Prune, ReviseMemory
 from remembrancer.protocol.session_life import EndSession, RecordEvents, StartSession, ToolCall, Turn
-from remembrancer.protocol.writes import Applied, ForgetMemory, PromoteMemory, UpdateMemory
+from remembrancer.protocol.writes import Applied, PromoteMemory, UpdateMemory
 from tests.contracts.records_factories import Move, SqliteFactory, upkeep_of, work_of
 from tests.contracts.runs_rig import (
     ONE,
     TWO,
     carry_out,
-    consolidating,
     shown,
     stored,
     undo_operation,
 )
-from tests.operations import OTHER_SESSION, PROJECT, REQUESTED_AT, SESSION, change_operation, store_operation
+from tests.operations import OTHER_SESSION, PROJECT, REQUESTED_AT, SESSION, change_operation
 
 TURNS = tuple(Turn("user", f"turn {n}", float(n)) for n in range(5))
 CALLS = (ToolCall("Bash", 1.5), ToolCall("Read", 2.5))
-DAY_S = 86_400.0
 
 
 @pytest.fixture
@@ -96,17 +94,6 @@ def test_what_came_of_operations_of_long_ago_goes(factory: SqliteFactory, record
     assert records.outcome_of("end") is None
 
 
-def test_an_operation_that_was_queued_for_months_is_known_from_when_it_was_applied(
-    factory: SqliteFactory, records: Records
-) -> None:
-    factory.clock.now += 90 * DAY_S
-    late = store_operation("late", "queued for three months")
-    for operation in (late, change_operation("forget it", ForgetMemory(ONE, reason="wrong"))):
-        records.apply([operation])
-        pruned(records, nothing(operations_before=factory.clock.now - 30 * DAY_S))
-        assert records.outcome_of(operation.operation_id) is not None
-
-
 def test_old_versions_behind_many_newer_ones_go(factory: SqliteFactory, records: Records) -> None:
     for number in range(KEPT_VERSIONS + 5):
         records.apply([change_operation(f"update {number}", UpdateMemory(ONE, importance=0.1 + number / 1000))])
@@ -135,19 +122,6 @@ def test_the_log_and_the_history_of_what_has_gone_to_the_user_go_and_it_can_stil
     assert [entry.change for entry in shown(records, ONE).history] == ["stored", "archived", "promoted", "taken back"]
     pruned(user, long_ago)
     assert (rows(user, "promotion_log", ONE), rows(user, "history", ONE)) == (0, 0)
-
-
-def test_sessions_without_a_trace_go(factory: SqliteFactory, records: Records) -> None:
-    carry_out(records, *consolidating(), run_id="consolidating")
-    silent = "a session that said nothing"
-    records.apply([change_operation("in", StartSession(silent), session_id=silent)])
-    records.apply([change_operation("out", EndSession(silent), session_id=silent)])
-    ended = next(each.ended_at for each in work_of(records).sessions if each.session_id == silent)
-    assert ended is not None
-    carry_out(records, CloseSession(silent, "completed", ended), run_id="closing it")
-    pruned(records, nothing(runs_before=factory.clock.now + 1))
-    entries = [records.materials(ReadSession(PROJECT, each))[0] for each in (silent, SESSION, OTHER_SESSION)]
-    assert [entry is None for entry in entries] == [True, False, False]
 
 
 def rows(records: Records, table: str, memory_id: str = "%") -> int:

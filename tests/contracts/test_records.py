@@ -20,7 +20,6 @@ from remembrancer.actors.store.records.contract import (
     Outcome,
     PassageFilter,
     Phrase,
-    RankingFacts,
     SavedEmbeddings,
 )
 from remembrancer.actors.store.records.memory_rows import digest_of
@@ -38,14 +37,12 @@ from remembrancer.protocol.writes import (
     ForgottenResult,
     Operation,
     PortableMemory,
-    Scope,
     SourceRef,
     UpdateMemory,
 )
 from tests.contracts.records_factories import SqliteFactory, near_duplicates, pending, texts_of
 from tests.operations import (
     OTHER_SESSION,
-    PROJECT,
     REQUESTED_AT,
     SESSION,
     change_of,
@@ -104,13 +101,6 @@ def test_an_operation_is_applied_once_and_answered_alike_ever_after(factory: Sql
         assert outcome.to_embed is None
     assert reopened.counts(SESSION) == Counts(1, {"project": 1}, {"semantic": 1}, 0, 1, 1)
     assert pending(reopened) == [first.to_embed]
-
-
-def test_operations_are_applied_in_order(records: Records) -> None:
-    numbers = store(records, *(store_operation(f"op{n}", f"text {n}") for n in range(50)))
-    assert numbers == sorted(numbers)
-    loaded = records.load(numbers, ALL)
-    assert [loaded[number].content for number in numbers] == [f"text {n}" for n in range(50)]
 
 
 def test_everything_of_a_memory_comes_back(records: Records) -> None:
@@ -372,37 +362,6 @@ def test_every_search_lets_through_exactly_what_the_filters_allow(records: Recor
     agrees()
 
 
-def test_words_are_found_in_what_is_neither_forgotten_nor_another_sessions(records: Records) -> None:
-    library = build_library(records)
-    forgotten = {each.number for each in library[::5]}
-    for each in library[::5]:
-        change = change_of(each.operation)
-        forget = change_operation(f"forget {each.number}", ForgetMemory(change.memory_id), session_id=change.session_id)
-        applied(records.apply([forget])[0])
-    scopes: tuple[Scope, ...]
-    for scopes in ((), ("session", "project", "user"), ("project", "user"), ("project",), ("session",)):
-        for session in (SESSION, OTHER_SESSION, ""):
-            filters = Filters(session, scopes)
-            seen = {each.number for each in library if passes(each, filters)} - forgotten
-            assert set(hits(records, "lantern", filters, 1000)) == seen
-    assert sum(records.survey([], SESSION, 0).sizes[records.space].values()) == len(library) - len(forgotten)
-
-
-def test_the_facts_that_rank_a_memory_are_its_importance_its_standing_and_when_it_happened(
-    records: Records,
-) -> None:
-    plain, dated = store(
-        records,
-        store_operation("a", "x", importance=0.75),
-        store_operation("b", "wo ist der Hafen", occurred_at=55.0, valid_until=77.0, scope="session"),
-    )
-    facts = records.ranking_facts([plain, dated], ALL)
-    assert (facts[plain].importance, facts[plain].happened_at) == (0.75, REQUESTED_AT)
-    assert facts[dated] == RankingFacts(
-        0.5, 55.0, "active", "session", 77.0, "semantic", kind="fact", space=records.space
-    )
-
-
 def test_a_survey_has_the_sizes_of_spaces_who_has_which_words_and_the_sessions_own(records: Records) -> None:
     own, other, _ = store(
         records,
@@ -417,14 +376,6 @@ def test_a_survey_has_the_sizes_of_spaces_who_has_which_words_and_the_sessions_o
     assert survey.own == {records.space: [own]}
     assert records.survey(words, "another", 10).own == {records.space: [other]}
     assert records.survey([], SESSION, 0).own is None
-
-
-def test_more_matches_than_the_limit_are_not_counted_out_but_declined(records: Records) -> None:
-    store(records, *(store_operation(f"op{n}", f"x{n}") for n in range(10)))
-    assert records.matching(ALL, 9) is None
-    matching = records.matching(ALL, 10)
-    assert matching is not None
-    assert len(matching) == 10
 
 
 def test_full_text_finds_words_in_any_form_in_content_and_tags_best_first(records: Records) -> None:
@@ -495,16 +446,6 @@ def test_vectors_are_kept_beside_their_memory_which_does_not_wait_for_them_any_m
     assert records.passages(PassageFilter(numbers=[])).numbers == []
 
 
-def test_vectors_of_what_has_some_already_are_passed_over(records: Records) -> None:
-    (one,) = store(records, store_operation("a", "x"))
-    first = save(records, one, [1, 0, 0, 0])
-    second = save(records, one, [0, 1, 0, 0])
-    assert second.kept == []
-    assert save(records, 999, [1, 0, 0, 0]).kept == []
-    assert records.passages(PassageFilter(MODEL, vectors=False)).numbers == first.kept
-    assert records.save_embeddings(MODEL, []).kept == []
-
-
 def test_a_memory_has_vectors_of_several_models_side_by_side(records: Records) -> None:
     one, two = store(records, store_operation("a", "x"), store_operation("b", "y"))
     first = save(records, one, [1, 0, 0, 0], [0, 1, 0, 0])
@@ -557,58 +498,10 @@ def test_near_duplicates_are_named_on_both_sides_to_those_who_may_see_them(recor
     }
 
 
-def test_a_near_duplicate_that_is_found_again_keeps_when_it_was_first_found(factory: SqliteFactory) -> None:
-    records = factory.open()
-    ops = [store_operation("a", "x"), store_operation("b", "y")]
-    a, b = store(records, *ops)
-    for cosine in (0.96, 0.97):
-        records.link_similar([NearDuplicate(b, a, cosine)])
-        factory.clock.now += 60
-    found = records.portable(memory_id_of(ops[1]), None)
-    assert found is not None
-    assert [(link.strength, link.created_at) for link in found.links] == [(0.97, REQUESTED_AT)]
-
-
 # Counting
 
 
-def test_accesses_are_counted(records: Records) -> None:
-    one, two = store(records, store_operation("a", "x"), store_operation("b", "y"))
-    records.touch([one, one, 999], 5.0)
-    records.touch([one, two], 6.0)
-    records.touch([], 7.0)
-    assert {number: found.access_count for number, found in records.load([one, two], ALL).items()} == {one: 3, two: 1}
-
-
-def test_a_session_is_known_from_its_first_memory_on(records: Records) -> None:
-    assert records.session_start(SESSION) == (None, 0)
-    store(records, store_operation("a", "x"), store_operation("b", "y", scope="session"))
-    store(records, store_operation("c", "z", requested_at=REQUESTED_AT + 50))
-    assert records.session_start(SESSION) == (REQUESTED_AT, 3)
-
-
 # Lasting
-
-
-def test_all_of_it_is_there_after_closing_and_opening_again(factory: SqliteFactory) -> None:
-    records = factory.open()
-    one, two = store(
-        records, store_operation("a", "the first", tags=("t",)), store_operation("b", "the second", importance=1.0)
-    )
-    save(records, one, [1, 0, 0, 0])
-    records.link_similar([NearDuplicate(two, one, 0.97)])
-    records.touch([one], 5.0)
-    before = records.load([one, two], ALL)
-    records.close()
-    records.close()
-    again = factory.open()
-    assert again.load([one, two], ALL) == before
-    assert pending(again) == [two]
-    assert hits(again, "first") == [one]
-    assert again.counts(None).total == 2
-    assert again.name == PROJECT.id
-    again._file.file.checkpoint()
-    assert again.load([one, two], ALL) == before
 
 
 def test_readers_on_many_threads_see_whole_groups_while_one_thread_writes(records: Records) -> None:

@@ -5,11 +5,8 @@ from __future__ import annotations
 from itertools import product
 from typing import Any, Final
 
-import pytest
-
 from remembrancer.actors.store.records.contract import Filters
 from remembrancer.actors.store.records.sqlite_records import Records
-from remembrancer.protocol.reads import Order
 from remembrancer.protocol.writes import ForgetMemory, MemoryType, Scope, SourceRef, StoreMemory, UpdateMemory
 from tests.operations import (
     OTHER_SESSION,
@@ -28,29 +25,6 @@ def store(records: Records, name: str, **fields: Any) -> int:
     (outcome,) = records.apply([store_operation(name, name, **fields)])
     assert outcome.to_embed is not None
     return outcome.to_embed
-
-
-@pytest.mark.parametrize("order", ["important", "latest"])
-def test_the_first_are_given_in_order(records: Records, order: Order) -> None:
-    dull = store(records, "dull", importance=0.1, requested_at=REQUESTED_AT + 9)
-    old = store(records, "old", importance=0.9, requested_at=REQUESTED_AT, occurred_at=5.0)
-    plain = store(records, "plain", importance=0.5, requested_at=REQUESTED_AT + 1)
-    later = store(records, "later", importance=0.5, requested_at=REQUESTED_AT + 2)
-    same = store(records, "same", importance=0.5, requested_at=REQUESTED_AT + 2)
-    expected = {"important": [old, same, later, plain, dull], "latest": [dull, same, later, plain, old]}[order]
-    assert records.top(ALL, order, 10) == expected
-    assert records.top(ALL, order, 2) == expected[:2]
-
-
-def test_the_first_pass_the_filters(records: Records) -> None:
-    fact = store(records, "fact")
-    event = store(records, "event", type="episodic")
-    mine = store(records, "mine", scope="session", type="episodic")
-    theirs = store(records, "theirs", scope="session", session_id=OTHER_SESSION, type="episodic")
-    assert set(records.top(ALL, "important", 10)) == {fact, event, mine}
-    assert records.top(Filters(SESSION, ("session",)), "latest", 10) == [mine]
-    assert records.top(Filters(OTHER_SESSION, ("session",), ("episodic",)), "latest", 10) == [theirs]
-    assert records.top(Filters(SESSION, ("project",), ("episodic",)), "latest", 10) == [event]
 
 
 def test_open_ends_are_given_by_their_due_dates_until_they_are_done(records: Records) -> None:

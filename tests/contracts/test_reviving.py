@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
-from remembrancer.actors.store.records.memory_rows import archived_since
-from remembrancer.actors.store.records.sqlite_file import SqliteFile
 from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.protocol.consolidation import ReadMemories
 from remembrancer.protocol.runs import ReviseMemory
-from remembrancer.protocol.writes import Applied, ForgetMemory, ImportMemory, PortableMemory, TagMemory
+from remembrancer.protocol.writes import PortableMemory
 from tests.contracts.records_factories import SqliteFactory
 from tests.contracts.runs_rig import ONE, TWO, carry_out, stored, undo
-from tests.operations import OTHER_SESSION, REQUESTED_AT, change_operation
+from tests.operations import OTHER_SESSION
 
 
 @pytest.fixture
@@ -37,14 +33,6 @@ def numbers(records: Records, *memory_ids: str) -> list[int]:
     return [number for number in found if number is not None]
 
 
-def test_what_is_revived_by_a_clock_that_is_behind_has_no_version_older_than_the_one_before(records: Records) -> None:
-    archived_at = shown(records, ONE).updated_at
-    records.touch(numbers(records, ONE), archived_at - 600)
-    one = shown(records, ONE)
-    assert (one.status, one.version, one.updated_at) == ("active", 3, archived_at)
-    assert [entry.changed_at for entry in one.history[-2:]] == [archived_at, archived_at]
-
-
 def test_an_access_makes_an_archived_memory_active_and_its_history_says_so(records: Records) -> None:
     records.touch(numbers(records, ONE, ONE), 5e9, OTHER_SESSION)
     one = shown(records, ONE)
@@ -57,49 +45,9 @@ def test_an_access_makes_an_archived_memory_active_and_its_history_says_so(recor
     assert shown(records, TWO).status == "archived", "only what was used"
 
 
-def test_what_is_active_gets_no_version_by_being_used(records: Records) -> None:
-    for _ in range(3):
-        records.touch(numbers(records, ONE), 5e9)
-    assert shown(records, ONE).version == 3
-
-
-def test_a_forgotten_memory_stays_as_it_is(records: Records) -> None:
-    records.apply([change_operation("forget", ForgetMemory(ONE))])
-    records.touch(numbers(records, ONE), 5e9)
-    one = shown(records, ONE)
-    assert one.status == "archived"
-    assert one.forgotten_at is not None
-
-
 def test_undoing_the_run_that_archived_it_leaves_what_was_revived(records: Records) -> None:
     records.touch(numbers(records, ONE), 5e9)
     undone = undo(records)
     assert undone.memories == (TWO,)
     assert [each.memory_id for each in undone.skipped] == [ONE]
     assert {shown(records, each).status for each in (ONE, TWO)} == {"active"}
-
-
-def test_the_time_of_archiving_is_known_in_spite_of_later_changes(factory: SqliteFactory, records: Records) -> None:
-    archived_at = archived_since(shown(records, ONE))
-    assert archived_at == factory.clock.now
-    later = change_operation("tag", TagMemory(ONE, add=("later",)), requested_at=REQUESTED_AT + 1000)
-    records.apply([later])
-    assert archived_since(shown(records, ONE)) == archived_at
-    assert archived_since(shown(records, "mem_three")) is None
-
-
-def test_an_import_keeps_the_time_of_archiving(factory: SqliteFactory, records: Records, tmp_path: Path) -> None:
-    archived_at = factory.clock.now
-    later = change_operation("tag", TagMemory(ONE, add=("later",)), requested_at=REQUESTED_AT + 1000)
-    records.apply([later])
-    one = shown(records, ONE)
-    elsewhere = tmp_path / "elsewhere"
-    elsewhere.mkdir()
-    there = Records(SqliteFile(elsewhere / "memory.db"), "elsewhere", lambda: factory.clock.now)
-    try:
-        (outcome,) = there.apply([change_operation("import", ImportMemory(one))])
-        assert isinstance(outcome.reply, Applied), outcome
-        (material,) = there.materials(ReadMemories(None), None).memories
-        assert material.archived_at == archived_at
-    finally:
-        there.close()

@@ -45,14 +45,6 @@ def test_a_summary_is_not_made_of_what_is_gone_or_changed_and_its_other_sources_
     assert [shown(records, each).status for each in CONTENTS] == ["active"] * 4
 
 
-def test_what_the_run_itself_did_to_a_source_is_no_obstacle(records: Records) -> None:
-    procedure = NewMemory("mem_procedure", "light the lights", "procedure", "project", "session:s")
-    carry_out(records, *summing_up(ONE, TWO))
-    assert carry_out(records, AddMemory(procedure, ((ONE, 1), (THREE, 1))), part=1).edits == 1
-    other = NewMemory("mem_other", "light the lights", "procedure", "project", "session:s")
-    assert carry_out(records, AddMemory(other, ((ONE, 1),)), run_id="other").edits == 0
-
-
 def test_a_summary_that_is_there_or_was_forgotten_marks_nothing_again(records: Records) -> None:
     carry_out(records, *summing_up(ONE))
     records.apply([change_operation("forget", ForgetMemory(SUMMARY))])

@@ -15,7 +15,7 @@ from remembrancer.actors.store.records.contract import Filters, NearDuplicate, P
 from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.actors.store.retrieval.graph import Graph
 from remembrancer.protocol.consolidation import ReadMemories, ReadSession
-from remembrancer.protocol.errors import InvalidInput, NotFound
+from remembrancer.protocol.errors import NotFound
 from remembrancer.protocol.runs import (
     AddLink,
     AddMemory,
@@ -27,7 +27,6 @@ from remembrancer.protocol.runs import (
     LogPromotion,
     NewMemory,
     NotePattern,
-    ProposeMemory,
     ReviseMemory,
     RunResult,
     SaveTopics,
@@ -39,14 +38,11 @@ from remembrancer.protocol.runs import (
 from remembrancer.protocol.session_life import EndSession, RecordEvents, StartSession, Turn
 from remembrancer.protocol.writes import (
     Applied,
-    Change,
     EntityRef,
     EraseMemory,
     ForgetMemory,
-    MemoryLink,
     PortableMemory,
     PromoteMemory,
-    RestoredResult,
     RestoreMemory,
     TagMemory,
     UpdateMemory,
@@ -77,7 +73,6 @@ from tests.operations import (
     REQUESTED_AT,
     SESSION,
     change_operation,
-    store_operation,
 )
 
 EVERYTHING = Filters(SESSION)
@@ -106,20 +101,6 @@ def whole(records: Records) -> list[PortableMemory]:
 
 
 # Carrying out
-
-
-def test_a_proposal_that_was_refused_is_made_again_by_restoring_its_memory(records: Records) -> None:
-    carry_out(records, ProposeMemory(ONE, "it speaks of the user", 0.8))
-    (proposed,) = records.proposals()
-    before = shown(records, ONE)
-    records.apply([change_operation("refuse", PromoteMemory(ONE, "project"))])
-    assert records.proposals() == ()
-    again, twice = records.apply([change_operation(name, RestoreMemory(ONE)) for name in ("again", "twice")])
-    assert isinstance(again.reply, Applied)
-    assert again.reply.result == RestoredResult(ONE, before.version, ())
-    assert isinstance(twice.reply, InvalidInput), "nothing is refused any more"
-    assert records.proposals() == (proposed,)
-    assert shown(records, ONE).history == before.history
 
 
 def test_a_run_does_all_that_it_says(records: Records) -> None:
@@ -190,30 +171,6 @@ def test_what_changed_since_it_was_looked_at_is_passed_over_with_all_that_hangs_
     assert records.surroundings(TWO, "", None).observed_in == ()
 
 
-def test_links_that_are_there_or_lack_an_end_are_passed_over(records: Records) -> None:
-    links = [
-        AddLink(ONE, TWO, "contradicts"),
-        AddLink(ONE, TWO, "contradicts"),
-        AddLink(ONE, "mem_gone", "supports"),
-        AddLink(ONE, ONE, "similar_to"),
-        AddLink(ONE, TWO, "similar_to", 0.96),
-    ]
-    result = carry_out(records, *links)
-    assert (result.edits, len(result.skipped)) == (2, 3)
-    assert [(link.relation, link.strength) for link in shown(records, ONE).links] == [
-        ("contradicts", 1.0),
-        ("similar_to", 0.96),
-    ]
-
-
-def test_a_memory_whose_id_is_there_is_not_made_again(records: Records) -> None:
-    memory = NewMemory(ONE, "another", "fact", "project", SESSION)
-    assert carry_out(records, AddMemory(memory)).skipped == (
-        Skipped(ONE, "there is a memory with this id already", "AddMemory"),
-    )
-    assert shown(records, ONE).content == CONTENTS[ONE]
-
-
 def test_a_memory_that_a_run_makes_has_its_entities_and_is_found_by_its_summary(records: Records) -> None:
     memory = NewMemory(
         "mem_new",
@@ -269,25 +226,6 @@ def test_a_session_is_closed_if_its_end_is_the_one_that_was_dealt_with(
     assert (closed.status, closed.memories_promoted) == ("completed", 2)
 
 
-def test_what_the_background_does_opens_no_session_again(records: Records) -> None:
-    records.apply([change_operation("end", EndSession(SESSION))])
-    (entry,) = list(work_of(records).sessions)
-    assert entry.ended_at is not None
-    carry_out(records, *consolidating(), CloseSession(SESSION, "completed", entry.ended_at))
-    assert list(work_of(records).sessions) == []
-
-
-def test_an_end_that_is_told_twice_is_dealt_with_once(records: Records) -> None:
-    records.apply([change_operation("end", EndSession(SESSION))])
-    records.apply([change_operation("end again", EndSession(SESSION, "abandoned"), requested_at=REQUESTED_AT + 5)])
-    (entry,) = list(work_of(records).sessions)
-    assert (entry.ended_at, entry.ending) == (REQUESTED_AT, "completed")
-    assert entry.ended_at is not None
-    carry_out(records, CloseSession(SESSION, "completed", entry.ended_at))
-    records.apply([change_operation("end once more", EndSession(SESSION))])
-    assert list(work_of(records).sessions) == []
-
-
 def test_only_what_the_session_itself_writes_has_its_end_dealt_with_again(records: Records) -> None:
     records.apply([change_operation("end", EndSession(SESSION))])
     (entry,) = list(work_of(records).sessions)
@@ -330,12 +268,6 @@ def test_a_session_that_did_something_after_its_end_and_is_left_then_is_not_an_a
     assert [session.ended_at for session in work_of(records).sessions] == [None]
     records.apply([change_operation("end again", after, requested_at=REQUESTED_AT + 2)])
     assert [(each.ended_at, each.ending) for each in work_of(records).sessions] == [(REQUESTED_AT + 2, ending)]
-
-
-def test_a_session_that_begins_again_and_is_left_is_abandoned(records: Records) -> None:
-    changes: list[Change] = [EndSession(SESSION), StartSession(SESSION), EndSession(SESSION, "abandoned")]
-    records.apply([change_operation(f"{place}", change) for place, change in enumerate(changes)])
-    assert [each.ending for each in work_of(records).sessions] == ["abandoned"]
 
 
 def test_a_summary_is_found_by_what_it_says_and_not_by_what_it_was_only_made_of(records: Records) -> None:
@@ -397,25 +329,6 @@ def test_what_was_changed_since_stays_and_is_named(records: Records) -> None:
     assert shown(records, THREE).status == "active"
 
 
-def test_a_derived_memory_that_somebody_has_forgotten_is_no_obstacle(records: Records) -> None:
-    carry_out(records, *consolidating())
-    records.apply([change_operation("forget", ForgetMemory(SUMMARY, "not useful"))])
-    assert undo(records).skipped == ()
-    assert shown(records, SUMMARY).forgotten_reason == "not useful"
-
-
-def test_several_steps_of_one_run_are_undone_together_up_to_what_others_did(records: Records) -> None:
-    carry_out(records, ReviseMemory(ONE, "merged", importance=0.75), ReviseMemory(ONE, "merged", confidence=0.75))
-    carry_out(records, ReviseMemory(TWO, "merged", importance=0.75), part=1)
-    records.apply([change_operation("between", UpdateMemory(TWO, summary="in between"))])
-    carry_out(records, ReviseMemory(TWO, "consolidated", status="consolidated"), part=2)
-    undone = undo(records)
-    one, two = shown(records, ONE), shown(records, TWO)
-    assert (one.importance, one.confidence, one.version) == (0.5, 0.5, 4)
-    assert (two.importance, two.summary, two.status) == (0.75, "in between", "active")
-    assert [skipped.memory_id for skipped in undone.skipped] == [TWO]
-
-
 def test_runs_that_are_undone_in_the_other_order_leave_nothing_behind(records: Records) -> None:
     before = whole(records)
     carry_out(records, *consolidating())
@@ -427,33 +340,6 @@ def test_runs_that_are_undone_in_the_other_order_leave_nothing_behind(records: R
     assert shown(records, SUMMARY).forgotten_reason == "undone: run"
     four = {each.id: each for each in records.materials(ReadMemories(None), None).memories}[FOUR]
     assert four.undone == "promoted"
-
-
-def test_a_change_that_followed_an_undoing_is_in_the_way_like_any_other(records: Records) -> None:
-    carry_out(records, ReviseMemory(ONE, "merged", importance=0.75))
-    carry_out(records, ReviseMemory(ONE, "merged", confidence=0.75), run_id="second")
-    undo(records, "second", name="undo second")
-    records.apply([change_operation("since", UpdateMemory(ONE, summary="since"))])
-    assert [skipped.memory_id for skipped in undo(records).skipped] == [ONE]
-    assert shown(records, ONE).importance == 0.75
-
-
-def test_what_a_run_forgot_comes_back(records: Records) -> None:
-    carry_out(records, ReviseMemory(ONE, "forgotten", forget="archived for 90 days"))
-    assert shown(records, ONE).forgotten_reason == "archived for 90 days"
-    undo(records)
-    assert (shown(records, ONE).forgotten_at, shown(records, ONE).forgotten_reason) == (None, None)
-    assert CONTENTS[ONE] in reachable(records)
-
-
-def test_a_link_that_was_made_anew_since_is_left(factory: SqliteFactory, records: Records) -> None:
-    carry_out(records, AddLink(ONE, TWO, "supports"))
-    other = AddLink(ONE, TWO, "supports")
-    with factory.open()._file.transaction() as connection:
-        connection.execute("DELETE FROM memory_links")
-    carry_out(records, other, run_id="other", at=REQUESTED_AT + 1)
-    undo(records)
-    assert shown(records, ONE).links == (MemoryLink(TWO, "supports", 1.0, REQUESTED_AT + 1),)
 
 
 def test_what_stood_behind_a_near_duplicate_is_active_again_when_that_says_something_else(records: Records) -> None:
@@ -620,11 +506,3 @@ def test_a_process_that_dies_between_two_statements_leaves_the_run_undone_or_who
     assert shown(records, SUMMARY).forgotten_at is None
     assert [shown(records, memory_id).version for memory_id in CONTENTS] == [2, 2, 2, 2]
     factory.close()
-
-
-def test_stored_operations_and_runs_are_applied_in_one_group(records: Records) -> None:
-    new = store_operation("new", "one more bottle", memory_id="mem_new")
-    revise = ReviseMemory("mem_new", "consolidated", expected_version=1, status="consolidated")
-    outcomes = records.apply([new, run_operation("op", revise)])
-    assert all(isinstance(outcome.reply, Applied) for outcome in outcomes)
-    assert shown(records, "mem_new").status == "consolidated"

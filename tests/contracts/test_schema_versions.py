@@ -18,11 +18,10 @@ from remembrancer.actors import migrations
 from remembrancer.actors.gateway import shown_log, write_queue
 from remembrancer.actors.gateway.shown_log import FILE, ShownLog
 from remembrancer.actors.gateway.write_queue import QueueFile, queued_row
-from remembrancer.actors.migrations import Schema, Step, copy_of, drop_copies, release_of, version_in, version_of
-from remembrancer.actors.store.records.contract import Filters
+from remembrancer.actors.migrations import Step, copy_of, version_in, version_of
 from remembrancer.actors.store.records.schema import MEMORY
 from remembrancer.actors.store.records.sqlite_file import SqliteFile
-from remembrancer.protocol.errors import FileUnusable, RecordsUnusable, SchemaTooNew, SchemaTooOld, StorageFull
+from remembrancer.protocol.errors import RecordsUnusable, SchemaTooNew, SchemaTooOld, StorageFull
 from remembrancer.protocol.session_life import RecordEvents, Turn
 from remembrancer.protocol.writes import EraseMemory
 from tests.contracts.records_factories import SqliteFactory, scrub
@@ -154,13 +153,6 @@ def test_a_copy_of_the_queue_or_of_what_was_shown_goes_when_it_has_an_erased_mem
     shown.erase(["memory:shown"], (), PROJECT.id)
     queue.close()
     assert not any(copy.exists() for copy in copies)
-
-
-def test_a_copy_that_cannot_be_deleted_is_named(tmp_path: Path) -> None:
-    path = tmp_path / "memory.db"
-    copy_of(path, "0.2.0").mkdir()
-    with pytest.raises(FileUnusable, match=r"memory.db.release-0.2.0 may still have what was erased"):
-        drop_copies(path)
 
 
 def test_what_was_acknowledged_and_is_in_the_log_alone_is_in_the_copy(old: SqliteFactory) -> None:
@@ -296,21 +288,3 @@ def test_a_file_of_before_the_first_release_is_refused_as_older_and_not_changed(
     with pytest.raises(SchemaTooOld, match=r"older than release 0\.2\.0.*remembrancer export"):
         factory.open()
     assert factory.path.read_bytes() == before
-
-
-def test_versions_name_their_releases() -> None:
-    schema = Schema(Step("0.2.0", ""), Step("0.2.0", ""), Step("1.12.3", ""))
-    assert schema.versions == (20000, 20001, 1120300)
-    assert [release_of(version) for version in schema.versions] == ["0.2.0", "0.2.0", "1.12.3"]
-    assert schema.latest < 2**31
-
-
-def test_a_source_that_cannot_be_read_is_left_as_it_is(factory: SqliteFactory) -> None:
-    records = factory.open()
-    records.apply([store_operation(f"op{n}", f"lantern number {n}") for n in range(2)])
-    with closing(sqlite3.connect(factory.path)) as connection, connection:
-        connection.execute("UPDATE memories SET source = 'src/app.py' WHERE number = 1")
-        connection.execute("""UPDATE memories SET source = '{"file": "src/app.py"}' WHERE number = 2""")
-    assert records.top(Filters(SESSION), "latest", 5, ["app.py"]) == [2]
-    with closing(sqlite3.connect(factory.path)) as connection:
-        assert connection.execute("SELECT source FROM memories WHERE number = 1").fetchone() == ("src/app.py",)

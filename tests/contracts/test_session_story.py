@@ -6,13 +6,12 @@ import msgspec
 import pytest
 
 from remembrancer.actors.store.records.contract import USER, Filters
-from remembrancer.actors.store.records.sessions import BEGINNING, EARLIER, TOPICS
+from remembrancer.actors.store.records.sessions import BEGINNING, EARLIER
 from remembrancer.actors.store.records.sqlite_records import Reader, Records
-from remembrancer.protocol.consolidation import ReadMemories, ReadSession
+from remembrancer.protocol.consolidation import ReadSession
 from remembrancer.protocol.errors import InvalidInput
 from remembrancer.protocol.kinds import SESSION_RECORD
-from remembrancer.protocol.reads import SessionDescription
-from remembrancer.protocol.runs import ApplyRun, CloseSession, ReviseMemory, SaveTopics, Topic
+from remembrancer.protocol.runs import ApplyRun, CloseSession
 from remembrancer.protocol.session_life import EndSession, RecordEvents, StartSession, ToolCall, Turn
 from remembrancer.protocol.writes import (
     Applied,
@@ -42,10 +41,6 @@ def entity(name: str) -> EntityRef:
     return EntityRef(name, "component", "uses")
 
 
-def test_of_an_unknown_session_there_is_nothing_to_say(records: Records) -> None:
-    assert records.describe_session(SESSION) == SessionDescription(None, {}, {}, ())
-
-
 def test_a_session_s_memories_changes_and_topics_are_its_own(records: Records) -> None:
     mine = store_operation("a", "one", tags=("auth", "login"), related_entities=(entity("Gateway"),))
     records.apply(
@@ -62,15 +57,6 @@ def test_a_session_s_memories_changes_and_topics_are_its_own(records: Records) -
     assert described.topics == ("auth", "Gateway", "login")
 
 
-def test_a_forgotten_memory_was_stored_all_the_same_but_is_no_topic(records: Records) -> None:
-    stored = store_operation("a", "one", tags=("auth",))
-    records.apply([stored])
-    records.apply([Operation("f", PROJECT, OTHER_SESSION, REQUESTED_AT, ForgetMemory(memory_id_of(stored)))])
-    described = records.describe_session(SESSION)
-    assert (described.stored_by_type, described.topics, described.changes) == ({"semantic": 1}, (), {})
-    assert records.describe_session(OTHER_SESSION).changes == {"forgotten": 1}
-
-
 def test_a_session_stores_no_more_than_it_may(factory: SqliteFactory) -> None:
     records = factory.open(session_limit=2)
     operations = [store_operation(name, f"text {name}") for name in "abc"]
@@ -85,19 +71,6 @@ def test_a_session_stores_no_more_than_it_may(factory: SqliteFactory) -> None:
     assert isinstance(other.reply, Applied), "another session has its own number"
     records.apply([Operation("f", PROJECT, SESSION, REQUESTED_AT, ForgetMemory(memory_id_of(operations[0])))])
     assert isinstance(records.apply([store_operation("g", "text g")])[0].reply, Applied)
-
-
-def test_a_session_s_story_counts_what_is_consolidated_and_how_important_its_memories_are(records: Records) -> None:
-    operations = [store_operation(name, name, importance=weight) for name, weight in (("a", 0.2), ("b", 0.7))]
-    records.apply(operations)
-    edit = ReviseMemory(memory_id_of(operations[0]), "consolidated", status="consolidated")
-    records.apply(
-        [Operation("r", PROJECT, "", REQUESTED_AT, ApplyRun("run", "project", "consolidation", "promote", (edit,)))]
-    )
-    described = records.describe_session(SESSION)
-    assert described.memories_consolidated == 1
-    assert described.average_importance == pytest.approx(0.45)
-    assert records.describe_session("session:nobody").average_importance is None
 
 
 def test_what_a_session_did_in_two_spaces_is_one_and_topics_that_mean_the_same_are_one(records: Records) -> None:
@@ -117,14 +90,6 @@ def test_what_a_session_did_in_two_spaces_is_one_and_topics_that_mean_the_same_a
     assert described.changes == {"updated": 1}
     assert described.topics == ("AuthService", "grpc", "tabs")
     assert Reader.of([records, user]).session_start(SESSION) == (10.0, 3)
-
-
-def test_there_are_only_so_many_topics(records: Records) -> None:
-    tags = tuple(f"topic {number}" for number in range(30))
-    records.apply([store_operation("a", "one", tags=tags), store_operation("b", "two", tags=("topic 29",))])
-    topics = records.describe_session(SESSION).topics
-    assert len(topics) == TOPICS
-    assert topics[0] == "topic 29"
 
 
 def test_the_registry_the_turns_and_the_tool_calls_of_a_session_are_told(records: Records) -> None:
@@ -180,14 +145,6 @@ def test_the_last_sessions_are_told_of_with_what_the_project_may_see_of_them(rec
     assert user.describe_session(SESSION).earlier == (), "the user's space has those of all projects"
 
 
-def test_entities_of_one_community_are_one_topic_under_its_label(records: Records) -> None:
-    records.apply([store_operation("a", "one", tags=("tabs",), related_entities=(entity("Auth"), entity("JWT")))])
-    topics = (Topic("sign-in", ("JWT", "auth", "Gateway")), Topic("other", ("tabs", "vim")))
-    run = ApplyRun("run", "project", "maintenance", "promote", (SaveTopics(topics),))
-    records.apply([Operation("o", PROJECT, "", REQUESTED_AT, run)])
-    assert records.describe_session(SESSION).topics == ("sign-in", "tabs")
-
-
 def end(records: Records, session_id: str = SESSION, at: float = REQUESTED_AT) -> None:
     records.apply([Operation(f"end {session_id} {at}", PROJECT, session_id, at, EndSession(session_id))])
 
@@ -213,24 +170,6 @@ def test_the_record_of_a_session_says_what_no_memory_says(records: Records) -> N
     )
     end(records)
     assert record_of(records) == "The session of 2023-11-14 22:13 UTC worked on src/app.py, /etc/hosts."
-
-
-def test_a_session_that_ends_again_has_one_record(records: Records) -> None:
-    records.apply([edited("a.py")])
-    end(records)
-    records.apply([edited(*(f"b{number}.py" for number in range(8)), "b0.py", "a.py")])
-    end(records, at=REQUESTED_AT + 60)
-    (record,) = records.materials(ReadMemories(None)).memories
-    assert record.kind == SESSION_RECORD
-    assert record_of(records) == record.content
-    assert record.content.endswith("worked on a.py, b0.py, b1.py, b2.py, b3.py, b4.py, b5.py, b6.py and 1 more.")
-
-
-def test_a_session_without_files_leaves_no_record(records: Records) -> None:
-    records.apply([store_operation("told", "Next: measure it"), edited()])
-    end(records)
-    assert record_of(records) is None
-    assert len(records.materials(ReadMemories(None)).memories) == 1
 
 
 @pytest.mark.parametrize("change", [ForgetMemory, EraseMemory])

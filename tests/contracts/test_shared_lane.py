@@ -17,10 +17,9 @@ from hypothesis import strategies as st
 
 from remembrancer.actors.store.records.contract import Filters, Phrase
 from remembrancer.actors.store.records.sqlite_file import SqliteFile
-from remembrancer.actors.store.shared_lane import FORMAT, REFUSED_S, SharedLane, check_snapshot
-from remembrancer.journal.contract import MAX_ENTRY_BYTES, START, NewEntry, Trimmed
+from remembrancer.actors.store.shared_lane import FORMAT, SharedLane, check_snapshot
+from remembrancer.journal.contract import START, NewEntry, Trimmed
 from remembrancer.protocol.errors import (
-    EntryTooLarge,
     InvalidInput,
     JournalAway,
     JournalChanged,
@@ -33,10 +32,7 @@ from remembrancer.protocol.writes import (
     EraseMemory,
     ForgetMemory,
     HistoryEntry,
-    ImportMemory,
     Operation,
-    PortableMemory,
-    StoreMemory,
     TagMemory,
 )
 from tests.contracts.records_factories import scrub
@@ -264,13 +260,6 @@ def test_an_attempt_that_a_server_held_back_does_not_what_was_refused_meanwhile(
     assert hosts[0].dump() == hosts[1].dump()
 
 
-def test_it_is_not_known_for_ever_what_was_refused(hosts: Hosts) -> None:
-    for name in ("one", "other"):
-        hosts[0].lane.apply([change_operation(name, TagMemory("mem_lantern", ("lit",)))])
-        hosts.now += REFUSED_S + 1
-    assert [row.split("'")[1] for row in hosts[0].dump() if row.startswith("lane_refusals")] == ["other"]
-
-
 def test_an_operation_is_done_once_although_its_answer_was_lost(hosts: Hosts) -> None:
     stored = store_operation("lantern", "the lantern burns oil")
     hosts[0].journal.loses_answers = 1
@@ -313,18 +302,6 @@ def test_a_host_whose_clock_is_ahead_takes_nobody_into_its_time(tmp_path: Path) 
             assert shown[0] is not None
             assert [entry.changed_at for entry in shown[0].history] == [REQUESTED_AT + 5, REQUESTED_AT + 18]
         assert hosts[0].dump() == hosts[1].dump() == hosts[2].dump()
-
-
-def test_a_lanes_time_never_runs_backwards(hosts: Hosts) -> None:
-    early, late = (store_operation(text, f"the {text} burns", requested_at=REQUESTED_AT) for text in ("oil", "wax"))
-    hosts[0].submit([early])
-    hosts.now -= 600
-    hosts[0].submit([late])
-    hosts[1].lane.catch_up()
-    for host in hosts.hosts:
-        memory = host.lane.portable(memory_id_of(late), None)
-        assert memory is not None
-        assert (memory.created_at, host.lane._applied_at) == (REQUESTED_AT, REQUESTED_AT)
 
 
 def test_what_0_2_0_said_of_tokens_and_sessions_changes_nothing_and_every_entry_names_its_form(hosts: Hosts) -> None:
@@ -375,40 +352,6 @@ def test_limits_of_a_host_are_looked_at_before_anything_is_appended(hosts: Hosts
     assert isinstance(hosts[0].lane.apply([forget])[0].reply, Applied), "to forget needs no room"
     hosts[1].submit([two])
     assert hosts[1].lane.counts(None).total == 1
-
-
-def test_an_operation_that_is_too_large_to_be_shared_hurts_no_other(hosts: Hosts) -> None:
-    large = StoreMemory(
-        memory_id="mem_large",
-        content="a lantern",
-        type="semantic",
-        scope="project",
-        session_id=SESSION,
-        metadata={"x": "y" * MAX_ENTRY_BYTES},
-    )
-    small = store_operation("candle", "the candle burns wax")
-    replies = [each.reply for each in hosts[0].lane.apply([change_operation("large", large), small])]
-    assert isinstance(replies[0], EntryTooLarge)
-    assert isinstance(replies[1], Applied)
-
-
-def test_many_large_operations_go_in_several_appends(hosts: Hosts) -> None:
-    def imported(number: int) -> Operation:
-        memory = PortableMemory(
-            id=f"mem_{number}",
-            content=f"lantern {number}",
-            type="semantic",
-            scope="project",
-            session_id=SESSION,
-            created_at=1.0,
-            updated_at=1.0,
-            metadata={"x": "y" * (MAX_ENTRY_BYTES // 2)},
-        )
-        return change_operation(f"import{number}", ImportMemory(memory))
-
-    hosts[0].submit([imported(number) for number in range(40)])
-    hosts[1].lane.catch_up()
-    assert hosts[1].lane.counts(None).total == 40
 
 
 def test_an_entry_of_a_newer_release_stops_the_lane_and_keeps_what_was_before(hosts: Hosts) -> None:

@@ -24,7 +24,7 @@ from remembrancer.actors.snapshots import take_snapshot
 from remembrancer.actors.store.file_index import FileIndex
 from remembrancer.actors.store.records import sqlite_file
 from remembrancer.actors.store.records.catalog import Catalog
-from remembrancer.actors.store.records.contract import Filters, NearDuplicate, PassageFilter, Phrase
+from remembrancer.actors.store.records.contract import Filters, PassageFilter, Phrase
 from remembrancer.actors.store.records.schema import MEMORY
 from remembrancer.actors.store.records.sqlite_file import Query, SqliteFile
 from remembrancer.actors.store.records.sqlite_records import Records
@@ -37,8 +37,8 @@ from remembrancer.protocol.errors import (
     TooManyFiles,
 )
 from remembrancer.protocol.writes import Applied, ProjectRef
-from tests.contracts.records_factories import SqliteFactory, leave_half_made, near_duplicates, pending
-from tests.operations import OTHER_PROJECT, PROJECT, REQUESTED_AT, SESSION, memory_id_of, store_operation
+from tests.contracts.records_factories import SqliteFactory, leave_half_made, pending
+from tests.operations import OTHER_PROJECT, PROJECT, SESSION, memory_id_of, store_operation
 from tests.patience import PATIENCE_S
 
 SEED = 7
@@ -116,15 +116,6 @@ def test_what_a_newer_release_left_in_its_log_when_it_crashed_stays_there(factor
     assert (factory.path.read_bytes(), log.read_bytes()) == before
 
 
-def test_each_change_has_its_row_of_history(factory: SqliteFactory) -> None:
-    records = factory.open()
-    operation = store_operation("op", "kept", tags=("t",))
-    records.apply([operation, operation])
-    rows = query(factory.path, "SELECT memory_id, version, change, operation_id, session_id, record FROM history")
-    assert [row[:5] for row in rows] == [(memory_id_of(operation), 1, "stored", "op", SESSION)]
-    assert '"content":"kept"' in str(rows[0][5])
-
-
 # A bad file
 
 
@@ -145,31 +136,6 @@ def test_a_file_that_is_no_database_is_refused_and_left_as_it_is(factory: Sqlite
     with pytest.raises(RecordsUnusable, match="backup"):
         factory.open()
     assert factory.path.read_bytes() == content
-
-
-def test_a_place_where_no_file_can_be_is_an_error_of_ours(factory: SqliteFactory) -> None:
-    factory.path.parent.write_text("a file where a directory should be")
-    with pytest.raises(RecordsUnusable):
-        factory.open()
-    factory.path.parent.unlink()
-    factory.path.mkdir(parents=True)
-    with pytest.raises(RecordsUnusable):
-        factory.open()
-
-
-def test_the_index_of_words_lies_in_few_pieces_once_they_are_merged_and_finds_the_same(factory: SqliteFactory) -> None:
-    def pieces() -> int:
-        return len(query(factory.path, "SELECT DISTINCT segid FROM words_1_idx"))
-
-    records = factory.open()
-    for number in range(40):
-        records.apply([store_operation(f"op-{number}", f"lantern {'oil ' * (number % 3)}{number}")])
-    before, found = pieces(), records.keyword_hits([Phrase("lantern"), Phrase("oil")], Filters(SESSION), 50)
-    while records.tidy():
-        pass
-    assert pieces() < before / 2
-    assert records.keyword_hits([Phrase("lantern"), Phrase("oil")], Filters(SESSION), 50) == found
-    assert not records.tidy(), "nothing was stored since"
 
 
 def everything_of(records: Records) -> list[Callable[[], object]]:
@@ -388,22 +354,6 @@ def test_the_tallies_and_the_full_text_always_agree_with_a_scan(factory: SqliteF
     assert is_sound(factory.path)
 
 
-def test_a_forgotten_memory_is_found_only_by_those_who_ask_for_such(factory: SqliteFactory) -> None:
-    records = factory.open()
-    operations = [store_operation(name, f"the same lantern {name}") for name in "abc"]
-    records.apply(operations[:2])
-    records.link_similar([NearDuplicate(2, 1, 0.99)])
-    with closing(sqlite3.connect(factory.path, isolation_level=None)) as connection:
-        connection.execute("UPDATE memories SET forgotten_at = 1 WHERE number = 1")
-    plain, all_of_them = Filters(SESSION), Filters(SESSION, include_forgotten=True)
-    assert list(records.keyword_hits([Phrase("lantern")], plain, 5)) == [2]
-    assert set(records.keyword_hits([Phrase("lantern")], all_of_them, 5)) == {1, 2}
-    assert records.matching(plain, 5) == [2]
-    assert records.load([1], plain) == {}
-    assert records.load([1], all_of_them)[1].forgotten
-    assert near_duplicates(records, 2, SESSION) == (), "nor is it named as a duplicate"
-
-
 # The catalogue
 
 
@@ -486,19 +436,6 @@ def test_a_file_is_closed_only_when_each_reader_has_finished_its_query(factory: 
     with pytest.raises(MemoryUnavailable):
         records.number_of("memory")
     records.close()
-
-
-def test_who_reads_or_writes_after_the_end_is_told_to_try_again(tmp_path: Path) -> None:
-    records = Records(SqliteFile(tmp_path / "memory.db"), "user", lambda: REQUESTED_AT)
-    assert records.number_of("mem") is None, "this thread has a connection of its own by now"
-    records.close()
-    with pytest.raises(MemoryUnavailable):
-        records.number_of("mem")
-    with pytest.raises(MemoryUnavailable):
-        records.touch([1], REQUESTED_AT)
-    (outcome,) = records.apply([store_operation("late", "It is too late.")])
-    assert isinstance(outcome.reply, MemoryUnavailable)
-    assert outcome.reply.retry_possible
 
 
 def test_only_what_can_be_made_again_is_committed_without_waiting_for_the_disk(tmp_path: Path) -> None:

@@ -15,18 +15,16 @@ from remembrancer.actors.store.records.contract import Filters, Neighbours
 from remembrancer.actors.store.records.search import INTERLEAVED, REACH, TOGETHER_S
 from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.actors.store.retrieval.keywords import phrases_of, units_of
-from remembrancer.protocol.writes import Applied, ForgetMemory, Operation, StoreMemory
+from remembrancer.protocol.writes import Applied, Operation, StoreMemory
 from tests.operations import (
     OTHER_SESSION,
     REQUESTED_AT,
     SESSION,
     change_of,
-    change_operation,
     memory_id_of,
     store_operation,
 )
 
-MODEL, OTHER_MODEL = "small.int8.0123456789ab.4", "other.int8.ba9876543210.4"
 ALL = Filters(SESSION)
 
 
@@ -47,56 +45,7 @@ def keep(records: Records, operation: Operation) -> int:
     return outcome.to_embed
 
 
-def forget(records: Records, number: int) -> None:
-    memory_id = records.load([number], ALL)[number].id
-    (outcome,) = records.apply([change_operation(f"forget {number}", ForgetMemory(memory_id))])
-    assert isinstance(outcome.reply, Applied), outcome.reply
-
-
 # What was told around a memory
-
-
-def test_a_memorys_neighbours_are_the_two_told_before_and_the_two_told_after_it(records: Records) -> None:
-    numbers = tell(records, *[{}] * 7)
-    told = records.neighbours([numbers[3]], ALL)
-    assert told.steps == {numbers[3]: {numbers[1]: 2, numbers[2]: 1, numbers[4]: 1, numbers[5]: 2}}
-    its = told.facts[numbers[2]]
-    assert (its.importance, its.happened_at, its.type) == (0.5, REQUESTED_AT + 120, "episodic")
-    assert told.facts == records.ranking_facts(list(told.steps[numbers[3]]), ALL)
-
-
-def test_each_of_several_memories_has_its_own_neighbours_also_where_they_are_told_side_by_side(
-    records: Records,
-) -> None:
-    first, second, third = tell(records, {}, {}, {})
-    told = records.neighbours([second, first, second], ALL)
-    assert told.steps == {first: {second: 1, third: 2}, second: {first: 1, third: 1}}
-    assert set(told.facts) == {first, second, third}
-
-
-def test_nothing_was_told_around_no_memory_or_an_unknown_one(records: Records) -> None:
-    tell(records, {}, {})
-    assert records.neighbours([], ALL) == records.neighbours([999], ALL) == Neighbours({}, {})
-
-
-def test_what_other_sessions_told_in_between_is_no_neighbour_and_does_not_part_those_that_are(
-    records: Records,
-) -> None:
-    theirs = {"session_id": OTHER_SESSION}
-    first, _, second, _, third = tell(records, {}, theirs, {}, theirs, {})
-    assert records.neighbours([second], ALL).steps == {second: {first: 1, third: 1}}
-    far, *_, near = tell(records, {"content": "far"}, *[theirs] * INTERLEAVED, {"content": "near"})
-    assert far not in records.neighbours([near], ALL).steps.get(near, {}), "too many of theirs in between"
-
-
-def test_memories_of_no_session_were_not_told_together(records: Records) -> None:
-    numbers = tell(records, *[{"session_id": ""}] * 3)
-    assert records.neighbours(numbers, Filters("")) == Neighbours({}, {})
-
-
-def test_memories_of_another_scope_are_no_neighbours(records: Records) -> None:
-    project, session, later = tell(records, {}, {"scope": "session"}, {})
-    assert records.neighbours([project, session], ALL).steps == {project: {later: 1}}
 
 
 def test_another_sessions_own_memories_are_never_named_not_even_around_one_of_them(records: Records) -> None:
@@ -105,30 +54,6 @@ def test_another_sessions_own_memories_are_never_named_not_even_around_one_of_th
     assert records.neighbours(numbers, ALL) == Neighbours({}, {})
     assert records.neighbours(numbers, replace(ALL, include_forgotten=True, scopes=("session",))) == Neighbours({}, {})
     assert set(records.neighbours(numbers, Filters(OTHER_SESSION)).facts) == {numbers[0], numbers[1], numbers[3]}
-
-
-def test_facts_and_procedures_have_no_neighbours_and_are_none(records: Records) -> None:
-    happened, fact, later, _ = tell(records, {}, {"type": "semantic"}, {}, {"type": "procedural"})
-    assert records.neighbours([happened, fact], ALL).steps == {happened: {later: 1}}
-
-
-def test_neighbours_are_told_close_in_time_by_when_it_happened(records: Records) -> None:
-    at, near, far, recalled = tell(
-        records,
-        {"requested_at": REQUESTED_AT},
-        {"requested_at": REQUESTED_AT + TOGETHER_S},
-        {"requested_at": REQUESTED_AT + TOGETHER_S + 1.0},
-        {"requested_at": REQUESTED_AT + 86_400, "occurred_at": REQUESTED_AT - 5.0},
-    )
-    assert records.neighbours([at], ALL).steps == {at: {near: 1, recalled: 2}}
-    assert records.neighbours([far], ALL).steps == {far: {near: 1}}
-
-
-def test_forgotten_memories_are_passed_over_unless_they_are_asked_for(records: Records) -> None:
-    first, second, third, fourth = tell(records, {}, {}, {}, {})
-    forget(records, second)
-    assert records.neighbours([first], ALL).steps == {first: {third: 1, fourth: 2}}
-    assert records.neighbours([first], replace(ALL, include_forgotten=True)).steps == {first: {second: 1, third: 2}}
 
 
 WHO = (SESSION, OTHER_SESSION, "")
@@ -248,11 +173,6 @@ def test_the_words_of_a_question_are_counted_in_each_memory_that_has_any(records
 def test_a_name_is_one_word_in_whichever_spelling(records: Records, content: str, question: str) -> None:
     (number,) = tell(records, {"content": content})
     assert words_in(records, question, number) == {number: 1}
-
-
-def test_a_quoted_phrase_counts_beside_its_words(records: Records) -> None:
-    exact, scattered = tell(records, {"content": "a pool size of four"}, {"content": "the size of the pool"})
-    assert words_in(records, '"pool size"', exact, scattered) == {exact: 3, scattered: 2}
 
 
 @given(

@@ -27,8 +27,7 @@ from remembrancer.actors.store.vectors.chroma import Chroma
 from remembrancer.actors.store.vectors.chroma_vectors import FILLED_AT_ONCE, ChromaVectors, Collection, IndexLost
 from remembrancer.actors.store.vectors.exact_vectors import ExactVectors, SpaceVectors
 from remembrancer.actors.store.vectors.near_duplicates import compared
-from remembrancer.memory.ranking import on_the_scale
-from remembrancer.protocol.work import CALIBRATED, CosineScale, Passage
+from remembrancer.protocol.work import CALIBRATED, Passage
 from remembrancer.protocol.writes import EraseMemory, UpdateMemory
 from tests.contracts.records_factories import SqliteFactory, texts_of
 from tests.operations import change_operation, memory_id_of, store_operation
@@ -163,15 +162,6 @@ def test_the_nearest_memories_come_first_each_once_with_its_best_passage(library
         assert_same(library.vectors.nearest(query, 10), found)
 
 
-def test_little_or_nothing_to_find_is_no_error(library: Library) -> None:
-    assert library.vectors.nearest_each(unit(2), 5) == [{}, {}]
-    assert library.vectors.nearest(unit(1)[0], 5, [1, 2]) == {}
-    number = library.add(unit(1))
-    assert [list(found) for found in library.vectors.nearest_each(unit(2), 500)] == [[number], [number]]
-    assert library.vectors.nearest(unit(1)[0], 5, []) == {}
-    assert library.vectors.of_memories([]).numbers == []
-
-
 @pytest.mark.parametrize("share", [1, 2, 20, 300])
 def test_only_what_is_allowed_is_found_however_little_that_is(library: Library, share: int) -> None:
     numbers = library.add_each([unit(1, seed=n) for n in range(600)])
@@ -204,17 +194,6 @@ def test_what_was_changed_or_erased_is_not_found_any_more(library: Library) -> N
         library.tend()
 
 
-def test_one_that_takes_the_place_of_another_is_seen_though_as_many_are_there(library: Library) -> None:
-    vectors = unit(3)
-    first, second = library.add_each([vectors[:1], vectors[1:2]])
-    assert list(library.vectors.nearest(vectors[0], 1)) == [first]
-    library.erase(first)
-    third = library.add(vectors[2:3])
-    assert sorted(library.vectors.nearest(vectors[0], 5)) == [second, third]
-    library.erase(third)
-    assert list(library.vectors.nearest(vectors[2], 5)) == [second]
-
-
 def test_thousands_agree_with_a_full_sort_at_every_depth(library: Library) -> None:
     numbers = library.add_each([row[None] for row in unit(3000)])
     library.tend()
@@ -229,13 +208,6 @@ def test_thousands_agree_with_a_full_sort_at_every_depth(library: Library) -> No
             # In a graph of near neighbours (HNSW) that lost some, one that is left may be out of reach.
             assert 0.99 * len(wanted) <= len(found) <= len(wanted)
             assert len(set(found) & set(wanted)) >= 0.95 * len(wanted)
-
-
-def test_cosines_are_told_on_the_scale_of_the_default_model(library: Library) -> None:
-    (number,) = library.add_each([unit(1)])
-    scale = library.vectors.scale = CosineScale(0.7, 0.1)
-    raw = library.vectors.nearest_each(unit(1, seed=2), 1)[0][number]
-    assert library.vectors.nearest(unit(1, seed=2)[0], 1)[number] == pytest.approx(on_the_scale(raw, scale))
 
 
 def test_near_duplicates_are_pairs_of_whole_memories(library: Library) -> None:
@@ -290,17 +262,6 @@ def exact(records: Records) -> Library:
     return Library(records, ExactVectors(records, MODEL), lambda: None)
 
 
-def test_vectors_that_were_freed_are_read_again(exact: Library) -> None:
-    vectors = exact.vectors
-    assert isinstance(vectors, ExactVectors)
-    exact.add_each([row[None] for row in unit(50)])
-    before = vectors.nearest(unit(1, seed=5)[0], 10)
-    assert vectors.size_bytes == 50 * DIMENSIONS * 4
-    vectors.free()
-    assert vectors.size_bytes == 0
-    assert vectors.nearest(unit(1, seed=5)[0], 10) == before
-
-
 def test_a_large_file_takes_half_the_memory_and_finds_the_same(exact: Library, monkeypatch: pytest.MonkeyPatch) -> None:
     vectors = exact.vectors
     assert isinstance(vectors, ExactVectors)
@@ -316,13 +277,6 @@ def test_a_large_file_takes_half_the_memory_and_finds_the_same(exact: Library, m
         assert_same(vectors.nearest(query, 9, some), expected(of_some, query, 9))
     assert vectors.size_bytes <= as_floats
     assert np.allclose(vectors.of_memories([7]).vectors, unit(1300)[6], atol=1e-4)
-
-
-def test_memories_are_picked_by_numbers_of_any_size(exact: Library) -> None:
-    numbers = exact.add_each([unit(2), unit(1)])
-    large = 1_795_334_768_604  # files number their chunks by the clock
-    assert exact.vectors.of_memories([large, *numbers]).memories == [numbers[0], numbers[0], numbers[1]]
-    assert exact.vectors.of_memories([large]).numbers == []
 
 
 @given(st.integers(1, 60), st.integers(1, 70), st.integers(1, 5))
@@ -457,12 +411,6 @@ def test_what_is_broken_on_disk_is_made_anew(exact: Library, folder: Path, break
     assert held(broken) == exact.rows().numbers
     assert list(again.nearest(unit(50)[7], 1)) == [numbers[7]]
     broken.close()
-
-
-def test_a_file_where_the_folder_should_be_gives_way(folder: Path) -> None:
-    folder.write_text("not a folder")
-    with pytest.raises(OSError, match="vectors"):
-        Chroma(folder)
 
 
 def break_segments(folder: Path, how: str) -> None:
