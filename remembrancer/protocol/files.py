@@ -15,7 +15,7 @@ from remembrancer.protocol.wire import Request
 from remembrancer.protocol.writes import ProjectRef
 
 F = TypeVar("F")
-SearchMode = Literal["hybrid", "vector", "keyword"]
+SearchMode = Literal["hybrid", "keyword"]
 
 
 class Workspace(msgspec.Struct, frozen=True):

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from remembrancer.actors.store.records.contract import Filters, Neighbours
 from remembrancer.actors.store.records.search import INTERLEAVED, REACH, TOGETHER_S
 from remembrancer.actors.store.records.sqlite_records import Records
-from remembrancer.actors.store.retrieval.keywords import phrases_of, units_of
+from remembrancer.actors.store.retrieval.keywords import phrases_and_units, phrases_of
 from remembrancer.protocol.writes import Applied, Operation, StoreMemory
 from tests.operations import (
     OTHER_SESSION,
@@ -140,7 +140,7 @@ def test_neighbours_are_what_the_rule_says_whatever_is_filtered(records: Records
 
 
 def words_in(records: Records, question: str, *numbers: int) -> dict[int, int]:
-    postings = records.postings(units_of(question))
+    postings = records.postings(phrases_and_units(question)[1])
     counts = {number: sum(number in having for having in postings) for number in numbers}
     return {number: count for number, count in counts.items() if count}
 
@@ -155,7 +155,7 @@ def test_the_words_of_a_question_are_counted_in_each_memory_that_has_any(records
     question = "When did the keeper deploy the lantern?"
     assert words_in(records, question, all_, some, none) == {all_: 3, some: 2}
     assert records.postings([]) == []
-    survey = records.survey(units_of("keeper bread lamp deploy"), SESSION, 0)
+    survey = records.survey(phrases_and_units("keeper bread lamp deploy")[1], SESSION, 0)
     assert survey.postings == {records.space: [[all_, some], [none], [], [all_]]}
 
 
@@ -187,7 +187,7 @@ def test_a_name_is_one_word_in_whichever_spelling(records: Records, content: str
 def test_no_question_breaks_the_syntax_and_a_memory_has_one_of_its_words_if_the_search_by_words_finds_it(
     records: Records, text: str
 ) -> None:
-    groups = units_of(text)
+    groups = phrases_and_units(text)[1]
     number = records.number_of(memory_id_of(operation := store_operation(f"op-{text.encode().hex()}", text)))
     number = keep(records, operation) if number is None else number
     found = words_in(records, text, number)

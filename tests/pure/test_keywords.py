@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from remembrancer.actors.store.records.search import expression_of
 from remembrancer.actors.store.records.subword_tokens import subword_tokens
-from remembrancer.actors.store.retrieval.keywords import MAX_TERMS, QUOTED_WEIGHT, phrases_of, units_of
+from remembrancer.actors.store.retrieval.keywords import MAX_TERMS, QUOTED_WEIGHT, phrases_and_units, phrases_of
 from remembrancer.memory.stop_words import ENGLISH_STOP_WORDS
 from tests.cases import cases
 
@@ -37,7 +37,7 @@ def match_expression(query: str) -> str | None:
 
 
 def expressions_of(query: str) -> list[str]:
-    return [expression_of(unit) for unit in units_of(query)]
+    return [expression_of(unit) for unit in phrases_and_units(query)[1]]
 
 
 def table_of(texts: Sequence[str]) -> sqlite3.Connection:

@@ -57,15 +57,13 @@ def _phrases(groups: Sequence[Sequence[Phrase]], quoted: Sequence[Phrase]) -> tu
     return tuple(counted)
 
 
-def units_of(query: str) -> list[tuple[Phrase, ...]]:
-    """Return the units of a question: a word in any of its forms, a whole name in any of its spellings, or a pair of
-    letters in scripts without spaces (in Japanese without kana pairs that are function words). The index only knows
-    English endings, so in other languages the last two letters of a word may differ, or more may follow."""
-    return _units(query, _groups(query)[0])
-
-
 def phrases_and_units(query: str) -> tuple[tuple[Phrase, ...], list[tuple[Phrase, ...]]]:
-    """Return `phrases_of` and `units_of` from one pass; a short question is also searched as one phrase."""
+    """Return `phrases_of` a question, to which a short one adds itself as one phrase, and its units.
+
+    A unit is a word in any of its forms, a whole name in any of its spellings, or a pair of letters in scripts without
+    spaces (in Japanese without kana pairs that are function words). The index only knows English endings, so in other
+    languages the last two letters of a word may differ, or more may follow.
+    """
     groups, quoted = _groups(query)
     words = [] if quoted else [word.lower() for word in words_of(bare(query[:READ].replace("\x00", " ")))]
     whole = (_phrase(words),) if len(words) in WORDS_OF_A_PHRASE else ()
