@@ -36,7 +36,7 @@ READERS: Final = 2
 UNDER_WAY: Final = 2 * READERS
 """Batches of files that are being read or wait to be indexed."""
 BATCH_FILES: Final = 200
-BATCH_BYTES: Final = 512 * 1024
+BATCH_BYTES: Final = 2 * 1024 * 1024
 STEP_MS: Final = 150
 GROUPED_MS: Final = 1000
 """Files are read after `STEP_MS` without a change, and after `GROUPED_MS` at the latest."""
