@@ -3,6 +3,7 @@ socket."""
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -201,10 +202,15 @@ def _nothing(where: Where, otherwise: str) -> str:
 def _read_notes(where: Where) -> tuple[bool, dict[str, str]]:
     """Bring the index of the project's notes up to date. Returns True if there are any, and warnings."""
     from remembrancer.commands.terminal import said_when_slow
+    from remembrancer.config.project import working_tree_of, workspace_root
+    from remembrancer.config.reading import load_settings
+    from remembrancer.toolsets.files.workspace_files import has_files
 
+    settings = load_settings(os.environ)
+    tree = working_tree_of(Path(where.places()[0].directory))
     try:
-        status = where.first().call("memory_status")
-        if not (status["totalFiles"] or status["staleFiles"]):
+        is_read = where.first().call("memory_status")["totalFiles"]
+        if not (is_read or has_files(Path(workspace_root(str(tree), settings)), settings)):
             return False, {}
         with said_when_slow("Reading the notes"):
             where.first().call("memory_sync")

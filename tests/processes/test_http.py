@@ -104,18 +104,17 @@ def test_a_token_reads_code_of_its_projects_alone(door: Door, tmp_path: Path) ->
         return [each["path"] for each in listed if each["status"] == "ready"]
 
     def named(token: str) -> list[str]:
-        """The projects whose code is in each of three answers."""
+        """The projects whose code is in each of two answers."""
         found = (
             ask("search_code", token, query="open_vault"),
             ask("recall_memories", token, query="open_vault", sources=["code"]),
-            ask("search_knowledge_graph", token, entity="open_vault"),
         )
         return [" ".join(name for name in ("mine.py", "theirs.py") if name in json.dumps(each)) for each in found]
 
     until(lambda: roots(both) == [str(mine / "src"), str(theirs)])
     assert roots(narrow) == [str(mine / "src")]
-    assert named(both) == ["mine.py theirs.py"] * 3
-    assert named(narrow) == ["mine.py"] * 3
+    assert named(both) == ["mine.py theirs.py"] * 2
+    assert named(narrow) == ["mine.py"] * 2
     for tool in ("get_index_status", "delete_project", "search_code"):
         query = {"query": "open_vault"} if tool == "search_code" else {}
         assert ask(tool, narrow, project_id=foreign, **query)["error"] == "not_found"

@@ -31,6 +31,9 @@ NAMED: Final = 5
 """The number of ids in an answer; more would only cost tokens."""
 COMPARED_CHARACTERS: Final = 2000
 """A longer text says more than one thing, so it only duplicates an equal text."""
+CLOSE: Final = 0.5
+"""The share of a memory's score from which a later one that probably replaces it precedes it. A question that names
+what the later one is not about is answered by the earlier one."""
 SAME_EVENT_S: Final = DAY_S
 """The time within which two events can be the same; on another day it is another event, whatever its wording."""
 
@@ -87,7 +90,8 @@ def shortlist(
 
 
 def replaced_last(entries: Sequence[Entry]) -> list[Entry]:
-    """Move each entry that others supersede, certainly or probably, right behind these.
+    """Move each entry that others supersede right behind these, and one that others probably supersede if these answer
+    nearly as well (`CLOSE`).
 
     The successor gets the scores of the entry that it replaces, if they are better: it is the valid answer to whatever
     that one answers.
@@ -101,7 +105,9 @@ def replaced_last(entries: Sequence[Entry]) -> list[Entry]:
             return
         waiting.add(entry.record.id)
         scores = max(entry.scores, replaced, key=lambda each: each.final)
-        for newer in (*entry.record.superseded_by, *entry.record.possibly_superseded_by):
+        probable = (each for each in entry.record.possibly_superseded_by if each in known)
+        close = (each for each in probable if known[each].scores.final >= CLOSE * entry.scores.final)
+        for newer in (*entry.record.superseded_by, *close):
             if newer in known:
                 place(known[newer], scores)
         ordered[entry.record.id] = replace(entry, scores=scores)
