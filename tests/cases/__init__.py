@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 
-def cases(module: str, table: str) -> list[Any]:
-    """The rows of a table of `<module>.toml`."""
-    rows: list[Any] = tomllib.loads(Path(__file__).with_name(f"{module}.toml").read_text(encoding="utf-8"))[table]
-    return rows
+def cases(module: str, table: str) -> Any:
+    """The rows of a table of `<module>.toml`; of a table of tables, by their names."""
+    return tomllib.loads(Path(__file__).with_name(f"{module}.toml").read_text(encoding="utf-8"))[table]

@@ -30,6 +30,7 @@ from remembrancer.toolsets.memory.context_block import (
     group_of,
     render,
 )
+from tests.cases import cases
 
 KINDS: tuple[Kind, ...] = ("preference", "decision", "procedure", "fact", "open_end")
 SCRIPTS = (
@@ -262,19 +263,7 @@ def test_a_long_memory_is_cut_where_nothing_whole_fits() -> None:
 
 @pytest.mark.parametrize(
     ("content", "item"),
-    [
-        ("# Heading\ntext", "- \\# Heading\n  text"),
-        ("a\n### Recent Session\n- b", "- a\n  \\### Recent Session\n  - b"),
-        ("a\n===\nb", "- a\n  \\===\n  b"),
-        ("> # quoted", "- > \\# quoted"),
-        ("---", "- \\---"),
-        ("a #tag, #include <x>, C# and 3 - 2", "- a #tag, #include <x>, C# and 3 - 2"),
-        ("#tag first", "- #tag first"),
-        ("run\n```sh\n# a comment\nls\n```\nthen # rest", "- run\n  ```sh\n  # a comment\n  ls\n  ```\n  then # rest"),
-        ("open\n```\n# not code", "- open\n  \\```\n  \\# not code"),
-        ("a\n\n\n\nb", "- a\n\n  b"),
-        ("a\r\nb\u2028### c", "- a\n  b\n  \\### c"),
-    ],
+    cases("context_block", "headings"),
 )
 def test_what_would_be_a_heading_is_escaped_and_the_rest_stays(content: str, item: str) -> None:
     assert render(content, SourceRef()) == item

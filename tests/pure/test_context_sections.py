@@ -10,6 +10,7 @@ from remembrancer.actors.store.retrieval.context import SEARCHED_FILES, OpenFile
 from remembrancer.memory.contexts import AROUND, ENDS_SHARE, STANDING_SHARE, Choice, choose, section_of
 from remembrancer.memory.tokens import estimate_tokens
 from remembrancer.protocol.reads import RecalledMemory, Scores, Section
+from tests.cases import cases
 
 
 def memory(number: int, words: int = 10, **fields: Any) -> RecalledMemory:
@@ -128,15 +129,7 @@ def test_a_source_is_an_open_file_if_one_path_is_the_end_of_the_other(file: str 
 
 @pytest.mark.parametrize(
     ("content", "names"),
-    [
-        ("token_store.py keeps them", True),
-        ("see `src/auth/token_store.py:40`.", True),
-        ("see (token_store.py).", True),
-        ("billing/token_store.py is another", False),
-        ("not my_token_store.py, nor token_store.pyc", False),
-        ("run the Makefile", True),
-        ("nothing of the sort", False),
-    ],
+    cases("context_sections", "named"),
 )
 def test_a_text_names_an_open_file_by_its_name_with_directories_that_agree(content: str, names: bool) -> None:
     assert FILES.are_named_in(content) is names

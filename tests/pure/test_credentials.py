@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import random
+import re
 import string
 from typing import Any
 
@@ -34,6 +35,17 @@ from tests.cases import cases
 
 MEMORY = "memory:01ARZ3NDEKTSV4RRFFQ69G5FAV"
 LETTERS = string.ascii_letters + string.digits
+ALPHABETS = {
+    "": LETTERS,
+    "base64": LETTERS + "/+",
+    "digits": string.digits,
+    "hex": "0123456789abcdef",
+    "lower": string.ascii_lowercase,
+    "lower+": string.ascii_lowercase + string.digits,
+    "special": LETTERS + "!#%&*",
+    "upper": string.ascii_uppercase,
+    "upper+": string.ascii_uppercase + string.digits,
+}
 
 
 def some(length: int, alphabet: str = LETTERS) -> str:
@@ -41,101 +53,22 @@ def some(length: int, alphabet: str = LETTERS) -> str:
     return "".join(random.Random(length).choices(alphabet, k=length))
 
 
+def filled(template: str) -> str:
+    """A text with a secret in the place of each `<length alphabet>`."""
+    return re.sub(r"<(\d+) ?([\w+]*)>", lambda part: some(int(part[1]), ALPHABETS[part[2]]), template)
+
+
 def jwt() -> str:
     parts = (b'{"alg":"HS256","typ":"JWT"}', b'{"sub":"1"}', some(32).encode())
     return ".".join(base64.urlsafe_b64encode(part).decode().rstrip("=") for part in parts)
 
 
-CREDENTIALS = {
-    "ssh key": f"-----BEGIN OPENSSH PRIVATE KEY-----\n{some(70)}\n-----END OPENSSH PRIVATE KEY-----",
-    "rsa key": f"it is -----BEGIN RSA PRIVATE KEY-----\n{some(64)}",
-    "aws": "the key is AKIA" + some(16, string.ascii_uppercase + string.digits),
-    "github": "ghp_" + some(36),
-    "github fine-grained": "github_pat_" + some(82),
-    "gitlab": "glpat-" + some(20),
-    "slack": "xoxb-" + some(12, string.digits) + "-" + some(12, string.digits) + "-" + some(24),
-    "stripe": "sk_live_" + some(24),
-    "openai": "sk-proj-" + some(28),
-    "openai, older": "sk-" + some(48),
-    "anthropic": "sk-ant-api03-" + some(28),
-    "google": "AIza" + some(35),
-    "hugging face": "hf_" + some(34),
-    "npm": "npm_" + some(36),
-    "pypi": "pypi-AgEIcHlwaS5vcmc" + some(80),
+CREDENTIALS = {name: filled(text) for name, text in cases("credentials", "seen")} | {
     "jwt": "Authorization: Bearer " + jwt(),
-    "url": f"postgres://app:{some(14)}@db.internal/app",
-    "key with a password": f"-----BEGIN ENCRYPTED PRIVATE KEY-----\n{some(64)}",
-    "key of some kind": f"-----BEGIN A B C D E F PRIVATE KEY-----\n{some(64)}",
-    "openai, shortest": "sk-" + some(32),
-    "stripe, for tests": "sk_test_" + some(24),
-    "stripe, restricted": "rk_test_" + some(24),
-    "aws secret": "aws_secret_access_key = " + some(40, LETTERS + "/+"),
-    "aws secret, quoted": 'AWS_SECRET_ACCESS_KEY="' + some(40, LETTERS + "/+") + '"',
-    "aws secret, in json": '"SecretAccessKey": "' + some(40, LETTERS + "/+") + '"',
-    "aws secret, in words": "the aws secret access key is " + some(40, LETTERS + "/+"),
-    "aws secret, behind its name": "aws secret " + some(40, LETTERS + "/+"),
-    "bearer": "Authorization: Bearer " + some(20),
-    "bearer, in a command": "curl -H 'authorization: bearer " + some(43) + "' host",
     "basic": "Authorization: Basic " + base64.b64encode(b"app:" + some(9).encode()).decode(),
-    "groq": "gsk_" + some(52),
-    "vault": "hvs." + some(24),
-    "api key": "api_key: " + some(20),
-    "api key, together": "apikey=" + some(32),
-    "secret, in json": '{"client_secret":"' + some(30) + '"}',
-    "token, hexadecimal": "token := " + some(48, "0123456789abcdef"),
-    "password of a few characters": "password for the staging database: hunter2-" + "Frosch!",
-    "password, in German": "Das Kennwort lautet " + "Sommer%" + some(2, string.digits),
-    "password, in Russian": "пароль от базы: " + some(6) + "7!",
-    "netrc": "machine host login bob password " + some(9),
-    "pgpass": "db.example.org:5432:app:bob:" + some(8) + "7",
-    "short password of an environment": "DB_PASSWORD=" + some(8, string.ascii_lowercase),
-    "command": "curl -u admin:" + some(10) + "9 https://host/x",
-    "no width": "ghp_\u200b" + some(36),
-    "pin": "the PIN for the door is " + some(4, string.digits),
-    "password": "--password=" + some(22, LETTERS + "!#%&*"),
-    "password of an environment": "DB_PASSWORD='" + some(24) + "'",
-    "age": "AGE-SECRET-KEY-1" + some(58, string.ascii_uppercase + string.digits),
-    "xai": "xai-" + some(80),
-    "replicate": "r8_" + some(37),
-    "pinecone": f"pcsk_{some(6)}_{some(63)}",
-    "netlify": "nfp_" + some(36),
-    "supabase": "sbp_" + some(40, "0123456789abcdef"),
-    "circleci": f"CCIPAT_{some(22)}_{some(40, '0123456789abcdef')}",
-    "figma": "figd_" + some(40),
-    "langsmith": f"lsv2_pt_{some(32, '0123456789abcdef')}_{some(10, '0123456789abcdef')}",
-    "a vendor that nobody knows yet": "quux_" + some(44),
-    "neon": "napi_" + some(64, string.ascii_lowercase + string.digits),
-    "google, to refresh": "1//0" + some(60),
-    "mailgun": "key-" + some(32, "0123456789abcdef"),
-    "fireworks": "fw_" + some(24),
-    "plaid": "access-production-0b6f6c9e-6a0e-4a69-8d5c-3c1a1b2c3d4e",
-    "launchdarkly": "sdk-0b6f6c9e-6a0e-4a69-8d5c-3c1a1b2c3d4e",
-    "hubspot": "pat-eu1-0b6f6c9e-6a0e-4a69-8d5c-3c1a1b2c3d4e",
-    "nuget": "oy2" + some(43, string.ascii_lowercase + string.digits),
-    "dropbox": "sl.u." + some(140),
-    "artifactory": "AKCp8" + some(68),
-    "asana": f"1/1{some(15, string.digits)}:{some(32, '0123456789abcdef')}",
-    "rapidapi": f"{some(10, '0123456789abcdef')}msh{some(15, '0123456789abcdef')}p1{'2a' * 3}jsn{'3b' * 6}",
-    "swarm": f"SWMTKN-1-{some(49, string.ascii_lowercase + string.digits)}-{some(25, string.ascii_lowercase)}",
-    "azure, of a bus": f"Endpoint=sb://x.example.net/;SharedAccessKeyName=k;SharedAccessKey={some(43)}=",
-    "openvpn": f"-----BEGIN OpenVPN Static key V1-----\n{some(32, '0123456789abcdef')}",
-    "jwt, encrypted": "eyJhbGciOiJFZERTQSJ9." + some(60) + "." + some(86),
-    "erlang": "erlang.cookie = " + some(20, string.ascii_uppercase),
-    "ansible": "ansible_become_pass: frosch-2217",
-    "password, in a Russian sentence": "войти с паролем frosch2217",
-    "passwords of several": "Passwords: staging frosch-2217, production kestrel-1999",
     "kubeconfig": "client-key-data: " + base64.b64encode(b"-----BEGIN RSA PRIVATE KEY-----" + b"x" * 60).decode(),
-    "wireguard": f"[Interface]\nPrivateKey = {some(43)}=",
     "docker": '{"auths": {"ghcr.io": {"auth": "' + base64.b64encode(b"ana:" + some(20).encode()).decode() + '"}}}',
     "npm, older": "_auth = " + base64.b64encode(b"ana:" + some(12).encode()).decode(),
-    "rails": "RAILS_MASTER_KEY=" + some(32, "0123456789abcdef"),
-    "token, 64 hexadecimal": "CI_DEPLOY_TOKEN=" + some(64, "0123456789abcdef"),
-    "value first": "use hunter2 as the password",
-    "value first, quoted": "`frosch-22` is our wifi password",
-    "value behind at once": "root mit Kennwort frosch2217",
-    "value behind a change": "we set the root password to frosch2217 on Monday",
-    "name and value": "the credentials are admin / frosch2217",
-    "pin first": f"{some(4, string.digits)} is the PIN of the safe",
 }
 
 

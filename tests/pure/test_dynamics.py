@@ -19,6 +19,7 @@ from remembrancer.memory.decay import (
 )
 from remembrancer.protocol.consolidation import Material
 from remembrancer.protocol.kinds import SCOPES, STANDING, STATUSES, Scope, Status
+from tests.cases import cases
 from tests.pure.reflection_world import memory as made
 
 NOW = 1_800_000_000.0
@@ -93,17 +94,7 @@ def test_the_user_forgets_more_slowly_than_a_project(importance: float, count: i
 
 @pytest.mark.parametrize(
     ("scope", "days", "access_count", "expected"),
-    [
-        ("project", 3.5, 0, 0.707),
-        ("project", 7, 0, 0.5),
-        ("project", 14, 0, 0.25),
-        ("project", 28, 20, 0.5),  # 7 days * (1 + 20 * 0.15)
-        ("user", 30, 0, 0.5),
-        ("user", 60, 0, 0.25),
-        ("user", 60, 5, 0.5),  # 30 days * (1 + 5 * 0.2)
-        ("session", 365, 0, 1.0),
-        ("project", 100_000, 0, 0.0),
-    ],
+    cases("dynamics", "halves"),
 )
 def test_strength_halves_with_each_half_life_of_the_seed(
     scope: Scope, days: float, access_count: int, expected: float
@@ -115,16 +106,7 @@ def test_strength_halves_with_each_half_life_of_the_seed(
 
 @pytest.mark.parametrize(
     ("status", "days", "access_count", "expected"),
-    [
-        ("active", 30, 0, False),  # exactly thirty days are not more than thirty
-        ("active", 30.001, 0, True),
-        ("active", 31, 2, True),
-        ("active", 31, 3, False),
-        ("active", -1, 0, False),
-        ("consolidated", 31, 0, False),
-        ("archived", 31, 0, False),
-        ("promoted", 31, 0, False),
-    ],
+    cases("dynamics", "stale"),
 )
 def test_what_is_active_and_rarely_used_goes_stale_after_thirty_days(
     status: Status, days: float, access_count: int, expected: bool

@@ -25,13 +25,7 @@ def test_names_are_certain_by_their_form(text: str, names: list[str]) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    [
-        "It is UTF-8, hashed by SHA-256, and/or 24/7 at 60 kWh or 3 GHz, e.g. in client/server mode.",
-        "See https://example.com/src/app.py or write to ops@example.com.",
-        "Mail goes over Postmark.com and not Example.org.",
-        "Use `--no-verify`, `x = 1`, `42` and `a b`; the tables are fct_/dim_ and in snake_case.",
-        "We agreed: “Thanks, looks good to me”. On Monday, 3 June, all was well.",
-    ],
+    cases("found_names", "not_names"),
 )
 def test_what_only_looks_like_a_name_is_none(text: str) -> None:
     assert certain(text) == []

@@ -21,6 +21,7 @@ from remembrancer.actors.store.retrieval.graph import (
 )
 from remembrancer.memory.names import name_key
 from remembrancer.protocol.reads import Direction
+from tests.cases import cases
 
 NODES = [Node(name, "thing") for name in "abcdefgh"]
 EVERY = 1000
@@ -162,16 +163,7 @@ def keys_in(text: str, *names: str) -> list[str]:
 
 @pytest.mark.parametrize(
     ("text", "name"),
-    [
-        ("How does the auth service start?", "AuthService"),
-        ("How does AUTH-SERVICE start?", "AuthService"),
-        ("what's AuthService's timeout", "auth_service"),
-        ("look at src/actors/store/graph.py please", "src/actors/store/graph.py"),
-        ("Wer kennt die Grüße App?", "grüße-app"),
-        ("Что умеет Альфа Банк?", "альфа банк"),
-        ("is it C++?", "C"),
-        ("the Café\u0301 of Cafe\u0301 Noir", "Café Noir"),
-    ],
+    cases("graph", "found"),
 )
 def test_a_name_is_found_in_a_text_in_any_spelling(text: str, name: str) -> None:
     assert keys_in(text, name) == [name_key(name)]

@@ -77,15 +77,7 @@ def test_a_note_that_names_no_file_goes_into_the_log_of_its_day() -> None:
 
 @pytest.mark.parametrize(
     ("before", "content", "after"),
-    [
-        ("", "New.", "New.\n"),
-        ("Old.", "New.", "Old.\n\nNew.\n"),
-        ("Old.\n", "\nNew.\n\n", "Old.\n\nNew.\n"),
-        ("Old.\n\n\n", "New.", "Old.\n\n\nNew.\n"),
-        ("- a\n", "- b", "- a\n- b\n"),
-        ("1. a", "2. b", "1. a\n2. b\n"),
-        ("Old.\r\n", "a\nb", "Old.\r\n\r\na\r\nb\r\n"),
-    ],
+    cases("notes", "appended"),
 )
 def test_appended_is_after_a_blank_line(before: str, content: str, after: str) -> None:
     assert edited(before, content, "append", None).text == after

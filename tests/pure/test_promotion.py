@@ -147,21 +147,7 @@ def test_what_is_promoted_at_once_would_be_at_the_end_as_well(given_memory: Mate
 
 @pytest.mark.parametrize(
     ("changes", "promotes", "reason"),
-    [
-        ({}, True, "its score 0.95 reaches 0.7, and it was used in 3 sessions"),
-        ({"sessions_used": 2, "access_count": 40}, False, "it was used in 2 sessions, and 3 are needed"),
-        ({"sessions_used": 1}, False, "it was used in 1 session, and 3 are needed"),
-        ({"importance": 0.7}, True, "reaches 0.7, and it was used in 3 sessions"),
-        ({"importance": 0.699}, False, "its importance 0.699 is below 0.7"),
-        ({"undone": "promoted"}, False, "its promotion was undone"),
-        ({"scope": "session"}, False, ""),
-        ({"scope": "user"}, False, ""),
-        (
-            {"content": "Tokens are read in src/auth/token.py."},
-            False,
-            "it is of use in its project alone: it names a file, src/auth/token.py",
-        ),
-    ],
+    cases("promotion", "users"),
 )
 def test_what_was_of_use_in_three_sessions_is_proposed_to_the_user(
     changes: dict[str, Any], promotes: bool, reason: str

@@ -9,6 +9,7 @@ import pytest
 
 from remembrancer.actors.store.retrieval.question import Question, read_question
 from remembrancer.protocol.reads import Recall
+from tests.cases import cases
 from tests.operations import PROJECT, SESSION
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC).timestamp()
@@ -39,14 +40,7 @@ def test_what_is_valid_is_asked_for_at_the_time_of_the_question() -> None:
 
 @pytest.mark.parametrize(
     ("query", "is_message", "of_the_user", "of_a_period"),
-    [
-        ("I am back at it. What was next for the lantern?", True, True, False),
-        ("Which colour do I like?", False, True, False),
-        ("What did you recommend to me?", False, False, False),
-        ("where did we stop last time?", False, True, False),
-        ("What did we decide this week?", False, True, True),
-        ("What did we decide about Kafka this week?", False, True, False),
-    ],
+    cases("question", "questions"),
 )
 def test_a_question_is_a_message_or_of_the_user_or_of_a_period(
     query: str, is_message: bool, of_the_user: bool, of_a_period: bool

@@ -54,12 +54,7 @@ fitted_weights = st.builds(
 
 @pytest.mark.parametrize(
     ("own", "joined", "scores"),
-    [
-        ([10.0, 1.0, 0.0], [9.0, 20.0, 3.0], [10.0, 8.0, 3.0]),
-        ([10.0, 9.0], [1.0, 1.0], [10.0, 9.0]),
-        ([-1.0, -3.0], [5.0, 5.0], [-1.0, -1.0]),
-        ([], [], []),
-    ],
+    cases("ranking", "joined"),
 )
 def test_what_a_memory_shares_with_others_lifts_it_towards_the_best_one_and_not_past_it(
     own: list[float], joined: list[float], scores: list[float]

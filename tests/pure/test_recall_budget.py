@@ -17,6 +17,7 @@ from remembrancer.protocol.writes import SourceRef
 from remembrancer.toolsets.memory.answers import memory_of
 from remembrancer.toolsets.memory.recall_budget import HINT, NO_ROOM, Range, cut_to, within_budget
 from remembrancer.toolsets.tools import Answer, answer_text
+from tests.cases import cases
 from tests.pure.test_context_block import texts
 
 SENTENCE = "The lantern in the attic is lit by the keeper every evening at nine. "
@@ -153,14 +154,7 @@ def test_of_warnings_that_do_not_fit_the_code_is_left() -> None:
 
 @pytest.mark.parametrize(
     ("ranges", "cut"),
-    [
-        ([(0, 3)], "abc …"),
-        ([(8, 11)], "… ijk"),
-        ([(4, 7), (0, 3)], "abc efg …"),
-        ([(0, 5), (2, 7)], "abc efg …"),
-        ([(0, 3), (8, 11)], "abc … ijk"),
-        ([(0, 11)], "abc efg ijk"),
-    ],
+    cases("recall_budget", "cuts"),
 )
 def test_cuts_are_marked_and_what_overlaps_is_said_once(ranges: list[Range], cut: str) -> None:
     assert cut_to("abc efg ijk", ranges) == cut

@@ -10,6 +10,7 @@ from remembrancer.memory.sentences import first_words
 from remembrancer.protocol.reads import Recall, Recalled, RecalledMemory, Scores
 from remembrancer.protocol.writes import ProjectRef, SourceRef
 from remembrancer.toolsets.memory.recall_memories import given_whole, hint_for
+from tests.cases import cases
 
 
 def empty(below: int = 0) -> Recalled:
@@ -22,22 +23,7 @@ def recall(**fields: Any) -> Recall:
 
 @pytest.mark.parametrize(
     ("fields", "below", "hint"),
-    [
-        ({}, 0, "Nothing was found. Try other words or set include_forgotten."),
-        ({}, 3, "Nothing was near enough to the query. Try other words or set include_forgotten."),
-        ({"include_forgotten": True}, 0, "Nothing was found. Try other words."),
-        (
-            {"scopes": ("user",), "kinds": ("fact",), "domains": ("auth",), "include_forgotten": True},
-            0,
-            "Nothing was found. Try other words or leave out scope, kind and domain.",
-        ),
-        (
-            {"types": ("semantic",), "tags": ("x",), "before": 1.0, "min_importance": 0.5},
-            0,
-            "Nothing was found. Try other words, leave out type, tags, min_importance and time_range or set "
-            "include_forgotten.",
-        ),
-    ],
+    cases("recall_hints", "hints"),
 )
 def test_the_hint_names_what_narrowed_the_question(fields: dict[str, Any], below: int, hint: str) -> None:
     assert hint_for(recall(**fields), empty(below)) == hint

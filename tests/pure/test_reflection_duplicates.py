@@ -11,6 +11,7 @@ from remembrancer.actors.consolidator.maintenance import plan_copies
 from remembrancer.memory.wording import normalised
 from remembrancer.protocol.consolidation import Material
 from remembrancer.protocol.runs import AddLink
+from tests.cases import cases
 from tests.pure.reflection_world import memory, rows, with_vectors
 
 NOW = 1_000.0
@@ -20,14 +21,7 @@ TEXTS = ["The API uses Postgres", "the  api uses POSTGRES.", "It rains", "It rai
 
 @pytest.mark.parametrize(
     ("one", "two"),
-    [
-        ("The API uses Postgres", "the  API\nuses postgres."),
-        ("It works!", "it works …"),
-        ("ﬁle", "FILE"),
-        ("Straße", "STRASSE"),
-        ("完成。", "完成"),
-        ("Ａ１", "a1"),
-    ],
+    cases("reflection_duplicates", "same"),
 )
 def test_case_blanks_forms_of_characters_and_the_mark_at_the_end_make_no_difference(one: str, two: str) -> None:
     assert normalised(one) == normalised(two)

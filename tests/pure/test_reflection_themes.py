@@ -84,12 +84,7 @@ def test_a_theme_whose_sentence_is_of_the_project_stays_in_the_project() -> None
 
 @pytest.mark.parametrize(
     ("kind", "text", "procedure"),
-    [
-        ("error_fix", "The build broke on a missing header", True),
-        ("procedure", "The release", True),
-        ("observation", "Run the migration before deploying", True),
-        ("observation", "The build is slow", False),
-    ],
+    cases("reflection_themes", "procedures"),
 )
 def test_a_theme_about_how_something_is_done_becomes_a_procedure(kind: str, text: str, procedure: bool) -> None:
     (theme,) = find_themes(in_sessions([text] * 3, kind=kind), [0] * 3)

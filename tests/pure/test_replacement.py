@@ -31,11 +31,7 @@ def test_of_rules_that_are_stated_together_only_those_of_one_slot_replace_each_o
 
 @pytest.mark.parametrize(
     ("earlier", "later"),
-    [
-        ("Bread is baked downstairs.", "The export of orders starts at two."),
-        ("Alice prefers tabs", "Bob prefers spaces"),
-        ("The dashboard shows latency.", "Helm deploys the charts."),
-    ],
+    cases("replacement", "two_things"),
 )
 def test_texts_about_two_things_replace_none_of_each_other(earlier: str, later: str) -> None:
     assert chance(earlier, later, 0.5) < POSSIBLE
@@ -43,12 +39,7 @@ def test_texts_about_two_things_replace_none_of_each_other(earlier: str, later: 
 
 @pytest.mark.parametrize(
     ("earlier", "later"),
-    [
-        ("Server web-01 has 8 GB of RAM", "Server web-02 has 16 GB of RAM"),
-        ("Sprint 21: velocity 33 points", "Sprint 22: velocity 28 points"),
-        ("The tenant Nordlicht pays 490 euros a month", "The tenant Silbersee pays 90 euros a month"),
-        ("Sample 31 has a thickness of 200 nm", "Sample 33 has a thickness of 200 nm"),
-    ],
+    cases("replacement", "one_sort"),
 )
 def test_two_things_of_one_sort_do_not_replace_each_other(earlier: str, later: str) -> None:
     assert chance(earlier, later, 0.93) < PROBABLE

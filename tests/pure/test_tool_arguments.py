@@ -213,27 +213,7 @@ def test_a_kind_implies_the_type_and_a_type_alone_leaves_the_kind_open() -> None
     assert store(type="procedural").kind is None
 
 
-@pytest.mark.parametrize(
-    ("content", "kind"),
-    [
-        ("Staging runs PostgreSQL 15", "fact"),
-        ("Idea, not decided: let guests swap berths among themselves", "fact"),
-        ("We decided to page by cursor", "decision"),
-        ("The fix was to raise the pool's size", "error_fix"),
-        ("The user prefers tabs", "preference"),
-        ("Prefers tabs; Omar likes spaces", "preference"),
-        ("Always prefers tabs", "preference"),
-        ("I always prefer what Omar likes", "preference"),
-        ("Svetlana prefers tabs", "fact"),
-        ("Ines (design) prefers to be asked in #frontend", "fact"),
-        ("In reviews, Lena really likes small pull requests", "fact"),
-        ("Omar's favourite editor is vim", "fact"),
-        ("We really like small commits", "preference"),
-        ("Order numbers look like SO-2026-000123", "fact"),
-        ("To release, tag the commit and push", "procedure"),
-        ("Never log request bodies", "convention"),
-    ],
-)
+@pytest.mark.parametrize(("content", "kind"), cases("tool_arguments", "kinds"))
 def test_content_alone_is_enough_and_its_words_tell_the_kind(content: str, kind: str) -> None:
     change = to_change(STORE.decode({"content": content}), "session:s", LIMIT_BYTES)
     assert (change.kind, change.type, change.scope) == (kind, type_of_kind(kind), "project")  # type: ignore[arg-type]
@@ -462,119 +442,59 @@ def test_what_is_given_empty_is_taken_away() -> None:
 
 # --- errors ---
 
-ERRORS: dict[str, list[tuple[dict[str, Any], str | None, str]]] = {
-    "store_memory": [
-        *cases("tool_arguments", "store_memory"),
-        ({"\ud800": "x"}, "\\ud800", "unknown field"),
-        ({"content": None}, "content", "must be a string"),
-        ({"content": "x" * 2_000_000}, "content", "262144 bytes"),
-        ({"content": "ü" * 131_073}, "content", "has 262146"),
-        ({"content": "a\ud800"}, "content", "lone surrogate"),
-        ({"importance": float("nan")}, "importance", "a number from 0 to 1"),
-        ({"tags": [f"t{n}" for n in range(10_000)]}, "tags", "at most 100 items"),
-        ({"tags": ["x" * 101]}, "tags[0]", "100 characters"),
-        ({"tags": ["a\udfff"]}, "tags[0]", "surrogate"),
-        ({"tags": {"a": None}}, "tags", 'must be a list, each item a string, not {"a": null}'),
-        ({"source": {"conversation_turn": 10**30}}, "source.conversation_turn", "from 0"),
-        (
-            {"related_entities": [{"name": f"n{n}", "type": "b", "relationship": "c"} for n in range(101)]},
-            "related_entities",
-            "at most 100 items",
-        ),
-        ({"summary": "x" * 2001}, "summary", ""),
-        ({"structured": {"x": float("inf")}}, "structured.x", ""),
-        ({"structured": {"x": "y" * 70_000}}, "structured", ""),
-    ],
-    "recall_memories": [
-        *cases("tool_arguments", "recall_memories"),
-        ({"query": "x" * 20_000}, "query", "bytes"),
-        ({"limit": float("inf")}, "limit", "an integer from 1 to 50"),
-        ({"limit": 10**30}, "limit", "an integer from 1 to 50"),
-    ],
-    "update_memory": [
-        *cases("tool_arguments", "update_memory"),
-        ({"metadata": {"a": {"x\udfff": 1}}}, "metadata.a", "lone surrogate"),
-        ({}, None, "old, new, content, tags, related_entities, "),
-        ({"reason": "it matters less"}, None, "nothing to change"),
-        ({"tags": {"add": []}}, None, "nothing to change"),
-        ({"metadata": {}}, None, "nothing to change"),
-        ({"content": "x" * 262_145}, "content", "262144 bytes"),
-        ({"tags": {"add": [f"t{n}" for n in range(101)]}}, "tags.add", "at most 100 items"),
-        ({"related_entities": {"remove": ["a\n"] * 2 + ["\n"]}}, "related_entities.remove[2]", "must not be empty"),
-        ({"related_entities": {"remove": ["a"] * 101}}, "related_entities.remove", "at most 100 items"),
-        ({"metadata": {"a": 2**53 + 1}}, "metadata.a", "2**53"),
-        ({"metadata": {"a": {"b": [0, -(10**30)]}}}, "metadata.a.b[1]", "2**53"),
-        ({"metadata": {"a": float("inf")}}, "metadata.a", "finite"),
-        ({"metadata": {"a": float("nan")}}, "metadata.a", "finite"),
-        ({"metadata": {"a": deep(8)}}, "metadata.a[0][0][0][0][0][0][0]", "8 levels"),
-        ({"metadata": {"a": ["x\ud800"]}}, "metadata.a[0]", "lone surrogate"),
-        ({"metadata": {"a": "x" * 65_536}}, "metadata", "65536 bytes"),
-        ({"structured": {"x": 2**60}}, "structured.x", "2**53"),
-        ({"add_links": [{"relation": "likes", "target": OTHER}]}, "add_links[0].relation", "caused_by"),
-        ({"add_links": [{"relation": "supports", "target": ID}]}, "add_links[0].target", "linked to itself"),
-        ({"remove_links": [{"relation": "likes", "target": OTHER}]}, "remove_links[0].relation", "caused_by"),
-        ({"remove_links": [{"target": OTHER}]}, "remove_links[0].relation", "is missing"),
-        (
-            {"add_links": [{"relation": "supports", "target": OTHER, "strength": 2}]},
-            "add_links[0].strength",
-            "at most 1",
-        ),
-        ({"remove_links": [{"relation": "supports", "target": OTHER}] * 101}, "remove_links", "100 items"),
-    ],
-    "tag_memory": [
-        ({}, "add", "nothing to change"),
-        ({"add": ["a"], "remove": ["a"]}, "add", "both name 'a'"),
-        ({"remove": [""]}, "remove[0]", "must not be empty"),
-    ],
-    "forget_memory": [
-        ({"reason": "x" * 2001}, "reason", "2000 characters"),
-        ({"reason": "a\0"}, "reason", "NUL"),
-        ({"reason": ""}, "reason", "must not be empty"),
-    ],
-    "promote_memory": [
-        ({"target_scope": "session"}, "target_scope", "one of project, user"),
-        ({"target_scope": None}, "target_scope", "one of project, user"),
-        ({"reason": "\ud800"}, "reason", "surrogate"),
-    ],
-    "restore_memory": [
-        ({"version": 0}, "version", "at least 1"),
-        ({"version": 10**30}, "version", "from 1 to"),
-        ({"version": "1"}, "version", "an integer"),
-    ],
-    "get_memory_context": [
-        ({"max_tokens": 99}, "max_tokens", ""),
-        ({"max_tokens": 8001}, "max_tokens", ""),
-        ({"max_tokens": "many"}, "max_tokens", ""),
-        ({"sections": ["preferences", "dreams"]}, "sections[1]", ""),
-        ({"files_in_context": ["a\x07.py"]}, "files_in_context[0]", ""),
-        ({"files_in_context": ["a.py"] * (MAX_FILES + 1)}, "files_in_context", ""),
-        ({"task_description": "a\x00b"}, "task_description", ""),
-        ({"task": "x"}, "task", ""),
-    ],
-    "search_knowledge_graph": [
-        ({"depth": 0}, "depth", ""),
-        ({"depth": 4}, "depth", ""),
-        ({"limit": 0}, "limit", ""),
-        ({"limit": 101}, "limit", ""),
-        ({"direction": "up"}, "direction", ""),
-        ({"entity": "a\nb"}, "entity", ""),
-        ({"entity": "x" * 201}, "entity", ""),
-        ({"relationship_type": "a\x00b"}, "relationship_type", ""),
-        ({"entities": "a"}, "entities", ""),
-    ],
-    "reflect_and_consolidate": [
-        ({"session_id": "session:other"}, "session_id", ""),
-        ({"strategy": "everything"}, "strategy", ""),
-        ({"undo": "run_1", "dry_run": True}, "undo", ""),
-        ({"undo": " "}, "undo", ""),
-    ],
-}
-"""Of each tool: arguments beside those that it takes, the field that the error names, and words of its message."""
+ERRORS = [
+    *((tool, *row) for tool, rows in cases("tool_arguments", "errors").items() for row in rows),
+    ("store_memory", {"\ud800": "x"}, "\\ud800", "unknown field"),
+    ("store_memory", {"content": None}, "content", "must be a string"),
+    ("store_memory", {"content": "x" * 2_000_000}, "content", "262144 bytes"),
+    ("store_memory", {"content": "ü" * 131_073}, "content", "has 262146"),
+    ("store_memory", {"content": "a\ud800"}, "content", "lone surrogate"),
+    ("store_memory", {"importance": float("nan")}, "importance", "a number from 0 to 1"),
+    ("store_memory", {"tags": [f"t{n}" for n in range(10_000)]}, "tags", "at most 100 items"),
+    ("store_memory", {"tags": ["a\udfff"]}, "tags[0]", "surrogate"),
+    ("store_memory", {"tags": {"a": None}}, "tags", 'must be a list, each item a string, not {"a": null}'),
+    ("store_memory", {"source": {"conversation_turn": 10**30}}, "source.conversation_turn", "from 0"),
+    (
+        "store_memory",
+        {"related_entities": [{"name": f"n{n}", "type": "b", "relationship": "c"} for n in range(101)]},
+        "related_entities",
+        "at most 100 items",
+    ),
+    ("store_memory", {"summary": "x" * 2001}, "summary", ""),
+    ("store_memory", {"structured": {"x": float("inf")}}, "structured.x", ""),
+    ("store_memory", {"structured": {"x": "y" * 70_000}}, "structured", ""),
+    ("recall_memories", {"query": "x" * 20_000}, "query", "bytes"),
+    ("recall_memories", {"limit": float("inf")}, "limit", "an integer from 1 to 50"),
+    ("recall_memories", {"limit": 10**30}, "limit", "an integer from 1 to 50"),
+    ("update_memory", {"metadata": {"a": {"x\udfff": 1}}}, "metadata.a", "lone surrogate"),
+    ("update_memory", {}, None, "old, new, content, tags, related_entities, "),
+    ("update_memory", {"reason": "it matters less"}, None, "nothing to change"),
+    ("update_memory", {"tags": {"add": []}}, None, "nothing to change"),
+    ("update_memory", {"metadata": {}}, None, "nothing to change"),
+    ("update_memory", {"content": "x" * 262_145}, "content", "262144 bytes"),
+    ("update_memory", {"tags": {"add": [f"t{n}" for n in range(101)]}}, "tags.add", "at most 100 items"),
+    ("update_memory", {"related_entities": {"remove": ["a"] * 101}}, "related_entities.remove", "at most 100 items"),
+    ("update_memory", {"metadata": {"a": {"b": [0, -(10**30)]}}}, "metadata.a.b[1]", "2**53"),
+    ("update_memory", {"metadata": {"a": float("inf")}}, "metadata.a", "finite"),
+    ("update_memory", {"metadata": {"a": float("nan")}}, "metadata.a", "finite"),
+    ("update_memory", {"metadata": {"a": deep(8)}}, "metadata.a[0][0][0][0][0][0][0]", "8 levels"),
+    ("update_memory", {"metadata": {"a": ["x\ud800"]}}, "metadata.a[0]", "lone surrogate"),
+    ("update_memory", {"metadata": {"a": "x" * 65_536}}, "metadata", "65536 bytes"),
+    ("update_memory", {"structured": {"x": 2**60}}, "structured.x", "2**53"),
+    ("update_memory", {"remove_links": [{"relation": "supports", "target": OTHER}] * 101}, "remove_links", "100 items"),
+    ("forget_memory", {"reason": "x" * 2001}, "reason", "2000 characters"),
+    ("promote_memory", {"target_scope": None}, "target_scope", "one of project, user"),
+    ("promote_memory", {"reason": "\ud800"}, "reason", "surrogate"),
+    ("restore_memory", {"version": 10**30}, "version", "from 1 to"),
+    ("get_memory_context", {"files_in_context": ["a.py"] * (MAX_FILES + 1)}, "files_in_context", ""),
+    ("search_knowledge_graph", {"entity": "x" * 201}, "entity", ""),
+]
 
 
-@pytest.mark.parametrize(("tool", "row"), [(tool, row) for tool, rows in ERRORS.items() for row in range(len(rows))])
-def test_an_error_names_the_field_and_what_is_allowed(tool: str, row: int) -> None:
-    arguments, field, said = ERRORS[tool][row]
+@pytest.mark.parametrize(("tool", "arguments", "field", "said"), ERRORS)
+def test_an_error_names_the_field_and_what_is_allowed(
+    tool: str, arguments: dict[str, Any], field: str | None, said: str
+) -> None:
     with pytest.raises(InvalidInput) as caught:
         asked(tool, **arguments)
     assert caught.value.field == field
