@@ -26,6 +26,7 @@ from remembrancer.memory.export_format import (
 )
 from remembrancer.protocol.errors import FileUnusable, InvalidInput, SchemaTooNew
 from remembrancer.protocol.ids import MAX_ULID_MS, derive_memory_id
+from remembrancer.protocol.kinds import SCOPES
 from remembrancer.protocol.session_life import SessionEntry
 from remembrancer.protocol.writes import (
     EntityRef,
@@ -54,44 +55,33 @@ sources = st.builds(SourceRef, st.none() | texts, st.none() | texts, st.none() |
 entities = st.tuples() | st.tuples(st.builds(EntityRef, names, names, names))
 tags = st.lists(names, max_size=3, unique=True).map(tuple)
 objects = st.dictionaries(texts, json_values, max_size=3)
-snapshots = st.builds(
-    MemoryVersion,
-    content=names,
-    type=st.sampled_from(("episodic", "semantic", "procedural")),
-    scope=st.sampled_from(("session", "project", "user")),
-    session_id=names,
-    importance=fractions,
-    tags=tags,
-    source=sources,
-    related_entities=entities,
-    metadata=objects,
-    occurred_at=st.none() | times,
-    forgotten=st.booleans(),
-    forgotten_reason=st.none() | texts,
-)
+recorded: dict[str, Any] = {
+    "content": names,
+    "type": st.sampled_from(("episodic", "semantic", "procedural")),
+    "session_id": names,
+    "importance": fractions,
+    "tags": tags,
+    "source": sources,
+    "related_entities": entities,
+    "metadata": objects,
+    "occurred_at": st.none() | times,
+    "forgotten_reason": st.none() | texts,
+}
+snapshots = st.builds(MemoryVersion, **recorded, scope=st.sampled_from(SCOPES), forgotten=st.booleans())
 histories = st.lists(
     st.builds(HistoryEntry, st.integers(1, 50), names, times, names, names, snapshots, objects), max_size=3
 ).map(lambda entries: tuple(sorted(entries, key=lambda entry: entry.version)))
 memories = st.builds(
     PortableMemory,
+    **recorded,
     id=memory_ids,
-    content=names,
-    type=st.sampled_from(("episodic", "semantic", "procedural")),
     scope=st.sampled_from(("session", "project")),
-    session_id=names,
     created_at=times,
     updated_at=times,
-    importance=fractions,
-    tags=tags,
-    source=sources,
-    related_entities=entities,
-    metadata=objects,
     version=st.integers(1, 1000),
-    occurred_at=st.none() | times,
     access_count=st.integers(0, 10**9),
     last_accessed_at=st.none() | times,
     forgotten_at=st.none() | times,
-    forgotten_reason=st.none() | texts,
     history=histories,
     links=st.tuples() | st.tuples(st.builds(MemoryLink, memory_ids, names, fractions, times)),
 )
