@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cache
@@ -22,30 +22,13 @@ Resolve = Callable[[datetime], Span]
 """Maps the local time of the query to a span. May raise ValueError or OverflowError."""
 Match = re.Match[str]
 
-MONTHS: Final = (
-    *("january", "february", "march", "april", "may", "june"),
-    *("july", "august", "september", "october", "november", "december"),
-)
-WEEKDAYS: Final = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
-_SMALL_NUMBERS: Final = (
-    *("one", "two", "three", "four", "five", "six"),
-    *("seven", "eight", "nine", "ten", "eleven", "twelve"),
-)
-NTH: Final = ("first", "second", "third", "fourth", "fifth", "1st", "2nd", "3rd", "4th", "5th")
+_FILE: Final[dict[str, Any]] = tomllib.loads(files(__package__).joinpath("phrases.toml").read_text("utf-8"))
+MONTHS, WEEKDAYS, NTH = (tuple(_FILE["words"][name].split()) for name in ("months", "weekdays", "nth"))
 FIFTH: Final = 5
-COUNTS: Final[Mapping[str, tuple[float, float | None]]] = {
-    **{word: (1.0 + place, None) for place, word in enumerate(_SMALL_NUMBERS)},
-    **{"fifteen": (15.0, None), "twenty": (20.0, None), "thirty": (30.0, None), "dozen": (12.0, None)},
-    **{"a": (1.0, None), "an": (1.0, None), "the": (1.0, None), "last": (1.0, None), "half": (0.5, None)},
-    **{"couple": (2.0, None), "few": (2.0, 5.0), "several": (3.0, 7.0)},
-}
+COUNTS: Final[Mapping[str, float | list[float]]] = _FILE["counts"]
 """Words for numbers: a number, or a minimum and a maximum."""
-UNITS: Final[Mapping[str, tuple[float, Unit]]] = {
-    **{"minute": (1, "minute"), "hour": (1, "hour"), "day": (1, "day"), "night": (1, "day"), "week": (1, "week")},
-    **{"weekend": (1, "week"), "fortnight": (2, "week"), "month": (1, "month"), "quarter": (3, "month")},
-    **{"year": (1, "year"), "decade": (10, "year")},
-}
-_WORDS: Final[Mapping[str, Collection[str]]] = {"counts": COUNTS, "units": UNITS}
+UNITS: Final[Mapping[str, tuple[float, Unit]]] = _FILE["units"]
+"""Words for units: a number of another unit."""
 _PERSONS_AND_VERBS: Final = frozenset({"march", "april", "may", "june", "august"})
 """Months whose names are also other words."""
 _VERBS: Final = frozenset({"march", "may"})
@@ -64,9 +47,9 @@ class Meaning:
 def counted(match: Match) -> tuple[float, float | None, Unit]:
     """The minimum and maximum (None: exact) count in a match with a `<unit>`, and a `<count>` or one, and the unit."""
     word = (match.groupdict().get("count") or "a").lower()
-    least, most = COUNTS[word] if word in COUNTS else (float(word), None)
+    count = COUNTS[word] if word in COUNTS else float(word)
     times, unit = UNITS[match["unit"].lower()]
-    return least * times, None if most is None else most * times, unit
+    return (count[0] * times, count[1] * times, unit) if isinstance(count, list) else (count * times, None, unit)
 
 
 def _ago(match: Match) -> Meaning:
@@ -377,18 +360,13 @@ _MEANINGS: Final[Mapping[str, Callable[[Match], Meaning | None]]] = {
 @cache
 def _rules() -> tuple[tuple[re.Pattern[str], Callable[[Match], Meaning | None]], ...]:
     """Compiled for the first query that needs them, which saves some milliseconds at the store's start."""
-    rules: list[dict[str, Any]] = _file()["rules"]
+    rules: list[dict[str, Any]] = _FILE["rules"]
     return tuple((pattern_of(text), _MEANINGS[rule["name"]]) for rule in rules for text in rule["patterns"])
 
 
 @cache
 def _lead(kind: str) -> re.Pattern[str]:
-    return pattern_of(rf"\b(?:{_file()['leads'][kind]}) (?:the )?$")
-
-
-@cache
-def _file() -> Mapping[str, Any]:
-    return tomllib.loads(files(__package__).joinpath("phrases.toml").read_text("utf-8"))
+    return pattern_of(rf"\b(?:{_FILE['leads'][kind]}) (?:the )?$")
 
 
 _NAMED_PART: Final = re.compile(r"(?<!\(\?P)<(\w+)>")
@@ -396,7 +374,8 @@ _NAMED_PART: Final = re.compile(r"(?<!\(\?P)<(\w+)>")
 
 def pattern_of(text: str) -> re.Pattern[str]:
     """A pattern, ignoring case, in which `<name>` stands for a part in `phrases.toml`, and a blank for white space."""
-    parts = _file()["parts"] | {name: "|".join(sorted(words, key=len, reverse=True)) for name, words in _WORDS.items()}
+    words = {"months": MONTHS, "weekdays": WEEKDAYS, "nth": NTH, "counts": COUNTS, "units": UNITS}
+    parts = _FILE["parts"] | {name: "|".join(sorted(known, key=len, reverse=True)) for name, known in words.items()}
     while _NAMED_PART.search(text):
         text = _NAMED_PART.sub(lambda name: parts[name[1]], text)
     return re.compile(text.replace(" ", r"\s+"), re.IGNORECASE)
