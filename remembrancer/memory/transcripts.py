@@ -145,39 +145,34 @@ def _time_of(record: dict[str, Any]) -> float | None:
 
 def _message_in(record: dict[str, Any]) -> tuple[TranscriptRole, str] | None:
     """The speaker and the text of a line; None if it is not part of this conversation."""
-    payload = record.get("payload")
-    if record.get("type") == "response_item" and isinstance(payload, dict):
-        return _codex_message(payload)
-    if record.get("type") in ("user", "gemini") and "content" in record:
-        calls = record.get("toolCalls")
-        made = [call for call in calls if isinstance(call, dict)] if isinstance(calls, list) else []
-        parts = [
-            _spoken(_joined(record["content"])),
-            *(_call(_text_of(each, "name"), each.get("args")) for each in made),
-        ]
-        return "user" if record["type"] == "user" else "assistant", _cleaned(parts)
-    role, message = record.get("type"), record.get("message")
-    if role not in ("user", "assistant") or not isinstance(message, dict):
-        return None
-    if any(record.get(name) for name in ("isSidechain", "isMeta", "isCompactSummary")):
-        return None
-    content = message.get("content")
-    blocks = [{"type": "text", "text": content}] if isinstance(content, str) else content
-    if not isinstance(blocks, list):
-        return None
-    parts, is_result = [], False
-    for block in blocks:
-        kind = block.get("type") if isinstance(block, dict) else None
-        if kind == "text":
-            parts.append(_spoken(_text_of(block, "text")))
-        elif kind == "tool_use":
-            parts.append(_call(_text_of(block, "name"), block.get("input")))
-        elif kind == "tool_result":
-            is_result = True
-            parts.append(_result(_joined(block.get("content"))))
-    # A tool's result is recorded in the user's name, but is not the user's words.
-    speaker: TranscriptRole = "assistant" if is_result or role == "assistant" else "user"
-    return speaker, _cleaned(parts)
+    match record:
+        case {"type": "response_item", "payload": dict() as payload}:
+            return _codex_message(payload)
+        case {"type": "user" | "gemini" as speaker, "content": content}:
+            calls = record.get("toolCalls")
+            made = [call for call in calls if isinstance(call, dict)] if isinstance(calls, list) else []
+            parts = [_spoken(_joined(content)), *(_call(_text_of(call, "name"), call.get("args")) for call in made)]
+            return "user" if speaker == "user" else "assistant", _cleaned(parts)
+        case {"type": "user" | "assistant" as role, "message": {"content": str() | list() as content}}:
+            if any(record.get(name) for name in ("isSidechain", "isMeta", "isCompactSummary")):
+                return None
+            blocks = [{"type": "text", "text": content}] if isinstance(content, str) else content
+            # A tool's result is recorded in the user's name, but is not the user's words.
+            is_result = any(isinstance(block, dict) and block.get("type") == "tool_result" for block in blocks)
+            return "assistant" if is_result or role == "assistant" else "user", _cleaned([*map(_block, blocks)])
+    return None
+
+
+def _block(block: Any) -> str:
+    """The text of a block of a message of Claude Code."""
+    match block:
+        case {"type": "text"}:
+            return _spoken(_text_of(block, "text"))
+        case {"type": "tool_use"}:
+            return _call(_text_of(block, "name"), block.get("input"))
+        case {"type": "tool_result"}:
+            return _result(_joined(block.get("content")))
+    return ""
 
 
 def _codex_message(payload: dict[str, Any]) -> tuple[TranscriptRole, str] | None:
