@@ -28,11 +28,10 @@ from remembrancer import __version__
 from remembrancer.actors.gateway.queue_contents import read_queue
 from remembrancer.actors.launcher.home import read_record
 from remembrancer.actors.migrations import COPY, daily_copies, drop_old_files, was_made
-from remembrancer.actors.snapshots import lane_position, sqlite_version
+from remembrancer.actors.snapshots import sqlite_version
 from remembrancer.actors.store.bring_forward import REPORT, is_old, old_files, problems
 from remembrancer.actors.store.daily_copies import DAY_S, is_due, made_at
 from remembrancer.actors.store.home_reader import lanes_of_projects
-from remembrancer.actors.store.records.contract import USER
 from remembrancer.commands import exit_codes
 from remembrancer.commands.clients import Client, ClientFile, FileRefused, Surroundings, clients, is_ours, read_object
 from remembrancer.commands.report import Report, command, count, flag, option
@@ -49,7 +48,6 @@ from remembrancer.config.settings import (
     Settings,
     model_choices,
 )
-from remembrancer.config.worker_keys import WorkerKeys
 from remembrancer.memory.stop_words import ENGLISH
 from remembrancer.protocol.control import AskStatus, RuntimeStatus
 from remembrancer.protocol.errors import (
@@ -67,7 +65,6 @@ from remembrancer.protocol.errors import (
 from remembrancer.protocol.home import ExaminedFile, ExamineFiles, FileCondition, FilesExamined
 from remembrancer.protocol.paths import RuntimePaths, look_at
 from remembrancer.protocol.problems import NEARLY_FULL_BYTES, find_problems
-from remembrancer.protocol.sharing import LaneState
 
 if TYPE_CHECKING:
     from remembrancer.commands.report import Line
@@ -115,10 +112,6 @@ OURS: Final = (
 )
 """The names that belong in a home. Anything else in it is a person's: it is neither checked nor made private."""
 MOVE: Final = "set REMEMBRANCER_HOME to a directory of your own"
-ACTORS: Final = "remembrancer.actors."
-LEAVING_S: Final = 2.5
-"""The time that a process has to exit by itself after its launcher has died."""
-SHOWN_CHARACTERS: Final = 160
 ENOUGH_MEMORIES: Final = 10
 """With fewer memories, the languages of a user are not known well enough."""
 LATE_S: Final = 2 * DAY_S
@@ -158,10 +151,7 @@ class Examination:
     fix: bool = False
     settings: Settings | None = None
     runtime: RuntimeStatus | None = None
-    held: bool = False
-    """True if a runtime holds the home's lock."""
     _examined: FilesExamined | None = field(default=None, repr=False)
-    _lanes: tuple[LaneState, ...] | None = field(default=None, repr=False)
 
     @property
     def records(self) -> FilesExamined:
@@ -169,13 +159,6 @@ class Examination:
         if self._examined is None:
             self._examined = ask_home(self.paths, ExamineFiles())
         return self._examined
-
-    @property
-    def lanes(self) -> tuple[LaneState, ...]:
-        """The shared lanes as the store reports them; none if no runtime is up."""
-        if self._lanes is None:
-            self._lanes = anyio.run(lanes_here) if self.runtime is not None else ()
-        return self._lanes
 
     def run(self) -> dict[str, Finding]:
         """Run all checks. A check that fails itself is reported, and the others continue."""
@@ -332,18 +315,6 @@ def check_model(at: Examination) -> Finding:
     return Finding("ok", text)
 
 
-def check_other_hosts(at: Examination) -> Finding:
-    """Check that the store listens if other hosts were invited to make vectors; a runtime says itself how they are."""
-    names = ", ".join(each.name for each in WorkerKeys(at.paths.keys).all())
-    if not names:
-        return Finding("ok", "no other machine makes vectors: texts stay on this one")
-    if at.settings is not None and at.settings.embedder_listen is not None:
-        return Finding("ok", f"{names} can connect while the memory runs")
-    text = f"{names} were invited to make vectors, but nothing listens for their connections"
-    advice = "set REMEMBRANCER_EMBEDDER_LISTEN, or revoke them with 'remembrancer admin embedder --revoke NAME'"
-    return Finding("warning", text, advice)
-
-
 # --- the home ---
 
 
@@ -489,16 +460,15 @@ def check_disk(at: Examination) -> Finding:
 def check_processes(at: Examination) -> Finding:
     """Check whether a runtime holds the home, and the processes by their own reports."""
     try:
-        at.held = is_up(at.paths)
+        is_held = is_up(at.paths)
     except HomeUnusable as error:
         return Finding("problem", error.message, f"fix the owner and mode of {at.paths.runtime_lock} (0600)")
     pid = read_record(at.paths)
-    if at.held:
+    if is_held:
         try:
             at.runtime = ask(at.paths, AskStatus())
         except (PeerUnavailable, PeerLost, DeadlineExceeded) as error:
-            at.held = is_up(at.paths)  # it may have stopped meanwhile
-            if at.held:
+            if is_up(at.paths):  # it may have stopped meanwhile
                 who = "the launcher" if pid is None else f"the launcher (process {pid})"
                 advice = "wait if it is just starting; otherwise kill -9 that process: the next session restarts it"
                 return Finding("problem", f"{who} does not answer: {error.message}", advice)
@@ -510,41 +480,6 @@ def check_processes(at: Examination) -> Finding:
         return Finding("ok", f"{len(at.runtime.processes)} processes are ready")
     first, *others = problems
     return Finding(worst([each.severity for each in problems]), first.what, first.advice, tuple(map(str, others)))
-
-
-def check_orphans(at: Examination) -> Finding:
-    """Check that no processes of this home run without a launcher. One that is about to exit is waited for.
-
-    While a launcher holds the lock, its children are its own.
-    """
-    give_up_at = time.monotonic() + LEAVING_S
-    while True:
-        launcher, known = read_record(at.paths), set[int]()
-        if at.held and launcher is not None:
-            with suppress(psutil.Error):
-                known = {child.pid for child in psutil.Process(launcher).children()}
-        left = {pid: name for pid, name in _actors(at.paths).items() if pid not in known}
-        if not left:
-            return Finding("ok", "no process is left over")
-        if time.monotonic() > give_up_at:
-            advice = f"they hang: kill -9 {' '.join(map(str, left))}"
-            details = tuple(f"{name}: process {pid}" for pid, name in left.items())
-            return Finding(
-                "problem", f"{count(len(left), 'process', 'processes')} left without a launcher", advice, details
-            )
-        time.sleep(0.1)  # they are not our children, so there is no event to wait for
-
-
-def _actors(paths: RuntimePaths) -> dict[int, str]:
-    """The processes of this home, by their environment."""
-    actors = {}
-    for process in psutil.process_iter(["pid", "cmdline", "environ", "status"]):
-        about = process.info
-        module = next((word for word in about["cmdline"] or () if word.startswith(ACTORS)), None)
-        is_ours = (about["environ"] or {}).get("REMEMBRANCER_HOME") == str(paths.home)
-        if module and is_ours and about["status"] != psutil.STATUS_ZOMBIE:
-            actors[process.pid] = module.removeprefix(ACTORS)
-    return actors
 
 
 # --- the data ---
@@ -591,12 +526,10 @@ def check_records(at: Examination) -> Finding:
     details += [f"not imported completely from release 0.2.0: {problem}" for problem in left_out.values()]
     if is_old(at.paths):
         waiting = count(len(old_files(at.paths)), "file")
-        advice[f"nothing to do: the next start imports {waiting} of release 0.2.0 into memory.db, and keeps them"] = (
-            None
-        )
+        advice |= {f"nothing to do: the next start imports {waiting} of release 0.2.0, and keeps them": None}
     if old:
         size = size_in_words(sum(path.stat().st_size for path in old.values()))
-        advice[f"'doctor --delete-old-files' deletes {count(len(old), 'file')} of release 0.2.0, {size}"] = None
+        advice |= {f"'doctor --delete-old-files' deletes {count(len(old), 'file')} of release 0.2.0, {size}": None}
     status = worst([*(finding.status for finding in findings.values()), "warning" if left_out else "ok"])
     return Finding(
         status,
@@ -634,7 +567,7 @@ def finding_of(file: ExaminedFile) -> Finding:
 
 
 def check_sharing(at: Examination) -> Finding:
-    """Check that each shared lane reaches its server, and how far it has synchronized."""
+    """Check that each shared lane reaches its server, and that this home is a member of each."""
     shared = lanes_of_projects(at.paths)
     if not shared and not (at.paths.home / "sharing").is_dir():
         return Finding("ok", "nothing is shared with other machines")
@@ -642,37 +575,22 @@ def check_sharing(at: Examination) -> Finding:
         from remembrancer.journal.sharing import Sharing  # imports the packages of the extra `sharing`
     except ModuleNotFoundError as error:
         return Finding("problem", f"{error.name} is not installed", INSTALL)
-    details, advice = list[str](), dict[str, None]()
-    status: CheckStatus = "ok"
-    lanes = anyio.run(look_at_lanes, Sharing(at.paths.home), at.lanes)
-    for about in lanes:
-        lane, title = str(about["lane"]), f"{about['title']} ({about['lane']})"
-        reason = about.get("stopped") or about.get("problem")
-        if lane not in shared.values():
-            details.append(
-                f"{title}: joined, and not shared here: 'remembrancer share user'"
-                if about.get("user")
-                else f"{title}: joined, and no project here shares it: 'remembrancer share project' in its directory"
-            )
-        position = about.get("position", lane_position(at.paths.database, lane))
-        if position is not None and "head" in about:
-            behind = max(0, int(str(about["head"])) - int(str(position)))
-            details.append(f"{title}: at {position} of {about['head']} changes, {behind} behind")
-        if reason is not None:
-            code = str(about["code"])
-            details.append(f"{title}: {reason}")
-            advice[WHEN_STOPPED.get(code, "see the message; writes wait in the queue, and reads go on")] = None
-            status = worst([status, "warning" if code == JournalAway.code else "problem"])
-    strange = [each for each in shared.values() if each not in {str(about["lane"]) for about in lanes}]
-    if strange:
-        details += [f"{lane}: this home is no longer a member, and reads the copy that it has" for lane in strange]
-        advice[WHEN_STOPPED["key_missing"]] = None
-        status = "problem"
-    projects = len(shared.keys() - {USER})
-    sharing = "1 project shares" if projects == 1 else f"{projects} projects share"
-    if USER in shared:
-        sharing = f"the user and {projects} projects share" if projects else "the user shares"
-    return Finding(status, f"{sharing} with other machines", "; ".join(advice), few(details))
+    local = anyio.run(lanes_here) if at.runtime is not None else ()
+    lanes = anyio.run(look_at_lanes, Sharing(at.paths.home), local)
+    away = [
+        (f"{about['title']} ({about['lane']}): {reason}", str(about["code"]))
+        for about in lanes
+        if (reason := about.get("stopped") or about.get("problem")) is not None
+    ]
+    away += [
+        (f"{lane}: this home is no longer a member, and reads the copy that it has", "key_missing")
+        for lane in set(shared.values()).difference(str(about["lane"]) for about in lanes)
+    ]
+    otherwise = "see the message; writes wait in the queue, and reads go on"
+    advice = dict.fromkeys(WHEN_STOPPED.get(code, otherwise) for _, code in away)
+    status = worst(["warning" if code == JournalAway.code else "problem" for _, code in away])
+    text = f"{count(len(lanes), 'lane')} shared with other machines ('remembrancer share status' shows them)"
+    return Finding(status, text, "; ".join(advice), few([line for line, _ in away]))
 
 
 def check_queue(at: Examination) -> Finding:
@@ -687,19 +605,11 @@ def check_queue(at: Examination) -> Finding:
         keep = "keep that file: it may hold writes that the store has not; the next start creates a new one beside it"
         text = f"{path} cannot be read: {error.__cause__}" if error.__cause__ else error.message
         return Finding("problem", text, keep)
-    messages, advice = list[str](), list[str]()
-    if queued:
-        age_s = max(0.0, time.time() - queued[0].queued_at)
-        messages.append(f"{count(len(queued), 'write')} in the queue, the oldest for {duration(age_s)}")
-        advice.append("nothing to do: the next start applies them, in order")
-    rejected = Counter((write.code, write.message or "") for write in refused)
-    details = [
-        f"{count} rejected as {code}: {message[:SHOWN_CHARACTERS]}" for (code, message), count in rejected.items()
-    ]
-    if rejected:
-        messages.append(f"{count(len(refused), 'write')} rejected")
-        advice = ["`remembrancer admin queue` lists, retries, exports and drops what was rejected"]
-    return Finding("warning" if rejected else "ok", "; ".join(messages) or "empty", "; ".join(advice), few(details))
+    text = f"{count(len(queued), 'write')} in the queue"
+    if refused:
+        advice = "`remembrancer admin queue` lists, retries, exports and drops what was rejected"
+        return Finding("warning", f"{text}, {count(len(refused), 'write')} rejected", advice)
+    return Finding("ok", text, "nothing to do: the next start applies them, in order" if queued else "")
 
 
 # --- the clients ---
@@ -779,9 +689,7 @@ CHECKS: Final[dict[str, Callable[[Examination], Finding]]] = {
     "files": check_files,
     "disk": check_disk,
     "processes": check_processes,
-    "orphans": check_orphans,
     "model": check_model,
-    "other hosts": check_other_hosts,
     "records": check_records,
     "copies": check_copies,
     "sharing": check_sharing,

@@ -34,14 +34,12 @@ CHECKS = {
     "files",
     "disk",
     "processes",
-    "orphans",
     "model",
     "records",
     "copies",
     "write queue",
     "sharing",
     "clients",
-    "other hosts",
 }
 STARTS = Probed(ok=True, tools_ms=1.0, ready_ms=1.0, tools=1)
 load_once = functools.cache(workers.load_engine)

@@ -183,7 +183,7 @@ def test_a_home_in_which_nothing_runs_is_well(at: Examination, pid: int | None, 
     if pid is not None:
         write_record(at.paths, pid)
     finding = doctor.check_processes(at)
-    assert (finding.status, at.held) == ("ok", False)
+    assert finding.status == "ok"
     assert word in finding.found
 
 
@@ -275,7 +275,7 @@ def test_a_file_that_is_not_whole_is_said(at: Examination, monkeypatch: pytest.M
 
 def test_no_file_is_no_trouble(at: Examination) -> None:
     assert doctor.check_records(at).status == doctor.check_sharing(at).status == "ok"
-    assert doctor.check_queue(at).found == "empty"
+    assert doctor.check_queue(at).found == "0 writes in the queue"
 
 
 def test_queued_writes_of_a_memory_at_rest_are_counted(at: Examination) -> None:
@@ -284,7 +284,7 @@ def test_queued_writes_of_a_memory_at_rest_are_counted(at: Examination) -> None:
     queue.close()
     finding = doctor.check_queue(at)
     assert finding.status == "ok"
-    assert "1 write in the queue, the oldest for" in finding.found
+    assert (finding.found, "next start" in finding.advice) == ("1 write in the queue", True)
 
 
 def test_rejected_writes_and_damaged_queues_are_named_without_their_contents(at: Examination) -> None:
@@ -299,9 +299,7 @@ def test_rejected_writes_and_damaged_queues_are_named_without_their_contents(at:
     queue.close()
     finding = doctor.check_queue(at)
     assert finding.status == "warning"
-    assert "2 writes in the queue" in finding.found
-    assert "1 write rejected" in finding.found
-    assert finding.details[0] == "1 rejected as schema_too_new: of a newer release"
+    assert finding.found == "2 writes in the queue, 1 write rejected"
     assert "remembrancer admin queue" in finding.advice
     assert "heron" not in str(finding)
 
@@ -410,12 +408,8 @@ def test_where_the_multilingual_model_is_not_installed_the_extra_is_named(
 
 
 def shared(at: Examination, lane: str = "l_0123456789ab") -> Sharing:
-    """A home with a project that shares a lane on a server that is not there, applied up to 3."""
+    """A home with a project that shares a lane on a server that is not there."""
     with closing(sqlite3.connect(at.paths.database)) as connection, connection:
-        connection.execute("CREATE TABLE spaces (number INTEGER, name TEXT)")
-        connection.execute("CREATE TABLE lane (space INTEGER, position INTEGER)")
-        connection.execute("INSERT INTO spaces VALUES (1, ?)", (lane,))
-        connection.execute("INSERT INTO lane VALUES (1, 3)")
         connection.execute("CREATE TABLE shares (name TEXT, lane TEXT)")
         connection.execute("INSERT INTO shares VALUES ('p_0123456789ab', ?)", (lane,))
     sharing = Sharing(at.paths.home)
@@ -448,10 +442,7 @@ def test_a_stopped_lane_is_said_with_what_to_do(
     monkeypatch.setattr(doctor, "look_at_lanes", look)
     finding = doctor.check_sharing(at)
     assert (finding.status, advice in finding.advice) == ("problem", True)
-    assert finding.details == (
-        "shop (l_0123456789ab): at 3 of 9 changes, 6 behind",
-        "shop (l_0123456789ab): it has stopped",
-    )
+    assert finding.details == ("shop (l_0123456789ab): it has stopped",)
 
 
 def test_a_project_that_shares_what_the_home_is_no_member_of_is_said(at: Examination) -> None:
