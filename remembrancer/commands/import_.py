@@ -26,8 +26,8 @@ import anyio
 import click
 import msgspec
 
+from remembrancer import __version__
 from remembrancer.actors.store.home_reader import HomeReader, refuse_unfinished
-from remembrancer.code.words import terms_in
 from remembrancer.commands import exit_codes
 from remembrancer.commands.output_files import PRIVATE_UMASK, cannot
 from remembrancer.commands.report import Report, argument, command, count, flag, option
@@ -39,21 +39,15 @@ from remembrancer.config.settings import Settings
 from remembrancer.memory.credentials import refuse_credentials, texts_of
 from remembrancer.memory.export_format import (
     EndLine,
-    Header,
-    Line,
     MemoryLine,
     ProjectLine,
     SessionLine,
     decode_header,
     decode_line,
-    encode_header,
-    encode_line,
 )
 from remembrancer.memory.fields import check_memory
 from remembrancer.memory.limits import MAX_SESSION_ID, check_time
 from remembrancer.memory.markdown_files import DETAILS, read_file, sections_of
-from remembrancer.memory.sentences import cut_at_word
-from remembrancer.memory.short_ids import LEAST
 from remembrancer.memory.text import clean_name, client_title
 from remembrancer.protocol.errors import FileUnusable, InvalidInput, RemembrancerError
 from remembrancer.protocol.home import FindMemories, MemoriesFound
@@ -82,6 +76,8 @@ from remembrancer.toolsets.memory.store_memory import kind_of
 CONTENT_LIMIT_BYTES: Final = Settings().content_limit_bytes
 MAX_NAMED: Final = 100
 """The number of bad lines and refused memories that a report lists; the others are only counted."""
+Content = ProjectLine | MemoryLine | SessionLine
+"""A line of an export between the first and the last one."""
 PlacedMemory = tuple[ProjectRef | None, PortableMemory]
 Placed = tuple[ProjectRef | None, PortableMemory | SessionEntry]
 """The content of a line, and its target project (None: the user)."""
@@ -95,14 +91,31 @@ class BadLine(msgspec.Struct, frozen=True):
 
 
 class Contents(msgspec.Struct):
-    """A file that was read and checked. `lines` are those that can be imported."""
+    """What was read and checked. `lines` are those that can be imported; `release` wrote them."""
 
-    header: Header
+    release: str = __version__
+    content_limit_bytes: int = CONTENT_LIMIT_BYTES
+    allow_secrets: bool = False
     projects: dict[str, ProjectRef] = {}
     lines: list[MemoryLine | SessionLine] = []
     memories: int = 0
     sessions: int = 0
     bad: list[BadLine] = []
+
+    def add(self, number: int, line: Content) -> None:
+        """Add a line if a tool would have stored its content. Raises `InvalidInput` if its project is unknown."""
+        if isinstance(line, ProjectLine):
+            self.projects[line.id] = ProjectRef(line.id, line.path)
+            return
+        if line.project is not None and line.project not in self.projects:
+            raise InvalidInput(f"no line before this one names the project {line.project[:60]!r}")
+        self.memories += isinstance(line, MemoryLine)
+        self.sessions += isinstance(line, SessionLine)
+        refusal = refusal_of(line, self.content_limit_bytes, allow_secrets=self.allow_secrets)
+        if refusal is None:
+            self.lines.append(line)
+        else:
+            self.bad.append(BadLine(number, refusal))
 
     def placed(self, targets: Mapping[str, ProjectRef]) -> Iterator[Placed]:
         """The contents of the lines, each with its target. `targets` maps the projects of the file to others."""
@@ -122,27 +135,18 @@ def read_export(
     """
     numbered = enumerate(lines, 1)
     number, first = next(numbered, (1, b""))
-    contents = Contents(decode_header(first))
+    contents = Contents(decode_header(first).release, content_limit_bytes, allow_secrets)
     is_damaged = False
     end: EndLine | None = None
     for number, raw in numbered:
         if end is not None:
             contents.bad.append(BadLine(number, "a line after the last one"))
         try:
-            match decode_line(raw):
-                case ProjectLine(id=name, path=path):
-                    contents.projects[name] = ProjectRef(name, path)
-                case MemoryLine(project=str(named)) | SessionLine(project=str(named)) if named not in contents.projects:
-                    raise InvalidInput(f"no line before this one names the project {named[:60]!r}")
-                case EndLine() as line:
-                    end = line
-                case MemoryLine() | SessionLine() as line:
-                    contents.memories += isinstance(line, MemoryLine)
-                    contents.sessions += isinstance(line, SessionLine)
-                    if (refusal := refusal_of(line, content_limit_bytes, allow_secrets=allow_secrets)) is None:
-                        contents.lines.append(line)
-                    else:
-                        contents.bad.append(BadLine(number, refusal))
+            line = decode_line(raw)
+            if isinstance(line, EndLine):
+                end = line
+            else:
+                contents.add(number, line)
         except InvalidInput as error:
             is_damaged = True
             contents.bad.append(BadLine(number, error.message))
@@ -343,26 +347,22 @@ def import_(
     notes = _notes(file, client)
     limit_bytes = load_settings(os.environ).content_limit_bytes
     try:
-        contents = read_export(_lines(file, notes, project_here), limit_bytes, allow_secrets=allow_secrets)
+        contents = _read(file, notes, project_here, limit_bytes, allow_secrets=allow_secrets)
     except OSError as error:
         raise cannot("read", file or "the assistant's memory", error) from error
     placed = list(contents.placed(choose_targets(contents.projects, project)))
     places = () if notes is None else notes.places
     tally = Tally()
-    near: Sequence[NearCopy] = ()
     if undo:
         tally = anyio.run(_undo, placed, places, project_here, dry_run)
     elif placed:
         with said_when_slow(f"Importing {count(contents.memories, 'memory')}"):
-            near = anyio.run(_near_copies, placed, places) if places else []
             tally = anyio.run(_import, placed, dry_run)
     status = exit_codes.FAILED if tally.rejected or contents.bad else exit_codes.OK
     text = _summary_lines(contents, tally, dry_run=dry_run, undo=undo)
-    text += [f"similar to {each.like[-LEAST:]}: {each.content}" for each in near[:NAMED]]
-    text += [f"and {len(near) - NAMED:,} more that are similar to another (--json names all)"] if near[NAMED:] else []
     facts = {
         "dry_run": dry_run,
-        "release": contents.header.release,
+        "release": contents.release,
         "memories": contents.memories,
         "sessions": contents.sessions,
         "imported": tally.imported,
@@ -371,7 +371,6 @@ def import_(
         "rejections": tally.rejected[:MAX_NAMED],
         "bad": len(contents.bad),
         "bad_lines": contents.bad[:MAX_NAMED],
-        "near": near,
     }
     more = len(contents.bad) - MAX_NAMED
     refusals = [f"line {bad.line}: {bad.reason}" for bad in contents.bad[:MAX_NAMED]]
@@ -423,23 +422,30 @@ def _notes(named: str | None, client: str | None) -> Notes | None:
     return Notes([path.absolute()], "project") if named != "-" and path.is_dir() else None
 
 
-def _lines(named: str | None, notes: Notes | None, project: ProjectRef) -> Iterator[bytes]:
-    """The lines of the input, as an export has them. Raises OSError if it cannot be read."""
+def _read(
+    named: str | None, notes: Notes | None, project: ProjectRef, limit_bytes: int, *, allow_secrets: bool
+) -> Contents:
+    """Read and check the input. Raises OSError if it cannot be read."""
+    if notes is None and named == "-":
+        return read_export(sys.stdin.buffer, limit_bytes, allow_secrets=allow_secrets)
     if notes is not None:
-        yield from lines_of_notes(notes.places, project, notes.scope)
-    elif named == "-":
-        yield from sys.stdin.buffer
+        lines = lines_of_notes(notes.places, project, notes.scope)
     else:
         path = Path(named or "").expanduser()
         with path.open("rb") as file:
-            is_database = file.peek(len(SQLITE)).startswith(SQLITE)
-            yield from lines_of_nodes(path, project) if is_database else file
+            if not file.peek(len(SQLITE)).startswith(SQLITE):
+                return read_export(file, limit_bytes, allow_secrets=allow_secrets)
+        lines = lines_of_nodes(path, project)
+    contents = Contents(content_limit_bytes=limit_bytes, allow_secrets=allow_secrets)
+    for number, line in enumerate(lines, 1):
+        contents.add(number, line)
+    return contents
 
 
 SQLITE: Final = b"SQLite format 3\0"
 
 
-def lines_of_nodes(path: Path, project: ProjectRef) -> Iterator[bytes]:
+def lines_of_nodes(path: Path, project: ProjectRef) -> Iterator[Content]:
     """The export lines for a database of linked nodes, as memories of a project. Links are stored at both of their
     nodes. A memory's id is derived from its node's id.
 
@@ -479,14 +485,11 @@ def lines_of_nodes(path: Path, project: ProjectRef) -> Iterator[bytes]:
             )
     except (sqlite3.Error, ValueError, TypeError) as error:
         raise FileUnusable(f"{path} is a database, but not one of linked nodes: {error}") from error
-    yield encode_header(time.time())
-    yield encode_line(ProjectLine(project.id, project.path))
-    for memory in memories:
-        yield encode_line(MemoryLine(memory, project.id))
-    yield encode_line(EndLine(1, len(memories), 0))
+    yield ProjectLine(project.id, project.path)
+    yield from (MemoryLine(memory, project.id) for memory in memories)
 
 
-def lines_of_notes(places: Sequence[Path], project: ProjectRef, scope: Scope) -> Iterator[bytes]:
+def lines_of_notes(places: Sequence[Path], project: ProjectRef, scope: Scope) -> Iterator[Content]:
     """The export lines for Markdown: memories that an export wrote are restored as they were; in other files each
     section becomes one.
 
@@ -517,10 +520,9 @@ def lines_of_notes(places: Sequence[Path], project: ProjectRef, scope: Scope) ->
         lines += [*written, *(MemoryLine(memory, None if scope == "user" else project.id) for memory in made)]
     if project.id in {line.project for line in lines}:
         projects.setdefault(project.id, ProjectLine(project.id, project.path))
-    yield encode_header(time.time())
-    every: list[Line] = [*projects.values(), *lines, *sessions]
-    yield from map(encode_line, every)
-    yield encode_line(EndLine(len(projects), len(lines), len(sessions)))
+    yield from projects.values()
+    yield from lines
+    yield from sessions
 
 
 def _details_in(place: Path) -> list[bytes]:
@@ -528,49 +530,7 @@ def _details_in(place: Path) -> list[bytes]:
     return file.read_bytes().splitlines(keepends=True)[1:] if file.is_file() else []
 
 
-ALIKE: Final = 0.7
-"""The share of common words from which on two memories are reported as near copies."""
-LEAST_WORDS: Final = 4
-NAMED: Final = 10
-"""The number of near copies that are listed."""
 PAGE: Final = 1000
-
-
-class NearCopy(msgspec.Struct, frozen=True):
-    """An imported memory, its beginning, and the id of a similar memory."""
-
-    id: str
-    content: str
-    like: str
-
-
-async def _near_copies(placed: Sequence[Placed], places: Sequence[Path]) -> Sequence[NearCopy]:
-    """The sections of notes that are similar to an existing memory or an earlier section."""
-    sections = [
-        (project, memory)
-        for project, memory in placed
-        if isinstance(memory, PortableMemory) and _is_from(memory.source.file, places)
-    ]
-    async with connected_store() as ask_store:
-        words = {
-            each.id: frozenset(terms_in(each.content))
-            for project in {project for project, _ in sections}
-            async for each in _listed(ask_store, project)
-        }
-    near = []
-    for _, memory in sections:
-        own = frozenset(terms_in(memory.content))
-        if memory.id not in words:
-            like = next((each for each, others in words.items() if _are_alike(own, others)), None)
-            if like is not None:
-                near.append(NearCopy(memory.id, cut_at_word(" ".join(memory.content.split()), 80), like))
-        words[memory.id] = own
-    return near
-
-
-def _are_alike(words: frozenset[str], others: frozenset[str]) -> bool:
-    shared = len(words & others)
-    return shared >= LEAST_WORDS and shared >= ALIKE * len(words | others)
 
 
 async def _listed(ask_store: AskStore, project: ProjectRef | None) -> AsyncIterator[ListedMemory]:
