@@ -243,7 +243,7 @@ class Handlers:
     async def list_prompts(self, ctx: Context, _: mcp.PaginatedRequestParams | None) -> Any:
         """`prompts/list`."""
         prompts = prompts_for(request_context(ctx).session.tools)
-        return {"prompts": [prompt.described() for prompt in prompts.values()], **CONSTANT}
+        return {"prompts": [prompt.described(name) for name, prompt in prompts.items()], **CONSTANT}
 
     async def get_prompt(self, ctx: Context, params: mcp.GetPromptRequestParams) -> Any:
         """`prompts/get`."""
