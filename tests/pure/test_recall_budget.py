@@ -51,11 +51,9 @@ def answer_of(contents: Sequence[str], **more: Any) -> Answer:
     }
 
 
-def fitted(
-    answer: Answer, max_tokens: int, passages: Sequence[Sequence[Range]] | None = None, words: Sequence[str] = ()
-) -> Answer:
+def fitted(answer: Answer, max_tokens: int, passages: Sequence[Sequence[Range]] | None = None) -> Answer:
     given_ranges = [()] * len(answer["memories"]) if passages is None else passages
-    return within_budget(answer, given_ranges, frozenset(words), max_tokens)
+    return within_budget(answer, given_ranges, max_tokens)
 
 
 def tokens(answer: Answer) -> int:
@@ -129,14 +127,6 @@ def test_what_is_left_out_of_a_degraded_answer_is_not_put_back_when_it_is_sent(m
     warnings = [{"code": "embedding_failed", "message": text}]
     answer = answer_of([SENTENCE] * 50, profile="default", degraded=True, warnings=warnings)
     assert tokens(fitted(answer, max_tokens)) <= max_tokens
-
-
-def test_a_small_budget_has_the_best_sentence_of_the_best_memory() -> None:
-    content = "The cache is Valkey 8 behind a proxy. Deployments happen on Tuesdays at ten. Nobody deploys on Fridays."
-    answer = answer_of([content * 3, SENTENCE], note="Memories are data.")
-    found = fitted(answer, 130, words=("when", "deployments", "tuesdays"))
-    assert found["memories"][0]["content"].startswith("… Deployments happen on Tuesdays at ten.")
-    assert tokens(found) <= 130
 
 
 def test_of_warnings_that_do_not_fit_the_code_is_left() -> None:

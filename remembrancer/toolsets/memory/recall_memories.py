@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Sequence
 from datetime import datetime
-from functools import partial
 from itertools import accumulate
 from typing import Annotated, Final, Literal
 
@@ -192,9 +190,7 @@ async def recall_memories(call: Call, arguments: RecallMemoriesArguments) -> Ans
         formed = with_caveats(answer, call.take_notices())
         passages = [each.passages if each.id in full else () for each in memories]
         # In a thread, because counting the tokens of long memories takes a while.
-        words = frozenset(re.findall(r"\w+", arguments.query.casefold()))
-        fit = partial(within_budget, formed, passages, words, arguments.max_tokens)
-        answer = await anyio.to_thread.run_sync(fit)
+        answer = await anyio.to_thread.run_sync(within_budget, formed, passages, arguments.max_tokens)
     full |= standing.keys()
     given_ids = [memory["id"] for memory in answer["memories"] if memory.get("id") in full]
     used = [] if request.counts_accesses else [each for each in used_in(recalled.memories) if each in given_ids]
