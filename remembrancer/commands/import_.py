@@ -91,7 +91,7 @@ class BadLine(msgspec.Struct, frozen=True):
 
 
 class Contents(msgspec.Struct):
-    """What was read and checked. `lines` are those that can be imported; `release` wrote them."""
+    """The lines of a file that were read and checked. `lines` can be imported; `release` wrote them."""
 
     release: str = __version__
     content_limit_bytes: int = CONTENT_LIMIT_BYTES
