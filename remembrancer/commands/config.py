@@ -6,16 +6,26 @@ import ast
 import inspect
 import os
 import re
+from collections.abc import Mapping
 from itertools import pairwise
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import tomlkit
 
 from remembrancer.commands import exit_codes
-from remembrancer.commands.report import Report, Rows, command, option
+from remembrancer.commands.report import Report, Rows, command, count, option
 from remembrancer.config.home import Home, locate
-from remembrancer.config.named_home import CONFIG_FILES
-from remembrancer.config.reading import HIDDEN, Configuration, SettingOrigin, read_configuration, shown
+from remembrancer.config.named_home import CONFIG_FILE
+from remembrancer.config.other_formats import read_other_format
+from remembrancer.config.reading import (
+    IMPORT,
+    Configuration,
+    SettingOrigin,
+    check_configuration,
+    configuration_of,
+    read_configuration,
+)
 from remembrancer.config.settings import SETTABLE, Settings, unknown_name
 from remembrancer.protocol.errors import ConfigurationError
 from remembrancer.protocol.paths import write_whole
@@ -31,17 +41,25 @@ if TYPE_CHECKING:
         metavar="NAME=VALUE",
         help="Write a setting to the home's config.toml; NAME= removes it.",
     ),
+    option(
+        "--import",
+        "imported",
+        metavar="FILE",
+        help="Make config.toml of another memory server's configuration, or of release 0.2.0's in JSON or Markdown.",
+    ),
 )
-def config(assignment: str | None) -> Report:
+def config(assignment: str | None, imported: str | None) -> Report:
     """Show the settings that a runtime would start with now, and where each comes from. Exit status 7: something is
     wrong with them."""
     home = locate(os.environ)
-    if assignment is not None:
-        try:
+    try:
+        if imported is not None:
+            return import_settings(home.on_disk / CONFIG_FILE, Path(imported).expanduser())
+        if assignment is not None:
             return Report({"set": assignment}, write_setting(home, assignment))
-        except ValueError as error:
-            raise ConfigurationError(str(error)) from error
-    configuration = read_configuration(os.environ, home.files)
+    except ValueError as error:
+        raise ConfigurationError(str(error)) from error
+    configuration = configuration_of(os.environ, home)
     problems = [f"remembrancer config: {problem}" for problem in configuration.problems]
     status = exit_codes.CONFIGURATION if problems else exit_codes.OK
     return Report(as_object(home, configuration), as_lines(home, configuration), status, problems)
@@ -58,9 +76,9 @@ def write_setting(home: Home, assignment: str) -> str:
     name = name.strip().lower().removeprefix("remembrancer_")
     if name not in SETTABLE:
         raise ValueError(unknown_name(name, sorted(SETTABLE)))
-    file = home.files[0] if home.files else home.on_disk / CONFIG_FILES[0]
-    if len(home.files) > 1 or file.suffix != ".toml":
-        raise ValueError(f"only {CONFIG_FILES[0]} can be written: change {' and '.join(map(str, home.files))}")
+    file = home.file or home.on_disk / CONFIG_FILE
+    if file.suffix != ".toml":
+        raise ValueError(f"{file} cannot be changed here: {IMPORT.format(file)}")
     document = tomlkit.parse(file.read_text()) if file.exists() else tomlkit.document()
     document.pop(name, None)
     if text:
@@ -69,13 +87,37 @@ def write_setting(home: Home, assignment: str) -> str:
             raise ValueError(checked.problems[0])
         value = getattr(checked.settings, name)
         document[name] = list(value) if isinstance(value, tuple) else value
-    file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    write_whole(file, tomlkit.dumps(document).encode(), 0o600)
+    _write(file, document)
     return f"{name} is now {text or 'the default'} in {file}; 'remembrancer down' makes the next start use it"
 
 
+def import_settings(file: Path, other: Path) -> Report:
+    """Write the settings in a file of another format to `config.toml`.
+
+    Raises:
+        ValueError: the file cannot be read, a value is not allowed, or there is a `config.toml` already.
+    """
+    if file.exists():
+        raise ValueError(f"{file} is there already: move it away, or change it with --set")
+    imported = read_other_format(other)
+    problems = check_configuration({}, imported.settings, other).problems
+    if problems:
+        raise ValueError("; ".join(problems))
+    _write(file, tomlkit.item(imported.settings))
+    lines = [
+        f"{count(len(imported.settings), 'setting')} of {other} written to {file}; it is read instead from now on."
+    ]
+    lines += [f"without effect here: {', '.join(imported.unused)}"] if imported.unused else []
+    return Report({"file": str(file), "settings": sorted(imported.settings), "without_effect": imported.unused}, lines)
+
+
+def _write(file: Path, document: Mapping[str, Any]) -> None:
+    file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    write_whole(file, tomlkit.dumps(document).encode(), 0o600)
+
+
 def as_object(home: Home, configuration: Configuration) -> dict[str, Any]:
-    """The object that `--json` prints. All keys are always there; unknown values are null, and secrets are `***`."""
+    """The object that `--json` prints. All keys are always there; unknown values are null."""
     return {
         "home": {
             "directory": str(home.directory),
@@ -83,12 +125,11 @@ def as_object(home: Home, configuration: Configuration) -> dict[str, Any]:
             "in_memory": home.in_memory,
             "from": home.named_by,
         },
-        "files": [str(path) for path in home.files],
+        "files": [str(home.file)] if home.file else [],
         "settings": {
-            name: {"value": _plain(name, value), **_source(configuration.origins.get(name))}
-            for name, value in _listed(configuration)
+            name: {"value": value, **_source(configuration.origins.get(name))} for name, value in _listed(configuration)
         },
-        "without_effect": [{"value": unused.value, **_source(unused.origin)} for unused in configuration.unused],
+        "without_effect": [_source(origin) for origin in configuration.unused],
         "warnings": list(configuration.warnings),
         "problems": list(configuration.problems),
     }
@@ -99,19 +140,13 @@ def as_lines(home: Home, configuration: Configuration) -> list[Line]:
     lines: list[Line] = [f"home    {home.directory}  ({home.named_by})"]
     if home.in_memory:
         lines.append(f"        in RAM, instead of {home.on_disk}: it is deleted when the runtime ends")
-    if home.files:
-        lines += [f"file    {path}" for path in home.files]
-    else:
-        lines.append(f"file    none (looked for {', '.join(CONFIG_FILES)} in {home.on_disk})")
+    lines.append(f"file    {home.file or f'none (looked for {CONFIG_FILE} in {home.on_disk})'}")
     meanings = _meanings()
     rows = [
-        (name, written(_plain(name, value)), str(configuration.origins.get(name, "default")), meanings.get(name, ""))
+        (name, written(value), str(configuration.origins.get(name, "default")), meanings.get(name, ""))
         for name, value in _listed(configuration)
     ]
     lines += ["", Rows(("setting", "value", "from", "meaning"), rows)]
-    if configuration.unused:
-        unused = [(each.origin.name, each.value, str(each.origin)) for each in configuration.unused]
-        lines += ["", "Without effect in this release:", Rows(("name", "value", "from"), unused)]
     if configuration.warnings:
         lines += ["", *(f"! {warning}" for warning in configuration.warnings)]
     return lines
@@ -130,12 +165,6 @@ def written(value: object) -> str:
     if isinstance(value, tuple):
         return ",".join(value) or "none"
     return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
-
-
-def _plain(name: str, value: object) -> object:
-    """A value as JSON, if it may be shown."""
-    text = shown(name, value)
-    return text if isinstance(value, str) or HIDDEN in text else value
 
 
 def _source(origin: SettingOrigin | None) -> dict[str, str | None]:

@@ -205,7 +205,7 @@ class Setup:
         """Let searches read the assistants' own memories if a person says yes; where nobody can be asked, say how."""
         home = locate(os.environ)
         folders = native_files()
-        if not folders or read_configuration(os.environ, home.files).settings.native_memories:
+        if not folders or read_configuration(os.environ, home.file).settings.native_memories:
             return
         files = ", ".join(f"{client} {number}" for client, number in folders.items())
         question = f"Your assistants keep memory files of their own ({files}). Should searches read them, too?"

@@ -11,8 +11,9 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-CONFIG_FILES = ("config.toml", "config.md", "config.json", "memory.config.json")
-"""The files that are looked for in the home if no variable names one."""
+CONFIG_FILE = "config.toml"
+CONFIG_FILES = (CONFIG_FILE, "config.md", "config.json", "memory.config.json")
+"""The files that are looked for in the home if no variable names one; the first one counts."""
 CONFIG_VARIABLES = ("REMEMBRANCER_CONFIG", "MEMORY_CONFIG_PATH")
 HOME_VARIABLES = ("REMEMBRANCER_HOME", "MEMORY_DB_PATH", "FLOOD_MEMORY_DIR", "MEMORY_MCP_DATA_DIR")
 MODE_VARIABLES = ("REMEMBRANCER_DEPLOYMENT_MODE", "MEMORY_DEPLOYMENT_MODE")
@@ -36,17 +37,17 @@ def named_home(environ: Mapping[str, str]) -> tuple[str, str | None]:
     return "default", os.path.realpath(os.path.join(data, "remembrancer")) if is_known else None
 
 
-def config_files(environ: Mapping[str, str], home: str | None) -> tuple[str, ...]:
-    """The configuration file that a variable names, or those in the home."""
+def config_file(environ: Mapping[str, str], home: str | None) -> str | None:
+    """The configuration file that a variable names, or the one in the home; None if there is none."""
     _, named = first_of(environ, CONFIG_VARIABLES)
     if named:
         file = os.path.expanduser(named)
         try:
-            return (os.path.join(os.getcwd(), file),)
+            return os.path.join(os.getcwd(), file)
         except FileNotFoundError:  # the working directory was deleted
-            return (file,)
+            return file
     files = [os.path.join(home, name) for name in CONFIG_FILES] if home is not None else []
-    return tuple(file for file in files if is_file(file))
+    return next((file for file in files if is_file(file)), None)
 
 
 def is_file(path: str | os.PathLike[str]) -> bool:

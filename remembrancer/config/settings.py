@@ -191,7 +191,16 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """The least important messages that are logged; those of `debug` alone can have the content of memories."""
 
 
-CONSTANTS: Final = frozenset(
+TUNABLE: Final = frozenset(
+    [
+        *("provider_batch_tokens", "provider_requests", "transcripts_delta_bytes"),
+        *("transcripts_delta_messages", "chunk_tokens", "chunk_overlap", "chunk_at_boundaries"),
+        *("search_max_results", "search_min_score", "watch_quiet_s", "sync_interval_s"),
+        *("index_file", "embedding_batch_texts", "model_load_timeout_s"),
+    ]
+)
+"""Settings that only a configuration file, or a variable of another server, sets."""
+CONSTANTS: Final = TUNABLE | frozenset(
     [
         *(
             "heartbeat_interval_s",
@@ -206,17 +215,14 @@ CONSTANTS: Final = frozenset(
         *("archive_project_strength", "archive_project_after_s", "archive_user_strength"),
         *("archive_user_after_s", "delete_archived_after_s", "orphan_after_s", "session_details_kept_s"),
         *("prompt_probability", "search_ranking", "search_vector_weight", "search_keyword_weight"),
-        # Set only by other servers' names for them, as `chunking.tokens`; they have no name of ours.
-        *("provider_batch_tokens", "provider_requests", "transcripts_delta_bytes"),
-        *("transcripts_delta_messages", "chunk_tokens", "chunk_overlap", "chunk_at_boundaries"),
-        *("search_max_results", "search_min_score", "search_hybrid"),
-        *("search_candidate_multiplier", "watch_quiet_s", "sync_interval_s"),
-        *("index_file", "embedding_batch_texts", "model_load_timeout_s", "embedding_cache_entries"),
+        *("search_hybrid", "search_candidate_multiplier", "embedding_cache_entries"),
     ]
 )
-"""The names of settings of release 0.2.0 that a person cannot set now: they are accepted, and have no effect."""
+"""The names of settings of release 0.2.0 that no variable of ours sets now: they are accepted, and have no effect."""
 SETTABLE: Final = tuple(name for name in Settings.__struct_fields__ if name not in CONSTANTS)
 """The settings that a person can set."""
+IN_FILE: Final = frozenset({*SETTABLE, *TUNABLE})
+"""The settings that a configuration file can have."""
 
 
 DEFAULT_MODELS: Final = {

@@ -21,8 +21,7 @@ def config(*arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
 
 def test_the_settings_that_count_are_told_with_where_each_comes_from(home: Path) -> None:
     file = home / "config.toml"
-    file.write_text('embedders = 2\nremote_pass = "hunter2"\nremote_url = "ws://root:hunter2@host"\n')
-    file.chmod(0o600)
+    file.write_text("embedders = 2\nqueue_limit = 7\n")
     done = config("--json", MEMORY_LOG_LEVEL="warn")
     assert done.returncode == exit_codes.OK, done.stderr
     said = json.loads(done.stdout)
@@ -42,7 +41,7 @@ def test_the_settings_that_count_are_told_with_where_each_comes_from(home: Path)
     }
     assert said["settings"]["model"] == {"value": Settings().model, "from": "default", "name": None, "file": None}
     assert list(said["settings"]) == list(SETTABLE)
-    assert [each["name"] for each in said["without_effect"]] == ["remote_pass", "remote_url"]
+    assert [each["name"] for each in said["without_effect"]] == ["queue_limit"]
     assert len(said["warnings"]) == 1
     assert said["problems"] == []
 
@@ -54,8 +53,7 @@ def test_the_settings_that_count_are_told_with_where_each_comes_from(home: Path)
     assert told["log_level"][:2] == ["warning", "MEMORY_LOG_LEVEL"]
     assert told["engine"][:2] == ["onnx", "default"]
     assert all(told[name][2:] for name in SETTABLE)
-    assert told["remote_pass"][0] == "***"
-    assert "hunter2" not in done.stdout + done.stderr
+    assert "queue_limit" in done.stdout
 
 
 def test_a_setting_is_written_into_the_file_and_taken_out_again(home: Path) -> None:
@@ -76,5 +74,22 @@ def test_a_setting_is_written_into_the_file_and_taken_out_again(home: Path) -> N
         refused = config("--set", assignment)
         assert (refused.returncode, refused.stdout) == (exit_codes.CONFIGURATION, "")
         assert message in refused.stderr
-    file.rename(home / "config.json")
-    assert "config.json" in config("--set", "native_memories=true").stderr
+
+
+def test_a_configuration_of_another_server_is_imported_once(home: Path) -> None:
+    other = home / "config.json"
+    other.write_text('{"embedders": 3, "sources": {"memory": {"enabled": false}}, "namespace": "theirs"}')
+    assert f"{other} is read" in config().stdout
+    assert str(other) in config("--set", "embedders=2").stderr
+    done = config("--import", str(other))
+    assert done.returncode == exit_codes.OK, done.stderr
+    assert "without effect here: namespace" in done.stdout
+    said = json.loads(config("--json").stdout)
+    assert (said["settings"]["embedders"]["value"], said["settings"]["notes"]["value"]) == (3, False)
+    assert said["problems"] == []
+    again = config("--import", str(other))
+    assert (again.returncode, "is there already" in again.stderr) == (exit_codes.CONFIGURATION, True)
+    (home / "config.toml").unlink()
+    other.write_text('{"embedders": "many"}')
+    assert "it must be a whole number" in config("--import", str(other)).stderr
+    assert not (home / "config.toml").exists()

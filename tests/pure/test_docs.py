@@ -15,18 +15,11 @@ import pytest
 from remembrancer.command_line import COMMANDS, FORMER, main
 from remembrancer.commands.config import written
 from remembrancer.config.home import read_settings_file
-from remembrancer.config.named_home import CONFIG_FILES
-from remembrancer.config.reading import (
-    DB_PATH,
-    FOREIGN_PREFIX,
-    FOREIGN_VARIABLES,
-    READ_ELSEWHERE,
-    SECTION_KEYS,
-    UNUSED_KEYS,
-    UNUSED_VARIABLES,
-)
+from remembrancer.config.named_home import CONFIG_FILE, CONFIG_VARIABLES, HOME_VARIABLES
+from remembrancer.config.other_formats import LOCAL_MODEL, NAMES, PROVIDERS
+from remembrancer.config.reading import DB_PATH, FOREIGN_VARIABLES, REMOTE_URL, UNUSED_VARIABLE
 from remembrancer.config.settings import NOT_SETTINGS, PREFIX, SETTABLE, Settings
-from remembrancer.memory.features import NAMES
+from remembrancer.memory.features import NAMES as FEATURE_NAMES
 from remembrancer.memory.ranking import fitted_for
 from remembrancer.toolsets.tools import load_tools
 
@@ -51,17 +44,17 @@ def test_every_name_of_another_memory_server_is_documented() -> None:
     section = settings_page().partition("## Names of other memory servers")[2].partition("\n## ")[0]
     rows = re.findall(r"^- (`.*?):", section, flags=re.MULTILINE)
     documented = {name for row in rows for name in re.findall(r"`([\w.]+)`", row)}
-    variables = {*FOREIGN_VARIABLES, *UNUSED_VARIABLES, *READ_ELSEWHERE}
-    keys = {"deployment_mode", "log_level", *SECTION_KEYS, "workspace", DB_PATH, *UNUSED_KEYS}
-    assert documented == {FOREIGN_PREFIX + name for name in variables} | keys | {"FLOOD_MEMORY_DIR"}
+    variables = {each for each in documented if each.isupper()}
+    others = {*CONFIG_VARIABLES, *HOME_VARIABLES, "MEMORY_SESSION_ID"} - {"REMEMBRANCER_CONFIG", "REMEMBRANCER_HOME"}
+    assert variables == {*FOREIGN_VARIABLES, REMOTE_URL, UNUSED_VARIABLE, *others}
+    assert documented - variables == {*NAMES, *PROVIDERS, LOCAL_MODEL, DB_PATH, "remote_url"}
 
 
-def test_the_example_of_each_form_of_the_configuration_file_says_the_same(tmp_path: Path) -> None:
-    examples = dict(re.findall(r"^```(toml|json|markdown)\n(.*?)^```", settings_page(), flags=re.MULTILINE | re.DOTALL))
-    for name, form in zip(CONFIG_FILES, ("toml", "markdown", "json", "json"), strict=True):
-        assert f"`{name}`" in settings_page()
-        (tmp_path / name).write_text(examples[form])
-        assert read_settings_file(tmp_path / name) == {"embedders": 2, "log_level": "warning"}
+def test_the_example_of_the_configuration_file_can_be_read(tmp_path: Path) -> None:
+    (example,) = re.findall(r"^```toml\n(.*?)^```", settings_page(), flags=re.MULTILINE | re.DOTALL)
+    (tmp_path / CONFIG_FILE).write_text(example)
+    assert f"`{CONFIG_FILE}`" in settings_page()
+    assert read_settings_file(tmp_path / CONFIG_FILE) == {"embedders": 2, "log_level": "warning"}
 
 
 def test_every_deployment_mode_is_documented() -> None:
@@ -101,7 +94,7 @@ def test_every_warning_of_an_answer_is_documented() -> None:
 def test_every_feature_is_in_the_table_of_retrieval_with_its_weight() -> None:
     page = (ROOT / "docs" / "retrieval.md").read_text()
     weights = fitted_for("").weights
-    for name in NAMES:
+    for name in FEATURE_NAMES:
         (row,) = re.findall(rf"^\|[^|]*`{name}`[^|]*\|[^|]*\|\s*(\S+)", page, flags=re.MULTILINE)
         assert float(row.replace("−", "-")) == round(weights.get(name, 0.0), 1), name
 

@@ -53,9 +53,9 @@ FILES = {
     "none": {},
     "plain": {"config.toml": "embedders = 2\n"},
     "moves": {"config.toml": 'db_path = "elsewhere"\n'},
-    "escaped": {"config.json": '{"\\u0064b_path": "elsewhere"}'},
-    "in memory": {"config.json": '{"deployment_mode": "embedded-memory"}'},
-    "markdown": {"config.md": "---\ndb_path: ~/elsewhere\ndeployment_mode: embedded-memory\n---\n# Text\n"},
+    "escaped": {"config.toml": '"\\u0064b_path" = "elsewhere"\n'},
+    "in memory": {"config.toml": 'db_path = "~/elsewhere"\ndeployment_mode = "embedded-memory"\n'},
+    "another format": {"config.md": "---\ndb_path: ~/elsewhere\n---\n"},
     "a seed's": {"memory.config.json": '{"db_path": "elsewhere"}'},
     "broken": {"config.toml": "db_path = [\n"},
     "wrong type": {"config.toml": "db_path = 3\n"},
@@ -78,7 +78,7 @@ def test_the_bridge_looks_where_the_other_processes_are(
     places, home = find_places(os.environ), locate(os.environ)
     paths = RuntimePaths(home.directory)
     assert (places.home, places.on_disk) == (str(home.directory), str(home.on_disk))
-    assert places.config == (str(home.files[0]) if len(home.files) == 1 else None)
+    assert places.config == (None if home.file is None else str(home.file))
     assert (places.gateway_socket, places.start_lock) == (str(paths.gateway_socket), str(paths.start_lock))
 
     told = {name: value for name, value in os.environ.items() if name not in {*environ, "XDG_DATA_HOME"}}
@@ -89,7 +89,7 @@ def test_the_bridge_looks_where_the_other_processes_are(
     monkeypatch.chdir("/")
     runtime = locate(told)
     assert (runtime.directory, runtime.on_disk) == (home.directory, home.on_disk), "where its runtime goes"
-    assert runtime.files == home.files
+    assert runtime.file == home.file
 
 
 def test_ours_is_before_the_seeds_and_a_variable_is_before_a_file(scratch: Path) -> None:

@@ -12,7 +12,7 @@ import os
 import stat
 
 from remembrancer import __version__
-from remembrancer.config.named_home import IN_MEMORY, MODE_VARIABLES, config_files, named_home
+from remembrancer.config.named_home import IN_MEMORY, MODE_VARIABLES, config_file, named_home
 from remembrancer.protocol.environment import is_secret_variable
 from remembrancer.protocol.gateway_link import LINK_VERSION
 from remembrancer.protocol.ulids import as_ulid, new_identity
@@ -64,14 +64,13 @@ class Places:
 def find_places(environ: Mapping[str, str]) -> Places:
     """The places of the home that an environment names."""
     _, home = named_home(environ)
-    files = config_files(environ, home)
-    config = files[0] if len(files) == 1 else None
+    config = config_file(environ, home)
     in_memory = IN_MEMORY in map(environ.get, MODE_VARIABLES)
     if home is None or in_memory or (config is not None and _may_move_home(config)):
         from remembrancer.config.home import locate
 
         located = locate(environ)
-        config = str(located.files[0]) if len(located.files) == 1 else None
+        config = str(located.file) if located.file is not None else None
         return _places(str(located.directory), str(located.on_disk), config)
     return _places(home, home, config)
 

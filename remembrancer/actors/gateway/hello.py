@@ -90,7 +90,7 @@ def setting_warnings(environment: dict[str, str], settings: Settings) -> list[No
     """A warning for each setting of the session's environment or configuration file that differs from the runtime's.
     The bridge has named the file, if there is one."""
     file = environment.get(CONFIG_VARIABLE)
-    asked = read_configuration(environment, (Path(file),) if file else ())
+    asked = read_configuration(environment, Path(file) if file else None)
     found = [Notice("setting_ignored", problem) for problem in (*asked.problems, *asked.unknown)]
     for name, origin in asked.origins.items():
         actual = getattr(settings, name)

@@ -1,0 +1,118 @@
+"""Reads configurations of other memory servers, and those of release 0.2.0 in JSON or Markdown, to be imported."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import tomlkit
+import yaml
+
+from remembrancer.config.home import beside, read_settings_text
+from remembrancer.config.settings import DEFAULT_MODELS, IN_FILE, Settings
+
+NAMES: Final = {
+    "embedding_model": "model",
+    "sources.memory.enabled": "notes",
+    "sources.memory.paths": "notes_paths",
+    "sources.memory.extraPaths": "notes_extra_paths",
+    "sources.sessions.enabled": "transcripts",
+    "sources.sessions.path": "transcripts_path",
+    "sources.sessions.syncThreshold.deltaBytes": "transcripts_delta_bytes",
+    "sources.sessions.syncThreshold.deltaMessages": "transcripts_delta_messages",
+    "chunking.tokens": "chunk_tokens",
+    "chunking.overlap": "chunk_overlap",
+    "chunking.boundaryAware": "chunk_at_boundaries",
+    "search.maxResults": "search_max_results",
+    "search.minScore": "search_min_score",
+    "sync.watchEnabled": "watch",
+    "sync.watchDebounceMs": "watch_quiet_s",
+    "sync.intervalMinutes": "sync_interval_s",
+    "store.path": "index_file",
+    "embedding.model": "model",
+    "embedding.batch.maxTokens": "provider_batch_tokens",
+    "embedding.batch.concurrency": "provider_requests",
+    "secrets.VOYAGE_API_KEY": "voyage_key_from",
+    "secrets.OPENAI_API_KEY": "openai_key_from",
+}
+"""From the names in a file to our settings. A dot separates the name of a section from a name in it."""
+SECONDS: Final = {"sync.watchDebounceMs": 0.001, "sync.intervalMinutes": 60.0}
+"""The seconds per unit of these settings."""
+PROVIDERS: Final = {
+    "embedding.provider": ("engine", "model"),
+    "embedding.fallback": ("fallback_engine", "fallback_model"),
+}
+"""From settings that choose the source of vectors to our settings of the engine and its model."""
+LOCAL_MODEL: Final = "embedding.local.model"
+_FRONT_MATTER: Final = re.compile(r"---[ \t]*\n(.*?)^(?:---|\.\.\.)[ \t]*$(.*)", re.DOTALL | re.MULTILINE)
+_YAML_BLOCK: Final = re.compile(r"^```ya?ml[ \t]*\n(.*?)^```[ \t]*$", re.DOTALL | re.MULTILINE | re.IGNORECASE)
+
+
+class Imported(NamedTuple):
+    """Our settings for those of a file, and the names in it that have no effect here."""
+
+    settings: dict[str, Any]
+    unused: tuple[str, ...]
+
+
+def read_other_format(path: Path) -> Imported:
+    """Our settings for those in a file; its suffix determines its format. The values are not checked.
+
+    Raises:
+        ValueError: it cannot be read, or is not of that format. The message quotes nothing of it.
+    """
+    given = dict(_flat(_parsed(path.suffix.lower(), read_settings_text(path))))
+    settings: dict[str, Any] = {}
+    unused = []
+    for name, value in given.items():
+        ours = NAMES.get(name, name)
+        if name == "db_path" and isinstance(value, str):
+            settings[name] = str(beside(path, value))
+        elif ours in IN_FILE:
+            settings[ours] = value * SECONDS[name] if name in SECONDS and isinstance(value, int | float) else value
+        elif name not in (*PROVIDERS, LOCAL_MODEL):
+            unused.append(name)
+    for name, (engine, model) in PROVIDERS.items():
+        if given.get(name) == "local":
+            local = given.get(LOCAL_MODEL)
+            is_default = local in (None, DEFAULT_MODELS[Settings().engine])
+            settings[engine] = "onnx" if is_default else "sentence-transformers"
+            settings[model] = local  # `embedding.model` belongs to a remote provider
+        elif name in given:
+            settings[engine] = given[name]
+    if settings.get("deployment_mode") == "remote" and "remote_url" in unused:
+        unused.remove("remote_url")
+        settings.setdefault("chroma_url", given["remote_url"])
+    return Imported({name: value for name, value in settings.items() if value is not None}, tuple(unused))
+
+
+def _flat(content: Mapping[str, object], section: str = "") -> Iterator[tuple[str, object]]:
+    """The names and values of a file; names in sections become dotted names."""
+    for name, value in content.items():
+        if isinstance(value, dict):
+            yield from _flat(value, f"{section}{name}.")
+        else:
+            yield f"{section}{name}", value
+
+
+def _parsed(suffix: str, text: str) -> Mapping[str, object]:
+    try:
+        match suffix:
+            case ".toml":
+                content: object = tomlkit.parse(text).unwrap()
+            case ".json":
+                content = json.loads(text)
+            case ".md" if front := _FRONT_MATTER.match(text):
+                block = _YAML_BLOCK.search(front[2])
+                content = {**(yaml.safe_load(front[1]) or {}), **(yaml.safe_load(block[1]) if block else {})}
+            case _:
+                raise ValueError("it is neither TOML, nor JSON, nor Markdown with settings between two lines of ---")
+    except (ValueError, TypeError, RecursionError, tomlkit.exceptions.TOMLKitError, yaml.YAMLError) as error:
+        is_ours = str(error).startswith("it is neither")
+        raise ValueError(str(error) if is_ours else "it is not valid in the format of its suffix") from None
+    if not isinstance(content, dict) or not all(isinstance(name, str) for name in content):
+        raise ValueError("it must hold names and their values")
+    return content
