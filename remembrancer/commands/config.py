@@ -15,10 +15,11 @@ import tomlkit
 
 from remembrancer.commands import exit_codes
 from remembrancer.commands.report import Report, Rows, command, count, option
-from remembrancer.config.home import Home, locate
+from remembrancer.config.home import Home, beside, locate, read_settings_text
 from remembrancer.config.named_home import CONFIG_FILE
 from remembrancer.config.other_formats import read_other_format
 from remembrancer.config.reading import (
+    DB_PATH,
     IMPORT,
     Configuration,
     SettingOrigin,
@@ -99,7 +100,9 @@ def import_settings(file: Path, other: Path) -> Report:
     """
     if file.exists():
         raise ValueError(f"{file} is there already: move it away, or change it with --set")
-    imported = read_other_format(other)
+    imported = read_other_format(other.suffix, read_settings_text(other))
+    if isinstance(named := imported.settings.get(DB_PATH), str):
+        imported.settings[DB_PATH] = str(beside(other, named))
     problems = check_configuration({}, imported.settings, other).problems
     if problems:
         raise ValueError("; ".join(problems))

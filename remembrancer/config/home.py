@@ -101,7 +101,7 @@ def read_settings_file(path: Path) -> dict[str, object]:
     if path.suffix.lower() != ".toml":
         from remembrancer.config.other_formats import read_other_format  # imports what the bridge does without
 
-        return read_other_format(path).settings
+        return read_other_format(path.suffix, read_settings_text(path)).settings
     import tomllib
 
     text = read_settings_text(path)

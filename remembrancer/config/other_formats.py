@@ -5,13 +5,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import tomlkit
 import yaml
 
-from remembrancer.config.home import beside, read_settings_text
 from remembrancer.config.settings import DEFAULT_MODELS, IN_FILE, Settings
 
 NAMES: Final = {
@@ -58,20 +56,18 @@ class Imported(NamedTuple):
     unused: tuple[str, ...]
 
 
-def read_other_format(path: Path) -> Imported:
-    """Our settings for those in a file; its suffix determines its format. The values are not checked.
+def read_other_format(suffix: str, text: str) -> Imported:
+    """Our settings for those in a text, in the format of files with that suffix. The values are not checked.
 
     Raises:
-        ValueError: it cannot be read, or is not of that format. The message quotes nothing of it.
+        ValueError: it is not of that format. The message quotes nothing of it.
     """
-    given = dict(_flat(_parsed(path.suffix.lower(), read_settings_text(path))))
+    given = dict(_flat(_parsed(suffix.lower(), text)))
     settings: dict[str, Any] = {}
     unused = []
     for name, value in given.items():
         ours = NAMES.get(name, name)
-        if name == "db_path" and isinstance(value, str):
-            settings[name] = str(beside(path, value))
-        elif ours in IN_FILE:
+        if name == "db_path" or ours in IN_FILE:
             settings[ours] = value * SECONDS[name] if name in SECONDS and isinstance(value, int | float) else value
         elif name not in (*PROVIDERS, LOCAL_MODEL):
             unused.append(name)

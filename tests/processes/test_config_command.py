@@ -78,12 +78,15 @@ def test_a_setting_is_written_into_the_file_and_taken_out_again(home: Path) -> N
 
 def test_a_configuration_of_another_server_is_imported_once(home: Path) -> None:
     other = home / "config.json"
-    other.write_text('{"embedders": 3, "sources": {"memory": {"enabled": false}}, "namespace": "theirs"}')
+    other.write_text(
+        '{"embedders": 3, "sources": {"memory": {"enabled": false}}, "namespace": "theirs", "db_path": "."}'
+    )
     assert f"{other} is read" in config().stdout
     assert str(other) in config("--set", "embedders=2").stderr
     done = config("--import", str(other))
     assert done.returncode == exit_codes.OK, done.stderr
     assert "without effect here: namespace" in done.stdout
+    assert f'db_path = "{home.resolve()}"' in (home / "config.toml").read_text()
     said = json.loads(config("--json").stdout)
     assert (said["settings"]["embedders"]["value"], said["settings"]["notes"]["value"]) == (3, False)
     assert said["problems"] == []
