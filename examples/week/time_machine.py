@@ -60,7 +60,6 @@ NO_TIMES: Final[Columns] = {
     "proposals": ("score",),
     "lane": ("applied_at",),
     "embedding_attempts": ("until",),
-    "lane_refusals": ("refused_at",),  # by the lane's own clock, which is the server's
 }
 """The other columns with real numbers, including times of lanes, since an aged home shares none."""
 IN_JSON: Final[Columns] = {

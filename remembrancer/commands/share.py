@@ -366,8 +366,6 @@ async def look_at_lanes(sharing: Sharing, local: Iterable[LaneState]) -> list[di
         of_here = states.get(membership.lane)
         if of_here is not None:
             about |= {"project": of_here.project, "position": of_here.position}
-            if of_here.damaged:
-                about["damaged"] = list(of_here.damaged)
             if of_here.problem is not None:
                 about |= {"stopped": of_here.problem, "code": of_here.code}
         closing = AsyncExitStack()
@@ -409,9 +407,6 @@ def _lane_line(about: dict[str, object]) -> str:
         lines.append(f"  {whose}, applied up to {about['position']}")
     if "stopped" in about:
         lines.append(f"  nothing is exchanged: {about['stopped']}")
-    damaged = about.get("damaged")
-    if isinstance(damaged, list):
-        lines += [f"  a damaged entry was skipped, and is kept as {each}" for each in damaged]
     if "head" in about:
         lines[0] += f"{about['head']} changes"
     members = about.get("members")

@@ -95,11 +95,10 @@ class LaneNotice(msgspec.Struct, frozen=True):
 
 
 class Seen(msgspec.Struct, frozen=True):
-    """The notice that each host leaves: the position that it has applied, and the snapshots that it has made or
-    verified. `left`: it no longer takes part, and its copy stays as it was."""
+    """The notice that each host leaves: the position that it has applied. `left`: it no longer takes part, and its copy
+    stays as it was."""
 
     position: int
-    snapshots: tuple[str, ...] = ()
     left: bool = False
 
 

@@ -301,11 +301,22 @@ def _forget_promotion(memory_id: str) -> Edits[None]:
     yield Remove(PatternRow, "memory_id", memory_id)
 
 
-def let_go(planner: Planner, memory_id: str) -> Edits[ImportedResult]:
-    """In the source lane: delete a memory that another lane has stored. Only the versions from its session stay in the
-    history: the others moved along, and continue there."""
-    yield Delete(memory_id, with_history=True)
-    return ImportedResult(memory_id, "present")
+def let_go(planner: Planner, memory: PortableMemory) -> Edits[ImportedResult]:
+    """In the source lane: delete a memory that another lane has stored, unless it was changed here since. Only the
+    versions from its session stay in the history: the others moved along, and continue there."""
+    if is_unchanged(planner, memory):
+        yield Delete(memory.id, with_history=True)
+    return ImportedResult(memory.id, "present")
+
+
+def is_unchanged(planner: Planner, memory: PortableMemory) -> bool:
+    """True if a memory is still here as it was given to another lane."""
+    here = planner.known.memory(memory.id)
+    return here is not None and (here.id, here.version, here.updated_at) == (
+        memory.id,
+        memory.version,
+        memory.updated_at,
+    )
 
 
 def _promotion(planner: Planner) -> PromoteMemory:

@@ -58,8 +58,6 @@ class LaneState(msgspec.Struct, frozen=True):
     problem: str | None = None
     code: str | None = None
     erasings: tuple[int, ...] = ()
-    damaged: tuple[str, ...] = ()
-    """The files with entries that could not be applied anywhere and were set aside: each name includes the author."""
 
 
 class DescribeLanes(Request[tuple[LaneState, ...]], frozen=True):

@@ -23,7 +23,6 @@ from remembrancer.protocol.errors import (
     InvalidInput,
     JournalAway,
     JournalChanged,
-    NotFound,
     SchemaTooNew,
 )
 from remembrancer.protocol.runs import ReviseMemory
@@ -236,28 +235,6 @@ def test_what_one_host_stores_the_other_finds_and_knows_by_whom(hosts: Hosts) ->
     hosts[0].submit([store_operation("candle", "the candle burns wax")])
     assert [each.operation_id for each in hosts[0].heard] == ["tag"], "read before it appended behind it"
     assert hosts[0].lane.behind == 0
-
-
-def test_an_attempt_that_a_server_held_back_does_not_what_was_refused_meanwhile(hosts: Hosts) -> None:
-    tagged = change_operation("tag", TagMemory("mem_lantern", ("lit",)))
-    (refused,) = hosts[0].lane.apply([tagged])
-    assert isinstance(refused.reply, NotFound)
-    held = hosts.server.lanes[LANE].entries[1].body
-    hosts[0].submit([store_operation("lantern", "the lantern burns oil", memory_id="mem_lantern")])
-
-    def arrives(name: str) -> None:
-        hosts.run(hosts[0].journal.append(LANE, [NewEntry(name, held)], behind=START))
-        for host in hosts.hosts:
-            host.catch_up()
-
-    arrives("held")
-    assert [len(host.history("mem_lantern")) for host in hosts.hosts] == [1, 1]
-    assert hosts[0].dump() == hosts[1].dump()
-    (asked_anew,) = hosts[1].lane.apply([tagged])
-    assert isinstance(asked_anew.reply, Applied), "who knows of the refusal may ask again"
-    arrives("held-still")
-    assert [len(host.history("mem_lantern")) for host in hosts.hosts] == [2, 2]
-    assert hosts[0].dump() == hosts[1].dump()
 
 
 def test_an_operation_is_done_once_although_its_answer_was_lost(hosts: Hosts) -> None:

@@ -384,7 +384,7 @@ class MemoryFiles:
 
     def share_no_more(self, project_id: str) -> None:
         """Write an open project's memories to its own space from now on: it has left its lane."""
-        self.catalog.lanes.pop(project_id)
+        self.catalog.share_no_more(project_id)
         del self._shared[project_id]
 
     @property

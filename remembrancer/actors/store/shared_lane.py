@@ -41,9 +41,8 @@ from remembrancer.journal.contract import (
     LaneMark,
     NewEntry,
     Trimmed,
-    check_name,
 )
-from remembrancer.memory.moves import end_move, let_go, memory_to_move, receive_move, return_move
+from remembrancer.memory.moves import end_move, is_unchanged, let_go, memory_to_move, receive_move, return_move
 from remembrancer.memory.plan import check_session_limit, plan
 from remembrancer.memory.planner import Planner
 from remembrancer.protocol.errors import (
@@ -62,7 +61,6 @@ from remembrancer.protocol.errors import (
 )
 from remembrancer.protocol.ids import new_ulid
 from remembrancer.protocol.kinds import SESSION_RECORD
-from remembrancer.protocol.paths import write_whole
 from remembrancer.protocol.runs import (
     AddMemory,
     ApplyRun,
@@ -93,8 +91,6 @@ AWAY_S: Final = 1.0
 """For this long after the journal failed to answer, writes are refused at once instead of waiting again."""
 ACCESSES_S: Final = 30.0
 """The shortest time between two appends of accesses. A write also takes them along."""
-REFUSED_S: Final = 7 * 86400.0
-"""The time for which refused operations are remembered: no publish stays in transit longer."""
 STOPS: Final = (JournalChanged, EntryDamaged, KeyMissing, SchemaTooNew)
 """The errors that stop all applying and appending until somebody acts on them."""
 _TO_SCRUB: Final = """lane_erasures AS e JOIN lane_entries AS l
@@ -120,27 +116,17 @@ READER: Final = (
     "invited this machine for an invitation that lets it write"
 )
 LEFT: Final = "this machine has left what is shared: what is changed is changed in what stays here"
-
-UNKNOWN: Final = "somebody"
-"""Names the member of a damaged entry whose author cannot be read."""
-LATE: Final = Outcome(InvalidInput("this operation was refused, and this is an attempt at it from before that"))
-
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 
 class Submitted(msgspec.Struct, frozen=True, omit_defaults=True, tag="operation", tag_field="entry"):
-    """An operation of a member. `memory` is the memory that a promotion brings into the lane.
-
-    `behind` is the position up to which the host had applied the lane. If the operation was refused after that
-    position, this entry is an earlier attempt that a server held back, not a new request.
-    """
+    """An operation of a member. `memory` is the memory that a promotion brings into the lane."""
 
     operation: Operation
     by: str
     memory: PortableMemory | None = None
     format: int = 1
-    behind: int | None = None
 
 
 class Accessed(msgspec.Struct, frozen=True, omit_defaults=True, tag="accesses", tag_field="entry"):
@@ -174,7 +160,6 @@ class SessionEnded(msgspec.Struct, frozen=True, tag="session", tag_field="entry"
 
 class _Header(msgspec.Struct, frozen=True):
     format: int = 1
-    by: str = ""
 
 
 LaneEntry = Submitted | Accessed | Nothing | SessionEnded | ProjectRenamed
@@ -300,7 +285,7 @@ class SharedLane(Records):
         memory keeps the id of its project, so that it can be taken back there."""
         project = ProjectRef(operation.project.id if self.is_users else self.name, "")
         operation = msgspec.structs.replace(operation, project=project)
-        return Submitted(operation, self.member, memory, FORMAT, self.mark.position)
+        return Submitted(operation, self.member, memory, FORMAT)
 
     def rename_project(self, old: str, new: str) -> None:
         if self.read_only:
@@ -528,8 +513,8 @@ class SharedLane(Records):
                 page = self._ask(self.journal.read(self.name, after=self.mark, limit=PAGE))
                 self.head = max(page.head, position)
                 entries, damaged, mark, problem = _decoded(page, self.mark)
-                for each in damaged:
-                    self._set_aside(each)
+                for position in damaged:
+                    logger.error("an entry is damaged and skipped", extra={"lane": self.name, "position": position})
                 others = []
                 for entry, outcome in self._apply_entries(entries, mark):
                     if entry.operation.operation_id in own:
@@ -544,26 +529,6 @@ class SharedLane(Records):
         except STOPS as error:
             self._stop(error)
             raise
-
-    def _set_aside(self, entry: Entry) -> None:
-        """Keep an entry that no host can apply beside the lane's file, under a name that includes its author.
-
-        Raises `FileUnusable` if it cannot be kept; nothing after it is applied then.
-        """
-        try:
-            by = check_name(_decode_header(entry.body).by)
-        except (msgspec.DecodeError, InvalidInput):
-            by = UNKNOWN
-        aside = self.path.with_name(f"{self.path.name}.damaged-{entry.position}-of-{by}")
-        logger.error("an entry is damaged and passed over", extra={"lane": self.name, "member": by, "file": str(aside)})
-        try:
-            write_whole(aside, entry.body)
-        except OSError as error:
-            raise FileUnusable(f"{aside} cannot be written: {error.strerror or error}") from error
-
-    def damaged(self) -> tuple[str, ...]:
-        """Return the paths of the entries that were set aside."""
-        return tuple(str(each) for each in sorted(self.path.parent.glob(f"{self.path.name}.damaged-*")))
 
     def _accesses(self) -> Accessed | None:
         if not self._shown and not self._used:
@@ -652,8 +617,6 @@ class SharedLane(Records):
                     if isinstance(entry, Submitted):
                         refusal = InvalidInput(f"the records refuse this operation: {error}")
                         outcomes.append((entry, Outcome(refusal)))
-                if isinstance(entry, Submitted) and _is_refused(outcomes[-1][1]):
-                    _note_refusal(connection, entry.operation.operation_id, stands.position, applied_at)
                 connection.execute("RELEASE entry")
             connection.execute(
                 "UPDATE lane SET journal = ?, position = ?, entry_id = ?, applied_at = ? WHERE space = @SPACE",
@@ -678,11 +641,11 @@ def _moved(local: SqliteEdits, entry: Submitted, taken_back: PortableMemory | No
             outcome = Outcome(outcome.reply, received.to_embed)
         return outcome
     given = operation.change.memory if isinstance(operation.change, ImportMemory) else entry.memory
-    if given is not None and here is not None and (here.id, here.version) == (given.id, given.version):
-        if isinstance(result, PromotedResult):
+    if given is not None and isinstance(result, PromotedResult):
+        if is_unchanged(planner, given):
             local.carry_out(operation, end_move(planner, result))
-        else:
-            local.carry_out(operation, let_go(planner, given.id))
+    elif given is not None:
+        local.carry_out(operation, let_go(planner, given))
     return outcome
 
 
@@ -703,8 +666,6 @@ def _applied(edits: SqliteEdits, entry: Submitted, position: int, at: float, *, 
     earlier = edits.outcome_of(operation.operation_id)
     if earlier is not None:
         return Outcome(earlier)
-    if entry.behind is not None and _was_refused(edits, operation.operation_id, behind=entry.behind):
-        return LATE
     is_taken_back = entry.memory is None and is_users and _takes_back(operation)
     if is_taken_back:
         outcome = edits.carry_out(operation, return_move(Planner(operation, edits, entry.by)))
@@ -741,21 +702,6 @@ def _quoted_by(change: Change) -> list[str]:
     return quoted
 
 
-def _is_refused(outcome: Outcome) -> bool:
-    return isinstance(outcome.reply, RemembrancerError) and outcome is not LATE
-
-
-def _was_refused(edits: SqliteEdits, operation_id: str, *, behind: int) -> bool:
-    refused = "SELECT 1 FROM lane_refusals WHERE space = @SPACE AND operation_id = ? AND position > ?"
-    return edits.execute(refused, (operation_id, behind)).fetchone() is not None
-
-
-def _note_refusal(connection: SpaceConnection, operation_id: str, position: int, at: float) -> None:
-    """Record the position of a refusal, and delete refusals that are too old."""
-    connection.execute("DELETE FROM lane_refusals WHERE space = @SPACE AND refused_at < ?", (at - REFUSED_S,))
-    connection.execute("INSERT OR REPLACE INTO lane_refusals VALUES (@SPACE, ?, ?, ?)", (operation_id, position, at))
-
-
 def check_snapshot(path: Path, mark: LaneMark) -> None:
     """Check that a file is intact and is a snapshot of a lane at that mark.
 
@@ -780,11 +726,11 @@ def check_snapshot(path: Path, mark: LaneMark) -> None:
 
 
 class _Decoded(NamedTuple):
-    """The applicable entries of a page, the entries that no host can apply, the mark after them, and the reason if the
-    rest of the page cannot be applied."""
+    """The applicable entries of a page, the positions of those that no host can apply, the mark after them, and the
+    reason if the rest of the page cannot be applied."""
 
     entries: list[tuple[Entry, LaneEntry]]
-    damaged: list[Entry]
+    damaged: list[int]
     mark: LaneMark
     problem: RemembrancerError | None
 
@@ -795,7 +741,7 @@ def _decoded(page: EntryPage, before: LaneMark) -> _Decoded:
     A gap is an entry that was scrubbed before this host read it: only a snapshot has its effect on other memories.
     """
     entries: list[tuple[Entry, LaneEntry]] = []
-    damaged: list[Entry] = []
+    damaged: list[int] = []
     mark = before
     for entry in page.entries:
         if entry.position != mark.position + 1:
@@ -803,7 +749,7 @@ def _decoded(page: EntryPage, before: LaneMark) -> _Decoded:
         try:
             entries.append((entry, decode_entry(entry.body)))
         except EntryDamaged:
-            damaged.append(entry)
+            damaged.append(entry.position)
         except SchemaTooNew as error:
             return _Decoded(entries, damaged, mark, error)
         mark = LaneMark(page.mark.journal, entry.position, entry.id)

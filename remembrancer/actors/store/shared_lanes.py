@@ -438,7 +438,7 @@ class SharedLanes:
         outcomes = lane.apply([self._import(project, memory) for memory in given])
         for memory, other, outcome in zip(memories, given, outcomes, strict=True):
             if other.id != memory.id and not isinstance(outcome.reply, RemembrancerError):
-                own.complete(self._import(project, memory), partial(let_go, memory_id=memory.id))
+                own.complete(self._import(project, memory), partial(let_go, memory=memory))
         return outcomes
 
     async def _leave(self, request: LeaveLane, _context: RequestContext) -> LaneLeft:
@@ -521,7 +521,6 @@ class SharedLanes:
                     problem=None if problem is None else problem.message,
                     code=None if problem is None else problem.code,
                     erasings=lane.erasings(),
-                    damaged=lane.damaged(),
                 )
             states.append(state)
         return tuple(states)

@@ -4,7 +4,7 @@ models."""
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
 from remembrancer.actors.store.records.sqlite_file import SqliteFile
@@ -42,8 +42,9 @@ class Catalog:
         self._projects: dict[str, _Known] = {}
         self._first_commits: dict[str, str] = {}
         """First commits of projects that are not registered yet."""
-        self.lanes: dict[str, str] = {}
-        """The lane of each sharing project, and the user's under `user`."""
+        self.lanes: Mapping[str, str] = {}
+        """The lane of each sharing project, and the user's under `user`. Replaced, not changed: any thread may iterate
+        over it."""
 
     def attach(self, database: SqliteFile) -> None:
         """Load the catalogue from a database."""
@@ -121,7 +122,11 @@ class Catalog:
         """Record the shared lane of a project, or of `user`. `SharedLane.leave` removes it."""
         with self._open.transaction() as connection:
             connection.execute("INSERT INTO shares VALUES (?, ?)", (name, lane))
-        self.lanes[name] = lane
+        self.lanes = {**self.lanes, name: lane}
+
+    def share_no_more(self, name: str) -> None:
+        """Forget a lane that `SharedLane.leave` has ended."""
+        self.lanes = {each: lane for each, lane in self.lanes.items() if each != name}
 
     def note_models(self, state: bytes) -> None:
         """Store the decisions about the models."""

@@ -430,8 +430,7 @@ MEMORY: Final = Schema(
     ) WITHOUT ROWID;
 
     -- Of a shared lane: its mark in the journal and the time of the newest entry, the entries that have a memory's
-    -- words, the one that erased it, and where operations were refused: an attempt of before, which comes late, is not
-    -- applied any more.
+    -- words, and the one that erased it.
     CREATE TABLE lane (
         space INTEGER PRIMARY KEY REFERENCES spaces, journal TEXT NOT NULL, position INTEGER NOT NULL,
         entry_id TEXT NOT NULL, applied_at REAL NOT NULL
@@ -444,11 +443,6 @@ MEMORY: Final = Schema(
         space INTEGER NOT NULL REFERENCES spaces, memory_id TEXT NOT NULL, position INTEGER NOT NULL,
         PRIMARY KEY (space, memory_id)
     ) WITHOUT ROWID;
-    CREATE TABLE lane_refusals (
-        space INTEGER NOT NULL REFERENCES spaces, operation_id TEXT NOT NULL, position INTEGER NOT NULL,
-        refused_at REAL NOT NULL, PRIMARY KEY (space, operation_id)
-    ) WITHOUT ROWID;
-    CREATE INDEX lane_refusals_by_time ON lane_refusals (space, refused_at);
 
     CREATE TABLE passages (
         number INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -510,7 +504,7 @@ OWNED: Final = (
     *("passages", "embedded", "memories", "tallies", "entities", "history", "erased", "applied_operations", "sessions"),
     *("moves", "note_writes", "proposals", "tool_calls", "turns", "promotion_log", "run_changes", "runs"),
     *("cross_project_patterns", "topics", "maintenance"),
-    *("lane", "lane_entries", "lane_erasures", "lane_refusals"),
+    *("lane", "lane_entries", "lane_erasures"),
 )
 """The tables with a `space` column. The rows of all others depend on theirs."""
 
