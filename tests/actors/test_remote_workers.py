@@ -139,19 +139,6 @@ async def test_answers_to_jobs_and_questions_of_others_count_for_nothing(rig: St
     await rig.gateway.until_embedded()
 
 
-async def test_what_another_host_cannot_embed_goes_to_this_one_and_is_no_dead_letter(rig: StoreRig) -> None:
-    remote = await rig.remote_worker(invite(rig))
-    await until_state(rig, "ready")
-    remote.refuses = lambda text: "harbour" in text
-    local = await rig.worker(holds=True)
-    local.holds = False
-    for n in range(6):
-        await rig.gateway.store(f"Fact {n} about the harbour")
-    await rig.gateway.until_embedded()
-    assert (await rig.gateway.describe()).embedding.dead_letters == 0
-    assert len(local.jobs) == 6
-
-
 async def test_who_is_not_on_the_list_or_has_another_stores_key_is_not_let_in(rig: StoreRig) -> None:
     invitation = invite(rig)
     public, secret = (key.decode() for key in zmq.curve_keypair())

@@ -112,12 +112,10 @@ def test_a_vector_is_the_normalised_mean_of_the_passages_of_the_model(records: R
 # The nearest
 
 
-def near(
-    records: Records, *memory_ids: str, index: ExactVectors | None = None, least: float = 0.9, **fields: Any
-) -> list[list[tuple[str, float]]]:
+def near(records: Records, *memory_ids: str, least: float = 0.9, **fields: Any) -> list[list[tuple[str, float]]]:
     """Ids and cosines, rounded."""
     numbers = tuple(records.number_of(each) or 0 for each in memory_ids)
-    found = find_near(records, index, MODEL, FindNear(PROJECT, numbers, least, **fields))
+    found = find_near(records, ExactVectors(records, MODEL), FindNear(PROJECT, numbers, least, **fields))
     return [[(material.id, round(cosine, 3)) for material, cosine in row] for row in found]
 
 
@@ -126,7 +124,7 @@ def test_the_nearest_memories_are_found_for_each_memory(records: Records) -> Non
     assert near(records, ONE, "mem_none") == [[(ONE, 1.0), (TWO, 0.96)], []]
     assert near(records, ONE, limit=1) == [[(ONE, 1.0)]]
     assert near(records) == []
-    found = find_near(records, None, MODEL, FindNear(PROJECT, (records.number_of(ONE) or 0,), 0.9))
+    found = find_near(records, ExactVectors(records, MODEL), FindNear(PROJECT, (records.number_of(ONE) or 0,), 0.9))
     assert found[0][0][0].vector == b""
     assert found[0][0][0].content == CONTENTS[ONE]
 
@@ -136,8 +134,7 @@ def test_no_session_s_own_memories_are_near(records: Records) -> None:
     assert near(records, THREE) == [[(ONE, 0.936)]]
 
 
-def test_in_a_large_file_the_index_finds_the_same(records: Records, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("remembrancer.actors.store.vectors.near_duplicates.EXACT_UP_TO", 10)
+def test_in_a_large_file_the_same_is_found(records: Records) -> None:
     crowd = [
         store_operation(f"s{n}", f"hidden {n}", memory_id=f"mem_s{n}", scope="session", session_id=OTHER_SESSION)
         for n in range(200)
@@ -148,9 +145,7 @@ def test_in_a_large_file_the_index_finds_the_same(records: Records, monkeypatch:
     for operation in crowd:
         memory_id = memory_id_of(operation)
         embed(records, memory_id, VECTORS[0] if memory_id.startswith("mem_s") else VECTORS[4])
-    index = ExactVectors(records, MODEL)
-    asked = (ONE, FOUR, "mem_none")
-    assert near(records, *asked, index=index) == near(records, *asked) == [[(ONE, 1.0), (TWO, 0.96)], [], []]
+    assert near(records, ONE, FOUR, "mem_none") == [[(ONE, 1.0), (TWO, 0.96)], [], []]
 
 
 # Pages that are limited in other ways

@@ -292,10 +292,10 @@ class JobHandlers:
         records = await self._records_of(request.project)
         identity = self._scheduler.identity
         if isinstance(request, FindNear):
-            if records is None or identity is None:
+            vectors = None if records is None or identity is None else self._vectors.searchable(records.name)
+            if records is None or vectors is None:
                 return ((),) * len(request.numbers)
-            index = self._vectors.searchable(records.name, identity.key)
-            return await self._readers.in_background(lambda: find_near(records, index, identity.key, request))
+            return await self._readers.in_background(lambda: find_near(records, vectors, request))
         reader = Reader.of([], self._files.database) if records is None else records
         model = None if identity is None else identity.key
         answer: object = await self._readers.in_background(lambda: reader.materials(request, model))

@@ -206,29 +206,17 @@ class WriteHandlers:
             if isinstance(change, StartSession) and outcome.is_new:
                 note = partial(self._files.catalog.note_session, operation.project, change.directory)
                 self._committer.run(USER, note).add_done_callback(asyncio.Future.exception)
-        return [self._completed(*both) for both in zip(operations, outcomes, strict=True)]
+        return [self._completed(each) for each in outcomes]
 
-    def _completed(self, operation: Operation, outcome: Outcome) -> Answer:
-        """Return the reply, with the reason if the memory cannot be embedded now."""
-        reply = outcome.reply
-        if isinstance(reply, RemembrancerError):
-            return reply
-        error = self._scheduler.error
-        if error is None:
+    def _completed(self, outcome: Outcome) -> Answer:
+        """Return the reply, with the reason if the memory that was written cannot be embedded now."""
+        reply, error = outcome.reply, self._scheduler.error
+        if isinstance(reply, RemembrancerError) or reply.replayed or error is None:
             return reply
         match reply.result:
             case StoredResult(already_known=False) | UpdatedResult(re_embedded=True) | RestoredResult(re_embedded=True):
-                if not (reply.replayed and self._has_vectors(operation)):
-                    return msgspec.structs.replace(reply, embedding_error=error)
+                return msgspec.structs.replace(reply, embedding_error=error)
         return reply
-
-    def _has_vectors(self, operation: Operation) -> bool:
-        """True if the memory has its vectors, in any space. Used for repeated operations, which are rare: two reads a
-        space."""
-        memory_id = memory_id_of(operation.change) or ""
-        spaces = broadest_first(self._files.lanes_of(operation.project.id))
-        numbers = ((records, records.number_of(memory_id)) for records in spaces)
-        return any(number is not None and self._scheduler.is_embedded(records, number) for records, number in numbers)
 
     def _is_ready(self, operation: Operation) -> bool:
         """True if the database is open, and so is the project's space if the operation needs it."""

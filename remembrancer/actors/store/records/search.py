@@ -25,7 +25,7 @@ from remembrancer.memory.changes import is_visible
 from remembrancer.memory.names import name_key
 from remembrancer.memory.replacement import PROBABLE
 from remembrancer.memory.short_ids import LEAST, keys_of, short_forms
-from remembrancer.protocol.kinds import SCOPES, Scope
+from remembrancer.protocol.kinds import Scope
 from remembrancer.protocol.reads import Counts, LinkedMemory, ListedMemory, Order
 
 AFTER_ALL: Final = "\U0010ffff"
@@ -119,10 +119,11 @@ class SqliteSearch(SqliteWords):
         scoring all would be slow. `numbers` are all that pass the filters, if they are few. For one space only."""
 
         def hits(match: str) -> Hits:
-            join, condition, arguments = _passing(filters)
+            condition, arguments = condition_of(filters)
             between = (min(numbers), max(numbers)) if numbers else ()
             rows = self._file.read(
-                f"""SELECT words_@SPACE.rowid, {BM25} AS score FROM words_@SPACE {join}
+                f"""SELECT words_@SPACE.rowid, {BM25} AS score FROM words_@SPACE
+                    JOIN memories AS m ON m.number = words_@SPACE.rowid
                     WHERE words_@SPACE MATCH ? {"AND words_@SPACE.rowid BETWEEN ? AND ?" if between else ""}
                     AND {condition} ORDER BY score DESC, words_@SPACE.rowid DESC LIMIT ?""",  # noqa: S608 - fixed clauses
                 (match, *between, *arguments, limit),
@@ -509,8 +510,6 @@ FTS5 multiplies a term's frequency by the weight before saturation, so a triple 
 1.2: the presence of a word counts more, its frequency and the memory's length less. By words alone, 61.6 % of 495
 LoCoMo questions then have evidence among the first five hits, and 59.4 % before.
 """
-APART: Final = """LEFT JOIN memories AS a INDEXED BY memories_apart
-    ON a.number = words_@SPACE.rowid AND (a.forgotten_at IS NOT NULL OR a.scope = 'session')"""
 
 
 def narrowed_for(
@@ -524,20 +523,6 @@ def narrowed_for(
     others = [phrase for phrase in phrases if phrase not in counted]
     counts = words.frequencies([[phrase] for phrase in others])
     return narrowed(phrases, {**counted, **dict(zip(others, counts, strict=True))}, most, wide)
-
-
-def _passing(filters: Filters) -> tuple[str, str, list[object]]:
-    """Return the clauses that apply filters to the rows of `words_@SPACE`: a join, a condition, and its arguments. If
-    only forgetting and sessions matter, a short index decides, and no memory is read.
-
-    A word may be in thousands of memories: for a query that matches 10,000, this saves a quarter of the time.
-    """
-    scopes = filters.scopes or SCOPES
-    if filters == Filters(filters.session_id, filters.scopes) and {"project", "user"} <= set(scopes):
-        if "session" not in scopes:
-            return APART, "a.number IS NULL", []
-        return APART, "(a.number IS NULL OR (a.forgotten_at IS NULL AND a.session_id = ?))", [filters.session_id]
-    return "JOIN memories AS m ON m.number = words_@SPACE.rowid", *condition_of(filters)
 
 
 SOURCE_FILE: Final = "CASE WHEN json_valid(m.source) THEN json_extract(m.source, '$.file') END"

@@ -519,23 +519,21 @@ class EmbeddingScheduler:
             return  # it may have gone to another
         identity = job.model.identity
         assert identity is not None, "it has a worker"
-        if embedded is not None:
-            if worker.key and (reason := _untruth(embedded, identity, len(text.content))) is not None:
+        if embedded is not None and worker.key:
+            reason = _untruth(embedded, identity, len(text.content))
+            if reason is not None:
                 self.on_untruth(worker, reason)
                 return
+        self._leases.finish(worker, job)
+        if embedded is not None:
             self.embedded[worker.incarnation] += 1
             if vectors_fit(embedded.vectors, len(embedded.passages), identity.dimensions):
-                self._leases.finish(worker, job)
                 self._put(_Answer(job, text.digest, embedded))
                 return
         logger.warning(
             "a memory could not be embedded", extra={"file": job.name, "number": job.number, "reason": failure}
         )
-        if self._leases.fail(worker, job):
-            self._put(_Answer(job, reason=failure))
-        else:
-            self._leases.release(job)
-            self._handing.set()
+        self._put(_Answer(job, reason=failure))
 
     def _welcome(self, worker: Peer, ready: WorkerState, identity: ModelIdentity) -> None:
         """Admit a worker if its model is needed."""
@@ -549,7 +547,7 @@ class EmbeddingScheduler:
             self._decide(state)
         self._vectors.note_scale(identity.key, ready.scale, keeps=bool(worker.key))
         model = Model(ready.choice, identity)
-        self._leases.worker_ready(worker, model, ready.credit, is_remote=bool(worker.key))
+        self._leases.worker_ready(worker, model, ready.credit)
         self._to_try_again.add(identity.key)
         self._deciding.set()
         self._handing.set()

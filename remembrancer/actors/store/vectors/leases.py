@@ -6,8 +6,6 @@ ping from the store, notices one that hangs.
 
 A text may kill its worker. The records count that: such a text is then handed out alone, so that the cause is certain,
 and one that killed several workers becomes a dead letter.
-
-A worker on another host is trusted less: texts that it cannot embed go to a local worker, if there is one.
 """
 
 from __future__ import annotations
@@ -40,7 +38,6 @@ class EmbeddingJob(NamedTuple, Generic[Model]):
 class _WorkerState(Generic[Model]):
     model: Model
     credit: int
-    is_remote: bool
     held: dict[EmbeddingJob[Model], TextToEmbed] = field(default_factory=dict)
     """Its texts, in the order in which they were handed out."""
 
@@ -65,8 +62,6 @@ class Leases(Generic[Worker, Model]):
     def __init__(self) -> None:
         self._leased: set[EmbeddingJob[Model]] = set()
         self._workers: dict[Worker, _WorkerState[Model]] = {}
-        self._local: set[EmbeddingJob[Model]] = set()
-        """Texts that another host could not embed, reserved for local workers, if there are any."""
 
     @property
     def workers(self) -> dict[Worker, Model]:
@@ -81,11 +76,11 @@ class Leases(Generic[Worker, Model]):
         """Return the leased memories of a file."""
         return [job.number for job in self._leased if (job.model, job.name) == (model, name)]
 
-    def worker_ready(self, worker: Worker, model: Model, credit: int, *, is_remote: bool = False) -> None:
+    def worker_ready(self, worker: Worker, model: Model, credit: int) -> None:
         """Register a worker that has loaded a model (again) and takes up to `credit` texts. Its former texts may go to
         others."""
         self.worker_gone(worker)
-        self._workers[worker] = _WorkerState(model, credit, is_remote)
+        self._workers[worker] = _WorkerState(model, credit)
 
     def worker_gone(self, worker: Worker) -> list[EmbeddingJob[Model]]:
         """Remove a worker that is leaving, or has lost its model or its connection, and return its texts, which may go
@@ -123,15 +118,12 @@ class Leases(Generic[Worker, Model]):
             job = EmbeddingJob(model, name, text.number)
             if job in self._leased:
                 continue
-            is_for_local = job in self._local and self._has_local(model)
             able = [
                 worker
                 for worker, state in self._workers.items()
-                if state.model == model and not (is_for_local and state.is_remote) and state.can_take(text, hand_bytes)
+                if state.model == model and state.can_take(text, hand_bytes)
             ]
             if not able:
-                if job in self._local:
-                    continue
                 break  # a suspected text, and those after it, wait until a worker has nothing else in hand
             worker = max(able, key=lambda each: self._workers[each].room)
             self._workers[worker].held[job] = text
@@ -140,25 +132,10 @@ class Leases(Generic[Worker, Model]):
         return handed
 
     def finish(self, worker: Worker, job: EmbeddingJob[Model]) -> None:
-        """Note that a worker has answered a text that it held, which stays leased until released."""
+        """Note that a worker has answered a text that it held, or could not embed it. The text stays leased until
+        released."""
         del self._workers[worker].held[job]
-        self._local.discard(job)
-
-    def fail(self, worker: Worker, job: EmbeddingJob[Model]) -> bool:
-        """Note that a worker could not embed a text that it held, which stays leased until released. Returns True if
-        the failure counts.
-
-        The failure of a worker on another host does not count while there is a local one, which gets the text.
-        """
-        self.finish(worker, job)
-        if not self._workers[worker].is_remote:
-            return True
-        self._local.add(job)
-        return not self._has_local(job.model)
 
     def release(self, job: EmbeddingJob[Model]) -> None:
         """Release a text that has its vectors, or that may be handed out again."""
         self._leased.discard(job)
-
-    def _has_local(self, model: Model) -> bool:
-        return any(state.model == model and not state.is_remote for state in self._workers.values())

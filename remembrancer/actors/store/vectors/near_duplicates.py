@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Final
 
-import numpy as np
-
-from remembrancer.actors.store.records.contract import EVERY, NearDuplicate, PassageFilter, PassageVectors, Vectors
+from remembrancer.actors.store.records.contract import EVERY, NearDuplicate, PassageFilter, PassageVectors
 from remembrancer.actors.store.records.materials import mean_vectors
 from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.actors.store.vectors.exact_vectors import SpaceVectors
@@ -17,9 +14,6 @@ from remembrancer.protocol.reads import Filters
 
 LOOKED_AT: Final = 16
 """The number of memories considered near one: itself, and others."""
-EXACT_UP_TO: Final = 2000
-"""The number of memories up to which all are compared: reading their vectors takes a few milliseconds."""
-NEAR_PAGE: Final = 500
 SLACK: Final = 0.1
 """The margin on the least cosine, since passages are searched but means count, which may be nearer than any passage."""
 LEAST_HITS: Final = 32
@@ -57,43 +51,22 @@ def compared(vectors: SpaceVectors, passages: PassageVectors) -> tuple[list[Near
 
 
 def find_near(
-    records: Records, vectors: SpaceVectors | None, model: str, request: FindNear
+    records: Records, vectors: SpaceVectors, request: FindNear
 ) -> tuple[tuple[tuple[Material, float], ...], ...]:
-    """Answer `request`. Blocks while the vectors are read or searched.
-
-    All memories are compared if few are eligible, or there is no search (`vectors`); otherwise only those that a search
-    finds. Cosines are between the normalised means of the memories' passages.
-    """
-    asked, queries = mean_vectors(records.passages(PassageFilter(model, request.numbers)))
+    """Answer `request`. Blocks while the vectors are searched. Cosines are between the normalised means of the
+    memories' passages."""
+    asked, queries = mean_vectors(records.passages(PassageFilter(vectors.model, request.numbers)))
     if not asked:
         return ((),) * len(request.numbers)
     filters = Filters("", scopes=("user" if request.project is None else "project",))
-    numbers: Sequence[int] = records.matching(filters, EVERY) or ()
-    if vectors is not None and len(numbers) > EXACT_UP_TO:
-        near = vectors.nearest_each(queries, max(LEAST_HITS, 4 * request.limit), numbers)
-        least = request.min_cosine - SLACK
-        numbers = sorted({memory for found in near for memory, cosine in found.items() if cosine >= least})
-    best = dict(zip(asked, _nearest(records, model, queries, numbers, request), strict=True))
-    materials = records.materials_of(sorted({number for row in best.values() for number, _ in row}))
-    active = {material.number: material for material in materials if material.status == "active"}
-    return tuple(
-        tuple([(active[other], cosine) for other, cosine in best.get(number, ()) if other in active][: request.limit])
-        for number in request.numbers
-    )
-
-
-def _nearest(
-    records: Records, model: str, queries: Vectors, numbers: Sequence[int], request: FindNear
-) -> list[list[tuple[int, float]]]:
-    """Return for each row the numbers of its nearest memories with their cosines. Reads one page of vectors at a
-    time."""
-    best: list[list[tuple[int, float]]] = [[] for _ in queries]
-    for start in range(0, len(numbers), NEAR_PAGE):
-        memories, means = mean_vectors(records.passages(PassageFilter(model, numbers[start : start + NEAR_PAGE])))
-        if not memories:
-            continue
-        for row, cosines in enumerate(queries @ means.T):
-            near = np.flatnonzero(cosines >= request.min_cosine)
-            together = [*best[row], *((memories[place], float(cosines[place])) for place in near)]
-            best[row] = sorted(together, key=lambda pair: (-pair[1], pair[0]))[: max(LEAST_HITS, 4 * request.limit)]
-    return best
+    nearest = vectors.nearest_each(queries, max(LEAST_HITS, 4 * request.limit), records.matching(filters, EVERY) or ())
+    least = request.min_cosine - SLACK
+    found = {memory for near in nearest for memory, cosine in near.items() if cosine >= least}
+    memories, means = mean_vectors(vectors.of_memories(sorted(found)))
+    active = {each.number: each for each in records.materials_of(memories) if each.status == "active"}
+    best: dict[int, list[tuple[Material, float]]] = {}
+    for number, cosines in zip(asked, queries @ means.T if memories else (), strict=bool(memories)):
+        pairs = zip(memories, cosines.tolist(), strict=True)
+        near = [(active[other], cosine) for other, cosine in pairs if cosine >= request.min_cosine and other in active]
+        best[number] = sorted(near, key=lambda pair: (-pair[1], pair[0].number))
+    return tuple(tuple(best.get(number, ())[: request.limit]) for number in request.numbers)
