@@ -11,8 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from remembrancer.actors.launcher.supervision import (
-    CONSOLIDATOR_WAIT_S,
-    EMBEDDERS_WAIT_S,
     FIRST_SESSION_S,
     NO_JOBS,
     NO_JOBS_S,
@@ -48,13 +46,16 @@ def test_gateway_and_store_start_first_then_the_embedders_and_the_consolidator_l
     assert "consolidator" in world.running
 
 
-@pytest.mark.parametrize(("name", "wait_s"), [("embedder-1", EMBEDDERS_WAIT_S), ("consolidator", CONSOLIDATOR_WAIT_S)])
-def test_nobody_waits_for_ever(name: str, wait_s: float) -> None:
-    world = World()
+def test_nobody_waits_for_ever() -> None:
+    world = World(Settings(start_timeout_s=10.0))
     world.apply(world.core.begin(world.now))
     world.ready("store")
-    world.run_for(wait_s)
-    assert name in world.running
+    world.run_for(9.0)
+    assert "embedder-1" not in world.running
+    world.run_for(2.0)
+    assert "embedder-1" in world.running, "the gateway has failed"
+    world.run_for(11.0)
+    assert "consolidator" in world.running, "the embedder has failed"
 
 
 def test_the_consolidator_is_there_while_there_are_jobs() -> None:

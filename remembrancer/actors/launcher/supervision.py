@@ -31,13 +31,9 @@ from remembrancer.protocol.work import ModelChoice
 
 HEARTBEAT_S: Final = 0.5
 """The interval of heartbeats to each process."""
-EMBEDDERS_WAIT_S: Final = 5.0
-"""The head start of the gateway over the embedders, whose models take both cores to load."""
 FIRST_SESSION_S: Final = 30.0
 """The least time for the session that started the runtime to connect, whatever the idle timeout is."""
 RESTS: Final = "it rests until somebody asks"
-CONSOLIDATOR_WAIT_S: Final = 15.0
-"""The head start of all other processes over the consolidator, which is not urgent at a start."""
 NO_JOBS: Final = "it has no jobs"
 NO_JOBS_S: Final = 10.0
 """The time without jobs after which the consolidator is stopped, until there is one again."""
@@ -81,8 +77,6 @@ class Supervision:
         self._asked = 0
         """The number of requests and writes that the present store has counted."""
         self._next_beat = now + HEARTBEAT_S
-        self._embedders_at: float | None = now + EMBEDDERS_WAIT_S
-        self._consolidator_at = now + CONSOLIDATOR_WAIT_S
         self._has_jobs = False
         """True if the store last reported jobs for the consolidator."""
         self._jobs_until = now
@@ -110,7 +104,7 @@ class Supervision:
     def next_at(self) -> float:
         """The earliest time at which `tick` has something to do."""
         moments = [process.next_at for process in self.processes]
-        moments += [self._embedders_at, self._idle.ends_at if self._idle and self.stopping is None else None]
+        moments += [self._idle.ends_at if self._idle and self.stopping is None else None]
         return min([self._next_beat, *(moment for moment in moments if moment is not None)])
 
     def is_current(self, name: str, incarnation: str) -> bool:
@@ -177,7 +171,6 @@ class Supervision:
             watch.note_use(now)
         if self.is_resting and self.stopping is None:
             self.is_resting = False
-            self._consolidator_at = now + CONSOLIDATOR_WAIT_S
 
     def _note_work(self, incarnation: str, *, is_busy: bool) -> None:
         (self._busy.add if is_busy else self._busy.discard)(incarnation)
@@ -208,7 +201,6 @@ class Supervision:
         """Run this many embedders (already checked). Failed ones get another attempt."""
         self._wanted = embedders
         self._note_use(now)
-        self._embedders_at = None
         done: list[Instruction] = []
         for process in tuple(self._embedders.values()):
             done += process.forgive(now)
@@ -246,7 +238,6 @@ class Supervision:
     def _go_down(self, reason: str) -> None:
         if self.stopping is None:
             self.stopping = reason
-            self._embedders_at = None
 
     def _beat(self, now: float) -> list[Instruction]:
         late_s = now - self._next_beat
@@ -256,10 +247,8 @@ class Supervision:
         return [instruction for process in self.processes for instruction in process.beat(now, late_s)]
 
     def _arrange_embedders(self, now: float) -> list[Instruction]:
-        if self._embedders_at is not None:
-            if self._gateway.state not in ("ready", "failed") and now < self._embedders_at:
-                return []
-            self._embedders_at = None
+        if _is_beginning(self._gateway):
+            return []  # the models take both cores to load, and clients wait for the gateway
         for number in [number for number, process in self._embedders.items() if process.state == "stopped"]:
             del self._embedders[number]
         running = {number: each.model for number, each in self._embedders.items()}
@@ -279,17 +268,16 @@ class Supervision:
         return done
 
     def _arrange_consolidator(self, now: float) -> list[Instruction]:
-        """Start the consolidator when there is a job, and stop it when there was none for a while."""
+        """Start the consolidator when there is a job and nothing else is starting, and stop it when there was none for
+        a while."""
         running = self._consolidator
         if self._has_jobs or (running is not None and running.incarnation in self._busy):
             self._jobs_until = now + NO_JOBS_S
         if running is not None:
             return running.ask_to_stop(NO_JOBS, now) if running.state == "ready" and now >= self._jobs_until else []
-        unsettled = self._embedders_at is not None or any(
-            process.state not in ("ready", "failed") for process in self.processes
-        )
-        is_late = unsettled and now < self._consolidator_at
-        if not self._has_jobs or not self._settings.consolidator or self.is_resting or is_late:
+        if self.is_resting or not self._has_jobs or not self._settings.consolidator:
+            return []
+        if any(map(_is_beginning, self.processes)):
             return []
         self._consolidator = self._new("consolidator")
         return self._consolidator.start(now)
@@ -329,6 +317,11 @@ class Supervision:
             if process.name == name and process.incarnation == incarnation:
                 return process
         return None
+
+
+def _is_beginning(process: Lifecycle) -> bool:
+    """True until a process is ready, or has failed: both happen within the time for its start."""
+    return process.state in ("starting", "restarting")
 
 
 class IdleWatch:
