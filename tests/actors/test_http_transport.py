@@ -158,11 +158,3 @@ async def test_a_session_is_in_use_as_long_as_its_tools_are_called_and_over_with
         transport.idle_scope.cancel()
         await until(lambda: not at.door.sessions)
         assert (await at.post(CALL, **session)).status_code == 404
-
-
-async def test_no_session_has_the_events_of_another(home: Path) -> None:
-    async with served(home) as at:
-        mine, theirs = [await at.post(BEGIN, Accept="text/event-stream") for _ in range(2)]
-        assert "\nid: " in mine.text
-        assert len({id(each._event_store) for each in at.door._manager._server_instances.values()}) == 2
-        assert session_of(mine) != session_of(theirs)

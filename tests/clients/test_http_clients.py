@@ -12,7 +12,6 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 from mcp import Client, StdioServerParameters
 from mcp.client.stdio import stdio_client
@@ -20,7 +19,7 @@ from mcp.client.stdio import stdio_client
 from tests.clients.conformance_server import served
 from tests.clients.test_inspector import CLIENTS, INSPECTOR, TOOLS
 from tests.patience import PATIENCE_S
-from tests.processes.http_door import VERSION, Door
+from tests.processes.http_door import Door
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::mcp.shared.exceptions.MCPDeprecationWarning"),  # the suite asks for logging
@@ -128,27 +127,3 @@ async def test_the_inspector_calls_a_tool_over_http(door: Door) -> None:
     arguments = json.dumps({"content": "The door is oak"})
     stored = await inspect("--method", "tools/call", "--tool-name", "store_memory", "--tool-args-json", arguments)
     assert stored["structuredContent"]["memory_id"]
-
-
-async def test_a_stream_that_was_cut_off_goes_on_from_the_last_event_that_was_seen(home: Path) -> None:
-    """Not in the suite: its own scenario of this speaks a protocol in which no stream can be resumed."""
-    async with served(home) as url, httpx.AsyncClient(timeout=PATIENCE_S) as client:
-        client.headers["Accept"] = "application/json, text/event-stream"
-        client.headers["MCP-Protocol-Version"] = VERSION
-        about = {"protocolVersion": VERSION, "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}
-
-        def message(method: str, params: Any, number: int) -> Any:
-            return {"jsonrpc": "2.0", "id": number, "method": method, "params": params}
-
-        begun = await client.post(url, json=message("initialize", about, 1))
-        client.headers["Mcp-Session-Id"] = begun.headers["mcp-session-id"]
-        asked = message("tools/call", {"name": "test_reconnection", "arguments": {}}, 2)
-        cut = await client.post(url, json=asked)
-        assert "reconnected" not in cut.text
-        seen = [line.removeprefix("id: ") for line in cut.text.splitlines() if line.startswith("id: ")]
-        async with client.stream("GET", url, headers={"Last-Event-ID": seen[-1]}) as stream:
-            async for line in stream.aiter_lines():
-                if "reconnected" in line:
-                    break
-            else:
-                pytest.fail("the answer did not come")

@@ -39,7 +39,10 @@ from bench.client import CLOSED, HttpClient, Json, StdioClient
 from bench.harness import Runtime, token_of, wait_until
 from bench.varied_text import varied
 from remembrancer.actors.launcher.home import read_record
+from remembrancer.commands.runtime_client import ask
 from remembrancer.memory.credentials import find_credential
+from remembrancer.protocol.control import AskStatus
+from remembrancer.protocol.errors import DeadlineExceeded, PeerLost, PeerUnavailable
 from remembrancer.protocol.paths import RuntimePaths
 from tests.ports import free_port
 
@@ -439,7 +442,7 @@ class Killer:
             if self._dice.random() < 0.7:  # else, on a busy machine, nobody would ever get as far as an answer
                 await self._acknowledged_one()
             role = self._dice.choice(ROLES)
-            if self._may(role) and (process := self._find(role)) is not None:
+            if self._may(role) and (process := await self._find(role)) is not None:
                 process.kill()
                 self._recent[role].append(time.monotonic())
                 self._soak.kills[role] = self._soak.kills.get(role, 0) + 1
@@ -460,17 +463,18 @@ class Killer:
         full = len(recent) == recent.maxlen and time.monotonic() - recent[0] < KILLS_S
         return role in ("bridge", "launcher") or not full
 
-    def _find(self, role: str) -> psutil.Process | None:
+    async def _find(self, role: str) -> psutil.Process | None:
         """A live process of that role; None when there is none at this moment."""
         found: list[int] = []
         if role == "bridge":
             bridges = [each.client.process for each in self._sessions if isinstance(each.client, StdioClient)]
             found += [each.pid for each in bridges if each.returncode is None]
-        elif (launcher := read_record(self._paths)) is not None:
-            with suppress(psutil.Error):
-                children = psutil.Process(launcher).children()
-                found += [each.pid for each in children if each.cmdline()[-1:] == [f"remembrancer.actors.{role}"]]
-                found += [launcher] if role == "launcher" else []
+        elif role == "launcher":
+            found += [pid for pid in [read_record(self._paths)] if pid is not None]
+        else:
+            with suppress(PeerUnavailable, PeerLost, DeadlineExceeded):
+                status = await asyncio.to_thread(ask, self._paths, AskStatus())
+                found += [each.pid for each in status.processes if each.role == role and each.pid]
         self._dice.shuffle(found)
         for pid in found:
             with suppress(psutil.Error):

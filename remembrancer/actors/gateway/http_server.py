@@ -13,7 +13,6 @@ import logging
 import re
 import socket
 import time
-from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
@@ -25,9 +24,9 @@ import anyio.to_thread
 import msgspec
 import uvicorn
 from mcp.server.lowlevel import Server
-from mcp.server.streamable_http import EventCallback, EventMessage, EventStore, StreamableHTTPServerTransport
+from mcp.server.streamable_http import StreamableHTTPServerTransport
 from mcp.server.streamable_http_manager import DEFAULT_SESSION_IDLE_TIMEOUT, StreamableHTTPSessionManager
-from mcp_types import DEFAULT_NEGOTIATED_VERSION, INTERNAL_ERROR, JSONRPCMessage
+from mcp_types import DEFAULT_NEGOTIATED_VERSION, INTERNAL_ERROR
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from starlette.datastructures import Headers
 from starlette.middleware.cors import CORSMiddleware
@@ -84,14 +83,12 @@ RETRY: Final = "idempotency-key"
 BRIDGE: Final = "x-remembrancer-bridge"
 """The id of a bridge. It identifies the bridge's requests across sessions, so retries are recognised."""
 TAKEN_HEADERS: Final = (
-    *("Content-Type", "Authorization", "Accept", "Last-Event-ID"),
+    *("Content-Type", "Authorization", "Accept"),
     *(SESSION, VERSION, PROJECT, TOOLSETS, RETRY),
 )
 MAX_HEADER_BYTES: Final = 32 * 1024
 MAX_CONNECTIONS: Final = 1024
 MAX_SESSIONS: Final = 512
-EVENTS: Final = 256
-"""The number of events per session that are kept for a client which lost its stream."""
 
 logger = logging.getLogger(__name__)
 
@@ -442,10 +439,7 @@ class HttpServer:
 
 
 class Sessions(StreamableHTTPSessionManager):
-    """The SDK's sessions, each with its own events: under the SDK's keys, events of two sessions could be mixed up.
-
-    `when_ended` is called with each session that has ended.
-    """
+    """The SDK's sessions. `when_ended` is called with each session that has ended."""
 
     def __init__(self, server: Server[Any], when_ended: Callable[[str], None]) -> None:
         super().__init__(server, max_request_body_size=MAX_BODY_BYTES, max_sessions=MAX_SESSIONS)
@@ -458,39 +452,9 @@ class Sessions(StreamableHTTPSessionManager):
             until = anyio.current_time() + DEFAULT_SESSION_IDLE_TIMEOUT
             transport.idle_scope.deadline = max(transport.idle_scope.deadline, until)
 
-    def _admit_session(self, requestor: Any) -> StreamableHTTPServerTransport | None:
-        transport = super()._admit_session(requestor)
-        if transport is not None:
-            transport._event_store = _Events()
-        return transport
-
     async def _discard_session(self, session_id: str, transport: StreamableHTTPServerTransport) -> None:
         self._when_ended(session_id)
         await super()._discard_session(session_id, transport)
-
-
-class _Events(EventStore):
-    """The last events of one session, for a client that has lost its stream."""
-
-    def __init__(self) -> None:
-        self._kept: deque[tuple[int, str, JSONRPCMessage | None]] = deque(maxlen=EVENTS)
-        self._number = 0
-
-    async def store_event(self, stream_id: str, message: JSONRPCMessage | None) -> str:
-        """Store an event. Returns its id."""
-        self._number += 1
-        self._kept.append((self._number, stream_id, message))
-        return str(self._number)
-
-    async def replay_events_after(self, last_event_id: str, send_callback: EventCallback) -> str | None:
-        """Send the later events of an event's stream again. Returns the stream, or None if the event is unknown (any
-        more)."""
-        kept = list(self._kept)
-        stream = next((each for number, each, _ in kept if str(number) == last_event_id), None)
-        for number, each, message in kept if stream is not None else ():
-            if each == stream and number > int(last_event_id) and message is not None:
-                await send_callback(EventMessage(message, str(number)))
-        return stream
 
 
 def _place(directory: Path, grant: Grant | None) -> tuple[ProjectRef, str]:

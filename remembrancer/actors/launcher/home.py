@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from remembrancer.protocol.errors import HomeUnusable
 
 PRIVATE_DIRECTORY: Final = 0o700
+LOOK_S: Final = 0.01
 
 
 def prepare_home(paths: RuntimePaths) -> None:
@@ -163,9 +164,6 @@ def clear_memory_home(paths: RuntimePaths) -> None:
             shutil.rmtree(path, ignore_errors=True)
         elif path.suffix != ".lock":
             path.unlink(missing_ok=True)
-
-
-LOOK_S: Final = 0.01
 
 
 def read_record(paths: RuntimePaths) -> int | None:
