@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import secrets
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -21,7 +22,6 @@ class _Lane:
         self.identity = secrets.token_hex(16)
         self.ids: list[str] = []
         self.entries: dict[int, contract.Entry] = {}
-        self.first = 1
         self.snapshots: dict[str, tuple[contract.LaneSnapshot, bytes]] = {}
         self.leases: dict[str, tuple[str, float]] = {}
         self.notices: dict[str, tuple[bytes, float]] = {}
@@ -120,14 +120,12 @@ class InProcessJournal:
         """See `Journal`."""
         found = self._lane(lane)
         found.check(after)
-        if found.first > after.position + 1:
-            raise contract.Trimmed(found.first)
-        there = (found.entries.get(position) for position in range(after.position + 1, found.head + 1))
-        entries = tuple(entry for entry in there if entry is not None)
-        page = entries[:limit]
-        last = page[-1].position if len(entries) > limit else found.head
-        mark = found.mark(last) if last > after.position else msgspec.structs.replace(after, journal=found.identity)
-        return contract.EntryPage(page, mark, found.head)
+        following = range(after.position + 1, found.head + 1)
+        page = [found.entries[at] for at in itertools.takewhile(found.entries.__contains__, following[:limit])]
+        if following and not page:
+            raise contract.Trimmed(min((at for at in found.entries if at in following), default=found.head + 1))
+        mark = found.mark(page[-1].position) if page else msgspec.structs.replace(after, journal=found.identity)
+        return contract.EntryPage(tuple(page), mark, found.head)
 
     async def watch(self, lane: str) -> AsyncIterator[None]:
         """See `Journal`."""
@@ -143,8 +141,7 @@ class InProcessJournal:
     async def trim(self, lane: str, *, before: int) -> None:
         """See `Journal`."""
         found = self._lane(lane)
-        found.first = max(found.first, min(before, found.head + 1))
-        found.entries = {at: entry for at, entry in found.entries.items() if at >= found.first}
+        found.entries = {at: entry for at, entry in found.entries.items() if at >= before}
 
     async def put_snapshot(self, lane: str, mark: contract.LaneMark, path: Path) -> contract.LaneSnapshot:
         """See `Journal`."""

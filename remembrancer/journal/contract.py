@@ -1,9 +1,10 @@
 """The contract of a journal: one append-only list of entries for each lane, which every member reads in the same order.
 
 A lane is the unit of ordering, and a `LaneMark` is the position up to which a host has applied it. Positions begin at
-1, grow and are never reused; the position of a deleted entry is a hole. Each call names the mark from which it
-continues. If the journal is not the one of the mark (deleted and recreated, restored from an older backup, or another
-one of the same name), the call raises `JournalChanged`, and the host stops applying and appending to this lane.
+1, grow and are never reused. Nobody reads past a deleted entry: a host that has not read it continues from a snapshot.
+Each call names the mark from which it continues. If the journal is not the one of the mark (deleted and recreated,
+restored from an older backup, or another one of the same name), the call raises `JournalChanged`, and the host stops
+applying and appending to this lane.
 
 **One append is atomic**: either all its entries are stored, next to each other, or none is. Concurrent appends of
 others come before or after them, so nobody waits: an entry takes effect where it stands, and the caller reads up to
@@ -40,7 +41,7 @@ class LaneMark(msgspec.Struct, frozen=True):
     """The identity of the lane's journal; "" matches any, for a host that has not seen one yet."""
     position: int
     entry_id: str
-    """The id of the entry at that position; "" matches any: at position 0, and after a hole."""
+    """The id of the entry at that position; "" matches any: at position 0."""
 
 
 START: Final = LaneMark("", 0, "")
@@ -109,7 +110,7 @@ class Trimmed(RemembrancerError):
     retry_possible: ClassVar[bool] = True
 
     def __init__(self, first: int) -> None:
-        super().__init__(f"the journal begins at position {first}: what was before is in a snapshot")
+        super().__init__(f"the journal goes on at position {first}: what was before is in a snapshot")
         self.first = first
 
 
@@ -146,10 +147,10 @@ class Journal(Protocol):
         ...
 
     async def read(self, lane: str, *, after: LaneMark, limit: int = 1000) -> EntryPage:
-        """At most `limit` entries after a mark, or fewer if they are large; none only if there are none.
+        """At most `limit` entries after a mark, without a gap, or fewer if they are large; none only if there are none.
 
         Raises:
-            Trimmed: the entries directly after the mark are no longer kept.
+            Trimmed: the entry directly after the mark is no longer kept.
             JournalChanged: this is not the journal of the mark.
             EntryDamaged: no member wrote the first entry after the mark in this form. Valid ones before it are
             returned.
@@ -165,7 +166,7 @@ class Journal(Protocol):
         ...
 
     async def scrub(self, lane: str, position: int) -> None:
-        """Delete the entry at a position for good, overwriting it on the server's disk. Its position becomes a hole."""
+        """Delete the entry at a position for good, overwriting it on the server's disk."""
         ...
 
     async def trim(self, lane: str, *, before: int) -> None:

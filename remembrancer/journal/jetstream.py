@@ -11,7 +11,6 @@ member needs only the permissions in `rights`.
 from __future__ import annotations
 
 import asyncio
-import itertools
 import json
 import logging
 import re
@@ -115,7 +114,7 @@ def rights(lane: str, member: str, inbox: str, *, read_only: bool = False) -> tu
     says = [f"{state}.host.{check_name(member)}"]
     if not read_only:
         says += [f"$JS.API.{verb}.{stream}" for stream in both for verb in ("STREAM.MSG.DELETE", "STREAM.PURGE")]
-        says += [f"rmb.{lane}.e.*", *(f"{state}.{name}" for name in ("lease.*", "piece.*.*", "snapshot.*", "trimmed"))]
+        says += [f"rmb.{lane}.e.*", *(f"{state}.{name}" for name in ("lease.*", "piece.*.*", "snapshot.*"))]
     return [*reads, *says], [f"rmb.{lane}.e.*", f"{inbox}.>"]
 
 
@@ -246,39 +245,38 @@ class JetStreamJournal:
             self._known.pop(lane, None)
             raise JournalChanged.other()
         messages = messages[1:] if is_there else messages[:limit]
-        if not is_there and (not messages or _sequence(messages[0]) != after.position + 1):
-            trimmed = await self._trimmed(lane)
-            if trimmed > after.position + 1:
-                raise Trimmed(trimmed)
+        following = after.position + 1
         if not messages:
-            return await self._nothing_behind(lane, after)
-        ours = tuple(itertools.takewhile(lambda each: _header(each, _ID), messages))
-        if not ours:
-            raise EntryDamaged(f"no member wrote the entry at position {_sequence(messages[0])}: it has no id")
-        entries = tuple(
-            Entry(_sequence(each), _header(each, _ID), each.data, _time(_header(each, "Nats-Time-Stamp")).timestamp())
-            for each in ours
-        )
+            return await self._end(lane, after)
+        if _sequence(messages[0]) != following:
+            raise Trimmed(_sequence(messages[0]))
+        entries: list[Entry] = []
+        for message in messages:
+            if _sequence(message) != following + len(entries) or not _header(message, _ID):
+                break  # the next call raises
+            at = _time(_header(message, "Nats-Time-Stamp")).timestamp()
+            entries.append(Entry(_sequence(message), _header(message, _ID), message.data, at))
+        if not entries:
+            raise EntryDamaged(f"no member wrote the entry at position {following}: it has no id")
         identity, last = after.journal or await self.identity(lane), entries[-1]
-        pending = int(_header(ours[-1], "Nats-Num-Pending") or 0)
+        pending = int(_header(messages[len(entries) - 1], "Nats-Num-Pending") or 0)
         mark, known = LaneMark(identity, last.position, last.id), self._known.get(lane)
         if known is None or known.position < mark.position:
             self._known[lane] = mark
-        return EntryPage(entries, mark, last.position + pending)
+        return EntryPage(tuple(entries), mark, last.position + pending)
 
-    async def _nothing_behind(self, lane: str, after: LaneMark) -> EntryPage:
-        """The empty page. The mark moves past the entries that the leader confirms as deleted, and no others."""
+    async def _end(self, lane: str, after: LaneMark) -> EntryPage:
+        """The empty page after a mark, unless the leader says that entries were deleted there: a replica may lag."""
         info = await self._info(lane, deleted=True)
-        state, identity = info["state"], _identity(info)
+        state, identity, following = info["state"], _identity(info), after.position + 1
         if after.journal not in ("", identity):
             self._known.pop(lane, None)
             raise JournalChanged.other()
-        deleted, first, head = set(state.get("deleted") or ()), state["first_seq"], state["last_seq"]
-        position = after.position
-        while position < head and (position + 1 in deleted or position + 1 < first):
-            position += 1
-        entry_id = after.entry_id if position == after.position else ""
-        return EntryPage((), LaneMark(identity, position, entry_id), max(head, position))
+        if following <= state["last_seq"] and (
+            following < state["first_seq"] or following in (state.get("deleted") or ())
+        ):
+            raise Trimmed(max(state["first_seq"], following + 1))
+        return EntryPage((), msgspec.structs.replace(after, journal=identity), max(state["last_seq"], after.position))
 
     async def watch(self, lane: str) -> AsyncIterator[None]:
         """See `Journal`."""
@@ -318,9 +316,9 @@ class JetStreamJournal:
 
     async def trim(self, lane: str, *, before: int) -> None:
         """See `Journal`."""
-        before = min(before, await self.head(lane) + 1)
-        if before > await self._trimmed(lane):
-            await self._tell(lane, "trimmed", str(before).encode())
+        state = (await self._info(lane))["state"]
+        before = min(before, state["last_seq"] + 1)
+        if before > state["first_seq"]:
             _check(await self._call(f"STREAM.PURGE.{entries_stream(lane)}", {"seq": before}))
 
     async def put_snapshot(self, lane: str, mark: LaneMark, path: Path) -> LaneSnapshot:
@@ -470,11 +468,6 @@ class JetStreamJournal:
         answer = await self._call(f"STREAM.INFO.{stream}", request)
         _check(answer)
         return answer
-
-    async def _trimmed(self, lane: str) -> int:
-        """The first position of the journal after trimming."""
-        message = await self._last(lane, "trimmed")
-        return 1 if message is None else int(message.data)
 
     async def _last(self, lane: str, name: str) -> Msg | None:
         messages = await self._get(lane, _state(lane), {"last_by_subj": f"rmb.{lane}.s.{name}"})

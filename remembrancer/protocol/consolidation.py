@@ -14,7 +14,6 @@ import msgspec
 from remembrancer.protocol.errors import Failure
 from remembrancer.protocol.kinds import Kind, MemoryType, Scope, Status
 from remembrancer.protocol.reads import Memories
-from remembrancer.protocol.runs import Prune
 from remembrancer.protocol.session_life import SessionEntry
 from remembrancer.protocol.wire import Request
 from remembrancer.protocol.writes import EntityRef, ProjectRef
@@ -311,15 +310,6 @@ class ReadEntityEdges(Request[EntityEdges], frozen=True):
     after: int = 0
 
 
-class ReadUpkeep(Request[tuple[int, int]], frozen=True):
-    """Read the number of entities older than a time (seconds since the epoch) that no memory names, and of the rows to
-    be pruned."""
-
-    project: ProjectRef | None
-    orphans_before: float
-    prune: Prune | None = None
-
-
 class ReadSession(Request[tuple[SessionEntry | None, int]], frozen=True):
     """Read the registry's entry of a session (None: it is unknown), and the number of its memories that were promoted
     to its project, according to the log."""
@@ -328,4 +318,4 @@ class ReadSession(Request[tuple[SessionEntry | None, int]], frozen=True):
     session_id: str
 
 
-MaterialRequest = ReadMemories | ReadProjects | FindNear | ReadEntityEdges | ReadUpkeep | ReadSession
+MaterialRequest = ReadMemories | ReadProjects | FindNear | ReadEntityEdges | ReadSession

@@ -16,9 +16,7 @@ from remembrancer.actors.store.records.space import Spaces
 from remembrancer.actors.store.records.sqlite_edits import earlier_outcome
 from remembrancer.actors.store.records.sqlite_file import SqliteFile, json_list, query_of
 from remembrancer.actors.store.records.sqlite_records import Records, apply_each
-from remembrancer.protocol.consolidation import ReadUpkeep
 from remembrancer.protocol.errors import RemembrancerError
-from remembrancer.protocol.runs import Prune
 from remembrancer.protocol.writes import Operation
 from tests.operations import PROJECT, REQUESTED_AT
 
@@ -124,11 +122,6 @@ def texts_of(texts: EmbeddedTexts, numbers: Iterable[int]) -> dict[int, str]:
 def work_of(records: Records, threshold: int = 500, *, score: float = 0.0, limit: int = 200) -> WaitingWork:
     """The records' work for the consolidator."""
     return records.waiting_work(threshold, score, limit)
-
-
-def upkeep_of(records: Records, orphans_before: float, edit: Prune | None) -> tuple[int, int]:
-    """The number of entities that no memory names, and of rows to be pruned."""
-    return records.materials(ReadUpkeep(None, orphans_before, edit))
 
 
 def near_duplicates(records: Records, number: int, session_id: str) -> tuple[str, ...]:

@@ -160,21 +160,25 @@ async def test_what_no_journal_takes_is_refused_before_anything_is_appended(
     assert [len(entry.body) for entry in await every_entry(journal, lane)] == [MAX_ENTRY_BYTES, 0]
 
 
-async def test_a_scrubbed_entry_leaves_a_hole_that_nobody_fills(journals: Journals, journal: Journal) -> None:
+async def test_nobody_reads_past_a_scrubbed_entry_and_its_position_is_not_used_again(
+    journals: Journals, journal: Journal
+) -> None:
     lane = journals.lane()
-    mark = await journal.append(lane, numbered(1, 5), behind=await journal.create(lane))
+    marks = [await journal.create(lane)]
+    for number in range(1, 6):
+        marks.append(await journal.append(lane, numbered(number, number), behind=marks[-1]))
     for position in (2, 5):
         await journal.scrub(lane, position)
         await journal.scrub(lane, position)
-    assert [entry.position for entry in await every_entry(journal, lane)] == [1, 3, 4]
-    assert [entry.position for entry in await every_entry(journal, lane, limit=1)] == [1, 3, 4]
     page = await journal.read(lane, after=START)
-    while page.mark.position < 5:
-        page = await journal.read(lane, after=page.mark)
-    assert page.is_last
-    later = await journal.append(lane, numbered(6, 6), behind=mark)
+    assert ([entry.position for entry in page.entries], page.mark, page.is_last) == ([1], marks[1], False)
+    assert [entry.position for entry in (await journal.read(lane, after=marks[2])).entries] == [3, 4]
+    for scrubbed in (page.mark, marks[4]):
+        with pytest.raises(Trimmed):
+            await journal.read(lane, after=scrubbed)
+    later = await journal.append(lane, numbered(6, 6), behind=marks[5])
     assert later.position == 6
-    assert await journal.append(lane, numbered(7, 7), behind=(await journal.read(lane, after=page.mark)).mark)
+    assert (await journal.read(lane, after=marks[5])).mark == later
 
 
 async def test_a_host_that_was_away_for_too_long_is_told_where_the_journal_begins(

@@ -12,7 +12,7 @@ from remembrancer.protocol.errors import NotFound
 from remembrancer.protocol.runs import CloseSession, Prune, ReviseMemory
 from remembrancer.protocol.session_life import EndSession, RecordEvents, StartSession, ToolCall, Turn
 from remembrancer.protocol.writes import Applied, PromoteMemory, UpdateMemory
-from tests.contracts.records_factories import Move, SqliteFactory, upkeep_of, work_of
+from tests.contracts.records_factories import Move, SqliteFactory, work_of
 from tests.contracts.runs_rig import (
     ONE,
     TWO,
@@ -61,10 +61,10 @@ def pruned(records: Records, edit: Prune) -> int:
 
 
 def test_turns_and_tool_calls_of_sessions_closed_long_ago_go(factory: SqliteFactory, records: Records) -> None:
-    assert upkeep_of(records, 0, nothing(sessions_before=factory.clock.now))[1] == 0, "not before the time"
+    assert pruned(records, nothing(sessions_before=factory.clock.now)) == 0, "not before the time"
     edit = nothing(sessions_before=factory.clock.now + 1, limit=2)
-    assert upkeep_of(records, 0, edit)[1] == pruned(records, edit) == 7
-    assert upkeep_of(records, 0, edit)[1] == 0
+    assert pruned(records, edit) == 7
+    assert pruned(records, nothing(sessions_before=factory.clock.now + 1)) == 0
     assert records.materials(ReadSession(PROJECT, SESSION))[0] is not None
     kept = [
         records._file.read(f"SELECT session_id, count(*) FROM {table} WHERE space = @SPACE GROUP BY session_id")
@@ -77,8 +77,7 @@ def test_a_run_of_long_ago_cannot_be_undone_any_more_and_its_memories_stay(
     factory: SqliteFactory, records: Records
 ) -> None:
     edit = nothing(runs_before=factory.clock.now + 1, limit=1)
-    assert upkeep_of(records, 0, edit)[1] == 4, "two runs, and two changes of one"
-    assert pruned(records, edit) == 4
+    assert pruned(records, edit) == 4, "two runs, and two changes of one"
     (outcome,) = records.apply([undo_operation("undo")])
     assert isinstance(outcome.reply, NotFound)
     assert "cannot be undone any more" in outcome.reply.message
@@ -89,8 +88,7 @@ def test_a_run_of_long_ago_cannot_be_undone_any_more_and_its_memories_stay(
 
 def test_what_came_of_operations_of_long_ago_goes(factory: SqliteFactory, records: Records) -> None:
     before = factory.clock.now + 1
-    count = upkeep_of(records, 0, nothing(operations_before=before))[1]
-    assert count == pruned(records, nothing(operations_before=before)) > 5
+    assert pruned(records, nothing(operations_before=before)) > 5
     assert records.outcome_of("end") is None
 
 
@@ -99,11 +97,11 @@ def test_old_versions_behind_many_newer_ones_go(factory: SqliteFactory, records:
         records.apply([change_operation(f"update {number}", UpdateMemory(ONE, importance=0.1 + number / 1000))])
     before = shown(records, ONE).history
     long_ago = nothing(runs_before=factory.clock.now + 1)
-    assert upkeep_of(records, 0, nothing(runs_before=factory.clock.now))[1] == 0, "not before the time"
+    assert pruned(records, nothing(runs_before=factory.clock.now)) == 0, "not before the time"
     pruned(records, long_ago)
     after = shown(records, ONE).history
     assert after == (before[0], *before[-KEPT_VERSIONS:])
-    assert upkeep_of(records, 0, long_ago)[1] == 0
+    assert pruned(records, nothing(runs_before=factory.clock.now + 2)) == 0
 
 
 def test_the_log_and_the_history_of_what_has_gone_to_the_user_go_and_it_can_still_be_taken_back(
@@ -113,7 +111,7 @@ def test_the_log_and_the_history_of_what_has_gone_to_the_user_go_and_it_can_stil
     Move(records, user).apply([change_operation("away", PromoteMemory(ONE, "user"))])
     long_ago = nothing(runs_before=factory.clock.now + 1)
     for each in (records, user):
-        assert upkeep_of(each, 0, long_ago)[1] <= pruned(each, long_ago)
+        pruned(each, long_ago)
     assert rows(records, "history", ONE) == 0
     assert len(shown(user, ONE).history) == 3
     assert rows(user, "promotion_log", ONE) == 1, "it is there, and says why"

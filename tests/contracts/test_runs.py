@@ -48,7 +48,7 @@ from remembrancer.protocol.writes import (
     UpdateMemory,
 )
 from tests.contracts.dying_process import APPLIED, carry_out_and_die
-from tests.contracts.records_factories import SqliteFactory, pending, upkeep_of, work_of
+from tests.contracts.records_factories import SqliteFactory, pending, work_of
 from tests.contracts.runs_rig import (
     CONTENTS,
     FOUR,
@@ -202,10 +202,8 @@ def test_orphans_go_when_they_are_old_and_topics_are_replaced(factory: SqliteFac
             "INSERT INTO entities (space, name, type, created_at, key) VALUES (@SPACE, ?, 'service', ?, ?)",
             [("old", 1.0, "old"), ("new", 100.0, "new")],
         )
-    assert upkeep_of(records, 50.0, None)[0] == 1
     topics = SaveTopics((Topic("stores", ("a", "b")), Topic("lights", ("c",))))
     assert carry_out(records, DropOrphans(50.0), topics) == RunResult("run", 2, orphans=1)
-    assert upkeep_of(records, 1e12, None)[0] == 1
     assert Graph(records.spaces, "").summary([records.space], None, 1).topics == topics.topics
     carry_out(records, SaveTopics(topics.topics[1:]), part=1)
     assert Graph(records.spaces, "").summary([records.space], None, 1).topics == topics.topics[1:]

@@ -37,7 +37,6 @@ from remembrancer.protocol.consolidation import (
     MaintainJob,
     Material,
     ReadMemories,
-    ReadUpkeep,
     Upkept,
 )
 from remembrancer.protocol.kinds import SESSION_KINDS
@@ -77,17 +76,15 @@ async def maintain(job: MaintainJob, store: StoreConnection, settings: Settings,
     run_id = run_id_of("maintenance", place, now)
     run = _Pass(store, project, run_id, "maintenance", clock, dry_run=request.dry_run)
     notes = _Pass(store, project, run_id_of("notes", run_id), "maintenance", clock, dry_run=request.dry_run)
-    orphans_before = 0.0 if is_shared else now - ORPHAN_AFTER_S
-    prune = Prune(now - SESSION_DETAILS_KEPT_S, now - settings.runs_kept_s, now - OPERATIONS_KEPT_S)
-    orphans, prunable = await store.ask(ReadUpkeep(project, orphans_before, None if is_shared else prune))
     examined, archived, deleted = await run.archive()
     duplicates = await run.deduplicate(archived)
     # In a dry run, what is archived or stands behind a copy does not look like that.
     left_out = frozenset((*archived, *duplicates)) if request.dry_run else frozenset()
-    if orphans:
-        await run.write("decay_archive", [(DropOrphans(orphans_before),)])
     forgotten = await notes.forget_notes()
-    pruned = await run.prune(prune, prunable)
+    orphans, pruned = 0, 0
+    if not is_shared:
+        rows = Prune(now - SESSION_DETAILS_KEPT_S, now - settings.runs_kept_s, now - OPERATIONS_KEPT_S)
+        orphans, pruned = await run.prune(DropOrphans(now - ORPHAN_AFTER_S), rows)
     to_user = ToUser()
     if project is not None and not is_shared:
         to_user = await propose_to_user(store, project, clock, dry_run=request.dry_run, left_out=left_out)
@@ -192,21 +189,19 @@ class _Pass(Run):
             forgotten += await self._change("decay_archive", plan_notes(page, self.clock()))
         return forgotten
 
-    async def prune(self, edit: Prune, count: int) -> int:
-        """Remove what nobody needs any more: so many rows, a bounded number in each transaction."""
-        if self.dry_run or not count:
-            return count
-        removed, part = 0, 0
-        while True:
-            run = ApplyRun(
-                run_id_of("pruning", self.run_id), self.place, self.kind, "decay_archive", (edit,), part=part
-            )
+    async def prune(self, orphans: DropOrphans, rows: Prune) -> tuple[int, int]:
+        """Remove what nobody needs any more, a bounded number of rows in each transaction; the numbers of entities and
+        of rows removed. A dry run counts none."""
+        dropped = pruned = part = 0
+        while not self.dry_run:
+            run_id, edits = run_id_of("pruning", self.run_id), (orphans, rows)
+            run = ApplyRun(run_id, self.place, self.kind, "decay_archive", edits, part=part)
             name = derive("pruning", self.run_id, part)
             result = await self.store.submit_run(self.project, run, self.clock(), operation_id=name)
-            removed += result.pruned
-            part += 1
-            if result.pruned < edit.limit:
-                return removed
+            dropped, pruned, part = dropped + result.orphans, pruned + result.pruned, part + 1
+            if result.pruned < rows.limit:
+                break
+        return dropped, pruned
 
     async def _change(self, method: Method, changes: Sequence[PlannedChange]) -> list[str]:
         """Have the changes carried out; ids of the memories that were changed (or would be)."""

@@ -736,16 +736,11 @@ class _Decoded(NamedTuple):
 
 
 def _decoded(page: EntryPage, before: LaneMark) -> _Decoded:
-    """Decode a page. Every host finds the same entries damaged, since they are as their author sealed them.
-
-    A gap is an entry that was scrubbed before this host read it: only a snapshot has its effect on other memories.
-    """
+    """Decode a page. Every host finds the same entries damaged, since they are as their author sealed them."""
     entries: list[tuple[Entry, LaneEntry]] = []
     damaged: list[int] = []
     mark = before
     for entry in page.entries:
-        if entry.position != mark.position + 1:
-            return _Decoded(entries, damaged, mark, Trimmed(entry.position))
         try:
             entries.append((entry, decode_entry(entry.body)))
         except EntryDamaged:
@@ -753,8 +748,6 @@ def _decoded(page: EntryPage, before: LaneMark) -> _Decoded:
         except SchemaTooNew as error:
             return _Decoded(entries, damaged, mark, error)
         mark = LaneMark(page.mark.journal, entry.position, entry.id)
-    if page.mark.position != mark.position:
-        return _Decoded(entries, damaged, mark, Trimmed(page.mark.position + 1))
     return _Decoded(entries, damaged, page.mark, None)
 
 

@@ -30,7 +30,6 @@ from remembrancer.protocol.consolidation import (
     ReadEntityEdges,
     ReadMemories,
     ReadSession,
-    ReadUpkeep,
 )
 from remembrancer.protocol.kinds import Scope
 from remembrancer.protocol.reads import Promotion, Proposal
@@ -75,13 +74,6 @@ class SqliteBackground:
                     return read_materials(query, question, model)
                 case ReadEntityEdges(after=after):
                     return _entity_edges(query, after)
-                case ReadUpkeep(orphans_before=before, prune=edit):
-                    ((orphans,),) = query(
-                        """SELECT count(*) FROM entities WHERE space = @SPACE AND created_at < ?
-                           AND NOT EXISTS (SELECT 1 FROM memory_entities WHERE entity = number)""",
-                        (before,),
-                    )
-                    return orphans, 0 if edit is None else _prunable(query, edit)
                 case ReadSession(session_id=session_id):
                     return _session_read(query, session_id)
             raise TypeError(request)
@@ -396,14 +388,3 @@ def prune(execute: Callable[[str, Sequence[object]], sqlite3.Cursor], edit: Prun
             (getattr(edit, before), max(0, edit.limit - removed)),
         ).rowcount
     return removed
-
-
-def _prunable(query: Query, edit: Prune) -> int:
-    """Return the number of rows that `prune` would delete in total."""
-    count = 0
-    for table, _, before, stale in _STALE:
-        if table == "runs":  # also those whose last change would be pruned before
-            stale = "SELECT 1 FROM runs WHERE space = @SPACE AND began_at < ?"
-        ((rows,),) = query(f"SELECT count(*) FROM ({stale})", (getattr(edit, before),))  # noqa: S608 - our names
-        count += rows
-    return count
