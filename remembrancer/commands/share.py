@@ -106,22 +106,6 @@ def server_config(host: Sequence[str], out: Path) -> Report:
 
 
 @command(
-    option(
-        "--server",
-        multiple=True,
-        metavar="URL",
-        help="tls://HOST:4222; three times for a cluster.",
-    )
-)
-async def start(server: Sequence[str]) -> Report:
-    """Set the server that this home shares its memories through."""
-    sharing = _sharing()
-    await sharing.start(list(server))
-    urls = sharing.servers()
-    return Report({"servers": list(urls)}, f"{', '.join(urls)} is there: 'remembrancer share project' shares one.")
-
-
-@command(
     MACHINE,
     LANE,
     OF_USER,
@@ -151,18 +135,13 @@ async def remove(name: str, lane: str | None, user: bool) -> Report:
     """Remove a machine, and seal new entries with a new key."""
     sharing = _sharing()
     shared = _lane(sharing, lane, is_users=user)
-    shut = await sharing.remove(shared.lane, name)
+    await sharing.remove(shared.lane, name)
     await _rejoin(RejoinLane(shared.lane, has_new_key=True))  # when it answers, it seals with the new key
     line = (
-        f"Removed {name} from {shared.title}: "
-        + (
-            "the server no longer admits it."
-            if shut
-            else "the server admits everybody, so that machine can still see when you write."
-        )
-        + " New entries are sealed with a new key; it keeps what it already has."
+        f"Removed {name} from {shared.title}: the server no longer admits it. New entries are sealed with a new key; "
+        "it keeps what it already has."
     )
-    return Report({"removed": name, "lane": shared.lane, "let_in": not shut}, line)
+    return Report({"removed": name, "lane": shared.lane}, line)
 
 
 @command(LANE, INVITE, DRY_RUN, YES)
@@ -235,7 +214,7 @@ async def _rejoin(request: RejoinLane) -> None:
 COMMANDS = {
     "share": Group(
         "share",
-        *(server_config, start, project, user, invite, join, remove, leave, status),
+        *(server_config, project, user, invite, join, remove, leave, status),
         help="Share memories between machines. Each has a full copy, works offline, and exchanges changes through a "
         "NATS server, which sees sizes and times but no contents.",
     )
@@ -292,7 +271,7 @@ async def _share(
             return Report({"dry_run": True, "lane": known, "title": name, "memories": planned.memories}, will)
         confirm(f"{will if is_users else f'{will} Memories of single sessions stay here.'} Go on?", yes=yes)
         if joined is None:
-            await sharing.start([])
+            await sharing.start()
         lane = joined or await sharing.new_lane(title, this_machine(), is_users=is_users)
         done = await ask_store(ShareProject(project, lane.lane), answer_s=SHARE_S)
     invited = {} if invite is None else {"invitation": await sharing.invite(lane.lane, invite)}

@@ -110,7 +110,7 @@ def _files(
         f'system_account: "{authority.system_account}"',
         # A server that was away gets the revocations from the others; until then it would admit removed members.
         'resolver { type: full, dir: "accounts", allow_delete: false, interval: "2s" }',
-        # The account of the memories is not here; `remembrancer share start` sends it, and it is stored with its
+        # The account of the memories is not here; `remembrancer share project` sends it, and it is stored with its
         # revocations.
         f'resolver_preload {{ {authority.system_account}: "{authority.system_jwt()}" }}',
     ]

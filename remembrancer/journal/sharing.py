@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, TypeVar
-from urllib.parse import urlsplit
 
 import msgspec
 
@@ -65,7 +64,7 @@ class Member(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A member of a lane, as recorded by the host that invited it."""
 
     user: str
-    """Its public key; "" on a server without users."""
+    """Its public key."""
     secret: bytes
     invited_at: float
     read_only: bool = False
@@ -75,8 +74,7 @@ class Administration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The server for new lanes, and everything needed for inviting and removing members."""
 
     urls: tuple[str, ...]
-    authority: Authority | None = None
-    """None: the server is not configured by us, and has no users."""
+    authority: Authority
     certificate: str = ""
     certificate_key: str = ""
     members: dict[str, dict[str, Member]] = {}
@@ -85,6 +83,15 @@ class Administration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 _decode_seen: Final = msgspec.msgpack.Decoder(Seen).decode
+
+
+class _Configured(msgspec.Struct, frozen=True):
+    """The part of an administration that tells whether `configure` has made its server."""
+
+    authority: Authority | None = None
+
+
+_decode_configured: Final = msgspec.json.Decoder(_Configured).decode
 _decode_administration: Final = msgspec.json.Decoder(Administration).decode
 
 
@@ -180,15 +187,11 @@ class Sharing:
 
     @property
     def administration(self) -> Administration | None:
-        """The server for new lanes; None if there is none yet, or if it is a PostgreSQL of release 0.2.0."""
-        if not self._administration.exists():
+        """The server for new lanes; None if `configure` has made none yet. Release 0.2.0 could also use a PostgreSQL,
+        and a server that admits everybody."""
+        if not self._administration.exists() or not _read(self._administration, _decode_configured).authority:
             return None
-        known = _read(self._administration, _decode_administration)
-        return None if _is_database(known.urls) else known
-
-    def servers(self) -> list[str]:
-        """The URLs of the server for new lanes, without passwords."""
-        return [without_password(url) for url in (self.administration or Administration(())).urls]
+        return _read(self._administration, _decode_administration)
 
     @contextmanager
     def _deciding(self) -> Iterator[None]:
@@ -206,7 +209,7 @@ class Sharing:
             if len(addresses) not in (1, 3):
                 raise InvalidInput("a journal has either one server, or three of which one may be unavailable")
             known = self.administration
-            authority = (known.authority if known else None) or Authority.new()
+            authority = known.authority if known else Authority.new()
             if known is not None and known.certificate:
                 certificates = Certificates(known.certificate, known.certificate_key)
             else:
@@ -216,24 +219,21 @@ class Sharing:
             self._write(self._administration, Administration(urls, authority, *certificates, members))
             return server_files(authority, certificates, addresses)
 
-    async def start(self, urls: Sequence[str]) -> None:
-        """Use a server for new lanes, after checking that it works: that of `configure`, or one without users.
+    async def start(self) -> None:
+        """Give the server of `configure` the account of all lanes, and check that it works.
 
         Raises:
+            InvalidInput: there is none.
             JournalAway, JournalRefused: it does not answer, does not know our keys, or has no JetStream.
-            ConfigurationError: it is a database.
         """
         with self._deciding():
-            known = self.administration or Administration(tuple(urls))
-            chosen = msgspec.structs.replace(known, urls=tuple(urls) or known.urls)
-            if chosen.authority is not None:
-                await _tell_servers(chosen, chosen.authority)
-            journal = _connection(_everything(chosen))
+            administration = self._administrated()
+            await _tell_servers(administration, administration.authority)
+            journal = _connection(_everything(administration))
             try:
                 await journal.check()
             finally:
                 await journal.aclose()
-            self._write(self._administration, chosen)
 
     async def new_lane(self, title: str, member: str, *, is_users: bool = False) -> Membership:
         """Create a lane on the server, with this home as its first member. `is_users`: for the user's own scope."""
@@ -272,18 +272,14 @@ class Sharing:
         self, administration: Administration, lane: str, title: str, member: str, keyring: Keyring, *, read_only: bool
     ) -> Membership:
         """A membership in a lane, recorded among the invited ones."""
-        user, key = "", None
-        server = Server(administration.urls, ca_pem=administration.certificate)
-        if administration.authority is not None:
-            key = KeyPair.new(USER)
-            user = key.public
-            publishes, hears = rights(lane, member, inbox_of(key), read_only=read_only)
-            jwt = administration.authority.user(member, publishes, hears, key=key)
-            server = msgspec.structs.replace(server, user_jwt=jwt, user_seed=key.seed)
+        key = KeyPair.new(USER)
+        publishes, hears = rights(lane, member, inbox_of(key), read_only=read_only)
+        jwt = administration.authority.user(member, publishes, hears, key=key)
+        server = Server(administration.urls, jwt, key.seed, administration.certificate)
         secret = secrets.token_bytes(KEY_BYTES)
         of_lane = {
             **administration.members.get(lane, {}),
-            check_name(member): Member(user, secret, time.time(), read_only),
+            check_name(member): Member(key.public, secret, time.time(), read_only),
         }
         self._write(
             self._administration,
@@ -291,12 +287,8 @@ class Sharing:
         )
         return Membership(lane, title, member, server, keyring, secret, read_only)
 
-    async def remove(self, lane: str, member: str) -> bool:
-        """Remove a member, and deliver a new key to the others. Can be repeated if it was interrupted.
-
-        Returns False on a NATS server without users: there the removed member can still see that there are entries, but
-        not read them.
-        """
+    async def remove(self, lane: str, member: str) -> None:
+        """Remove a member, and deliver a new key to the others. Can be repeated if it was interrupted."""
         with self._deciding():
             administration, own = self._administrated(), self.membership(lane)
             members = administration.members.get(lane, {})
@@ -305,12 +297,10 @@ class Sharing:
                 raise InvalidInput(f"{own.title!r} has no member {member!r}: {known}")
             if member == own.member:
                 raise InvalidInput("this machine is that member: leave with 'remembrancer share leave'")
-            authority = administration.authority
-            if authority is not None:
-                authority = authority.revoking(members[member].user)
-                await _tell_servers(administration, authority)
-                administration = msgspec.structs.replace(administration, authority=authority)
-                self._write(self._administration, administration)
+            authority = administration.authority.revoking(members[member].user)
+            await _tell_servers(administration, authority)
+            administration = msgspec.structs.replace(administration, authority=authority)
+            self._write(self._administration, administration)
             remaining = {name: each for name, each in members.items() if name != member}
             # With the permissions of the administration: no member may write the notices that deliver keys to others.
             everything = Sealed(_connection(_everything(administration)), own.keyring)
@@ -325,14 +315,13 @@ class Sharing:
             self.keep(msgspec.structs.replace(own, keyring=newer))
             members_now = {**administration.members, lane: remaining}
             self._write(self._administration, msgspec.structs.replace(administration, members=members_now))
-            return authority is not None
 
     def _administrated(self) -> Administration:
         administration = self.administration
         if administration is None:
             raise InvalidInput(
-                "sharing was not started from this home: start it with 'remembrancer share start --server URL', or "
-                "invite members from the home where it was started"
+                "this home has no server to share through: run 'remembrancer share server-config', or invite members "
+                "from the home where that was done"
             )
         return administration
 
@@ -377,13 +366,6 @@ def _is_database(urls: Sequence[str]) -> bool:
     return any(url.startswith(("postgresql://", "postgres://")) for url in urls)
 
 
-def without_password(url: str) -> str:
-    """The URL of a server without its password."""
-    parts = urlsplit(url)
-    user = parts.netloc.rpartition("@")[0].partition(":")[0]
-    return parts._replace(netloc=f"{user}@{parts.netloc.rpartition('@')[2]}" if user else parts.netloc).geturl()
-
-
 def _connection(server: Server) -> JetStreamJournal:
     """A connection to the servers. Raises `ConfigurationError` for a database."""
     if _is_database(server.urls):
@@ -396,12 +378,9 @@ def _connection(server: Server) -> JetStreamJournal:
 
 def _everything(administration: Administration) -> Server:
     """The servers, with the permissions for all lanes."""
-    server = Server(administration.urls, ca_pem=administration.certificate)
-    if administration.authority is None:
-        return server
     key = KeyPair.new(USER)
     jwt = administration.authority.user("administration", [">"], [">"], key=key)
-    return msgspec.structs.replace(server, user_jwt=jwt, user_seed=key.seed)
+    return Server(administration.urls, jwt, key.seed, administration.certificate)
 
 
 async def _tell_servers(administration: Administration, authority: Authority) -> None:

@@ -719,7 +719,7 @@ class World:
         async with asyncio.timeout(PATIENCE_S):
             while True:
                 try:
-                    await sharing.start([])
+                    await sharing.start()
                     return await sharing.new_lane("soak", "h0")
                 except JournalAway:  # the servers have not agreed on a leader yet
                     await asyncio.sleep(0.05)

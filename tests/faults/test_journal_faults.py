@@ -200,7 +200,7 @@ async def test_a_lost_server_of_three_is_made_anew_from_its_configuration_and_ta
         servers.append(Started(tmp_path / name, f"127.0.0.1:{address.port}"))
     lost, other, _ = servers
     with servers[0], servers[1], servers[2]:
-        await patiently(lambda: desk.start([]))
+        await patiently(lambda: desk.start())
         lane = await patiently(lambda: desk.new_lane("shop", "desk"))
         async with aclosing(desk.open(lane)) as journal:
             mark = await patiently(lambda: journal.append(lane.lane, numbered(1, 10), behind=START))

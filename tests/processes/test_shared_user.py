@@ -73,7 +73,7 @@ async def test_a_user_has_each_memory_once_on_both_machines_though_both_were_kil
     for up in (home, other):  # as a launcher holds it: else a command may start a runtime beside these stores
         assert locks.enter_context(FileLock(RuntimePaths(up).runtime_lock)).try_acquire()
     desk = Sharing(home)
-    await desk.start([])
+    await desk.start()
     lane = (await desk.new_lane("user", "desk", is_users=True)).lane
     texts = {home: [f"I like lantern {n}" for n in range(EACH)]}
     texts[other] = [f"I like lantern {n}" for n in range(EACH - TWINS, 2 * EACH - TWINS)]
@@ -117,7 +117,7 @@ async def test_what_a_project_takes_back_is_in_one_place_though_its_machine_was_
     other = tmp_path / "other"
     other.mkdir(mode=0o700)
     desk = Sharing(home)
-    await desk.start([])
+    await desk.start()
     lane = (await desk.new_lane("user", "desk", is_users=True)).lane
     texts = [f"we light lantern {n}" for n in range(TAKEN_BACK)]
     stored = [store_operation(text, text) for text in texts]
