@@ -437,7 +437,7 @@ def _read(
                 return read_export(file, limit_bytes, allow_secrets=allow_secrets)
         lines = lines_of_nodes(path, project)
     contents = Contents(content_limit_bytes=limit_bytes, allow_secrets=allow_secrets)
-    for number, line in enumerate(lines, 1):
+    for number, line in enumerate(lines, 2):  # as the lines of an export, after its header
         contents.add(number, line)
     return contents
 
