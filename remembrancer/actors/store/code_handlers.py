@@ -59,12 +59,8 @@ _PREPARED: Final = msgspec.json.Decoder(TreeDescription)
 _decode_trees: Final = msgspec.json.Decoder(tuple[CodeTree, ...]).decode
 SYSTEM_DIRECTORIES: Final = tuple(map(Path, ("/boot", "/etc", "/private/etc", "/proc", "/root", "/sys")))
 """Directories in which nothing is indexed, except the user's own home."""
-LANE: Final = "code"
-"""The name of the threads that read the code indexes of all projects."""
 
 T = TypeVar("T")
-
-
 logger = logging.getLogger(__name__)
 
 
