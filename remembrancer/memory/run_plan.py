@@ -220,7 +220,8 @@ class _Carrying:
         entry = self.planner.row(SessionEntry, edit.session_id)
         if entry is None or entry.status != "active" or entry.ended_at != edit.ended_at:
             return "the session has begun again since, or was closed before"
-        promoted = entry.memories_promoted + edit.memories_promoted
+        logged = self.planner.known.rows(LoggedPromotion, "source_session", edit.session_id)
+        promoted = max(entry.memories_promoted, sum(each.from_scope == "session" for each in logged))
         yield Put(msgspec.structs.replace(entry, status=edit.status, memories_promoted=promoted))
         yield from self.planner.write_record(edit.session_id)
         return None

@@ -310,12 +310,4 @@ class ReadEntityEdges(Request[EntityEdges], frozen=True):
     after: int = 0
 
 
-class ReadSession(Request[tuple[SessionEntry | None, int]], frozen=True):
-    """Read the registry's entry of a session (None: it is unknown), and the number of its memories that were promoted
-    to its project, according to the log."""
-
-    project: ProjectRef
-    session_id: str
-
-
-MaterialRequest = ReadMemories | ReadProjects | FindNear | ReadEntityEdges | ReadSession
+MaterialRequest = ReadMemories | ReadProjects | FindNear | ReadEntityEdges

@@ -175,7 +175,6 @@ class CloseSession(msgspec.Struct, frozen=True, tag=True, tag_field="edit", omit
     status: Literal["completed", "abandoned"]
     ended_at: float
     """The end that was processed: a session that has begun again since stays open."""
-    memories_promoted: int = 0
 
 
 class CloseRequest(msgspec.Struct, frozen=True, tag=True, tag_field="edit"):

@@ -25,7 +25,6 @@ from remembrancer.protocol.consolidation import (
     Maintained,
     Material,
     ReadMemories,
-    ReadSession,
     Reflect,
     Reflected,
 )
@@ -33,9 +32,16 @@ from remembrancer.protocol.errors import InvalidInput
 from remembrancer.protocol.ids import new_ulid
 from remembrancer.protocol.kinds import SESSION_RECORD, type_of_kind
 from remembrancer.protocol.paths import RuntimePaths
-from remembrancer.protocol.reads import DescribeStore, GetMemory, MemoryShown, NoteAccess
+from remembrancer.protocol.reads import (
+    DescribeSession,
+    DescribeStore,
+    GetMemory,
+    MemoryShown,
+    NoteAccess,
+    SessionDescription,
+)
 from remembrancer.protocol.runs import UndoRun
-from remembrancer.protocol.session_life import EndSession, SessionEntry, StartSession
+from remembrancer.protocol.session_life import EndSession, StartSession
 from remembrancer.protocol.sockets import Speaker
 from remembrancer.protocol.writes import (
     Applied,
@@ -82,8 +88,7 @@ class Workplace:
         await self.change(EndSession(session_id), session_id, project)
         with anyio.fail_after(PATIENCE_S):
             while True:
-                entry = (await self.link.ask(ReadSession(project, session_id)))[0]
-                if entry is not None and entry.status != "active":
+                if (await self.session(session_id, project)).status != "active":
                     return
                 await anyio.sleep(0.02)
 
@@ -108,8 +113,8 @@ class Workplace:
                     return
                 await anyio.sleep(0.02)
 
-    async def session(self, session_id: str = SESSION) -> tuple[SessionEntry | None, int]:
-        return await self.link.ask(ReadSession(PROJECT, session_id))
+    async def session(self, session_id: str = SESSION, project: ProjectRef = PROJECT) -> SessionDescription:
+        return await self.rig.gateway.ask(DescribeSession(project, session_id))
 
     async def observe(self, scope: Scope = "session") -> list[str]:
         """What makes one fact when it is summed up."""
@@ -166,9 +171,8 @@ async def test_a_memory_that_is_worth_it_goes_into_the_project_at_the_end_of_its
         memories = await place.memories()
         assert (memories[kept].scope, memories[kept].status) == ("project", "active")
         assert memories[left].scope == memories[scratch].scope == "session"
-        entry, promoted = await place.session()
-        assert entry is not None
-        assert (promoted, entry.status, entry.memories_promoted) == (1, "completed", 1)
+        session = await place.session()
+        assert (session.status, session.memories_promoted) == ("completed", 1)
 
 
 async def test_what_says_the_same_as_the_project_does_is_merged_into_it(home: Path) -> None:

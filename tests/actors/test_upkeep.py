@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from remembrancer.actors.consolidator import maintenance
-from remembrancer.protocol.consolidation import ReadSession
 from remembrancer.protocol.reads import NoteAccess
 from remembrancer.protocol.runs import UndoRun
 from remembrancer.protocol.session_life import RecordEvents, ToolCall, Turn
@@ -46,10 +45,8 @@ async def test_what_closed_sessions_noted_for_themselves_goes_after_a_while(
         counts = [{sort: of.count for sort, of in each.done.items()} for each in (plan, done)]
         assert counts == [{"notes": 2}, {"notes": 2, "pruned": 2}]
         assert set(await place.memories()) == {kept, running}
-        closed, _ = await place.link.ask(ReadSession(PROJECT, SESSION))
         assert rows_of(place) == [0, 0]
-        assert closed is not None
-        assert closed.status == "completed"
+        assert (await place.session()).status == "completed"
         again = await place.maintain()
         assert (again.done, again.run_ids) == ({}, ())
         (run_id,) = done.run_ids

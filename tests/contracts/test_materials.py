@@ -12,7 +12,7 @@ from remembrancer.actors.store.records.memory_rows import digest_of
 from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.actors.store.vectors.exact_vectors import ExactVectors
 from remembrancer.actors.store.vectors.near_duplicates import find_near
-from remembrancer.protocol.consolidation import FindNear, ReadMemories, ReadSession
+from remembrancer.protocol.consolidation import FindNear, ReadMemories
 from remembrancer.protocol.runs import AddLink, CloseRequest, CloseSession, ReviseMemory
 from remembrancer.protocol.session_life import EndSession, StartSession
 from remembrancer.protocol.work import Passage
@@ -224,8 +224,7 @@ def test_maintenance_knows_when_it_was_done_and_how_many_sessions_ended_since(re
                 change_operation(f"end{number}", EndSession(name), requested_at=REQUESTED_AT + number),
             ]
         )
-        entry = records.materials(ReadSession(PROJECT, name))[0]
-        assert entry is not None
+        entry = next(each for each in work_of(records).sessions if each.session_id == name)
         assert entry.ended_at is not None
         carry_out(records, CloseSession(name, "completed", entry.ended_at), part=number)
         if number == 1:

@@ -7,7 +7,6 @@ import pytest
 from remembrancer.actors.store.records.background import KEPT_VERSIONS
 from remembrancer.actors.store.records.contract import USER
 from remembrancer.actors.store.records.sqlite_records import Records
-from remembrancer.protocol.consolidation import ReadSession
 from remembrancer.protocol.errors import NotFound
 from remembrancer.protocol.runs import CloseSession, Prune, ReviseMemory
 from remembrancer.protocol.session_life import EndSession, RecordEvents, StartSession, ToolCall, Turn
@@ -21,7 +20,7 @@ from tests.contracts.runs_rig import (
     stored,
     undo_operation,
 )
-from tests.operations import OTHER_SESSION, PROJECT, REQUESTED_AT, SESSION, change_operation
+from tests.operations import OTHER_SESSION, REQUESTED_AT, SESSION, change_operation
 
 TURNS = tuple(Turn("user", f"turn {n}", float(n)) for n in range(5))
 CALLS = (ToolCall("Bash", 1.5), ToolCall("Read", 2.5))
@@ -65,7 +64,7 @@ def test_turns_and_tool_calls_of_sessions_closed_long_ago_go(factory: SqliteFact
     edit = nothing(sessions_before=factory.clock.now + 1, limit=2)
     assert pruned(records, edit) == 7
     assert pruned(records, nothing(sessions_before=factory.clock.now + 1)) == 0
-    assert records.materials(ReadSession(PROJECT, SESSION))[0] is not None
+    assert records.describe_session(SESSION).started_at is not None
     kept = [
         records._file.read(f"SELECT session_id, count(*) FROM {table} WHERE space = @SPACE GROUP BY session_id")
         for table in ("turns", "tool_calls")

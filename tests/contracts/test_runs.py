@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from remembrancer.actors.store.records.contract import Filters, NearDuplicate, Phrase
 from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.actors.store.retrieval.graph import Graph
-from remembrancer.protocol.consolidation import ReadMemories, ReadSession
+from remembrancer.protocol.consolidation import ReadMemories
 from remembrancer.protocol.errors import NotFound
 from remembrancer.protocol.runs import (
     AddLink,
@@ -215,12 +215,13 @@ def test_a_session_is_closed_if_its_end_is_the_one_that_was_dealt_with(
     records.apply([change_operation("start", StartSession(SESSION)), change_operation("end", EndSession(SESSION))])
     (entry,) = list(work_of(records).sessions)
     assert entry.ended_at == factory.clock.now
-    closing = CloseSession(SESSION, "completed", entry.ended_at, 2)
+    closing = CloseSession(SESSION, "completed", entry.ended_at)
+    promoted = LogPromotion(ONE, "fact", "session", "project", "importance", SESSION)
+    carry_out(records, promoted, msgspec.structs.replace(promoted, memory_id=TWO), run_id="promotion")
     assert carry_out(records, msgspec.structs.replace(closing, ended_at=1.0)).edits == 0
     assert carry_out(records, closing, part=1).edits == 1
     assert list(work_of(records).sessions) == []
-    closed = records.materials(ReadSession(PROJECT, SESSION))[0]
-    assert closed is not None
+    closed = records.describe_session(SESSION)
     assert (closed.status, closed.memories_promoted) == ("completed", 2)
 
 

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import msgspec
 import pytest
 
 from remembrancer.actors.store.records.contract import USER, Filters
 from remembrancer.actors.store.records.sessions import BEGINNING, EARLIER
 from remembrancer.actors.store.records.sqlite_records import Reader, Records
-from remembrancer.protocol.consolidation import ReadSession
 from remembrancer.protocol.errors import InvalidInput
 from remembrancer.protocol.kinds import SESSION_RECORD
-from remembrancer.protocol.runs import ApplyRun, CloseSession
+from remembrancer.protocol.runs import ApplyRun, CloseSession, LogPromotion
 from remembrancer.protocol.session_life import EndSession, RecordEvents, StartSession, ToolCall, Turn
 from remembrancer.protocol.writes import (
     Applied,
@@ -98,19 +96,17 @@ def test_the_registry_the_turns_and_the_tool_calls_of_a_session_are_told(records
         turns=(Turn("user", "hello", REQUESTED_AT), Turn("assistant", "hi", REQUESTED_AT)),
         tool_calls=(ToolCall("Bash", REQUESTED_AT), ToolCall("Bash", REQUESTED_AT, success=False)),
     )
-    close = CloseSession(SESSION, "completed", REQUESTED_AT, memories_promoted=2)
     changes: list[Change] = [
         StartSession(SESSION),
         events,
         EndSession(SESSION),
-        ApplyRun("run", "project", "session_end", "promote", (close,)),
     ]
     for place, change in enumerate(changes):
         records.apply([Operation(f"o{place}", PROJECT, SESSION, REQUESTED_AT, change)])
-    entry, _ = records.materials(ReadSession(PROJECT, SESSION))
-    assert entry is not None
-    closed = msgspec.structs.replace(close, ended_at=entry.ended_at)
-    run = ApplyRun("run2", "project", "session_end", "promote", (closed,))
+    ended_at = work_of(records).sessions[0].ended_at
+    assert ended_at is not None
+    edits = (_promoted(0, SESSION), _promoted(1, SESSION), CloseSession(SESSION, "completed", ended_at))
+    run = ApplyRun("run", "project", "session_end", "promote", edits)
     records.apply([Operation("o9", PROJECT, SESSION, REQUESTED_AT, run)])
     told = records.describe_session(SESSION)
     assert (told.status, told.memories_promoted) == ("completed", 2)
@@ -128,8 +124,9 @@ def test_the_last_sessions_are_told_of_with_what_the_project_may_see_of_them(rec
         records.apply([start, kept, left, best, Operation(f"end {number}", PROJECT, name, at, EndSession(name))])
         (entry,) = list(work_of(records).sessions)
         assert entry.ended_at is not None
-        close = CloseSession(name, "completed", entry.ended_at, memories_promoted=number)
-        run = ApplyRun(f"run {number}", "project", "session_end", "promote", (close,))
+        promoted = (_promoted(each, name) for each in range(number))
+        close = CloseSession(name, "completed", entry.ended_at)
+        run = ApplyRun(f"run {number}", "project", "session_end", "promote", (*promoted, close))
         records.apply([Operation(f"close {number}", PROJECT, "", at, run)])
     records.apply([Operation("now", PROJECT, SESSION, REQUESTED_AT, StartSession(SESSION))])
     user = Records(records.spaces.file, USER, lambda: REQUESTED_AT)
@@ -143,6 +140,10 @@ def test_the_last_sessions_are_told_of_with_what_the_project_may_see_of_them(rec
     others = records.describe_session(told[0].session_id).earlier
     assert told[0].session_id not in {each.session_id for each in others}
     assert user.describe_session(SESSION).earlier == (), "the user's space has those of all projects"
+
+
+def _promoted(number: int, session_id: str) -> LogPromotion:
+    return LogPromotion(f"memory:{number}", "fact", "session", "project", "importance", session_id)
 
 
 def end(records: Records, session_id: str = SESSION, at: float = REQUESTED_AT) -> None:

@@ -52,7 +52,7 @@ from remembrancer.protocol.browsing import (
     ReadUsage,
     UsageRead,
 )
-from remembrancer.protocol.consolidation import ReadEntityEdges, ReadMemories, ReadSession
+from remembrancer.protocol.consolidation import ReadEntityEdges, ReadMemories
 from remembrancer.protocol.errors import EmbeddingUnavailable
 from remembrancer.protocol.paths import RuntimePaths
 from remembrancer.protocol.reads import ListMemories, Order, Recall, SearchGraph, Strategy, Suggest
@@ -175,7 +175,6 @@ READS: dict[str, Callable[[Records], Any]] = {
     "materials": lambda it: [
         it.materials(ReadMemories(PROJECT)).memories,
         it.materials(ReadEntityEdges(PROJECT)).edges,
-        it.materials(ReadSession(PROJECT, SESSION))[0],
     ],
     "versions": lambda it: list(it.versions()),
     "copies_of": lambda it: it.copies_of(IDS[0], f"the {SECRET} is lit", SESSION),

@@ -17,7 +17,6 @@ from remembrancer.actors.consolidator.derived_memories import plan_summaries
 from remembrancer.actors.consolidator.promoting import Promoted, observe_patterns, plan_for_project, propose_to_user
 from remembrancer.actors.consolidator.store_connection import (
     Clock,
-    Group,
     Run,
     StoreConnection,
     run_id_of,
@@ -26,7 +25,7 @@ from remembrancer.actors.consolidator.store_connection import (
 )
 from remembrancer.config.settings import Settings
 from remembrancer.memory.promotion import promoted_at_session_end
-from remembrancer.protocol.consolidation import Material, ReadMemories, ReadSession, SessionEndJob
+from remembrancer.protocol.consolidation import Material, ReadMemories, SessionEndJob
 from remembrancer.protocol.runs import CloseSession, SaveTopics
 
 
@@ -55,7 +54,10 @@ async def end_session(job: SessionEndJob, store: StoreConnection, settings: Sett
             await run.write("summarize_cluster", [summary.group for summary in summaries])
     to_user = await propose_to_user(store, project, clock, run_id=run_id)
     changed = changed or run.parts > 0 or bool(to_user.promoted)
-    await run.write("promote", [await _closing(job, store, changed, clock())])
+    topics = await topics_of(store, project, clock()) if changed else None
+    assert session.ended_at is not None, "a job is about a session that has ended"
+    closing = CloseSession(session.session_id, session.ending or "completed", session.ended_at)
+    await run.write("promote", [(closing,) if topics is None else (SaveTopics(topics), closing)])
 
 
 def promoted_of(own: Sequence[Material], now: float) -> list[Promoted]:
@@ -70,15 +72,3 @@ def promoted_of(own: Sequence[Material], now: float) -> list[Promoted]:
         for is_derived in (False, True)
         for each in promoted_at_session_end([memory for memory in mine if memory.is_derived == is_derived], now)
     ]
-
-
-async def _closing(job: SessionEndJob, store: StoreConnection, changed: bool, now: float) -> Group:
-    """The last edits of the run. The promotions are counted from the log: some may be of an earlier attempt."""
-    project, session = job.project, job.session
-    entry, logged = await store.ask(ReadSession(project, session.session_id))
-    counted = (entry or session).memories_promoted
-    assert session.ended_at is not None, "a job is about a session that has ended"
-    promoted = max(0, logged - counted)
-    closing = CloseSession(session.session_id, session.ending or "completed", session.ended_at, promoted)
-    topics = await topics_of(store, project, now) if changed else None
-    return (closing,) if topics is None else (SaveTopics(topics), closing)

@@ -18,7 +18,6 @@ from remembrancer.actors.store.records.materials import read_materials, read_mat
 from remembrancer.actors.store.records.memory_rows import SAYS_IT, digest_of, memories_that_say
 from remembrancer.actors.store.records.sessions import (
     open_sessions,
-    read_session,
     read_session_start,
 )
 from remembrancer.actors.store.records.space import Space, shown_to
@@ -29,12 +28,10 @@ from remembrancer.protocol.consolidation import (
     Material,
     ReadEntityEdges,
     ReadMemories,
-    ReadSession,
 )
 from remembrancer.protocol.kinds import Scope
 from remembrancer.protocol.reads import Promotion, Proposal
 from remembrancer.protocol.runs import Prune
-from remembrancer.protocol.session_life import SessionEntry
 from remembrancer.protocol.wire import Request
 from remembrancer.protocol.writes import MemoryLink
 
@@ -74,8 +71,6 @@ class SqliteBackground:
                     return read_materials(query, question, model)
                 case ReadEntityEdges(after=after):
                     return _entity_edges(query, after)
-                case ReadSession(session_id=session_id):
-                    return _session_read(query, session_id)
             raise TypeError(request)
 
         return cast(T, self._file.read_together(read))
@@ -307,15 +302,6 @@ def _entity_edges(query: Query, after: int) -> EntityEdges:
     ((topics_at,),) = query("SELECT max(found_at) FROM topics WHERE space = @SPACE", ())
     edges = tuple((one, other, float(said)) for one, other, said in rows)
     return EntityEdges(edges, numbers[-1] if len(page) > EDGES_OF else None, topics_at)
-
-
-def _session_read(query: Query, session_id: str) -> tuple[SessionEntry | None, int]:
-    """Return a session's entry, and the number of its promoted memories."""
-    ((promoted,),) = query(
-        "SELECT count(*) FROM promotion_log WHERE space = @SPACE AND source_session = ? AND from_scope = 'session'",
-        (session_id,),
-    )
-    return read_session(query, session_id), promoted
 
 
 KEPT_VERSIONS: Final = 100

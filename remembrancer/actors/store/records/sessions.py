@@ -64,13 +64,6 @@ def read_sessions(query: Query) -> list[SessionEntry]:
     return [SessionEntry(*row) for row in rows]
 
 
-def read_session(query: Query, session_id: str) -> SessionEntry | None:
-    """Return a session's entry; None if it is unknown."""
-    its = "WHERE space = @SPACE AND session_id = ?"
-    rows = query(f"SELECT {_COLUMNS} FROM sessions {its}", (session_id,))  # noqa: S608 - our names
-    return SessionEntry(*rows[0]) if rows else None
-
-
 def open_sessions(query: Query) -> list[SessionEntry]:
     """Return the sessions that are active, or have ended and await processing, oldest first."""
     rows = query(
