@@ -145,55 +145,29 @@ class Runtime:
             if each == role and psutil.pid_exists(pid):
                 psutil.Process(pid).kill()
 
-    def databases(self) -> list[Path]:
-        """Every file of records."""
-        return [self.home / "memory.db"]
+    @property
+    def database(self) -> Path:
+        """The file of records."""
+        return self.home / "memory.db"
 
     def contents(self) -> dict[str, str]:
-        """Every memory on disk, id to content, but the records that sessions leave when they end.
-
-        Also checks each file's integrity, and that no memory is in two.
-
-        On its way to the user's file a memory is in both for a moment: then they are read again.
-        """
-        deadline = time.monotonic() + PATIENCE_S
-        while True:
-            found, doubled = self._contents()
-            if not doubled:
-                return found
-            assert time.monotonic() < deadline, f"in two files: {doubled}"
-            time.sleep(0.1)
+        """Every memory on disk, id to content, but the records that sessions leave when they end. The file is whole."""
+        assert self.rows("PRAGMA integrity_check") == [("ok",)]
+        return dict(self.rows(f"SELECT id, content FROM memories WHERE kind != '{SESSION_RECORD}'"))
 
     def aliases(self) -> dict[str, str]:
         """Other ids that memories on disk are found by: their texts were stored again."""
-        found: dict[str, str] = {}
-        for path in self.databases():
-            with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as connection:
-                query = "SELECT alias, id FROM aliases JOIN memories ON number = memory"
-                found |= dict(connection.execute(query).fetchall())
-        return found
-
-    def _contents(self) -> tuple[dict[str, str], set[str]]:
-        """The contents of the files, and the memories that are in more than one."""
-        found: dict[str, str] = {}
-        doubled: set[str] = set()
-        for path in self.databases():
-            with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as connection:
-                assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
-                query = "SELECT id, content FROM memories WHERE kind != ?"
-                contents = dict(connection.execute(query, (SESSION_RECORD,)))
-            doubled |= found.keys() & contents.keys()
-            found |= contents
-        return found, doubled
+        return dict(self.rows("SELECT alias, id FROM aliases JOIN memories ON number = memory"))
 
     def derived(self) -> set[str]:
         """The ids of the memories that sum up others: what the consolidator made, and nobody stored."""
-        found: set[str] = set()
-        for path in self.databases():
-            with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as connection:
-                made = "SELECT m.id FROM memories AS m JOIN memory_links AS l ON l.source = m.number"
-                found |= {row[0] for row in connection.execute(f"{made} WHERE l.relation = 'derived_from'")}
-        return found
+        made = "SELECT m.id FROM memories AS m JOIN memory_links AS l ON l.source = m.number"
+        return {row[0] for row in self.rows(f"{made} WHERE l.relation = 'derived_from'")}
+
+    def rows(self, query: str) -> list[tuple[Any, ...]]:
+        """The answer of the records on disk to a query."""
+        with closing(sqlite3.connect(f"file:{self.database}?mode=ro", uri=True)) as connection:
+            return connection.execute(query).fetchall()
 
 
 class ColdSession(StdioClient):

@@ -121,11 +121,9 @@ class PlayedStore:
         """Contents that can never be applied."""
         self.hangs_for: set[str] = set()
         """The ids of projects whose queued writes get no answer."""
-        self.answers_nonsense = False
         self.knows_short_ids = False
         """While it does not, ids in answers are whole."""
         self.notices: tuple[Notice, ...] = ()
-        self.embedding_error: str | None = None
         self.near_so_far: tuple[NearMemory, ...] = ()
         self.near_when_embedded: tuple[NearMemory, ...] = ()
         self._gateway: Peer | None = None
@@ -230,8 +228,6 @@ class PlayedStore:
                 return self.refuses_erasing
             case Submit() | SubmitBatch(operations=(_, *_)) if self.refuses_writes:
                 return self.refuses_writes
-            case Submit() if self.answers_nonsense:
-                return BatchApplied(())
             case Submit(operation=operation):
                 if content_of(operation) in self.rejects:
                     return Failure("invalid_input", "never")
@@ -272,7 +268,7 @@ class PlayedStore:
             self.lived.setdefault(operation.operation_id, operation)
         elif not outcome.reply.replayed:
             self.applied[operation.operation_id] = operation
-        return msgspec.structs.replace(outcome.reply, embedding_error=self.embedding_error, near=self.near_so_far)
+        return msgspec.structs.replace(outcome.reply, near=self.near_so_far)
 
     def _apply_all(self, operations: tuple[Operation, ...]) -> BatchApplied:
         applied: list[str] = []

@@ -263,8 +263,6 @@ class Worker:
         self._held: list[Job] = []
         self.asked: list[UseModel | Failure] = []
         self.pings = 0
-        self.is_deaf = False
-        """Does not say how it is."""
         self.shut_out: list[bool | str] = []
         self.holds = holds
         """Takes texts and does not answer them."""
@@ -294,8 +292,7 @@ class Worker:
                     self.answer_questions()
             case AskWorker():
                 self.pings += 1
-                if not self.is_deaf:
-                    self.say(self.state, self.dealer.heard.message_id)
+                self.say(self.state, self.dealer.heard.message_id)
             case UseModel() | Failure():
                 self.asked.append(message)
 

@@ -52,16 +52,3 @@ async def test_a_short_id_that_was_shown_is_queued_as_the_whole_one(rig: Rig) ->
         async with PlayedStore(rig.paths).open() as store:
             await until(lambda: store.applied)
             assert [memory.content for memory in store.memories.values()] == ["The harbour is shallow"]
-
-
-async def test_a_question_that_times_out_says_so_and_the_next_says_that_the_store_is_away(rig: Rig) -> None:
-    async with PlayedStore(rig.paths).open() as store, rig.running(), rig.session() as client:
-        identity = (await client.store("The harbour is deep"))["memory_id"]
-        await client.call("recall_memories", query="harbour")
-        await store.hang(client)
-        answer = await client.call("recall_memories", query="harbour")
-        assert [memory["content"] for memory in answer["memories"]] == ["The harbour is deep"]
-        assert (warned(answer), answer["degraded"]) == (["query_timeout"], True)
-        answer = await client.call("recall_memories", query="harbour")
-        assert warned(answer) == ["memory_unavailable"]
-        assert (await client.call("get_memory", memory_id=identity))["error"] == "memory_unavailable"

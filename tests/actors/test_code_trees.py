@@ -28,8 +28,8 @@ from remembrancer.protocol.code import CodeTree
 from tests.patience import until
 from tests.processes.runtimes import is_dead
 
-LOOPS = "<<A\n" * 80_000
-"""The grammar of the shell takes minutes for these."""
+LOOPS = "<<A\n" * 40_000
+"""The grammar of the shell takes longer for these than any deadline here."""
 FATAL = {
     "zig": "import ctypes\n\ndef language():\n    ctypes.string_at(0)\n",  # a segmentation fault
     "lua": "import os\n\ndef language():\n    os.abort()\n",
@@ -93,7 +93,7 @@ def start_indexer(tree: CodeTree) -> subprocess.Popen[bytes]:
     return subprocess.Popen([sys.executable, "-c", INDEXER, tree.id, tree.root, tree.database], cwd=ROOT)
 
 
-FILES = 700
+FILES = 300
 """Files to index in a tree whose indexer is killed; a tree has one of its own beside them."""
 
 
@@ -147,8 +147,8 @@ def found(tree: CodeTree, question: str) -> list[str]:
 
 async def test_a_file_on_which_a_grammar_loops_is_cut_without_it_and_holds_up_no_other(tree: CodeTree) -> None:
     write(tree, "loops.sh", f"open_valve() {{\n  echo valve\n}}\n{LOOPS}")
-    write(tree, "line.js", "x" * 50_000_000)
-    async with indexing(Work(tree), deadline_s=3) as trees:
+    write(tree, "line.js", "x" * 20_000_000)
+    async with indexing(Work(tree), deadline_s=1) as trees:
         await until(lambda: trees.syncs == 1)
     assert found(tree, "ConnectionPool") == ["pool.py"]
     assert found(tree, "open_valve") == ["loops.sh"]
@@ -178,7 +178,7 @@ async def test_a_file_on_which_a_grammar_crashes_is_cut_without_it(tree: CodeTre
         write(tree, f"fatal.{ending}", "fn open_valve\n")
         files[f"fatal.{ending}"] = "open_valve"
     files["pool.py"] = "ConnectionPool"
-    reading = CodeReaders(1, deadline_s=3)
+    reading = CodeReaders(1, deadline_s=1)
     read = await reading.read(tree.root, list(Tree(tree.root).files()))
     assert reading.deaths == len(FATAL)
     assert {each.path: each.chunks[0].name for each in read} == files
@@ -213,7 +213,7 @@ async def test_an_indexer_that_is_killed_at_any_moment_leaves_an_index_that_the_
     for number in range(FILES):
         write(tree, f"part_{number}.py", f"def part_{number}():\n    return {number}\n" * 20)
     chance = random.Random(23)
-    for wanted in (0, 1, 200, 400):
+    for wanted in (0, 1, 80, 160):
         process = start_indexer(tree)
         await until(partial(has_come_to, tree, process.pid, wanted))
         due = time.monotonic() + chance.uniform(0, 0.3)

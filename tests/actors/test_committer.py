@@ -24,6 +24,7 @@ from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.protocol.errors import (
     InternalError,
     MemoryUnavailable,
+    RecordsUnusable,
 )
 from remembrancer.protocol.writes import Applied, Operation
 from tests.operations import REQUESTED_AT, store_operation
@@ -97,17 +98,14 @@ async def test_operations_that_wait_together_are_committed_together_and_in_order
         assert [each.to_embed for [each] in outcomes] == list(range(1, 21))
 
 
-async def test_a_group_has_its_limit_and_a_submission_is_never_split(tmp_path: Path) -> None:
-    async with writing(tmp_path) as (committer, [records]):
-        gate = await held(committer)
-        sizes = [MAX_GROUP - 1, 2, MAX_GROUP + 50, 1]
-        futures = [
-            committer.submit(records, [store_operation(f"{place}.{n}", f"{place} {n}") for n in range(size)])
-            for place, size in enumerate(sizes)
-        ]
-        gate.let_go()
-        assert [len(await future) for future in futures] == sizes
-        assert [len(group) for group in records.groups] == sizes
+async def test_what_is_committed_is_answered_though_nothing_more_can_be_said_of_it(tmp_path: Path) -> None:
+    def complete(operations: Sequence[Operation], outcomes: list[Outcome]) -> list[Outcome]:
+        raise RecordsUnusable(f"{operations[0].operation_id} cannot be looked at")
+
+    async with writing(tmp_path, complete=complete) as (committer, [records]):
+        (outcome,) = await committer.submit(records, [store_operation("op", "text")])
+        assert isinstance(outcome.reply, Applied)
+        assert await committer.run(NAME, lambda: "ran") == "ran", "the thread goes on"
 
 
 async def test_a_file_that_is_held_holds_no_other(tmp_path: Path) -> None:

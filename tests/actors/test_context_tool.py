@@ -5,12 +5,10 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import anyio
 import pytest
 
 from remembrancer.toolsets.memory.context_block import ALL, ALL_OF_THIS, MARKED, NOTHING, NOTHING_OF_THIS, PART
 from tests.actors.gateway_rig import AWAY, PATIENT, Rig
-from tests.patience import PATIENCE_S
 
 
 @pytest.fixture
@@ -82,21 +80,6 @@ async def test_what_the_session_was_shown_or_wrote_is_not_said_again_until_anoth
         assert "The lantern is blue" in news["context_block"]
         await client.call("recall_memories", query="Where does the lantern stand?")
         assert (await client.call("get_memory_context", task_description="y", **later))["memories_used"] <= 1
-
-
-async def test_what_was_shown_counts_as_accessed_and_what_was_left_out_does_not(rig: Rig) -> None:
-    async with rig.over_store() as (_, client):
-        shown = await client.store("Prefers tabs. " * 1000, scope="user")
-        left_out = await client.store("word " * 3000, scope="user", importance=0.1)
-        answer = await client.call("get_memory_context", detail=True, max_tokens=200)
-        assert [each[-4:] for each in answer["memory_ids"]] == [shown["memory_id"]]
-        counts: dict[str, int] = {}
-        with anyio.fail_after(PATIENCE_S):
-            while not counts.get(shown["memory_id"]):
-                found = await client.call("get_memory", memory_id=shown["memory_id"], detail=True)
-                counts[shown["memory_id"]] = found["access_count"]
-        assert counts[shown["memory_id"]] == 1
-        assert (await client.call("get_memory", memory_id=left_out["memory_id"], detail=True))["access_count"] == 0
 
 
 async def test_the_tool_costs_few_tokens_in_every_session(home: Path) -> None:

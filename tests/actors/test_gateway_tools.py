@@ -16,8 +16,7 @@ from remembrancer.actors.gateway import conversations
 from remembrancer.commands.setup import PLUGIN
 from remembrancer.config.project import project_of
 from remembrancer.memory.tokens import estimate_tokens
-from remembrancer.protocol.errors import Failure
-from remembrancer.protocol.reads import NoteAccess, Recall
+from remembrancer.protocol.reads import Recall
 from remembrancer.protocol.session_life import StartSession
 from remembrancer.protocol.wire import Notice
 from remembrancer.protocol.writes import (
@@ -31,7 +30,6 @@ from remembrancer.protocol.writes import (
 )
 from remembrancer.toolsets.tools import answer_text, load_tools
 from tests.actors.gateway_rig import PATIENT, QUICK, PlayedStore, RawClient, Rig, content_of
-from tests.actors.store_process import store_rig
 from tests.patience import PATIENCE_S, until
 
 
@@ -100,21 +98,6 @@ async def test_a_session_is_told_of_its_own_tools_alone(rig: Rig, family: str) -
     named = {name for text in said for name in re.findall(r"\w+", text)}
     assert named & known <= own
     assert named & own, "it is told how to use them"
-
-
-@pytest.mark.parametrize(
-    ("family", "tool", "argument"),
-    [("nodes", "update", "node_id"), ("graph", "get_memory", "id"), ("graph", "update_memory", "id")],
-)
-async def test_an_error_names_the_argument_that_the_tool_has(rig: Rig, family: str, tool: str, argument: str) -> None:
-    environment = {"REMEMBRANCER_TOOLSETS": family}
-    async with store_rig(rig.paths.home), rig.running(), rig.session(environment=environment) as client:
-        unknown = {argument: "memory:01ARZ3NDEKTSV4RRFFQ69G5FAV", **({} if tool == "get_memory" else {"content": "x"})}
-        answer = await client.call(tool, **unknown)
-        assert (answer["error"], answer["field"]) == ("not_found", argument)
-        answer = await client.call(tool, **(unknown | {argument: "nonsense"}))
-        assert (answer["error"], answer["field"]) == ("invalid_input", argument)
-        assert "memory_id" not in answer["message"]
 
 
 async def test_a_memory_is_stored_with_all_that_the_client_said(rig: Rig) -> None:
@@ -294,20 +277,6 @@ async def test_an_answer_has_no_more_tokens_than_promised_with_all_that_is_warne
     assert question.with_passages
 
 
-async def test_only_what_a_budget_left_in_the_answer_counts_as_accessed(rig: Rig) -> None:
-    async with PlayedStore(rig.paths).open() as store, rig.running(), rig.session() as client:
-        for number in range(5):
-            await client.store(f"{number}. The keeper lights the lantern in the attic every evening. " * 10)
-        whole = await client.call("recall_memories", query="lantern")
-        assert [each.counts_accesses for each in store.asked(Recall)] == [True]
-        answer = await client.call("recall_memories", query="lantern", max_tokens=500)
-        shown = tuple(memory["id"] for memory in answer["memories"])
-        assert 0 < len(shown) < len(whole["memories"]) == 5
-        await until(lambda: store.asked(NoteAccess))
-        assert [each.memory_ids for each in store.asked(NoteAccess)] == [shown]
-        assert [each.counts_accesses for each in store.asked(Recall)] == [True, False]
-
-
 async def test_the_status_has_the_designs_fields(rig: Rig) -> None:
     async with PlayedStore(rig.paths).open(), rig.running(), rig.session() as client:
         await client.store("one")
@@ -338,44 +307,11 @@ async def test_the_status_has_the_designs_fields(rig: Rig) -> None:
     assert status["write_queue"] == {"depth": 0, "rejected": 0}
 
 
-async def test_bad_input_is_answered_in_the_error_envelope(rig: Rig) -> None:
-    async with PlayedStore(rig.paths).open() as store, rig.running(), rig.session() as client:
-        answer = await client.call("store_memory", content="x", type="opinion", scope="user")
-        assert answer == {
-            "error": "invalid_input",
-            "message": "type must be one of episodic, procedural, semantic, not 'opinion'",
-            "degraded": False,
-            "retry_possible": False,
-            "field": "type",
-        }
-        assert not store.applied
-
-
 async def test_an_unknown_tool_names_the_nearest_known_one(rig: Rig) -> None:
     async with rig.running(), rig.session() as client:
         answer = await client.call("recall_memory", query="x")
     assert answer["error"] == "invalid_input"
     assert "did you mean recall_memories?" in answer["message"]
-
-
-async def test_a_refusal_of_the_store_is_passed_on_as_it_is(rig: Rig) -> None:
-    async with PlayedStore(rig.paths).open() as store, rig.running(), rig.session() as client:
-        await client.store("first")
-        store.refuses = Failure("storage_full", "the disk is full", retry_possible=True)
-        answer = await client.store("second")
-    assert answer["error"] == "storage_full"
-    assert answer["message"] == "the disk is full"
-    assert answer["retry_possible"] is True
-    assert rig.gateway.health().queue_depth == 0
-
-
-async def test_a_fault_of_ours_is_reported_without_its_insides(rig: Rig) -> None:
-    async with PlayedStore(rig.paths).open() as store, rig.running(), rig.session() as client:
-        await client.store("first")
-        store.answers_nonsense = True
-        answer = await client.store("second")
-    assert answer["error"] == "internal_error"
-    assert "Assertion" not in answer["message"]
 
 
 async def test_many_calls_at_once_are_all_answered(rig: Rig) -> None:
@@ -457,7 +393,7 @@ async def test_roots_that_come_late_or_change_move_the_session_and_it_is_told(ri
 
 async def test_a_message_of_millions_of_values_is_refused_under_its_id_at_once(rig: Rig) -> None:
     async with PlayedStore(rig.paths).open(), rig.running(), rig.session() as client:
-        tags = b",".join([b'"a"'] * 3_000_000)
+        tags = b",".join([b'"a"'] * 1_000_000)
         call = b'{"name":"store_memory","arguments":{"content":"x","tags":[' + tags + b"]}}"
         await client.say(b'{"jsonrpc":"2.0","id":77,"method":"tools/call","params":' + call + b"}")
         answer = await client.hear()
@@ -517,14 +453,6 @@ async def test_a_bridge_that_cannot_be_served_is_told_why(rig: Rig, hello: dict[
     assert client.controls[-1].startswith(b"!refused ")
     assert said in client.controls[-1]
     assert client.controls[0].startswith(b"!invalid ") == ("session" in hello), "which is the person's to mend"
-
-
-async def test_what_is_no_message_is_answered_and_the_session_goes_on(rig: Rig) -> None:
-    async with rig.running(), rig.session() as client:
-        for data in (b"{", b"[]", b'{"jsonrpc":"2.0"}', b"\xff"):
-            await client.say(data)
-            assert (await client.hear())["error"]["code"] == -32700
-        assert (await client.request("ping"))["result"] == {}
 
 
 async def test_an_ordered_end_answers_what_is_under_way_and_says_goodbye(quick_rig: Rig) -> None:

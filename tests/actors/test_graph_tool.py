@@ -61,26 +61,3 @@ async def test_the_answer_has_the_seeds_shape_and_fields(rig: Rig) -> None:
     assert [each["distance"] for each in answer["entities"][1:]] == [1, 1]
     assert [each["id"] for each in answer["memories"]] == [first, second]
     assert set(answer["memories"][0]) == set(recalled["memories"][0]), "memories as recall_memories shows them"
-
-
-async def test_an_entity_of_forgotten_memories_alone_is_stale_also_without_relationships(rig: Rig) -> None:
-    async with rig.over_store() as (_, client):
-        lonely = await say(client, "The parser is slow.", ("Parser", "component", "is"))
-        first, _ = await auth(client)
-        assert "stale" not in (await client.call(TOOL, entity="Parser"))["entities"][0]
-        for memory_id in (lonely, first):
-            await client.call("forget_memory", memory_id=memory_id)
-        alone = await client.call(TOOL, entity="Parser")
-        assert alone["entities"] == [
-            {"name": "Parser", "type": "component", "relationships": [], "memory_count": 0, "stale": True}
-        ]
-        among = await client.call(TOOL, entity="AuthService")
-        overview = await client.call(TOOL)
-    for answer in (among, overview):
-        stale = {each["name"]: each.get("stale", False) for each in answer["entities"]}
-        assert stale | {"Parser": True} == {
-            "AuthService": False,
-            "APIGateway": False,
-            "TokenValidator": True,
-            "Parser": True,
-        }

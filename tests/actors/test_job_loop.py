@@ -9,7 +9,6 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import anyio
-import pytest
 
 from remembrancer.actors.consolidator.actor import Handler, JobLoop
 from remembrancer.actors.consolidator.store_connection import Clock, StoreConnection, all_memories
@@ -23,7 +22,6 @@ from remembrancer.protocol.consolidation import (
     Reflected,
     ReflectJob,
 )
-from remembrancer.protocol.errors import InternalError, StorageFull
 from remembrancer.protocol.ids import new_ulid
 from remembrancer.protocol.sockets import Speaker
 from remembrancer.protocol.writes import UpdateMemory
@@ -49,27 +47,6 @@ async def count(job: Any, store: StoreConnection, settings: Settings, clock: Clo
     """The number of the project's memories, in pages of one."""
     found = await all_memories(store, ReadMemories(job.request.project, limit=1))
     return Reflected(analyzed=len(found))
-
-
-async def maintain_nothing(job: Any, store: StoreConnection, settings: Settings, clock: Clock) -> Maintained:
-    return Maintained("user")
-
-
-async def test_a_handler_that_refuses_or_breaks_fails_its_job_and_no_other(rig: StoreRig) -> None:
-    raised: list[Exception] = [StorageFull("no room"), ZeroDivisionError("a bug")]
-
-    async def fail(job: Any, store: StoreConnection, settings: Settings, clock: Clock) -> Reflected:
-        raise raised.pop(0)
-
-    async with consolidating(rig, {ReflectJob: fail, MaintainJob: maintain_nothing}) as loop:
-        with pytest.raises(StorageFull, match="no room"):
-            await rig.gateway.ask(REFLECT)
-        with pytest.raises(InternalError, match=r"consolidator\.log"):
-            await rig.gateway.ask(REFLECT)
-        assert loop.health().error is not None
-        assert await rig.gateway.ask(Maintain(None)) == Maintained("user")
-        await until(lambda: loop.health().finished == 1)
-        assert (loop.health().failed, loop.health().error) == (2, None)
 
 
 async def test_a_reflection_does_not_wait_for_the_work_on_a_whole_file(rig: StoreRig) -> None:

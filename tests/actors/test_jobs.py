@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import sqlite3
-import time
 from collections.abc import AsyncIterator
-from contextlib import closing
 from pathlib import Path
 
 import anyio
@@ -16,10 +13,7 @@ import pytest
 from remembrancer.protocol.consolidation import (
     AwaitJob,
     ConsolidatedMemory,
-    ConsolidateJob,
     JobReport,
-    Maintain,
-    MaintainJob,
     NoJob,
     NotePresence,
     PromoteJob,
@@ -31,9 +25,7 @@ from remembrancer.protocol.consolidation import (
 )
 from remembrancer.protocol.errors import (
     ConsolidatorUnavailable,
-    Failure,
     InvalidInput,
-    StorageFull,
 )
 from remembrancer.protocol.reads import NoteAccess
 from remembrancer.protocol.session_life import EndSession, StartSession
@@ -41,7 +33,7 @@ from remembrancer.protocol.writes import ProjectRef, UpdateMemory
 from tests.actors.consolidator_peer import Consolidator
 from tests.actors.store_process import StoreRig, store_rig
 from tests.operations import OTHER_SESSION, PROJECT, SESSION, change_operation
-from tests.patience import PATIENCE_S, until
+from tests.patience import PATIENCE_S
 
 REFLECT = Reflect(PROJECT, SESSION, SESSION, operation_id="reflect-1")
 REFLECTED = Reflected((ConsolidatedMemory("m", "c", "semantic", "fact", "session", ("a", "b")),), analyzed=2)
@@ -98,19 +90,6 @@ async def test_a_job_survives_the_store(rig: StoreRig) -> None:
         assert after.job_id != before.job_id
 
 
-async def test_a_job_that_failed_lets_others_go_first_and_comes_again(rig: StoreRig) -> None:
-    await end_session(rig)
-    async with Consolidator(rig.home) as consolidator:
-        job = await consolidator.job(SessionEndJob)
-        await consolidator.report(JobReport(job.job_id, Failure("internal_error", "on purpose")))
-        await end_session(rig, OTHER_SESSION)
-        other = await consolidator.job(SessionEndJob)
-        assert other.session.session_id == OTHER_SESSION
-        await consolidator.close_session(other)
-        again = await consolidator.job(SessionEndJob, other.job_id)
-        assert again.session == job.session
-
-
 async def test_a_session_that_is_left_without_a_word_is_abandoned(rig: StoreRig) -> None:
     await restart_with(rig, session_grace_s=1.0)
     await rig.gateway.store("Something")
@@ -130,39 +109,6 @@ async def test_a_strong_memory_of_a_running_session_is_offered_once_at_each_of_i
         await consolidator.no_job(job.job_id)
         await rig.gateway.submit(change_operation("sure", UpdateMemory(memory_id, confidence=1.0)))
         assert (await consolidator.job(PromoteJob)).memory_ids == (memory_id,)
-
-
-async def test_maintenance_is_due_after_a_week_and_then_not_for_another(rig: StoreRig) -> None:
-    await rig.gateway.store("Something old")
-    await rig.stop()
-    with closing(sqlite3.connect(rig.paths.database)) as connection, connection:
-        connection.execute("UPDATE memories SET created_at = ?", (time.time() - 8 * 86_400,))
-        connection.execute("UPDATE sessions SET status = 'completed'")
-    await rig.start()
-    async with Consolidator(rig.home) as consolidator:
-        job = await consolidator.job(MaintainJob)
-        assert job.request == Maintain(PROJECT)
-        await consolidator.no_job(job.job_id)
-        await rig.restart()
-        await consolidator.no_job()
-
-
-async def test_what_takes_long_gives_way_to_many_memories_that_wait_for_vectors(home: Path) -> None:
-    constants = LOOKS_OFTEN | {"remembrancer.actors.store.job_handlers.BACKLOG": 2}
-    async with store_rig(home, constants=constants) as rig, Consolidator(rig.home) as consolidator:
-        await restart_with(rig, consolidation_threshold=2)
-        worker = await rig.worker(holds=True)
-        for number in range(3):
-            await rig.gateway.store(f"Memory number {number}")
-        await until(lambda: len(worker.jobs) == 3)
-        await consolidator.no_job()
-        asked = asyncio.create_task(rig.gateway.ask(Maintain(PROJECT, dry_run=True)))
-        job = await consolidator.job(MaintainJob)
-        await consolidator.report(JobReport(job.job_id, Failure("storage_full", "no room")))
-        with pytest.raises(StorageFull):
-            await asked
-        worker.answer(worker.jobs)
-        await consolidator.job(ConsolidateJob)
 
 
 async def test_a_request_goes_before_what_is_due_and_is_answered(rig: StoreRig) -> None:

@@ -95,29 +95,6 @@ async def test_a_reflection_answers_as_the_design_says(rig: Rig) -> None:
     assert len(asked.operation_id) == 32
 
 
-async def test_a_reflection_that_comes_again_has_the_same_operation_id(rig: Rig) -> None:
-    async with ReflectingStore(rig.paths).open() as store, rig.running():
-        for _ in range(2):
-            async with rig.session() as client:
-                await client.call(TOOL, 7, strategy="full")
-        first, second = store.reflections
-    assert first == second
-
-
-async def test_undoing_a_run_says_what_was_undone_and_what_was_left_alone(rig: Rig) -> None:
-    async with ReflectingStore(rig.paths).open() as store, rig.running(), rig.session() as client:
-        answer = await client.call(TOOL, undo="run_1")
-        changes = [operation.change for operation in store.applied.values()]
-    assert answer == {
-        "note": DATA,
-        "run_id": "run_1",
-        "status": "undone",
-        "memories": list(SOURCES),
-        "skipped": [{"memory_id": SUMMARY_ID, "reason": "changed since"}],
-    }
-    assert UndoRun("run_1", "project") in changes
-
-
 async def test_without_the_store_a_reflection_is_an_error_that_may_be_retried(quick_rig: Rig) -> None:
     async with quick_rig.running(), quick_rig.session() as client:
         answer = await client.call(TOOL)

@@ -12,7 +12,6 @@ import anyio
 import mcp_types as mcp
 import pytest
 from mcp import Client
-from mcp.client.subscriptions import ResourceUpdated
 from mcp.shared.exceptions import MCPDeprecationWarning, MCPError
 
 from remembrancer.toolsets.memory.resources import (
@@ -23,12 +22,11 @@ from remembrancer.toolsets.memory.resources import (
     STATUS,
     SUMMARY,
 )
-from tests.actors.gateway_rig import AWAY, PATIENT, Rig
+from tests.actors.gateway_rig import PATIENT, Rig
 from tests.actors.resource_store import ResourceStore
 from tests.actors.sdk_client import ERAS, sdk_client
 from tests.patience import PATIENCE_S, until
 
-NOT_FOUND = {"legacy": -32002, "2026-07-28": -32602}
 NOBODY = "memory:01ARZ3NDEKTSV4RRFFQ69G5FAV"
 
 
@@ -82,18 +80,6 @@ async def subscriber(rig: Rig, *uris: str, **options: Any) -> AsyncIterator[tupl
 # --- reading ---
 
 
-@pytest.mark.parametrize("era", ["legacy", "auto"])
-async def test_the_capabilities_say_what_works(rig: Rig, era: str) -> None:
-    async with rig.running(), sdk_client(rig, era) as client:
-        capabilities = client.server_capabilities
-        assert (client.session.protocol_version == "2026-07-28") == (era == "auto")
-    assert capabilities.resources == mcp.ResourcesCapability(subscribe=True, list_changed=False)
-    assert capabilities.prompts == mcp.PromptsCapability(list_changed=False)
-    assert capabilities.tools == mcp.ToolsCapability(list_changed=False)
-    assert capabilities.completions is not None
-    assert capabilities.logging is None
-
-
 @pytest.mark.parametrize("era", ERAS)
 async def test_each_resource_says_what_is_there(rig: Rig, era: str) -> None:
     async with ResourceStore(rig.paths).open(), rig.running(), sdk_client(rig, era) as client:
@@ -119,18 +105,6 @@ async def test_each_resource_says_what_is_there(rig: Rig, era: str) -> None:
     assert memory["content"] == "writes British English"
 
 
-@pytest.mark.parametrize("era", ERAS)
-@pytest.mark.parametrize("uri", ["memory://nothing", "memory://memory/x", "file:///etc/passwd", MEMORY_START + NOBODY])
-async def test_what_is_not_there_is_an_error_that_names_what_is(rig: Rig, era: str, uri: str) -> None:
-    async with ResourceStore(rig.paths).open(), rig.running(), sdk_client(rig, era) as client:
-        with pytest.raises(MCPError) as caught:
-            await client.read_resource(uri)
-    assert caught.value.error.code == NOT_FOUND[era]
-    assert caught.value.error.data["uri"] == uri
-    if uri != MEMORY_START + NOBODY:
-        assert all(known in caught.value.error.message for known in FIXED)
-
-
 async def test_without_the_store_the_last_known_content_stands_and_says_so(quick_rig: Rig) -> None:
     async with (
         ResourceStore(quick_rig.paths).open() as played,
@@ -147,20 +121,6 @@ async def test_without_the_store_the_last_known_content_stands_and_says_so(quick
     assert text.endswith(known)
     assert status["degraded"] is True
     assert status["warnings"][0]["code"] == "memory_unavailable"
-
-
-async def test_without_the_store_what_was_never_read_is_an_error_that_may_be_tried_again(home: Path) -> None:
-    rig = Rig(home, AWAY)
-    async with rig.running(), sdk_client(rig, "legacy") as client:
-        for uri in (GRAPH, SUMMARY, MEMORY_START + NOBODY):
-            with pytest.raises(MCPError) as caught:
-                await client.read_resource(uri)
-            assert caught.value.error.code == -32000
-            data = {"error": "memory_unavailable", "degraded": True, "retry_possible": True}
-            assert caught.value.error.data == data
-        assert (await read(client, PREFERENCES)).startswith(
-            "> **Degraded:** Nothing was found for this session before."
-        )
 
 
 # --- subscriptions ---
@@ -246,22 +206,6 @@ async def test_nothing_is_left_of_a_session_that_has_gone(rig: Rig) -> None:
 
 
 # --- the streams of 2026-07-28 ---
-
-
-async def test_a_stream_acknowledges_what_is_there_and_tells_of_it(rig: Rig) -> None:
-    wanted = [PREFERENCES, "memory://nothing", MEMORY_START + NOBODY, SUMMARY]
-    async with ResourceStore(rig.paths).open(), rig.running(), sdk_client(rig, "2026-07-28") as client:
-        async with client.listen(resource_subscriptions=wanted, tools_list_changed=True) as stream:
-            assert stream.honored == mcp.SubscriptionFilter(resource_subscriptions=[PREFERENCES, SUMMARY])
-            await store(client, "writes British English", scope="user")
-            with anyio.fail_after(PATIENCE_S):
-                told = {await anext(stream), await anext(stream)}
-            assert told == {ResourceUpdated(PREFERENCES), ResourceUpdated(SUMMARY)}
-        async with client.listen(resource_subscriptions=[GRAPH]) as stream:
-            entity = {"name": "Gateway", "type": "component", "relationship": "is"}
-            await store(client, "the gateway owns the queue", scope="user", related_entities=[entity])
-            with anyio.fail_after(PATIENCE_S):
-                assert await anext(stream) == ResourceUpdated(GRAPH)
 
 
 async def test_an_older_client_sees_nothing_of_the_newest_protocol(rig: Rig) -> None:

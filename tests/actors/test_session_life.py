@@ -53,17 +53,6 @@ async def test_bridges_that_share_a_session_share_its_start_and_its_end(rig: Rig
         await until(lambda: len(store.life) == 2)
 
 
-async def test_the_roots_are_waited_for_before_a_session_starts(rig: Rig, tmp_path: Path) -> None:
-    async with PlayedStore(rig.paths).open() as store, rig.running(), rig.client() as client:
-        client.answers_roots = [tmp_path.as_uri()]
-        await client.initialize(roots={})
-        await client.request("ping")
-        await until(lambda: len(store.life) == 1)
-        assert store.life == [StartSession(SESSION, "test", str(tmp_path))]
-        (operation,) = store.lived.values()
-        assert operation.project.id == project_of(tmp_path).id
-
-
 async def test_starts_and_ends_wait_for_a_store_that_is_away(quick_rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(attendance, "FIRST_WAIT_S", 0.05)
     monkeypatch.setattr(recognition, "STORE_WAIT_S", 0.05)

@@ -22,7 +22,6 @@ from remembrancer.actors.store.vectors.embedding_scheduler import EmbeddingSched
 from remembrancer.actors.store.write_handlers import WriteHandlers
 from remembrancer.commands.backup import back_up, restore
 from remembrancer.commands.share import look_at_lanes
-from remembrancer.journal.contract import EntryPage, LaneMark
 from remembrancer.journal.jetstream import Server
 from remembrancer.journal.sealing import Keyring
 from remembrancer.journal.sharing import Membership
@@ -255,22 +254,6 @@ async def test_who_joins_after_the_journal_was_trimmed_has_what_a_snapshot_has_a
     await until(lambda: here.finds("project", "torch"))
 
 
-async def test_a_session_gives_a_memory_to_the_lane_and_none_goes_from_there_to_the_user_alone(
-    hosts: list[Host],
-) -> None:
-    here, there = hosts
-    await here.share()
-    await there.share()
-    memory_id = await here.store("lantern", "the lantern burns oil", "session")
-    promote = change_operation("promote", PromoteMemory(memory_id, "project"))
-    assert isinstance(await here.submit(promote), Applied)
-    assert not here.finds("session", "lantern")
-    await until(lambda: there.finds("project", "lantern"))
-    refused = await there.change("promote to the user", PromoteMemory(memory_id, "user"))
-    assert isinstance(refused, InvalidInput)
-    assert "shared" in refused.message
-
-
 async def test_what_a_session_gives_to_a_shared_lane_leaves_its_drafts_behind(hosts: list[Host]) -> None:
     here, _ = hosts
     await here.share()
@@ -407,36 +390,6 @@ async def test_a_backup_from_before_a_project_was_shared_brings_it_back_as_priva
     assert here.records("project") is here.records("session")
     assert here.finds("session", "lantern")
     assert await here.share() == ProjectShared(1)
-
-
-class Locked(InProcessJournal):
-    """A journal as it is for a host without the key."""
-
-    async def read(self, lane: str, *, after: LaneMark, limit: int = 1000) -> EntryPage:
-        page = await super().read(lane, after=after, limit=limit)
-        if page.entries:
-            raise KeyMissing("ask for a new invitation")
-        return page
-
-
-async def test_a_lane_that_has_stopped_goes_on_when_the_host_has_joined_again(hosts: list[Host]) -> None:
-    here, there = hosts
-    await here.share()
-    await there.share()
-    here.journal = Locked(here.server)
-    await here.ask(RejoinLane(LANE))
-    await there.store("lantern", "the lantern burns oil")
-    await until(lambda: here.lanes.notices(PROJECT.id) != ())
-    described = await here.ask(DescribeLanes())
-    assert isinstance(described, tuple)
-    assert [state.code for state in described] == ["key_missing"]
-    assert isinstance(await here.submit(store_operation("torch", "the torch burns pitch")), KeyMissing)
-    here.journal = InProcessJournal(here.server)
-    await here.ask(RejoinLane(LANE))
-    await until(lambda: here.finds("project", "lantern"))
-    await here.store("bottle", "the bottle is old")
-    await until(lambda: there.finds("project", "bottle"))
-    assert here.lanes.notices(PROJECT.id) == ()
 
 
 async def test_what_is_shared_can_be_read_without_a_membership_and_goes_on_with_one(hosts: list[Host]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -21,7 +22,7 @@ from tests.actors.test_shared_lanes import LANE, Host
 from tests.contracts.records_factories import ids_of
 from tests.in_process_journal import InProcessJournal, InProcessServer
 from tests.lane_dump import dump_of
-from tests.operations import OTHER_PROJECT, PROJECT, change_operation
+from tests.operations import OTHER_PROJECT, PROJECT, SESSION, change_operation
 from tests.patience import until
 
 USER = ShareProject(None, LANE)
@@ -184,3 +185,21 @@ async def test_who_does_not_see_the_user_sees_nothing_of_what_he_shares(hosts: l
     lost = await here.submit(change_operation("back", PromoteMemory(memory_id, "project"), project=own_alone))
     assert isinstance(lost, NotFound | InvalidInput)
     assert not any(here.records(scope).number_of(memory_id) for scope in ("session", "project"))
+
+
+async def test_a_project_that_is_moved_can_still_take_back_what_it_gave(hosts: list[OwnHost]) -> None:
+    here, there = hosts
+    await both_share(here, there)
+    memory_id = await here.store("tea", "we drink tea")
+    await here.done("promote", PromoteMemory(memory_id, "user"))
+    for users in here.files.users:
+        await here.committer.run(users.name, partial(users.rename_project, PROJECT.id, OTHER_PROJECT.id))
+    await until(lambda: there.finds("user", "tea"))
+
+    def source() -> str | None:
+        found = there.records("user").portable(memory_id, SESSION)
+        return None if found is None else found.source_project
+
+    await until(lambda: source() == OTHER_PROJECT.id)
+    await there.done("back", PromoteMemory(memory_id, "project"))
+    assert there.finds("project", "tea")

@@ -222,22 +222,6 @@ def malformed(rng: random.Random) -> list[bytes]:
     )
 
 
-async def test_the_router_counts_and_drops_whatever_is_malformed_and_serves_on(
-    endpoint: str, context: zmq.Context[zmq.Socket[bytes]], caplog: pytest.LogCaptureFixture
-) -> None:
-    rng = random.Random(20240229)
-    async with serving(endpoint) as service, client(endpoint) as dealer:
-        assert await dealer.wait_connected(PATIENCE_S)
-        with raw_dealer(context, endpoint) as raw:
-            for _ in range(400):
-                await send_raw(raw, malformed(rng))
-            await until(lambda: service.router.rejected_frames >= 400)
-        assert await dealer.request(AskScale(7), timeout_s=PATIENCE_S) == 7
-        assert service.router.rejected_frames == 400
-        assert service.heard == [AskScale(7)]
-    assert sum(record.message == "frame dropped" for record in caplog.records) == 400
-
-
 async def test_the_dealer_counts_and_drops_whatever_is_malformed_and_listens_on(
     endpoint: str, context: zmq.Context[zmq.Socket[bytes]]
 ) -> None:

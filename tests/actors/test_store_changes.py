@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import closing
 from typing import TypeVar
 
-import anyio
 import pytest
 
 from remembrancer.protocol.errors import NotFound
@@ -15,14 +13,11 @@ from remembrancer.protocol.writes import (
     BatchApplied,
     Change,
     ForgetMemory,
-    ForgottenResult,
     Operation,
     ProjectRef,
     PromoteMemory,
-    RestoredResult,
     RestoreMemory,
     SubmitBatch,
-    TaggedResult,
     TagMemory,
     UpdatedResult,
     UpdateMemory,
@@ -38,7 +33,7 @@ from tests.operations import (
     store_operation,
 )
 from tests.patience import until
-from tests.spaces import connect_space, has_space
+from tests.spaces import has_space
 
 ResultT = TypeVar("ResultT")
 UNKNOWN = "memory:01ARZ3NDEKTSV4RRFFQ69G5FAV"
@@ -65,37 +60,7 @@ async def show(
     return await rig.gateway.ask(GetMemory(project, session_id, memory_id))
 
 
-def rows(rig: StoreRig, space: str, query: str) -> list[tuple[object, ...]]:
-    with closing(connect_space(rig.paths, space)) as connection:
-        return connection.execute(query).fetchall()
-
-
-def passages_recorded(rig: StoreRig, space: str) -> list[object]:
-    return [row[0] for row in rows(rig, space, "SELECT number FROM passages ORDER BY number")]
-
-
 # Where a change goes
-
-
-async def test_every_change_finds_its_memory_wherever_that_is(rig: StoreRig) -> None:
-    for scope in ("session", "project", "user"):
-        memory_id = await rig.gateway.store(f"a {scope} lantern", scope=scope)
-        done = await do(rig, f"u{scope}", UpdateMemory(memory_id, f"a {scope} candle"), UpdatedResult)
-        assert (done.updated_fields, done.version) == (("content",), 2)
-        assert (await do(rig, f"t{scope}", TagMemory(memory_id, ("x",)), TaggedResult)).tags == ("x",)
-        assert (await do(rig, f"f{scope}", ForgetMemory(memory_id, "r"), ForgottenResult)).reason == "r"
-        assert await rig.gateway.found("candle", scopes=(scope,)) == []
-        assert (await do(rig, f"r{scope}", RestoreMemory(memory_id), RestoredResult)).version == 5
-        assert await rig.gateway.found("candle", scopes=(scope,)) == [memory_id]
-        shown = await show(rig, memory_id)
-        assert [entry.change for entry in shown.memory.history] == [
-            "stored",
-            "updated",
-            "tagged",
-            "forgotten",
-            "restored",
-        ]
-        assert (shown.memory.scope, shown.memory.content, shown.embedded) == (scope, f"a {scope} candle", False)
 
 
 async def test_what_nobody_may_see_is_not_found_and_makes_no_file(rig: StoreRig) -> None:
@@ -207,28 +172,6 @@ async def test_vectors_of_the_old_text_that_come_late_are_neither_kept_nor_repor
     assert (await waiting).embedded
     assert (await rig.gateway.found("seven green bottles", strategy="vector")) == [memory_id]
     assert await meaning_of(rig, memory_id, "a brass lantern") < 1.0
-
-
-async def test_texts_that_change_while_they_are_embedded_end_with_the_vectors_of_the_last(rig: StoreRig) -> None:
-    await rig.worker(credit=4)
-    ids = [await rig.gateway.store(f"lantern number {n}") for n in range(8)]
-
-    async def rewrite(place: int) -> None:
-        for turn in range(6):
-            update = UpdateMemory(ids[place], f"bottle {place} of turn {'abcdef'[turn]}")
-            await do(rig, f"op{place}.{turn}", update, UpdatedResult)
-
-    async with anyio.create_task_group() as tasks:
-        for place in range(8):
-            tasks.start_soon(rewrite, place)
-    await rig.gateway.until_embedded()
-    for place, memory_id in enumerate(ids):
-        assert (await rig.gateway.found(f"bottle {place} of turn f", strategy="vector"))[0] == memory_id
-        assert (await show(rig, memory_id)).embedded
-    assert len(passages_recorded(rig, PROJECT.id)) == 8
-    assert rows(rig, PROJECT.id, "SELECT count(*) FROM memories WHERE number NOT IN (SELECT memory FROM passages)") == [
-        (0,)
-    ]
 
 
 # Promotion

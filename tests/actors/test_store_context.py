@@ -7,7 +7,7 @@ from typing import Any, get_args
 
 from remembrancer.memory.contexts import in_sections, section_of
 from remembrancer.protocol.reads import ContextGathered, GatherContext, Section
-from remembrancer.protocol.writes import ProjectRef, SourceRef
+from remembrancer.protocol.writes import ProjectRef
 from tests.actors.store_process import Gateway, StoreRig
 from tests.operations import PROJECT, SESSION
 
@@ -81,27 +81,3 @@ async def test_where_not_all_fits_what_holds_for_every_task_and_what_it_asks_for
     assert ("privacy", 2) in gathered.subjects
     everything = [memory_id for section in found.values() for memory_id in section]
     assert len(everything) == len(set(everything)), "no memory is in two sections"
-
-
-async def test_all_that_holds_is_given_with_any_task_where_it_fits_and_nothing_is_searched(rig: StoreRig) -> None:
-    gateway = rig.gateway
-    worker = await rig.worker()
-    stored = [await gateway.store("Never log request bodies", kind="convention")]
-    stored += [await gateway.store("The lantern stands in the harbour")]
-    gathered = await gather(gateway, task="write a haiku")
-    assert set(ids(gathered)["project_context"]) == set(stored)
-    assert (gathered.is_all, rig.gateway.notices, worker.questions) == (True, (), [])
-
-
-async def test_what_names_an_open_file_comes_first(rig: StoreRig) -> None:
-    gateway = rig.gateway
-    await rig.worker()
-    await filled(gateway)
-    named = await gateway.store("harbour.py holds the lantern's state", importance=0.95)
-    stored = await gateway.store("Tides are cached", importance=0.1, source=SourceRef(file="src/port/harbour.py"))
-    await gateway.store("Not so", importance=0.1, source=SourceRef(file="src/quay/harbour.py"))
-    await gateway.until_embedded()
-    files = ("/home/me/code/src/port/harbour.py",)
-    for task in ("", "mend the lantern"):
-        found = ids(await gather(gateway, task=task, files=files, tokens=500))["project_context"]
-        assert found[:2] == [stored, named]

@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from remembrancer.actors.store.records.contract import Vectors
+from remembrancer.actors.store.records.contract import USER, Vectors
 from remembrancer.protocol.reads import (
     FollowLinks,
     GraphEntity,
@@ -25,8 +25,10 @@ from remembrancer.protocol.reads import (
 from remembrancer.protocol.writes import EntityRef, ForgetMemory, Operation
 from tests.actors.spaces_rig import Spaces
 from tests.actors.store_process import StoreRig
-from tests.operations import OTHER_PROJECT, OTHER_SESSION, PROJECT, SESSION
+from tests.operations import OTHER_PROJECT, OTHER_SESSION, PROJECT, REQUESTED_AT, SESSION
 from tests.patience import PATIENCE_S
+
+LANE = "l_0123456789ab"
 
 
 def refs(*entities: str) -> tuple[EntityRef, ...]:
@@ -95,37 +97,6 @@ async def test_a_walk_goes_so_deep_and_that_way_and_no_further(rig: StoreRig) ->
     near = await search(rig, "A", depth=2)
     assert [memory.id for memory in near.memories][:1] == [steps["AB"]], "the nearest memories first"
     assert [entity.distance for entity in near.entities] == [0, 1, 2]
-
-
-async def test_the_limit_keeps_the_nearest_and_of_these_what_most_memories_name(rig: StoreRig) -> None:
-    await say(rig, "one", "Hub", *(f"Spoke{number}::uses" for number in range(9)))
-    await say(rig, "two", "Hub", "Spoke4::uses")
-    await say(rig, "three", "Spoke7")
-    await say(rig, "four", "Spoke7")
-    await say(rig, "five", "Spoke0", "Far::uses")
-    found = await search(rig, "Hub", depth=2, limit=3)
-    assert names(found) == ["Hub", "Spoke7", "Spoke4"]
-    assert len(found.memories) == 3
-    assert found.entities_traversed == 11
-    alone = await search(rig, "Hub", limit=1, include_memories=False)
-    assert (names(alone), alone.memories) == (["Hub"], ())
-    assert len(alone.entities[0].relationships) == 9
-
-
-async def test_an_alias_is_the_same_starting_point(rig: StoreRig) -> None:
-    alias = await say(rig, "one", "Postgres:database", "PG:name:Also_Known_As")
-    await say(rig, "two", "Billing", "PG:name:uses")
-    await say(rig, "three", "Reports", "Postgres:database:uses")
-    for asked in ("Postgres", "PG"):
-        found = await search(rig, asked)
-        assert {entity.name: entity.distance for entity in found.entities} == {
-            "Postgres": 0,
-            "PG": 0,
-            "Billing": 1,
-            "Reports": 1,
-        }
-    await forget(rig, alias)
-    assert {entity.name: entity.distance for entity in (await search(rig, "PG")).entities}["Postgres"] == 1
 
 
 async def test_what_a_project_and_the_user_call_the_same_is_one_entity(rig: StoreRig) -> None:
@@ -272,3 +243,22 @@ async def test_what_is_joined_to_a_memory_answers_what_that_leaves_open(
     assert shown[0] == CLUE
     assert (JOINED in shown[:3]) is is_open
     assert any(each.scores.shares.get("joined", 0.0) > 0.0 for each in found.memories) is is_open
+
+
+def test_the_graph_shows_what_holds_now_before_what_had_its_time_and_how_strong_it_is(files: Spaces) -> None:
+    ended = files.store("the lantern burns oil", valid_until=REQUESTED_AT - 1, related_entities=refs("Lantern"))
+    holding = files.store("the lantern burns gas", related_entities=refs("Lantern"))
+    now, then = files.graph("lantern").memories
+    assert (now.id, then.id) == (holding, ended)
+    assert then.scores.final < now.scores.final
+    assert now.strength == then.strength == 0.25
+
+
+def test_an_overview_of_a_shared_project_has_what_its_members_share(tmp_path: Path) -> None:
+    with closing(Spaces(tmp_path, (PROJECT.id, LANE, USER))) as spaces:
+        spaces.store("the lantern burns oil", related_entities=refs("Lantern", "Oil"))
+        spaces.store("the harbour has a crane", space=LANE, related_entities=refs("Harbour", "Crane"))
+        spaces.store("the user likes tea", "user", related_entities=refs("Tea"))
+        found = spaces.graph()
+    assert {entity.name for entity in found.entities} == {"Lantern", "Oil", "Harbour", "Crane"}
+    assert found.total_entities == 4

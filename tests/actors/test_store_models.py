@@ -190,24 +190,6 @@ async def test_a_new_model_whose_vectors_are_not_whole_never_answers_for_the_old
         assert not new.questions
 
 
-async def test_while_the_weights_are_others_than_before_an_answer_says_what_is_missing_from_it(rig: StoreRig) -> None:
-    old = await rig.worker()
-    ids = await fill(rig)
-    old.leave()
-    await rig.gateway.until(lambda now: now.embedding.workers == 0)
-    async with Worker(rig.home, "embedder-2", identity=BETTER, holds=True) as new:
-        new.announce()
-        await until(lambda: len(new.jobs) >= 10)
-        new.answer(new.jobs[:10])
-        await rig.gateway.until(lambda now: now.embedding.pending == MANY - 10)
-        answer = await rig.gateway.recall("word3 of the harbour chronicle")
-        assert answer.memories[0].id == ids[3]
-        (notice,) = rig.gateway.notices
-        assert notice.code == "partial_results"
-        assert f"{MANY - 10} texts" in notice.message
-        assert new.questions
-
-
 async def test_the_fallback_answers_for_the_provider_and_the_local_model_for_both(home: Path) -> None:
     names = {"voyage": "voyage-3-large", "openai": "text-embedding-3-small", "onnx": "all-MiniLM-L6-v2"}
     async with store_rig(home, started=False) as rig, AsyncExitStack() as stack:

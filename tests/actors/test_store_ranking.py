@@ -53,20 +53,6 @@ async def test_an_answer_without_a_word_of_the_question_is_found_after_the_words
         assert await rig.gateway.found(QUESTION, session_id=session) == [each.id for each in answer.memories]
 
 
-async def test_filters_hold_for_what_was_told_next_to_a_memory_as_well(rig: StoreRig) -> None:
-    await rig.worker()
-    gateway = rig.gateway
-    told = time.time() - DAY_S
-    lender = await gateway.store(LENDER, tags=("harbour",), requested_at=told, type="episodic")
-    await gateway.store(ANSWER, requested_at=told + 60, importance=0.1, type="episodic")
-    await gateway.until_embedded()
-    assert await gateway.found(QUESTION, tags=("harbour",)) == [lender]
-    assert await gateway.found(QUESTION, min_importance=0.5) == [lender]
-    assert await gateway.found(QUESTION, before=told + 30) == [lender]
-    assert len(await gateway.found(QUESTION, scopes=("project",))) == 2
-    assert await gateway.found(QUESTION, scopes=("session", "user")) == []
-
-
 async def test_a_time_in_the_question_moves_what_is_of_it_to_the_front_and_takes_nothing_away(rig: StoreRig) -> None:
     await rig.worker()
     gateway = rig.gateway
@@ -89,17 +75,3 @@ async def test_a_time_in_the_question_moves_what_is_of_it_to_the_front_and_takes
             assert near.pop(first) > 2 * max(near.values())
     timeless = await gateway.recall("What did the lantern get?", reference_time=at("2023-05-20"))
     assert not any("time" in memory.scores.shares for memory in timeless.memories)
-
-
-async def test_of_two_that_match_alike_the_newer_goes_first_and_a_much_better_match_before_both(rig: StoreRig) -> None:
-    await rig.worker()
-    gateway = rig.gateway
-    now = time.time()
-    older = await gateway.store("lantern oil number1", requested_at=now - 90 * DAY_S)
-    newer = await gateway.store("lantern oil number2", requested_at=now)
-    best = await gateway.store("the brass lantern of the north mole", requested_at=now - 900 * DAY_S)
-    await gateway.until_embedded()
-    for strategy in ("keyword", "hybrid", "vector"):
-        assert (await gateway.found("brass lantern north mole", strategy=strategy))[0] == best, strategy
-    for strategy in ("keyword", "hybrid"):
-        assert (await gateway.found("lantern oil", strategy=strategy))[:2] == [newer, older], strategy

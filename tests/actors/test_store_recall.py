@@ -5,14 +5,10 @@ from __future__ import annotations
 import time
 from typing import Final
 
-import anyio
-
 from remembrancer.memory.decay import DAY_S
-from remembrancer.protocol.reads import Recall, Recalled
 from remembrancer.protocol.writes import NearMemory
 from tests.actors.store_process import StoreRig, the
-from tests.operations import OTHER_SESSION, PROJECT, SESSION, store_operation
-from tests.patience import PATIENCE_S
+from tests.operations import OTHER_SESSION
 
 
 async def test_a_memory_is_found_by_its_words_before_there_are_any_vectors(rig: StoreRig) -> None:
@@ -76,26 +72,6 @@ async def test_whoever_waits_for_the_vectors_gets_them_and_the_near_duplicates(r
     assert (unknown.embedded, unknown.error is None) == (False, False)
 
 
-async def test_of_what_hardly_answers_no_access_is_counted(rig: StoreRig) -> None:
-    answer_id = await rig.gateway.store("the lantern at the quay was painted green")
-    others = [await rig.gateway.store(f"lantern {number} of the quay has lamps") for number in range(4)]
-    request = Recall(SESSION, project=PROJECT, query="green lantern at the quay")
-    found = await _recall_until(rig, request, least_accesses=1)
-    assert {each.id: each.access_count > 0 for each in found.memories} == {
-        answer_id: True,
-        **dict.fromkeys(others, False),
-    }
-
-
-async def _recall_until(rig: StoreRig, request: Recall, least_accesses: int) -> Recalled:
-    deadline = time.monotonic() + PATIENCE_S
-    while True:
-        answer = await rig.gateway.ask(request)
-        if answer.memories[0].access_count >= least_accesses:
-            return answer
-        assert time.monotonic() < deadline
-
-
 PORT: Final = "the lantern service listens on port 8080 beside the old pier"
 OTHER_PORT: Final = "the lantern service listens on port 9090 now beside the old pier"
 
@@ -115,18 +91,3 @@ async def test_whoever_waits_for_the_vectors_hears_what_is_probably_replaced_and
     assert (await gateway.embedding_of(new)).near == (), "it is told once"
     found = {each.id: each.possibly_superseded_by for each in (await gateway.recall("lantern port")).memories}
     assert (found[old], found[new]) == ((new,), ())
-
-
-async def test_a_session_is_told_with_its_next_memory_what_the_last_one_probably_replaces(rig: StoreRig) -> None:
-    gateway = rig.gateway
-    await rig.worker()
-    old = await gateway.store(PORT, occurred_at=time.time() - 3 * DAY_S, session_id=OTHER_SESSION)
-    new = await gateway.store(OTHER_PORT)
-    with anyio.fail_after(PATIENCE_S):
-        while the((await gateway.recall("lantern port")).memories, old).possibly_superseded_by != (new,):
-            pass
-    told = [
-        (await gateway.submit(store_operation(name, f"kestrels nest on the {name}", session_id=session))).near
-        for name, session in (("tower", OTHER_SESSION), ("roof", SESSION), ("spire", SESSION))
-    ]
-    assert told == [(), (NearMemory(old, PORT, new),), ()]

@@ -57,17 +57,6 @@ async def show(rig: StoreRig, memory_id: str, session_id: str = SESSION) -> Memo
     return await rig.gateway.ask(GetMemory(PROJECT, session_id, memory_id))
 
 
-async def test_a_memory_says_its_strength_and_why_it_stays_in_its_session(rig: StoreRig) -> None:
-    memory_id = await stored(rig, "a lantern", scope="session", importance=0.4, confidence=0.5)
-    shown = await show(rig, memory_id)
-    assert shown.strength == 0.2
-    assert shown.is_stale
-    assert shown.reasons == (
-        f"Stored by session {SESSION} on 2023-11-14.",
-        "Its score is 0.37: from 0.6 on it is promoted to the project at its session's end, from 0.85 on at once.",
-    )
-
-
 async def test_what_a_run_did_to_a_memory_is_told(rig: StoreRig) -> None:
     source = await stored(rig, "the lantern is lit", scope="session", type="episodic")
     step = ChainLink("session", source, REQUESTED_AT, score=0.71, reason="its score 0.71 reaches 0.6")

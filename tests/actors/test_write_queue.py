@@ -82,6 +82,14 @@ async def test_what_is_settled_leaves_and_what_is_rejected_is_kept_aside(tmp_pat
     assert rows == [(operation(1).operation_id, "invalid_input", "why")]
 
 
+async def test_what_was_erased_before_it_is_rejected_is_not_counted_as_set_aside(tmp_path: Path) -> None:
+    async with opened(tmp_path / "queue.db") as queue:
+        await queue.append(operation(0))
+        await queue.erase(["memory:0"], operation(0))
+        await queue.settle([], [Rejected(operation(0).operation_id, "invalid_input", "it was erased")])
+        assert (queue.depth, queue.rejected) == (0, 0)
+
+
 async def test_an_operation_that_this_release_cannot_read_is_kept_aside(tmp_path: Path) -> None:
     path = tmp_path / "queue.db"
     async with opened(path) as queue:

@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import json
 import os
-import sqlite3
 import subprocess
 import sys
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
@@ -366,11 +365,7 @@ def taken_in(home: Path) -> Callable[[], Awaitable[bool]]:
 
 def turns_of(home: Path) -> list[str]:
     """What was said in the sessions of the projects."""
-    said: list[str] = []
-    for path in Runtime(home).databases():
-        with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as records:
-            said += [text for (text,) in records.execute("SELECT content FROM turns ORDER BY turn_number")]
-    return said
+    return [text for (text,) in Runtime(home).rows("SELECT content FROM turns ORDER BY turn_number")]
 
 
 def check_stored(result: str, home: Path) -> None:

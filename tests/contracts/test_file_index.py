@@ -88,6 +88,15 @@ def test_an_edit_embeds_the_chunks_that_it_changed_and_no_others(index: FileInde
     assert found(index, "zwei") == ["a.md"]
 
 
+def test_the_same_content_at_another_time_changes_nothing_but_that(index: FileIndex) -> None:
+    change(index, note("a.md", "the lantern"))
+    (state,) = index.states(ROOT)
+    later = FileState(state.path, state.source, 99, 10, state.digest)
+    assert change(index, FileUpdate(later)) == FilesIndexed()
+    assert index.states(ROOT) == [later]
+    assert found(index, "lantern") == ["a.md"]
+
+
 def test_workspaces_and_paths_and_times_are_kept_apart(index: FileIndex) -> None:
     change(index, note("memory/a.md", "a lantern"), note("memory/ab/c.md", "another lantern", mtime_s=50))
     change(index, note("memory/a.md", "a lantern elsewhere"), root="/other")
@@ -136,6 +145,13 @@ def test_a_zeroed_page_is_damage_wherever_it_is(tmp_path: Path) -> None:
         except RecordsUnusable:
             assert index.is_damaged
         index.close()
+
+
+def test_an_index_that_was_deleted_is_lost(index: FileIndex, tmp_path: Path) -> None:
+    assert not index.is_lost
+    index.discard()
+    lost: bool = index.is_lost
+    assert lost
 
 
 def test_a_recall_sees_chunks_as_memories_that_say_where_they_are(index: FileIndex) -> None:

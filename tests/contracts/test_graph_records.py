@@ -128,6 +128,14 @@ def test_memories_entities_and_links_are_one_undirected_graph_of_what_the_sessio
     assert graph.look({}).degrees == {}
 
 
+def test_edges_are_chosen_by_the_key_of_their_relationship(records: Records) -> None:
+    say(records, "one", "A", "B::depends_on", "C::Depends-On", "D::uses")
+    found = edges(records, "A", relationships=frozenset({"dependson"}))
+    assert {target for _, _, target, _, _ in found} == {"B", "C"}
+    assert edges(records, "D", relationships=frozenset({"dependson"})) == set()
+    assert summary_of(records, frozenset({"uses"})).relationship_types == {"uses": 1}
+
+
 def test_another_sessions_memories_make_no_entity_no_edge_and_no_count(records: Records) -> None:
     say(records, "mine", "A", "B::uses", scope="session")
     say(records, "theirs", "A", "B::owns", "Secret::hides", scope="session", session_id=OTHER_SESSION, tags=("secret",))
@@ -162,6 +170,13 @@ def test_entities_are_found_by_name_by_key_by_words_and_by_their_beginning(recor
     assert len(graph.matching([Phrase("service")], 1)) == 1
     assert named(graph, graph.beginning("auth", 9)) == ["Authors", "AuthService", "auth-service"]
     assert len(graph.beginning("auth", 2)) == 2
+
+
+def test_the_entities_of_memories_are_told(records: Records) -> None:
+    stored = say(records, "one", "A", "B::uses", "B::calls")
+    number, graph = number_of(records, stored), graph_of(records)
+    assert graph.nodes_named_by([number]) == {number: set(nodes(graph, "A", "B"))}
+    assert graph.nodes_named_by([number], nodes(graph, "A")) == {number: set(nodes(graph, "A"))}
 
 
 def test_names_and_tags_are_completed_with_how_often_they_are_used(records: Records) -> None:

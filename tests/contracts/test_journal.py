@@ -65,26 +65,6 @@ async def test_what_was_appended_is_read_in_its_order_by_another(journals: Journ
     assert (await other.read(lane, after=mark)).entries == ()
 
 
-async def test_pages_join_without_a_gap(journals: Journals, journal: Journal) -> None:
-    lane = journals.lane()
-    mark = await journal.create(lane)
-    for first in range(1, 22, 7):
-        mark = await journal.append(lane, numbered(first, first + 6), behind=mark)
-    page = await journal.read(lane, after=START, limit=4)
-    assert (len(page.entries), page.head, page.is_last) == (4, 21, False)
-    assert await every_entry(journal, lane, limit=4) == await every_entry(journal, lane)
-
-
-async def test_who_comes_second_stands_behind_what_another_appended(journals: Journals, journal: Journal) -> None:
-    lane, other = journals.lane(), await journals.connect()
-    begin = await journal.create(lane)
-    await journal.append(lane, numbered(1, 3), behind=begin)
-    for late in (numbered(4, 4), numbered(5, 8)):
-        mark = await other.append(lane, late, behind=begin)
-        assert (mark.position, mark.entry_id) == (int(late[-1].id[3:]), late[-1].id)
-    assert [entry.id for entry in await every_entry(journal, lane)] == [f"op-{number}" for number in range(1, 9)]
-
-
 async def test_entries_that_are_there_are_not_appended_again(journals: Journals, journal: Journal) -> None:
     """As after an append without an answer."""
     lane = journals.lane()
@@ -291,14 +271,3 @@ async def test_a_lease_has_one_holder_until_it_runs_out(journals: Journals, jour
     assert await journal.holder(lane, "upkeep") == "laptop"
     await other.release(lane, "upkeep", "laptop")
     assert await journal.lease(lane, "upkeep", "desk", 60.0)
-
-
-async def test_each_host_leaves_one_word(journals: Journals, journal: Journal) -> None:
-    lane, other = journals.lane(), await journals.connect()
-    await journal.create(lane)
-    assert await journal.notices(lane) == {}
-    for host, body in (("desk", b"1"), ("laptop", b"1"), ("desk", b"2")):
-        await journal.notify(lane, host, body)
-    notices = await other.notices(lane)
-    assert {host: notice.body for host, notice in notices.items()} == {"desk": b"2", "laptop": b"1"}
-    assert all(0 <= notice.age_s < PATIENCE_S for notice in notices.values())

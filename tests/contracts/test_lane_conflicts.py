@@ -12,7 +12,6 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from remembrancer.actors.store import shared_lane
 from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.journal.contract import EntryPage, LaneMark, NewEntry
 from remembrancer.protocol.errors import (
@@ -26,7 +25,6 @@ from remembrancer.protocol.errors import (
 from remembrancer.protocol.writes import (
     Applied,
     Change,
-    Operation,
     PortableMemory,
     PromoteMemory,
     UpdateMemory,
@@ -35,7 +33,6 @@ from tests.contracts.test_shared_lane import LANE, Host, Hosts
 from tests.in_process_journal import InProcessJournal
 from tests.operations import PROJECT, REQUESTED_AT, change_operation, memory_id_of, store_operation
 
-YEAR_S = 365 * 86400.0
 LANTERN = store_operation("lantern", "the lantern burns oil")
 
 
@@ -258,26 +255,3 @@ def test_a_journal_that_was_deleted_or_made_anew_stops_every_host(hosts: Hosts) 
         assert isinstance(outcome.reply, JournalChanged)
         assert memory_of(host).content == "the lantern burns oil"
     assert hosts.server.lanes[LANE].entries == {}, "two histories are not mixed"
-
-
-def test_a_host_with_a_year_of_backlog_reads_it_by_pages_and_then_gives_away_its_own(
-    hosts: Hosts, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(shared_lane, "PAGE", 50)
-    hosts[0].submit([LANTERN])
-    hosts[1].catch_up()
-    hosts[1].journal.reachable = False
-    hosts[1].submit([change_operation("own", UpdateMemory(memory_id_of(LANTERN), content="the lantern is rusty"))])
-    for week in range(52):
-        hosts[0].clock += YEAR_S / 52
-        hosts[0].submit([_stored(week, each, hosts[0].clock) for each in range(5)])
-    hosts[1].clock += YEAR_S
-    hosts.settle()
-    memory = agreed(hosts)
-    assert (memory.content, memory.version) == ("the lantern is rusty", 2)
-    assert memory.updated_at > YEAR_S, "it was appended now"
-    assert hosts[1].lane.mark == LaneMark(hosts[0].lane.mark.journal, 262, hosts[0].lane.mark.entry_id)
-
-
-def _stored(week: int, number: int, at: float) -> Operation:
-    return store_operation(f"week{week} {number}", f"lantern {number} of week {week}", requested_at=at)

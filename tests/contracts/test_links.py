@@ -70,15 +70,6 @@ def test_links_are_made_and_removed_without_a_version_of_their_own(records: Reco
     ]
 
 
-def test_both_ends_must_be_seen_by_the_session_and_differ(records: Records) -> None:
-    for number, (target, session) in enumerate([("mem_none", SESSION), (ONE, SESSION), (THREE, OTHER_SESSION)]):
-        add = UpdateMemory(ONE, importance=1.0, add_links=(LinkRef("supports", target),))
-        assert update(records, f"add {number}", add, session) == "add_links"
-        remove = UpdateMemory(ONE, importance=1.0, remove_links=(LinkRef("supports", target),))
-        assert update(records, f"remove {number}", remove, session) == "remove_links"
-    assert (shown(records, ONE).links, shown(records, ONE).version) == ((), 1)
-
-
 def test_the_links_of_a_session_are_seen_by_it_alone(records: Records) -> None:
     update(records, "three", UpdateMemory(THREE, add_links=(LinkRef("contradicts", ONE),)))
     update(records, "one", UpdateMemory(ONE, add_links=(LinkRef("derived_from", FOUR),)))

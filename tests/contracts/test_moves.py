@@ -36,7 +36,6 @@ from remembrancer.protocol.writes import (
     ImportMemory,
     Operation,
     PortableMemory,
-    PromotedResult,
     PromoteMemory,
     RestoreMemory,
     UpdateMemory,
@@ -47,7 +46,6 @@ from tests.operations import (
     OTHER_PROJECT,
     OTHER_SESSION,
     PROJECT,
-    REQUESTED_AT,
     SESSION,
     change_operation,
     memory_id_of,
@@ -172,18 +170,6 @@ def before_the_move(move: Move) -> PortableMemory:
     memory, _ = whole(move)
     assert memory is not None
     return memory
-
-
-def test_a_promoted_memory_takes_all_that_it_has_to_the_users_file(files: Files) -> None:
-    move = files.open()
-    before = before_the_move(move)
-    (outcome,) = move.apply([msgspec.structs.replace(PROMOTE, requested_at=REQUESTED_AT + 10)])
-    assert outcome.reply == Applied("promote", PromotedResult(ID, "session", "user", 3, "of use everywhere"))
-    assert outcome.to_embed is None, "its vectors came along"
-    check_moved(move, before)
-    moved = move.destination.portable(ID, OTHER_SESSION)
-    assert moved is not None
-    assert moved.updated_at == REQUESTED_AT + 10
 
 
 def test_vectors_that_come_when_their_memory_has_moved_are_kept_in_the_space_that_it_is_in_now(files: Files) -> None:

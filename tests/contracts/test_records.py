@@ -362,22 +362,6 @@ def test_every_search_lets_through_exactly_what_the_filters_allow(records: Recor
     agrees()
 
 
-def test_a_survey_has_the_sizes_of_spaces_who_has_which_words_and_the_sessions_own(records: Records) -> None:
-    own, other, _ = store(
-        records,
-        store_operation("a", "green harbour", scope="session"),
-        store_operation("b", "green lantern", scope="session", session_id="another"),
-        store_operation("c", "the harbour"),
-    )
-    words = [(Phrase("harbour"),), (Phrase("green"), Phrase("lantern")), (Phrase("zeppelin"),)]
-    survey = records.survey(words, SESSION, 10)
-    assert [len(having) for having in survey.postings[records.space]] == [2, 2, 0]
-    assert survey.sizes[records.space] == {"session": 2, "project": 1}
-    assert survey.own == {records.space: [own]}
-    assert records.survey(words, "another", 10).own == {records.space: [other]}
-    assert records.survey([], SESSION, 0).own is None
-
-
 def test_full_text_finds_words_in_any_form_in_content_and_tags_best_first(records: Records) -> None:
     many, one, tagged, _ = store(
         records,
@@ -459,19 +443,6 @@ def test_a_memory_has_vectors_of_several_models_side_by_side(records: Records) -
     assert outcome.to_embed == one
     assert records.passages(PassageFilter(numbers=[*first.kept, *other.kept])).numbers == []
     assert pending(records, MODEL) == pending(records, OTHER_MODEL) == [one, two]
-
-
-def test_vectors_of_models_that_are_not_kept_are_pruned_some_at_a_time(records: Records) -> None:
-    one, two = store(records, store_operation("a", "x"), store_operation("b", "y"))
-    first = save(records, one, [1, 0, 0, 0], [0, 1, 0, 0])
-    save(records, one, [0, 0, 0, 1], [0, 0, 1, 0], model=OTHER_MODEL)
-    save(records, two, [0, 0, 0, 1], model=OTHER_MODEL)
-    assert [records.prune_models([MODEL], 2) for _ in range(3)] == [2, 1, 0]
-    assert pending(records, MODEL) == [two]
-    assert pending(records, OTHER_MODEL) == [one, two]
-    assert records.passages(PassageFilter(MODEL, vectors=False)).numbers == first.kept
-    again = save(records, one, [0, 0, 0, 1], model=OTHER_MODEL)
-    assert min(again.kept) > max(first.kept) + 3, "a passage's number is never used again"
 
 
 def test_near_duplicates_are_named_on_both_sides_to_those_who_may_see_them(records: Records) -> None:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import pytest
 
+from remembrancer.actors.store.records.memory_rows import archived_since
 from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.protocol.consolidation import ReadMemories
 from remembrancer.protocol.runs import ReviseMemory
-from remembrancer.protocol.writes import PortableMemory
+from remembrancer.protocol.writes import PortableMemory, TagMemory
 from tests.contracts.records_factories import SqliteFactory
 from tests.contracts.runs_rig import ONE, TWO, carry_out, stored, undo
-from tests.operations import OTHER_SESSION
+from tests.operations import OTHER_SESSION, REQUESTED_AT, change_operation
 
 
 @pytest.fixture
@@ -51,3 +52,12 @@ def test_undoing_the_run_that_archived_it_leaves_what_was_revived(records: Recor
     assert undone.memories == (TWO,)
     assert [each.memory_id for each in undone.skipped] == [ONE]
     assert {shown(records, each).status for each in (ONE, TWO)} == {"active"}
+
+
+def test_the_time_of_archiving_is_known_in_spite_of_later_changes(factory: SqliteFactory, records: Records) -> None:
+    archived_at = archived_since(shown(records, ONE))
+    assert archived_at == factory.clock.now
+    later = change_operation("tag", TagMemory(ONE, add=("later",)), requested_at=REQUESTED_AT + 1000)
+    records.apply([later])
+    assert archived_since(shown(records, ONE)) == archived_at
+    assert archived_since(shown(records, "mem_three")) is None

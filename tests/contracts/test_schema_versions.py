@@ -18,10 +18,10 @@ from remembrancer.actors import migrations
 from remembrancer.actors.gateway import shown_log, write_queue
 from remembrancer.actors.gateway.shown_log import FILE, ShownLog
 from remembrancer.actors.gateway.write_queue import QueueFile, queued_row
-from remembrancer.actors.migrations import Step, copy_of, version_in, version_of
+from remembrancer.actors.migrations import Step, copy_of, drop_copies, version_in, version_of
 from remembrancer.actors.store.records.schema import MEMORY
 from remembrancer.actors.store.records.sqlite_file import SqliteFile
-from remembrancer.protocol.errors import RecordsUnusable, SchemaTooNew, SchemaTooOld, StorageFull
+from remembrancer.protocol.errors import FileUnusable, RecordsUnusable, SchemaTooNew, SchemaTooOld, StorageFull
 from remembrancer.protocol.session_life import RecordEvents, Turn
 from remembrancer.protocol.writes import EraseMemory
 from tests.contracts.records_factories import SqliteFactory, scrub
@@ -153,6 +153,13 @@ def test_a_copy_of_the_queue_or_of_what_was_shown_goes_when_it_has_an_erased_mem
     shown.erase(["memory:shown"], (), PROJECT.id)
     queue.close()
     assert not any(copy.exists() for copy in copies)
+
+
+def test_a_copy_that_cannot_be_deleted_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "memory.db"
+    copy_of(path, "0.2.0").mkdir()
+    with pytest.raises(FileUnusable, match=r"memory.db.release-0.2.0 may still have what was erased"):
+        drop_copies(path)
 
 
 def test_what_was_acknowledged_and_is_in_the_log_alone_is_in_the_copy(old: SqliteFactory) -> None:

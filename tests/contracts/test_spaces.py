@@ -333,17 +333,17 @@ def test_what_is_merged_into_a_space_is_all_there_beside_what_was_there(tmp_path
         assert tallied == there == indexed == 4
 
 
-async def test_three_hundred_projects_take_few_threads_and_descriptors(tmp_path: Path) -> None:
+async def test_many_projects_take_few_threads_and_descriptors(tmp_path: Path) -> None:
     committer = Committer()
     files = MemoryFiles(RuntimePaths(tmp_path), committer, time.time, limit_bytes=None, on_open=lambda _: None)
     threads, opened = threading.active_count(), descriptors()
     try:
-        for number in range(300):
+        for number in range(80):
             records = await files.project(ProjectRef(f"p_{number:012x}", f"/{number}"))
             records.counts(None)
         assert threading.active_count() - threads <= 3
         assert descriptors() - opened <= 12
-        assert {records.name for records in files} == {USER, *(f"p_{number:012x}" for number in range(300))}
+        assert {records.name for records in files} == {USER, *(f"p_{number:012x}" for number in range(80))}
     finally:
         committer.close()
         files.close()

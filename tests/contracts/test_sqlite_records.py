@@ -138,6 +138,16 @@ def test_a_file_that_is_no_database_is_refused_and_left_as_it_is(factory: Sqlite
     assert factory.path.read_bytes() == content
 
 
+def test_a_place_where_no_file_can_be_is_an_error_of_ours(factory: SqliteFactory) -> None:
+    factory.path.parent.write_text("a file where a directory should be")
+    with pytest.raises(RecordsUnusable):
+        factory.open()
+    factory.path.parent.unlink()
+    factory.path.mkdir(parents=True)
+    with pytest.raises(RecordsUnusable):
+        factory.open()
+
+
 def everything_of(records: Records) -> list[Callable[[], object]]:
     """The questions of the store to its records."""
     filters = Filters(SESSION)

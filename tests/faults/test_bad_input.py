@@ -5,78 +5,11 @@ from __future__ import annotations
 import json
 import sqlite3
 from pathlib import Path
-from typing import Any
 
 import zmq
 
 from remembrancer.protocol.paths import RuntimePaths
 from tests.runtime import Runtime, Session, command, patiently, until
-
-GOOD: dict[str, Any] = {"content": "a fact", "type": "semantic", "scope": "project"}
-BAD_STORES: list[tuple[str, dict[str, Any], str]] = [
-    ("an unknown field", {"contents": "x"}, "content"),
-    ("a wrong type", {"importance": "high"}, "importance"),
-    ("importance out of bounds", {"importance": 1.5}, "importance"),
-    ("empty content", {"content": "  "}, "content"),
-    ("2 MB of content", {"content": "x" * 2_000_000}, "content"),
-    ("10,000 tags", {"tags": [f"t{n}" for n in range(10_000)]}, "tags"),
-    ("a NUL byte", {"content": "a\x00b"}, "content"),
-    ("an unknown scope", {"scope": "galaxy"}, "scope"),
-    ("an unknown type", {"type": "vague"}, "type"),
-    ("an entity without a name", {"related_entities": [{"type": "file", "relationship": "uses"}]}, "name"),
-]
-BAD_RECALLS: list[tuple[str, dict[str, Any], str]] = [
-    ("a limit of 0", {"query": "x", "limit": 0}, "limit"),
-    ("a limit of 51", {"query": "x", "limit": 51}, "limit"),
-    ("no query", {}, "query"),
-    ("a malformed date", {"query": "x", "time_range": {"after": "yesterday-ish"}}, "after"),
-    ("an unknown strategy", {"query": "x", "strategy": "psychic"}, "strategy"),
-]
-
-
-async def test_bad_input_is_refused_by_name_and_loses_nothing(home: Path) -> None:
-    async with Session(home) as client:
-        kept = await client.store("This was here before.")
-        for title, change, field in BAD_STORES:
-            answer = await client.call("store_memory", **{**GOOD, **change})
-            assert_refused(title, answer, field)
-        for title, arguments, field in BAD_RECALLS:
-            assert_refused(title, await client.call("recall_memories", **arguments), field)
-        unknown = await client.call_or_error("store_memries", **GOOD)
-        assert "store_memory" in unknown["message"]
-        found = await client.call("recall_memories", query="here before", strategy="keyword")
-        assert [memory["content"] for memory in found["memories"]] == ["This was here before."]
-        assert not client.strays
-    runtime = Runtime(home)
-    (only,) = runtime.contents()
-    assert only.endswith(kept["memory_id"])
-    await runtime.down()
-
-
-def assert_refused(title: str, answer: dict[str, Any], field: str) -> None:
-    assert answer.get("error") == "invalid_input", f"{title}: {answer}"
-    assert field in answer["message"], f"{title}: {answer}"
-
-
-async def test_broken_lines_and_lone_surrogates_are_answered_and_the_session_goes_on(home: Path) -> None:
-    async with Session(home) as client:
-        await client.send_raw(b'{"jsonrpc": "2.0", "id": 7, "method": \n')
-        await client.send_raw(b"\xff\xfe\n")
-        surrogate = {"jsonrpc": "2.0", "id": "s", "method": "tools/call", "params": {"name": "store_memory"}}
-        line = json.dumps({**surrogate, "params": {"name": "store_memory", "arguments": {**GOOD, "content": "\ud800"}}})
-        await client.send_raw(line.encode() + b"\n")
-        assert "memory_id" in await client.store("The session goes on.")
-
-        async def answered() -> bool:
-            return len(client.strays) >= 3
-
-        await until(answered)
-        answers = [json.loads(stray) for stray in client.strays]
-        assert {answer.get("error", {}).get("code") for answer in answers if "error" in answer} >= {-32700}
-        assert all(answer["jsonrpc"] == "2.0" for answer in answers)
-    runtime = Runtime(home)
-    assert list(runtime.contents().values()) == ["The session goes on."]
-    await runtime.down()
 
 
 async def test_malformed_frames_on_the_stores_socket_are_counted_and_dropped(home: Path) -> None:

@@ -83,7 +83,7 @@ async def test_a_database_that_another_program_has_locked_holds_nothing_up_and_l
     async with Session(home) as client:
         runtime = Runtime(home)
         await client.store("before")
-        (database,) = runtime.databases()
+        database = runtime.database
         with closing(sqlite3.connect(database, isolation_level=None)) as other:
             other.execute("BEGIN IMMEDIATE")
             for content, scope in (("meanwhile", "project"), ("of the user", "user")):

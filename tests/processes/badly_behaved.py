@@ -6,7 +6,6 @@ well. Each start appends its incarnation to `<name>.starts`, each message from t
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 import time
@@ -46,7 +45,7 @@ RELEASES = {"memory.db": "7.7.7"}
 
 
 class BadlyBehaved(Actor):
-    """Crashes, hangs, refuses or lingers, as its file says."""
+    """Hangs, refuses or lingers, as its file says."""
 
     def __init__(self, spec: LaunchSpec) -> None:
         super().__init__(spec)
@@ -62,19 +61,13 @@ class BadlyBehaved(Actor):
 
     async def run(self, *, task_status: anyio.abc.TaskStatus[None]) -> None:
         match self._behaviour:
-            case "never ready":
-                await anyio.sleep_forever()
             case "cannot start":
                 raise ModelUnusable("the weights are missing")
-            case "crashes at the start":
-                os._exit(9)
             case "blocks at the start":
                 hang()
             case "has a child":
                 self._note("child", str(start_child()))
         task_status.started()
-        if self._behaviour == "crashes when ready":
-            raise RuntimeError("on purpose")
         if self._behaviour.startswith("is busy for "):
             await self._pinged.wait()  # it has said that it is ready
             time.sleep(float(self._behaviour.split()[3]))  # noqa: ASYNC251 - what a busy event loop comes to
