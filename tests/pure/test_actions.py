@@ -20,19 +20,17 @@ from remembrancer.code.actions import (
 from remembrancer.commands.hook_context import action_of, only_looks
 from remembrancer.memory.tokens import estimate_tokens
 from remembrancer.protocol.kinds import Kind
-from remembrancer.protocol.reads import RecalledMemory, Scores
-from remembrancer.protocol.writes import SourceRef
+from remembrancer.protocol.reads import RecalledMemory
 from remembrancer.toolsets.memory.action_block import HEADING
 from remembrancer.toolsets.memory.context_block import render
 from tests.cases import cases
+from tests.pure.recalled import recalled
 
 NOW = 1_800_000_000.0
 
 
 def memory(name: str, content: str, kind: Kind = "convention", cosine: float = 0.4, **fields: Any) -> RecalledMemory:
-    whole: dict[str, Any] = {"created_at": NOW - 1000, "type": "semantic", "scope": "project", "importance": 0.5}
-    scores = Scores(0.0, relevance=0.0, importance=0.5, recency=0.0, cosine=cosine)
-    return RecalledMemory(id=name, content=content, kind=kind, scores=scores, source=SourceRef(), **whole | fields)
+    return recalled(content, id=name, kind=kind, cosine=cosine, **{"created_at": NOW - 1000, **fields})
 
 
 PNPM = memory("pnpm", "We use pnpm, never npm or yarn.")

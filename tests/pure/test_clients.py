@@ -1,9 +1,10 @@
-"""Clients' configurations: where they lie, how our entry looks, and that everything else in a file stays as it is."""
+"""Clients' configurations: where they lie, how our entry and hooks look, and that everything else in a file stays."""
 
 from __future__ import annotations
 
 import json
 import tomllib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,19 +15,26 @@ from hypothesis import strategies as st
 
 from remembrancer.commands.clients import (
     Client,
+    ClientFile,
     Plan,
     Surroundings,
     client_named,
     clients,
+    is_our_command,
     is_ours,
     is_temporary,
     make_entry,
+    make_groups,
     own_command,
     parse_with_comments,
     plan_entry,
+    plan_hooks,
+    plan_hooks_removal,
     plan_removal,
     plan_rules,
 )
+from remembrancer.commands.hook import EVENTS_BY_NAME
+from remembrancer.protocol.gateway_link import HOOK_EVENTS
 
 COMMAND = ("/opt/bin/remembrancer", "mcp")
 CURSOR = client_named("cursor")
@@ -49,6 +57,11 @@ def planned(text: str | None, client: str = "cursor", *, force: bool = False, **
     known = client_named(client)
     place = known.places(around())[-1]
     return plan_entry(known, place, text, "remembrancer", make_entry(known, COMMAND, environ), force=force)
+
+
+def removed(text: str | None, client: str = "cursor", *, force: bool = False) -> Plan:
+    known = client_named(client)
+    return plan_removal(known, known.places(around())[-1], text, "remembrancer", force=force)
 
 
 # --- where and how ---
@@ -182,14 +195,19 @@ def test_an_entry_that_was_added_and_removed_leaves_the_rest_as_it_was(
 ) -> None:
     servers.pop("remembrancer", None)
     text = json.dumps({"first": 1, "mcpServers": servers, "last": [2.50]}, indent=indent)
-    client = client_named("cursor")
-    place = client.places(around())[-1]
-    removed = plan_removal(client, place, planned(text).after, "remembrancer", force=False)
-    assert removed.after is not None
+    plan = removed(planned(text).after)
+    assert plan.after is not None
     left = json.loads(text)
     if not servers:
         del left["mcpServers"]
-    assert json.dumps(json.loads(removed.after)) == json.dumps(left)
+    assert json.dumps(json.loads(plan.after)) == json.dumps(left)
+
+
+def parsed(text: str | None, client: str) -> Any:
+    """A client's file, read in its own format."""
+    read: dict[str, Callable[[str], Any]] = {"goose": yaml.safe_load, "codex": tomllib.loads}
+    assert text is not None
+    return read.get(client, json.loads)(text)
 
 
 @pytest.mark.parametrize("indent", ["\t", "    ", "  "])
@@ -200,24 +218,31 @@ def test_a_file_is_indented_as_it_was(indent: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "why"),
+    ("client", "text", "why"),
     [
-        ('{ // mine\n "servers": {} }', "comments"),
-        ('{ "servers": {}, /* mine */ "a": 1 }', "comments"),
-        ('{ "servers": {}, }', "trailing commas"),
-        ('{ "servers": ', "not valid JSON"),
-        ("[]", "JSON object"),
-        ('{"a": 1, "a": 2}', "twice"),
-        ("[" * 100_000, "deeply"),
-        ('{"servers": []}', "'servers' is not an object"),
+        ("vscode", '{ // mine\n "servers": {} }', "comments"),
+        ("vscode", '{ "servers": {}, /* mine */ "a": 1 }', "comments"),
+        ("vscode", '{ "servers": {}, }', "trailing commas"),
+        ("vscode", '{ "servers": ', "not valid JSON"),
+        ("vscode", '{"url": "https://example.org" "b": 1}', "not valid JSON"),  # an address is no comment
+        ("vscode", "[]", "JSON object"),
+        ("vscode", '{"a": 1, "a": 2}', "twice"),
+        ("vscode", "[" * 100_000, "deeply"),
+        ("vscode", '{"servers": []}', "'servers' is not an object"),
+        ("goose", "# mine\nGOOSE_MODE: auto\n", "comments"),
+        ("goose", "a: [", "not valid YAML"),
+        ("goose", "- a", "mapping"),
+        ("codex", "model = ", "not valid TOML"),
     ],
 )
-def test_a_file_that_cannot_be_changed_safely_is_refused_with_what_to_paste(text: str, why: str) -> None:
-    plan = planned(text, "vscode")
-    assert plan.action == "refuse"
-    assert plan.after is None
+@pytest.mark.parametrize("force", [False, True])
+def test_a_file_that_cannot_be_changed_safely_is_refused_with_what_to_paste(
+    client: str, text: str, why: str, force: bool
+) -> None:
+    plan = planned(text, client, force=force)
+    assert (plan.action, plan.after) == ("refuse", None)
     assert why in plan.said
-    assert json.loads(plan.paste) == {"servers": {"remembrancer": {"type": "stdio", **ENTRY}}}
+    assert parsed(plan.paste, client) == parsed(planned(None, client).after, client)
 
 
 def test_an_entry_between_comments_is_seen_without_being_changed() -> None:
@@ -226,11 +251,6 @@ def test_an_entry_between_comments_is_seen_without_being_changed() -> None:
     assert (plan.action, plan.after) == ("nothing", None)
     assert planned(text % '{"command": "/other"}', "vscode", force=True).action == "refuse"
     assert parse_with_comments(text % "1")["servers"]["a"] == {"url": "http://x/*,}"}
-
-
-def test_a_web_address_is_no_comment() -> None:
-    assert parse_with_comments('{"url": "https://example.org/*x*/"}') == {"url": "https://example.org/*x*/"}
-    assert "not valid JSON" in planned('{"url": "https://example.org" "b": 1}').said
 
 
 # --- what is there already ---
@@ -269,16 +289,13 @@ def test_another_entry_of_our_name_is_replaced_only_by_force(present: object) ->
 
 
 def test_only_an_entry_that_is_ours_is_removed_without_force() -> None:
-    client = client_named("cursor")
-    place = client.places(around())[-1]
     ours = '{"mcpServers": {"remembrancer": {"command": "/a/remembrancer", "args": ["mcp"]}}}'
     theirs = '{"mcpServers": {"remembrancer": {"command": "/a/other"}}}'
-    removed = plan_removal(client, place, ours, "remembrancer", force=False)
-    assert removed.action == "remove"
-    assert removed.after == "", "a file that held nothing else is not left behind"
-    assert plan_removal(client, place, theirs, "remembrancer", force=False).action == "refuse"
-    assert plan_removal(client, place, theirs, "remembrancer", force=True).action == "remove"
-    assert plan_removal(client, place, None, "remembrancer", force=False).action == "nothing"
+    assert removed(ours).action == "remove"
+    assert removed(ours).after == "", "a file that held nothing else is not left behind"
+    assert removed(theirs).action == "refuse"
+    assert removed(theirs, force=True).action == "remove"
+    assert removed(None).action == "nothing"
 
 
 @pytest.mark.parametrize(
@@ -311,11 +328,11 @@ def test_every_client_is_set_up_once_and_left_as_it_was(client: Client) -> None:
         assert plan_entry(client, place, extended.after, "remembrancer", more, force=False).action == "nothing"
         other = make_entry(client, ("/other", "mcp"), {})
         assert plan_entry(client, place, plan.after, "remembrancer", other, force=False).action == "refuse"
-        removed = plan_removal(client, place, plan.after, "remembrancer", force=False)
-        assert (removed.action, removed.after) == ("remove", "")
+        left = plan_removal(client, place, plan.after, "remembrancer", force=False)
+        assert (left.action, left.after) == ("remove", "")
 
 
-def test_a_file_of_goose_keeps_its_other_extensions_and_is_left_alone_with_comments() -> None:
+def test_a_file_of_goose_keeps_its_other_extensions() -> None:
     before = "GOOSE_MODE: auto\nextensions:\n  developer:\n    enabled: true\n    type: builtin\n"
     plan = planned(before, "goose")
     found = yaml.safe_load(plan.after or "")
@@ -323,11 +340,6 @@ def test_a_file_of_goose_keeps_its_other_extensions_and_is_left_alone_with_comme
     assert found["extensions"]["developer"] == {"enabled": True, "type": "builtin"}
     entry = found["extensions"]["remembrancer"]
     assert (entry["cmd"], entry["args"], entry["type"], entry["enabled"]) == (COMMAND[0], ["mcp"], "stdio", True)
-    for text, why in (("# mine\n" + before, "comments"), ("a: [", "not valid YAML"), ("- a", "mapping")):
-        refused = planned(text, "goose")
-        assert refused.action == "refuse"
-        assert why in refused.said
-        assert yaml.safe_load(refused.paste)["extensions"]["remembrancer"]["cmd"] == COMMAND[0]
 
 
 @pytest.mark.parametrize("before", [None, "# Rules\n\nBe brief.\n", "Be brief.", "a\n\n\n"])
@@ -341,10 +353,10 @@ def test_instructions_get_a_block_once_and_lose_it_again(name: str, before: str 
     assert plan.after.count("`recall_memories`") == 1
     assert plan_rules(client, place, plan.after, remove=False).action == "nothing"
     assert plan_rules(client, place, before, remove=True).action == "nothing"
-    removed = plan_rules(client, place, plan.after, remove=True)
-    assert removed.after is not None
-    assert removed.after.strip() == (before or "").strip()
-    assert (removed.after == "") == (before is None)
+    left = plan_rules(client, place, plan.after, remove=True).after
+    assert left is not None
+    assert left.strip() == (before or "").strip()
+    assert (left == "") == (before is None)
 
 
 def test_a_block_of_an_older_release_is_replaced_where_others_wrote_around_it() -> None:
@@ -403,8 +415,7 @@ def test_codex_is_given_variables_beside_what_its_entry_has() -> None:
 
 
 def test_what_is_taken_out_of_codex_file_is_our_entry_alone() -> None:
-    client = client_named("codex")
-    plan = plan_removal(client, client.places(around())[-1], CODEX, "remembrancer", force=False)
+    plan = removed(CODEX, "codex")
     assert plan.action == "remove"
     left = tomllib.loads(CODEX)
     del left["mcp_servers"]["remembrancer"]
@@ -427,12 +438,6 @@ def test_an_entry_of_codex_is_replaced_in_whatever_form_it_is_written(text: str)
     assert tomllib.loads(plan.after or "") == {**tomllib.loads(text), "mcp_servers": {"remembrancer": ENTRY}}
 
 
-def test_a_file_of_codex_that_is_no_toml_is_left_as_it_is() -> None:
-    plan = planned("model = ", "codex", force=True)
-    assert (plan.action, plan.after) == ("refuse", None)
-    assert tomllib.loads(plan.paste) == {"mcp_servers": {"remembrancer": ENTRY}}
-
-
 @given(st.dictionaries(st.text(max_size=6), st.text(max_size=8), max_size=3))
 def test_any_variable_reaches_codex(environ: dict[str, str]) -> None:
     known = client_named("codex")
@@ -440,3 +445,126 @@ def test_any_variable_reaches_codex(environ: dict[str, str]) -> None:
     plan = plan_entry(known, known.places(around())[-1], CODEX, "mine", wanted, force=False)
     assert plan.after is not None
     assert tomllib.loads(plan.after)["mcp_servers"]["mine"] == wanted
+
+
+# --- Hooks in a client's settings: ours are there once, and nobody else's are touched.
+
+
+CLAUDE = client_named("claude-code")
+AROUND = Surroundings(Path("/u"), {}, "linux", Path("/u/app"))
+PLACE = ClientFile("project", Path("/u/app/.claude/settings.json"), "hooks")
+RUN = ("/opt/my tools/remembrancer",)
+OTHERS = {"matcher": "Bash", "hooks": [{"type": "command", "command": "lint --all"}]}
+
+
+def hooks_planned(text: str | None, *command: str, **environ: str) -> Plan:
+    return plan_hooks(CLAUDE, PLACE, text, make_groups(CLAUDE, command or RUN, environ))
+
+
+def after(plan: Plan) -> Any:
+    assert plan.after is not None
+    return json.loads(plan.after)
+
+
+def test_the_settings_are_the_projects_or_the_users() -> None:
+    assert CLAUDE.hooks_place(AROUND, "project") == PLACE
+    elsewhere = Surroundings(Path("/u"), {"CLAUDE_CONFIG_DIR": "/c"}, "linux", Path("/u/app"))
+    found = [CLAUDE.hooks_place(around, "user") for around in (AROUND, elsewhere)]
+    assert [place.path for place in found if place] == [Path("/u/.claude/settings.json"), Path("/c/settings.json")]
+
+
+def test_a_new_file_has_a_command_for_every_event() -> None:
+    plan = hooks_planned(None)
+    assert plan.action == "add"
+    hooks = after(plan)["hooks"]
+    assert set(hooks) == set(HOOK_EVENTS) - {"PostToolUseFailure", "PostCompact"}, "older releases know all of these"
+    assert hooks["Stop"] == [
+        {"hooks": [{"type": "command", "command": "'/opt/my tools/remembrancer' hook Stop", "timeout": 10}]}
+    ]
+    assert hooks["PreToolUse"][0]["matcher"] == "*"
+    assert json.loads(plan.paste) == after(plan)
+
+
+@pytest.mark.parametrize(
+    ("name", "event", "group"),
+    [
+        ("codex", "Stop", {"hooks": [{"type": "command", "command": "/r/remembrancer hook Stop codex"}]}),
+        (
+            "gemini-cli",
+            "AfterTool",
+            {"matcher": "*", "hooks": [{"type": "command", "command": "/r/remembrancer hook AfterTool gemini-cli"}]},
+        ),
+        ("cursor", "beforeSubmitPrompt", {"command": "/r/remembrancer hook beforeSubmitPrompt cursor"}),
+    ],
+)
+def test_every_client_with_hooks_gets_its_own_events_in_its_own_form_and_loses_them_again(
+    name: str, event: str, group: dict[str, Any]
+) -> None:
+    client = client_named(name)
+    place = client.hooks_place(AROUND, "user")
+    assert place is not None
+    wanted = make_groups(client, ("/r/remembrancer",), {})
+    assert wanted[event] == group
+    assert {EVENTS_BY_NAME[each] for each in wanted} == set(client.events)
+    plan = plan_hooks(client, place, '{"mine": 1}', wanted)
+    assert after(plan)["hooks"][event] == [group]
+    assert after(plan_hooks_removal(client, place, plan.after)).get("hooks") is None
+    assert plan_hooks_removal(client, place, plan_hooks(client, place, None, wanted).after).after == ""
+
+
+def test_a_home_of_its_own_is_in_every_command() -> None:
+    group = make_groups(CLAUDE, RUN, {"REMEMBRANCER_HOME": "/my home"})["Stop"]
+    command = group["hooks"][0]["command"]
+    assert command == "REMEMBRANCER_HOME='/my home' '/opt/my tools/remembrancer' hook Stop"
+    assert is_our_command(command)
+
+
+def test_everything_else_in_the_settings_stays() -> None:
+    before = {"model": "x", "hooks": {"PreToolUse": [OTHERS], "Notification": [OTHERS]}, "env": {"A": "b"}}
+    plan = hooks_planned(json.dumps(before, indent=4))
+    said = after(plan)
+    assert said["hooks"]["PreToolUse"][0] == OTHERS
+    assert len(said["hooks"]["PreToolUse"]) == 2
+    assert said["hooks"]["Notification"] == [OTHERS]
+    assert (said["model"], said["env"]) == ("x", {"A": "b"})
+    assert after(plan_hooks_removal(CLAUDE, PLACE, plan.after)) == before
+
+
+def test_a_second_time_there_is_nothing_to_do() -> None:
+    plan = hooks_planned(hooks_planned(None).after)
+    assert (plan.action, plan.after) == ("nothing", None)
+
+
+def test_a_command_of_ours_that_lay_elsewhere_is_replaced_and_not_doubled() -> None:
+    plan = hooks_planned(hooks_planned(None, "/old/remembrancer").after)
+    assert plan.action == "replace"
+    assert plan.after == hooks_planned(None).after
+
+
+def test_a_command_of_ours_in_somebody_elses_group_goes_without_the_rest_of_it() -> None:
+    ours = {"type": "command", "command": "remembrancer hook Stop"}
+    theirs = {"type": "command", "command": "beep"}
+    said = after(hooks_planned(json.dumps({"hooks": {"Stop": [{"hooks": [ours, theirs]}]}})))
+    assert said["hooks"]["Stop"][0] == {"hooks": [theirs]}
+    assert len(said["hooks"]["Stop"]) == 2
+
+
+def test_what_was_added_to_an_empty_file_leaves_nothing() -> None:
+    assert plan_hooks_removal(CLAUDE, PLACE, hooks_planned("{}\n").after).after == ""
+    assert plan_hooks_removal(CLAUDE, PLACE, "{}\n").action == "nothing"
+    assert plan_hooks_removal(CLAUDE, PLACE, None).action == "nothing"
+
+
+@pytest.mark.parametrize("text", ["[]", "{", '{"hooks": []}', '{"hooks": {"Stop": {}}}', '// x\n{"hooks": {}}'])
+def test_settings_that_cannot_be_changed_safely_are_left_with_what_to_paste(text: str) -> None:
+    plan = hooks_planned(text)
+    assert (plan.action, plan.after) == ("refuse", None)
+    assert json.loads(plan.paste)["hooks"]
+
+
+@pytest.mark.parametrize(
+    "command", ["remembrancer mcp", "lint hook", "echo 'remembrancer hook Stop'", "'unclosed", 7, None]
+)
+def test_a_command_of_ours_is_known_by_what_it_runs(command: object) -> None:
+    assert is_our_command("/x/python -P -m remembrancer hook Stop")
+    assert not is_our_command(command)

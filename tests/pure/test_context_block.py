@@ -13,7 +13,7 @@ from markdown_it.token import Token
 from remembrancer.memory.text import neutralised
 from remembrancer.memory.tokens import estimate_tokens, truncate
 from remembrancer.protocol.kinds import Kind
-from remembrancer.protocol.reads import RecalledMemory, Scores
+from remembrancer.protocol.reads import RecalledMemory
 from remembrancer.protocol.writes import SourceRef
 from remembrancer.toolsets.memory.context_block import (
     ALL,
@@ -31,6 +31,7 @@ from remembrancer.toolsets.memory.context_block import (
     render,
 )
 from tests.cases import cases
+from tests.pure.recalled import recalled
 
 KINDS: tuple[Kind, ...] = ("preference", "decision", "procedure", "fact", "open_end")
 SCRIPTS = (
@@ -69,16 +70,7 @@ MARKDOWN = (
 
 
 def memory(content: str, number: int = 0, kind: Kind = "fact", **fields: Any) -> RecalledMemory:
-    known = {"source": SourceRef(), "created_at": 0.0, **fields}
-    return RecalledMemory(
-        id=f"memory:{number}",
-        content=content,
-        type="semantic",
-        scope="project",
-        kind=kind,
-        scores=Scores(0.5, 0.5, 0.5, 0.5),
-        **known,
-    )
+    return recalled(content, number, kind=kind, **fields)
 
 
 def facts(*contents: str) -> list[RecalledMemory]:

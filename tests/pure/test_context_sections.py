@@ -9,14 +9,13 @@ import pytest
 from remembrancer.actors.store.retrieval.context import SEARCHED_FILES, OpenFiles
 from remembrancer.memory.contexts import AROUND, ENDS_SHARE, STANDING_SHARE, Choice, choose, section_of
 from remembrancer.memory.tokens import estimate_tokens
-from remembrancer.protocol.reads import RecalledMemory, Scores, Section
+from remembrancer.protocol.reads import RecalledMemory, Section
 from tests.cases import cases
+from tests.pure.recalled import recalled
 
 
 def memory(number: int, words: int = 10, **fields: Any) -> RecalledMemory:
-    scores = Scores(final=0.5, relevance=0.0, importance=0.5, recency=1.0)
-    known = {"type": "semantic", "scope": "project", "created_at": 0.0, **fields}
-    return RecalledMemory(id=f"memory:{number}", content=f"{number} {'word ' * words}", scores=scores, **known)
+    return recalled(f"{number} {'word ' * words}", number, **fields)
 
 
 def test_all_are_given_where_they_fit_and_else_it_is_said_that_they_are_not_all() -> None:

@@ -166,16 +166,21 @@ def test_room_is_wanted_for_twice_what_is_stored(
     assert doctor.check_disk(at).status == status
 
 
-def test_a_wrong_setting_is_a_problem_in_its_own_words(at: Examination) -> None:
-    assert doctor.check_configuration(at).status == "ok"
-    wrong = Surroundings(at.around.home, {"REMEMBRANCER_EMBEDDERS": "x"}, "linux", at.around.project)
-    finding = doctor.check_configuration(Examination(at.paths, wrong))
-    assert finding.status == "problem"
-    assert "EMBEDDERS" in finding.found
-    unknown = Surroundings(at.around.home, {"REMEMBRANCER_EMBEDERS": "2"}, "linux", at.around.project)
-    finding = doctor.check_configuration(Examination(at.paths, unknown))
-    assert finding.status == "warning"
-    assert "did you mean REMEMBRANCER_EMBEDDERS?" in finding.details[0]
+@pytest.mark.parametrize(
+    ("environ", "status", "words"),
+    [
+        ({}, "ok", ""),
+        ({"REMEMBRANCER_EMBEDDERS": "x"}, "problem", "EMBEDDERS"),
+        ({"REMEMBRANCER_EMBEDERS": "2"}, "warning", "did you mean REMEMBRANCER_EMBEDDERS?"),
+    ],
+)
+def test_a_wrong_setting_is_said_in_its_own_words(
+    at: Examination, environ: dict[str, str], status: str, words: str
+) -> None:
+    around = Surroundings(at.around.home, environ, "linux", at.around.project)
+    finding = doctor.check_configuration(Examination(at.paths, around))
+    assert finding.status == status
+    assert words in " ".join([finding.found, *finding.details])
 
 
 @pytest.mark.parametrize(("pid", "word"), [(None, "nothing runs"), (7, "process 7 was killed")])
@@ -311,6 +316,7 @@ def test_rejected_writes_and_damaged_queues_are_named_without_their_contents(at:
         (".cursor/mcp.json", {"command": "{bin}/remembrancer", "env": {"REMEMBRANCER_HOME": "/o"}}, "ok", "/o"),
         (".cursor/mcp.json", {"command": "{bin}/gone/remembrancer"}, "problem", "does not exist"),
         (".cursor/mcp.json", {"command": "remembrancer"}, "warning", "by name"),
+        ("app/.cursor/mcp.json", {"command": "remembrancer"}, "ok", "r in "),  # a project's, which others share
         (".claude.json", {"command": "remembrancer"}, "ok", "r in "),
         (".cursor/mcp.json", {"command": "${env:HOME}/remembrancer"}, "ok", "r in "),
         (".cursor/mcp.json", "{", "warning", "not valid JSON"),
@@ -330,17 +336,6 @@ def test_what_a_client_starts_has_to_be_there(
     finding = doctor.check_clients(at)
     assert finding.status == status
     assert word in " ".join(finding.details)
-
-
-def test_a_project_s_file_names_the_command_for_everybody_who_shares_it(at: Examination) -> None:
-    program = at.around.home / "bin" / "remembrancer"
-    program.parent.mkdir()
-    program.write_text("#!/bin/sh\n")
-    program.chmod(0o755)
-    file = at.around.project / ".cursor" / "mcp.json"
-    file.parent.mkdir(parents=True)
-    file.write_text(json.dumps({"mcpServers": {"remembrancer": {"command": "remembrancer"}}}))
-    assert doctor.check_clients(at).status == "ok"
 
 
 def test_without_any_entry_the_clients_that_were_found_are_named(at: Examination) -> None:

@@ -27,6 +27,7 @@ from remembrancer.protocol.consolidation import Material
 from remembrancer.protocol.kinds import KINDS, STATUSES, FileSource, Kind, Scope, Status
 from remembrancer.protocol.reads import RecalledMemory, Scores
 from tests.cases import cases
+from tests.pure.recalled import recalled
 from tests.pure.reflection_world import memory
 
 NOW = 1_800_000_000.0
@@ -195,10 +196,7 @@ def test_to_have_been_shown_is_no_use() -> None:
 
 def test_the_first_three_that_surely_answer_are_used() -> None:
     def found(name: str, probability: float, origin: FileSource | None = None) -> RecalledMemory:
-        scores = Scores(final=1.0, relevance=probability, importance=0.5, recency=1.0)
-        return RecalledMemory(
-            content=name, type="semantic", scope="project", id=name, created_at=NOW, scores=scores, origin=origin
-        )
+        return recalled(name, id=name, scores=Scores(1.0, probability, 0.5, 1.0), origin=origin)
 
     shown = [found("note", 0.9, "notes"), found("a", 0.9), found("b", 0.5), found("c", 0.51), found("d", 0.9)]
     assert used_in(shown) == ["a", "c"]

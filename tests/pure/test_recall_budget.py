@@ -12,12 +12,11 @@ from hypothesis import strategies as st
 
 from remembrancer.memory.text import neutralised
 from remembrancer.memory.tokens import estimate_tokens, whole_characters
-from remembrancer.protocol.reads import RecalledMemory, Scores
-from remembrancer.protocol.writes import SourceRef
 from remembrancer.toolsets.memory.answers import memory_of
 from remembrancer.toolsets.memory.recall_budget import HINT, NO_ROOM, Range, cut_to, within_budget
 from remembrancer.toolsets.tools import Answer, answer_text
 from tests.cases import cases
+from tests.pure.recalled import recalled
 from tests.pure.test_context_block import texts
 
 SENTENCE = "The lantern in the attic is lit by the keeper every evening at nine. "
@@ -25,19 +24,7 @@ SENTENCE = "The lantern in the attic is lit by the keeper every evening at nine.
 
 def shown(content: str, number: int = 0, tags: tuple[str, ...] = ()) -> dict[str, Any]:
     """A memory as an answer shows it."""
-    memory = RecalledMemory(
-        id=f"memory:{number:026d}",
-        content=content,
-        type="semantic",
-        scope="project",
-        importance=0.5,
-        scores=Scores(0.5, 0.5, 0.5, 0.5),
-        tags=tags,
-        created_at=0.0,
-        access_count=0,
-        source=SourceRef(),
-    )
-    return memory_of(memory)
+    return memory_of(recalled(content, id=f"memory:{number:026d}", tags=tags))
 
 
 def answer_of(contents: Sequence[str], **more: Any) -> Answer:

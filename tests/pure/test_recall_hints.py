@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 
 from remembrancer.memory.sentences import first_words
-from remembrancer.protocol.reads import Recall, Recalled, RecalledMemory, Scores
-from remembrancer.protocol.writes import ProjectRef, SourceRef
+from remembrancer.protocol.reads import Recall, Recalled, Scores
+from remembrancer.protocol.writes import ProjectRef
 from remembrancer.toolsets.memory.recall_memories import given_whole, hint_for
 from tests.cases import cases
+from tests.pure.recalled import recalled
 
 
 def empty(below: int = 0) -> Recalled:
@@ -45,16 +46,7 @@ def test_the_first_words_of_a_text_are_on_one_line(text: str, line: str) -> None
 
 def test_what_probably_replaces_an_answer_is_given_whole_like_the_answer() -> None:
     old, new, other = (
-        RecalledMemory(
-            id=name,
-            content="",
-            type="semantic",
-            scope="project",
-            scores=Scores(relevance, relevance, 0.5, 0.5),
-            created_at=0.0,
-            source=SourceRef(),
-            possibly_superseded_by=by,
-        )
+        recalled(id=name, scores=Scores(relevance, relevance, 0.5, 0.5), possibly_superseded_by=by)
         for name, relevance, by in (("old", 0.7, ("new",)), ("new", 0.02, ()), ("other", 0.02, ()))
     )
     assert given_whole([old, new, other], with_nearest=False) == {"old", "new"}

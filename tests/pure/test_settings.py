@@ -1,23 +1,328 @@
-"""Settings: each has a default, a name and bounds; what is wrong is an error that says so."""
+"""Settings: variables and files, what counts more, what is refused, and what is imported from other formats."""
 
 from __future__ import annotations
 
+import json
+import os
 import re
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from remembrancer.actors.gateway.hello import setting_warnings
 from remembrancer.commands.config import written
-from remembrancer.config.home import find_home
-from remembrancer.config.reading import load_configuration, load_settings
-from remembrancer.config.settings import CONSTANTS, NOT_SETTINGS, PREFIX, Settings, threads_per_worker, unknown_name
+from remembrancer.config.home import MAX_FILE_BYTES, find_home, read_settings_file, read_settings_text
+from remembrancer.config.other_formats import NAMES, PROVIDERS, read_other_format
+from remembrancer.config.reading import (
+    Configuration,
+    check_configuration,
+    load_configuration,
+    load_settings,
+    read_configuration,
+)
+from remembrancer.config.settings import (
+    CONSTANTS,
+    NOT_SETTINGS,
+    PREFIX,
+    Settings,
+    model_choices,
+    threads_per_worker,
+    unknown_name,
+)
 from remembrancer.protocol.errors import ConfigurationError
+from remembrancer.protocol.work import ModelChoice
 from tests.cases import cases
 
-NAMES = [field.name for field in msgspec.structs.fields(Settings)]
+FIRST_SEED, SECOND_SEED = (
+    (Path(__file__).parents[1] / "cases" / name).read_text()
+    for name in ("surrealdb-memory.local.md", "memory.config.json")
+)
+MINILM = Settings(engine="onnx", model="all-MiniLM-L6-v2")
+BGE = Settings(engine="sentence-transformers", model="BAAI/bge-m3")
+
+
+def read(tmp_path: Path, text: str, **environ: str) -> Configuration:
+    """The configuration that a file makes, with these variables."""
+    file = tmp_path / "c.toml"
+    file.write_text(text)
+    return read_configuration(environ, file)
+
+
+def imported(tmp_path: Path, name: str, text: str) -> Configuration:
+    """The configuration that an imported file makes; `unused` are the names in it without effect."""
+    file = tmp_path / name
+    file.write_text(text, newline="")
+    settings, unused = read_other_format(file.suffix, read_settings_text(file))
+    made = check_configuration({}, settings, file)
+    assert (made.problems, made.warnings) == ((), ())
+    return made._replace(warnings=unused)
+
+
+def test_a_file_says_what_counts_and_where() -> None:
+    file = Path("/c.toml")
+    read_in = check_configuration({}, {"embedders": 3, "idle_timeout_s": 60, "log_level": "warn"}, file)
+    assert read_in.problems == read_in.warnings == ()
+    assert read_in.settings == Settings(embedders=3, idle_timeout_s=60.0, log_level="warning")
+    assert str(read_in.origins["log_level"]) == "log_level in /c.toml"
+    assert check_configuration({}, {}, file) == Configuration(Settings())
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("c.toml", 'embedders = 3\nlog_level = "warn"\n'),
+        ("c.json", '{"embedders": 3, "log_level": "warn"}'),
+        ("c.md", "---\nembedders: 3\nlog_level: warn\n---\n# Ours\n"),
+        ("C.MD", "\ufeff---\r\nembedders: 3\r\nlog_level: warn\r\n---\r\n"),
+    ],
+)
+def test_each_format_is_imported(tmp_path: Path, name: str, text: str) -> None:
+    assert imported(tmp_path, name, text).settings == Settings(embedders=3, log_level="warning")
+
+
+def test_a_file_with_yaml_in_front_is_imported(tmp_path: Path) -> None:
+    made = imported(tmp_path, "surrealdb-memory.local.md", FIRST_SEED)
+    assert made.settings == Settings(max_memories_per_session=100, model="all-MiniLM-L6-v2")
+    limits = {"max_memories_per_session", "consolidation_on_shutdown"}
+    assert set(made.origins) == {"deployment_mode", "model", "log_level", *limits}
+    assert set(made.warnings) == {
+        *("namespace", "database", "embedding_dimensions"),
+        *("remote_url", "remote_user", "remote_pass"),
+    }
+
+
+def test_a_file_of_a_server_that_indexes_sources_is_imported(tmp_path: Path) -> None:
+    made = imported(tmp_path, "memory.config.json", SECOND_SEED)
+    assert {"search.hybrid.vectorWeight", "search.hybrid.keywordWeight"} <= set(made.warnings)
+    assert made.settings == Settings(
+        search_min_score=0.3,
+        workspace="/home/user/projects/my-app",
+        transcripts_path="~/.claude/projects/*/sessions/",
+        index_file="memory.sqlite",
+        engine="voyage",
+        model="voyage-3-large",
+        fallback_engine="openai",
+    )
+
+
+OTHER_VALUES = cases("config_files", "names_in_sections")
+
+
+def test_every_name_in_a_section_is_tried() -> None:
+    tried = {name for name, *_ in OTHER_VALUES}
+    assert tried == {*NAMES, *PROVIDERS} - {"embedding_model"}
+
+
+@pytest.mark.parametrize(("name", "value", "setting", "meant"), OTHER_VALUES)
+def test_a_name_in_a_section_is_one_of_our_settings(
+    tmp_path: Path, name: str, value: object, setting: str, meant: object
+) -> None:
+    expected = {setting: tuple(meant) if isinstance(meant, list) else meant}
+    made = imported(tmp_path, "c.json", json.dumps(section(name, value)))
+    assert made.settings == msgspec.structs.replace(Settings(), **expected)
+
+
+def section(name: str, value: object) -> dict[str, Any]:
+    """A name with dots as sections in sections."""
+    first, _, rest = name.partition(".")
+    return {first: section(rest, value) if rest else value}
+
+
+def test_the_server_of_the_mode_remote_is_imported(tmp_path: Path) -> None:
+    text = "---\ndeployment_mode: remote\n---\n```yaml\nremote_url: https://vectors.example\n```\n"
+    assert imported(tmp_path, "c.md", text).settings.chroma_url == "https://vectors.example"
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "reason"),
+    [
+        ("c.json", '{"remote_pass": hunter2}', "not valid"),
+        ("c.json", "[]", "names and their values"),
+        ("c.md", "---\nremote_pass: *hunter2\n---\n", "not valid"),
+        ("c.md", "# hunter2\n", "neither TOML"),
+        ("c.toml", "a = hunter2", "not valid"),
+        ("c.yaml", "a: hunter2", "neither TOML"),
+    ],
+)
+def test_what_cannot_be_imported_is_refused_without_quoting_it(name: str, text: str, reason: str) -> None:
+    with pytest.raises(ValueError, match=reason) as refused:
+        read_other_format(Path(name).suffix, text)
+    assert "hunter2" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("embedding", "meant"),
+    [
+        ({"provider": "local"}, Settings(engine="onnx")),
+        ({"provider": "local", "model": "voyage-3-large", "local": {"model": "all-MiniLM-L6-v2"}}, MINILM),
+        ({"provider": "local", "local": {"model": "BAAI/bge-m3"}}, BGE),
+        (
+            {"provider": "voyage", "fallback": "local", "local": {"model": "BAAI/bge-m3"}},
+            Settings(engine="voyage", fallback_engine="sentence-transformers", fallback_model="BAAI/bge-m3"),
+        ),
+        ({"provider": "openai", "fallback": None, "local": {"model": "all-MiniLM-L6-v2"}}, Settings(engine="openai")),
+    ],
+)
+def test_which_engine_is_local_follows_from_its_model(tmp_path: Path, embedding: Any, meant: Settings) -> None:
+    assert imported(tmp_path, "c.json", json.dumps({"embedding": embedding})).settings == meant
+
+
+def test_the_variables_of_other_servers_count_or_are_said_not_to() -> None:
+    read_in = read_configuration({"MEMORY_MCP_LOG_LEVEL": "debug", "MEMORY_MCP_CACHE_SIZE": "500"})
+    assert (read_in.settings, read_in.problems) == (Settings(log_level="debug"), ())
+    given = {"MEMORY_MCP_MODEL": "e5_multi", "MEMORY_MCP_BATCH_SIZE": "32", "MEMORY_MCP_TIMEOUT": "120"}
+    read_in = read_configuration(given)
+    expected = Settings(model="e5_multi", embedding_batch_texts=32, model_load_timeout_s=120)
+    assert (read_in.settings, read_in.problems, read_in.warnings) == (expected, (), ())
+    assert model_choices(read_in.settings)[0] == ModelChoice("sentence-transformers", "e5_multi")
+    (problem,) = read_configuration({"MEMORY_MCP_MODEL": "e6"}).problems
+    assert problem.startswith("MEMORY_MCP_MODEL ")
+    assert "e5_small, e5_multi, nomic, bge_m3" in problem
+    (problem,) = read_configuration(given | {"REMEMBRANCER_ENGINE": "voyage"}).problems
+    assert "the engine is voyage" in problem
+    assert read_configuration({"MEMORY_MCP_DATA_DIR": "/data"}).warnings == ()
+
+
+@pytest.mark.parametrize("count", range(4))
+def test_what_is_said_nearer_to_the_session_counts(tmp_path: Path, count: int) -> None:
+    """Ours before the others', the environment before the file, the file before the default."""
+    said = [
+        ("environ", "REMEMBRANCER_LOG_LEVEL", "error", "REMEMBRANCER_LOG_LEVEL"),
+        ("environ", "MEMORY_LOG_LEVEL", "warn", "MEMORY_LOG_LEVEL"),
+        ("file", "model", "ours", "model in "),
+    ]
+    left = said[count:]
+    text = "".join(f'{name} = "{value}"\n' for where, name, value, _ in left if where == "file")
+    if any(where == "environ" for where, *_ in left):
+        text += 'log_level = "debug"\n'
+    environ = {name: value for where, name, value, _ in left if where == "environ"}
+    read_in = read(tmp_path, text, **environ)
+    assert read_in.problems == ()
+    if count < 2:
+        assert read_in.settings.log_level == ("error", "warning")[count]
+        assert str(read_in.origins["log_level"]) == said[count][3]
+    elif count < 3:
+        assert read_in.settings.model == said[count][2]
+        assert str(read_in.origins["model"]).startswith(said[count][3])
+    else:
+        assert read_in == Configuration(Settings())
+
+
+def test_a_variable_that_is_empty_says_nothing_when_it_is_of_another_server() -> None:
+    assert read_configuration({"MEMORY_LOG_LEVEL": "", "MEMORY_DEPLOYMENT_MODE": ""}) == Configuration(Settings())
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        *cases("config_files", "wrong_files"),
+        ("#" * (MAX_FILE_BYTES + 1), "c.toml: it has more than 1048576 bytes"),
+    ],
+)
+def test_what_is_wrong_with_a_file_is_said_with_its_name(tmp_path: Path, text: str, message: str) -> None:
+    read_in = read(tmp_path, text)
+    [problem] = read_in.problems
+    assert re.search(message, problem)
+    assert "c.toml" in problem
+    assert "\n" not in problem
+    assert read_in.settings == Settings()
+    with pytest.raises(ConfigurationError, match=message):
+        load_settings({"REMEMBRANCER_CONFIG": str(tmp_path / "c.toml"), "REMEMBRANCER_HOME": str(tmp_path)})
+
+
+def test_a_file_that_is_no_file_is_refused(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.toml")
+    for name, why in (("pipe.toml", "it is not a file"), ("missing.toml", "there is no such file")):
+        with pytest.raises(ConfigurationError, match=f"{name}: {why}"):
+            load_settings({"REMEMBRANCER_CONFIG": str(tmp_path / name), "REMEMBRANCER_HOME": str(tmp_path)})
+    (tmp_path / "latin.toml").write_bytes(b'model = "\xe9"')
+    with pytest.raises(ValueError, match="it is not UTF-8"):
+        read_settings_file(tmp_path / "latin.toml")
+
+
+def test_the_file_in_the_home_is_found_whatever_its_format_and_toml_counts_more(tmp_path: Path) -> None:
+    environ = {"REMEMBRANCER_HOME": str(tmp_path)}
+    assert load_settings(environ) == Settings()
+    for name, text, model in (
+        ("memory.config.json", '{"embedding": {"model": "a"}}', "a"),
+        ("config.json", '{"model": "b"}', "b"),
+        ("config.md", "---\nmodel: c\n---\n", "c"),
+    ):
+        (tmp_path / name).write_text(text)
+        read_in = load_configuration(environ)
+        assert read_in.settings.model == model
+        (warning,) = read_in.warnings
+        assert f"config --import {tmp_path / name}' makes config.toml" in warning
+    (tmp_path / "config.toml").write_text("embedders = 3\n")
+    assert load_configuration(environ).settings == Settings(embedders=3)
+
+
+def test_everything_that_is_wrong_is_said_at_once(tmp_path: Path) -> None:
+    (tmp_path / "config.toml").write_text("embeders = 2\ncontent_limit_bytes = 0\n")
+    with pytest.raises(ConfigurationError, match=r"embeders.*; .*content_limit_bytes.*; .*REMEMBRANCER_ENGINE"):
+        load_settings({"REMEMBRANCER_HOME": str(tmp_path), "REMEMBRANCER_ENGINE": "x"})
+
+
+@pytest.mark.parametrize("prefix", ["REMEMBRANCER_", "MEMORY_"])
+def test_the_mode_of_a_server_means_one_of_chroma(prefix: str) -> None:
+    local = load_settings({f"{prefix}DEPLOYMENT_MODE": "local-server"})
+    assert (local.deployment_mode, local.chroma_url) == ("local-server", "http://127.0.0.1:8000")
+    named = load_settings({f"{prefix}DEPLOYMENT_MODE": "local-server", "REMEMBRANCER_CHROMA_URL": "http://127.0.0.1:9"})
+    assert named.chroma_url == "http://127.0.0.1:9"
+    remote = load_configuration({f"{prefix}DEPLOYMENT_MODE": "remote", "MEMORY_REMOTE_URL": "https://vectors.example"})
+    assert (remote.settings.chroma_url, remote.unused, remote.warnings) == ("https://vectors.example", (), ())
+    with pytest.raises(ConfigurationError, match=r"the mode remote needs the address .* REMEMBRANCER_CHROMA_URL"):
+        load_settings({f"{prefix}DEPLOYMENT_MODE": "remote"})
+
+
+@pytest.mark.parametrize("url", ["http://127.0.0.1:8000", "http://localhost", "http://localhost/", "http://[::1]:8000"])
+def test_the_token_for_a_server_of_this_machine_may_go_in_the_clear(url: str) -> None:
+    environ = {"REMEMBRANCER_CHROMA_URL": url, "REMEMBRANCER_CHROMA_CREDENTIAL_FILE": "/x"}
+    assert load_settings(environ).chroma_credential_file == "/x"
+
+
+def test_variables_with_the_prefix_of_others_are_no_settings_of_ours() -> None:
+    assert load_configuration({"MEMORY_FILE_PATH": "/x", "MEMORY_LIMIT": "1", "MEMORY_": ""}).warnings == ()
+
+
+@pytest.mark.parametrize("name", ["voyage_key_from", "openai_key_from"])
+def test_a_key_in_place_of_the_name_of_its_variable_is_refused_and_not_repeated(tmp_path: Path, name: str) -> None:
+    (problem,) = read(tmp_path, f'{name} = "sk-0123456789"').problems
+    assert "it must be the name of a variable, as ${OPENAI_API_KEY}" in problem
+    assert "0123456789" not in problem
+
+
+def test_a_session_is_told_where_its_configuration_differs_from_the_runtimes(tmp_path: Path) -> None:
+    file = tmp_path / "c.toml"
+    file.write_text('embedders = 3\nlog_level = "warn"\n')
+    environment = {"REMEMBRANCER_CONFIG": str(file), "MEMORY_LOG_LEVEL": "error", "REMEMBRANCER_PROJECT": "/x"}
+    messages = [notice.message for notice in setting_warnings(environment, Settings())]
+    assert len(messages) == 2
+    assert any(message.startswith(f"embedders in {file} differs") for message in messages)
+    assert any(message.startswith("MEMORY_LOG_LEVEL differs") for message in messages)
+    assert setting_warnings(environment, Settings(embedders=3, log_level="error")) == []
+    file.write_text("embeders = 3\n")
+    [notice] = setting_warnings({"REMEMBRANCER_CONFIG": str(file)}, Settings())
+    assert "did you mean embedders?" in notice.message
+
+
+def test_a_file_of_memories_outside_of_the_tree_is_named_by_the_file_of_settings_alone(tmp_path: Path) -> None:
+    path = "~/.codex/memories_extensions/remembrancer/{project}.md"
+    assert read(tmp_path, f'markdown_index = "{path}"').settings.markdown_index == path
+    [problem] = read_configuration({"REMEMBRANCER_MARKDOWN_INDEX": path}).problems
+    assert "must stand in the configuration file" in problem
+    [problem] = read(tmp_path, 'markdown_index = "/srv/MEMORY.md"').problems
+    assert "an absolute one with {project}" in problem
+
+
+# --- Settings: each has a default, a name and bounds; what is wrong is an error that says so.
+
+
+SETTINGS = [field.name for field in msgspec.structs.fields(Settings)]
 
 
 def test_an_empty_environment_gives_the_defaults() -> None:
@@ -79,7 +384,7 @@ def test_the_default_as_the_page_of_settings_has_it_is_a_value(value: str) -> No
         load_settings({f"{PREFIX}IDLE_TIMEOUT_S": value})
 
 
-@given(st.sampled_from(NAMES), st.text(st.characters(exclude_characters="\0"), max_size=12))
+@given(st.sampled_from(SETTINGS), st.text(st.characters(exclude_characters="\0"), max_size=12))
 def test_no_value_of_any_variable_is_worse_than_a_configuration_error(name: str, value: str) -> None:
     try:
         settings = load_settings({f"{PREFIX}{name.upper()}": value})

@@ -70,37 +70,37 @@ def test_what_is_left_out_has_the_designs_defaults() -> None:
     assert recall() == Recall(project=PROJECT, session_id="session:s", query="build", strategy="hybrid", limit=10)
 
 
+AS_GIVEN: dict[str, Any] = {
+    "importance": 0.9,
+    "kind": "decision",
+    "confidence": 0.7,
+    "structured": {"version": 21, "of": {"tool": "maven"}, "b": None},
+}
+"""Arguments that arrive as they are given."""
+
+
 def test_everything_that_is_given_arrives() -> None:
     change = store(
-        importance=0.9,
+        **AS_GIVEN,
         type=None,
         tags=[" build ", "java", "build", "Cafe\u0301 "],
         source={"tool": "Bash", "file": "pom.xml", "conversation_turn": 3},
         related_entities=[{"name": "Maven", "type": "tool", "relationship": "uses"}],
         session_id="session:other",
-        kind="decision",
         summary=" Java 21 ",
-        confidence=0.9,
         domain=" build ",
-        structured={"version": 21, "of": {"tool": "maven"}},
         valid_from="2026-02-20",
         valid_until="2026-03-20T00:00:00Z",
     )
-    assert change == StoreMemory(
-        memory_id="",
-        content="The build needs Java 21",
-        type="semantic",
-        scope="project",
-        importance=0.9,
+    assert change == msgspec.structs.replace(
+        store(),
+        **AS_GIVEN,
         tags=("build", "java", "Café"),
         source=SourceRef("Bash", "pom.xml", 3),
         related_entities=(EntityRef("Maven", "tool", "uses"),),
         session_id="session:other",
-        kind="decision",
         summary="Java 21",
-        confidence=0.9,
         domain="build",
-        structured={"version": 21, "of": {"tool": "maven"}},
         valid_from=1771545600.0,
         valid_until=1773964800.0,
     )
@@ -119,14 +119,20 @@ def test_every_filter_that_is_given_arrives() -> None:
         time_range={"after": "2026-02-20", "before": "2026-02-20T14:30:00+01:00"},
         include_forgotten=True,
     )
-    assert question.scopes == ("user", "project")
-    assert question.kinds == ("fact", "decision")
-    assert question.domains == ("auth",)
-    assert question.types == ("episodic",)
-    assert question.tags == ("java",)
-    assert (question.after, question.before) == (1771545600.0, 1771594200.0)
-    assert (question.strategy, question.limit, question.min_importance) == ("keyword", 50, 0.2)
-    assert question.include_forgotten
+    assert question == msgspec.structs.replace(
+        recall(),
+        scopes=("user", "project"),
+        kinds=("fact", "decision"),
+        domains=("auth",),
+        types=("episodic",),
+        tags=("java",),
+        after=1771545600.0,
+        before=1771594200.0,
+        strategy="keyword",
+        limit=50,
+        min_importance=0.2,
+        include_forgotten=True,
+    )
 
 
 def test_times_without_an_offset_are_in_utc_and_may_be_to_come() -> None:
@@ -335,37 +341,31 @@ def test_an_answer_stands_once_as_text_and_once_as_structure_in_one_response() -
 
 def test_everything_that_is_given_of_a_change_arrives() -> None:
     assert update(
+        **AS_GIVEN,
         content="new",
-        importance=0.9,
         tags={"add": [" Cafe\u0301 ", "b", "b"], "remove": "c"},
         metadata={"owner": "ana", "old": None, "deep": {"list": [1, 2.5, True]}},
         related_entities={
             "add": [{"name": " Maven ", "type": "tool", "relationship": "uses"}],
             "remove": ["Gradle", " Gradle"],
         },
-        kind="decision",
         summary="short",
-        confidence=0.7,
         domain="build",
-        structured={"a": 1, "b": None},
         valid_from="2026-02-20",
         valid_until="2026-02-21",
         add_links=[{"relation": "supersedes", "target": OTHER.lower().removeprefix("memory:")}] * 2,
         remove_links=[{"relation": "supports", "target": OTHER}],
     ) == UpdateMemory(
+        **AS_GIVEN,
         memory_id=ID,
         content="new",
-        importance=0.9,
         add_tags=("Café", "b"),
         remove_tags=("c",),
         metadata={"owner": "ana", "old": None, "deep": {"list": [1, 2.5, True]}},
         add_entities=(EntityRef("Maven", "tool", "uses"),),
         remove_entities=("Gradle",),
-        kind="decision",
         summary="short",
-        confidence=0.7,
         domain="build",
-        structured={"a": 1, "b": None},
         valid_from=1771545600.0,
         valid_until=1771632000.0,
         add_links=(LinkRef("supersedes", OTHER),),
