@@ -137,6 +137,13 @@ class World:
         return [message for whom, message in self.told if whom == name and isinstance(message, kind)]
 
 
+def starting(settings: Settings | None = None) -> World:
+    """A world in which nothing is ready yet."""
+    world = World(settings)
+    world.apply(world.core.begin(world.now))
+    return world
+
+
 def begun(settings: Settings | None = None, *, for_sessions: bool = False) -> World:
     """A world in which everything is ready."""
     world = World(settings, for_sessions=for_sessions)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 from pathlib import Path
 
@@ -13,15 +12,13 @@ from hypothesis import strategies as st
 from ulid import ULID
 
 from remembrancer.actors.bridge.bridge import _options, main, with_settings
-from remembrancer.actors.bridge.places import find_places, hello_line, named_project, session_id
+from remembrancer.actors.bridge.places import hello_line, named_project, session_id
 from remembrancer.actors.bridge.replay import LineBuffer
 from remembrancer.actors.bridge.starter import LASTING_STATUSES
 from remembrancer.commands import exit_codes
-from remembrancer.config.home import find_home
 from remembrancer.config.reading import read_configuration
 from remembrancer.config.settings import SETTABLE, Settings
 from remembrancer.protocol.environment import is_secret_variable
-from remembrancer.protocol.paths import RuntimePaths
 from remembrancer.protocol.ulids import as_ulid, new_identity
 
 
@@ -41,38 +38,6 @@ def test_an_overlong_line_is_thrown_away_and_the_next_one_is_not() -> None:
     assert buffer.feed(b"x" * 8 + b"\nshort\nhal") == [b"short"]
     assert buffer.feed(b"f\n") == [b"half"]
     assert buffer.overlong == 1
-
-
-@pytest.mark.parametrize(
-    "environ",
-    [
-        {"REMEMBRANCER_HOME": "/tmp/a/../b"},
-        {"REMEMBRANCER_HOME": "relative"},
-        {"REMEMBRANCER_HOME": "~/memory"},
-        {"REMEMBRANCER_HOME": "/tmp/" + "x" * 52},
-        {"REMEMBRANCER_HOME": "/tmp/" + "x" * 69},
-        {"REMEMBRANCER_HOME": "/tmp/" + "x" * 70},
-        {"REMEMBRANCER_HOME": "/tmp/" + "ü" * 60},
-        {},
-        {"XDG_DATA_HOME": "/somewhere/data"},
-        {"XDG_DATA_HOME": "not/absolute"},
-        {"XDG_DATA_HOME": " "},
-    ],
-)
-def test_the_bridge_looks_where_the_other_processes_are(
-    environ: dict[str, str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name in ("REMEMBRANCER_HOME", "XDG_DATA_HOME"):
-        monkeypatch.delenv(name, raising=False)
-    for name, value in environ.items():
-        monkeypatch.setenv(name, value)
-    places = find_places(os.environ)
-    paths = RuntimePaths(find_home(os.environ))
-    assert places.home == str(paths.home)
-    assert places.gateway_socket == str(paths.gateway_socket)
-    assert places.start_lock == str(paths.start_lock)
-    assert places.runtime_lock == str(paths.runtime_lock)
-    assert places.logs == str(paths.logs)
 
 
 def test_a_runtime_that_a_person_has_to_mend_is_told_by_the_exit_statuses_of_up() -> None:

@@ -18,7 +18,6 @@ from remembrancer.memory.features import (
     COMMON,
     COSINE_FLOOR,
     EXPIRED,
-    FEATURES,
     NAMES,
     UNKNOWN,
     Asked,
@@ -53,11 +52,6 @@ def column(of: Candidates, name: str, asked: Asked | None = None) -> list[float]
     numbers = table(of, asked or Asked(NOW))[:, NAMES.index(name)].tolist()
     assert isinstance(numbers, list)
     return numbers
-
-
-def test_every_feature_has_a_name_of_its_own_and_says_what_it_is_for() -> None:
-    assert len(set(NAMES)) == len(FEATURES) <= 16
-    assert all(each.why for each in FEATURES)
 
 
 def test_where_nothing_is_known_nothing_speaks_for_a_candidate_but_its_age() -> None:

@@ -48,6 +48,10 @@ ENVIRONMENTS = [
     {"REMEMBRANCER_DEPLOYMENT_MODE": "embedded-memory", "REMEMBRANCER_HOME": "named"},
     {"REMEMBRANCER_DEPLOYMENT_MODE": "embedded-file", "MEMORY_DEPLOYMENT_MODE": "embedded-memory"},
     {"REMEMBRANCER_DEPLOYMENT_MODE": "embedded-file", "MEMORY_CONFIG_PATH": "given.md"},
+    {"REMEMBRANCER_HOME": "~/memory"},
+    {"REMEMBRANCER_HOME": "/tmp/a/../b"},
+    *({"REMEMBRANCER_HOME": f"/tmp/{name}"} for name in ("x" * 52, "x" * 69, "x" * 70, "ü" * 60)),  # long for a socket
+    *({"XDG_DATA_HOME": data} for data in ("/somewhere/data", "not/absolute", " ")),
 ]
 FILES = {
     "none": {},
@@ -79,7 +83,8 @@ def test_the_bridge_looks_where_the_other_processes_are(
     paths = RuntimePaths(home.directory)
     assert (places.home, places.on_disk) == (str(home.directory), str(home.on_disk))
     assert places.config == (None if home.file is None else str(home.file))
-    assert (places.gateway_socket, places.start_lock) == (str(paths.gateway_socket), str(paths.start_lock))
+    for name in ("gateway_socket", "start_lock", "runtime_lock", "logs"):
+        assert getattr(places, name) == str(getattr(paths, name))
 
     told = {name: value for name, value in os.environ.items() if name not in {*environ, "XDG_DATA_HOME"}}
     told |= {"REMEMBRANCER_HOME": places.on_disk}

@@ -54,44 +54,9 @@ def line(text: str, kind: str = "assistant", **more: Any) -> bytes:
     return json.dumps(entry).encode() + b"\n"
 
 
-@pytest.mark.parametrize(
-    ("name", "given", "kept"),
-    [
-        ("UserPromptSubmit", {"prompt": "Run the tests"}, {"text": "Run the tests"}),
-        ("SessionStart", {"source": "resume"}, {"metadata": {"source": "resume"}}),
-        ("SessionEnd", {"reason": "logout"}, {"metadata": {"reason": "logout"}}),
-        ("SessionEnd", {}, {}),
-        (
-            "Stop",
-            {"last_assistant_message": "Done.", "transcript_path": "/t", "tail": line("Older")},
-            {"text": "Done."},
-        ),
-        ("PostCompact", {"trigger": "auto", "compact_summary": "x"}, {"text": "x", "metadata": {"trigger": "auto"}}),
-        (
-            "PostToolUseFailure",
-            {"tool_name": "Bash", "error": "exit status 2"},
-            {"tool": "Bash", "result": "exit status 2", "success": False},
-        ),
-        (
-            "PostToolUse",
-            {
-                "tool_name": "Bash",
-                "tool_input": {"command": "make test"},
-                "tool_response": {"stdout": "3 passed", "stderr": "", "interrupted": False},
-                "duration_ms": 41,
-            },
-            {
-                "tool": "Bash",
-                "arguments": {"command": "make test"},
-                "result": "3 passed",
-                "success": True,
-                "duration_ms": 41,
-            },
-        ),
-    ],
-)
+@pytest.mark.parametrize(("name", "given", "kept"), cases("hook_input", "kept"))
 def test_of_an_event_what_it_is_about_is_kept(name: str, given: dict[str, Any], kept: dict[str, Any]) -> None:
-    assert event(name, **given) == kept
+    assert event(name, tail=line("Older"), **given) == kept
 
 
 def test_the_assistants_last_words_come_from_the_transcript_where_the_client_does_not_give_them() -> None:

@@ -91,14 +91,10 @@ def test_a_theme_about_how_something_is_done_becomes_a_procedure(kind: str, text
     assert theme.as_procedure is procedure
 
 
-@pytest.mark.parametrize("text", cases("reflection_themes", "say_how"))
-def test_orders_and_steps_say_how(text: str) -> None:
-    assert says_how(text)
-
-
-@pytest.mark.parametrize("text", cases("reflection_themes", "do_not_say_how"))
-def test_statements_do_not_say_how(text: str) -> None:
-    assert not says_how(text)
+@pytest.mark.parametrize(("table", "is_said"), [("say_how", True), ("do_not_say_how", False)])
+def test_orders_and_steps_say_how_and_statements_do_not(table: str, is_said: bool) -> None:
+    for text in cases("reflection_themes", table):
+        assert says_how(text) is is_said, text
 
 
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 4)), max_size=30))

@@ -13,12 +13,10 @@ from remembrancer.protocol.reads import (
     GraphEntity,
     GraphFound,
     GraphRelationship,
-    RecalledMemory,
-    Scores,
     SessionDescription,
 )
 from remembrancer.protocol.runs import Topic
-from remembrancer.protocol.writes import MemoryType, SourceRef
+from remembrancer.protocol.writes import SourceRef
 from remembrancer.toolsets.memory.resources import (
     is_known,
     knowledge_graph,
@@ -29,6 +27,7 @@ from remembrancer.toolsets.memory.resources import (
     preferences,
     session_summary,
 )
+from tests.pure.recalled import recalled
 
 STARTED = datetime(2026, 2, 23, 10, 0, tzinfo=UTC).timestamp()
 MEMORY = "memory:01ARZ3NDEKTSV4RRFFQ69G5FAV"
@@ -39,13 +38,6 @@ def story(**fields: object) -> SessionDescription:
     topics = ("authentication", "gRPC migration", "error handling")
     values = {"started_at": STARTED, "stored_by_type": by_type, "changes": {}, "topics": topics}
     return SessionDescription(**{**values, **fields})  # type: ignore[arg-type]
-
-
-def preference(
-    content: str, importance: float = 0.5, kind: MemoryType = "semantic", **fields: object
-) -> RecalledMemory:
-    values = {"id": MEMORY, "scope": "user", "created_at": 0.0, "scores": Scores(0, 0, importance, 0), **fields}
-    return RecalledMemory(content=content, type=kind, importance=importance, **values)  # type: ignore[arg-type]
 
 
 def test_the_summary_has_the_designs_shape() -> None:
@@ -134,9 +126,9 @@ def test_an_empty_graph_and_unknown_preferences_are_said() -> None:
 def test_preferences_are_listed_by_importance_under_their_type() -> None:
     text = preferences(
         (
-            preference("prefers tabs", 0.4, tags=("style",)),
-            preference("run the linter before a commit", 0.6, "procedural"),
-            preference("writes British English", 0.9, source=SourceRef(tool="Chat")),
+            recalled("prefers tabs", importance=0.4, tags=("style",)),
+            recalled("run the linter before a commit", importance=0.6, type="procedural"),
+            recalled("writes British English", importance=0.9, source=SourceRef(tool="Chat")),
         )
     )
     assert text == (

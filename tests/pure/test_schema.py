@@ -81,7 +81,9 @@ def test_what_may_be_left_out_has_the_designs_default() -> None:
     ("tool", "path", "facts"),
     [
         ("recall_memories", "limit", {"minimum": 1, "maximum": 50, "default": 10}),
-        ("recall_memories", "include_forgotten", {"default": False}),
+        ("recall_memories", "include_forgotten", {"type": "boolean", "default": False}),
+        ("recall_memories", "strategy", {"default": "hybrid"}),
+        ("recall_memories", "min_importance", {"default": 0}),
         ("recall_memories", "time_range.after", {"format": "date-time"}),
         ("recall_memories", "time_range.before", {"format": "date-time"}),
         ("search_knowledge_graph", "depth", {"minimum": 1, "maximum": 3, "default": 1}),
@@ -101,48 +103,9 @@ def test_the_bounds_formats_and_defaults_are_those_of_the_design(
     assert "maximum" not in str(found.described()["inputSchema"])
 
 
-def test_the_parameters_are_those_of_the_design() -> None:
-    store = input_schema(StoreMemoryArguments)
-    assert set(store["properties"]) == {
-        "content",
-        "type",
-        "scope",
-        "importance",
-        "tags",
-        "source",
-        "related_entities",
-        "session_id",
-        "wait_for_embedding",
-        "allow_secrets",
-        *("kind", "confidence", "summary", "domain", "structured", "valid_from", "valid_until"),
-        *("occurred_at", "supersedes", "metadata", "due", "memories"),
-    }
+def test_what_must_be_given_is_required_and_each_of_several_memories_takes_what_one_does() -> None:
+    store, recall = input_schema(StoreMemoryArguments), input_schema(RecallMemoriesArguments)
     assert "required" not in store, "content is missing only where there are no memories either"
     assert set(store["properties"]["memories"]["items"]["properties"]) == set(store["properties"]) - {"memories"}
-    recall = input_schema(RecallMemoriesArguments)
-    assert set(recall["properties"]) == {
-        "query",
-        "scope",
-        "type",
-        "kind",
-        "domain",
-        "strategy",
-        "limit",
-        "min_importance",
-        "tags",
-        "time_range",
-        "include_forgotten",
-        "profile",
-        "reference_time",
-        "max_tokens",
-        "detail",
-        "sources",
-    }
     assert recall["required"] == ["query"]
-    assert recall["properties"]["limit"] == {"type": "integer", "minimum": 1, "maximum": 50, "default": 10}
-    assert recall["properties"]["strategy"]["default"] == "hybrid"
-    assert recall["properties"]["min_importance"]["default"] == 0
-    assert recall["properties"]["include_forgotten"] == {"type": "boolean", "default": False}
-    moment = {"type": "string", "format": "date-time"}
-    assert recall["properties"]["time_range"]["properties"] == {"after": moment, "before": moment}
     assert input_schema(GetMemoryStatusArguments)["properties"] == {}

@@ -187,29 +187,18 @@ def test_the_variables_of_other_servers_count_or_are_said_not_to() -> None:
     assert read_configuration({"MEMORY_MCP_DATA_DIR": "/data"}).warnings == ()
 
 
-@pytest.mark.parametrize("count", range(4))
-def test_what_is_said_nearer_to_the_session_counts(tmp_path: Path, count: int) -> None:
+def test_what_is_said_nearer_to_the_session_counts(tmp_path: Path) -> None:
     """Ours before the others', the environment before the file, the file before the default."""
-    said = [
-        ("environ", "REMEMBRANCER_LOG_LEVEL", "error", "REMEMBRANCER_LOG_LEVEL"),
-        ("environ", "MEMORY_LOG_LEVEL", "warn", "MEMORY_LOG_LEVEL"),
-        ("file", "model", "ours", "model in "),
-    ]
-    left = said[count:]
-    text = "".join(f'{name} = "{value}"\n' for where, name, value, _ in left if where == "file")
-    if any(where == "environ" for where, *_ in left):
-        text += 'log_level = "debug"\n'
-    environ = {name: value for where, name, value, _ in left if where == "environ"}
-    read_in = read(tmp_path, text, **environ)
-    assert read_in.problems == ()
-    if count < 2:
-        assert read_in.settings.log_level == ("error", "warning")[count]
-        assert str(read_in.origins["log_level"]) == said[count][3]
-    elif count < 3:
-        assert read_in.settings.model == said[count][2]
-        assert str(read_in.origins["model"]).startswith(said[count][3])
-    else:
-        assert read_in == Configuration(Settings())
+    environ = {"REMEMBRANCER_LOG_LEVEL": "error", "MEMORY_LOG_LEVEL": "warn"}
+    for origin, level in (
+        ("REMEMBRANCER_LOG_LEVEL", "error"),
+        ("MEMORY_LOG_LEVEL", "warning"),
+        (f"log_level in {tmp_path / 'c.toml'}", "debug"),
+    ):
+        made = read(tmp_path, 'log_level = "debug"\n', **environ)
+        assert (made.problems, made.settings.log_level, str(made.origins["log_level"])) == ((), level, origin)
+        environ.pop(origin, None)
+    assert read(tmp_path, "") == Configuration(Settings())
 
 
 def test_a_variable_that_is_empty_says_nothing_when_it_is_of_another_server() -> None:

@@ -25,7 +25,7 @@ from remembrancer.protocol.control import ConsolidatorHealth, GatewayHealth, Pee
 from remembrancer.protocol.errors import InvalidInput
 from remembrancer.protocol.reads import Counts
 from remembrancer.protocol.work import ModelChoice
-from tests.pure.launcher_world import FREE_RESTARTS, SUMMARY, World, begun
+from tests.pure.launcher_world import FREE_RESTARTS, SUMMARY, World, begun, starting
 
 
 def sessions(count: int, http: str | None = None, pages: int = 0) -> GatewayHealth:
@@ -33,8 +33,7 @@ def sessions(count: int, http: str | None = None, pages: int = 0) -> GatewayHeal
 
 
 def test_gateway_and_store_start_first_then_the_embedders_and_the_consolidator_last() -> None:
-    world = World(Settings(embedders=2))
-    world.apply(world.core.begin(world.now))
+    world = starting(Settings(embedders=2))
     assert [start.name for start in world.started] == ["gateway", "store"]
     world.ready("store")
     assert "embedder-1" not in world.running
@@ -47,8 +46,7 @@ def test_gateway_and_store_start_first_then_the_embedders_and_the_consolidator_l
 
 
 def test_nobody_waits_for_ever() -> None:
-    world = World(Settings(start_timeout_s=10.0))
-    world.apply(world.core.begin(world.now))
+    world = starting(Settings(start_timeout_s=10.0))
     world.ready("store")
     world.run_for(9.0)
     assert "embedder-1" not in world.running
@@ -59,8 +57,7 @@ def test_nobody_waits_for_ever() -> None:
 
 
 def test_the_consolidator_is_there_while_there_are_jobs() -> None:
-    world = World()
-    world.apply(world.core.begin(world.now))
+    world = starting()
     world.ready("gateway")
     world.ready("embedder-1")
     world.pong("store", StoreHealth(Counts(), SUMMARY))
@@ -83,8 +80,7 @@ def test_the_consolidator_is_there_while_there_are_jobs() -> None:
 
 
 def test_nobody_waits_for_what_has_failed() -> None:
-    world = World()
-    world.apply(world.core.begin(world.now))
+    world = starting()
     world.refuse("gateway")
     assert "embedder-1" in world.running
     world.ready("store")
@@ -268,8 +264,7 @@ def test_a_runtime_in_the_foreground_stays_without_sessions_and_may_have_no_cons
 
 
 def test_a_runtime_that_is_told_to_stop_before_its_embedders_started_does_not_start_them() -> None:
-    world = World()
-    world.apply(world.core.begin(world.now))
+    world = starting()
     world.stop()
     world.run_for(10.0)
     assert world.core.finished
@@ -300,8 +295,7 @@ def happen(world: World, event: tuple[str, float]) -> None:
 
 @given(st.lists(EVENTS, max_size=40))
 def test_whatever_happens_no_process_runs_twice_and_a_stop_ends_all(events: list[tuple[str, float]]) -> None:
-    world = World(Settings(embedders=2, start_timeout_s=20.0))
-    world.apply(world.core.begin(world.now))
+    world = starting(Settings(embedders=2, start_timeout_s=20.0))
     for event in events:
         happen(world, event)
         alive = {process.name for process in world.core.processes if process.alive}
@@ -313,8 +307,7 @@ def test_whatever_happens_no_process_runs_twice_and_a_stop_ends_all(events: list
 
 
 def test_the_indexer_starts_when_the_store_says_that_there_are_files_and_stays() -> None:
-    world = World()
-    world.apply(world.core.begin(world.now))
+    world = starting()
     world.ready("gateway")
     world.ready("store")
     world.pong("store", StoreHealth(Counts(), SUMMARY))

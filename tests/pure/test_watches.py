@@ -77,25 +77,23 @@ def change(operation: Change) -> Operation:
     return Operation("change", PROJECT, SESSION, 0.0, operation)
 
 
-async def test_a_project_memory_concerns_the_sessions_of_its_project() -> None:
-    stored = store_operation("a", "text")
-    assert await seen(stored) == await seen(stored, session_id=OTHER_SESSION) == set(FIXED)
-    assert await seen(stored, OTHER_PROJECT) == set()
-
-
-async def test_a_user_memory_concerns_everybody() -> None:
-    assert await seen(store_operation("a", "text", scope="user"), OTHER_PROJECT, OTHER_SESSION) == set(FIXED)
-
-
-async def test_a_session_memory_concerns_its_session_alone() -> None:
-    stored = store_operation("a", "text", scope="session")
-    assert await seen(stored) == set(FIXED)
-    assert await seen(stored, session_id=OTHER_SESSION) == set()
-
-
-@pytest.mark.parametrize("changed", [ForgetMemory("memory:x"), PromoteMemory("memory:x", "user")])
-async def test_a_change_may_concern_everybody_for_the_memory_may_be_the_user_s(changed: Change) -> None:
-    assert await seen(change(changed), OTHER_PROJECT, OTHER_SESSION) == set(FIXED)
+@pytest.mark.parametrize(
+    ("operation", "others"),
+    [
+        (store_operation("a", "text"), {OTHER_SESSION}),
+        (store_operation("a", "text", scope="session"), set()),
+        (store_operation("a", "text", scope="user"), {OTHER_SESSION, OTHER_PROJECT}),
+        (change(ForgetMemory("memory:x")), {OTHER_SESSION, OTHER_PROJECT}),  # the memory may be the user's
+        (change(PromoteMemory("memory:x", "user")), {OTHER_SESSION, OTHER_PROJECT}),
+    ],
+)
+async def test_a_memory_of_a_session_or_project_concerns_it_alone_and_any_other_everybody(
+    operation: Operation, others: set[str | ProjectRef]
+) -> None:
+    assert await seen(operation) == set(FIXED)
+    assert await seen(operation, session_id=OTHER_SESSION) == (set(FIXED) if OTHER_SESSION in others else set())
+    in_another = await seen(operation, OTHER_PROJECT, OTHER_SESSION)
+    assert in_another == (set(FIXED) if OTHER_PROJECT in others else set())
 
 
 async def test_one_memory_is_concerned_by_its_own_writes_alone() -> None:
