@@ -24,14 +24,6 @@ def test_a_name_is_found_as_a_whole_too() -> None:
     assert "_private_name".strip("_") in terms_of("_private_name")
 
 
-@pytest.mark.parametrize(
-    ("one", "other"),
-    [("validates", "validation"), ("routes", "routing"), ("dependencies", "depends"), ("serialize", "serialization")],
-)
-def test_forms_of_a_word_meet(one: str, other: str) -> None:
-    assert stem(one) == stem(other)
-
-
 def test_short_words_keep_what_tells_them_apart() -> None:
     assert len({stem(word) for word in ("use", "used", "user", "class", "bus", "this")}) >= 5
 

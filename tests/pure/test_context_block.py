@@ -253,10 +253,7 @@ def test_a_long_memory_is_cut_where_nothing_whole_fits() -> None:
     assert made.truncated
 
 
-@pytest.mark.parametrize(
-    ("content", "item"),
-    cases("context_block", "headings"),
-)
+@pytest.mark.parametrize(("content", "item"), cases("context_block", "headings"))
 def test_what_would_be_a_heading_is_escaped_and_the_rest_stays(content: str, item: str) -> None:
     assert render(content, SourceRef()) == item
 

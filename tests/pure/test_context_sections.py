@@ -126,9 +126,6 @@ def test_a_source_is_an_open_file_if_one_path_is_the_end_of_the_other(file: str 
     assert FILES.is_source(file) is is_source
 
 
-@pytest.mark.parametrize(
-    ("content", "names"),
-    cases("context_sections", "named"),
-)
+@pytest.mark.parametrize(("content", "names"), cases("context_sections", "named"))
 def test_a_text_names_an_open_file_by_its_name_with_directories_that_agree(content: str, names: bool) -> None:
     assert FILES.are_named_in(content) is names

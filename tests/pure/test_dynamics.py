@@ -57,10 +57,7 @@ def test_strength_is_a_share_of_three_digits_that_grows_with_use_and_falls_with_
     assert value(*weaker, "project") <= value(*weaker, "user"), "which forgets more slowly"
 
 
-@pytest.mark.parametrize(
-    ("scope", "days", "access_count", "expected"),
-    cases("dynamics", "halves"),
-)
+@pytest.mark.parametrize(("scope", "days", "access_count", "expected"), cases("dynamics", "halves"))
 def test_strength_halves_with_each_half_life_of_the_seed(
     scope: Scope, days: float, access_count: int, expected: float
 ) -> None:
@@ -69,10 +66,7 @@ def test_strength_halves_with_each_half_life_of_the_seed(
     assert strength("session", importance=0.499, confidence=0.125) == 0.062
 
 
-@pytest.mark.parametrize(
-    ("status", "days", "access_count", "expected"),
-    cases("dynamics", "stale"),
-)
+@pytest.mark.parametrize(("status", "days", "access_count", "expected"), cases("dynamics", "stale"))
 def test_what_is_active_and_rarely_used_goes_stale_after_thirty_days(
     status: Status, days: float, access_count: int, expected: bool
 ) -> None:

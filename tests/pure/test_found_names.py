@@ -23,10 +23,7 @@ def test_names_are_certain_by_their_form(text: str, names: list[str]) -> None:
     assert certain(text) == names
 
 
-@pytest.mark.parametrize(
-    "text",
-    cases("found_names", "not_names"),
-)
+@pytest.mark.parametrize("text", cases("found_names", "not_names"))
 def test_what_only_looks_like_a_name_is_none(text: str) -> None:
     assert certain(text) == []
 

@@ -161,10 +161,7 @@ def keys_in(text: str, *names: str) -> list[str]:
     return [mention.key for mention in longest(mentions_in(text), {name_key(name) for name in names})]
 
 
-@pytest.mark.parametrize(
-    ("text", "name"),
-    cases("graph", "found"),
-)
+@pytest.mark.parametrize(("text", "name"), cases("graph", "found"))
 def test_a_name_is_found_in_a_text_in_any_spelling(text: str, name: str) -> None:
     assert keys_in(text, name) == [name_key(name)]
 

@@ -16,7 +16,7 @@ from remembrancer.actors.launcher.lifecycle import (
 )
 from remembrancer.config.settings import Settings
 from remembrancer.protocol.control import EmbedderHealth, PeerFailed, Stop
-from tests.pure.launcher_world import FREE_RESTARTS, World, begun
+from tests.pure.launcher_world import FREE_RESTARTS, begun, starting
 
 
 def test_a_process_that_dies_is_started_again_as_another_incarnation_at_once_and_then_with_a_pause() -> None:
@@ -149,8 +149,7 @@ def test_a_stop_climbs_from_asking_to_killing_and_a_suspended_launcher_gives_a_p
 
 
 def test_a_process_that_still_starts_has_less_time_to_stop() -> None:
-    world = World(Settings(embedders=0))
-    world.apply(world.core.begin(world.now))
+    world = starting(Settings(embedders=0))
     world.stop()
     assert world.signals == [("gateway", "TERM")]
     world.run_for(STARTING_S)

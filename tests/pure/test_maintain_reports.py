@@ -50,36 +50,36 @@ def refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Rememb
     return refusals
 
 
-def test_what_is_shared_and_refused_keeps_nothing_else_from_being_done_and_reported(
+@pytest.mark.parametrize(
+    ("place", "error", "status", "done"),
+    [
+        (LANE, ConsolidatorUnavailable("it is at work"), exit_codes.REFUSED, ["/work/a", "/work/b", "the user"]),
+        (YARD, ConsolidatorUnavailable("there is none"), exit_codes.REFUSED, ["/work/a", "/work/a, what is shared"]),
+        (LANE, InvalidInput("nobody shares that"), exit_codes.USAGE, ["/work/a", "/work/b", "the user"]),
+    ],
+)
+def test_a_refusal_is_said_behind_what_was_done_and_one_of_what_is_shared_keeps_nothing_else_from_being_done(
+    refused: dict[str, RemembrancerError],
+    capsys: pytest.CaptureFixture[str],
+    place: str,
+    error: RemembrancerError,
+    status: int,
+    done: list[str],
+) -> None:
+    refused[place] = error
+    assert main(["admin", "maintain", "--all"]) == status
+    out, err = capsys.readouterr()
+    assert [line for line in out.splitlines() if "examined" in line] == [f"{each}: 12 examined" for each in done]
+    assert err == f"remembrancer admin maintain: {error.message}\n"
+
+
+def test_places_are_reported_for_programs_beside_a_refusal(
     refused: dict[str, RemembrancerError], capsys: pytest.CaptureFixture[str]
 ) -> None:
     refused[LANE] = ConsolidatorUnavailable("another machine is at work there")
-    assert main(["admin", "maintain", "--all"]) == exit_codes.REFUSED
-    out, err = capsys.readouterr()
-    assert out.splitlines()[:3] == ["/work/a: 12 examined", "/work/b: 12 examined", "the user: 12 examined"]
-    assert err == "remembrancer admin maintain: another machine is at work there\n"
     assert main(["admin", "maintain", "--all", "--json"]) == exit_codes.REFUSED
     places = json.loads(capsys.readouterr().out)["places"]
     assert [place["shared"] for place in places] == [False, False, False]
-
-
-def test_what_was_done_before_a_refusal_is_reported(
-    refused: dict[str, RemembrancerError], capsys: pytest.CaptureFixture[str]
-) -> None:
-    refused[YARD] = ConsolidatorUnavailable("there is no consolidator")
-    assert main(["admin", "maintain", "--all"]) == exit_codes.REFUSED
-    out, err = capsys.readouterr()
-    assert out.splitlines()[:2] == ["/work/a: 12 examined", "/work/a, what is shared: 12 examined"]
-    assert "the user" not in out
-    assert err == "remembrancer admin maintain: there is no consolidator\n"
-
-
-def test_an_error_with_an_exit_status_of_its_own_is_said_behind_what_was_done(
-    refused: dict[str, RemembrancerError], capsys: pytest.CaptureFixture[str]
-) -> None:
-    refused[LANE] = InvalidInput("nobody shares that")
-    assert main(["admin", "maintain", "--all"]) == exit_codes.USAGE
-    assert "/work/b: 12 examined" in capsys.readouterr().out
 
 
 def test_the_run_of_a_submodule_is_undone_by_the_id_of_its_project(refused: dict[str, RemembrancerError]) -> None:

@@ -75,10 +75,7 @@ def test_a_note_that_names_no_file_goes_into_the_log_of_its_day() -> None:
         daily_note(at, ("MEMORY.md",))
 
 
-@pytest.mark.parametrize(
-    ("before", "content", "after"),
-    cases("notes", "appended"),
-)
+@pytest.mark.parametrize(("before", "content", "after"), cases("notes", "appended"))
 def test_appended_is_after_a_blank_line(before: str, content: str, after: str) -> None:
     assert edited(before, content, "append", None).text == after
 

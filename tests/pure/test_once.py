@@ -290,10 +290,7 @@ def test_texts_of_one_scope_are_one_where_words_vectors_and_the_day_of_an_event_
     assert left(*entries) == list(kept)
 
 
-@pytest.mark.parametrize(
-    ("one", "other"),
-    cases("once", "different"),
-)
+@pytest.mark.parametrize(("one", "other"), cases("once", "different"))
 def test_another_number_name_or_denial_is_another_fact_however_near(one: str, other: str) -> None:
     assert left(said("a", content=one), said("b", content=other)) == ["a", "b"]
 

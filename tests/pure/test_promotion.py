@@ -146,10 +146,7 @@ def test_what_is_promoted_at_once_would_be_at_the_end_as_well(given_memory: Mate
 # --- From a project to the user.
 
 
-@pytest.mark.parametrize(
-    ("changes", "promotes", "reason"),
-    cases("promotion", "users"),
-)
+@pytest.mark.parametrize(("changes", "promotes", "reason"), cases("promotion", "users"))
 def test_what_was_of_use_in_three_sessions_is_proposed_to_the_user(
     changes: dict[str, Any], promotes: bool, reason: str
 ) -> None:

@@ -38,10 +38,7 @@ def test_what_is_valid_is_asked_for_at_the_time_of_the_question() -> None:
     assert read("port").filters.valid_at is None
 
 
-@pytest.mark.parametrize(
-    ("query", "is_message", "of_the_user", "of_a_period"),
-    cases("question", "questions"),
-)
+@pytest.mark.parametrize(("query", "is_message", "of_the_user", "of_a_period"), cases("question", "questions"))
 def test_a_question_is_a_message_or_of_the_user_or_of_a_period(
     query: str, is_message: bool, of_the_user: bool, of_a_period: bool
 ) -> None:

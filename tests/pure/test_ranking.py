@@ -52,10 +52,7 @@ fitted_weights = st.builds(
 # --- A score and a probability.
 
 
-@pytest.mark.parametrize(
-    ("own", "joined", "scores"),
-    cases("ranking", "joined"),
-)
+@pytest.mark.parametrize(("own", "joined", "scores"), cases("ranking", "joined"))
 def test_what_a_memory_shares_with_others_lifts_it_towards_the_best_one_and_not_past_it(
     own: list[float], joined: list[float], scores: list[float]
 ) -> None:

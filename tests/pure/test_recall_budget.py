@@ -129,10 +129,7 @@ def test_of_warnings_that_do_not_fit_the_code_is_left() -> None:
     assert (found["warnings"], found["degraded"], found["omitted"]) == ([{"code": "embedding_failed"}], True, 50)
 
 
-@pytest.mark.parametrize(
-    ("ranges", "cut"),
-    cases("recall_budget", "cuts"),
-)
+@pytest.mark.parametrize(("ranges", "cut"), cases("recall_budget", "cuts"))
 def test_cuts_are_marked_and_what_overlaps_is_said_once(ranges: list[Range], cut: str) -> None:
     assert cut_to("abc efg ijk", ranges) == cut
 

@@ -22,10 +22,7 @@ def recall(**fields: Any) -> Recall:
     return Recall("session:s", project=ProjectRef("p_0123456789ab", "/code"), query="query", **fields)
 
 
-@pytest.mark.parametrize(
-    ("fields", "below", "hint"),
-    cases("recall_hints", "hints"),
-)
+@pytest.mark.parametrize(("fields", "below", "hint"), cases("recall_hints", "hints"))
 def test_the_hint_names_what_narrowed_the_question(fields: dict[str, Any], below: int, hint: str) -> None:
     assert hint_for(recall(**fields), empty(below)) == hint
 

@@ -19,10 +19,7 @@ NOW = 1_000.0
 TEXTS = ["The API uses Postgres", "the  api uses POSTGRES.", "It rains", "It rains!", "Does it rain?"]
 
 
-@pytest.mark.parametrize(
-    ("one", "two"),
-    cases("reflection_duplicates", "same"),
-)
+@pytest.mark.parametrize(("one", "two"), cases("reflection_duplicates", "same"))
 def test_case_blanks_forms_of_characters_and_the_mark_at_the_end_make_no_difference(one: str, two: str) -> None:
     assert normalised(one) == normalised(two)
 

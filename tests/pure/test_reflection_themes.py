@@ -82,10 +82,7 @@ def test_a_theme_whose_sentence_is_of_the_project_stays_in_the_project() -> None
     assert theme.suggested_scope == ("project" if "src/" in theme.pattern else "user")
 
 
-@pytest.mark.parametrize(
-    ("kind", "text", "procedure"),
-    cases("reflection_themes", "procedures"),
-)
+@pytest.mark.parametrize(("kind", "text", "procedure"), cases("reflection_themes", "procedures"))
 def test_a_theme_about_how_something_is_done_becomes_a_procedure(kind: str, text: str, procedure: bool) -> None:
     (theme,) = find_themes(in_sessions([text] * 3, kind=kind), [0] * 3)
     assert theme.as_procedure is procedure

@@ -29,18 +29,12 @@ def test_of_rules_that_are_stated_together_only_those_of_one_slot_replace_each_o
     assert (chance(earlier, later, cosine, 60.0) >= PROBABLE) is replaces
 
 
-@pytest.mark.parametrize(
-    ("earlier", "later"),
-    cases("replacement", "two_things"),
-)
+@pytest.mark.parametrize(("earlier", "later"), cases("replacement", "two_things"))
 def test_texts_about_two_things_replace_none_of_each_other(earlier: str, later: str) -> None:
     assert chance(earlier, later, 0.5) < POSSIBLE
 
 
-@pytest.mark.parametrize(
-    ("earlier", "later"),
-    cases("replacement", "one_sort"),
-)
+@pytest.mark.parametrize(("earlier", "later"), cases("replacement", "one_sort"))
 def test_two_things_of_one_sort_do_not_replace_each_other(earlier: str, later: str) -> None:
     assert chance(earlier, later, 0.93) < PROBABLE
     assert chance(earlier, later, 0.93, 60.0) < POSSIBLE

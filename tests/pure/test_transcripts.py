@@ -147,29 +147,16 @@ def test_long_results_are_shortened_and_secrets_blotted_out() -> None:
         assert "ghp_" not in cut.text
 
 
-@given(
-    st.lists(
-        st.one_of(
-            st.binary(max_size=40),
-            st.recursive(
-                st.none() | st.booleans() | st.integers() | st.text(max_size=5),
-                lambda inner: (
-                    st.lists(inner, max_size=3)
-                    | st.dictionaries(
-                        st.sampled_from(
-                            ["type", "message", "content", "payload", "text", "uuid", "cwd", "timestamp", "role"]
-                        ),
-                        inner
-                        | st.sampled_from(["user", "assistant", "response_item", "message", "tool_result", "text"]),
-                        max_size=5,
-                    )
-                ),
-                max_leaves=12,
-            ).map(lambda value: json.dumps(value).encode()),
-        ),
-        max_size=8,
-    )
+KEYS = st.sampled_from(["type", "message", "content", "payload", "text", "uuid", "cwd", "timestamp", "role"])
+KINDS = st.sampled_from(["user", "assistant", "response_item", "message", "tool_result", "text"])
+RECORDS = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS, inner | KINDS, max_size=5),
+    max_leaves=12,
 )
+
+
+@given(st.lists(st.binary(max_size=40) | RECORDS.map(lambda value: json.dumps(value).encode()), max_size=8))
 def test_no_line_is_so_strange_that_the_others_are_not_read(strange: list[bytes]) -> None:
     data = b"".join(line.replace(b"\n", b" ") + b"\n" for line in strange) + lines(said("user", "Here.", 50))
     assert turns_in(data)[-1].text == "Here."
