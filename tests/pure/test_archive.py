@@ -108,21 +108,19 @@ def test_a_name_that_has_no_place_in_a_home_is_refused(tmp_path: Path, name: str
         read_archive(backup, lambda _: pytest.fail("it was unpacked"))
 
 
-def test_a_member_that_the_manifest_does_not_name_is_refused(tmp_path: Path) -> None:
-    backup = tar(tmp_path / "backup", (MANIFEST, manifest_of()), ("catalog.db", b"x"))
-    with pytest.raises(FileUnusable, match="catalog"):
-        read_archive(backup)
-
-
-def test_a_link_in_a_backup_is_refused(tmp_path: Path) -> None:
-    backup = tar(tmp_path / "backup", (MANIFEST, manifest_of()), ("user/memory.db", b"x"), linked_to="/etc/passwd")
-    with pytest.raises(FileUnusable, match="manifest"):
-        read_archive(backup)
-
-
-def test_a_file_that_is_missing_is_named(tmp_path: Path) -> None:
-    with pytest.raises(FileUnusable, match="missing"):
-        read_archive(tar(tmp_path / "backup", (MANIFEST, manifest_of())))
+@pytest.mark.parametrize(
+    ("members", "linked_to", "why"),
+    [
+        ([("catalog.db", b"x")], None, "catalog"),
+        ([("user/memory.db", b"x")], "/etc/passwd", "manifest"),
+        ([], None, "missing"),
+    ],
+)
+def test_a_member_that_the_manifest_does_not_name_a_link_and_a_missing_file_are_refused(
+    tmp_path: Path, members: list[tuple[str, bytes]], linked_to: str | None, why: str
+) -> None:
+    with pytest.raises(FileUnusable, match=why):
+        read_archive(tar(tmp_path / "backup", (MANIFEST, manifest_of()), *members, linked_to=linked_to))
 
 
 def test_a_backup_of_a_newer_release_is_told_from_one_that_is_none(tmp_path: Path) -> None:

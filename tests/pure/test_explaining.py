@@ -71,10 +71,9 @@ def test_the_chain_tells_each_step_with_its_score_and_reason() -> None:
 
 def test_a_proposal_is_told_with_its_reason_and_a_refusal_with_its_day() -> None:
     proposal = Proposal("memory:m", "text", "preference", "it speaks of the user", 0.6, NOW)
-    assert "Proposed to the user on" in said(memory("project"), proposal=proposal)
-    assert ": it speaks of the user. promote_memory accepts or refuses it." in said(
-        memory("project"), proposal=proposal
-    )
+    text = said(memory("project"), proposal=proposal)
+    assert "Proposed to the user on" in text
+    assert ": it speaks of the user. promote_memory accepts or refuses it." in text
     refused = msgspec.structs.replace(proposal, refused_at=NOW)
     assert "Not proposed to the user any more: that was refused on" in said(memory("project"), proposal=refused)
 

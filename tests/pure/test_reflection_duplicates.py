@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from remembrancer.actors.consolidator import promoting
 from remembrancer.actors.consolidator.maintenance import plan_copies
+from remembrancer.actors.consolidator.standing_for import says_the_same
 from remembrancer.memory.wording import normalised
 from remembrancer.protocol.consolidation import Material
 from remembrancer.protocol.runs import AddLink
@@ -96,3 +97,12 @@ def test_what_two_projects_say_in_nearly_the_same_words_is_found_by_their_vector
     texts = ("Ilse wants short commits with a reason", "Ilse wants short commits, with a reason given", "Ada is away")
     one, near, far = with_vectors([memory(place, text) for place, text in enumerate(texts)], rows([0, 0, 1], 0.97))
     assert [other.id for _, other, _ in promoting.said_in_both([one], [far, near], 1e9)] == [near.id]
+
+
+def test_what_another_one_says_as_well_stands_for_it_unless_that_is_over_or_made_of_it() -> None:
+    text = "The API runs on Postgres"
+    one, other = memory(1, text), memory(2, text + ".")
+    assert says_the_same(one, [(other, 0.99)], 10.0, 0.85) == (other, 0.99)
+    assert says_the_same(one, [(other, 0.85)], 10.0, 0.85) is None
+    for changes in ({"valid_until": 5.0}, {"is_derived": True}, {"derived_from": (one.id,)}):
+        assert says_the_same(one, [(memory(2, text, **changes), 0.99)], 10.0, 0.85) is None

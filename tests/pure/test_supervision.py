@@ -45,7 +45,7 @@ def test_gateway_and_store_start_first_then_the_embedders_and_the_consolidator_l
     assert "consolidator" in world.running
 
 
-def test_nobody_waits_for_ever() -> None:
+def test_nobody_waits_for_ever_or_for_what_has_failed() -> None:
     world = starting(Settings(start_timeout_s=10.0))
     world.ready("store")
     world.run_for(9.0)
@@ -54,6 +54,12 @@ def test_nobody_waits_for_ever() -> None:
     assert "embedder-1" in world.running, "the gateway has failed"
     world.run_for(11.0)
     assert "consolidator" in world.running, "the embedder has failed"
+    world = starting()
+    world.refuse("gateway")
+    assert "embedder-1" in world.running
+    world.ready("store")
+    world.refuse("embedder-1")
+    assert "consolidator" in world.running
 
 
 def test_the_consolidator_is_there_while_there_are_jobs() -> None:
@@ -76,15 +82,6 @@ def test_the_consolidator_is_there_while_there_are_jobs() -> None:
     world.exit("consolidator", 0)
     world.pong("store", StoreHealth(Counts(), SUMMARY, has_jobs=True))
     world.run_for(1.0)
-    assert "consolidator" in world.running
-
-
-def test_nobody_waits_for_what_has_failed() -> None:
-    world = starting()
-    world.refuse("gateway")
-    assert "embedder-1" in world.running
-    world.ready("store")
-    world.refuse("embedder-1")
     assert "consolidator" in world.running
 
 

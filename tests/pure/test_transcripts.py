@@ -205,14 +205,7 @@ def test_lines_of_gemini_are_read_and_a_message_that_is_written_again_is_there_o
     at = "2026-02-16T12:00:01.000Z"
     project = hashlib.sha256(str(tmp_path).encode()).hexdigest()
     asked = {"id": "m1", "timestamp": at, "type": "user", "content": [{"text": "Which database?"}]}
-    answered = {
-        "id": "m2",
-        "timestamp": at,
-        "type": "gemini",
-        "content": "PostgreSQL 16.",
-        "thoughts": [],
-        "model": "g",
-    }
+    answered = {"id": "m2", "timestamp": at, "type": "gemini", "content": "PostgreSQL 16.", "thoughts": []}
     called = {"id": "m3", "timestamp": at, "type": "gemini", "content": ""}
     call = {"id": "c", "name": "read_file", "args": {"path": "README.md"}, "status": "success", "result": []}
     turns, directory = read_turns(
