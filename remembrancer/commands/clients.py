@@ -564,7 +564,7 @@ def read_text(path: Path) -> str | None:
         FileRefused: it cannot be read, or is not UTF-8.
     """
     try:
-        return path.read_bytes().decode()
+        return path.read_bytes().decode("utf-8-sig")  # some editors begin a file with a mark
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:

@@ -320,7 +320,7 @@ def _marks(memory: Answer) -> list[str]:
     how well it answers."""
     is_past = str(memory.get("valid_until") or NEVER) <= datetime.now(UTC).isoformat()
     marks = [name for name in ("forgotten", "expired", "done") if memory.get(name) or (name == "expired" and is_past)]
-    if newer := memory.get("possibly_superseded_by"):
+    if (newer := memory.get("possibly_superseded_by")) and not memory.get("superseded_by"):
         marks.append(f"probably replaced by {short(newer[0])}")
     if due := memory.get("due"):
         is_late = due < f"{datetime.now().astimezone():%Y-%m-%d}" and not memory.get("done")

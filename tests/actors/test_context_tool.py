@@ -97,6 +97,7 @@ async def test_with_a_later_prompt_only_what_likely_answers_it_is_given_where_no
         await store.worker()
         await client.store(review, wait_for_embedding=True)
         await client.store("The aardvark service is deployed on Fridays.", wait_for_embedding=True)
+        await client.store("The badger service is deployed on Mondays.", kind="decision", wait_for_embedding=True)
         for number in range(20):
             await client.store(f"Harbour dues of {number} boats were paid in full and on time.", tags=["dues"])
         only = {"unseen": True, "max_tokens": 300, "sections": ["project_context", "relevant_procedures"]}
@@ -106,6 +107,8 @@ async def test_with_a_later_prompt_only_what_likely_answers_it_is_given_where_no
         answer = await other.call("get_memory_context", task_description=asked, **only)
         assert "Fridays" in answer["context_block"]
         assert "outage" not in answer["context_block"]
+        decided = await other.call("get_memory_context", task_description=asked.replace("aardvark", "badger"), **only)
+        assert "Mondays" in decided["context_block"], "what holds for every task is given if it answers, too"
         first = await other.call("get_memory_context", max_tokens=300)
         assert "Subjects: dues 20" in first["context_block"]
         assert "Subjects:" not in answer["context_block"], "the first prompt's context named them"

@@ -32,6 +32,7 @@ from remembrancer.commands.clients import (
     plan_hooks_removal,
     plan_removal,
     plan_rules,
+    read_text,
 )
 from remembrancer.commands.hook import EVENTS_BY_NAME
 from remembrancer.protocol.gateway_link import HOOK_EVENTS
@@ -243,6 +244,11 @@ def test_a_file_that_cannot_be_changed_safely_is_refused_with_what_to_paste(
     assert (plan.action, plan.after) == ("refuse", None)
     assert why in plan.said
     assert parsed(plan.paste, client) == parsed(planned(None, client).after, client)
+
+
+def test_a_file_that_begins_with_a_byte_order_mark_is_read(tmp_path: Path) -> None:
+    (tmp_path / "mcp.json").write_bytes(b'\xef\xbb\xbf{"servers": {}}')
+    assert read_text(tmp_path / "mcp.json") == '{"servers": {}}'
 
 
 def test_an_entry_between_comments_is_seen_without_being_changed() -> None:

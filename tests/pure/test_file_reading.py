@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import subprocess
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from remembrancer.actors.indexer.file_reading import OTHER_PROJECT, FileReader
@@ -110,6 +112,9 @@ def test_a_growing_session_is_read_in_larger_pieces(world: World) -> None:
     assert not is_due(world.says(2))
     assert is_due(world.says(2) * 50)
     assert is_due(world.says(2, padding="x" * 100_000))
+    long = msgspec.structs.replace(state, size=2_000_000)
+    assert not world.reader.is_due(replace(world.found()[0], size=2_150_000), long), "it is read as a whole"
+    assert world.reader.is_due(replace(world.found()[0], size=2_250_000), long)
     assert is_due(world.says(2), age_s=600)
     path.write_bytes(b"")
     assert world.reader.is_due(world.found()[0], state), "it has been written anew"

@@ -164,7 +164,7 @@ def test_what_was_replaced_stands_right_behind_what_replaced_it() -> None:
     assert [each.scores.final for each in replaced_last([old, other, new])] == [0.9, 0.9, 0.8], "it answers as well"
     maybe = entry("old", 0.9, possibly_superseded_by=("gone", "new"))
     assert ids(replaced_last([maybe, other, new])) == ["old", "other", "new"], "it is about something else"
-    assert ids(replaced_last([maybe, other, entry("new", 0.5)])) == ["new", "old", "other"], "it answers, too"
+    assert ids(replaced_last([maybe, other, entry("new", 0.8)])) == ["new", "old", "other"], "it answers, too"
     assert ids(replaced_last([other, old])) == ["other", "old"], "nor does what is not found"
 
 

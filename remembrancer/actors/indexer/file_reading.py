@@ -31,6 +31,8 @@ OTHER_PROJECT: Final = "of another project"
 """The reason for skipping a transcript that need not be reported."""
 ENDED_S: Final = 300.0
 """The transcript of a session that has been silent for this long is read however little it has grown."""
+GROWTH: Final = 0.1
+"""The least share by which a transcript has grown when it is read again: it is read as a whole."""
 HEAD_BYTES: Final = 256 * 1024
 """The beginning of a transcript, which usually names the directory of its session."""
 
@@ -46,9 +48,11 @@ class FileReader:
     def is_due(self, file: FoundFile, known: FileState) -> bool:
         """True if a changed file should be read now. A transcript may wait."""
         grown = file.size - known.size
-        if file.source != "sessions" or not 0 < grown < self._settings.transcripts_delta_bytes:
+        if file.source != "sessions" or grown <= 0 or time.time() - file.mtime_ns / 1e9 > ENDED_S:
             return True
-        if time.time() - file.mtime_ns / 1e9 > ENDED_S:
+        if grown < GROWTH * known.size:
+            return False
+        if grown >= self._settings.transcripts_delta_bytes:
             return True
         try:
             with file.path.open("rb") as transcript:

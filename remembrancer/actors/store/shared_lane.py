@@ -513,8 +513,8 @@ class SharedLane(Records):
                 page = self._ask(self.journal.read(self.name, after=self.mark, limit=PAGE))
                 self.head = max(page.head, position)
                 entries, damaged, mark, problem = _decoded(page, self.mark)
-                for position in damaged:
-                    logger.error("an entry is damaged and skipped", extra={"lane": self.name, "position": position})
+                for skipped in damaged:
+                    logger.error("an entry is damaged and skipped", extra={"lane": self.name, "position": skipped})
                 others = []
                 for entry, outcome in self._apply_entries(entries, mark):
                     if entry.operation.operation_id in own:

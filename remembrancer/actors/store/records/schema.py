@@ -259,6 +259,9 @@ MEMORY: Final = Schema(
         PRIMARY KEY (space, memory_id, version, operation_id)
     ) WITHOUT ROWID;
     CREATE INDEX history_by_time ON history (space, changed_at, memory_id, begins, ends, replaced_at, owner);
+    -- The versions of facts, by the time from which they hold.
+    CREATE INDEX history_by_validity ON history (space, begins, memory_id, ends, changed_at, replaced_at, owner)
+        WHERE begins IS NOT NULL;
     CREATE INDEX history_by_session ON history (space, session_id, change) WHERE change != 'stored';
 
     -- Ids of memories that were deleted for good: nothing brings them back, and a second deletion is told.

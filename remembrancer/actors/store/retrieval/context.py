@@ -83,6 +83,8 @@ class Gathering:
                 self._in_thread(self._from_files),
                 self._found(),
             )
+            answering = {each.id: each for each in found}  # with their relevance to the task
+            standing, ends = ([answering.get(each.id, each) for each in some] for some in (standing, ends))
             named = [each for each in every if self._files.are_named_in(each.content)]
             rest = [*of_files, *named, *(each for each in found if not each.done)]
             rest += () if self._request.task else every

@@ -31,7 +31,7 @@ NAMED: Final = 5
 """The number of ids in an answer; more would only cost tokens."""
 COMPARED_CHARACTERS: Final = 2000
 """A longer text says more than one thing, so it only duplicates an equal text."""
-CLOSE: Final = 0.5
+CLOSE: Final = 0.8
 """The share of a memory's score from which a later one that probably replaces it precedes it. A question that names
 what the later one is not about is answered by the earlier one."""
 SAME_EVENT_S: Final = DAY_S
