@@ -215,3 +215,10 @@ async def test_git_is_not_waited_for_and_runs_nothing_of_a_foreign_repository(
     monkeypatch.setenv("PATH", f"{slow.parent}:{os.environ['PATH']}")
     monkeypatch.setattr(recognition, "GIT_S", 0.2)
     assert await first_commit(known / ".git") is None
+
+
+async def test_a_git_that_ends_at_once_leaves_no_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    git("init", at=tmp_path)  # without a commit
+    for _ in range(40):
+        assert await first_commit(tmp_path / ".git") is None
+    assert [record.getMessage() for record in caplog.records if record.name == "asyncio"] == []

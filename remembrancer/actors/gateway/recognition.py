@@ -6,10 +6,10 @@ return with its disk.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import os
 import shlex
+import subprocess
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -88,26 +88,34 @@ async def first_commit(git_directory: Path) -> str | None:
         return None
     environ = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")} | _QUIET
     command = ("git", f"--git-dir={git_directory}", "rev-list", "--max-parents=0", "--reverse", "HEAD")
-    quiet = asyncio.subprocess.DEVNULL
     try:
-        git = await asyncio.create_subprocess_exec(
-            *command, cwd="/", env=environ, stdin=quiet, stderr=quiet, stdout=asyncio.subprocess.PIPE
+        # Not by asyncio: its child watcher complains when `kill` finds the process ended, and reaps it first.
+        git = subprocess.Popen(
+            command, cwd="/", env=environ, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL, stdout=subprocess.PIPE
         )
     except OSError:
         return None
-    assert git.stdout is not None
-    said = b""
     try:
-        with suppress(TimeoutError):
-            async with asyncio.timeout(GIT_S):
-                said = await git.stdout.readline()
+        line = await anyio.to_thread.run_sync(_first_line, git, abandon_on_cancel=True)
     finally:
-        with suppress(ProcessLookupError):
-            git.kill()  # it may still be writing
-        with anyio.move_on_after(REAP_S, shield=True):  # not longer: a process on a hanging disk cannot be killed
-            await git.wait()
-    commit = said.decode("ascii", "replace").strip()
+        git.kill()  # the thread is then done with it
+    commit = line.decode("ascii", "replace").strip()
     return commit if commit.isalnum() and len(commit) <= LONGEST_HASH else None
+
+
+def _first_line(git: subprocess.Popen[bytes]) -> bytes:
+    """The first line that git prints in time, or nothing. Ends the process."""
+    try:
+        output, _ = git.communicate(timeout=GIT_S)
+    except subprocess.TimeoutExpired:
+        return b""
+    finally:
+        git.kill()
+        with suppress(subprocess.TimeoutExpired):  # not longer: a process on a hanging disk cannot be killed
+            git.wait(REAP_S)
+        if git.stdout is not None:
+            git.stdout.close()
+    return output.partition(b"\n")[0]
 
 
 def _is_own_repository(directory: Path) -> bool:
