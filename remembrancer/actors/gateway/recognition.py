@@ -10,6 +10,7 @@ import logging
 import os
 import shlex
 import subprocess
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -89,10 +90,7 @@ async def first_commit(git_directory: Path) -> str | None:
     environ = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")} | _QUIET
     command = ("git", f"--git-dir={git_directory}", "rev-list", "--max-parents=0", "--reverse", "HEAD")
     try:
-        # Not by asyncio: its child watcher complains when `kill` finds the process ended, and reaps it first.
-        git = subprocess.Popen(
-            command, cwd="/", env=environ, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL, stdout=subprocess.PIPE
-        )
+        git = _start(command, environ)
     except OSError:
         return None
     try:
@@ -101,6 +99,12 @@ async def first_commit(git_directory: Path) -> str | None:
         git.kill()  # the thread is then done with it
     commit = line.decode("ascii", "replace").strip()
     return commit if commit.isalnum() and len(commit) <= LONGEST_HASH else None
+
+
+def _start(command: Sequence[str], environ: Mapping[str, str]) -> subprocess.Popen[bytes]:
+    """Start git. Not by asyncio: its child watcher warns if `kill` reaps a process that has just ended."""
+    quiet = subprocess.DEVNULL
+    return subprocess.Popen(command, cwd="/", env=environ, stdin=quiet, stderr=quiet, stdout=subprocess.PIPE)
 
 
 def _first_line(git: subprocess.Popen[bytes]) -> bytes:
