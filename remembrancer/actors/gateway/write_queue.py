@@ -100,8 +100,8 @@ class QueueFile:
     """The open file. Synchronous, for one thread.
 
     An operation leaves when the store has it, and one that the store can never apply moves to a table of its own, with
-    the reason. A damaged file is set aside, and the rows that can be read of it are copied to a new one; `damage` says
-    so.
+    the reason. A damaged file is set aside, and the rows that can be read of it are copied to a new one; so are those
+    of a file that is no longer at its path. `damage` says so.
 
     Raises:
         SchemaTooNew, SchemaTooOld: it was written by another release.
@@ -110,6 +110,7 @@ class QueueFile:
 
     def __init__(self, path: Path) -> None:
         self._path = path
+        self._fresh = path.with_suffix(".new")
         self.damage: str | None = None
         with self._explained():
             try:
@@ -118,6 +119,7 @@ class QueueFile:
                 if not _is_damage(error):
                     raise
                 self._database = self._salvaged(error)
+        self._identity = _identity(path)
 
     @contextmanager
     def _opened(self) -> Iterator[sqlite3.Connection]:
@@ -129,12 +131,16 @@ class QueueFile:
                 damaged, the next action finds a new one.
         """
         with self._explained():
+            if _identity(self._path) != self._identity:  # what is written to a deleted file is lost with this process
+                self._database = self._put_back(self._database)
+                self._identity = _identity(self._path)
             try:
                 yield self._database
             except sqlite3.DatabaseError as error:
                 if not _is_damage(error):
                     raise
                 self._database = self._salvaged(error, self._database)
+                self._identity = _identity(self._path)
                 raise MemoryUnavailable(f"{self.damage}: call again") from error
 
     @contextmanager
@@ -152,23 +158,51 @@ class QueueFile:
     def _salvaged(self, error: sqlite3.Error, former: sqlite3.Connection | None = None) -> sqlite3.Connection:
         """Set the file aside, and continue in a new one with the rows that can be read. An error leaves everything as
         it is, also the connection `former`."""
-        fresh, aside = self._path.with_suffix(".new"), self._path.with_suffix(f".damaged-{int(time.time())}")
-        delete_database(fresh)
-        with closing(_connect(fresh)) as target:
-            with closing(sqlite3.connect(f"{self._path.absolute().as_uri()}?mode=ro", uri=True)) as source:
-                _copy_readable(source, target)
-            (kept,) = target.execute("SELECT count(*) FROM queued").fetchone()
+        with closing(sqlite3.connect(f"{self._path.absolute().as_uri()}?mode=ro", uri=True)) as source:
+            kept = self._copy(source)
         if former is not None:
             former.close()  # before the next is opened: SQLite deletes the log beside it by its name
-        for old, new in zip(database_files(self._path), database_files(aside), strict=True):
-            if old.exists():
-                old.rename(new)
-        fresh.rename(self._path)
-        self.damage = (
+        aside = self._set_aside()
+        return self._renewed(
             f"the write queue was damaged ({error}): {kept} queued writes could be read, and are applied. It is kept "
             f"as {aside.name}, with anything that could not be read"
         )
-        logger.error("the write queue was made anew", extra={"reason": self.damage})
+
+    def _put_back(self, former: sqlite3.Connection) -> sqlite3.Connection:
+        """Continue in a new file with the rows of a file that was deleted or replaced while it was open. An error while
+        they are copied leaves everything as it is."""
+        kept = self._copy(former)
+        former.close()
+        if self._path.exists():
+            found = f" What was in its place is kept as {self._set_aside().name}"
+        else:
+            delete_database(self._path)  # the log may have been left
+            found = ""
+        return self._renewed(
+            f"the file of the write queue was deleted or replaced: {kept} queued writes were put back.{found}"
+        )
+
+    def _copy(self, source: sqlite3.Connection) -> int:
+        """Copy the rows that can be read to a new file beside this one. Returns the number of queued ones."""
+        fresh = self._fresh
+        delete_database(fresh)
+        with closing(_connect(fresh)) as target:
+            _copy_readable(source, target)
+            (kept,) = target.execute("SELECT count(*) FROM queued").fetchone()
+        return int(kept)
+
+    def _set_aside(self) -> Path:
+        aside = self._path.with_suffix(f".damaged-{int(time.time())}")
+        for old, new in zip(database_files(self._path), database_files(aside), strict=True):
+            if old.exists():
+                old.rename(new)
+        return aside
+
+    def _renewed(self, damage: str) -> sqlite3.Connection:
+        """Move the new file into place, and open it."""
+        self._fresh.rename(self._path)
+        self.damage = damage
+        logger.error("the write queue was made anew", extra={"reason": damage})
         return _connect(self._path)
 
     def makes(self, memory_id: str, viewer: Operation) -> bool:
@@ -269,6 +303,15 @@ class QueueFile:
     def close(self) -> None:
         """Close the file. May be called twice."""
         self._database.close()
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    """The file at a path; None if there is none."""
+    try:
+        about = path.stat()
+    except FileNotFoundError:
+        return None
+    return about.st_dev, about.st_ino
 
 
 def _look(path: Path) -> Look:
