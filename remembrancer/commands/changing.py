@@ -160,9 +160,7 @@ def edit(
     if pair is not None:
         return _settle(where, memory, pair, reason)
     if undecided is not None:
-        related, doubted = ([{"relation": each, "target": undecided}] for each in ("related_to", "contradicts"))
-        answer = where.ask("update_memory", memory_id=memory, remove_links=related, add_links=doubted, reason=reason)
-        return _done(answer, "It waits for review again.")
+        return _unsettle(where, memory, undecided, reason)
     if to is not None:
         answer = where.ask("promote_memory", memory_id=memory, target_scope=to, reason=reason)
         stays = answer.get("previous_scope") == to  # a proposal that is declined
@@ -200,6 +198,37 @@ def _settle(where: Where, memory: str, relation: str, reason: str | None) -> Rep
                 back = f"remembrancer edit {short(pair['newer_id'])} --undecided {short(pair['older_id'])}"
                 return _done(answer, f"Both hold. The newer one: {newer}; '{back}' takes that back")
     raise NotFound(f"no pair in 'remembrancer list --review' has {short(memory)} as its older memory")
+
+
+def _unsettle(where: Where, memory: str, other: str, reason: str | None) -> Report:
+    """Put two memories that were found to be both true back into review, in either order of their ids.
+
+    Raises:
+        InvalidInput: they are no such pair, or one of them is forgotten or no longer valid.
+    """
+    one, two = (where.ask("get_memory", memory_id=each, detail=True) for each in (memory, other))
+    for each in (one, two):
+        bare, ends = short(each["id"]), each.get("valid_until")
+        if each["status"] == "forgotten":
+            raise InvalidInput(f"{bare} is forgotten: 'remembrancer restore {bare}' brings it back")
+        if ends and datetime.fromisoformat(ends) <= datetime.now().astimezone():
+            raise InvalidInput(f"{bare} is no longer valid: 'remembrancer undo {bare}' takes back its last change")
+    links = {
+        (link["relation"], source["id"]): target["id"]
+        for source, target in ((one, two), (two, one))
+        for link in source.get("links", ())
+        if link["target"] == target["id"]
+    }
+    pair = f"{short(one['id'])} and {short(two['id'])}"
+    source = next((each for relation, each in links if relation == "related_to"), None)
+    if source is None and any(relation == "contradicts" for relation, _ in links):
+        raise InvalidInput(f"{pair} are not settled: 'remembrancer list --review' lists the pairs that wait")
+    if source is None:
+        raise InvalidInput(f"{pair} are no pair that 'remembrancer edit ID --both' has settled: nothing was changed")
+    target = links["related_to", source]
+    related, doubted = ([{"relation": each, "target": target}] for each in ("related_to", "contradicts"))
+    answer = where.ask("update_memory", memory_id=source, remove_links=related, add_links=doubted, reason=reason)
+    return _done(answer, "It waits for review again.")
 
 
 def _input_text() -> str:

@@ -305,6 +305,32 @@ def test_pairs_that_wait_for_a_decision_are_reviewed(shell: Shell) -> None:
     assert "Nothing waits for a decision" in shell("list", "--review")
 
 
+def test_only_a_pair_that_was_settled_as_both_true_is_put_back_into_review(shell: Shell) -> None:
+    old, new = (shell.json("add", f"the lantern listens on port {port}")["memory_id"] for port in ("8080", "9090 now"))
+    apart = shell.json("add", "Rowan likes green tea")["memory_id"]
+
+    def refused(*pair: str) -> str:
+        return shell("edit", pair[0], "--undecided", pair[1], status=exit_codes.USAGE)
+
+    assert "no pair that" in refused(apart, old)
+    while not shell.json("list", "--review")["contradictions"]:
+        pass
+    assert "are not settled" in refused(new, old)
+    for pair in ((new, old), (old, new)):
+        shell("edit", old, "--both")
+        assert "waits for review again" in shell("edit", pair[0], "--undecided", pair[1])
+        [waiting] = shell.json("list", "--review")["contradictions"]
+        assert (waiting["newer_id"], waiting["older_id"]) == (new, old)
+    shell("edit", old, "--both")
+    shell("forget", new)
+    assert f"{new} is forgotten" in refused(new, old)
+    shell("restore", new)
+    shell("edit", new, "--undecided", old)
+    shell("edit", old, "--replaced")
+    assert f"{old} is no longer valid" in refused(new, old)
+    assert shell.json("list", "--review")["contradictions"] == []
+
+
 @alone
 def test_what_is_erased_is_nowhere_in_the_home_any_more(shell: Shell, home: Path) -> None:
     memory_id = shell.json("add", "the vault opens with marigold")["memory_id"]
