@@ -104,7 +104,9 @@ FILTERS: Final = (
 
 
 def _filters(where: Where, given: Answer) -> Answer:
-    """The options of `FILTERS` as arguments of a tool."""
+    """The options of `FILTERS` as arguments of a tool. Raises `InvalidInput` for --user with another --scope."""
+    if where.user and set(given["scope"]) - {"user"}:
+        raise InvalidInput("--user and --scope exclude each other: give one of them")
     filters = given | {"scope": ("user",) if where.user else given["scope"]}
     limit = filters.pop("number")
     chosen = {name: list(value) if isinstance(value, tuple) else value for name, value in filters.items() if value}
@@ -167,7 +169,11 @@ def search(
 )
 def list_(where: Where, order: str | None, about: str | None, **given: Any) -> Report:
     """List memories, newest first; records of sessions only with --kind session_record."""
+    if given["only_forgotten"] and given["include_forgotten"]:
+        raise InvalidInput("give one of --forgotten, which lists all, and --only-forgotten")
     if about is not None:
+        if any((given | {"order": order, "number": None}).values()):
+            raise InvalidInput(f"--{about} lists all that there is: leave out the other filters and orders")
         return _stale(where) if about == "stale" else _waiting(where)
     most = given["number"]
     arguments = _filters(where, given) | {"order": order or "latest", "kind": list(given["kind"] or KINDS)}

@@ -226,6 +226,13 @@ def test_contradicting_options_change_nothing(shell: Shell) -> None:
         assert "leave out --user" in shell(*command_line, status=exit_codes.USAGE)
     assert "belongs to one project" in shell("add", "x y", "--all-projects", status=exit_codes.USAGE)
     assert "a tag must not be empty" in shell("add", "x y", "--tag", "", status=exit_codes.USAGE)
+    for options, error in (
+        (("--only-forgotten", "--forgotten"), "give one of --forgotten"),
+        (("--user", "--scope", "project"), "exclude each other"),
+        (("--open", "--review"), "leave out the other filters"),
+        (("--stale", "--tag", "ops"), "leave out the other filters"),
+    ):
+        assert error in shell("list", *options, status=exit_codes.USAGE)
     for looks in (("list",), ("search", "x")):
         assert "-n must be" in shell(*looks, "-n", "0", status=exit_codes.USAGE)
 
