@@ -108,7 +108,7 @@ def _rebuild(
             connection.execute(f"DROP TRIGGER {name}")
         for table in _tables(connection):
             with closing(_opened(scratch, table, roots)) as source:
-                _merge_table(connection, table, source, done)
+                _merge_table(connection, table, source, scratch, done)
         drop_dangling(connection)
         for _, sql in triggers:
             connection.execute(sql)
@@ -221,7 +221,7 @@ def _rows(source: sqlite3.Connection, table: _Table, known: Collection[Key], gap
     def read(condition: str, values: Key, order: str = "ASC") -> Iterator[tuple[Key, Key]]:
         ordered = ", ".join(f"{column} {order}" for column in table.key)
         for row in source.execute(f"{select} WHERE {condition} ORDER BY {ordered}", values):
-            if any(isinstance(value, str) and value.endswith("\0") for value in row):
+            if _is_cut(row):
                 raise sqlite3.DatabaseError("the last page of a long row is empty")
             yield row[: len(table.key)], row[len(table.key) :]
 
@@ -249,40 +249,67 @@ def _rows(source: sqlite3.Connection, table: _Table, known: Collection[Key], gap
 def _indexed(source: sqlite3.Connection, table: _Table) -> tuple[dict[Key, Any], list[set[Key]]]:
     """Return the keys in the readable parts of a table's indexes, with the names of the rows as far as an index has
     them; and the keys in each index that has all rows and was read whole."""
-    found: dict[Key, Any] = {}
+    names: dict[Key, Any] = {}
     whole: list[set[Key]] = []
     for place, (columns, is_partial) in enumerate(table.indexes.values()):
         name = table.name_column if table.name_column in (*columns, *table.key) else None
-        keys = set[Key]()
-        try:
-            select = f"SELECT {', '.join(table.key)}, {name or 'NULL'} FROM t INDEXED BY i{place}"  # noqa: S608
-            for *key, said in source.execute(f"{select} ORDER BY {', '.join(columns)}"):
-                keys.add(tuple(key))
-                found[tuple(key)] = found.get(tuple(key)) or said
-        except (sqlite3.Error, UnicodeDecodeError):
-            continue
-        if not is_partial:
-            whole.append(keys)
-    return found, whole
+        select = f"SELECT {', '.join(table.key)}, {name or 'NULL'} FROM t INDEXED BY i{place}"  # noqa: S608
+        for order in ("ASC", "DESC"):  # after damage, also from the other end
+            ordered = ", ".join(f"{column} {order}" for column in columns)
+            keys = set[Key]()
+            with suppress(sqlite3.Error, UnicodeDecodeError):
+                for *values, row_name in source.execute(f"{select} ORDER BY {ordered}"):
+                    keys.add(tuple(values))
+                    names[tuple(values)] = names.get(tuple(values)) or row_name
+                if not is_partial:
+                    whole.append(keys)
+                break
+    return names, whole
+
+
+def _rows_of_leaves(scratch: Path, table: _Table, names: Mapping[Key, Any]) -> Iterator[tuple[Key, Key]]:
+    """Yield the rows with these keys and names from all leaf pages of a file, also from those whose inner page or root
+    is damaged: a leaf page is a valid root itself, so each is read as if it were the whole table. Rows of other tables
+    do not match a key and its name."""
+    if table.name_column is None:
+        return
+    leaf_kind = 13 if table.has_rowid else 10  # https://sqlite.org/fileformat.html#b_tree_pages
+    name = len(table.key) + table.columns.index(table.name_column)
+    select = f"SELECT {', '.join((*table.key, *table.columns))} FROM t NOT INDEXED"  # noqa: S608
+    with scratch.open("rb") as file:
+        starts = range(PAGE_BYTES, scratch.stat().st_size, PAGE_BYTES)  # the first page has the schema
+        leaves = [start // PAGE_BYTES + 1 for start in starts if os.pread(file.fileno(), 1, start)[0] == leaf_kind]
+    for page in leaves:
+        with (
+            suppress(sqlite3.Error, UnicodeDecodeError),
+            closing(_opened(scratch, table._replace(indexes={}), {table.name: page})) as leaf,
+        ):
+            for row in leaf.execute(select):
+                key = row[: len(table.key)]
+                if names.get(key) is not None and names[key] == row[name] and not _is_cut(row):
+                    yield key, row[len(table.key) :]
+
+
+def _is_cut(row: Key) -> bool:
+    """True if the last page of a long row is empty."""
+    return any(isinstance(value, str) and value.endswith("\0") for value in row)
 
 
 # --- Merging.
 
 
-def _merge_table(connection: sqlite3.Connection, table: _Table, source: sqlite3.Connection, done: Repaired) -> None:
+def _merge_table(
+    connection: sqlite3.Connection, table: _Table, source: sqlite3.Connection, scratch: Path, done: Repaired
+) -> None:
     """Replace a table's rows by those that can be read, and keep the copy's rows in the gaps, apart from those that
     were deleted since, as an index says."""
     key = ", ".join(table.key)
     of_copy = set(connection.execute(f"SELECT {key} FROM {table.name}"))  # noqa: S608
     indexed, whole = _indexed(source, table)
-    gaps, read = _Gaps(), set[Key]()
-    for row_key, values in _rows(source, table, of_copy | indexed.keys(), gaps):
-        named = dict(zip(table.key, row_key, strict=True)) | dict(zip(table.columns, values, strict=True))
-        named = {column: value for column, value in named.items() if value is not None}  # a missing one is the default
-        statement = f"INSERT OR REPLACE INTO {table.name} ({', '.join(named)}) VALUES ({', '.join('?' * len(named))})"  # noqa: S608
-        with suppress(sqlite3.IntegrityError):  # such a row was never written: its page is damaged
-            connection.execute(statement, list(named.values()))
-            read.add(row_key)
+    gaps = _Gaps()
+    read = _insert(connection, table, _rows(source, table, of_copy | indexed.keys(), gaps))
+    if unread := {row_key: name for row_key, name in indexed.items() if row_key not in read}:
+        read |= _insert(connection, table, _rows_of_leaves(scratch, table, unread))
     done.read += len(read)
     where = " AND ".join(f"{column} = ?" for column in table.key)
     for row_key in of_copy - read:
@@ -296,6 +323,19 @@ def _merge_table(connection: sqlite3.Connection, table: _Table, source: sqlite3.
     done.lost += [RowName(table.name, _name(row_key, indexed[row_key])) for row_key in sorted(lost, key=_order)]
     if gaps and not whole:
         done.incomplete.append(table.name)
+
+
+def _insert(connection: sqlite3.Connection, table: _Table, rows: Iterator[tuple[Key, Key]]) -> set[Key]:
+    """Insert or replace rows. Returns their keys, without those that break a constraint."""
+    inserted = set[Key]()
+    for row_key, values in rows:
+        named = dict(zip(table.key, row_key, strict=True)) | dict(zip(table.columns, values, strict=True))
+        named = {column: value for column, value in named.items() if value is not None}  # a missing one is the default
+        statement = f"INSERT OR REPLACE INTO {table.name} ({', '.join(named)}) VALUES ({', '.join('?' * len(named))})"  # noqa: S608
+        with suppress(sqlite3.IntegrityError):  # such a row was never written: its page is damaged
+            connection.execute(statement, list(named.values()))
+            inserted.add(row_key)
+    return inserted
 
 
 def _name(key: Key, name: object) -> str:

@@ -77,7 +77,8 @@ def bring_forward(paths: RuntimePaths, place: Path | None = None) -> None:
     """Make the database of a home that has only old files: in its place, while nobody else has them open, or at
     `place`, for a reader of the home.
 
-    From a damaged file, readable rows are migrated, and the rest is taken from its last daily copy.
+    From a damaged file, every readable row is migrated. `problems` then says how many, and names the memories that are
+    known to be lost.
 
     Raises:
         StorageFull: the disk has no room, and the home is unchanged.
