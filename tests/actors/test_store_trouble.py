@@ -301,3 +301,25 @@ async def test_what_is_written_after_a_file_was_deleted_under_the_store_is_refus
     await rig.start()
     with pytest.raises(RecordsUnusable):
         await rig.gateway.submit(operation)
+
+
+async def test_damage_that_shows_only_when_it_is_read_is_reported_from_then_on(home: Path) -> None:
+    path = RuntimePaths(home).database
+    async with store_rig(home) as rig:
+        await rig.gateway.store("the project likes coffee")
+        await rig.gateway.store("the user likes tea", scope="user")
+        await rig.stop()
+        with closing(sqlite3.connect(path)) as connection:
+            root, size = connection.execute(
+                "SELECT rootpage, page_size FROM sqlite_master, pragma_page_size WHERE name = 'memories'"
+            ).fetchone()
+            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        with path.open("r+b") as file:
+            file.seek((root - 1) * size)
+            file.write(b"x" * size)
+        await rig.start()
+        with pytest.raises(RecordsUnusable):
+            await rig.gateway.recall("likes", strategy="keyword")
+        (reason,) = (await rig.health()).unusable
+        assert str(path) in reason
+        assert "remembrancer doctor --repair" in reason

@@ -8,6 +8,7 @@ import os
 import pty
 import re
 import shutil
+import sqlite3
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -530,3 +531,25 @@ def test_bash_completes_commands_options_and_choices(shell: Shell) -> None:
         words = {"COMP_WORDS": f"remembrancer {typed}", "COMP_CWORD": str(typed.count(" ") + 1)}
         done = command(home=shell.home, variables={"_REMEMBRANCER_COMPLETE": "bash_complete", **words})
         assert [line.partition(",")[2] for line in done.stdout.split()] == [meant]
+
+
+@alone
+def test_a_damaged_database_is_reported_and_writes_wait_in_the_queue(shell: Shell, home: Path) -> None:
+    shell("add", "We deploy on Tuesdays")
+    shell("add", "I prefer short answers", "--user")
+    stop_runtime(home)
+    path = RuntimePaths(home).database
+    with closing(sqlite3.connect(path)) as connection:
+        root, size = connection.execute(
+            "SELECT rootpage, page_size FROM sqlite_master, pragma_page_size WHERE name = 'memories'"
+        ).fetchone()
+    with path.open("r+b") as file:
+        file.seek((root - 1) * size)
+        file.write(b"x" * size)
+    assert "doctor --repair" in shell("list", status=exit_codes.FILE_UNUSABLE)
+    status = shell("status", status=exit_codes.DEGRADED, prints=True)
+    assert f"! {path} cannot be read" in status
+    assert "doctor --repair" in status
+    added = command("add", "We test on Mondays", home=home, directory=shell.directory)
+    assert (added.returncode, "Queued durably" in added.stderr) == (exit_codes.OK, True)
+    assert "writes queued: 1" in shell("status", status=exit_codes.DEGRADED, prints=True)

@@ -38,9 +38,9 @@ LONE_WORTH: Final = 0.8
 IS_APART: Final = "a.number = {}.memory AND (a.forgotten_at IS NOT NULL OR a.scope = 'session')"
 """A memory that is not in this index is unforgotten and visible to all users of the space, so a short lookup suffices
 for most."""
-IS_VISIBLE: Final = f"""EXISTS (SELECT 1 FROM memory_entities AS s WHERE s.entity = e.number AND NOT EXISTS (
-                        SELECT 1 FROM {APART} WHERE {IS_APART.format("s")}
-                        AND NOT {shown_to("a")}))"""  # noqa: S608 - fixed clauses
+IS_SHOWN: Final = f"""NOT EXISTS (SELECT 1 FROM {APART} WHERE {IS_APART.format("s")}
+                      AND NOT {shown_to("a")})"""  # noqa: S608 - fixed clauses
+IS_VISIBLE: Final = f"EXISTS (SELECT 1 FROM memory_entities AS s WHERE s.entity = e.number AND {IS_SHOWN})"  # noqa: S608 - fixed clauses
 IS_OVER: Final = (
     "a.number = {}.memory AND (a.forgotten_at IS NOT NULL OR a.scope = 'session' OR a.valid_until IS NOT NULL)"
 )
@@ -379,11 +379,11 @@ class Graph:
             of_one = self._read(
                 f"""SELECT r.subject, r.edge, r.entity,
                         sum(a.forgotten_at IS NULL AND (a.valid_until IS NULL OR a.valid_until > ?)) AS live, count(*)
-                    FROM (SELECT * FROM memory_entities WHERE {here} = ? AND subject IS NOT NULL
-                        AND (?3 IS NULL OR edge IN (SELECT value FROM json_each(?3))) ORDER BY {order} LIMIT ?) AS r
-                    LEFT JOIN {APART} ON {IS_OVER.format("r")} WHERE a.number IS NULL OR {shown_to("a")}
-                    GROUP BY r.subject, r.entity, r.edge""",  # noqa: S608 - fixed clauses
-                (self._now, number, spellings, most, self._session_id),
+                    FROM (SELECT * FROM memory_entities AS s WHERE {here} = ? AND subject IS NOT NULL
+                        AND (?3 IS NULL OR edge IN (SELECT value FROM json_each(?3))) AND {IS_SHOWN}
+                        ORDER BY {order} LIMIT ?) AS r
+                    LEFT JOIN {APART} ON {IS_OVER.format("r")} GROUP BY r.subject, r.entity, r.edge""",  # noqa: S608 - fixed clauses
+                (self._now, number, spellings, self._session_id, most),
             )
             cut = cut or sum(said for *_, said in of_one) >= most
             rows += ((*edge, live, said - live) for *edge, live, said in of_one)
@@ -476,11 +476,12 @@ class Graph:
             facts: dict[int, RankingFacts] = {}
             for number in numbers:
                 rows = self._read(
-                    f"""SELECT DISTINCT m.number, {RANKING} FROM (SELECT memory FROM memory_entities WHERE entity = ?1
-                            AND (?2 IS NULL OR relationship IN (SELECT value FROM json_each(?2)))
-                            ORDER BY memory DESC LIMIT ?3) AS r
+                    f"""SELECT DISTINCT m.number, {RANKING}
+                        FROM (SELECT memory FROM memory_entities AS s WHERE entity = ?1
+                            AND (?2 IS NULL OR relationship IN (SELECT value FROM json_each(?2))) AND {IS_SHOWN}
+                            ORDER BY memory DESC LIMIT ?4) AS r
                         CROSS JOIN memories AS m ON m.number = r.memory WHERE {condition}""",  # noqa: S608 - fixed clauses
-                    (number, spellings, _share(len(numbers)), *allowed),
+                    (number, spellings, self._session_id, _share(len(numbers)), *allowed),
                 )
                 facts |= {row[0]: RankingFacts(*row[1:]) for row in rows}
             latest = sorted(facts, key=lambda ref: (facts[ref].happened_at, ref), reverse=True)
