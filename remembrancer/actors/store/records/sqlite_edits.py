@@ -540,13 +540,16 @@ class SqliteEdits:
         self.remove_unlinked(entity for (entity,) in rows.fetchall())
 
     def _add_entry(self, memory_id: str, created_at: float, entry: HistoryEntry) -> None:
-        """Add a history entry, unless it exists because the memory was here before."""
+        """Add a history entry, unless it exists because the memory was here before. It is no older than the one before
+        it: in a shared lane, changes are requested by several clocks."""
         record = entry.record
         happened_at = created_at if record.occurred_at is None else min(created_at, record.occurred_at)
         begins = happened_at if record.valid_from is None else record.valid_from
         self.execute(
             """INSERT OR IGNORE INTO history (space, memory_id, version, change, changed_at, session_id, operation_id,
-                   record, details, begins, ends, owner) VALUES (@SPACE, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)""",
+                   record, details, begins, ends, owner)
+               VALUES (@SPACE, ?1, ?2, ?3, max(?4, ifnull((SELECT max(changed_at) FROM history
+                   WHERE space = @SPACE AND memory_id = ?1 AND version < ?2), 0)), ?5, ?6, ?7, ?8, ?9, ?10, ?11)""",
             (
                 memory_id,
                 entry.version,
