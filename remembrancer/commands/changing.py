@@ -434,7 +434,7 @@ def _last_change(where: Where, yes: bool) -> str:
         memory = str(each["id"])
         if memory not in changes:
             changes[memory] = _not_undone(where.ask("get_memory", memory_id=memory, detail=True))
-        if any(change["at"] == each["at"] for change in changes[memory][-1:]):
+        if any(change["version"] == each["version"] for change in changes[memory][-1:]):
             where.close()
             confirm(f"Undo this? {each['did']}: {one_line(each['text'])}", yes=yes)
             return memory

@@ -614,11 +614,11 @@ def log_of(where: Where, day: str | None) -> tuple[Answer, dict[str, str]]:
     """The log of a day (None: today) in all places, joined, and the warnings."""
     where.refuse_user("the log has a project's changes and your own together")
     answer: Answer = {}
-    changes: dict[tuple[str, str, str], Answer] = {}
+    changes: dict[tuple[str, int], Answer] = {}
     warnings: dict[str, str] = {}
     for _, conversation in where.conversations():
         answer = conversation.call("read_log", day=day, include_forgotten=True)
-        changes |= {(each["at"], each["id"], each["did"]): each for each in answer["changes"]}
+        changes |= {(each["id"], each["version"]): each for each in answer["changes"]}
         warnings |= warnings_of(answer)
     return answer | {"changes": sorted(changes.values(), key=lambda each: str(each["at"]))}, warnings
 

@@ -203,6 +203,23 @@ def test_an_undo_without_an_id_goes_back_step_by_step(shell: Shell) -> None:
     assert {shell.json("show", each)["status"] for each in (old, new)} == {"forgotten"}
 
 
+def test_an_undo_without_an_id_takes_the_newest_change_even_of_those_of_one_second(shell: Shell) -> None:
+    one, two = (shell.json("add", text)["memory_id"] for text in ("We deploy on Tuesdays", "The port is 5433"))
+    shell("forget", one, two)
+    shell("restore", one, two)
+    for effect, text in (
+        ("it is forgotten", "The port"),
+        ("it is forgotten", "We deploy"),
+        ("it is no longer forgotten", "The port"),
+        ("it is no longer forgotten", "We deploy"),
+        ("it is forgotten", "The port"),
+        ("it is forgotten", "We deploy"),
+    ):
+        undone = shell("undo", "--yes")
+        assert f"Undone, {effect}" in undone
+        assert text in undone
+
+
 def test_a_program_gets_an_error_as_an_object(shell: Shell) -> None:
     for arguments, code in ((("show", "ZZZZ"), "not_found"), (("list", "--kind", "nope"), "invalid_input")):
         done = command(*arguments, "--json", home=shell.home, directory=shell.directory)

@@ -22,7 +22,7 @@ async def read_log(call: Call, arguments: ReadLogArguments) -> Answer:
     with_forgotten = arguments.include_forgotten is True
     day, changes, asked = await read_day(call, given(arguments.day, "today"), with_forgotten=with_forgotten)
     entries = [
-        {"at": iso(each.at), "did": verb_of(each), "id": each.memory_id, "text": each.begins}
+        {"at": iso(each.at), "did": verb_of(each), "id": each.memory_id, "text": each.begins, "version": each.version}
         | non_empty(forgotten=each.is_forgotten or None)
         for each in changes
     ]
