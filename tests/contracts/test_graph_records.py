@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from remembrancer.actors.store.records.contract import Filters, Phrase
 from remembrancer.actors.store.records.sqlite_records import Records
-from remembrancer.actors.store.retrieval.graph import Expansion, Graph, Node, Summary
+from remembrancer.actors.store.retrieval.graph import MOST_ROWS, Expansion, Graph, Node, Summary
 from remembrancer.protocol.reads import Direction
 from remembrancer.protocol.writes import Applied, EntityRef, ForgetMemory, LinkRef, Operation, UpdateMemory
 from tests.contracts.records_factories import SqliteFactory
@@ -212,6 +212,30 @@ def test_a_hubs_edges_are_bounded_and_it_says_so(records: Records) -> None:
     together = graph.edges([hub, *graph.named("Spoke1")], direction="incoming")
     assert [row.live for row in together.sightings] == [4], "a small entity is seen whole beside a hub"
     assert graph.memory_counts([hub]) == {hub: count}
+
+
+def test_the_memories_of_other_sessions_hide_nothing_of_a_hub(records: Records) -> None:
+    shown = say(records, "shown", "Hub", "Spoke")
+    apply(
+        records,
+        *(
+            store_operation(
+                f"op{number}",
+                f"text {number}",
+                scope="session",
+                session_id=OTHER_SESSION,
+                related_entities=(ref("Hub"), replace(ref(f"Other{number}"), subject="Hub")),
+            )
+            for number in range(MOST_ROWS + 100)
+        ),
+    )
+    graph = graph_of(records)
+    (hub,) = graph.named("Hub")
+    found = graph.edges([hub])
+    assert ([row.edge.target.key for row in found.sightings], found.cut) == (["spoke"], False)
+    (edge,) = (row.edge for row in found.sightings)
+    assert [fact.memory_id for fact in graph.facts([edge])[edge]] == [memory_id_of(shown)]
+    assert len(graph.memories([hub], Filters(SESSION), 10)) == 1
 
 
 NAMES = [f"{name}:{kind}" for name in ("a", "b", "c") for kind in ("x", "y")]
