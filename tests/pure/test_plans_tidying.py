@@ -5,9 +5,10 @@ from __future__ import annotations
 import msgspec
 from hypothesis import given
 
-from remembrancer.actors.consolidator.maintenance import CopyFinder, plan_archiving, plan_copies
-from remembrancer.protocol.consolidation import Material
+from remembrancer.actors.consolidator.maintenance import CopyFinder, consolidation_id, plan_archiving, plan_copies
+from remembrancer.protocol.consolidation import ConsolidateJob, Material
 from remembrancer.protocol.runs import AddLink, ReviseMemory
+from remembrancer.protocol.writes import ProjectRef
 from tests.pure.consolidator_world import DAY_S, NOW, carried_out, contents, material, materials
 
 
@@ -72,3 +73,11 @@ def test_of_copies_exactly_one_stays(memories: list[Material]) -> None:
     links = [edit for change in changes for edit in change.group if isinstance(edit, AddLink)]
     assert all((link.relation, link.strength) == ("similar_to", 1.0) for link in links)
     assert plan_copies([memory for memory in after if memory.status == "active"], NOW) == []
+
+
+def test_hosts_of_a_shared_lane_give_different_consolidations_different_ids() -> None:
+    """Numbers of memories differ between hosts, so the same number need not mean the same work."""
+    lane = ProjectRef("shared", "/")
+    ids = [consolidation_id(ConsolidateJob(job_id, lane, 700, NOW + day * DAY_S)) for job_id, day in ((1, 0), (2, 1))]
+    assert ids[0] != ids[1]
+    assert consolidation_id(ConsolidateJob(3, lane, 700, NOW)) == ids[0], "done again after a crash"

@@ -110,7 +110,7 @@ async def maintain(job: MaintainJob, store: StoreConnection, settings: Settings,
 async def consolidate(job: ConsolidateJob, store: StoreConnection, settings: Settings, clock: Clock) -> None:
     """Consolidate a project's memories, or the user's, and note it. What was summed up before is left."""
     project, clock = job.project, _clock_of(job, clock)
-    run_id = run_id_of("consolidation", "user" if project is None else project.id, job.after)
+    run_id = consolidation_id(job)
     run = _Pass(store, project, run_id, "consolidation", clock)
     if settings.consolidate_in_background:
         request = ReadMemories(
@@ -128,6 +128,11 @@ async def consolidate(job: ConsolidateJob, store: StoreConnection, settings: Set
         await propose_to_user(store, project, clock)
     closing = Run(store, project, run_id_of("closing", run_id), "consolidation", clock)
     await closing.write("summarize_cluster", [(CloseRequest(job.after),)])
+
+
+def consolidation_id(job: ConsolidateJob) -> str:
+    """The id of a job's run. Memories have other numbers on each host of a shared lane, so its time belongs to it."""
+    return run_id_of("consolidation", "user" if job.project is None else job.project.id, job.after, job.lane_time)
 
 
 def _clock_of(job: MaintainJob | ConsolidateJob, clock: Clock) -> Clock:
