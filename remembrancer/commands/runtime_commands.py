@@ -24,6 +24,8 @@ from remembrancer.config.named_home import HOME_VARIABLES
 from remembrancer.protocol.paths import RuntimePaths
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from remembrancer.actors.launcher.lifecycle import Changed
     from remembrancer.config.reading import Configuration
 
@@ -224,7 +226,7 @@ def _ask_down(paths: RuntimePaths, give_up_at: float) -> int | None:
     without an answer. A late answer is requested again, because requests past their deadline are ignored.
 
     Raises:
-        VersionMismatch: it is of another release, and has no record.
+        VersionMismatch: it is of another release, and its record is missing or names another process.
         PeerUnavailable: nothing listens.
         DeadlineExceeded: there was no answer before `give_up_at` (monotonic clock).
     """
@@ -237,10 +239,13 @@ def _ask_down(paths: RuntimePaths, give_up_at: float) -> int | None:
             return ask(paths, AskDown("remembrancer down"))
         except PeerLost:
             return None
-        except VersionMismatch:
+        except VersionMismatch as error:
             pid = read_record(paths)
-            if pid is None:
-                raise
+            if pid is None or not _has_open(pid, paths.runtime_lock):
+                raise VersionMismatch(
+                    f"the runtime of {paths.home} is of another release, and {paths.runtime_record} does not name its "
+                    "launcher: end that process ('remembrancer up'); the others then end by themselves"
+                ) from error
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGTERM)
             return pid
@@ -251,6 +256,17 @@ def _ask_down(paths: RuntimePaths, give_up_at: float) -> int | None:
             if time.monotonic() >= give_up_at:
                 raise
     return None
+
+
+def _has_open(pid: int, path: Path) -> bool:
+    """True if that process has the file open. The launcher alone keeps its home's lock open."""
+    import psutil
+
+    real = os.path.realpath(path)
+    try:
+        return any(each.path == real for each in psutil.Process(pid).open_files())
+    except (psutil.Error, ValueError, OverflowError):  # it has ended, or is another user's, or there is none such
+        return False
 
 
 @command(argument("wanted", metavar="embedder=N", help="N workers, 0 to 64."))

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
+from remembrancer.actors.launcher.home import write_record
 from remembrancer.command_line import main
 from remembrancer.commands import exit_codes
 from remembrancer.commands.runtime_client import ask
@@ -74,6 +77,26 @@ def test_a_command_stops_a_runtime_of_another_release_and_asks_it_nothing_else(
         assert running.process.wait(PATIENCE_S) == 0
         assert running.lines("ended") == ["gateway", "embedder-1", "store"]
         assert_nothing_left(running)
+
+
+def test_a_command_never_ends_a_process_that_is_not_the_launcher(
+    home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stranger = psutil.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    try:
+        with runtime(home) as running:
+            running.until_ready()
+            write_record(running.paths, stranger.pid)
+            for module in (wire, sockets):
+                monkeypatch.setattr(module, "PROTOCOL_VERSION", PROTOCOL_VERSION + 1)
+            assert main(["down"]) == exit_codes.NO_ANSWER
+            assert "does not name its launcher" in capsys.readouterr().err
+            assert stranger.poll() is None
+            assert running.process.poll() is None
+            monkeypatch.undo()
+    finally:
+        stranger.kill()
+        stranger.communicate()
 
 
 def test_a_process_of_another_release_than_its_launcher_says_so_and_is_not_started_again(home: Path) -> None:
