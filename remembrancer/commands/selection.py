@@ -18,7 +18,15 @@ import click
 
 from remembrancer.commands.report import Report, command, flag, option
 from remembrancer.memory.short_ids import LEAST, WHOLE, id_or_part
-from remembrancer.protocol.errors import Failure, InvalidInput, MemoryUnavailable, NotFound, from_failure
+from remembrancer.protocol.errors import (
+    Failure,
+    FileLocked,
+    InvalidInput,
+    MemoryUnavailable,
+    NotFound,
+    RecordsUnusable,
+    from_failure,
+)
 from remembrancer.protocol.ids import MEMORY_PREFIX
 from remembrancer.protocol.session_life import SHELL_SESSION
 
@@ -164,7 +172,10 @@ class Conversation:
                 time.sleep(LOOK_S)  # without the store, the answer would come from the cache
 
     def _has_store(self) -> bool:
-        connection: Answer = self.call("get_memory_status")["connection"]
+        try:
+            connection: Answer = self.call("get_memory_status")["connection"]
+        except (RecordsUnusable, FileLocked):
+            return True  # it is there, but cannot read its file: writes are queued
         return bool(connection["status"] == "connected")
 
     def call(self, tool: str, **arguments: Any) -> Answer:

@@ -309,7 +309,7 @@ class FileIndex(EmbeddedTexts, SqliteWords):
     @property
     def is_damaged(self) -> bool:
         """True if the file has turned out to be damaged."""
-        return self._file.is_damaged
+        return self._file.damage is not None
 
     def discard(self) -> None:
         """Delete the file; its content is read again. If it cannot be deleted, it is set aside.

@@ -231,7 +231,8 @@ class MemoryFiles:
     def unusable(self) -> tuple[str, ...]:
         """The problems to report: the last error in opening or reading the database, and the parts of the 0.2.0 files
         that could not be migrated."""
-        return (*filter(None, (self._unusable,)), *self._left_out)
+        damage = self._unusable or (self._database.damage if self._database is not None else None)
+        return (*filter(None, (damage,)), *self._left_out)
 
     def note_unusable(self, error: RemembrancerError) -> None:
         """Record that the database is damaged or of a newer release."""

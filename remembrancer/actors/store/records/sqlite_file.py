@@ -132,8 +132,8 @@ class SqliteFile:
         self._synchronous = synchronous
         self.commits = 0
         """The number of transactions since the file was opened."""
-        self.is_damaged = False
-        """True if damage has been noticed since the file was opened."""
+        self.damage: str | None = None
+        """The damage that was last met since the file was opened."""
         wait_s = BUSY_TIMEOUT_S if wait_s is None else wait_s
         try:
             schema.check(path, wait_s)
@@ -246,7 +246,8 @@ class SqliteFile:
             raise self._noted(unusable(self.path, error)) from error
 
     def _noted(self, error: RemembrancerError) -> RemembrancerError:
-        self.is_damaged = self.is_damaged or isinstance(error, RecordsUnusable)
+        if isinstance(error, RecordsUnusable):
+            self.damage = error.message
         return error
 
     @property
