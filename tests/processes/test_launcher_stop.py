@@ -136,6 +136,7 @@ def test_the_children_of_a_killed_launcher_leave_by_themselves(home: Path) -> No
     with runtime(home, "--embedders", "2") as running:
         running.until_ready("embedder-2")
         running.process.kill()
+        running.process.wait()
         assert processes_of(home) == []
 
 
