@@ -435,7 +435,7 @@ def check_files(at: Examination) -> Finding:
 
 def _lost(at: Examination) -> list[Path]:
     """The file of memories, if it existed and is gone."""
-    if is_old(at.paths):
+    if is_old(at.paths) and old_files(at.paths):
         return []  # the next start makes it from the old files
     path = at.paths.database
     look, had_memories = look_at(path), was_made(path) or at.paths.catalog.exists()
@@ -525,7 +525,8 @@ def check_records(at: Examination) -> Finding:
     old, left_out = old_files(at.paths) if at.paths.database.exists() else {}, problems(at.paths)
     details += [f"not imported completely from release 0.2.0: {problem}" for problem in left_out.values()]
     if is_old(at.paths):
-        waiting = count(len(old_files(at.paths)), "file")
+        files_waiting = old_files(at.paths)
+        waiting = count(len(files_waiting), "file") if files_waiting else "the projects and shared lanes"
         advice |= {f"nothing to do: the next start imports {waiting} of release 0.2.0, and keeps them": None}
     if old:
         size = size_in_words(sum(path.stat().st_size for path in old.values()))

@@ -20,7 +20,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from remembrancer.actors.migrations import drop_old_files, version_of, write_checked_copy
+from remembrancer.actors.migrations import drop_old_files, note_made, version_of, write_checked_copy
 from remembrancer.actors.store import memory_files
 from remembrancer.actors.store.bring_forward import bring_forward, old_files, problems
 from remembrancer.actors.store.committer import Committer
@@ -329,6 +329,21 @@ async def test_a_former_catalogue_is_taken_in_and_stays_for_a_return(tmp_path: P
     commits.close()
     assert paths.catalog.exists()
     assert paths.shares.exists()
+
+
+def test_a_former_catalogue_without_memories_is_taken_in_unless_a_database_is_lost(tmp_path: Path) -> None:
+    paths = RuntimePaths(tmp_path / "home")
+    paths.home.mkdir()
+    lay_former_catalogue(paths)
+    lost = RuntimePaths(shutil.copytree(paths.home, tmp_path / "lost"))
+    note_made(lost.database)
+    bring_forward(lost)
+    assert not lost.database.exists()
+    bring_forward(paths)
+    with closing(sqlite3.connect(paths.database)) as file:
+        assert file.execute("SELECT id FROM projects").fetchall() == [(PROJECT.id,)]
+        assert file.execute("SELECT lane FROM shares").fetchall() == [("l_one",)]
+        assert file.execute("SELECT count(*) FROM memories").fetchall() == [(0,)]
 
 
 def test_nothing_is_taken_in_while_it_cannot_be_read_what_is_shared(tmp_path: Path) -> None:

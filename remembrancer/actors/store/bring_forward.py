@@ -20,9 +20,11 @@ import msgspec
 
 from remembrancer.actors.migrations import (
     NO_SPACE,
+    OLD_CATALOGUE,
     OLD_FILES,
     SPARE_BYTES,
     version_of,
+    was_made,
     write_checked_copy,
 )
 from remembrancer.actors.repair import drop_dangling, rebuild
@@ -62,8 +64,12 @@ def old_files(paths: RuntimePaths) -> dict[str, Path]:
 
 
 def is_old(paths: RuntimePaths) -> bool:
-    """True if a home has old files and no database yet."""
-    return not paths.database.exists() and bool(old_files(paths))
+    """True if a home has old files and no database yet. A catalogue alone counts unless there was a database, whose
+    loss an empty one would hide."""
+    if paths.database.exists():
+        return False
+    has_catalogue = any(os.path.lexists(paths.home / name) for name in OLD_CATALOGUE)
+    return bool(old_files(paths)) or (has_catalogue and not was_made(paths.database))
 
 
 def problems(paths: RuntimePaths) -> dict[str, str]:
@@ -93,7 +99,7 @@ def bring_forward(paths: RuntimePaths, place: Path | None = None) -> None:
     try:
         sizes = [path.stat().st_size for path in files.values()]
         there = fresh.stat().st_size if fresh.exists() else 0
-        if shutil.disk_usage(database.parent).free + there < sum(sizes) + 2 * max(sizes) + SPARE_BYTES:
+        if shutil.disk_usage(database.parent).free + there < sum(sizes) + 2 * max(sizes, default=0) + SPARE_BYTES:
             raise disk_full(no_room, database)
         with closing(_opened(fresh, files)) as connection:
             done = {name for (name,) in connection.execute("SELECT name FROM taken_in")}
