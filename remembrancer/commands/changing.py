@@ -32,6 +32,7 @@ from remembrancer.memory.sentences import cut_at_word
 from remembrancer.memory.short_ids import has_part, id_or_part
 from remembrancer.protocol.errors import InvalidInput, NotFound
 from remembrancer.protocol.kinds import KINDS
+from remembrancer.protocol.session_life import SHELL_SESSION
 
 RUN: Final = "run:"
 """The prefix of a run's id."""
@@ -401,6 +402,7 @@ def undo(where: Where, change: str | None, yes: bool) -> Report:
             f"there is nothing more to undo: {one_line(current['content'])}  {bare} ('remembrancer restore {bare}' "
             "brings it back if it is forgotten)"
         )
+    _refuse_settled_since(where, changes[-1]["at"], current["id"])
     replaced, replaced_changes = _replaced_since(where, current, changes[-1]["at"])
     if len(changes) == 1 and not replaced_changes and sys.stdin.isatty():
         where.close()
@@ -435,10 +437,30 @@ def _last_change(where: Where, yes: bool) -> str:
         if memory not in changes:
             changes[memory] = _not_undone(where.ask("get_memory", memory_id=memory, detail=True))
         if any(change["version"] == each["version"] for change in changes[memory][-1:]):
+            _refuse_settled_since(where, each["at"])
             where.close()
             confirm(f"Undo this? {each['did']}: {one_line(each['text'])}", yes=yes)
             return memory
+    _refuse_settled_since(where, answer["begins"])
     raise NotFound("nothing of today is left to undo here: 'remembrancer undo ID' undoes an older change")
+
+
+def _refuse_settled_since(where: Where, at: str, memory: str | None = None) -> None:
+    """Raises `InvalidInput` if a pair (with this memory) was settled as both true since then, which no history has."""
+    from remembrancer.commands.runtime_client import ask_store
+    from remembrancer.protocol.browsing import FindPairs
+
+    since = datetime.fromisoformat(at).timestamp()
+    for place in where.places():
+        request = FindPairs(place.project, where.session or SHELL_SESSION, settled_since=since)
+        for pair in ask_store(request):
+            if memory in (None, pair.newer.id, pair.older.id):
+                newer, older = short(pair.newer.id), short(pair.older.id)
+                raise InvalidInput(
+                    f"the last change is that {older} and {newer} are related as both true: "
+                    f"'remembrancer edit {newer} --undecided {older}' puts them into review, after which "
+                    "undo takes the change before that"
+                )
 
 
 def _not_undone(memory: Answer) -> list[Answer]:

@@ -220,6 +220,24 @@ def test_an_undo_without_an_id_takes_the_newest_change_even_of_those_of_one_seco
         assert text in undone
 
 
+def test_an_undo_takes_no_change_from_before_a_pair_was_settled_as_both_true(shell: Shell) -> None:
+    old, new = (shell.json("add", f"the lantern listens on port {port}")["memory_id"] for port in ("8080", "9090 now"))
+    while not shell.json("list", "--review")["contradictions"]:
+        pass
+    shell("edit", old, "--both")
+    for named in ((), (old,), (new,)):
+        refused = shell("undo", *named, "--yes", status=exit_codes.USAGE)
+        assert f"'remembrancer edit {new} --undecided {old}'" in refused
+    assert len(shell.json("list")["memories"]) == 2
+    shell("edit", new, "--undecided", old)
+    assert len(shell.json("list", "--review")["contradictions"]) == 1
+    assert "it is forgotten" in shell("undo", "--yes")
+    shell("restore", new)
+    shell("edit", old, "--both")
+    shell("tag", new, "ops")
+    assert "as before: tags" in shell("undo", new)
+
+
 def test_a_program_gets_an_error_as_an_object(shell: Shell) -> None:
     for arguments, code in ((("show", "ZZZZ"), "not_found"), (("list", "--kind", "nope"), "invalid_input")):
         done = command(*arguments, "--json", home=shell.home, directory=shell.directory)
