@@ -539,7 +539,11 @@ def _graph(where: Where, entity: str, relation: str | None, depth: int | None, n
     arguments = {"entity": entity or None, "depth": depth, "relationship_type": relation}
     answer = where.first().call("search_knowledge_graph", limit=number, **arguments)
     notes = as_notes(warnings_of(answer))
-    if not answer["entities"]:
+    is_known = bool(answer["entities"])
+    if relation and (is_known or not entity) and not any(each["relationships"] for each in answer["entities"]):
+        nothing = f"{entity} has no relation {relation!r}" if entity else f"No entity has a relation {relation!r}"
+        return Report(answer, nothing, notes=notes)
+    if not is_known:
         near = ", ".join(answer.get("suggestions", ()))
         hint = f": did you mean {near}?" if near else ""
         return Report(
