@@ -13,11 +13,18 @@ from typing import Final, Protocol, TypeVar
 
 import anyio
 
-from remembrancer.actors.bridge.places import find_places
+from remembrancer.actors.bridge.places import Places, find_places
 from remembrancer.actors.bridge.starter import Starter
+from remembrancer.commands import exit_codes
 from remembrancer.config.home import find_home
 from remembrancer.protocol.control import from_launcher
-from remembrancer.protocol.errors import HomeUnusable, MemoryUnavailable, PeerUnavailable
+from remembrancer.protocol.errors import (
+    ConfigurationError,
+    HomeUnusable,
+    MemoryUnavailable,
+    PeerUnavailable,
+    RemembrancerError,
+)
 from remembrancer.protocol.file_locks import FileLock
 from remembrancer.protocol.home import FindMemories
 from remembrancer.protocol.ids import new_ulid
@@ -106,6 +113,14 @@ def nothing_runs(home: Path) -> str:
     return f"nothing is running for the home {home}: the next session or memory command starts it, or 'remembrancer up'"
 
 
+def not_started(starter: Starter, places: Places) -> RemembrancerError:
+    """The error for a runtime that does not start: a person has to correct the home or the settings, or it may start
+    later."""
+    errors = {exit_codes.HOME_UNUSABLE: HomeUnusable, exit_codes.CONFIGURATION: ConfigurationError}
+    kind = errors.get(starter.status, MemoryUnavailable)
+    return kind(starter.failure or f"the memory service does not start: look at {places.logs}")
+
+
 class AskStore(Protocol):
     """A function that asks the store. Requests must be idempotent, since they may be repeated."""
 
@@ -127,7 +142,7 @@ async def connected_store(environ: Mapping[str, str] = os.environ) -> AsyncItera
     def start() -> None:
         starter.tend(time.monotonic())
         if starter.failure is not None:
-            raise MemoryUnavailable(starter.failure)
+            raise not_started(starter, places)
 
     endpoint = RuntimePaths(Path(places.home)).store_endpoint
     async with StoreClient(endpoint, Speaker("command", new_ulid())) as client:

@@ -163,7 +163,9 @@ class Conversation:
         with said_when_slow("Starting the memory"):
             link = reach(starter, give_up_at)
             if link is None:
-                raise MemoryUnavailable(starter.failure or f"the memory service does not start: look at {places.logs}")
+                from remembrancer.commands.runtime_client import not_started
+
+                raise not_started(starter, places)
             link.settimeout(ANSWER_S)
             environ = {**os.environ, **TOOLSETS}
             self._gateway = GatewayClient(link, places, session, place.directory, environ, "remembrancer shell")

@@ -136,8 +136,24 @@ def test_a_wrong_command_line_is_refused_without_a_traceback(home: Path, argumen
     assert said in done.stderr
 
 
+@pytest.mark.parametrize("arguments", [["list"], ["add", "a fact"], ["model"]])
+def test_a_home_or_setting_to_correct_has_the_exit_status_of_the_help(
+    home: Path, tmp_path: Path, arguments: list[str]
+) -> None:
+    file = tmp_path / "a file"
+    file.touch()
+    done = command(*arguments, home=file)
+    assert done.returncode == exit_codes.HOME_UNUSABLE, done.stderr
+    done = command(*arguments, home=home, variables={"REMEMBRANCER_EMBEDDERS": "zz"})
+    assert done.returncode == exit_codes.CONFIGURATION, done.stderr
+    broken = tmp_path / "broken.toml"
+    broken.write_text("embedders = [")
+    done = command(*arguments, home=home, variables={"REMEMBRANCER_CONFIG": str(broken)})
+    assert done.returncode == exit_codes.CONFIGURATION, done.stderr
+
+
 def test_the_version_and_the_help_are_told(home: Path) -> None:
     assert remembrancer("--version").stdout == f"remembrancer {__version__}\n"
     told = remembrancer("--help").stdout
-    for word in ("mcp", "up", "down", "status", "scale", "setup", "Exit status"):
+    for word in ("mcp", "up", "down", "status", "scale", "setup", "Exit status", "such as a credential"):
         assert word in told

@@ -30,7 +30,8 @@ _SAID_OTHERWISE = frozenset(
     {"REMEMBRANCER_HOME", "MEMORY_DB_PATH", "MEMORY_MCP_DATA_DIR", "REMEMBRANCER_CONFIG", "MEMORY_CONFIG_PATH"}
 )
 """A runtime gets absolute paths instead, because it works in another directory."""
-LASTING_STATUSES = frozenset({6, 7})
+HOME_UNUSABLE = 6
+LASTING_STATUSES = frozenset({HOME_UNUSABLE, 7})
 """Exit statuses of a runtime that will fail again until a person corrects its home or its settings."""
 _SPEAKER = "remembrancer up: "
 _LONGEST_REASON_BYTES = 2048
@@ -49,6 +50,8 @@ class Starter:
         self._reached = False
         self.failure: str | None = None
         """The error that the last attempt reported, until the next attempt. A killed attempt is simply repeated."""
+        self.status = 0
+        """The exit status with which the runtime gave that error; 0 if there is none."""
         self.is_lasting = False
         """True if the error persists until a person corrects it."""
         self._said: int | None = None
@@ -85,8 +88,8 @@ class Starter:
         self._not_before = now + self._pause_s
         self._pause_s = min(LONGEST_PAUSE_S, self._pause_s * 2)
 
-    def _fail(self, reason: str | None, *, lasting: bool = False) -> None:
-        self.failure, self.is_lasting = reason, lasting
+    def _fail(self, reason: str | None, *, status: int = 0, lasting: bool = False) -> None:
+        self.failure, self.status, self.is_lasting = reason, status, lasting
 
     def tend(self, now: float) -> None:
         """After a failed connection: start a runtime if that is this bridge's task. Sets `failure`."""
@@ -94,7 +97,9 @@ class Starter:
             self._tend(now)
         except OSError as error:
             self._release()
-            self._fail(f"the memory's home {self._places.home} cannot be used: {error.strerror or error}")
+            self._fail(
+                f"the memory's home {self._places.home} cannot be used: {error.strerror or error}", status=HOME_UNUSABLE
+            )
             self._pause(now)
 
     def _tend(self, now: float) -> None:
@@ -179,7 +184,8 @@ class Starter:
         self._pause(now)
         if status > 0:
             reason = self._reason() or f"it ended with exit status {status}; its log is in {self._places.logs}"
-            self._fail(f"the memory service could not be started: {reason}", lasting=status in LASTING_STATUSES)
+            why = f"the memory service could not be started: {reason}"
+            self._fail(why, status=status, lasting=status in LASTING_STATUSES)
         self._forget_said()
 
     def _reason(self) -> str | None:
