@@ -127,7 +127,7 @@ def check(home: Home, damaged: Path, owners: set[str], *, copy: bool = True) -> 
         assert missing <= home.now[table] - before[table], f"the copy has what is missing of {table}"
         assert found[table] - home.now[table] <= before[table], f"nobody wrote what is in {table}"
         alone = [row for row in missing if not lost_memories.intersection(row)]
-        assert not alone or table in {name for name, _ in named} | set(done.incomplete), table
+        assert not alone or table in {row.table for row in (*done.lost, *done.from_copy)} | set(done.incomplete), table
         assert not alone or table in owners, table
     there = ids(found["memories"])
     assert {name for table, name in named if table == "memories"} == ids(lost["memories"]) - there
