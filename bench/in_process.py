@@ -29,11 +29,11 @@ from bench.measures import NAMES, Answered, by_kind, percentages
 from remembrancer.actors.embedder.engine import Engine, scale_of
 from remembrancer.actors.embedder.passages import split_passages
 from remembrancer.actors.embedder.workers import load_engine
-from remembrancer.actors.store.records.contract import EmbeddedMemory, Vectors
 from remembrancer.actors.store.records.memory_rows import digest_of
 from remembrancer.actors.store.records.schema import MEMORY
 from remembrancer.actors.store.records.sqlite_file import SqliteFile
 from remembrancer.actors.store.records.sqlite_records import Records
+from remembrancer.actors.store.records.types import EmbeddedMemory, Vectors
 from remembrancer.actors.store.retrieval.recalls import RunningRecall, recall
 from remembrancer.actors.store.retrieval.view import Source, View
 from remembrancer.actors.store.vectors.exact_vectors import ExactVectors

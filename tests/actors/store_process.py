@@ -18,7 +18,7 @@ import msgspec
 import numpy as np
 
 from remembrancer.actors.shell import LaunchSpec
-from remembrancer.actors.store.records.contract import Vectors
+from remembrancer.actors.store.records.types import Vectors
 from remembrancer.config.settings import Settings, model_choices
 from remembrancer.config.worker_keys import Invitation
 from remembrancer.protocol.control import (

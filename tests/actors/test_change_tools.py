@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from remembrancer.actors.store.records.contract import NearDuplicate
+from remembrancer.actors.store.records.types import NearDuplicate
 from remembrancer.protocol.reads import GetMemory, MemoryShown, Promotion
 from remembrancer.protocol.runs import ChainLink
 from remembrancer.protocol.writes import (

@@ -18,9 +18,9 @@ from remembrancer.actors.store.committer import (
     Complete,
     as_they_are,
 )
-from remembrancer.actors.store.records.contract import Outcome
 from remembrancer.actors.store.records.sqlite_file import SqliteFile
 from remembrancer.actors.store.records.sqlite_records import Records
+from remembrancer.actors.store.records.types import Outcome
 from remembrancer.protocol.errors import (
     InternalError,
     MemoryUnavailable,

@@ -12,7 +12,7 @@ import pytest
 
 from remembrancer.actors.store.memory_files import USER
 from remembrancer.actors.store.read_handlers import Readable, answered
-from remembrancer.actors.store.records.contract import Filters
+from remembrancer.actors.store.records.types import Filters
 from remembrancer.actors.store.retrieval.view import View
 from remembrancer.memory.changes import unknown_memory
 from remembrancer.protocol.errors import RecordsUnusable, RemembrancerError

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from remembrancer.actors.store.records.contract import USER, Filters, Hits, Phrase, Vectors
+from remembrancer.actors.store.records.types import USER, Filters, Hits, Phrase, Vectors
 from remembrancer.actors.store.retrieval.candidates import CANDIDATES
 from remembrancer.actors.store.retrieval.recalls import ANSWERS_BY_TIME
 from remembrancer.memory.decay import DAY_S

@@ -14,7 +14,7 @@ import pytest
 from remembrancer.actors.store.file_index import FileFilter, FileIndex
 from remembrancer.actors.store.file_memories import FileMemories
 from remembrancer.actors.store.records import sqlite_file
-from remembrancer.actors.store.records.contract import Vectors
+from remembrancer.actors.store.records.types import Vectors
 from remembrancer.actors.store.retrieval.view import Source
 from remembrancer.protocol.files import FileChunk, FileState, FileUpdate
 from remembrancer.protocol.writes import EntityRef

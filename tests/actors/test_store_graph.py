@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from remembrancer.actors.store.records.contract import USER, Vectors
+from remembrancer.actors.store.records.types import USER, Vectors
 from remembrancer.protocol.reads import (
     FollowLinks,
     GraphEntity,

@@ -12,7 +12,7 @@ import anyio
 import msgspec
 import pytest
 
-from remembrancer.actors.store.records.contract import MAX_ATTEMPTS
+from remembrancer.actors.store.records.types import MAX_ATTEMPTS
 from remembrancer.config.settings import Settings
 from remembrancer.protocol.work import ChooseModel, ModelChoice, ModelProgress
 from tests.actors.store_process import IDENTITY, REQUEST_S, WITH_CHROMA, StoreRig, Worker, store_rig

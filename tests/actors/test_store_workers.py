@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from remembrancer.actors.store.records.contract import MAX_ATTEMPTS
+from remembrancer.actors.store.records.types import MAX_ATTEMPTS
 from remembrancer.actors.store.vectors.embedding_scheduler import DEADLY
 from remembrancer.actors.store.vectors.leases import HAND_BYTES
 from remembrancer.protocol.control import PeerGone

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from remembrancer.actors.store.read_handlers import list_memories, show_memory
-from remembrancer.actors.store.records.contract import USER
+from remembrancer.actors.store.records.types import USER
 from remembrancer.actors.store.retrieval.graph_search import suggest
 from remembrancer.protocol.reads import GetMemory, ListMemories, Strategy, Suggest
 from remembrancer.protocol.writes import EntityRef

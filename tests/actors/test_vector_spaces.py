@@ -11,10 +11,10 @@ from typing import Protocol
 import pytest
 
 from remembrancer.actors.store.committer import Committer
-from remembrancer.actors.store.records.contract import EmbeddedMemory
 from remembrancer.actors.store.records.memory_rows import digest_of
 from remembrancer.actors.store.records.sqlite_file import SqliteFile
 from remembrancer.actors.store.records.sqlite_records import Records
+from remembrancer.actors.store.records.types import EmbeddedMemory
 from remembrancer.actors.store.vectors.chroma_vectors import ChromaVectors
 from remembrancer.actors.store.vectors.exact_vectors import ExactVectors
 from remembrancer.actors.store.vectors.vector_spaces import VectorSpaces

@@ -10,9 +10,9 @@ import signal
 import sys
 from pathlib import Path
 
-from remembrancer.actors.store.records.contract import USER
 from remembrancer.actors.store.records.sqlite_file import SqliteFile
 from remembrancer.actors.store.records.sqlite_records import Records
+from remembrancer.actors.store.records.types import USER
 from remembrancer.protocol.writes import Operation, PromoteMemory
 from tests.contracts.records_factories import Move
 from tests.operations import PROJECT, REQUESTED_AT, change_operation

@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 from remembrancer.actors.store.memory_files import scrub_spaces
-from remembrancer.actors.store.records.contract import Filters, Outcome, WaitingWork
 from remembrancer.actors.store.records.passage_rows import EmbeddedTexts
 from remembrancer.actors.store.records.space import Spaces
 from remembrancer.actors.store.records.sqlite_edits import earlier_outcome
 from remembrancer.actors.store.records.sqlite_file import SqliteFile, json_list, query_of
 from remembrancer.actors.store.records.sqlite_records import Records, apply_each
+from remembrancer.actors.store.records.types import Filters, Outcome, WaitingWork
 from remembrancer.protocol.errors import RemembrancerError
 from remembrancer.protocol.writes import Operation
 from tests.operations import PROJECT, REQUESTED_AT

@@ -13,8 +13,8 @@ from typing import Any, Literal
 import msgspec
 from hypothesis import strategies as st
 
-from remembrancer.actors.store.records.contract import Filters, Phrase
 from remembrancer.actors.store.records.sqlite_records import Records
+from remembrancer.actors.store.records.types import Filters, Phrase
 from remembrancer.memory.changes import removed_words
 from remembrancer.memory.names import name_key
 from remembrancer.protocol.errors import InvalidInput, NotFound

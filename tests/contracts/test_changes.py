@@ -9,9 +9,9 @@ import msgspec
 import numpy as np
 import pytest
 
-from remembrancer.actors.store.records.contract import EmbeddedMemory, Filters, NearDuplicate, PassageFilter
 from remembrancer.actors.store.records.memory_rows import digest_of
 from remembrancer.actors.store.records.sqlite_records import Records
+from remembrancer.actors.store.records.types import EmbeddedMemory, Filters, NearDuplicate, PassageFilter
 from remembrancer.actors.store.retrieval.keywords import phrases_of
 from remembrancer.memory.changes import removed_words
 from remembrancer.memory.limits import MAX_ENTITIES, MAX_TAGS

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import msgspec
 
-from remembrancer.actors.store.records.contract import Filters, Phrase
 from remembrancer.actors.store.records.sqlite_records import Records
+from remembrancer.actors.store.records.types import Filters, Phrase
 from remembrancer.memory.sentences import quotable
 from remembrancer.protocol.consolidation import ReadMemories
 from remembrancer.protocol.errors import InvalidInput, NotFound

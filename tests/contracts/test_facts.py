@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from remembrancer.actors.store.records.contract import Filters
 from remembrancer.actors.store.records.sqlite_records import Records
+from remembrancer.actors.store.records.types import Filters
 from remembrancer.protocol.errors import InvalidInput, NotFound
 from remembrancer.protocol.writes import (
     Applied,

@@ -17,8 +17,8 @@ from remembrancer.actors.indexer import workspace
 from remembrancer.actors.indexer.workspace import WorkspaceIndexer
 from remembrancer.actors.store.file_index import FileFilter, FileIndex
 from remembrancer.actors.store.file_memories import FileMemories
-from remembrancer.actors.store.records.contract import EmbeddedMemory, Filters, PassageFilter, Phrase
 from remembrancer.actors.store.records.memory_rows import digest_of
+from remembrancer.actors.store.records.types import EmbeddedMemory, Filters, PassageFilter, Phrase
 from remembrancer.config.settings import Settings
 from remembrancer.protocol.errors import RecordsUnusable
 from remembrancer.protocol.files import (

@@ -17,8 +17,8 @@ import pytest
 
 from remembrancer.actors.store.committer import Committer
 from remembrancer.actors.store.lane_snapshots import SEEN_S, LaneSnapshots, directory_of
-from remembrancer.actors.store.records.contract import EmbeddedMemory, Filters, PassageFilter, Phrase
 from remembrancer.actors.store.records.sqlite_file import SqliteFile
+from remembrancer.actors.store.records.types import EmbeddedMemory, Filters, PassageFilter, Phrase
 from remembrancer.actors.store.shared_lane import SharedLane, check_snapshot
 from remembrancer.journal.contract import Journal, LaneMark, LaneSnapshot, Trimmed
 from remembrancer.protocol.errors import EntryDamaged, JournalAway, SchemaTooNew

@@ -5,8 +5,8 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from remembrancer.actors.store.records.contract import Filters, MemoryRecord, NearDuplicate
 from remembrancer.actors.store.records.sqlite_records import Records
+from remembrancer.actors.store.records.types import Filters, MemoryRecord, NearDuplicate
 from remembrancer.memory.replacement import PROBABLE
 from remembrancer.protocol.errors import InvalidInput
 from remembrancer.protocol.writes import (

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from remembrancer.actors.store.records.contract import Filters, Phrase
 from remembrancer.actors.store.records.search import BM25, WIDE_ROWS, expression_of
 from remembrancer.actors.store.records.sqlite_records import Records
+from remembrancer.actors.store.records.types import Filters, Phrase
 from tests.contracts.records_factories import SqliteFactory
 from tests.operations import OTHER_SESSION, store_operation
 

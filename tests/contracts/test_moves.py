@@ -15,18 +15,18 @@ import numpy as np
 import pytest
 
 from remembrancer.actors.store.memory_writer import MemoryWriter
-from remembrancer.actors.store.records.contract import (
-    EmbeddedMemory,
-    Filters,
-    PassageFilter,
-    Phrase,
-)
 from remembrancer.actors.store.records.memory_rows import digest_of
 from remembrancer.actors.store.records.passage_rows import HomeTexts
 from remembrancer.actors.store.records.space import SpaceConnection
 from remembrancer.actors.store.records.sqlite_edits import merge
 from remembrancer.actors.store.records.sqlite_file import SqliteFile
 from remembrancer.actors.store.records.sqlite_records import Records
+from remembrancer.actors.store.records.types import (
+    EmbeddedMemory,
+    Filters,
+    PassageFilter,
+    Phrase,
+)
 from remembrancer.protocol.errors import InvalidInput
 from remembrancer.protocol.runs import Skipped, UndoneResult, UndoRun
 from remembrancer.protocol.work import Passage

@@ -16,8 +16,8 @@ import pytest
 from remembrancer.actors.store import note_files
 from remembrancer.actors.store.committer import Committer
 from remembrancer.actors.store.note_files import NoteFiles
-from remembrancer.actors.store.records.contract import Outcome
 from remembrancer.actors.store.records.sqlite_records import Records
+from remembrancer.actors.store.records.types import Outcome
 from remembrancer.memory.edits import Edits, NoteWrite
 from remembrancer.memory.notes import MAX_FILE_BYTES
 from remembrancer.memory.planner import Planner

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from remembrancer.actors.store.records.background import KEPT_VERSIONS
-from remembrancer.actors.store.records.contract import USER
 from remembrancer.actors.store.records.sqlite_records import Records
+from remembrancer.actors.store.records.types import USER
 from remembrancer.protocol.errors import NotFound
 from remembrancer.protocol.runs import CloseSession, Prune, ReviseMemory
 from remembrancer.protocol.session_life import EndSession, RecordEvents, StartSession, ToolCall, Turn

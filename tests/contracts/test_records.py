@@ -13,7 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remembrancer.actors.store.records.contract import (
+from remembrancer.actors.store.records.memory_rows import digest_of
+from remembrancer.actors.store.records.sqlite_records import Records
+from remembrancer.actors.store.records.types import (
     EmbeddedMemory,
     Filters,
     NearDuplicate,
@@ -22,8 +24,6 @@ from remembrancer.actors.store.records.contract import (
     Phrase,
     SavedEmbeddings,
 )
-from remembrancer.actors.store.records.memory_rows import digest_of
-from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.actors.store.retrieval.keywords import phrases_of
 from remembrancer.memory.fields import check_memory
 from remembrancer.protocol.errors import InvalidInput, NotFound, StorageFull

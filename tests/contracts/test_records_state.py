@@ -14,8 +14,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_state_machine_as_test
 
-from remembrancer.actors.store.records.contract import EmbeddedMemory, PassageFilter
 from remembrancer.actors.store.records.memory_rows import digest_of
+from remembrancer.actors.store.records.types import EmbeddedMemory, PassageFilter
 from remembrancer.memory.names import name_key
 from remembrancer.protocol.errors import RemembrancerError
 from remembrancer.protocol.work import Passage

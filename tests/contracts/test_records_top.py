@@ -5,8 +5,8 @@ from __future__ import annotations
 from itertools import product
 from typing import Any, Final
 
-from remembrancer.actors.store.records.contract import Filters
 from remembrancer.actors.store.records.sqlite_records import Records
+from remembrancer.actors.store.records.types import Filters
 from remembrancer.protocol.writes import ForgetMemory, MemoryType, Scope, SourceRef, StoreMemory, UpdateMemory
 from tests.operations import (
     OTHER_SESSION,

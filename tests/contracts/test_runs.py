@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remembrancer.actors.store.records.contract import Filters, NearDuplicate, Phrase
 from remembrancer.actors.store.records.sqlite_records import Records
+from remembrancer.actors.store.records.types import Filters, NearDuplicate, Phrase
 from remembrancer.actors.store.retrieval.graph import Graph
 from remembrancer.protocol.consolidation import ReadMemories
 from remembrancer.protocol.errors import NotFound

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from remembrancer.actors.store.records.contract import USER, Filters
 from remembrancer.actors.store.records.sessions import BEGINNING, EARLIER
 from remembrancer.actors.store.records.sqlite_records import Reader, Records
+from remembrancer.actors.store.records.types import USER, Filters
 from remembrancer.protocol.errors import InvalidInput
 from remembrancer.protocol.kinds import SESSION_RECORD
 from remembrancer.protocol.runs import ApplyRun, CloseSession, LogPromotion

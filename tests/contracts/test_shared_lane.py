@@ -15,8 +15,8 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from remembrancer.actors.store.records.contract import Filters, Phrase
 from remembrancer.actors.store.records.sqlite_file import SqliteFile
+from remembrancer.actors.store.records.types import Filters, Phrase
 from remembrancer.actors.store.shared_lane import FORMAT, SharedLane, check_snapshot
 from remembrancer.journal.contract import START, NewEntry, Trimmed
 from remembrancer.protocol.errors import (

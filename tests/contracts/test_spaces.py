@@ -23,7 +23,12 @@ from hypothesis import strategies as st
 from remembrancer.actors.store.committer import Committer
 from remembrancer.actors.store.memory_files import MemoryFiles
 from remembrancer.actors.store.read_handlers import list_memories
-from remembrancer.actors.store.records.contract import (
+from remembrancer.actors.store.records.memory_rows import digest_of
+from remembrancer.actors.store.records.space import SpaceConnection
+from remembrancer.actors.store.records.sqlite_edits import merge
+from remembrancer.actors.store.records.sqlite_file import SqliteFile
+from remembrancer.actors.store.records.sqlite_records import Reader, Records
+from remembrancer.actors.store.records.types import (
     USER,
     EmbeddedMemory,
     Filters,
@@ -31,11 +36,6 @@ from remembrancer.actors.store.records.contract import (
     Phrase,
     Vectors,
 )
-from remembrancer.actors.store.records.memory_rows import digest_of
-from remembrancer.actors.store.records.space import SpaceConnection
-from remembrancer.actors.store.records.sqlite_edits import merge
-from remembrancer.actors.store.records.sqlite_file import SqliteFile
-from remembrancer.actors.store.records.sqlite_records import Reader, Records
 from remembrancer.actors.store.retrieval.graph import Edge, Graph, Node
 from remembrancer.actors.store.retrieval.graph_search import search_graph, suggest
 from remembrancer.actors.store.retrieval.recalls import recall

@@ -24,10 +24,10 @@ from remembrancer.actors.snapshots import take_snapshot
 from remembrancer.actors.store.file_index import FileIndex
 from remembrancer.actors.store.records import sqlite_file
 from remembrancer.actors.store.records.catalog import Catalog
-from remembrancer.actors.store.records.contract import Filters, PassageFilter, Phrase
 from remembrancer.actors.store.records.schema import MEMORY
 from remembrancer.actors.store.records.sqlite_file import Query, SqliteFile
 from remembrancer.actors.store.records.sqlite_records import Records
+from remembrancer.actors.store.records.types import Filters, PassageFilter, Phrase
 from remembrancer.protocol.errors import (
     FileLocked,
     MemoryUnavailable,

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from remembrancer.actors.store.records.contract import Filters, Neighbours
 from remembrancer.actors.store.records.search import INTERLEAVED, REACH, TOGETHER_S
 from remembrancer.actors.store.records.sqlite_records import Records
+from remembrancer.actors.store.records.types import Filters, Neighbours
 from remembrancer.actors.store.retrieval.keywords import phrases_and_units, phrases_of
 from remembrancer.protocol.writes import Applied, Operation, StoreMemory
 from tests.operations import (

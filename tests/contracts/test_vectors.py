@@ -13,15 +13,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from remembrancer.actors.store.records.contract import (
+from remembrancer.actors.store.records.memory_rows import digest_of
+from remembrancer.actors.store.records.sqlite_records import Records
+from remembrancer.actors.store.records.types import (
     MAX_ATTEMPTS,
     EmbeddedMemory,
     PassageFilter,
     PassageVectors,
     Vectors,
 )
-from remembrancer.actors.store.records.memory_rows import digest_of
-from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.actors.store.vectors import exact_vectors
 from remembrancer.actors.store.vectors.chroma import Chroma
 from remembrancer.actors.store.vectors.chroma_vectors import FILLED_AT_ONCE, ChromaVectors, Collection, IndexLost

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from remembrancer.actors.store.records.contract import MAX_ATTEMPTS
+from remembrancer.actors.store.records.types import MAX_ATTEMPTS
 from tests.runtime import Runtime, Session, until
 
 MORTAL = """

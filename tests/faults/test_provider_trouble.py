@@ -19,7 +19,7 @@ import psutil
 import pytest
 
 from bench.client import StdioClient
-from remembrancer.actors.store.records.contract import MAX_ATTEMPTS
+from remembrancer.actors.store.records.types import MAX_ATTEMPTS
 from tests.patience import PATIENCE_S
 from tests.providers import HANGS, KEY, WELL, FakeProvider, Trouble, fake_provider
 from tests.runtime import Runtime, Session, command, patiently, until

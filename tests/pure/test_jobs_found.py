@@ -16,7 +16,7 @@ from remembrancer.actors.store.job_finder import (
     jobs_of,
 )
 from remembrancer.actors.store.job_leases import Rank
-from remembrancer.actors.store.records.contract import MaintenanceState, Promotable, WaitingWork
+from remembrancer.actors.store.records.types import MaintenanceState, Promotable, WaitingWork
 from remembrancer.protocol.consolidation import ConsolidateJob, MaintainJob, PromoteJob, SessionEndJob
 from remembrancer.protocol.session_life import SessionEntry
 from tests.operations import OTHER_PROJECT, OTHER_SESSION, PROJECT, SESSION

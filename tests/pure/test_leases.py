@@ -10,7 +10,7 @@ from collections import Counter
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from remembrancer.actors.store.records.contract import MAX_ATTEMPTS, TextToEmbed
+from remembrancer.actors.store.records.types import MAX_ATTEMPTS, TextToEmbed
 from remembrancer.actors.store.vectors.leases import HAND_BYTES, SUSPECTS, EmbeddingJob, Leases
 
 FILE = "p_0123456789ab"

@@ -8,8 +8,8 @@ from contextlib import closing
 
 import pytest
 
-from remembrancer.actors.store.records.contract import Phrase
 from remembrancer.actors.store.records.search import ROWS, TIMES, WIDE_ROWS, expression_of, narrowed
+from remembrancer.actors.store.records.types import Phrase
 
 
 @pytest.fixture

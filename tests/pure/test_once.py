@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from remembrancer.actors.store.records.contract import MemoryRecord, Vectors
+from remembrancer.actors.store.records.types import MemoryRecord, Vectors
 from remembrancer.actors.store.retrieval.once import (
     COMPARED_CHARACTERS,
     MOST_PASSAGES,

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
-from remembrancer.actors.store.records.contract import PassageVectors
+from remembrancer.actors.store.records.types import PassageVectors
 from remembrancer.actors.store.retrieval.candidates import compare
 from remembrancer.memory.decay import RECENCY_HALF_LIFE_S, recency
 from remembrancer.memory.features import NAMES, Asked, Candidates

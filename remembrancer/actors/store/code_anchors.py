@@ -18,8 +18,8 @@ from typing import Final
 
 import msgspec
 
-from remembrancer.actors.store.records.contract import MemoryRecord
 from remembrancer.actors.store.records.sqlite_records import Records
+from remembrancer.actors.store.records.types import MemoryRecord
 from remembrancer.code.anchors import Anchor, Mentions, anchors_of, judged, mentions_of, worst_of
 from remembrancer.code.index import CodeIndex
 from remembrancer.code.tree import head_of

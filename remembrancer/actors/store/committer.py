@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, Final, Protocol, TypeVar
 
-from remembrancer.actors.store.records.contract import RECORDS, USER, Outcome
+from remembrancer.actors.store.records.types import RECORDS, USER, Outcome
 from remembrancer.protocol.errors import InternalError, MemoryUnavailable, QueueFull, RemembrancerError
 from remembrancer.protocol.ids import PROJECT_ID
 from remembrancer.protocol.tracing import Trace, current

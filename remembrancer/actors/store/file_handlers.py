@@ -23,7 +23,7 @@ from remembrancer.actors.store.file_memories import FileMemories
 from remembrancer.actors.store.indexer_work import IndexerPoll, compared
 from remembrancer.actors.store.memory_files import MemoryFiles
 from remembrancer.actors.store.readers import Readers
-from remembrancer.actors.store.records.contract import Vectors
+from remembrancer.actors.store.records.types import Vectors
 from remembrancer.actors.store.requests import Handler, Listener, LoadGate, RequestContext
 from remembrancer.actors.store.retrieval.file_search import found_chunks, scores_of
 from remembrancer.actors.store.retrieval.recalls import recall

@@ -15,10 +15,6 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from remembrancer.actors.migrations import Schema, Step
-from remembrancer.actors.store.records.contract import (
-    Hits,
-    Phrase,
-)
 from remembrancer.actors.store.records.memory_rows import digest_of
 from remembrancer.actors.store.records.passage_rows import EmbeddedTexts
 from remembrancer.actors.store.records.schema import passages_of
@@ -31,6 +27,10 @@ from remembrancer.actors.store.records.sqlite_file import (
     unusable,
 )
 from remembrancer.actors.store.records.subword_tokens import subword_tokens
+from remembrancer.actors.store.records.types import (
+    Hits,
+    Phrase,
+)
 from remembrancer.protocol.errors import (
     RecordsUnusable,
     SchemaTooNew,

@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import Final
 
 from remembrancer.actors.store.file_index import ROWS, FileFilter, FileIndex, IndexedChunk
-from remembrancer.actors.store.records.contract import Filters, Hits, MemoryRecord, Phrase, RankingFacts
+from remembrancer.actors.store.records.types import Filters, Hits, MemoryRecord, Phrase, RankingFacts
 from remembrancer.protocol.reads import Order
 from remembrancer.protocol.writes import SourceRef
 

@@ -22,8 +22,8 @@ from remembrancer.actors.store.committer import Committer
 from remembrancer.actors.store.job_leases import Rank, WantedJob
 from remembrancer.actors.store.memory_files import USER, MemoryFiles
 from remembrancer.actors.store.readers import Readers
-from remembrancer.actors.store.records.contract import Promotable, WaitingWork
 from remembrancer.actors.store.records.sqlite_records import Records
+from remembrancer.actors.store.records.types import Promotable, WaitingWork
 from remembrancer.actors.store.shared_lanes import SharedLanes
 from remembrancer.config.settings import Settings
 from remembrancer.memory.promotion import AT_ONCE_SCORE

@@ -14,7 +14,7 @@ from typing import Final
 
 import msgspec
 
-from remembrancer.actors.store.records.contract import Promotable
+from remembrancer.actors.store.records.types import Promotable
 from remembrancer.protocol.consolidation import JobSort, Work, sort_of
 
 LEASE_S: Final = 60.0

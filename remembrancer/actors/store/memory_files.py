@@ -19,13 +19,13 @@ from remembrancer.actors.store.file_index import FileIndex
 from remembrancer.actors.store.memory_writer import Lanes as Lanes
 from remembrancer.actors.store.note_files import NoteFiles
 from remembrancer.actors.store.records.catalog import Catalog
-from remembrancer.actors.store.records.contract import USER as USER
 from remembrancer.actors.store.records.passage_rows import EmbeddedTexts, HomeTexts
 from remembrancer.actors.store.records.schema import MEMORY
 from remembrancer.actors.store.records.space import SpaceConnection
 from remembrancer.actors.store.records.sqlite_edits import SqliteEdits, merge
 from remembrancer.actors.store.records.sqlite_file import SqliteFile, unusable
 from remembrancer.actors.store.records.sqlite_records import Reader, Records
+from remembrancer.actors.store.records.types import USER as USER
 from remembrancer.protocol.errors import (
     FileLocked,
     RecordsUnusable,

@@ -10,11 +10,11 @@ from typing import Final, Literal
 
 import msgspec
 
-from remembrancer.actors.store.records.contract import RECORDS, Outcome
 from remembrancer.actors.store.records.space import SpaceConnection, Spaces
 from remembrancer.actors.store.records.sqlite_edits import SqliteEdits, earlier_outcome
 from remembrancer.actors.store.records.sqlite_file import Query, SqliteFile, query_of
 from remembrancer.actors.store.records.sqlite_records import Reader, Records, apply_each
+from remembrancer.actors.store.records.types import RECORDS, Outcome
 from remembrancer.memory.changes import is_visible, unknown_memory
 from remembrancer.protocol.errors import FileLocked, InvalidInput, NotFound, RemembrancerError
 from remembrancer.protocol.runs import ApplyRun, UndoRun

@@ -37,8 +37,8 @@ from typing import Final, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
-from remembrancer.actors.store.records.contract import Outcome
 from remembrancer.actors.store.records.sqlite_records import Records
+from remembrancer.actors.store.records.types import Outcome
 from remembrancer.memory.edits import Edits, NoteWrite, Put, Remove
 from remembrancer.memory.moves import decode_operation, encode_operation
 from remembrancer.memory.notes import MAX_FILE_BYTES, edited

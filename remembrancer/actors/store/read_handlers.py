@@ -23,8 +23,8 @@ from remembrancer.actors.store.explaining import Circumstances, explain
 from remembrancer.actors.store.file_memories import FileMemories
 from remembrancer.actors.store.memory_files import USER, MemoryFiles
 from remembrancer.actors.store.readers import Readers
-from remembrancer.actors.store.records.contract import Vectors
 from remembrancer.actors.store.records.sqlite_records import Records
+from remembrancer.actors.store.records.types import Vectors
 from remembrancer.actors.store.replaced_memories import ReplacedMemories
 from remembrancer.actors.store.requests import Handler, LoadGate, RequestContext
 from remembrancer.actors.store.retrieval.context import Gathering

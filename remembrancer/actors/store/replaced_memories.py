@@ -16,8 +16,8 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from remembrancer.actors.store.records.contract import MemoryRecord, NearDuplicate, Outcome, Phrase
 from remembrancer.actors.store.records.sqlite_records import Records
+from remembrancer.actors.store.records.types import MemoryRecord, NearDuplicate, Outcome, Phrase
 from remembrancer.memory.replacement import LEAST_COSINE, POSSIBLE, PROBABLE, Read, TextPair, probability, read
 from remembrancer.memory.wording import same_in_words
 from remembrancer.protocol.kinds import OPEN_END, SESSION_KINDS, SESSION_RECORD, Kind

@@ -24,13 +24,13 @@ import msgspec
 
 from remembrancer.actors.migrations import version_of
 from remembrancer.actors.snapshots import check_copy
-from remembrancer.actors.store.records.contract import Outcome
 from remembrancer.actors.store.records.schema import FORMER, MEMORY
 from remembrancer.actors.store.records.space import SpaceConnection, drop_space, empty_space
 from remembrancer.actors.store.records.space_copies import take_in, write_space
 from remembrancer.actors.store.records.sqlite_edits import ArrivingEdits, SqliteEdits
 from remembrancer.actors.store.records.sqlite_file import SqliteFile, as_error, encode_json
 from remembrancer.actors.store.records.sqlite_records import UNACCEPTABLE, Records
+from remembrancer.actors.store.records.types import Outcome
 from remembrancer.journal.contract import (
     MAX_APPEND,
     MAX_APPEND_BYTES,

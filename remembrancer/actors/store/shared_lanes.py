@@ -20,8 +20,8 @@ import msgspec
 
 from remembrancer.actors.store.committer import Committer
 from remembrancer.actors.store.memory_files import USER, MemoryFiles
-from remembrancer.actors.store.records.contract import Outcome
 from remembrancer.actors.store.records.sqlite_records import Records
+from remembrancer.actors.store.records.types import Outcome
 from remembrancer.actors.store.requests import Handler, RequestContext
 from remembrancer.memory.moves import let_go
 from remembrancer.protocol.errors import (

@@ -15,8 +15,8 @@ import msgspec
 from remembrancer.actors.store.committer import Committer
 from remembrancer.actors.store.memory_files import MemoryFiles
 from remembrancer.actors.store.memory_writer import Forwarded, MemoryWriter, broadest_first, with_duplicates
-from remembrancer.actors.store.records.contract import USER, Outcome
 from remembrancer.actors.store.records.sqlite_records import Records
+from remembrancer.actors.store.records.types import USER, Outcome
 from remembrancer.actors.store.requests import Handler, LoadGate, RequestContext
 from remembrancer.actors.store.vectors.embedding_scheduler import EmbeddingScheduler
 from remembrancer.protocol.errors import UNREADABLE, RemembrancerError

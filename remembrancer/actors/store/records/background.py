@@ -8,12 +8,6 @@ from typing import Final, TypeVar, cast
 
 import msgspec
 
-from remembrancer.actors.store.records.contract import (
-    MaintenanceState,
-    Promotable,
-    Surroundings,
-    WaitingWork,
-)
 from remembrancer.actors.store.records.materials import read_materials, read_materials_of
 from remembrancer.actors.store.records.memory_rows import SAYS_IT, digest_of, memories_that_say
 from remembrancer.actors.store.records.sessions import (
@@ -22,6 +16,12 @@ from remembrancer.actors.store.records.sessions import (
 )
 from remembrancer.actors.store.records.space import Space, shown_to
 from remembrancer.actors.store.records.sqlite_file import Query, encode_json
+from remembrancer.actors.store.records.types import (
+    MaintenanceState,
+    Promotable,
+    Surroundings,
+    WaitingWork,
+)
 from remembrancer.memory.promotion import CONFIDENCE_SHARE, COUNTED_USES, DIGITS, IMPORTANCE_SHARE, MOST_BESIDE
 from remembrancer.protocol.consolidation import (
     EntityEdges,

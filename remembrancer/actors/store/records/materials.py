@@ -8,8 +8,8 @@ from typing import Any, Final
 import msgspec
 import numpy as np
 
-from remembrancer.actors.store.records.contract import PassageVectors, Vectors
 from remembrancer.actors.store.records.sqlite_file import Query, encode_json
+from remembrancer.actors.store.records.types import PassageVectors, Vectors
 from remembrancer.protocol.consolidation import Material, ReadMemories
 from remembrancer.protocol.reads import Memories
 from remembrancer.protocol.writes import EntityRef

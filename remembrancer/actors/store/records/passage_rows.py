@@ -6,7 +6,10 @@ import sqlite3
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from remembrancer.actors.store.records.contract import (
+from remembrancer.actors.store.records.materials import passage_vectors
+from remembrancer.actors.store.records.space import SpaceConnection, Spaces
+from remembrancer.actors.store.records.sqlite_file import AMONG, SqliteFile, encode_json, json_list
+from remembrancer.actors.store.records.types import (
     MAX_ATTEMPTS,
     RECORDS,
     EmbeddedMemory,
@@ -17,9 +20,6 @@ from remembrancer.actors.store.records.contract import (
     TextToEmbed,
     Vectors,
 )
-from remembrancer.actors.store.records.materials import passage_vectors
-from remembrancer.actors.store.records.space import SpaceConnection, Spaces
-from remembrancer.actors.store.records.sqlite_file import AMONG, SqliteFile, encode_json, json_list
 from remembrancer.protocol.work import Passage
 
 

@@ -9,7 +9,10 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from remembrancer.actors.store.records.contract import (
+from remembrancer.actors.store.records.memory_rows import DECODERS, read_memory, read_related, version_listed
+from remembrancer.actors.store.records.space import Space, Spaces, shown_to, visible
+from remembrancer.actors.store.records.sqlite_file import AMONG, Query, json_list, places_for
+from remembrancer.actors.store.records.types import (
     Filters,
     Hits,
     MemoryRecord,
@@ -18,9 +21,6 @@ from remembrancer.actors.store.records.contract import (
     RankingFacts,
     Survey,
 )
-from remembrancer.actors.store.records.memory_rows import DECODERS, read_memory, read_related, version_listed
-from remembrancer.actors.store.records.space import Space, Spaces, shown_to, visible
-from remembrancer.actors.store.records.sqlite_file import AMONG, Query, json_list, places_for
 from remembrancer.memory.changes import is_visible
 from remembrancer.memory.names import name_key
 from remembrancer.memory.replacement import PROBABLE

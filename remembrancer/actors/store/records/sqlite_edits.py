@@ -11,7 +11,6 @@ from typing import Any, Final, TypeVar, assert_never, get_type_hints
 import msgspec
 
 from remembrancer.actors.store.records.background import CONSOLIDATION, MAINTENANCE, note_done, prune
-from remembrancer.actors.store.records.contract import Outcome
 from remembrancer.actors.store.records.memory_rows import (
     STORED_FIELDS,
     archived_since,
@@ -26,6 +25,7 @@ from remembrancer.actors.store.records.sessions import count_turns, read_deeds, 
 from remembrancer.actors.store.records.space import SpaceConnection, drop_space
 from remembrancer.actors.store.records.sqlite_file import Query, encode_json
 from remembrancer.actors.store.records.transfer import read_portable
+from remembrancer.actors.store.records.types import Outcome
 from remembrancer.memory.edits import (
     AddAlias,
     AppliedOperation,

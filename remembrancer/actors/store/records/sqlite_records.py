@@ -11,7 +11,6 @@ from typing import Final, TypeVar, cast
 
 from remembrancer.actors.store.records.background import SqliteBackground
 from remembrancer.actors.store.records.browsing import browse
-from remembrancer.actors.store.records.contract import USER, Outcome
 from remembrancer.actors.store.records.found_entities import find_entities
 from remembrancer.actors.store.records.passage_rows import EmbeddedTexts
 from remembrancer.actors.store.records.search import SqliteSearch
@@ -26,6 +25,7 @@ from remembrancer.actors.store.records.sqlite_edits import (
 )
 from remembrancer.actors.store.records.sqlite_file import AMONG, SqliteFile, json_list
 from remembrancer.actors.store.records.transfer import read_portable
+from remembrancer.actors.store.records.types import USER, Outcome
 from remembrancer.memory.edits import Edits, Row
 from remembrancer.memory.moves import end_move, memory_to_move, receive_move
 from remembrancer.memory.plan import carry_out

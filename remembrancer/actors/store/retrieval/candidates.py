@@ -19,7 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from remembrancer.actors.store.file_memories import FileMemories
-from remembrancer.actors.store.records.contract import (
+from remembrancer.actors.store.records.materials import mean_vectors
+from remembrancer.actors.store.records.search import ROWS
+from remembrancer.actors.store.records.types import (
     EVERY,
     Filters,
     Hits,
@@ -27,8 +29,6 @@ from remembrancer.actors.store.records.contract import (
     RankingFacts,
     Vectors,
 )
-from remembrancer.actors.store.records.materials import mean_vectors
-from remembrancer.actors.store.records.search import ROWS
 from remembrancer.actors.store.retrieval.question import Question
 from remembrancer.actors.store.retrieval.view import Ref, Source, View
 from remembrancer.actors.store.vectors.exact_vectors import Nearest

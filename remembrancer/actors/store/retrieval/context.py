@@ -15,7 +15,7 @@ from concurrent.futures import Executor
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
-from remembrancer.actors.store.records.contract import Filters, MemoryRecord, Vectors
+from remembrancer.actors.store.records.types import Filters, MemoryRecord, Vectors
 from remembrancer.actors.store.retrieval.once import as_recalled
 from remembrancer.actors.store.retrieval.recalls import recall
 from remembrancer.actors.store.retrieval.view import View

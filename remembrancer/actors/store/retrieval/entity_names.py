@@ -9,7 +9,7 @@ from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from remembrancer.actors.store.records.contract import Phrase
+from remembrancer.actors.store.records.types import Phrase
 from remembrancer.actors.store.retrieval.graph import Graph, Node
 from remembrancer.actors.store.retrieval.keywords import phrases_of
 from remembrancer.memory.names import name_key, name_words

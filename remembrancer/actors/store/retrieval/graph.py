@@ -13,11 +13,11 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, S
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
-from remembrancer.actors.store.records.contract import Filters, Phrase, RankingFacts
 from remembrancer.actors.store.records.search import AFTER_ALL, RANKING, condition_of, expression_of
 from remembrancer.actors.store.records.sessions import read_topics
 from remembrancer.actors.store.records.space import APART, Spaces, shown_to, visible
 from remembrancer.actors.store.records.sqlite_file import AMONG, json_list
+from remembrancer.actors.store.records.types import Filters, Phrase, RankingFacts
 from remembrancer.memory.names import name_key
 from remembrancer.memory.pagerank import Around
 from remembrancer.protocol.reads import Direction, Fact

@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping
 from functools import partial
 from typing import Final, Literal
 
-from remembrancer.actors.store.records.contract import Filters, RankingFacts
+from remembrancer.actors.store.records.types import Filters, RankingFacts
 from remembrancer.actors.store.retrieval.entity_names import Found, find, named_in, with_aliases
 from remembrancer.actors.store.retrieval.graph import Graph, Node, Reached, Walk, connection, walk
 from remembrancer.actors.store.retrieval.once import as_recalled

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 from itertools import zip_longest
 from typing import Final, NamedTuple
 
-from remembrancer.actors.store.records.contract import Phrase
 from remembrancer.actors.store.records.subword_tokens import (
     bare,
     joined_names,
@@ -17,6 +16,7 @@ from remembrancer.actors.store.records.subword_tokens import (
     runs_of,
     words_of,
 )
+from remembrancer.actors.store.records.types import Phrase
 from remembrancer.memory.stop_words import ENGLISH, language_of, stop_words_of
 
 MAX_TERMS: Final = 40

@@ -11,7 +11,7 @@ from typing import Final
 
 import numpy as np
 
-from remembrancer.actors.store.records.contract import Filters, MemoryRecord, Vectors
+from remembrancer.actors.store.records.types import Filters, MemoryRecord, Vectors
 from remembrancer.actors.store.retrieval.view import Range, Ref, View
 from remembrancer.memory.decay import DAY_S, has_ended, memory_strength
 from remembrancer.memory.stop_words import stop_words_of

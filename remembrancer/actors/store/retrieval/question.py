@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from remembrancer.actors.store.records.contract import Filters, Phrase, Vectors
+from remembrancer.actors.store.records.types import Filters, Phrase, Vectors
 from remembrancer.actors.store.retrieval.keywords import numbered_of, phrases_and_units
 from remembrancer.memory.features import Asked
 from remembrancer.memory.ranking import asks_of_the_user, is_message

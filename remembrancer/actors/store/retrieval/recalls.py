@@ -15,7 +15,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from remembrancer.actors.store.records.contract import MemoryRecord, RankingFacts, Vectors
+from remembrancer.actors.store.records.types import MemoryRecord, RankingFacts, Vectors
 from remembrancer.actors.store.retrieval.candidates import (
     Rows,
     Searches,

@@ -14,7 +14,9 @@ from typing import Final
 import msgspec
 
 from remembrancer.actors.store.file_memories import NOTES, FileMemories
-from remembrancer.actors.store.records.contract import (
+from remembrancer.actors.store.records.sqlite_file import SqliteFile
+from remembrancer.actors.store.records.sqlite_records import Reader, Records
+from remembrancer.actors.store.records.types import (
     Filters,
     MemoryRecord,
     PassageFilter,
@@ -22,8 +24,6 @@ from remembrancer.actors.store.records.contract import (
     RankingFacts,
     Vectors,
 )
-from remembrancer.actors.store.records.sqlite_file import SqliteFile
-from remembrancer.actors.store.records.sqlite_records import Reader, Records
 from remembrancer.actors.store.retrieval.graph import Graph
 from remembrancer.actors.store.vectors.exact_vectors import Nearest, SpaceVectors
 from remembrancer.memory.times.windows import TimeWindow

@@ -13,8 +13,8 @@ from typing import Any, Final, NamedTuple, Self
 
 import numpy as np
 
-from remembrancer.actors.store.records.contract import PassageFilter, PassageVectors, Vectors
 from remembrancer.actors.store.records.passage_rows import EmbeddedTexts
+from remembrancer.actors.store.records.types import PassageFilter, PassageVectors, Vectors
 from remembrancer.actors.store.vectors.exact_vectors import ExactVectors, Nearest, SpaceVectors, first_memories
 from remembrancer.protocol.paths import read_file
 from remembrancer.protocol.work import CosineScale

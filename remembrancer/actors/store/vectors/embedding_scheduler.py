@@ -24,14 +24,14 @@ import numpy as np
 from remembrancer.actors.store.committer import Committer
 from remembrancer.actors.store.memory_files import MemoryFiles
 from remembrancer.actors.store.readers import Readers
-from remembrancer.actors.store.records.contract import (
+from remembrancer.actors.store.records.passage_rows import EmbeddedTexts
+from remembrancer.actors.store.records.types import (
     MAX_ATTEMPTS,
     RECORDS,
     EmbeddedMemory,
     TextToEmbed,
     Vectors,
 )
-from remembrancer.actors.store.records.passage_rows import EmbeddedTexts
 from remembrancer.actors.store.requests import JOBS_UNDER_LOAD, LoadGate
 from remembrancer.actors.store.vectors.leases import HAND_BYTES, EmbeddingJob, Leases
 from remembrancer.actors.store.vectors.models import KnownModel, Model, ModelState

@@ -15,8 +15,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from remembrancer.actors.store.records.contract import PassageFilter, PassageVectors, Vectors
 from remembrancer.actors.store.records.passage_rows import EmbeddedTexts
+from remembrancer.actors.store.records.types import PassageFilter, PassageVectors, Vectors
 from remembrancer.memory.ranking import on_the_scale
 from remembrancer.protocol.work import CALIBRATED, CosineScale
 

@@ -14,7 +14,7 @@ from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field
 from typing import Final, Generic, NamedTuple, TypeVar
 
-from remembrancer.actors.store.records.contract import TextToEmbed
+from remembrancer.actors.store.records.types import TextToEmbed
 
 HAND_BYTES: Final = 80_000
 """The limit on text given to a worker at a time, besides one memory of any length: 10 s of work on the slowest

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from remembrancer.actors.store.records.contract import EVERY, NearDuplicate, PassageFilter, PassageVectors
 from remembrancer.actors.store.records.materials import mean_vectors
 from remembrancer.actors.store.records.sqlite_records import Records
+from remembrancer.actors.store.records.types import EVERY, NearDuplicate, PassageFilter, PassageVectors
 from remembrancer.actors.store.vectors.exact_vectors import SpaceVectors
 from remembrancer.memory.ranking import NEAR_DUPLICATE_COSINE, on_the_scale
 from remembrancer.protocol.consolidation import FindNear, Material

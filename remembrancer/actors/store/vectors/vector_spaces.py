@@ -22,9 +22,9 @@ from typing import TYPE_CHECKING, Final, TypeVar, cast
 import anyio
 
 from remembrancer.actors.store.committer import Committer
-from remembrancer.actors.store.records.contract import NearDuplicate, PassageFilter, PassageVectors
 from remembrancer.actors.store.records.passage_rows import EmbeddedTexts
 from remembrancer.actors.store.records.sqlite_records import Records
+from remembrancer.actors.store.records.types import NearDuplicate, PassageFilter, PassageVectors
 from remembrancer.actors.store.vectors.chroma_vectors import ChromaVectors, Collection, IndexAway, IndexLost, Server
 from remembrancer.actors.store.vectors.exact_vectors import ExactVectors, SpaceVectors
 from remembrancer.actors.store.vectors.near_duplicates import compared
