@@ -63,17 +63,6 @@ def unreadable(path: Path, error: sqlite3.Error) -> RemembrancerError:
     return RecordsUnusable(f"{path} cannot be read ({error}): put back a backup of it, or move it away")
 
 
-def lane_position(path: Path, lane: str) -> int | None:
-    """The position up to which a shared lane is applied in the database; None if that cannot be read."""
-    if not path.exists():
-        return None
-    its = "SELECT position FROM lane WHERE space = (SELECT number FROM spaces WHERE name = ?)"
-    with suppress(sqlite3.Error, OSError), opened(path) as connection:
-        found = connection.execute(its, (lane,)).fetchone()
-        return None if found is None else int(found[0])
-    return None
-
-
 @contextmanager
 def opened(path: Path, *, limit_s: float | None = None) -> Iterator[sqlite3.Connection]:
     """A read-only connection. After `limit_s` a statement is interrupted (`sqlite3.OperationalError`).

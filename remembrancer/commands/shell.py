@@ -214,9 +214,9 @@ def _read_notes(where: Where) -> tuple[bool, dict[str, str]]:
 
     settings = load_settings(os.environ)
     tree = working_tree_of(Path(where.places()[0].directory))
+    are_there = has_files(Path(workspace_root(str(tree), settings)), settings)
     try:
-        is_read = where.first().call("memory_status")["totalFiles"]
-        if not (is_read or has_files(Path(workspace_root(str(tree), settings)), settings)):
+        if not (are_there or where.first().call("memory_status")["totalFiles"]):  # those read may be gone by now
             return False, {}
         with said_when_slow("Reading the notes"):
             where.first().call("memory_sync")

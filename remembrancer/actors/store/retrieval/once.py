@@ -105,11 +105,11 @@ def replaced_last(entries: Sequence[Entry]) -> list[Entry]:
             return
         waiting.add(entry.record.id)
         scores = max(entry.scores, replaced, key=lambda each: each.final)
-        probable = (each for each in entry.record.possibly_superseded_by if each in known)
-        close = (each for each in probable if known[each].scores.final >= CLOSE * entry.scores.final)
-        for newer in (*entry.record.superseded_by, *close):
-            if newer in known:
-                place(known[newer], scores)
+        for newer in (*entry.record.superseded_by, *entry.record.possibly_superseded_by):
+            later = known.get(newer)
+            is_certain = newer in entry.record.superseded_by
+            if later is not None and (is_certain or later.scores.final >= CLOSE * entry.scores.final):
+                place(later, scores)
         ordered[entry.record.id] = replace(entry, scores=scores)
 
     for entry in entries:
