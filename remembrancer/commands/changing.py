@@ -158,6 +158,10 @@ def edit(
     if (done and reopen) or (text and content is not None):
         raise click.UsageError("give one of --done and --reopen, and the new text once")
     undo = f"'remembrancer undo {short(memory)}'"
+    content = content if not text else " ".join(text) if text != ("-",) else _input_text()
+    changes = without_none({"content": content, "done": done if done or reopen else None, **given})
+    if sum((pair is not None, undecided is not None, to is not None, bool(changes))) > 1:
+        raise click.UsageError("--to, --replaced, --both and --undecided stand alone: make other changes on their own")
     if pair is not None:
         return _settle(where, memory, pair, reason)
     if undecided is not None:
@@ -167,8 +171,6 @@ def edit(
         stays = answer.get("previous_scope") == to  # a proposal that is declined
         outcome = f"It stays in the {to}" if stays else f"Moved to the {to}; {undo} moves it back"
         return _done(answer, outcome)
-    content = content if not text else " ".join(text) if text != ("-",) else _input_text()
-    changes = without_none({"content": content, "done": done if done or reopen else None, **given})
     if not changes:
         text_before = str(where.ask("get_memory", memory_id=memory)["content"]).rstrip("\n")
         where.close()  # the runtime may stop while the person writes
@@ -255,9 +257,11 @@ def edited(text: str) -> str:
         file = Path(directory) / "memory.md"
         file.write_text(text, encoding="utf-8")
         try:
-            subprocess.run([*editor, str(file)], check=True)
-        except (OSError, subprocess.CalledProcessError) as error:
-            raise InvalidInput(f"the editor {editor[0]} failed ({error}): EDITOR names another one") from error
+            status = subprocess.run([*editor, str(file)], check=False).returncode
+        except OSError as error:
+            raise InvalidInput(f"cannot start {editor[0]} ({error.strerror}): set EDITOR to your editor") from error
+        if status:
+            raise InvalidInput(f"{editor[0]} ended with exit status {status}, so nothing was saved")
         return file.read_text(encoding="utf-8")
 
 
@@ -269,6 +273,8 @@ def edited(text: str) -> str:
 )
 def tag(where: Where, memory: str, tags: Sequence[str], remove: Sequence[str]) -> Report:
     """Add tags to a memory, or remove them."""
+    if not tags and not remove:
+        raise click.UsageError("name the tags to add, or give --remove TAG")
     answer = where.ask("tag_memory", memory_id=memory, add=list(tags) or None, remove=list(remove) or None)
     return _done(answer, f"Tags: {', '.join(answer.get('tags', ())) or 'none'}")
 
@@ -520,13 +526,13 @@ def _undo_last(where: Where, memory: Answer, changes: Sequence[Answer]) -> Repor
 def _changed_back(fields: Iterable[str], after: Answer) -> str:
     """The effect of undoing a change, by its fields."""
     effects = {
-        "content": "it has its former text",
+        "content": "its former text is back",
         "valid_until": "its former end of validity is back" if after.get("valid_until") else "it is valid again",
         "done": "it is done again" if after.get("done") else "it is open again",
     }
     names = [name.replace("_", " ") for name in fields if name not in (*effects, "invalid_reason", "status")]
     known = [effects[name] for name in fields if name in effects]
-    return " and ".join([*known, f"as before: {', '.join(names)}"] if names or not known else known)
+    return " and ".join([*known, f"{', '.join(names) or 'all'} as before"] if names or not known else known)
 
 
 def _if_applied(answer: Answer, line: str) -> str:

@@ -73,7 +73,9 @@ def write_setting(home: Home, assignment: str) -> str:
         ValueError: the setting does not exist, the value is not allowed, or the settings are in a file of another
         format.
     """
-    name, _, text = assignment.partition("=")
+    name, equals, text = assignment.partition("=")
+    if not (name.strip() and equals):
+        raise ValueError(f"{assignment!r} is no NAME=VALUE; NAME= goes back to the default")
     name = name.strip().lower().removeprefix("remembrancer_")
     if name not in SETTABLE:
         raise ValueError(unknown_name(name, sorted(SETTABLE)))

@@ -33,7 +33,7 @@ from remembrancer.memory.open_ends import asks_for_open_ends
 from remembrancer.memory.short_ids import WHOLE
 from remembrancer.protocol.errors import InvalidInput, RemembrancerError
 from remembrancer.protocol.kinds import KINDS, MEMORY_TYPES, OPEN_END, SESSION_RECORD
-from remembrancer.protocol.session_life import SHELL_SESSION
+from remembrancer.protocol.session_life import BROWSER_SESSION, SHELL_SESSION
 
 if TYPE_CHECKING:
     from remembrancer.commands.report import Line
@@ -51,6 +51,7 @@ NAMED: Final = 200
 """The number of a project's sessions, the latest ones, that are named by their clients."""
 NEVER: Final = "9999-12-31"
 COLOURS: Final = {"forgotten": "red", "expired": "red", "likely": "green"}
+PEOPLE: Final = {SHELL_SESSION: "you, in the shell", BROWSER_SESSION: "you, in the browser"}
 INCOMING: Final = {"supersedes": "replaced by", "related_to": "related to", "contradicts": "contradicted by"}
 """Relations from the point of view of their target."""
 
@@ -157,7 +158,7 @@ def search(
     *FILTERS,
     flag("--only-forgotten", help="Only forgotten memories."),
     flag("--important", "order", flag_value="important", help="The most important first."),
-    flag("--open", "order", flag_value="due", help="Open ends that are not done, by their due dates."),
+    flag("--open", "is_open", help="Open ends that are not done, by their due dates."),
     flag("--stale", "about", flag_value="stale", help="Memories about code that has changed, moved or gone since."),
     flag(
         "--review",
@@ -167,10 +168,13 @@ def search(
     ),
     name="list",
 )
-def list_(where: Where, order: str | None, about: str | None, **given: Any) -> Report:
+def list_(where: Where, order: str | None, is_open: bool, about: str | None, **given: Any) -> Report:
     """List memories, newest first; records of sessions only with --kind session_record."""
     if given["only_forgotten"] and given["include_forgotten"]:
         raise InvalidInput("give one of --forgotten, which lists all, and --only-forgotten")
+    if is_open and order:
+        raise InvalidInput("--open lists by due date, and --important by importance: give one of them")
+    order = "due" if is_open else order
     if about is not None:
         if any((given | {"order": order, "number": None}).values()):
             raise InvalidInput(f"--{about} lists all that there is: leave out the other filters and orders")
@@ -572,7 +576,7 @@ def _relation(edge: Answer) -> str:
 
 def _author(change: Answer, clients: Mapping[str, str]) -> str:
     session = str(change["session_id"])
-    return "you, in the shell" if session == SHELL_SESSION else clients.get(session, session)
+    return PEOPLE.get(session) or clients.get(session, session)
 
 
 def _minute(at: str) -> str:

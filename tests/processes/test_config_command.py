@@ -70,6 +70,8 @@ def test_a_setting_is_written_into_the_file_and_taken_out_again(home: Path) -> N
     for assignment, message in [
         ("nativ_memories=true", "did you mean native_memories"),
         ("native_memories=perhaps", "true or false"),
+        ("native_memories", "NAME=VALUE"),
+        ("=3", "NAME=VALUE"),
     ]:
         refused = config("--set", assignment)
         assert (refused.returncode, refused.stdout) == (exit_codes.CONFIGURATION, "")

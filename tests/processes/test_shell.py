@@ -150,6 +150,14 @@ def test_several_memories_are_looked_up_before_any_is_changed(shell: Shell) -> N
     assert len(shell.json("forget", *ids)["forgotten"]) == 2
 
 
+def test_what_stands_alone_takes_no_other_change_with_it(shell: Shell) -> None:
+    memory = shell.json("add", "We deploy on Tuesdays")["memory_id"]
+    for options in (("--to", "user"), ("--both",), ("--undecided", memory)):
+        assert "stand alone" in shell("edit", memory, "We deploy on Fridays", *options, status=exit_codes.USAGE)
+    assert "give one of them" in shell("list", "--important", "--open", status=exit_codes.USAGE)
+    assert "name the tags" in shell("tag", memory, status=exit_codes.USAGE)
+
+
 @alone
 def test_an_undo_says_what_it_undid_and_a_second_one_goes_a_step_further(shell: Shell) -> None:
     old = shell.json("add", "We deploy on Tuesdays")["memory_id"]
@@ -160,8 +168,8 @@ def test_an_undo_says_what_it_undid_and_a_second_one_goes_a_step_further(shell: 
     for effect in (
         "it is no longer forgotten: We deploy on Fridays",
         "it is moved back to the project: We deploy on Fridays",
-        "as before: tags: We deploy on Fridays",
-        "it has its former text: We deploy on Tuesdays",
+        "tags as before: We deploy on Fridays",
+        "its former text is back: We deploy on Tuesdays",
         "it is forgotten",
     ):
         assert f"Undone, {effect}" in shell("undo", old)
@@ -197,7 +205,7 @@ def test_forgetting_a_successor_says_what_it_leaves_expired(shell: Shell) -> Non
 def test_an_undo_without_an_id_goes_back_step_by_step(shell: Shell) -> None:
     old, new = (shell.json("add", text)["memory_id"] for text in ("We deploy on Tuesdays", "The port is 5433"))
     shell("tag", old, "ops")
-    for effect in ("as before: tags: We deploy", "it is forgotten", "it is forgotten"):
+    for effect in ("tags as before: We deploy", "it is forgotten", "it is forgotten"):
         assert f"Undone, {effect}" in shell("undo", "--yes")
     assert "nothing of today is left" in shell("undo", "--yes", status=exit_codes.FAILED)
     assert {shell.json("show", each)["status"] for each in (old, new)} == {"forgotten"}
@@ -235,7 +243,7 @@ def test_an_undo_takes_no_change_from_before_a_pair_was_settled_as_both_true(she
     shell("restore", new)
     shell("edit", old, "--both")
     shell("tag", new, "ops")
-    assert "as before: tags" in shell("undo", new)
+    assert "tags as before" in shell("undo", new)
 
 
 def test_a_program_gets_an_error_as_an_object(shell: Shell) -> None:
