@@ -484,6 +484,13 @@ class Killer:
         return None
 
 
+MADE_BY_RUNS: Final = (
+    "SELECT memory_id FROM history WHERE change = 'stored' AND json_extract(details, '$.run') IS NOT NULL"
+)
+"""The memories that consolidation made, which may have the text of one of their sources: undoing a run forgets them and
+removes their links."""
+
+
 class Row(NamedTuple):
     """A memory on disk."""
 
@@ -499,13 +506,11 @@ def read_files(home: Path, soak: Soak) -> tuple[dict[str, list[Row]], Counter[tu
         with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as file:
             if file.execute("PRAGMA integrity_check").fetchall() != [("ok",)]:
                 soak.wrong.append(f"{path.name} is damaged")
-            made = {row[0] for row in file.execute("SELECT source FROM memory_links WHERE relation = 'derived_from'")}
-            columns = "number, id, content, scope, importance, tags, forgotten_at IS NOT NULL"
-            for number, memory_id, content, scope, importance, tags, gone in file.execute(
-                f"SELECT {columns} FROM memories"
-            ):
+            made = {row[0] for row in file.execute(MADE_BY_RUNS)}
+            columns = "id, content, scope, importance, tags, forgotten_at IS NOT NULL"
+            for memory_id, content, scope, importance, tags, gone in file.execute(f"SELECT {columns} FROM memories"):
                 state = State(content, scope, importance, frozenset(json.loads(tags)), bool(gone))
-                rows.setdefault(memory_id, []).append(Row(state, number in made))
+                rows.setdefault(memory_id, []).append(Row(state, memory_id in made))
             changes |= dict.fromkeys(file.execute("SELECT memory_id, change, operation_id FROM history"))
             if file.execute("SELECT count(*) FROM moves").fetchone() != (0,):
                 soak.wrong.append("a move has not ended")
