@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
 
 from remembrancer.toolsets.memory.context_block import ALL, ALL_OF_THIS, MARKED, NOTHING, NOTHING_OF_THIS, PART
-from tests.actors.gateway_rig import AWAY, PATIENT, Rig
+from tests.actors.gateway_rig import PATIENT, Rig
 
 
 @pytest.fixture
@@ -80,15 +79,6 @@ async def test_what_the_session_was_shown_or_wrote_is_not_said_again_until_anoth
         assert "The lantern is blue" in news["context_block"]
         await client.call("recall_memories", query="Where does the lantern stand?")
         assert (await client.call("get_memory_context", task_description="y", **later))["memories_used"] <= 1
-
-
-async def test_the_tool_costs_few_tokens_in_every_session(home: Path) -> None:
-    rig = Rig(home, AWAY)
-    async with rig.running(), rig.session() as client:
-        listed = (await client.request("tools/list"))["result"]["tools"]
-        (tool,) = [each for each in listed if each["name"] == "get_memory_context"]
-        assert len(json.dumps(tool, separators=(",", ":"), ensure_ascii=False)) / 4 <= 170
-        assert tool["annotations"]["readOnlyHint"]
 
 
 async def test_with_a_later_prompt_only_what_likely_answers_it_is_given_where_not_all_fits(rig: Rig) -> None:

@@ -46,15 +46,6 @@ async def test_writes_without_a_store_are_queued_and_reach_it_once_and_in_order(
             assert store.submitted == ["direct"]
 
 
-async def test_the_next_gateway_drains_what_it_finds(rig: Rig) -> None:
-    async with rig.running(), rig.session() as client:
-        for number in range(20):
-            await client.store(f"fact {number}")
-    async with PlayedStore(rig.paths).open() as store, rig.running() as gateway:
-        await until(lambda: gateway.health().queue_depth == 0)
-        assert store.contents == [f"fact {number}" for number in range(20)]
-
-
 async def test_a_project_whose_queued_writes_get_no_answer_holds_up_no_other(
     rig: Rig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

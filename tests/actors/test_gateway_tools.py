@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import threading
-import time
 from pathlib import Path
 from typing import Any
 
@@ -74,14 +73,6 @@ async def test_what_is_always_in_a_prompt_has_at_most_nine_hundred_and_eighty_to
 FAMILIES = ("memory", "nodes", "graph", "files", "code", "admin")
 
 
-async def test_all_toolsets_together_cost_a_client_at_most_3300_tokens(rig: Rig) -> None:
-    """Without `admin`, which is for a shell."""
-    everything = {"REMEMBRANCER_TOOLSETS": ",".join(FAMILIES[:-1])}
-    async with rig.running(), rig.session(environment=everything) as client:
-        tools = (await client.request("tools/list"))["result"]["tools"]
-    assert len(json.dumps({"tools": tools}, separators=(",", ":"), ensure_ascii=False)) / 4 <= 3300
-
-
 @pytest.mark.parametrize("family", FAMILIES)
 async def test_a_session_is_told_of_its_own_tools_alone(rig: Rig, family: str) -> None:
     """By the server's instructions and by every prompt. A name with a low line is no word of a sentence."""
@@ -117,20 +108,6 @@ async def test_a_memory_is_stored_with_all_that_the_client_said(rig: Rig) -> Non
     assert isinstance(operation.change, StoreMemory)
     assert operation.session_id == operation.change.session_id == "session:test"
     assert operation.change.related_entities == (EntityRef("Maven", "tool", "uses"),)
-
-
-async def test_a_request_that_comes_again_over_a_new_connection_is_the_same_operation(rig: Rig) -> None:
-    stamp_ms = int(time.time() * 1000)
-    async with PlayedStore(rig.paths).open() as store, rig.running():
-        ids: list[str] = []
-        for _ in range(2):
-            async with rig.session() as client:
-                arguments = {"content": "once", "type": "semantic", "scope": "user"}
-                params = {"name": "store_memory", "arguments": arguments}
-                await client.send(stamp_ms=stamp_ms, id=9, method="tools/call", params=params)
-                ids.append((await client.hear())["result"]["structuredContent"]["memory_id"])
-        assert ids[0] == ids[1]
-        assert store.contents == ["once"]
 
 
 async def test_requests_of_other_types_of_id_or_other_bridges_are_other_operations(rig: Rig) -> None:
@@ -305,26 +282,6 @@ async def test_the_status_has_the_designs_fields(rig: Rig) -> None:
         "started_at": "2023-11-14T22:13:20Z",
     }
     assert status["write_queue"] == {"depth": 0, "rejected": 0}
-
-
-async def test_an_unknown_tool_names_the_nearest_known_one(rig: Rig) -> None:
-    async with rig.running(), rig.session() as client:
-        answer = await client.call("recall_memory", query="x")
-    assert answer["error"] == "invalid_input"
-    assert "did you mean recall_memories?" in answer["message"]
-
-
-async def test_many_calls_at_once_are_all_answered(rig: Rig) -> None:
-    async with PlayedStore(rig.paths).open() as store, rig.running(), rig.session() as client:
-        for number in range(1000):
-            params = {
-                "name": "store_memory",
-                "arguments": {"content": f"fact {number}", "type": "semantic", "scope": "user"},
-            }
-            await client.send(id=1000 + number, method="tools/call", params=params)
-        answered = {(await client.hear())["id"] for _ in range(1000)}
-        assert answered == set(range(1000, 2000))
-        assert len(store.applied) == 1000
 
 
 async def test_a_client_that_leaves_does_not_take_its_write_with_it(quick_rig: Rig) -> None:

@@ -238,19 +238,6 @@ async def assert_untouched(house: House, scope: str) -> None:
         assert not found.get("incoming")
 
 
-async def test_a_link_from_a_memory_of_one_session_is_not_shown_to_another(house: House) -> None:
-    await hide(house, "project")
-    async with house.neighbour() as neighbour:
-        own = (await neighbour.store("A memory of my own", scope="session"))["memory_id"]
-        links = [{"relation": "related_to", "target": house.secrets["project"]}]
-        answer = await neighbour.call("update_memory", memory_id=own, add_links=links)
-        assert "error" not in answer, answer
-    async with house.victim() as victim:
-        await victim.call("get_memory", memory_id=house.secrets["project"])
-        await victim.call("recall_memories", query="launch code of the depot")
-        assert own.encode() not in b"".join(victim.heard)
-
-
 INTRUDERS = pytest.mark.parametrize(
     ("scope", "who", "session"),
     [
@@ -309,35 +296,6 @@ async def test_a_secret_is_neither_seen_nor_changed_nor_linked_by_its_id_nor_fou
         await intruder.call("get_memory", memory_id=twin["memory_id"])
         await intruder.call("recall_memories", query=secret(scope)["content"], strategy="vector")
         assert hidden.encode() not in b"".join(intruder.heard), "neither as a duplicate nor as nearly one"
-
-
-@pytest.mark.parametrize(("who", "session"), [("neighbour", INTRUDER), ("stranger", INTRUDER), ("stranger", VICTIM)])
-async def test_what_a_session_told_next_to_a_public_memory_stays_its_own(house: House, who: str, session: str) -> None:
-    """A match lends to what was told next to it: nothing of that may be read or counted by those who may not see it."""
-    await house.store.worker()
-    public = "What is the launch code of the depot?"
-    near, far = f"It is {MARK}, and that is the one of the two.", f"Zebras {MARK}"
-    told = {"type": "episodic", "wait_for_embedding": True}
-    asked = {"query": public, "limit": 50, "include_forgotten": True, "detail": True}
-    async with house.victim() as victim, house.intruder(who, session) as intruder:
-        for _ in range(2):
-            await victim.store(public, scope="project", **told)
-            await intruder.store(f"{public} I ask", scope="project", **told)
-        counted = []
-        for _ in range(2):
-            counts = []
-            for strategy in ("hybrid", "vector", "graph"):
-                answer = await intruder.call("recall_memories", **asked, strategy=strategy)
-                ids = [each["id"] for each in answer["memories"]]
-                counts.append((ids, answer["total_matched"], answer.get("below_threshold")))
-            counted.append(counts)
-            if len(counted) == 1:
-                await victim.store(far, scope="session", **told)
-                hidden = (await victim.store(near, scope="session", **told))["memory_id"]
-        assert counted[0] == counted[1], "neither above the threshold nor below it"
-        assert_silent(intruder, hidden)
-        found = await victim.call("recall_memories", query=f"{public} It is the one")
-        assert hidden in [each["id"] for each in found["memories"]], "whose it is finds it"
 
 
 @pytest.mark.parametrize("who", ["neighbour", "stranger"])
@@ -484,14 +442,6 @@ async def test_a_short_id_stands_for_no_private_memory_of_another_session(house:
             assert found["content"] == content
         assert (await victim.call("get_memory", memory_id="ABCD"))["content"] == contents[VICTIM]
         assert (await intruder.call("get_memory", memory_id="ABCD"))["content"] == contents[INTRUDER]
-
-
-async def test_what_is_made_ready_for_a_session_is_for_that_session_alone(house: House) -> None:
-    await hide(house, "session")
-    async with house.victim(), house.neighbour() as intruder, house.stranger(VICTIM) as stranger:
-        for each in (intruder, stranger):
-            await each.call("get_memory_context")
-            assert_silent(each, house.secrets["session"])
 
 
 async def test_subscribers_hear_nothing_of_writes_that_they_may_not_see(house: House) -> None:

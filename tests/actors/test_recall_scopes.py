@@ -17,9 +17,8 @@ from remembrancer.actors.store.records.types import USER, Filters, Hits, Phrase,
 from remembrancer.actors.store.retrieval.candidates import CANDIDATES
 from remembrancer.actors.store.retrieval.recalls import ANSWERS_BY_TIME
 from remembrancer.memory.decay import DAY_S
-from remembrancer.memory.profiles import PROFILES
-from remembrancer.protocol.kinds import SESSION_RECORD, Scope
-from remembrancer.protocol.reads import ProfileName, Section, Strategy
+from remembrancer.protocol.kinds import SESSION_RECORD
+from remembrancer.protocol.reads import Section, Strategy
 from remembrancer.protocol.runs import LogPromotion, ReviseMemory
 from remembrancer.protocol.writes import ForgetMemory, UpdateMemory
 from tests.actors.spaces_rig import NOW, Spaces
@@ -56,22 +55,6 @@ async def test_the_few_memories_of_a_session_are_not_crowded_out_by_the_many_of_
     assert len(found) > CANDIDATES, "the many are more than a search brings"
 
 
-@pytest.mark.parametrize("profile", sorted(PROFILES))
-async def test_each_profile_orders_what_matches_equally_as_its_table_says(files: Spaces, profile: ProfileName) -> None:
-    files.store("lantern one", "session")
-    files.store("lantern two", "project")
-    for word in ("three", "four"):  # a word is as rare in the one file as in the other
-        files.store(f"lantern {word}", "user")
-    for records_scope in ("project", "user"):
-        for number in range(8):
-            files.store(f"something else {number}", "user" if records_scope == "user" else "project")
-    answer = await files.recall("lantern", strategy="keyword", profile=profile)
-    assert answer.profile == profile
-    scopes = list(dict.fromkeys(memory.scope for memory in answer.memories))
-    weights = [PROFILES[profile][scope] for scope in scopes]
-    assert weights == sorted(weights, reverse=True)
-
-
 async def test_what_two_scopes_say_alike_is_said_once_and_both_are_named(files: Spaces) -> None:
     text = "the keeper prefers the brass lantern with the short wick and the blue glass"
     narrow = files.store(text, tags=("light",))
@@ -101,13 +84,6 @@ async def test_a_question_that_names_a_time_alone_gets_what_happened_then(files:
     assert answer.below_threshold == 0
     filtered = await files.found("What did we do last Saturday?", reference_time=asked, after=saturday + 60)
     assert filtered == [users]
-
-
-async def test_a_memory_without_vectors_yet_is_found_in_every_scope(files: Spaces) -> None:
-    files.store("a lantern")
-    scopes: Sequence[Scope] = ("session", "project", "user")
-    waiting = {files.store(f"harbour {scope}", scope, passages=0) for scope in scopes}
-    assert waiting <= set(await files.found("harbour"))
 
 
 async def test_a_context_leaves_out_what_is_archived_or_over_and_what_is_stood_for_where_it_has_more(
@@ -162,18 +138,6 @@ async def test_open_ends_are_in_every_context_by_due_date_and_the_done_are_named
         assert [each.id for each in gathered.closed] == ([done] if days == 1 else [])
 
 
-async def test_what_one_scope_says_twice_is_shown_once_and_a_changed_number_is_not_the_same(files: Spaces) -> None:
-    weak = files.store("Log messages of the lantern are written in English.", importance=0.0)
-    strong = files.store("All log messages of the lantern are written in English.", importance=1.0)
-    five = files.store("The lantern has 5 lamps in the log.")
-    seven = files.store("The lantern has 7 lamps in the log.")
-    answer = await files.recall("lantern log", scopes=("project",))
-    stands_for = {memory.id: memory.stands_for for memory in answer.memories}
-    assert stands_for in ({strong: (weak,), five: (), seven: ()}, {weak: (strong,), five: (), seven: ()})
-    assert all(memory.found_in == () for memory in answer.memories)
-    assert answer.total_matched == 3
-
-
 async def test_the_words_are_searched_while_a_worker_makes_the_vector(
     files: Spaces, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -210,13 +174,6 @@ async def test_what_was_replaced_comes_after_what_replaced_it_and_is_marked(file
     assert await files.found("caching redis", limit=1) == [new]
 
 
-async def test_a_question_that_names_a_time_gets_what_held_then_first(files: Spaces) -> None:
-    old = files.store("The worker listens on port 7000", occurred_at=datetime(2022, 3, 10, tzinfo=UTC).timestamp())
-    new = files.store("The worker listens on port 7001")
-    answer = await files.recall("On which port did the worker listen in March 2022?")
-    assert [memory.id for memory in answer.memories] == [old, new]
-
-
 async def test_results_stand_in_the_order_of_the_number_that_is_shown_with_them(files: Spaces) -> None:
     for number in range(12):
         files.store(f"the {'brass ' * (number % 3)}lantern number {number}", type="episodic", importance=number / 12)
@@ -240,10 +197,3 @@ async def test_a_question_of_which_the_memories_have_no_word_is_not_emptied(file
     strange = await files.recall("Wo ist der Hafen und wer ist da?")
     assert strange.memories, "what is near by meaning is shown, however unlikely"
     assert max(each.scores.relevance for each in strange.memories) < answer.memories[0].scores.relevance
-
-
-async def test_the_subjects_of_a_context_are_counted_in_what_the_project_and_the_user_know(files: Spaces) -> None:
-    for number in range(3):
-        files.store(f"The harbour has {number} lanterns " * 20, tags=("harbour",))
-        files.store(f"Letters to harbour {number} are short " * 20, "user", tags=("harbour",))
-    assert (await files.context(tokens=200)).subjects == (("harbour", 6),)

@@ -5,15 +5,11 @@ from __future__ import annotations
 import asyncio
 from typing import TypeVar
 
-import pytest
-
-from remembrancer.protocol.errors import NotFound
 from remembrancer.protocol.reads import GetMemory, MemoryShown
 from remembrancer.protocol.writes import (
     BatchApplied,
     Change,
     ForgetMemory,
-    Operation,
     ProjectRef,
     PromoteMemory,
     RestoreMemory,
@@ -33,10 +29,8 @@ from tests.operations import (
     store_operation,
 )
 from tests.patience import until
-from tests.spaces import has_space
 
 ResultT = TypeVar("ResultT")
-UNKNOWN = "memory:01ARZ3NDEKTSV4RRFFQ69G5FAV"
 
 
 async def do(
@@ -61,34 +55,6 @@ async def show(
 
 
 # Where a change goes
-
-
-async def test_what_nobody_may_see_is_not_found_and_makes_no_file(rig: StoreRig) -> None:
-    hidden = await rig.gateway.store("a secret", scope="session", session_id=OTHER_SESSION)
-    elsewhere = await rig.gateway.store("a secret", project=OTHER_PROJECT)
-    nowhere = ProjectRef("p_00000000beef", "/work/nowhere")
-    asked: list[Operation] = []
-    for memory_id, project in ((hidden, PROJECT), (elsewhere, PROJECT), (UNKNOWN, PROJECT), (UNKNOWN, nowhere)):
-        changes: list[Change] = [
-            UpdateMemory(memory_id, "x"),
-            TagMemory(memory_id, ("x",)),
-            ForgetMemory(memory_id),
-            RestoreMemory(memory_id, 1),
-            PromoteMemory(memory_id, "project"),
-            PromoteMemory(memory_id, "user"),
-        ]
-        for change in changes:
-            asked.append(change_operation(f"op{len(asked)}", change, project=project))
-            with pytest.raises(NotFound, match=f"^there is no memory with the id {memory_id}$") as error:
-                await rig.gateway.submit(asked[-1])
-            assert error.value.field == "memory_id"
-        with pytest.raises(NotFound):
-            await show(rig, memory_id, project=project)
-    batch = await rig.gateway.submit_batch(*asked)
-    assert (batch.applied, {each.code for each in batch.rejected}) == ((), {"not_found"})
-    assert not has_space(rig.paths, nowhere.id)
-    assert (await show(rig, hidden, session_id=OTHER_SESSION)).memory.version == 1
-    assert (await show(rig, elsewhere, project=OTHER_PROJECT)).memory.version == 1
 
 
 async def test_a_batch_goes_to_where_each_memory_is_by_then(rig: StoreRig) -> None:

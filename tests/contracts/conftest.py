@@ -9,6 +9,7 @@ import pytest
 
 from remembrancer.actors.store.records.sqlite_records import Records
 from tests.contracts.records_factories import SqliteFactory
+from tests.contracts.records_rig import RecordsRig
 
 
 @pytest.fixture
@@ -22,3 +23,10 @@ def factory(tmp_path: Path) -> Iterator[SqliteFactory]:
 def records(factory: SqliteFactory) -> Records:
     """Empty records, unless a module fills them."""
     return factory.open()
+
+
+@pytest.fixture
+def rig(tmp_path: Path) -> Iterator[RecordsRig]:
+    """The records of a project, which are empty."""
+    with RecordsRig(tmp_path / "records" / "memory.db") as made:
+        yield made

@@ -1,172 +1,85 @@
-"""The promises of every `Records` about changes beside the model of `test_records_state`: bounds, errors, imports."""
+"""Changes of records beside the model of `test_records_state`: bounds, links, the two times of a fact, imports."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
-import numpy as np
 import pytest
 
-from remembrancer.actors.store.records.memory_rows import digest_of
-from remembrancer.actors.store.records.sqlite_records import Records
-from remembrancer.actors.store.records.types import EmbeddedMemory, Filters, NearDuplicate, PassageFilter
-from remembrancer.actors.store.retrieval.keywords import phrases_of
+from remembrancer.actors.store.records.types import Filters, NearDuplicate
 from remembrancer.memory.changes import removed_words
 from remembrancer.memory.limits import MAX_ENTITIES, MAX_TAGS
+from remembrancer.memory.replacement import PROBABLE
 from remembrancer.memory.text import MAX_OBJECT_BYTES
-from remembrancer.protocol.errors import InvalidInput, RemembrancerError
-from remembrancer.protocol.work import Passage
+from remembrancer.protocol.errors import InvalidInput, NotFound
 from remembrancer.protocol.writes import (
-    Applied,
     Change,
     EntityRef,
+    EraseMemory,
     ForgetMemory,
-    ForgottenResult,
     ImportedResult,
     ImportMemory,
-    MemoryLink,
-    Operation,
-    PortableMemory,
-    RestoredResult,
+    InvalidateMemory,
+    LinkRef,
+    PromoteMemory,
     RestoreMemory,
-    SourceRef,
     TagMemory,
     TextEdit,
     UpdatedResult,
     UpdateMemory,
 )
-from tests.contracts.records_factories import SqliteFactory, pending
-from tests.operations import (
-    REQUESTED_AT,
-    SESSION,
-    change_operation,
-    memory_id_of,
-    store_operation,
-)
+from tests.contracts.records_factories import pending
+from tests.contracts.records_rig import RecordsRig
+from tests.operations import OTHER_SESSION, PROJECT, REQUESTED_AT, SESSION, store_operation
 
-MODEL = "small.int8.0123456789ab.4"
-ALL = Filters(SESSION)
-STORE, LAUNCHER, INDEX = (
-    EntityRef("Store", "service", "about"),
-    EntityRef("launcher", "service", "starts"),
-    EntityRef("vector index", "service", "keeps"),
-)
-FIRST = store_operation(
-    "first",
-    "the first lantern",
-    tags=("red", "blue"),
-    importance=0.25,
-    related_entities=(STORE, LAUNCHER),
-    source=SourceRef("editor"),
-)
-ID = memory_id_of(FIRST)
-ResultT = TypeVar("ResultT")
+NAMES = tuple(f"n{place}" for place in range(max(MAX_TAGS, MAX_ENTITIES) + 1))
+HALF = "x" * (MAX_OBJECT_BYTES // 2)
 
 
 @pytest.fixture
-def records(factory: SqliteFactory) -> Records:
-    """With one memory in it."""
-    opened = factory.open()
-    opened.apply([FIRST])
-    return opened
+def lantern(rig: RecordsRig) -> str:
+    return rig.say(
+        "the first lantern", "Store:service", "launcher:service:starts", tags=("red", "blue"), importance=0.25
+    )
 
 
-class Changes:
-    """Names operations, so that each is one of its own."""
-
-    def __init__(self) -> None:
-        self._made = 0
-
-    def __call__(self, change: Change, session_id: str = SESSION) -> Operation:
-        self._made += 1
-        return change_operation(f"change {self._made}", change, session_id=session_id)
+# Texts and bounds
 
 
-operation_of = Changes()
-
-
-def do(
-    records: Records, change: Change, kind: type[ResultT], session_id: str = SESSION, *, at: float = REQUESTED_AT
-) -> ResultT:
-    """Apply a change; its result, which has to be of this kind."""
-    operation = msgspec.structs.replace(operation_of(change, session_id), requested_at=at)
-    reply = records.apply([operation])[0].reply
-    assert isinstance(reply, Applied), reply
-    assert isinstance(reply.result, kind)
-    return reply.result
-
-
-def refusal(records: Records, change: Change, session_id: str = SESSION) -> RemembrancerError:
-    """Apply a change that is refused. Nothing may be different afterwards."""
-    before = everything(records)
-    reply = records.apply([operation_of(change, session_id)])[0].reply
-    assert isinstance(reply, RemembrancerError)
-    assert everything(records) == before
-    return reply
-
-
-def everything(records: Records) -> list[object]:
-    return [shown(records), records.counts(None), pending(records), records.describe_session(SESSION)]
-
-
-def shown(records: Records, memory_id: str = ID) -> PortableMemory:
-    memory = records.portable(memory_id, None)
-    assert memory is not None
-    return memory
-
-
-def hits(records: Records, query: str, filters: Filters = ALL) -> list[int]:
-    return list(records.keyword_hits(phrases_of(query), filters, 50))
-
-
-def embed(records: Records, number: int, text: str, *vectors: list[float]) -> list[int]:
-    """Keep vectors that were made of `text`; the numbers of the passages."""
-    matrix = np.array(vectors or [[1, 0, 0, 0]], dtype=np.float32)
-    passages = tuple(Passage(n, n + 1) for n in range(len(matrix)))
-    saved = records.save_embeddings(MODEL, [EmbeddedMemory(number, digest_of(text), passages, matrix)])
-    return saved.kept
-
-
-# Updating
-
-
-def test_a_memory_has_bounds(records: Records) -> None:
-    names = [f"n{place}" for place in range(MAX_TAGS + 1)]
-    entities = tuple(EntityRef(f"n{place}", "service", "about") for place in range(MAX_ENTITIES + 1))
-    too_much: list[tuple[Change, str]] = [
-        (UpdateMemory(ID, metadata={"a": "x" * MAX_OBJECT_BYTES}), "metadata"),
-        (UpdateMemory(ID, add_tags=tuple(names)), "tags"),
-        (TagMemory(ID, tuple(names)), "add"),
-        (UpdateMemory(ID, add_entities=entities), "related_entities"),
-    ]
-    for change, field in too_much:
-        error = refusal(records, change)
+def test_a_memory_has_bounds(rig: RecordsRig, lantern: str) -> None:
+    entities = tuple(EntityRef(name, "service", "about") for name in NAMES)
+    for change, field in (
+        (UpdateMemory(lantern, metadata={"a": "x" * MAX_OBJECT_BYTES}), "metadata"),
+        (UpdateMemory(lantern, add_tags=NAMES), "tags"),
+        (TagMemory(lantern, NAMES), "add"),
+        (UpdateMemory(lantern, add_entities=entities), "related_entities"),
+    ):
+        error = rig.refused(change)
         assert (type(error), error.field) == (InvalidInput, field)
-    do(records, UpdateMemory(ID, metadata={"a": "x" * (MAX_OBJECT_BYTES // 2)}), UpdatedResult)
-    refusal(records, UpdateMemory(ID, metadata={"b": "x" * (MAX_OBJECT_BYTES // 2)}))
-    do(records, UpdateMemory(ID, metadata={"a": None, "b": "x" * (MAX_OBJECT_BYTES // 2)}), UpdatedResult)
+    rig.do(UpdateMemory(lantern, metadata={"a": HALF}))
+    rig.refused(UpdateMemory(lantern, metadata={"b": HALF}))
+    rig.do(UpdateMemory(lantern, metadata={"a": None, "b": HALF}))
 
 
-def test_a_passage_is_replaced_where_the_text_has_it_once(records: Records) -> None:
-    result = do(records, UpdateMemory(ID, content=TextEdit("first", "second")), UpdatedResult)
-    assert (shown(records).content, result.line) == ("the second lantern", "the second lantern")
+def test_a_passage_is_replaced_where_the_text_has_it_once(rig: RecordsRig, lantern: str) -> None:
+    result = rig.do(UpdateMemory(lantern, content=TextEdit("first", "second")))
+    assert (rig.shown(lantern).content, result.line) == ("the second lantern", "the second lantern")
     assert (result.version, result.re_embedded) == (2, True)
-    do(records, UpdateMemory(ID, content=TextEdit(" second", "")), UpdatedResult)
-    assert shown(records).content == "the lantern"
+    rig.do(UpdateMemory(lantern, content=TextEdit(" second", "")))
+    assert rig.shown(lantern).content == "the lantern"
     for old, new, field, words in (
         ("ladder", "x", "old", "does not say"),
         ("n", "x", "old", "several times"),
         ("the lantern", " ", "new", "nothing of the memory would be left"),
     ):
-        error = refusal(records, UpdateMemory(ID, content=TextEdit(old, new)))
-        assert (type(error), error.field) == (InvalidInput, field)
-        assert words in error.message
-    do(records, UpdateMemory(ID, content="aaa"), UpdatedResult)
-    refusal(records, UpdateMemory(ID, content=TextEdit("aa", "b")))
-    do(records, RestoreMemory(ID, 1), RestoredResult)
-    assert shown(records).content == "the first lantern"
+        error = rig.refused(UpdateMemory(lantern, content=TextEdit(old, new)))
+        assert (type(error), error.field, words in error.message) == (InvalidInput, field, True)
+    rig.do(UpdateMemory(lantern, content="aaa"))
+    rig.refused(UpdateMemory(lantern, content=TextEdit("aa", "b")))
+    rig.do(RestoreMemory(lantern, 1))
+    assert rig.shown(lantern).content == "the first lantern"
 
 
 @pytest.mark.parametrize(
@@ -188,101 +101,281 @@ def test_of_a_text_that_was_replaced_the_words_are_told_that_are_gone(before: st
     assert removed_words(before, after) == words
 
 
-def test_a_validity_does_not_end_before_it_begins_whichever_of_the_two_was_there(records: Records) -> None:
-    do(records, UpdateMemory(ID, valid_until=20.0), UpdatedResult)
-    error = refusal(records, UpdateMemory(ID, valid_from=20.0))
-    assert (type(error), error.field) == (InvalidInput, "valid_from")
-    do(records, UpdateMemory(ID, valid_from=30.0, valid_until=40.0), UpdatedResult)
-    error = refusal(records, UpdateMemory(ID, valid_until=30.0))
-    assert (type(error), error.field) == (InvalidInput, "valid_until")
-    assert (shown(records).valid_from, shown(records).valid_until) == (30.0, 40.0)
-    cleared = do(records, UpdateMemory(ID, valid_from=50.0, cleared=("valid_until",)), UpdatedResult)
-    assert (cleared.updated_fields, shown(records).valid_from) == (("valid_from", "valid_until"), 50.0)
-    assert shown(records).valid_until is None
-    assert do(records, UpdateMemory(ID, cleared=("valid_until",)), UpdatedResult).updated_fields == ()
-    do(records, RestoreMemory(ID, cleared.version - 1), RestoredResult)
-    assert (shown(records).valid_from, shown(records).valid_until) == (30.0, 40.0)
+# Imports
 
 
-# Forgetting and restoring
-
-
-# Promoting inside the file
-
-
-# Once, in order, and nobody else's
-
-
-def names(change: object) -> str:
-    return type(change).__name__
-
-
-# Whole memories
-
-
-def portable(name: str, **fields: Any) -> PortableMemory:
-    operation = store_operation(name, name)
-    return PortableMemory(
-        **{
-            "id": memory_id_of(operation),
-            "content": f"the {name} lantern",
-            "type": "episodic",
-            "scope": "project",
-            "session_id": SESSION,
-            "created_at": 5.5,
-            "updated_at": 6.5,
-            "kind": "observation",
-            **fields,
-        }
-    )
-
-
-def test_a_memory_comes_back_from_another_place_as_it_was(
-    factory: SqliteFactory, records: Records, tmp_path: Path
-) -> None:
-    other = store_operation("other", "x")
-    records.apply([other])
-    a, b = embed(records, 1, "the first lantern"), embed(records, 2, "x")
-    records.link_similar([NearDuplicate(2, 1, 0.97, (a[0], b[0]))])
-    do(records, UpdateMemory(ID, "a candle", metadata={"a": [1, {"b": None}]}, add_entities=(INDEX,)), UpdatedResult)
-    records.touch([1, 1], 77.5)
-    do(records, ForgetMemory(ID, "outdated"), ForgottenResult)
-    embed(records, 1, "a candle")
-    a = records.passages(PassageFilter(MODEL, [1])).numbers
-    records.link_similar([NearDuplicate(2, 1, 0.96, (a[0], b[0]))])
-    exported = [shown(records), shown(records, memory_id_of(other))]
-    assert exported[1].links == (MemoryLink(ID, "similar_to", 0.96, REQUESTED_AT),)
+def test_a_memory_comes_back_from_another_place_as_it_was(rig: RecordsRig, lantern: str, tmp_path: Path) -> None:
+    other = rig.say("x")
+    numbers = rig.number(other), rig.number(lantern)
+    metadata: dict[str, Any] = {"a": [1, {"b": None}]}
+    rig.do(UpdateMemory(lantern, "a candle", metadata=metadata, add_entities=(EntityRef("index", "service", "keeps"),)))
+    rig.do(InvalidateMemory(lantern, "we moved", other))
+    rig.records.touch([numbers[1]] * 2, 77.5)
+    rig.do(ForgetMemory(lantern, "outdated"))
+    for each in (lantern, other):
+        rig.embed(each)
+    rig.records.link_similar([NearDuplicate(*numbers, 0.96, (rig.passages(lantern)[0], rig.passages(other)[0]))])
+    exported = [rig.shown(lantern), rig.shown(other)]
+    assert {link.relation for link in exported[1].links} == {"similar_to", "supersedes"}
     for place, order in enumerate((exported, exported[::-1])):
-        elsewhere = type(factory)(tmp_path / str(place))
-        copy = elsewhere.open()
-        for memory in order:
-            assert do(copy, ImportMemory(memory), ImportedResult) == ImportedResult(memory.id, "imported")
-        for memory in exported:
-            assert copy.portable(memory.id, None) == memory, "whichever came first"
-        assert len(pending(copy)) == 2
-        assert copy.counts(None) == records.counts(None)
-        assert hits(copy, "candle", Filters(SESSION, include_forgotten=True))
-        do(copy, RestoreMemory(ID, 1), RestoredResult)
-        assert shown(copy).content == "the first lantern"
-        elsewhere.close()
+        with RecordsRig(tmp_path / str(place) / "memory.db") as copy:
+            for memory in order:
+                assert copy.do(ImportMemory(memory)) == ImportedResult(memory.id, "imported")
+                seen = copy.shown(memory.id, SESSION).links
+                assert memory is order[1] or seen == (), "a link waits for its other end"
+            for memory in exported:
+                assert copy.shown(memory.id) == memory, "whichever came first"
+            assert len(pending(copy.records)) == 2
+            assert copy.records.counts(None) == rig.records.counts(None)
+            assert copy.found("candle", Filters(SESSION, include_forgotten=True)) == [lantern]
+            copy.do(RestoreMemory(lantern, 1))
+            assert copy.shown(lantern).content == "the first lantern"
 
 
-def test_a_link_waits_for_its_other_end_and_is_not_lost_meanwhile(records: Records) -> None:
-    late = portable("late")
-    early = portable("early", links=(MemoryLink(late.id, "derived_from", 0.5, 9.0),))
-    do(records, ImportMemory(early), ImportedResult)
-    assert shown(records, early.id).links == early.links, "an export has it"
-    mine = records.portable(early.id, SESSION)
-    assert mine is not None
-    assert mine.links == (), "an answer has not"
-    do(records, ImportMemory(late), ImportedResult)
-    mine = records.portable(early.id, SESSION)
-    assert mine is not None
-    assert mine.links == early.links
+# Links
 
 
-def test_a_memory_that_is_here_is_not_imported_over(records: Records) -> None:
-    before = everything(records)
-    result = do(records, ImportMemory(portable("other", id=ID, version=9)), ImportedResult)
-    assert result == ImportedResult(ID, "present")
-    assert everything(records) == before
+@pytest.fixture
+def four(rig: RecordsRig) -> list[str]:
+    """Two memories of the project, and two of a session's."""
+    return [
+        rig.say(f"the {name} light", scope=scope)
+        for name, scope in (("red", "project"), ("blue", "project"), ("green", "session"), ("old", "session"))
+    ]
+
+
+def links_of(rig: RecordsRig, memory_id: str) -> list[tuple[str, str]]:
+    return [(link.target, link.relation) for link in rig.shown(memory_id).links]
+
+
+def test_links_are_made_and_removed_without_a_version_of_their_own(rig: RecordsRig, four: list[str]) -> None:
+    one, two, three, _ = four
+    links = (LinkRef("caused_by", two), LinkRef("supports", three), LinkRef("supports", three))
+    weaker = (LinkRef("supports", three, 0.25),)
+    for given, fields in ((links, ("links",)), (links, ()), (weaker, ("links",))):
+        assert rig.do(UpdateMemory(one, add_links=given)) == UpdatedResult(one, fields, False, 1)
+    assert sorted(links_of(rig, one)) == sorted([(three, "supports"), (two, "caused_by")])
+    assert sorted(link.strength for link in rig.shown(one).links) == [0.25, 1.0]
+    both = UpdateMemory(one, importance=0.75, remove_links=(LinkRef("supports", three), LinkRef("part_of", two)))
+    assert rig.do(both) == UpdatedResult(one, ("importance", "links"), False, 2)
+    assert links_of(rig, one) == [(two, "caused_by")]
+    assert [(link.target, link.relation) for link in rig.records.surroundings(two, "", SESSION).incoming] == [
+        (one, "caused_by")
+    ]
+
+
+def test_the_links_of_a_session_are_seen_by_it_alone(rig: RecordsRig, four: list[str]) -> None:
+    one, _, three, own = four
+    rig.do(UpdateMemory(three, add_links=(LinkRef("contradicts", one),)))
+    rig.do(UpdateMemory(one, add_links=(LinkRef("derived_from", own),)))
+    mine, theirs = rig.loaded(one), rig.loaded(one, OTHER_SESSION)
+    assert (mine.possibly_superseded_by, mine.derived_from) == ((three,), (own,))
+    assert (theirs.possibly_superseded_by, theirs.derived_from, theirs.near_duplicates) == ((), (), ())
+    for session, seen in ((SESSION, [three]), (OTHER_SESSION, []), (None, [three])):
+        assert [link.target for link in rig.records.surroundings(one, "", session).incoming] == seen
+
+
+def test_what_is_probably_replaced_is_marked_until_somebody_says_how_the_two_stand(
+    rig: RecordsRig, four: list[str]
+) -> None:
+    one, two, *_ = four
+    for chance, marked in ((PROBABLE - 0.01, ()), (PROBABLE, (two,))):
+        rig.records.link_similar([NearDuplicate(rig.number(two), rig.number(one), chance, relation="contradicts")])
+        assert rig.loaded(one).possibly_superseded_by == marked
+        assert links_of(rig, two) == [(one, "contradicts")]
+    rig.do(UpdateMemory(two, add_links=(LinkRef("related_to", one),)))
+    rig.records.link_similar([NearDuplicate(rig.number(two), rig.number(one), 0.9, relation="contradicts")])
+    assert rig.loaded(one).possibly_superseded_by == ()
+    assert links_of(rig, two) == [(one, "related_to")]
+
+
+def test_superseding_ends_the_validity_of_the_older_and_taking_it_back_restores_it(
+    rig: RecordsRig, four: list[str]
+) -> None:
+    one, two, *_ = four
+    link, at = LinkRef("supersedes", one), REQUESTED_AT + 5
+    rig.do(UpdateMemory(two, add_links=(link,)), at=at)
+    old = rig.shown(one)
+    assert (old.valid_until, old.version, old.history[-1].change) == (at, 2, "superseded")
+    assert old.history[-1].details == {"by": two, "fields": ["valid_until"]}
+    assert (rig.loaded(one).superseded_by, rig.loaded(one).valid_until) == ((two,), at)
+    rig.do(UpdateMemory(two, remove_links=(link,)))
+    assert (rig.shown(one).valid_until, rig.shown(one).version, rig.loaded(one).superseded_by) == (None, 3, ())
+
+
+def test_a_memory_in_the_place_of_one_that_is_unknown_or_of_others_is_not_stored(
+    rig: RecordsRig, four: list[str]
+) -> None:
+    one, _, three, _ = four
+    refused: list[dict[str, Any]] = [
+        {"supersedes": "mem_none"},
+        {"supersedes": one, "scope": "session"},
+        {"supersedes": three, "session_id": OTHER_SESSION},
+    ]
+    for fields in refused:
+        operation = store_operation("six", "It is Valkey", memory_id="mem_6", **fields)
+        error = rig.refused(operation.change, session=operation.session_id)
+        assert (type(error), error.field) == (InvalidInput, "supersedes")
+
+
+def test_what_a_sessions_own_memory_superseded_does_not_name_that_to_others(rig: RecordsRig, four: list[str]) -> None:
+    *_, three, own = four
+    rig.do(UpdateMemory(three, add_links=(LinkRef("supersedes", own),)))
+    rig.do(PromoteMemory(own, "project"))
+    for session, known in ((SESSION, [three]), (OTHER_SESSION, []), (None, [three])):
+        history = rig.shown(own, session).history
+        assert [entry.details["by"] for entry in history if "by" in entry.details] == known
+
+
+def related(rig: RecordsRig, memory_id: str, session: str = SESSION, depth: int = 0) -> dict[str, tuple[str, ...]]:
+    return {each.id: each.related for each in rig.records.follow([memory_id], session, depth, 10).values()}
+
+
+def test_a_relation_is_one_of_both_memories_and_replaced_as_a_whole(rig: RecordsRig, four: list[str]) -> None:
+    one, two, _, own = four
+    made = rig.do(UpdateMemory(one, related=(two, own, one, "mem_none", two)))
+    assert made == UpdatedResult(one, ("links",), False, 1, missing=("mem_none",))
+    assert related(rig, one) == {one: (two, own)}
+    assert related(rig, two) == {two: (one,)}
+    assert rig.do(UpdateMemory(two, related=(one,))) == UpdatedResult(two, (), False, 1)
+    assert rig.do(UpdateMemory(two, related=(own,))) == UpdatedResult(two, ("links",), False, 1)
+    assert related(rig, one) == {one: (own,)}
+    assert related(rig, own) == {own: (one, two)}
+    rig.do(ForgetMemory(one))
+    assert (related(rig, own), related(rig, one)) == ({own: (two,)}, {})
+    rig.do(UpdateMemory(own, related=()))
+    rig.do(RestoreMemory(one))
+    assert related(rig, own) == {own: (one,)}, "what was hidden then was not taken away"
+
+
+def test_links_are_followed_breadth_first_and_never_through_what_a_session_may_not_see(rig: RecordsRig) -> None:
+    ids: list[str] = []
+    for place in range(6):
+        scope = "session" if place == 2 else "project"
+        ids.append(rig.say(f"link {place}", scope=scope, related=tuple(ids[-1:]), pinned=True))
+    rig.do(UpdateMemory(ids[0], related=(ids[1], ids[3])))
+    found = [(each.id, each.distance) for each in rig.records.follow([ids[0]], SESSION, 2, 10).values()]
+    assert dict(found) == {ids[0]: 0, ids[1]: 1, ids[3]: 1, ids[2]: 2, ids[4]: 2}
+    assert [distance for _, distance in found] == [0, 1, 1, 2, 2]
+    assert related(rig, ids[1], OTHER_SESSION, depth=1) == {ids[1]: (ids[0],), ids[0]: (ids[1], ids[3])}
+    assert related(rig, ids[2], OTHER_SESSION) == {}
+    assert len(rig.records.follow([ids[0]], SESSION, 5, 4)) == 4
+    assert len(rig.records.follow(ids, SESSION, 0, 10)) == 6
+
+
+# The two times of a fact: when it is true, and when that was recorded
+
+START, MOVED, LATER = REQUESTED_AT, REQUESTED_AT + 1000, REQUESTED_AT + 2000
+OLD, NEW, ALWAYS, OWN = "mem_old", "mem_new", "mem_always", "mem_own"
+
+
+@pytest.fixture
+def facts(rig: RecordsRig) -> RecordsRig:
+    rig.say("the cache is Redis", memory_id=OLD, valid_from=START - 500)
+    rig.say("the cache has a port", memory_id=ALWAYS)
+    rig.at(MOVED).say("the cache is Valkey", memory_id=NEW)
+    return rig
+
+
+def valid(rig: RecordsRig, at: float) -> list[str]:
+    """Ids of what is valid at a time by what is known now, the last to become so first."""
+    return rig.ids(rig.records.top(Filters(SESSION, valid_at=at), "valid", 10))
+
+
+def known(rig: RecordsRig, at: float, as_of: float, session: str = SESSION, project: str = PROJECT.id) -> list[str]:
+    return [each.id for each in rig.records.known_as_of(session, project, at, as_of, 10)]
+
+
+def test_a_fact_is_valid_between_its_times_and_where_none_are_given_since_it_happened_or_was_stored(
+    facts: RecordsRig,
+) -> None:
+    for at, expected in (
+        (START - 501, []),
+        (START - 500, [OLD]),
+        (START, [ALWAYS, OLD]),
+        (MOVED, [NEW, ALWAYS, OLD]),
+    ):
+        assert valid(facts, at) == expected
+    facts.say("it fell", memory_id="mem_event", type="episodic", occurred_at=START - 90)
+    assert valid(facts, START - 90) == ["mem_event", OLD]
+    assert facts.records.matching(Filters(SESSION, valid_at=START - 90), 10) is not None
+
+
+def test_a_validity_does_not_end_before_it_begins_whichever_of_the_two_was_there(rig: RecordsRig, lantern: str) -> None:
+    rig.do(UpdateMemory(lantern, valid_until=20.0))
+    assert rig.refused(UpdateMemory(lantern, valid_from=20.0)).field == "valid_from"
+    rig.do(UpdateMemory(lantern, valid_from=30.0, valid_until=40.0))
+    assert rig.refused(UpdateMemory(lantern, valid_until=30.0)).field == "valid_until"
+    cleared = rig.do(UpdateMemory(lantern, valid_from=50.0, cleared=("valid_until",)))
+    assert (cleared.updated_fields, rig.shown(lantern).valid_from) == (("valid_from", "valid_until"), 50.0)
+    assert rig.shown(lantern).valid_until is None
+    assert rig.do(UpdateMemory(lantern, cleared=("valid_until",))).updated_fields == ()
+    rig.do(RestoreMemory(lantern, cleared.version - 1))
+    assert (rig.shown(lantern).valid_from, rig.shown(lantern).valid_until) == (30.0, 40.0)
+
+
+@pytest.mark.parametrize(
+    "undo", [RestoreMemory(OLD), RestoreMemory(OLD, version=1), UpdateMemory(OLD, cleared=("valid_until",))]
+)
+def test_to_invalidate_is_undone_by_restoring_and_by_taking_the_end_away(facts: RecordsRig, undo: Change) -> None:
+    facts.at(LATER).do(InvalidateMemory(OLD, "we moved", NEW))
+    facts.at(LATER + 1).do(undo)
+    old = facts.shown(OLD)
+    assert (old.valid_until, old.invalid_reason, old.version) == (None, None, 3)
+    assert facts.shown(NEW).links == ()
+    assert valid(facts, LATER + 1) == [NEW, ALWAYS, OLD]
+
+
+def test_what_is_not_seen_is_neither_invalidated_nor_named_as_what_replaced_a_fact(facts: RecordsRig) -> None:
+    facts.say("my cache is Redis", memory_id=OWN, scope="session")
+    assert isinstance(facts.refused(InvalidateMemory(OWN), session=OTHER_SESSION), NotFound)
+    for session, newer in ((OTHER_SESSION, OWN), (SESSION, "mem_none"), (SESSION, OLD), (SESSION, OWN)):
+        error = facts.refused(InvalidateMemory(OLD, "no", newer), session=session)
+        assert (type(error), error.field) == (InvalidInput, "replaced_by"), (
+            "a session's own replaces nothing for others"
+        )
+    facts.do(ForgetMemory(NEW))
+    assert isinstance(facts.refused(InvalidateMemory(NEW)), InvalidInput)
+
+
+def test_what_was_known_at_a_time_is_without_later_records_and_with_what_was_forgotten_later(facts: RecordsRig) -> None:
+    changed = UpdateMemory(ALWAYS, content="the cache has two ports", valid_from=START - 800)
+    facts.at(MOVED + 10).do(changed)
+    facts.at(LATER).do(InvalidateMemory(OLD, "we moved", NEW))
+    facts.at(LATER + 10).do(ForgetMemory(ALWAYS))
+    for at, as_of, expected in (
+        (LATER + 20, START, [ALWAYS, OLD]),
+        (LATER + 20, MOVED, [NEW, ALWAYS, OLD]),
+        (LATER + 20, LATER - 1, [NEW, OLD, ALWAYS]),  # what became valid last comes first
+        (LATER + 20, LATER, [NEW, ALWAYS]),  # its end is known from then on
+        (LATER + 20, LATER + 10, [NEW]),
+        (START - 700, LATER, [ALWAYS]),
+        (START - 700, MOVED, []),  # that it was true so early was not known yet
+    ):
+        assert known(facts, at, as_of) == expected
+    first, *_ = facts.records.known_as_of(SESSION, PROJECT.id, START, MOVED, 10)
+    assert (first.id, first.content, first.version) == (ALWAYS, "the cache has a port", 1)
+    facts.at(LATER + 30).do(RestoreMemory(ALWAYS))
+    assert known(facts, LATER + 40, LATER + 20) == [NEW]
+    assert known(facts, LATER + 40, LATER + 30) == [NEW, ALWAYS]
+    facts.at(LATER + 50).do(EraseMemory(OLD))
+    assert known(facts, LATER + 40, MOVED) == [NEW, ALWAYS], "what was erased was never there"
+
+
+def test_what_was_a_sessions_own_then_is_shown_to_it_alone(facts: RecordsRig) -> None:
+    facts.say("a draft", memory_id=OWN, scope="session")
+    facts.at(LATER).do(PromoteMemory(OWN, "project"))
+    for at, session, seen in ((MOVED, SESSION, True), (MOVED, OTHER_SESSION, False), (LATER, OTHER_SESSION, True)):
+        assert (OWN in known(facts, LATER, at, session)) == seen
+    taken = msgspec.structs.replace(facts.shown(OLD), id="mem_users", scope="user", source_project="p_1")
+    facts.at(LATER + 1).do(ImportMemory(taken))
+    for project, seen in (("p_1", True), (PROJECT.id, False)):
+        assert ("mem_users" in known(facts, LATER, START, project=project)) == seen, "a draft is its project's"
+
+
+def test_an_import_is_known_since_when_it_was_known_elsewhere(facts: RecordsRig, tmp_path: Path) -> None:
+    facts.at(LATER).do(InvalidateMemory(OLD, "we moved", NEW))
+    with RecordsRig(tmp_path / "elsewhere" / "memory.db").at(LATER + 1) as other:
+        other.do(ImportMemory(facts.shown(OLD)))
+        for at, as_of in ((START, START), (LATER, LATER - 1), (LATER, LATER)):
+            assert known(other, at, as_of) == [each for each in known(facts, at, as_of) if each == OLD]

@@ -147,13 +147,6 @@ def test_a_zeroed_page_is_damage_wherever_it_is(tmp_path: Path) -> None:
         index.close()
 
 
-def test_an_index_that_was_deleted_is_lost(index: FileIndex, tmp_path: Path) -> None:
-    assert not index.is_lost
-    index.discard()
-    lost: bool = index.is_lost
-    assert lost
-
-
 def test_a_recall_sees_chunks_as_memories_that_say_where_they_are(index: FileIndex) -> None:
     change(index, note("memory/a.md", "the lantern", mtime_s=50))
     memories = FileMemories(index, FileFilter(ROOT, ("notes",)))

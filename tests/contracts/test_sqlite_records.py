@@ -17,8 +17,6 @@ from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from remembrancer.actors.snapshots import take_snapshot
 from remembrancer.actors.store.file_index import FileIndex
@@ -249,25 +247,12 @@ def test_a_file_for_which_no_descriptor_is_left_is_whole_and_said_to_be_so(
 # Durability
 
 
-def test_readers_do_not_wait_for_an_open_write_transaction(factory: SqliteFactory) -> None:
-    records = factory.open()
-    records.apply([store_operation("op", "lantern")])
-    with closing(sqlite3.connect(factory.path, isolation_level=None, timeout=0)) as writer:
-        writer.execute("BEGIN IMMEDIATE")
-        writer.execute("UPDATE memories SET importance = 0")
-        assert records.keyword_hits([Phrase("lantern")], Filters(SESSION), 5)
-        assert records.load([1], Filters(SESSION))[1].importance == 0.5, "what is not committed is not seen"
-        assert records.counts(None).total == 1
-        records._file.file.checkpoint()
-        writer.execute("ROLLBACK")
-
-
 def test_what_was_acknowledged_is_there_after_kill_9_at_any_moment(factory: SqliteFactory) -> None:
     rng = random.Random(SEED)
     acknowledged: set[str] = set()
     for turn in range(KILLS):
         process = subprocess.Popen(
-            [sys.executable, "-m", "tests.contracts.applying_process", str(factory.path), "write", str(turn * 100_000)],
+            [sys.executable, "-m", "tests.contracts.applying_process", str(factory.path), str(turn * 100_000)],
             stdout=subprocess.PIPE,
             text=True,
         )
@@ -292,76 +277,7 @@ def test_what_was_acknowledged_is_there_after_kill_9_at_any_moment(factory: Sqli
     assert all(isinstance(reply, Applied) and reply.replayed for reply in replies)
 
 
-def test_a_full_disk_refuses_writes_and_nothing_else_and_is_forgotten_when_there_is_room(
-    factory: SqliteFactory,
-) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.contracts.applying_process", str(factory.path), "fill", "400000"],
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=PATIENCE_S,
-    )
-    assert done.stdout.splitlines() == ["refused storage_full True", "counted True", "applied True True"]
-    assert is_sound(factory.path)
-
-
 # The tallies
-
-
-@st.composite
-def histories(draw: st.DrawFn) -> list[tuple[str, int, str, str]]:
-    """Histories of memories: the change, the memory, and a scope and a type."""
-    step = st.tuples(
-        st.sampled_from(["insert", "insert", "forget", "recover", "delete", "move", "retype"]),
-        st.integers(0, 20),
-        st.sampled_from(["session", "project", "user"]),
-        st.sampled_from(["episodic", "semantic", "procedural"]),
-    )
-    return draw(st.lists(step, max_size=25))
-
-
-STATEMENTS = {
-    "forget": "UPDATE memories SET forgotten_at = 1 WHERE number = :number",
-    "recover": "UPDATE memories SET forgotten_at = NULL WHERE number = :number",
-    "delete": "DELETE FROM memories WHERE number = :number",
-    "move": "UPDATE memories SET scope = :scope WHERE number = :number",
-    "retype": "UPDATE memories SET type = :type, content = content || ' more' WHERE number = :number",
-}
-
-
-def test_the_tallies_and_the_full_text_always_agree_with_a_scan(factory: SqliteFactory) -> None:
-    records = factory.open()
-    inserted = 0
-
-    @given(histories())
-    @settings(max_examples=30)
-    def agrees(history: list[tuple[str, int, str, str]]) -> None:
-        nonlocal inserted
-        with closing(sqlite3.connect(factory.path, isolation_level=None)) as connection:
-            connection.execute("PRAGMA foreign_keys = ON")
-            for what, number, scope, kind in history:
-                if what == "insert":
-                    inserted += 1
-                    records.apply([store_operation(f"op{inserted}", "lantern", scope=scope, type=kind)])
-                else:
-                    connection.execute(STATEMENTS[what], {"number": number, "scope": scope, "type": kind})
-            by_scope, by_type = (
-                dict(
-                    connection.execute(
-                        f"SELECT {column}, count(*) FROM memories WHERE forgotten_at IS NULL GROUP BY 1"
-                    ).fetchall()
-                )
-                for column in ("scope", "type")
-            )
-            forgotten = connection.execute("SELECT count(*) FROM memories WHERE forgotten_at IS NOT NULL").fetchone()[0]
-        for session in (None, SESSION):
-            counts = records.counts(session)
-            assert (counts.by_scope, counts.by_type, counts.forgotten) == (by_scope, by_type, forgotten)
-            assert counts.total == sum(by_scope.values())
-
-    agrees()
-    assert is_sound(factory.path)
 
 
 # The catalogue

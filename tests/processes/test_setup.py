@@ -120,22 +120,6 @@ def test_a_file_that_cannot_be_read_safely_is_left_as_it_is_with_what_to_paste(m
     assert "Traceback" not in done.stderr
 
 
-def test_another_entry_of_our_name_is_shown_and_replaced_only_by_force(machine: Path) -> None:
-    file = machine / ".claude.json"
-    file.write_text('{"mcpServers": {"remembrancer": {"command": "/old/remembrancer", "env": {"X_KEY": "hush"}}}}')
-    before = file.read_text()
-    refused = setup("claude-code")
-    assert refused.returncode == exit_codes.REFUSED
-    assert "which starts /old/remembrancer" in refused.stdout
-    assert "hush" not in refused.stdout
-    assert file.read_text() == before
-    assert setup("claude-code", "--force").returncode == exit_codes.OK
-    assert read(file)["mcpServers"]["remembrancer"]["command"] == COMMAND
-    beside = setup("claude-code", "--name", "second")
-    assert beside.returncode == exit_codes.OK
-    assert list(read(file)["mcpServers"]) == ["remembrancer", "second"]
-
-
 def test_printing_writes_nothing(machine: Path) -> None:
     done = setup("vscode", "--project", "--print", "--env", "A=b=c")
     entry = {"type": "stdio", "command": "remembrancer", "args": ["mcp"], "env": {"A": "b=c"}}
@@ -235,19 +219,6 @@ def test_hooks_are_written_beside_the_entry_and_removed_with_it(machine: Path) -
     assert read(settings) == json.loads(before)
     assert names(machine / "app") == [".claude"], "what held nothing but our entry is gone"
     assert names(settings.parent) == ["settings.json"]
-
-
-def test_what_is_removed_from_a_project_leaves_it_as_it_was(machine: Path) -> None:
-    for client in ("cursor", "kiro", "continue", "jetbrains"):
-        assert setup(client, "--project", "--rules").returncode == exit_codes.OK
-        assert setup(client, "--project", "--remove").returncode == exit_codes.OK
-        assert names(machine / "app") == [], client
-    file = machine / "app/.mcp.json"
-    file.write_text('{"mcpServers": {"other": {"command": "x"}}}')
-    assert "approve" in setup("claude-code", "--project").stdout
-    assert setup("claude-code", "--project", "--remove").returncode == exit_codes.OK
-    assert read(file) == {"mcpServers": {"other": {"command": "x"}}}
-    assert names(machine / "app") == [".mcp.json"]
 
 
 def test_a_command_that_does_not_work_is_found_out(machine: Path) -> None:

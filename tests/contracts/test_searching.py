@@ -1,0 +1,307 @@
+"""What is found in records: by filters, in an order, by words, and what was told around a memory."""
+
+from __future__ import annotations
+
+from typing import Any, get_args
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from remembrancer.actors.store.records.search import INTERLEAVED, REACH, TOGETHER_S
+from remembrancer.actors.store.records.types import Filters, Phrase
+from remembrancer.actors.store.retrieval.keywords import phrases_and_units, phrases_of
+from remembrancer.protocol.kinds import Scope, kind_of_type
+from remembrancer.protocol.writes import ForgetMemory, Operation, SourceRef, StoreMemory, UpdateMemory
+from tests.contracts.records_rig import RecordsRig
+from tests.operations import OTHER_SESSION, REQUESTED_AT, SESSION, change_of, store_operation
+
+ALL = Filters(SESSION)
+THEIRS: dict[str, Any] = {"scope": "session", "session_id": OTHER_SESSION}
+
+
+def keep(rig: RecordsRig, operation: Operation) -> int:
+    """Store a memory; its number."""
+    rig.records.apply([operation])
+    return rig.number(change_of(operation).memory_id)
+
+
+def happened_at(operation: Operation) -> float:
+    occurred_at = change_of(operation).occurred_at
+    return operation.requested_at if occurred_at is None else occurred_at
+
+
+# Filters
+
+
+def build_library(rig: RecordsRig) -> tuple[dict[int, Operation], set[int]]:
+    """A memory of each sort, of two sessions, by their numbers; and the numbers of those that are forgotten."""
+    library: dict[int, Operation] = {}
+    for place in range(72):
+        operation = store_operation(
+            f"op{place}",
+            f"lantern number {place}",
+            scope=get_args(Scope)[place % 3],
+            session_id=(SESSION, OTHER_SESSION)[place // 2 % 2],
+            type=("episodic", "semantic", "procedural")[place // 3 % 3],
+            importance=(0.0, 0.25, 0.5, 1.0)[place // 3 % 4],
+            tags=((), ("red",), ("red", "blue"), ("green",))[place // 5 % 4],
+            requested_at=REQUESTED_AT + place,
+            occurred_at=None if place % 4 else REQUESTED_AT - 10 * place,
+            domain=(None, "auth", "build")[place % 3 if place < 30 else 0],
+        )
+        library[keep(rig, operation)] = operation
+    forgotten = set(list(library)[::7])
+    for number in forgotten:
+        change = change_of(library[number])
+        rig.do(ForgetMemory(change.memory_id), session=change.session_id)
+    return library, forgotten
+
+
+def passes(operation: Operation, forgotten: bool, filters: Filters) -> bool:
+    """The contract of `Filters`, said once more in other words."""
+    change = change_of(operation)
+    return (
+        (change.scope != "session" or change.session_id == filters.session_id)
+        and (filters.include_forgotten or not forgotten)
+        and (not filters.scopes or change.scope in filters.scopes)
+        and (not filters.types or change.type in filters.types)
+        and (not filters.domains or change.domain in filters.domains)
+        and (not filters.kinds or (change.kind or kind_of_type(change.type)) in filters.kinds)
+        and (not filters.tags or bool(set(filters.tags) & set(change.tags)))
+        and change.importance >= filters.min_importance
+        and (filters.after is None or happened_at(operation) >= filters.after)
+        and (filters.before is None or happened_at(operation) <= filters.before)
+    )
+
+
+moments = st.none() | st.floats(REQUESTED_AT - 720, REQUESTED_AT + 80) | st.just(REQUESTED_AT + 5)
+some_filters = st.builds(
+    Filters,
+    session_id=st.sampled_from([SESSION, OTHER_SESSION, "session:nobody", ""]),
+    scopes=st.sampled_from([(), ("session",), ("project",), ("user",), ("session", "project", "user")]),
+    types=st.sampled_from([(), ("episodic",), ("semantic", "procedural")]),
+    kinds=st.sampled_from([(), ("fact",), ("procedure", "observation"), ("goal",)]),
+    domains=st.sampled_from([(), (), ("auth",), ("testing", "build")]),
+    tags=st.sampled_from([(), ("red",), ("blue", "green"), ("none",), ("red' OR 1=1 --",)]),
+    min_importance=st.sampled_from([0.0, 0.25, 0.3, 1.0]),
+    after=moments,
+    before=moments,
+    include_forgotten=st.booleans(),
+)
+
+
+def test_every_search_lets_through_exactly_what_the_filters_allow(rig: RecordsRig) -> None:
+    library, forgotten = build_library(rig)
+    records, numbers = rig.records, list(library)
+
+    @given(some_filters)
+    def agrees(filters: Filters) -> None:
+        expected = {number for number, each in library.items() if passes(each, number in forgotten, filters)}
+        matching = records.matching(filters, 1000)
+        assert matching is not None
+        assert sorted(matching) == sorted(expected)
+        assert not expected or records.matching(filters, len(expected) - 1) is None, "there are more"
+        assert set(records.keyword_hits([Phrase("lantern")], filters, 1000)) == expected
+        if own := sorted(each for each in expected if change_of(library[each]).scope == "session"):
+            narrower = replace(filters, scopes=("session",))
+            assert sorted(records.keyword_hits([Phrase("lantern")], narrower, 1000, numbers=own)) == own
+        assert records.ranking_facts(numbers, filters).keys() == records.load(numbers, filters).keys() == expected
+        assert not records.ranking_facts([], filters)
+        assert not records.load([], filters)
+        latest = sorted(expected, key=lambda number: (happened_at(library[number]), number), reverse=True)
+        assert records.top(filters, "latest", 5) == latest[:5]
+        important = sorted(latest, key=lambda number: -change_of(library[number]).importance)
+        assert records.top(filters, "important", 5) == important[:5]
+
+    agrees()
+
+
+def test_open_ends_are_given_by_their_due_dates_until_they_are_done(rig: RecordsRig) -> None:
+    """The done, the forgotten, other sessions' and other kinds are not among them."""
+
+    def end(content: str, **fields: Any) -> str:
+        return rig.say(content, **{"kind": "open_end", "type": "episodic", **fields})
+
+    later = end("undated, later", requested_at=REQUESTED_AT + 1)
+    undated, second = end("undated"), end("second", due=20.0)
+    first, theirs = end("first", scope="session", due=10.0), end("theirs", due=5.0, **THEIRS)
+    rig.say("fact", due=1.0)
+    done = end("done", due=1.0)
+    rig.do(UpdateMemory(done, done=True))
+    rig.do(ForgetMemory(end("gone", due=1.0)))
+
+    def due(filters: Filters = ALL, limit: int = 10) -> list[str]:
+        return rig.ids(rig.records.top(filters, "due", limit), filters.session_id)
+
+    assert due() == [first, second, later, undated]
+    assert due(limit=2) == [first, second]
+    assert due(Filters(OTHER_SESSION, include_forgotten=True)) == [theirs, second, later, undated]
+    assert due(Filters(SESSION, ("project",), before=REQUESTED_AT)) == [second, undated]
+    rig.do(UpdateMemory(done, done=False))
+    assert len(due()) == 5
+
+
+def test_memories_of_files_are_found_by_a_part_of_the_path(rig: RecordsRig) -> None:
+    quoted = rig.say("quoted", source=SourceRef(file='src/"o\'dd" näme.py'))
+    app = SourceRef(tool="näme.py", file="src/app.py")
+    plain = rig.say("plain", source=app, requested_at=REQUESTED_AT + 1)
+    rig.say("elsewhere")
+    theirs = rig.say("theirs", source=SourceRef(file="app.py"), **THEIRS)
+    for filters, paths, limit, expected in (
+        (ALL, ["app.py"], 10, [plain]),
+        (ALL, ['"o\'dd" näme.py'], 10, [quoted]),
+        (ALL, ["näme.py", "app.py"], 10, [plain, quoted]),
+        (ALL, ["näme.py", "app.py"], 1, [plain]),
+        (ALL, [], 10, []),
+        (Filters(OTHER_SESSION, ("session",)), ["app.py"], 10, [theirs]),
+        (Filters(SESSION, types=("episodic",)), ["src/"], 10, []),
+    ):
+        assert rig.ids(rig.records.top(filters, "latest", limit, paths), filters.session_id) == expected
+
+
+# Words
+
+
+def test_full_text_finds_words_in_any_form_in_content_and_tags_best_first(rig: RecordsRig) -> None:
+    many = rig.say("Deploying deploys what was deployed.")
+    one = rig.say("We talked for an hour about the weather, lunch and, once, deploying the thing.")
+    tagged = rig.say("Nothing in here.", tags=("deploys",))
+    rig.say("Something else entirely.")
+    found = rig.found("deployed")
+    assert (found[0], set(found)) == (many, {many, one, tagged})
+    assert rig.found("deployed", limit=1) == [many]
+    scores = list(rig.records.keyword_hits([Phrase("deploy")], ALL, 10).values())
+    assert scores == sorted(scores, reverse=True)
+    assert min(scores) > 0
+
+
+def words_in(rig: RecordsRig, question: str, *numbers: int) -> dict[int, int]:
+    postings = rig.records.postings(phrases_and_units(question)[1])
+    counts = {number: sum(number in having for having in postings) for number in numbers}
+    return {number: count for number, count in counts.items() if count}
+
+
+def test_the_words_of_a_question_are_counted_in_each_memory_that_has_any(rig: RecordsRig) -> None:
+    all_ = rig.number(rig.say("Deploying the lantern took the keeper an hour."))
+    some = rig.number(rig.say("The lanterns were lit.", tags=("keepers",)))
+    none = rig.number(rig.say("Bread."))
+    assert words_in(rig, "When did the keeper deploy the lantern?", all_, some, none) == {all_: 3, some: 2}
+    assert rig.records.postings([]) == []
+    survey = rig.records.survey(phrases_and_units("keeper bread lamp deploy")[1], SESSION, 0)
+    assert survey.postings == {rig.records.space: [[all_, some], [none], [], [all_]]}
+
+
+@pytest.mark.parametrize(
+    ("content", "question"),
+    [
+        ("Set connectionPoolSize to 4.", "connection_pool_size"),
+        ("Set connection_pool_size to 4.", "connectionPoolSize"),
+        ("It fails with ECONNRESET-104.", "econnreset104"),
+        ("See src/net/retry.py for it.", "src/net/retry.py"),
+        ("我们使用数据", "数据"),
+        ("Zürich it is", "zurich"),
+    ],
+)
+def test_a_name_is_one_word_in_whichever_spelling(rig: RecordsRig, content: str, question: str) -> None:
+    number = rig.number(rig.say(content))
+    assert words_in(rig, question, number) == {number: 1}
+
+
+@given(
+    st.lists(
+        st.sampled_from(
+            ["lantern", "OR", "NOT", "AND", "NEAR(a b)", '"', "'", "*", "^", "content:", "(", ")", "-", "a.b"]
+        )
+        | st.text(st.characters(exclude_categories=["Cs"]), max_size=8),
+        max_size=8,
+    ).map(" ".join)
+)
+def test_no_question_breaks_the_syntax_and_a_memory_has_one_of_its_words_if_the_search_by_words_finds_it(
+    rig: RecordsRig, text: str
+) -> None:
+    groups = phrases_and_units(text)[1]
+    number = keep(rig, store_operation(f"op-{text.encode().hex()}", text, requested_at=REQUESTED_AT))
+    found = words_in(rig, text, number)
+    assert found.get(number, 0) <= len(groups)
+    hits = rig.records.keyword_hits(phrases_of(text), ALL, 1000) if groups else []
+    assert (number in found) <= (number in set(hits))
+
+
+# What was told around a memory
+
+WHO = (SESSION, OTHER_SESSION, "")
+
+
+def conversation(rig: RecordsRig) -> dict[int, Operation]:
+    """Some sessions that tell things in turn, with pauses and dates in them."""
+    chance = np.random.default_rng(7)
+    stored: dict[int, Operation] = {}
+    now = REQUESTED_AT
+    for place in range(80):
+        now += TOGETHER_S * float(chance.choice([0.05, 0.3, 0.6, 2.2]))
+        operation = store_operation(
+            f"op{place}",
+            f"told {place}",
+            requested_at=now,
+            occurred_at=now - 0.8 * TOGETHER_S if place % 7 == 0 else None,
+            session_id=WHO[int(chance.choice([0, 0, 0, 1, 1, 2]))],
+            scope=("project", "session")[int(chance.choice([0, 0, 1]))],
+            type=("episodic", "episodic", "episodic", "semantic")[place % 4],
+            tags=(("red",), ())[place % 3 == 0],
+            importance=(0.2, 0.8)[place % 5 == 0],
+        )
+        stored[keep(rig, operation)] = operation
+    return stored
+
+
+def neighbours_of(number: int, stored: dict[int, Operation], passing: set[int]) -> dict[int, int]:
+    """The contract, said once more in other words."""
+    its = change_of(stored[number])
+    steps: dict[int, int] = {}
+
+    def belongs(other: StoreMemory, at: float) -> bool:
+        together = abs(at - happened_at(stored[number])) <= TOGETHER_S
+        return together and other.type == "episodic" and (other.session_id, other.scope) == (its.session_id, its.scope)
+
+    for direction in (-1, 1):
+        step = 0
+        for distance in range(1, INTERLEAVED + 1):
+            at = number + direction * distance
+            if step < REACH and at in passing and belongs(change_of(stored[at]), happened_at(stored[at])):
+                step += 1
+                steps[at] = step
+    return steps if its.session_id and its.type == "episodic" else {}
+
+
+told_filters = st.builds(
+    Filters,
+    session_id=st.sampled_from([*WHO, "session:nobody"]),
+    scopes=st.sampled_from([(), ("session",), ("project",), ("project", "user")]),
+    types=st.sampled_from([(), ("episodic",), ("semantic",)]),
+    tags=st.sampled_from([(), ("red",), ("red' OR 1=1 --",)]),
+    min_importance=st.sampled_from([0.0, 0.5]),
+    after=st.none() | st.floats(REQUESTED_AT, REQUESTED_AT + 50 * TOGETHER_S),
+)
+
+
+def test_neighbours_are_what_the_rule_says_whatever_is_filtered(rig: RecordsRig) -> None:
+    stored = conversation(rig)
+    assert len(rig.records.neighbours(sorted(stored), ALL).steps) > 15, "there is something to filter"
+
+    @given(told_filters, st.sets(st.sampled_from(sorted(stored)), max_size=12))
+    def agrees(filters: Filters, numbers: set[int]) -> None:
+        passing = set(rig.records.matching(filters, 1000) or ())
+        expected = {number: neighbours_of(number, stored, passing) for number in passing}
+        numbers &= passing  # none is asked for that the filters turn away
+        told = rig.records.neighbours(sorted(numbers), filters)
+        assert told.steps == {number: steps for number, steps in expected.items() if steps and number in numbers}
+        theirs = rig.records.neighbours(sorted(numbers), filters, and_theirs=True).steps
+        wanted = numbers | {other for steps in told.steps.values() for other in steps}
+        assert theirs == {number: steps for number, steps in expected.items() if steps and number in wanted}
+        assert set(told.facts) == {other for steps in told.steps.values() for other in steps} <= passing
+        assert told.facts == (rig.records.ranking_facts(list(told.facts), filters) if told.facts else {})
+
+    agrees()
