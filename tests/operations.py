@@ -26,7 +26,7 @@ questions = [
     kind for kind in sorted(_kinds(Request), key=lambda kind: kind.__name__) if not getattr(kind, "__parameters__", ())
 ]
 """The types of all questions."""
-_told = work.WorkerState | consolidation.NotePresence | consolidation.JobReport | files.SyncDone
+_told = work.WorkerState | consolidation.NotePresence | files.SyncDone
 to_store = msgspec.msgpack.Decoder(Union[(_told, *questions)])
 """Decodes all that a store may be told."""
 

@@ -1,8 +1,8 @@
 """Messages between the store and the consolidator: jobs, and the material for them.
 
 The consolidator asks for a job and waits until the store has one. Everything that has to survive a crash is in the
-records (ended sessions, consolidation requests, the time of the last maintenance), so a consolidator that dies gets the
-same job again. Its decisions come back as operations.
+records (ended sessions, the time of the last maintenance), so a consolidator that dies gets the same job again. Its
+decisions come back as operations.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from remembrancer.protocol.writes import EntityRef, ProjectRef
 
 ReflectStrategy = Literal["summarize", "extract_patterns", "full"]
 JobSort = Literal["asked", "session", "long"]
-"""The sorts of jobs, of which one of each runs at a time: requests that an assistant waits for; ends of sessions and
-promotions; work on a whole space."""
+"""The sorts of jobs, of which one of each runs at a time: reflections, which an assistant waits for; ends of sessions
+and promotions; work on a whole space."""
 
 
 class ConsolidatedMemory(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -116,83 +116,63 @@ class NotePresence(msgspec.Struct, frozen=True, tag=True):
     """The roots of the sessions' working trees."""
 
 
-class NoJob(msgspec.Struct, frozen=True, tag=True):
-    """There is no job: ask again."""
-
-
-class SessionEndJob(msgspec.Struct, frozen=True, tag=True):
+class SessionEnded(msgspec.Struct, frozen=True, tag=True):
     """A session has ended: promote, consolidate, and write its summary. Ends with a `CloseSession`."""
 
-    job_id: int
-    project: ProjectRef
     session: SessionEntry
 
 
-class PromoteJob(msgspec.Struct, frozen=True, tag=True):
+class PromoteAtOnce(msgspec.Struct, frozen=True, tag=True):
     """These memories of running sessions may deserve promotion at once."""
 
-    job_id: int
-    project: ProjectRef
     memory_ids: tuple[str, ...]
 
 
-class ConsolidateJob(msgspec.Struct, frozen=True, tag=True):
-    """A project (None: the user) has too many memories: consolidate them. Ends with a `CloseRequest`."""
+class Consolidate(msgspec.Struct, frozen=True, tag=True):
+    """There are too many memories: consolidate those after the number of the last one of the previous consolidation (0
+    before the first). Ends with a `CloseRequest`."""
+
+    after: int
+
+
+Work = SessionEnded | PromoteAtOnce | Consolidate | Maintain | Reflect
+
+
+class Job(msgspec.Struct, frozen=True, tag=True):
+    """Work for the consolidator, in a project or (None) with the user's memories.
+
+    `lane_time` is the time of a shared lane, whose name takes the place of the project's id; None otherwise. It is the
+    time of the newest entry, so that no host's clock decides about memories that everybody shares.
+    """
 
     job_id: int
     project: ProjectRef | None
-    after: int
-    """The number of the last memory of the previous consolidation, 0 before the first."""
+    work: Work
     lane_time: float | None = None
-    """The time of a shared lane, whose name takes the place of the project's id; None otherwise. It is the time of the
-    newest entry, so that no host's clock decides about memories that everybody shares."""
+
+    @property
+    def sort(self) -> JobSort:
+        """Two jobs of one sort never run at the same time."""
+        match self.work:
+            case Reflect():
+                return "asked"
+            case SessionEnded() | PromoteAtOnce():
+                return "session"
+            case Consolidate() | Maintain():
+                return "long"
 
 
-class MaintainJob(msgspec.Struct, frozen=True, tag=True):
-    """Maintenance is due, or was requested and the requester waits for `JobReport`."""
+class AwaitJob(Request[tuple[Job, ...]], frozen=True):
+    """Consolidator to store: the job `done` (0: none) has been carried out or has failed; send the next one of this
+    sort. Answered at the deadline at the latest, with no job.
 
-    job_id: int
-    request: Maintain
-    lane_time: float | None = None
-    """As in `ConsolidateJob`."""
-
-
-class ReflectJob(msgspec.Struct, frozen=True, tag=True):
-    """A reflection was requested, and the requester waits for `JobReport`."""
-
-    job_id: int
-    request: Reflect
-
-
-Work = SessionEndJob | PromoteJob | ConsolidateJob | MaintainJob | ReflectJob
-
-
-class AwaitJob(Request[NoJob | Work], frozen=True):
-    """Consolidator to store: send the next job. Answered at the deadline at the latest.
-
-    `sort` limits the jobs (None: any). The request implies that the consolidator has no job of that sort any more.
+    `outcome` is the answer if somebody waits for one, or the failure. The request implies that the consolidator has no
+    job of that sort any more.
     """
 
-    sort: JobSort | None = None
-
-
-def sort_of(job: Work) -> JobSort:
-    """The sort of a job: two jobs of one sort never run at the same time."""
-    match job:
-        case ReflectJob():
-            return "asked"
-        case SessionEndJob() | PromoteJob():
-            return "session"
-        case ConsolidateJob() | MaintainJob():
-            return "long"
-
-
-class JobReport(msgspec.Struct, frozen=True, tag=True):
-    """Consolidator to store: a job is done, with the answer if somebody waits for one, or has failed, with the
-    reason."""
-
-    job_id: int
-    answer: Reflected | Maintained | Failure | None = None
+    sort: JobSort
+    done: int = 0
+    outcome: Reflected | Maintained | Failure | None = None
 
 
 class Material(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -290,24 +270,11 @@ class FindNear(Request[tuple[tuple[tuple[Material, float], ...], ...]], frozen=T
     limit: int = 5
 
 
-class EntityEdges(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
-    """Names and weights: a weight is the number of memories of the page that support the edge. `next_after`: the start
-    of the next page, if there is one. `topics_at`: the time of the last topic detection (seconds since the epoch)."""
-
-    edges: tuple[tuple[str, str, float], ...]
-    next_after: int | None = None
-    topics_at: float | None = None
-
-
-class ReadEntityEdges(Request[EntityEdges], frozen=True):
-    """Read the edges between entities that the memories of a space state, and those between entities that one memory
-    mentions together.
-
-    The answer is for one page of memories: those with numbers above `after`. A session's own memories do not count.
-    """
+class ReadEntityEdges(Request[tuple[tuple[str, str, int], ...]], frozen=True):
+    """Read pairs of entities that memories of a space name together, each with the number of those memories, the best
+    supported first. A session's own memories do not count."""
 
     project: ProjectRef | None
-    after: int = 0
 
 
 MaterialRequest = ReadMemories | ReadProjects | FindNear | ReadEntityEdges

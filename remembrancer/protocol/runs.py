@@ -6,7 +6,8 @@ edit is skipped if its memory has changed since the consolidator read it, and th
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from collections.abc import Mapping
+from typing import Any, Final, Literal
 
 import msgspec
 
@@ -15,9 +16,13 @@ from remembrancer.protocol.kinds import Kind, Relation, Scope, Status
 Place = Literal["project", "user"]
 """The space that a run changes: the project's (with its sessions' memories) or the user's."""
 RunKind = Literal["session_end", "promotion", "consolidation", "maintenance"]
-Method = Literal[
-    "promote", "merge_similar", "summarize_cluster", "extract_patterns", "decay_archive", "deduplicate", "contradict"
-]
+METHODS: Final[Mapping[RunKind, str]] = {
+    "session_end": "promote",
+    "promotion": "promote",
+    "consolidation": "summarize_cluster",
+    "maintenance": "decay_archive",
+}
+"""The `method` of a run by its kind: members of a shared lane with release 0.2.0 log it."""
 PromotionReason = Literal["importance", "explicit", "pattern_match"]
 
 
@@ -213,15 +218,13 @@ Edit = (
 
 
 class ApplyRun(msgspec.Struct, frozen=True, tag=True, tag_field="change", omit_defaults=True):
-    """Apply a run, or one part of it (`part` counts from 0): all parts of `run_id` are undone together.
-
-    `method` is for members of a shared lane with release 0.2.0, which log it.
-    """
+    """Apply a run, or one part of it (`part` counts from 0): all parts of `run_id` are undone together. `method`: see
+    `METHODS`."""
 
     run_id: str
     place: Place
     kind: RunKind
-    method: Method
+    method: str
     edits: tuple[Edit, ...]
     session_id: str = ""
     part: int = 0

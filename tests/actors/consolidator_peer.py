@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TypeVar
 
 import anyio
 
-from remembrancer.protocol.consolidation import AwaitJob, JobReport, NoJob, SessionEndJob
+from remembrancer.protocol.consolidation import AwaitJob, Job, JobSort, Maintained, Reflected, SessionEnded
 from remembrancer.protocol.control import PeerGone
 from remembrancer.protocol.ids import new_ulid
 from remembrancer.protocol.paths import RuntimePaths
@@ -41,33 +40,25 @@ class Consolidator:
         assert await self.dealer.wait_connected(PATIENCE_S)
         return await self.dealer.request(request, timeout_s=timeout_s)
 
-    async def job(self, kind: type[Answer], *done: int) -> Answer:
-        """The next job, which has to be of this kind, and comes within some seconds."""
+    async def job(self, sort: JobSort = "session", done: int = 0, outcome: Reflected | Maintained | None = None) -> Job:
+        """The next job of a sort, which comes within some seconds. `done`: the one before has been carried out."""
         give_up_at = time.monotonic() + PATIENCE_S
-        await self._report_done(done)
         while True:
-            answer = await self.ask(AwaitJob())
-            if not isinstance(answer, NoJob):
-                assert isinstance(answer, kind), answer
-                return answer
+            for job in await self.ask(AwaitJob(sort, done, outcome)):
+                return job
             assert time.monotonic() < give_up_at, "no job came"
 
-    async def no_job(self, *done: int) -> None:
+    async def no_job(
+        self, sort: JobSort = "session", done: int = 0, outcome: Reflected | Maintained | None = None
+    ) -> None:
         """There is nothing to do now: not even when the store, which looks often, has looked once more."""
-        await self._report_done(done)
-        assert await self.ask(AwaitJob(), timeout_s=1.0) == NoJob()
+        assert await self.ask(AwaitJob(sort, done, outcome), timeout_s=1.0) == ()
 
-    async def _report_done(self, done: Sequence[int]) -> None:
-        assert await self.dealer.wait_connected(PATIENCE_S)
-        for job_id in done:
-            await self.report(JobReport(job_id))
-
-    async def report(self, report: JobReport) -> None:
-        self.dealer.send(report)
-
-    async def close_session(self, job: SessionEndJob) -> None:
+    async def close_session(self, job: Job) -> None:
         """Deal with the end of a session, as briefly as can be."""
-        session = job.session
+        assert isinstance(job.work, SessionEnded)
+        assert job.project is not None
+        session = job.work.session
         assert session.ended_at is not None
         edit = CloseSession(session.session_id, session.ending or "completed", session.ended_at)
         run = ApplyRun(f"run-{session.session_id}-{session.ended_at}", "project", "session_end", "promote", (edit,))

@@ -13,7 +13,7 @@ import anyio
 import msgspec
 import pytest
 
-from remembrancer.actors.consolidator.actor import HANDLERS, JobLoop
+from remembrancer.actors.consolidator.actor import JobLoop
 from remembrancer.actors.consolidator.derived_memories import name_of
 from remembrancer.actors.consolidator.promoting import propose_to_user
 from remembrancer.actors.consolidator.store_connection import StoreConnection, all_memories
@@ -154,7 +154,7 @@ async def workplace(home: Path, settings: Settings | None = None) -> AsyncIterat
         await rig.worker()
         link = StoreConnection(RuntimePaths(home).store_endpoint, Speaker("consolidator", new_ulid()))
         async with link, anyio.create_task_group() as tasks:
-            loop = JobLoop(link, HANDLERS, rig.settings, time.time)
+            loop = JobLoop(link, rig.settings, time.time)
             tasks.start_soon(loop.run)
             yield Workplace(rig, link)
             assert loop.health().failed == 0, loop.health()

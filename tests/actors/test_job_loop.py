@@ -4,23 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any
 
 import anyio
 
-from remembrancer.actors.consolidator.actor import Handler, JobLoop
+from remembrancer.actors.consolidator.actor import CarryOut, JobLoop
 from remembrancer.actors.consolidator.store_connection import Clock, StoreConnection, all_memories
 from remembrancer.config.settings import Settings
 from remembrancer.protocol.consolidation import (
+    Job,
     Maintain,
     Maintained,
-    MaintainJob,
     ReadMemories,
     Reflect,
     Reflected,
-    ReflectJob,
 )
 from remembrancer.protocol.ids import new_ulid
 from remembrancer.protocol.sockets import Speaker
@@ -33,31 +31,28 @@ REFLECT = Reflect(PROJECT, SESSION, SESSION, operation_id="reflect-1")
 
 
 @asynccontextmanager
-async def consolidating(rig: StoreRig, handlers: Mapping[type[Any], Handler]) -> AsyncIterator[JobLoop]:
-    """A consolidator with these handlers."""
+async def consolidating(rig: StoreRig, carry_out: CarryOut) -> AsyncIterator[JobLoop]:
+    """A consolidator that carries out jobs so."""
     link = StoreConnection(rig.paths.store_endpoint, Speaker("consolidator", new_ulid()))
-    loop = JobLoop(link, handlers, Settings(), time.time)
+    loop = JobLoop(link, Settings(), time.time, carry_out)
     async with link, anyio.create_task_group() as tasks:
         tasks.start_soon(loop.run)
         yield loop
         tasks.cancel_scope.cancel()
 
 
-async def count(job: Any, store: StoreConnection, settings: Settings, clock: Clock) -> Reflected:
-    """The number of the project's memories, in pages of one."""
-    found = await all_memories(store, ReadMemories(job.request.project, limit=1))
-    return Reflected(analyzed=len(found))
-
-
 async def test_a_reflection_does_not_wait_for_the_work_on_a_whole_file(rig: StoreRig) -> None:
     begun, go_on = asyncio.Event(), asyncio.Event()
 
-    async def long_maintenance(job: Any, store: StoreConnection, settings: Settings, clock: Clock) -> Maintained:
+    async def work(job: Job, store: StoreConnection, settings: Settings, clock: Clock) -> Reflected | Maintained:
+        if isinstance(job.work, Reflect):
+            found = await all_memories(store, ReadMemories(job.project, limit=1))
+            return Reflected(analyzed=len(found))
         begun.set()
         await go_on.wait()
         return Maintained("user")
 
-    async with consolidating(rig, {ReflectJob: count, MaintainJob: long_maintenance}) as loop:
+    async with consolidating(rig, work) as loop:
         maintained = asyncio.create_task(rig.gateway.ask(Maintain(None)))
         with anyio.fail_after(PATIENCE_S):
             await begun.wait()
@@ -71,7 +66,7 @@ async def test_a_handler_does_not_notice_that_the_store_is_started_again(rig: St
     memory_id = await rig.gateway.store("Something")
     begun, go_on, done = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
-    async def work(job: Any, store: StoreConnection, settings: Settings, clock: Clock) -> Maintained:
+    async def work(job: Job, store: StoreConnection, settings: Settings, clock: Clock) -> Maintained:
         begun.set()
         await go_on.wait()
         await store.submit(change_operation("by the consolidator", UpdateMemory(memory_id, importance=0.9)))
@@ -80,7 +75,7 @@ async def test_a_handler_does_not_notice_that_the_store_is_started_again(rig: St
         done.set()
         return Maintained("user")
 
-    async with consolidating(rig, {MaintainJob: work}) as loop:
+    async with consolidating(rig, work) as loop:
         asked = asyncio.create_task(rig.gateway.ask(Maintain(None)))
         with anyio.fail_after(PATIENCE_S):
             await begun.wait()

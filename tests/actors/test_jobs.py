@@ -13,22 +13,20 @@ import pytest
 from remembrancer.protocol.consolidation import (
     AwaitJob,
     ConsolidatedMemory,
-    JobReport,
-    NoJob,
+    Job,
     NotePresence,
-    PromoteJob,
+    PromoteAtOnce,
     ReadMemories,
     Reflect,
     Reflected,
-    ReflectJob,
-    SessionEndJob,
+    SessionEnded,
 )
 from remembrancer.protocol.errors import (
     ConsolidatorUnavailable,
     InvalidInput,
 )
 from remembrancer.protocol.reads import NoteAccess
-from remembrancer.protocol.session_life import EndSession, StartSession
+from remembrancer.protocol.session_life import EndSession, SessionEntry, StartSession
 from remembrancer.protocol.writes import ProjectRef, UpdateMemory
 from tests.actors.consolidator_peer import Consolidator
 from tests.actors.store_process import StoreRig, store_rig
@@ -59,34 +57,48 @@ async def restart_with(rig: StoreRig, **settings: object) -> None:
     await rig.restart()
 
 
+def session_of(job: Job) -> SessionEntry:
+    assert isinstance(job.work, SessionEnded)
+    return job.work.session
+
+
 async def test_the_end_of_a_session_is_a_job_until_it_is_dealt_with(rig: StoreRig) -> None:
     async with Consolidator(rig.home) as consolidator:
         await consolidator.no_job()
         await end_session(rig)
-        job = await consolidator.job(SessionEndJob)
+        job = await consolidator.job()
         assert job.project == PROJECT
-        assert (job.session.session_id, job.session.ending) == (SESSION, "completed")
+        assert (session_of(job).session_id, session_of(job).ending) == (SESSION, "completed")
         await consolidator.close_session(job)
-        await consolidator.no_job(job.job_id)
+        await consolidator.no_job(done=job.job_id)
 
 
 async def test_the_job_of_a_consolidator_that_dies_goes_to_the_next(rig: StoreRig) -> None:
     await end_session(rig)
     async with Consolidator(rig.home) as first:
-        job = await first.job(SessionEndJob)
+        job = await first.job()
+    await rig.launcher.tell(rig.store, first.gone)
     async with Consolidator(rig.home) as second:
-        waiting = asyncio.create_task(second.job(SessionEndJob))
+        assert (await second.job()).work == job.work
+
+
+async def test_a_consolidator_that_dies_takes_nothing_from_the_next_which_was_heard_of_before(rig: StoreRig) -> None:
+    await end_session(rig)
+    async with Consolidator(rig.home) as first, Consolidator(rig.home) as second:
+        await first.job()
+        job = await second.job()
         await rig.launcher.tell(rig.store, first.gone)
-        assert (await waiting).session == job.session
+        await second.close_session(job)
+        await second.no_job(done=job.job_id)
 
 
 async def test_a_job_survives_the_store(rig: StoreRig) -> None:
     await end_session(rig)
     async with Consolidator(rig.home) as consolidator:
-        before = await consolidator.job(SessionEndJob)
+        before = await consolidator.job()
         await rig.restart()
-        after = await consolidator.job(SessionEndJob, before.job_id)
-        assert after.session == before.session
+        after = await consolidator.job(done=before.job_id)
+        assert after.work == before.work
         assert after.job_id != before.job_id
 
 
@@ -96,43 +108,40 @@ async def test_a_session_that_is_left_without_a_word_is_abandoned(rig: StoreRig)
     await rig.gateway.submit(change_operation("start", StartSession(SESSION)))
     rig.gateway.dealer.send(NotePresence(((PROJECT, SESSION),)))
     async with Consolidator(rig.home) as consolidator:
-        job = await consolidator.job(SessionEndJob)
-        assert (job.session.session_id, job.session.ending) == (SESSION, "abandoned")
+        session = session_of(await consolidator.job())
+        assert (session.session_id, session.ending) == (SESSION, "abandoned")
 
 
 async def test_a_strong_memory_of_a_running_session_is_offered_once_at_each_of_its_versions(rig: StoreRig) -> None:
     async with Consolidator(rig.home) as consolidator:
         memory_id = await rig.gateway.store("Never deploy on Fridays", scope="session", importance=1.0, confidence=0.9)
         await rig.gateway.store("Lunch was good", scope="session", importance=0.2)
-        job = await consolidator.job(PromoteJob)
-        assert (job.project, job.memory_ids) == (PROJECT, (memory_id,))
-        await consolidator.no_job(job.job_id)
+        job = await consolidator.job()
+        assert (job.project, job.work) == (PROJECT, PromoteAtOnce((memory_id,)))
+        await consolidator.no_job(done=job.job_id)
         await rig.gateway.submit(change_operation("sure", UpdateMemory(memory_id, confidence=1.0)))
-        assert (await consolidator.job(PromoteJob)).memory_ids == (memory_id,)
+        assert (await consolidator.job()).work == PromoteAtOnce((memory_id,))
 
 
-async def test_a_request_goes_before_what_is_due_and_is_answered(rig: StoreRig) -> None:
-    await end_session(rig)
+async def test_a_request_is_answered_with_what_the_consolidator_says_and_the_same_one_is_the_same_job(
+    rig: StoreRig,
+) -> None:
     async with Consolidator(rig.home) as consolidator:
-        asked = asyncio.create_task(rig.gateway.ask(REFLECT))
-        first = await consolidator.job(object)
-        if isinstance(first, SessionEndJob):  # it was found before the request came
-            await consolidator.close_session(first)
-            first = await consolidator.job(ReflectJob, first.job_id)
-        assert isinstance(first, ReflectJob)
-        assert first.request == REFLECT
-        await consolidator.report(JobReport(first.job_id, answer=REFLECTED))
-        assert await asked == REFLECTED
+        asked = [asyncio.create_task(rig.gateway.ask(REFLECT)) for _ in range(2)]
+        job = await consolidator.job("asked")
+        assert job.work == REFLECT
+        await consolidator.no_job("asked", job.job_id, REFLECTED)
+        assert [await each for each in asked] == [REFLECTED] * 2
 
 
 async def test_a_request_outlives_the_consolidator_that_had_it(rig: StoreRig) -> None:
     asked = asyncio.create_task(rig.gateway.ask(REFLECT))
     async with Consolidator(rig.home) as first:
-        await first.job(ReflectJob)
+        await first.job("asked")
     await rig.launcher.tell(rig.store, first.gone)
     async with Consolidator(rig.home) as second:
-        job = await second.job(ReflectJob)
-        await second.report(JobReport(job.job_id, answer=REFLECTED))
+        job = await second.job("asked")
+        await second.no_job("asked", job.job_id, REFLECTED)
         assert await asked == REFLECTED
 
 
@@ -145,7 +154,7 @@ async def test_without_a_consolidator_by_the_settings_requests_are_refused_at_on
         await rig.gateway.ask(REFLECT)
     await restart_with(rig, consolidator=True)
     async with Consolidator(rig.home) as consolidator:
-        await consolidator.job(SessionEndJob)
+        await consolidator.job()
 
 
 async def test_a_session_cannot_have_anothers_memories_consolidated(rig: StoreRig) -> None:
@@ -157,11 +166,11 @@ async def test_a_session_cannot_have_anothers_memories_consolidated(rig: StoreRi
 async def test_a_store_that_stops_lets_the_consolidator_go(rig: StoreRig) -> None:
     async with Consolidator(rig.home) as consolidator:
         await consolidator.ask(ReadMemories(PROJECT))
-        waiting = asyncio.create_task(consolidator.ask(AwaitJob(), timeout_s=10.0))
+        waiting = asyncio.create_task(consolidator.ask(AwaitJob("long"), timeout_s=10.0))
         await asyncio.sleep(0)
         await consolidator.ask(ReadMemories(PROJECT))  # it was sent later, so that the store has both
         assert await rig.stop() == 0
-        assert await waiting == NoJob()
+        assert await waiting == ()
 
 
 async def test_accesses_are_counted_whoever_saw_it_and_uses_by_the_sessions_that_used_it(

@@ -10,11 +10,11 @@ import msgspec
 import pytest
 
 from remembrancer.actors.store import job_finder
+from remembrancer.actors.store.job_assignments import JobAssignments
 from remembrancer.actors.store.job_finder import JobFinder
-from remembrancer.actors.store.job_leases import JobLeases
 from remembrancer.actors.store.readers import Readers
 from remembrancer.config.settings import Settings
-from remembrancer.protocol.consolidation import ConsolidateJob, MaintainJob, Work
+from remembrancer.protocol.consolidation import Consolidate, Job, Maintain
 from remembrancer.protocol.errors import ConsolidatorUnavailable, RemembrancerError
 from remembrancer.protocol.runs import ApplyRun, CloseRequest, ReviseMemory, UndoneResult, UndoRun
 from remembrancer.protocol.sharing import ShareProject
@@ -26,19 +26,17 @@ from tests.lane_dump import dump_of
 from tests.operations import OTHER_PROJECT, PROJECT
 from tests.patience import until
 
-CONSOLIDATOR = "consolidator of the test"
-
 
 class Worker(Host):
     """A host that looks for work, and has a consolidator."""
 
     finder: JobFinder
-    leases: JobLeases
+    jobs: JobAssignments
 
     def start(self) -> None:
         super().start()
         self.has_consolidator = True
-        self.leases = JobLeases()
+        self.jobs = JobAssignments()
         self.finder = JobFinder(
             self.files,
             self.committer,
@@ -60,14 +58,14 @@ class Worker(Host):
     async def count_accesses(self) -> None:
         """Nothing was shown here."""
 
-    async def job(self) -> Work | None:
-        """The next job, after a look."""
+    async def job(self) -> Job | None:
+        """The next job on the whole lane, after a look."""
         await self.finder.look()
-        return self.leases.take(self.finder.wanted(), CONSOLIDATOR, time.monotonic())
+        return self.jobs.take(self.finder.wanted(), "long", time.monotonic())
 
-    async def finish(self, job: Work) -> None:
+    async def finish(self, job: Job) -> None:
         """The consolidator has carried out a job."""
-        done = self.leases.finish(CONSOLIDATOR, job.job_id, time.monotonic())
+        done = self.jobs.finish(job.job_id, time.monotonic())
         assert done is not None
         await self.finder.finished(done)
         await self.finder.look()
@@ -134,9 +132,9 @@ async def workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncItera
 async def test_one_host_works_in_a_lane_and_the_others_rest(workers: list[Worker]) -> None:
     here, there = workers
     job = await here.job()
-    assert isinstance(job, MaintainJob), job
+    assert job is not None
     assert job.lane_time == here.lanes.time_of(LANE)
-    assert job.request.project == ProjectRef(LANE, PROJECT.path)
+    assert job.work == Maintain(ProjectRef(LANE, PROJECT.path))
     for _ in range(2):
         assert await there.job() is None
     await here.finish(job)
@@ -155,10 +153,11 @@ async def test_consolidation_is_asked_for_once_and_done_where_the_lease_is(worke
         await there.store(f"candle {number}", f"candle {number} burns wax")
     await until(lambda: here.finds("project", "candle"))
     jobs = [await worker.job() for worker in (there, here, here)]
-    assert [type(job) for job in jobs] == [ConsolidateJob, type(None), type(None)]
     job = jobs[0]
-    assert isinstance(job, ConsolidateJob)
-    run = ApplyRun("run:closing", "project", "consolidation", "summarize_cluster", (CloseRequest(job.after),))
+    assert job is not None
+    assert jobs == [job, None, None]
+    assert isinstance(job.work, Consolidate)
+    run = ApplyRun("run:closing", "project", "consolidation", "summarize_cluster", (CloseRequest(job.work.after),))
     assert job.project is not None
     assert isinstance(await there.submit(Operation("closing", job.project, "", time.time(), run)), Applied)
     await there.finish(job)

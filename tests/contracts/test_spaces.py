@@ -174,7 +174,7 @@ READS: dict[str, Callable[[Records], Any]] = {
     "unfinished": lambda it: it.unfinished(NoteWrite),
     "materials": lambda it: [
         it.materials(ReadMemories(PROJECT)).memories,
-        it.materials(ReadEntityEdges(PROJECT)).edges,
+        it.materials(ReadEntityEdges(PROJECT)),
     ],
     "versions": lambda it: list(it.versions()),
     "copies_of": lambda it: it.copies_of(IDS[0], f"the {SECRET} is lit", SESSION),

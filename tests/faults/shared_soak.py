@@ -33,8 +33,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
 
-from remembrancer.actors.consolidator.actor import HANDLERS, JobLoop
-from remembrancer.actors.consolidator.maintenance import maintain
+from remembrancer.actors.consolidator.actor import JobLoop, Outcome, carry_out
 from remembrancer.actors.consolidator.store_connection import Clock, StoreConnection
 from remembrancer.actors.shell import LaunchSpec
 from remembrancer.actors.store.shared_lane import FORMAT
@@ -42,7 +41,7 @@ from remembrancer.config.settings import Settings
 from remembrancer.journal.sealing import Sealed
 from remembrancer.journal.server_config import Address
 from remembrancer.journal.sharing import Membership, Sharing, read_invitation
-from remembrancer.protocol.consolidation import Maintained, MaintainJob
+from remembrancer.protocol.consolidation import Job, Maintained
 from remembrancer.protocol.control import PeerGone, Ready
 from remembrancer.protocol.errors import Failure, JournalAway, JournalRefused
 from remembrancer.protocol.ids import derive_memory_id, new_ulid
@@ -305,11 +304,9 @@ class Consolidator:
     async def _work(self, soak: SharedSoak, dice: random.Random) -> None:
         host = self._host
 
-        async def maintain_and_undo(
-            job: MaintainJob, store: StoreConnection, settings: Settings, clock: Clock
-        ) -> Maintained:
-            result = await maintain(job, store, settings, clock)
-            if job.lane_time is not None:
+        async def work_and_undo(job: Job, store: StoreConnection, settings: Settings, clock: Clock) -> Outcome:
+            result = await carry_out(job, store, settings, clock)
+            if isinstance(result, Maintained) and job.lane_time is not None:
                 name = f"host {host.number}"
                 soak.worked[name] = soak.worked.get(name, 0) + 1
                 for run_id in result.run_ids:
@@ -321,7 +318,7 @@ class Consolidator:
 
         speaker = _Ahead("consolidator", self._incarnation, host.ahead_s)
         async with StoreConnection(RuntimePaths(host.home).store_endpoint, speaker) as store:
-            await JobLoop(store, {**HANDLERS, MaintainJob: maintain_and_undo}, host.spec.settings, host.time).run()
+            await JobLoop(store, host.spec.settings, host.time, work_and_undo).run()
 
 
 # Sessions

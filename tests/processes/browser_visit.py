@@ -17,7 +17,7 @@ from remembrancer.commands.runtime_client import connected_store
 from remembrancer.config.project import project_of
 from remembrancer.config.tokens import Tokens
 from remembrancer.protocol.ids import new_ulid
-from remembrancer.protocol.runs import ApplyRun, Edit, Method, ProposeMemory, ReviseMemory
+from remembrancer.protocol.runs import ApplyRun, Edit, ProposeMemory, ReviseMemory
 from remembrancer.protocol.writes import Operation, Submit
 from tests.patience import PATIENCE_S
 from tests.processes.http_door import Door
@@ -64,7 +64,7 @@ class Visit:
         """Have a memory proposed to go to the user, as the consolidator proposes it."""
         self._ran("merge_similar", ProposeMemory(memory_id, "it speaks of the user"))
 
-    def _ran(self, method: Method, *edits: Edit) -> None:
+    def _ran(self, method: str, *edits: Edit) -> None:
         run = ApplyRun(f"run {new_ulid()}", "project", "consolidation", method, edits)
         project = project_of(self.directory)
 

@@ -11,13 +11,11 @@ from hypothesis import strategies as st
 from remembrancer.actors.store.job_finder import (
     FORGOTTEN_S,
     PROMOTED_TOGETHER,
-    OpenSession,
     SessionWatch,
     jobs_of,
 )
-from remembrancer.actors.store.job_leases import Rank
 from remembrancer.actors.store.records.types import MaintenanceState, Promotable, WaitingWork
-from remembrancer.protocol.consolidation import ConsolidateJob, MaintainJob, PromoteJob, SessionEndJob
+from remembrancer.protocol.consolidation import Consolidate, Maintain, PromoteAtOnce, SessionEnded
 from remembrancer.protocol.session_life import SessionEntry
 from tests.operations import OTHER_PROJECT, OTHER_SESSION, PROJECT, SESSION
 
@@ -27,7 +25,7 @@ ENDED = SessionEntry("session:ended", NOW - 100, NOW, ended_at=NOW)
 
 
 def jobs(work: WaitingWork, declined: Collection[Promotable] = ()) -> list[object]:
-    return [each.job for each in jobs_of(PROJECT.id, PROJECT, work, declined, NOW)]
+    return [each.job.work for each in jobs_of(PROJECT.id, PROJECT, work, declined, NOW)]
 
 
 def maintained(days_ago: float | None, *, sessions: int = 0, oldest_days_ago: float | None = 100.0) -> WaitingWork:
@@ -38,7 +36,7 @@ def maintained(days_ago: float | None, *, sessions: int = 0, oldest_days_ago: fl
 
 def test_a_session_that_has_ended_is_a_job_each_time_and_one_that_runs_is_none() -> None:
     assert jobs(WaitingWork()) == []
-    assert jobs(WaitingWork(sessions=(RUNNING, ENDED))) == [SessionEndJob(0, PROJECT, ENDED)]
+    assert jobs(WaitingWork(sessions=(RUNNING, ENDED))) == [SessionEnded(ENDED)]
     again = SessionEntry("session:ended", NOW - 100, NOW, ended_at=NOW + 1)
     (first,) = jobs_of(PROJECT.id, PROJECT, WaitingWork(sessions=(ENDED,)), (), NOW)
     (second,) = jobs_of(PROJECT.id, PROJECT, WaitingWork(sessions=(again,)), (), NOW)
@@ -49,16 +47,16 @@ def test_candidates_for_promotion_are_one_job_without_those_that_were_declined_a
     changed, used, same, new = (Promotable(*row) for row in (("a", 2, 0), ("b", 1, 1), ("c", 1, 1), ("d", 1, 0)))
     work = WaitingWork(promotable=(changed, used, same, new))
     before = {Promotable("a", 1, 0), Promotable("b", 1, 0), same}
-    assert jobs(work, before) == [PromoteJob(0, PROJECT, ("a", "b", "d"))]
+    assert jobs(work, before) == [PromoteAtOnce(("a", "b", "d"))]
     assert jobs(work, set(work.promotable)) == []
     (job,) = jobs(WaitingWork(promotable=tuple(Promotable(f"m{number}", 1, 0) for number in range(500))))
-    assert isinstance(job, PromoteJob)
+    assert isinstance(job, PromoteAtOnce)
     assert len(job.memory_ids) == PROMOTED_TOGETHER
 
 
 def test_many_new_memories_are_consolidated() -> None:
-    assert jobs(WaitingWork(consolidate_after=700)) == [ConsolidateJob(0, PROJECT, 700)]
-    assert jobs(WaitingWork(consolidate_after=0)) == [ConsolidateJob(0, PROJECT, 0)]
+    assert jobs(WaitingWork(consolidate_after=700)) == [Consolidate(700)]
+    assert jobs(WaitingWork(consolidate_after=0)) == [Consolidate(0)]
 
 
 @pytest.mark.parametrize(
@@ -77,16 +75,14 @@ def test_many_new_memories_are_consolidated() -> None:
     ],
 )
 def test_maintenance_is_due_after_ten_sessions_or_a_week(work: WaitingWork, due: bool) -> None:
-    assert any(isinstance(job, MaintainJob) for job in jobs(work)) == due
+    assert any(isinstance(job, Maintain) for job in jobs(work)) == due
 
 
 def test_maintenance_goes_last_and_is_all_that_the_user_s_file_has() -> None:
     work = WaitingWork((ENDED,), None, (Promotable("a", 1, 0),), MaintenanceState(0.0, 0), oldest_at=0.0)
-    of_project = [each.rank for each in jobs_of(PROJECT.id, PROJECT, work, (), NOW)]
-    assert (of_project[0], of_project[-1]) == (Rank.SESSION_END, Rank.MAINTENANCE)
+    assert [type(each) for each in jobs(work)] == [SessionEnded, PromoteAtOnce, Maintain]
     (only,) = jobs_of("user", None, work, (), NOW)
-    assert isinstance(only.job, MaintainJob)
-    assert only.job.request.project is None
+    assert (only.job.work, only.job.project) == (Maintain(None), None)
 
 
 # --- Which sessions have been abandoned: by presence while the store runs, by the registry after a restart.
@@ -95,10 +91,6 @@ def test_maintenance_goes_last_and_is_all_that_the_user_s_file_has() -> None:
 GRACE_S = 120.0
 WALL = 1_700_000_000.0
 KEY = (PROJECT.id, SESSION)
-
-
-def session(last_active_at: float = WALL, *, key: tuple[str, str] = KEY) -> OpenSession:
-    return OpenSession(key, last_active_at)
 
 
 AGES_S = FORGOTTEN_S * 2
@@ -121,32 +113,32 @@ AGES_S = FORGOTTEN_S * 2
 def test_a_session_is_lost_after_the_grace_time_without_connection_or_a_day_without_activity(
     heard_at: Sequence[float], looked_at: float, silent_s: float, is_lost: bool
 ) -> None:
-    watch, at_hand = SessionWatch(GRACE_S), session(WALL - silent_s)
+    watch, at_hand = SessionWatch(GRACE_S), {KEY: WALL - silent_s}
     for now in heard_at:
         watch.note([KEY], now)
-        assert watch.lost([at_hand], now + 1.0, WALL) == []
-    assert watch.lost([at_hand], looked_at, WALL) == ([at_hand] if is_lost else [])
+        assert watch.lost(at_hand, now + 1.0, WALL) == []
+    assert watch.lost(at_hand, looked_at, WALL) == ([KEY] if is_lost else [])
 
 
 def test_a_session_that_was_heard_of_once_and_never_again_is_lost_after_the_grace_time() -> None:
     watch = SessionWatch(GRACE_S)
     watch.note([KEY], 200.0)
-    assert watch.lost([], 201.0, WALL) == [], "the registry may not have been read since"
-    assert watch.lost([session()], 200.1 + GRACE_S, WALL) == [session()]
+    assert watch.lost({}, 201.0, WALL) == [], "the registry may not have been read since"
+    assert watch.lost({KEY: WALL}, 200.1 + GRACE_S, WALL) == [KEY]
 
 
 def test_sessions_of_one_name_in_two_projects_are_two() -> None:
     watch = SessionWatch(GRACE_S)
-    other = session(key=(OTHER_PROJECT.id, SESSION))
-    watch.note([KEY, other.key], 0.0)
+    other = (OTHER_PROJECT.id, SESSION)
+    watch.note([KEY, other], 0.0)
     watch.note([KEY], 500.0)
-    assert watch.lost([session(), other], 500.0, WALL) == [other]
+    assert watch.lost({KEY: WALL, other: WALL}, 500.0, WALL) == [other]
 
 
 def test_what_is_over_is_not_remembered() -> None:
     watch = SessionWatch(GRACE_S)
     watch.note([(PROJECT.id, f"session:{number}") for number in range(1000)], 0.0)
-    watch.lost([], GRACE_S + 1.0, WALL)
+    watch.lost({}, GRACE_S + 1.0, WALL)
     assert watch.watched == 0
 
 
@@ -159,11 +151,11 @@ def test_only_what_was_away_for_longer_than_the_grace_time_is_lost(
 ) -> None:
     watch, now = SessionWatch(GRACE_S), 0.0
     seen: dict[str, float] = {}
-    sessions = [session(key=(PROJECT.id, name)) for name in (SESSION, OTHER_SESSION)]
+    sessions = {(PROJECT.id, name): WALL for name in (SESSION, OTHER_SESSION)}
     for pause_s, present in notes:
         now += pause_s
         watch.note([(PROJECT.id, name) for name in present], now)
         seen |= dict.fromkeys(present, now)
     now += after_s
-    expected = [each for each in sessions if each.key[1] in seen and now - seen[each.key[1]] > GRACE_S]
+    expected = [key for key in sessions if key[1] in seen and now - seen[key[1]] > GRACE_S]
     assert watch.lost(sessions, now, WALL) == expected

@@ -6,7 +6,7 @@ import msgspec
 from hypothesis import given
 
 from remembrancer.actors.consolidator.maintenance import CopyFinder, consolidation_id, plan_archiving, plan_copies
-from remembrancer.protocol.consolidation import ConsolidateJob, Material
+from remembrancer.protocol.consolidation import Consolidate, Job, Material
 from remembrancer.protocol.runs import AddLink, ReviseMemory
 from remembrancer.protocol.writes import ProjectRef
 from tests.pure.consolidator_world import DAY_S, NOW, carried_out, contents, material, materials
@@ -17,7 +17,7 @@ def test_what_is_pinned_is_neither_archived_nor_let_go() -> None:
     old = material(2, scope="project", status="archived", archived_at=1.0, created_at=2.0)
     assert [len(changes) for changes in plan_archiving([weak, old], NOW)] == [1, 1]
     pinned = [msgspec.structs.replace(each, pinned=True) for each in (weak, old)]
-    assert plan_archiving(pinned, NOW) == ([], [])
+    assert plan_archiving(pinned, NOW) == ({}, {})
 
 
 def test_the_weak_and_old_is_archived_and_the_long_archived_forgotten() -> None:
@@ -25,9 +25,9 @@ def test_the_weak_and_old_is_archived_and_the_long_archived_forgotten() -> None:
     fresh = material(2, scope="project", importance=0.1)
     old = material(3, scope="project", status="archived", created_at=NOW - 200 * DAY_S, updated_at=NOW - 91 * DAY_S)
     archived, deleted = plan_archiving([weak, fresh, old], NOW)
-    assert [change.memory_id for change in archived] == [weak.id]
-    assert [change.memory_id for change in deleted] == [old.id]
-    ((revision,),) = [change.group for change in deleted]
+    assert list(archived) == [weak.id]
+    assert list(deleted) == [old.id]
+    (revision,) = deleted[old.id]
     assert isinstance(revision, ReviseMemory)
     assert revision.forget == "maintenance: archived for 90 days"
 
@@ -35,12 +35,12 @@ def test_the_weak_and_old_is_archived_and_the_long_archived_forgotten() -> None:
 @given(materials(scope="project", created_at=NOW - 100 * DAY_S))
 def test_archiving_hides_nothing_and_leaves_nothing_to_archive(memories: list[Material]) -> None:
     archived, deleted = plan_archiving(memories, NOW)
-    assert deleted == []
-    after = carried_out(memories, [change.group for change in archived])
+    assert deleted == {}
+    after = carried_out(memories, archived.values())
     assert contents(after) == contents(memories)
     # Archiving makes a version, so that the time until it is forgotten begins then.
     again = [memory for memory in after if memory.status != "archived"]
-    assert plan_archiving(again, NOW) == ([], [])
+    assert plan_archiving(again, NOW) == ({}, {})
 
 
 def test_what_somebody_wanted_back_is_not_archived_forgotten_or_taken_for_a_copy_again() -> None:
@@ -53,10 +53,10 @@ def test_what_somebody_wanted_back_is_not_archived_forgotten_or_taken_for_a_copy
         created_at=NOW - 200 * DAY_S,
         updated_at=NOW - 91 * DAY_S,
     )
-    assert plan_archiving([weak, old], NOW) == ([], [])
+    assert plan_archiving([weak, old], NOW) == ({}, {})
     kept = material(3, "the same", scope="project")
     copy = material(4, "the same", scope="project", undone="deduplicated", importance=0.9)
-    assert plan_copies([kept, copy], NOW) == []
+    assert plan_copies([kept, copy], NOW) == {}
 
 
 @given(materials(scope="project"))
@@ -64,20 +64,21 @@ def test_of_copies_exactly_one_stays(memories: list[Material]) -> None:
     finder = CopyFinder()
     for memory in memories:
         finder.add(memory)
-    named = {memory_id for group in finder.groups() for memory_id in group}
+    named = {memory_id for ids in finder.portions() for memory_id in ids}
     changes = plan_copies([memory for memory in memories if memory.id in named], NOW)
     assert changes == plan_copies(memories, NOW)
-    after = carried_out(memories, [change.group for change in changes])
+    after = carried_out(memories, changes.values())
     active = [memory.content for memory in after if memory.status == "active"]
     assert len(active) == len(set(active)) == len(contents(memories))
-    links = [edit for change in changes for edit in change.group if isinstance(edit, AddLink)]
+    links = [edit for group in changes.values() for edit in group if isinstance(edit, AddLink)]
     assert all((link.relation, link.strength) == ("similar_to", 1.0) for link in links)
-    assert plan_copies([memory for memory in after if memory.status == "active"], NOW) == []
+    assert plan_copies([memory for memory in after if memory.status == "active"], NOW) == {}
 
 
 def test_hosts_of_a_shared_lane_give_different_consolidations_different_ids() -> None:
     """Numbers of memories differ between hosts, so the same number need not mean the same work."""
     lane = ProjectRef("shared", "/")
-    ids = [consolidation_id(ConsolidateJob(job_id, lane, 700, NOW + day * DAY_S)) for job_id, day in ((1, 0), (2, 1))]
+    work = Consolidate(700)
+    ids = [consolidation_id(work, Job(job_id, lane, work, NOW + day * DAY_S)) for job_id, day in ((1, 0), (2, 1))]
     assert ids[0] != ids[1]
-    assert consolidation_id(ConsolidateJob(3, lane, 700, NOW)) == ids[0], "done again after a crash"
+    assert consolidation_id(work, Job(3, lane, work, NOW)) == ids[0], "done again after a crash"

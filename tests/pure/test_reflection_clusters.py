@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import math
 import subprocess
 import sys
 from random import Random
@@ -135,37 +134,30 @@ def test_what_is_in_another_language_than_english_has_to_share_a_word() -> None:
 # --- Communities of a graph of entities: found, named, bounded, and the same every time.
 
 
-def clique(prefix: str, size: int, weight: float = 1.0) -> list[Edge]:
+def clique(prefix: str, size: int, weight: int = 1) -> list[Edge]:
     names = [f"{prefix}{place}" for place in range(size)]
     return [(one, two, weight) for one, two in itertools.combinations(names, 2)]
 
 
 def test_two_groups_with_a_bridge_between_them_are_two_communities() -> None:
-    found = find_communities([*clique("a", 5), *clique("b", 4), ("a0", "b0", 1.0)])
+    found = find_communities([*clique("a", 5), *clique("b", 4), ("a0", "b0", 1)])
     assert [len(each.entities) for each in found] == [5, 4]
     assert [set(each.entities) for each in found] == [{f"a{place}" for place in range(5)}, {f"b{n}" for n in range(4)}]
 
 
 def test_a_label_names_the_best_connected_members_first() -> None:
-    edges = [("API", name, 2.0) for name in ("Postgres", "Redis", "JWT")] + [("Postgres", "Redis", 1.0)]
+    edges = [("API", name, 2) for name in ("Postgres", "Redis", "JWT")] + [("Postgres", "Redis", 1)]
     (only,) = find_communities(edges)
     assert only == Topic("API, Postgres, Redis", ("API", "Postgres", "Redis", "JWT"))
 
 
-def test_parts_without_a_connection_are_communities_and_edges_that_do_not_count_make_none() -> None:
-    assert [each.entities for each in find_communities([("c", "d", 1.0), ("a", "b", 1.0)])] == [("a", "b"), ("c", "d")]
+def test_parts_without_a_connection_are_communities() -> None:
+    assert [each.entities for each in find_communities([("c", "d", 1), ("a", "b", 1)])] == [("a", "b"), ("c", "d")]
     assert find_communities([]) == ()
-    assert find_communities([("a", "a", 1.0), ("a", "b", 0.0), ("a", "b", -1.0), ("a", "b", math.nan)]) == ()
-    assert find_communities([("a", "b", math.inf)]) == ()
-
-
-def test_both_directions_of_an_edge_count_together() -> None:
-    once = find_communities([("a", "b", 2.0), ("b", "c", 1.0)])
-    assert find_communities([("a", "b", 1.0), ("b", "a", 1.0), ("c", "b", 1.0)]) == once
 
 
 def test_of_a_large_community_the_best_connected_members_are_named() -> None:
-    star = [("hub", f"n{place:03}", 1.0) for place in range(MOST_MEMBERS + 20)]
+    star = [("hub", f"n{place:03}", 1) for place in range(MOST_MEMBERS + 20)]
     (only,) = find_communities(star)
     assert only.entities[0] == "hub"
     assert len(only.entities) == MOST_MEMBERS
@@ -174,7 +166,7 @@ def test_of_a_large_community_the_best_connected_members_are_named() -> None:
 def test_another_process_finds_the_same() -> None:
     program = (
         "from remembrancer.actors.consolidator.communities import find_communities\n"
-        "print(find_communities([(f'n{i % 17}', f'n{(i * 7) % 23}', 1.0 + i % 3) for i in range(120)]))"
+        "print(find_communities([(f'n{i % 17}', f'm{(i * 7) % 23}', 1 + i % 3) for i in range(120)]))"
     )
     runs = [subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True) for _ in "12"]
     assert runs[0].stdout == runs[1].stdout
@@ -182,7 +174,9 @@ def test_another_process_finds_the_same() -> None:
 
 
 names = st.sampled_from([f"n{place}" for place in range(12)])
-graphs = st.lists(st.tuples(names, names, st.floats(0.1, 9.0)), max_size=60)
+graphs = st.dictionaries(
+    st.tuples(names, names).filter(lambda pair: pair[0] < pair[1]), st.integers(1, 9), max_size=60
+).map(lambda weights: [(*pair, weight) for pair, weight in weights.items()])
 
 
 @given(graphs, st.randoms(use_true_random=False))
@@ -197,5 +191,5 @@ def test_no_name_is_in_two_communities(edges: list[Edge]) -> None:
     found = find_communities(edges)
     named = [name for each in found for name in each.entities]
     assert len(named) == len(set(named))
-    assert set(named) <= {name for one, two, _ in edges if one != two for name in (one, two)}
+    assert set(named) <= {name for one, two, _ in edges for name in (one, two)}
     assert all(each.label and len(each.entities) > 1 for each in found)

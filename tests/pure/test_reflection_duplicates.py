@@ -33,10 +33,9 @@ def test_a_question_and_other_words_make_one(one: str, two: str) -> None:
 def copies(memories: list[Material]) -> dict[str, list[str]]:
     """By what stays: what points at it."""
     found: dict[str, list[str]] = {}
-    for change in plan_copies(memories, NOW):
-        link = change.group[1]
+    for copy, (_, link) in plan_copies(memories, NOW).items():
         assert isinstance(link, AddLink)
-        found.setdefault(link.target, []).append(change.memory_id)
+        found.setdefault(link.target, []).append(copy)
     return found
 
 

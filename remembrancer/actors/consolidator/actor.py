@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Final, get_args
+from collections.abc import Awaitable, Callable
+from typing import Final, get_args
 
 import anyio
 import anyio.abc
@@ -23,40 +23,49 @@ from remembrancer.actors.shell import Actor, LaunchSpec, lower_priority
 from remembrancer.config.settings import Settings
 from remembrancer.protocol.consolidation import (
     AwaitJob,
-    ConsolidateJob,
-    JobReport,
+    Consolidate,
+    Job,
     JobSort,
+    Maintain,
     Maintained,
-    MaintainJob,
-    NoJob,
-    PromoteJob,
+    PromoteAtOnce,
+    Reflect,
     Reflected,
-    ReflectJob,
-    SessionEndJob,
-    Work,
+    SessionEnded,
 )
 from remembrancer.protocol.control import ConsolidatorHealth
 from remembrancer.protocol.errors import Failure, InternalError, RemembrancerError
+from remembrancer.protocol.writes import ProjectRef
 
 POLL_S: Final = 10.0
 """The time that a question for a job stays open."""
 SORTS: Final[tuple[JobSort, ...]] = get_args(JobSort)
 
-Handler = Callable[[Any, StoreConnection, Settings, Clock], Awaitable[Reflected | Maintained | None]]
-"""Carries out one job of its type, and returns the answer for somebody who waits for it.
-
-It may be cancelled at any await: what it writes has to bear a repetition. It awaits something at the latest after half
-a second, since this process answers its heartbeats in between; what computes for longer goes to a thread. Any exception
-is a failure of the job.
-"""
-HANDLERS: Final[Mapping[type[Work], Handler]] = {
-    SessionEndJob: end_session,
-    PromoteJob: promote_now,
-    ConsolidateJob: consolidate,
-    MaintainJob: maintain,
-    ReflectJob: reflect,
-}
+Outcome = Reflected | Maintained | None
+CarryOut = Callable[[Job, StoreConnection, Settings, Clock], Awaitable[Outcome]]
 logger = logging.getLogger(__name__)
+
+
+async def carry_out(job: Job, store: StoreConnection, settings: Settings, clock: Clock) -> Outcome:
+    """Do a job, and return the answer for somebody who waits for it. Any exception is a failure of the job.
+
+    It may be cancelled at any await, and is then repeated. It awaits something at the latest after half a second, since
+    this process answers its heartbeats in between; longer computations run in a thread.
+    """
+    if (lane_time := job.lane_time) is not None:
+        clock = lambda: lane_time  # noqa: E731
+    match job.work, job.project:
+        case SessionEnded(session=session), ProjectRef() as project:
+            await end_session(session, project, store, settings, clock)
+        case PromoteAtOnce(memory_ids=memory_ids), ProjectRef() as project:
+            await promote_now(memory_ids, project, store, settings, clock)
+        case Consolidate() as work, _:
+            await consolidate(work, job, store, settings, clock)
+        case Reflect() as request, _:
+            return await reflect(request, store, settings, clock)
+        case Maintain(dry_run=dry_run), _:
+            return await maintain(job, store, settings, clock, dry_run=dry_run)
+    return None
 
 
 class ConsolidatorActor(Actor):
@@ -65,7 +74,7 @@ class ConsolidatorActor(Actor):
     def __init__(self, spec: LaunchSpec) -> None:
         super().__init__(spec)
         self._store = StoreConnection(spec.paths.store_endpoint, self.speaker)
-        self._loop = JobLoop(self._store, HANDLERS, spec.settings, time.time)
+        self._loop = JobLoop(self._store, spec.settings, time.time)
 
     async def run(self, *, task_status: anyio.abc.TaskStatus[None]) -> None:
         lower_priority()
@@ -78,28 +87,27 @@ class ConsolidatorActor(Actor):
 
 
 class JobLoop:
-    """Asks for a job, carries it out, says what came of it, and asks again. The store knows when to hand out again what
-    failed.
+    """Asks for a job, carries it out, and reports the outcome with the next question. The store decides when a failed
+    job is repeated.
 
-    Jobs of three sorts are done side by side, so that nobody who waits for an answer, and no session's end, stands
-    behind the work on a whole file. Two that want the same memory are kept apart by the versions that their edits
-    expect.
+    Jobs of three sorts are done side by side, so that no reflection and no session's end waits for the work on a whole
+    space. Conflicts over a memory are settled by the versions that their edits expect.
     """
 
     def __init__(
-        self, store: StoreConnection, handlers: Mapping[type[Work], Handler], settings: Settings, clock: Clock
+        self, store: StoreConnection, settings: Settings, clock: Clock, carry_out: CarryOut = carry_out
     ) -> None:
         self._store = store
-        self._handlers = handlers
         self._settings = settings
         self._clock = clock
+        self._carry_out = carry_out
         self._jobs: dict[int, str] = {}
         self._finished = 0
         self._failed = 0
         self._error: str | None = None
 
     def health(self) -> ConsolidatorHealth:
-        """The jobs that are done now, and those that were."""
+        """The jobs in progress, and the numbers of those done."""
         return ConsolidatorHealth("; ".join(self._jobs.values()) or None, self._finished, self._failed, self._error)
 
     async def run(self) -> None:
@@ -109,49 +117,47 @@ class JobLoop:
                 tasks.start_soon(self._work, sort)
 
     async def _work(self, sort: JobSort) -> None:
+        question = AwaitJob(sort)
         while True:
-            job = await self._store.await_news(lambda: AwaitJob(sort), POLL_S)
-            if not isinstance(job, NoJob):
-                await self._carry_out(job)
+            jobs = await self._store.await_news(lambda: question, POLL_S)  # noqa: B023 - awaited
+            question = AwaitJob(sort)
+            for job in jobs:
+                question = AwaitJob(sort, job.job_id, await self._outcome_of(job))
 
-    async def _carry_out(self, job: Work) -> None:
-        """Do it. The one place where an error of a job becomes a report."""
+    async def _outcome_of(self, job: Job) -> Outcome | Failure:
+        """Do it. The one place where an error of a job becomes a message."""
         description = self._jobs[job.job_id] = describe(job)
         logger.info("job begun", extra={"job": description, "job_id": job.job_id})
         try:
-            handler = self._handlers.get(type(job))
-            if handler is None:
-                raise InternalError(f"this release has nobody who carries out a {type(job).__name__}")
-            result = await handler(job, self._store, self._settings, self._clock)
+            outcome = await self._carry_out(job, self._store, self._settings, self._clock)
         except RemembrancerError as error:
             logger.warning("job failed", extra={"job": description, "code": error.code, "reason": error.message})
-            self._fail(job, error.to_failure())
+            failure = error.to_failure()
         except Exception:
             logger.exception("job failed", extra={"job": description})
-            self._fail(job, InternalError("the consolidator failed on this: see consolidator.log").to_failure())
+            failure = InternalError("the consolidator failed on this: see consolidator.log").to_failure()
         else:
             self._finished += 1
             self._error = None
-            self._store.tell(JobReport(job.job_id, result))
+            return outcome
         finally:
             self._jobs.pop(job.job_id, None)
-
-    def _fail(self, job: Work, failure: Failure) -> None:
         self._failed += 1
         self._error = failure.message
-        self._store.tell(JobReport(job.job_id, failure))
+        return failure
 
 
-def describe(job: Work) -> str:
+def describe(job: Job) -> str:
     """A job in a word and a place, without anything that a memory says."""
-    match job:
-        case SessionEndJob(project=project):
-            return f"a session's end in {project.id}"
-        case PromoteJob(project=project):
-            return f"promotion in {project.id}"
-        case ConsolidateJob(project=project):
-            return f"consolidation of {project.id if project else 'the user'}"
-        case MaintainJob(request=request):
-            return f"maintenance of {request.project.id if request.project else 'the user'}"
-        case ReflectJob(request=request):
-            return f"a reflection in {request.project.id}"
+    match job.work:
+        case SessionEnded():
+            name = "a session's end in"
+        case PromoteAtOnce():
+            name = "promotion in"
+        case Consolidate():
+            name = "consolidation of"
+        case Maintain():
+            name = "maintenance of"
+        case Reflect():
+            name = "a reflection in"
+    return f"{name} {job.project.id if job.project else 'the user'}"

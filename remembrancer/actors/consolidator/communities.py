@@ -5,7 +5,6 @@ The seed and the order of the edges are fixed, so that one graph always gives on
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
 from typing import Final
 
@@ -17,12 +16,9 @@ from remembrancer.protocol.consolidation import ReadEntityEdges
 from remembrancer.protocol.runs import Topic
 from remembrancer.protocol.writes import ProjectRef
 
-Edge = tuple[str, str, float]
+Edge = tuple[str, str, int]
+"""Two names and a positive weight. Each pair comes once; its order does not matter."""
 
-AGAIN_S: Final = 3600.0
-"""In a file of many memories, topics that are younger than this stay: another session changes them little."""
-MOST_EDGES: Final = 20_000
-"""Edges that communities are looked for in: the heaviest."""
 MOST_COMMUNITIES: Final = 50
 MOST_MEMBERS: Final = 50
 """Members of a community that are named: the best connected."""
@@ -34,39 +30,20 @@ RANDOMNESS: Final = 0.001
 """The library's own default: how freely a refinement explores."""
 
 
-async def topics_of(store: StoreConnection, project: ProjectRef | None, now: float) -> tuple[Topic, ...] | None:
-    """The topics as the entity graph shows them now, the largest first; None: those that are known are to stay."""
-    page = await store.ask(ReadEntityEdges(project))
-    is_large = page.next_after is not None
-    if is_large and page.topics_at is not None and 0 <= now - page.topics_at < AGAIN_S:
-        return None
-    weights: dict[tuple[str, str], float] = {}
-    while True:
-        for one, other, weight in page.edges:
-            weights[one, other] = weights.get((one, other), 0.0) + weight
-        if page.next_after is None:
-            break
-        page = await store.ask(ReadEntityEdges(project, page.next_after))
-    return await run_sync(lambda: find_communities((*pair, weight) for pair, weight in weights.items()))
+async def topics_of(store: StoreConnection, project: ProjectRef | None) -> tuple[Topic, ...]:
+    """The topics of a space, the largest first."""
+    edges = await store.ask(ReadEntityEdges(project))
+    return await run_sync(find_communities, edges)
 
 
 def find_communities(edges: Iterable[Edge]) -> tuple[Topic, ...]:
     """The communities of at least two members, the largest first, each with its best connected members first.
 
-    An edge has two names and a positive weight; its direction does not matter. Edges between the same two names count
-    together. Edges from a name to itself, and edges whose weight is not a positive number, are left out.
+    The order of the edges does not matter.
     """
-    weights: dict[tuple[str, str], list[float]] = {}
-    for one, two, weight in edges:
-        if one != two and weight > 0 and math.isfinite(weight):
-            pair = (one, two) if one < two else (two, one)
-            weights.setdefault(pair, []).append(weight)
-    # fsum: the sum of the same weights is the same in whatever order they come.
-    sums = {pair: math.fsum(each) for pair, each in weights.items()}
-    heaviest = sorted(sums.items(), key=lambda each: (-each[1], each[0]))[:MOST_EDGES]
-    if not heaviest:
+    if not edges:
         return ()
-    kept = sorted((*pair, weight) for pair, weight in heaviest)
+    kept = sorted((min(one, two), max(one, two), float(weight)) for one, two, weight in edges)
     _, membership = graspologic_native.leiden(
         edges=kept,
         starting_communities=None,

@@ -54,10 +54,11 @@ from remembrancer.memory.promotion import (
 )
 from remembrancer.memory.ranking import NEAR_DUPLICATE_COSINE
 from remembrancer.memory.wording import normalised
-from remembrancer.protocol.consolidation import Material, PromoteJob, ReadMemories, ReadProjects
+from remembrancer.protocol.consolidation import Material, ReadMemories, ReadProjects, Upkept
 from remembrancer.protocol.errors import InvalidInput, NotFound
 from remembrancer.protocol.kinds import Scope
 from remembrancer.protocol.runs import (
+    METHODS,
     AddLink,
     ApplyRun,
     ChainLink,
@@ -85,10 +86,11 @@ logger = logging.getLogger(__name__)
 # --- From a session into its project.
 
 
-async def promote_now(job: PromoteJob, store: StoreConnection, settings: Settings, clock: Clock) -> None:
+async def promote_now(
+    memory_ids: tuple[str, ...], project: ProjectRef, store: StoreConnection, settings: Settings, clock: Clock
+) -> None:
     """Promote those memories of running sessions that are so good that they do not wait for the session's end."""
-    project = job.project
-    request = ReadMemories(project, memory_ids=job.memory_ids, scopes=("session",), statuses=("active",))
+    request = ReadMemories(project, memory_ids=memory_ids, scopes=("session",), statuses=("active",))
     memories = await read_settled(store, request, vectors_wait_s(settings))
     memories.sort(key=lambda each: (-strength_of(each, clock()), each.id))
     promoted = [(memory, verdict) for memory in memories if (verdict := at_once(memory)).promote]
@@ -99,7 +101,7 @@ async def promote_now(job: PromoteJob, store: StoreConnection, settings: Setting
     sessions = {memory.session_id for memory, _ in promoted}
     run_id = run_id_of("promotion", project.id, sorted((memory.id, memory.version) for memory, _ in promoted))
     run = Run(store, project, run_id, "promotion", clock, sessions.pop() if len(sessions) == 1 else "")
-    await run.write("promote", plan.groups)
+    await run.write(plan.groups)
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,14 +247,6 @@ def _similar(memory: Material, near: Iterable[tuple[Material, float]]) -> list[A
 # --- From a project to the user.
 
 
-@dataclass(frozen=True, slots=True)
-class ToUser:
-    """The ids of a project's memories that are worth going to the user, by what was done about them."""
-
-    proposed: tuple[str, ...] = ()
-    promoted: tuple[str, ...] = ()
-
-
 async def propose_to_user(
     store: StoreConnection,
     project: ProjectRef,
@@ -261,8 +255,8 @@ async def propose_to_user(
     dry_run: bool = False,
     left_out: Collection[str] = (),
     run_id: str | None = None,
-) -> ToUser:
-    """Propose what deserves to go to the user, and promote what another project has said as well.
+) -> dict[Upkept, list[str]]:
+    """Propose what deserves to go to the user, and promote what another project has said as well; the ids of both.
 
     Nothing else goes to the user by itself. What the user's memory says already is merged into that.
     `left_out` names memories that something else is about to be done with. `run_id` is the session's end of which this
@@ -283,7 +277,7 @@ async def propose_to_user(
     ]
     chosen = proposed_to_user(memories, clock(), project_name=name_of(project))
     if dry_run:
-        return ToUser(tuple(memory.id for memory, _ in chosen))
+        return {"proposed": [memory.id for memory, _ in chosen], "promoted": []}
     near = await store.find_near(None, [memory for memory, _ in chosen], MERGE_COSINE, NEAR_TO_USER)
     merging, merged, new = _ToUser(store, project, clock, run_id), [], []
     for memory, verdict in chosen:
@@ -294,10 +288,10 @@ async def propose_to_user(
             merged.append(memory.id)
     proposing = run_id_of("proposed", project.id, [memory.id for memory, _ in new])
     groups = [(ProposeMemory(memory.id, verdict.reason, verdict.score),) for memory, verdict in new]
-    await Run(store, project, proposing, "promotion", clock).write("promote", groups)
-    promoted = await _said_twice(store, project, clock, run_id) if new else ()
-    proposed = tuple(memory.id for memory, _ in new if memory.id not in promoted)
-    return ToUser(proposed, (*merged, *promoted))
+    await Run(store, project, proposing, "promotion", clock).write(groups)
+    promoted = await _said_twice(store, project, clock, run_id) if new else []
+    proposed = [memory.id for memory, _ in new if memory.id not in promoted]
+    return {"proposed": proposed, "promoted": [*merged, *promoted]}
 
 
 async def _said_twice(store: StoreConnection, project: ProjectRef, clock: Clock, run_id: str | None) -> list[str]:
@@ -409,7 +403,7 @@ class _ToUser:
             chain=_step(memory, verdict, self.clock(), into, self.project.id),
             reason=f"{memory.id} of the project {self.project.id} was merged into it (cosine {cosine:.3f})",
         )
-        return ApplyRun(self._run_id(memory), "user", "promotion", "merge_similar", (edit,))
+        return ApplyRun(self._run_id(memory), "user", "promotion", METHODS["promotion"], (edit,))
 
     def _project_part(self, memory: Material, verdict: Verdict, into: str) -> ApplyRun:
         reason = f"merged into the user's {into}, which says the same; {verdict.reason}"
@@ -417,7 +411,7 @@ class _ToUser:
             ReviseMemory(memory.id, "promoted", expected_version=memory.version, status="promoted", reason=reason),
             _logged(memory, verdict, "pattern_match", into),
         )
-        return ApplyRun(self._run_id(memory), "project", "promotion", "merge_similar", edits)
+        return ApplyRun(self._run_id(memory), "project", "promotion", METHODS["promotion"], edits)
 
     def _run_id(self, memory: Material) -> str:
         return run_id_of("to_user", self.project.id, memory.id, memory.version)
@@ -441,5 +435,7 @@ async def observe_patterns(
 async def observe(store: StoreConnection, project: ProjectRef, memory_id: str, user_memory_id: str, now: float) -> None:
     """A memory of a project says what one of the user's says: count that, once for ever."""
     what = ("observed", project.id, memory_id, user_memory_id)
-    run = ApplyRun(run_id_of(*what), "user", "promotion", "promote", (NotePattern(user_memory_id, project.id),))
+    run = ApplyRun(
+        run_id_of(*what), "user", "promotion", METHODS["promotion"], (NotePattern(user_memory_id, project.id),)
+    )
     await store.submit_run(project, run, now, operation_id=derive(*what))

@@ -30,8 +30,8 @@ from remembrancer.protocol.consolidation import (
     Material,
     Pattern,
     ReadMemories,
+    Reflect,
     Reflected,
-    ReflectJob,
 )
 from remembrancer.protocol.kinds import Status, type_of_kind
 from remembrancer.protocol.writes import ProjectRef
@@ -47,9 +47,8 @@ STANDING: Final[tuple[Status, ...]] = ("active", "consolidated", "promoted")
 """The statuses of memories that can be of a theme: an archived one cannot."""
 
 
-async def reflect(job: ReflectJob, store: StoreConnection, settings: Settings, clock: Clock) -> Reflected:
+async def reflect(request: Reflect, store: StoreConnection, settings: Settings, clock: Clock) -> Reflected:
     """Carry out a reflection, or say what it would do. The same operation again does nothing twice."""
-    request = job.request
     project = request.project
     wait_s = min(WAIT_S, vectors_wait_s(settings))
     own = await read_settled(store, ReadMemories(project, session_id=request.about), wait_s)
@@ -74,8 +73,8 @@ async def reflect(job: ReflectJob, store: StoreConnection, settings: Settings, c
     earlier = await all_memories(store, ReadMemories(project, made_by=run_id))
     procedures = [plan.derived for plan in patterns if plan.derived is not None]
     run = Run(store, project, run_id, "consolidation", clock, request.about)
-    passed_over = await run.write("summarize_cluster", [summary.group for summary in summaries])
-    passed_over |= await run.write("extract_patterns", [procedure.group for procedure in procedures])
+    passed_over = await run.write(summary.group for summary in summaries)
+    passed_over |= await run.write(procedure.group for procedure in procedures)
     made = {memory.id: memory for memory in answer.memories if memory.id not in passed_over}
     before = {memory.id: _shown_again(memory) for memory in earlier if memory.type == "semantic"}
     wrote = bool(earlier) or bool(made) or any(procedure.memory.id not in passed_over for procedure in procedures)

@@ -25,13 +25,16 @@ from remembrancer.actors.consolidator.store_connection import (
 )
 from remembrancer.config.settings import Settings
 from remembrancer.memory.promotion import promoted_at_session_end
-from remembrancer.protocol.consolidation import Material, ReadMemories, SessionEndJob
+from remembrancer.protocol.consolidation import Material, ReadMemories
 from remembrancer.protocol.runs import CloseSession, SaveTopics
+from remembrancer.protocol.session_life import SessionEntry
+from remembrancer.protocol.writes import ProjectRef
 
 
-async def end_session(job: SessionEndJob, store: StoreConnection, settings: Settings, clock: Clock) -> None:
+async def end_session(
+    session: SessionEntry, project: ProjectRef, store: StoreConnection, settings: Settings, clock: Clock
+) -> None:
     """Deal with the end of a session."""
-    project, session = job.project, job.session
     run_id = run_id_of("session_end", project.id, session.session_id, session.ended_at)
     request = ReadMemories(project, session_id=session.session_id, statuses=("active", "consolidated"))
 
@@ -46,18 +49,17 @@ async def end_session(job: SessionEndJob, store: StoreConnection, settings: Sett
 
     plan = await plan_for_project(store, project, chosen, clock())
     await observe_patterns(store, project, [each for each, _ in chosen if each.id in plan.changed], clock())
-    await run.write("promote", plan.groups)
+    await run.write(plan.groups)
     if settings.consolidate_in_background and settings.consolidation_on_shutdown:
         async for portion in slices(store, request):
             left = [memory for memory in portion if memory.id not in plan.changed]
             summaries = await run_sync(lambda: plan_summaries(left, clock()))  # noqa: B023 - awaited
-            await run.write("summarize_cluster", [summary.group for summary in summaries])
+            await run.write(summary.group for summary in summaries)
     to_user = await propose_to_user(store, project, clock, run_id=run_id)
-    changed = changed or run.parts > 0 or bool(to_user.promoted)
-    topics = await topics_of(store, project, clock()) if changed else None
+    changed = changed or run.parts > 0 or bool(to_user["promoted"])
     assert session.ended_at is not None, "a job is about a session that has ended"
     closing = CloseSession(session.session_id, session.ending or "completed", session.ended_at)
-    await run.write("promote", [(closing,) if topics is None else (SaveTopics(topics), closing)])
+    await run.write([(SaveTopics(await topics_of(store, project)), closing) if changed else (closing,)])
 
 
 def promoted_of(own: Sequence[Material], now: float) -> list[Promoted]:

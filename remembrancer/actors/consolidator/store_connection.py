@@ -22,12 +22,11 @@ from remembrancer.protocol.consolidation import (
     Material,
     ReadMemories,
 )
-from remembrancer.protocol.errors import InternalError
 from remembrancer.protocol.runs import (
+    METHODS,
     AddMemory,
     ApplyRun,
     Edit,
-    Method,
     Place,
     ReviseMemory,
     RunKind,
@@ -96,12 +95,11 @@ class StoreConnection(StoreClient):
     async def submit_run(
         self, project: ProjectRef | None, run: ApplyRun, now: float, *, operation_id: str | None = None
     ) -> RunResult:
-        """Have a part of a run carried out, once; what came of it."""
+        """Have a part of a run carried out, once; its outcome."""
         where = project or NO_PROJECT
         name = operation_id or derive("part", where.id, run.place, run.session_id, run.edits)
         applied = await self.submit(Operation(name, where, "", now, run))
-        if not isinstance(applied.result, RunResult):
-            raise InternalError(f"a run was answered with a {type(applied.result).__name__}")
+        assert isinstance(applied.result, RunResult)
         return applied.result
 
 
@@ -205,17 +203,22 @@ class Run:
         """The scope whose memories it changes."""
         return "user" if self.project is None else "project"
 
-    async def write(self, method: Method, groups: Iterable[Group]) -> set[str]:
+    async def write(self, groups: Iterable[Group]) -> set[str]:
         """Have edits carried out. Returns the memories that were not made or changed as they should have been."""
         passed_over: set[str] = set()
         for edits in [] if self.dry_run else packed(groups):
-            part = ApplyRun(self.run_id, self.place, self.kind, method, edits, self.session_id, self.parts)
-            outcome = await self.store.submit_run(self.project, part, self.clock())
-            self.parts += 1
+            outcome = await self.write_part(edits)
             # A link that was there already is no loss.
             making = (AddMemory.__name__, ReviseMemory.__name__)
             passed_over |= {skipped.memory_id for skipped in outcome.skipped if skipped.edit in making}
         return passed_over
+
+    async def write_part(self, edits: Group, *, operation_id: str | None = None) -> RunResult:
+        """Have the edits of one transaction carried out; their outcome."""
+        part = ApplyRun(self.run_id, self.place, self.kind, METHODS[self.kind], edits, self.session_id, self.parts)
+        outcome = await self.store.submit_run(self.project, part, self.clock(), operation_id=operation_id)
+        self.parts += 1
+        return outcome
 
 
 def packed(groups: Iterable[Group]) -> list[Group]:

@@ -296,7 +296,7 @@ class StoreActor(Actor):
             self._gateway = peer
         if peer.name in ASKERS and message != SubmitBatch(()) and not isinstance(message, ABOUT_STATE):
             self._asked += 1
-        self._jobs.hear(peer, message)
+        self._jobs.hear(message)
 
     def _tell_gateway(self, operations: Sequence[Operation]) -> None:
         """Tell the gateway, which caches answers, about the writes of other machines."""

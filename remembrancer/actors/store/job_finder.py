@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -19,7 +19,7 @@ from weakref import WeakKeyDictionary
 import anyio
 
 from remembrancer.actors.store.committer import Committer
-from remembrancer.actors.store.job_leases import Rank, WantedJob
+from remembrancer.actors.store.job_assignments import Key, WantedJob
 from remembrancer.actors.store.memory_files import USER, MemoryFiles
 from remembrancer.actors.store.readers import Readers
 from remembrancer.actors.store.records.sqlite_records import Records
@@ -28,12 +28,13 @@ from remembrancer.actors.store.shared_lanes import SharedLanes
 from remembrancer.config.settings import Settings
 from remembrancer.memory.promotion import AT_ONCE_SCORE
 from remembrancer.protocol.consolidation import (
-    ConsolidateJob,
+    Consolidate,
+    Job,
     Maintain,
-    MaintainJob,
     NotePresence,
-    PromoteJob,
-    SessionEndJob,
+    PromoteAtOnce,
+    SessionEnded,
+    Work,
 )
 from remembrancer.protocol.errors import ConsolidatorUnavailable, RemembrancerError
 from remembrancer.protocol.ids import PROJECT_ID
@@ -64,29 +65,29 @@ logger = logging.getLogger(__name__)
 def jobs_of(
     name: str, project: ProjectRef | None, work: WaitingWork, declined: Collection[Promotable], now: float
 ) -> list[WantedJob]:
-    """Return the jobs for a space. `declined` are memories that were already considered for promotion, in that state.
+    """Return the jobs for a space, the most urgent first. `declined` are memories that were already considered for
+    promotion, in that state.
 
     For a shared lane, `project` is one with the lane's name as its id, or None for the user's lane, and `now` is the
     lane's time.
     """
-    wanted = []
     lane_time = None if name == USER or PROJECT_ID.fullmatch(name) else now
+    wanted = []
+
+    def want(key: Key, work: Work, *, promotable: tuple[Promotable, ...] = ()) -> None:
+        wanted.append(WantedJob((name, *key), Job(0, project, work, lane_time), promotable))
+
     if project is not None and lane_time is None:
         for session in work.sessions:
-            if (ended_at := session.ended_at) is not None:
-                end = SessionEndJob(0, project, session)
-                key = ("session", name, session.session_id, ended_at)
-                wanted.append(WantedJob(key, Rank.SESSION_END, end, name, ended_at))
+            if session.ended_at is not None:
+                want(("session", session.session_id, session.ended_at), SessionEnded(session))
         new = tuple(each for each in work.promotable if each not in declined)[:PROMOTED_TOGETHER]
         if new:
-            job = PromoteJob(0, project, tuple(each.memory_id for each in new))
-            wanted.append(WantedJob(("promote", name, new), Rank.PROMOTION, job, name, promotable=new))
+            want(("promote", new), PromoteAtOnce(tuple(each.memory_id for each in new)), promotable=new)
     if work.consolidate_after is not None:
-        consolidate = ConsolidateJob(0, project, work.consolidate_after, lane_time)
-        wanted.append(WantedJob(("consolidate", name, work.consolidate_after), Rank.CONSOLIDATION, consolidate, name))
+        want(("consolidate", work.consolidate_after), Consolidate(work.consolidate_after))
     if _maintenance_is_due(work, now):
-        maintain = MaintainJob(0, Maintain(project), lane_time)
-        wanted.append(WantedJob(("maintain", name), Rank.MAINTENANCE, maintain, name))
+        want(("maintain",), Maintain(project))
     return wanted
 
 
@@ -225,13 +226,14 @@ class JobFinder:
 
     async def finished(self, done: WantedJob) -> None:
         """Record a completed job where the records do not show it themselves, and look again."""
-        records = self._files.get(done.place)
+        project, work = done.job.project, done.job.work
+        records = self._files.user if project is None else self._files.get(project.id)
         if records is None:
             return
         space = self._space_of(records)
         space.declined.update(done.promotable)
         space.writes = -1
-        if isinstance(done.job, MaintainJob) and not done.job.request.dry_run:
+        if isinstance(work, Maintain) and not work.dry_run:
             try:
                 await self._committer.run(records.name, partial(records.note_maintenance, time.time()))
             except RemembrancerError as error:  # it becomes due again later
@@ -289,31 +291,25 @@ class JobFinder:
 
     async def _end_lost_sessions(self) -> None:
         now, wall_now = time.monotonic(), time.time()
-        local = {records.name: records for records in self._files if not (records.is_shared or records.is_users)}
-        sessions = [
-            OpenSession((name, session.session_id), session.last_active_at)
-            for name, records in local.items()
+        active_at = {
+            (records.name, session.session_id): session.last_active_at
+            for records in self._files
+            if not (records.is_shared or records.is_users)
             for session in self._space_of(records).work.sessions
             if session.ended_at is None
-        ]
-        for lost in self._watch.lost(sessions, now, wall_now) if now >= self._end_at else ():
-            name, session_id = lost.key
+        }
+        for name, session_id in self._watch.lost(active_at, now, wall_now) if now >= self._end_at else ():
             project = ProjectRef(name, self._files.catalog.path_of(name))
+            about = f"abandon\n{name}\n{session_id}\n{active_at[name, session_id]!r}"
+            operation_id = hashlib.sha256(about.encode()).hexdigest()[:32]
+            end = Operation(operation_id, project, "", wall_now, EndSession(session_id, "abandoned"))
             try:
-                await self._submit(_abandon(project, lost, wall_now))
+                await self._submit(end)
             except RemembrancerError as error:
                 logger.warning("a session could not be ended", extra={"code": error.code, "reason": error.message})
                 self._end_at = now + AGAIN_S
             else:
                 logger.info("a session was abandoned", extra={"project": name, "session": session_id})
-
-
-@dataclass(frozen=True, slots=True)
-class OpenSession:
-    """A session of the registry without an end. `last_active_at` is in seconds since the epoch."""
-
-    key: SessionKey
-    last_active_at: float
 
 
 class SessionWatch:
@@ -333,29 +329,17 @@ class SessionWatch:
         for key in present:
             self._seen_at[key] = now
 
-    def lost(self, sessions: Iterable[OpenSession], now: float, wall_now: float) -> list[OpenSession]:
+    def lost(self, active_at: Mapping[SessionKey, float], now: float, wall_now: float) -> list[SessionKey]:
         """Return the open sessions that have been abandoned, and forget closed ones.
 
-        A session is abandoned after the grace time without a sign of life; one that was never seen, if it was last
-        active a day ago by the wall clock `wall_now` (a time in the future counts as now).
+        `active_at` has the open sessions of the registry, with the time of their last activity by the wall clock. A
+        session is abandoned after the grace time without a sign of life; one that was never seen, if it was last active
+        a day before `wall_now` (a time in the future counts as now).
         """
-        open_sessions = list(sessions)
-        of_registry = {session.key for session in open_sessions}
-        self._seen_at = {
-            key: at for key, at in self._seen_at.items() if key in of_registry or now - at <= self._grace_s
-        }
-        return [session for session in open_sessions if self._is_lost(session, now, wall_now)]
-
-    def _is_lost(self, session: OpenSession, now: float, wall_now: float) -> bool:
-        seen_at = self._seen_at.get(session.key)
-        if seen_at is not None:  # not necessarily read from the registry yet
-            return now - seen_at > self._grace_s
-        return max(0.0, wall_now - session.last_active_at) > FORGOTTEN_S
-
-
-def _abandon(project: ProjectRef, session: OpenSession, wall_now: float) -> Operation:
-    """Return the operation that ends an abandoned session. It is the same one for the same last activity."""
-    session_id = session.key[1]
-    about = f"abandon\n{project.id}\n{session_id}\n{session.last_active_at!r}"
-    operation_id = hashlib.sha256(about.encode()).hexdigest()[:32]
-    return Operation(operation_id, project, "", wall_now, EndSession(session_id, "abandoned"))
+        # One that was seen lately is not necessarily read from the registry yet.
+        self._seen_at = {key: at for key, at in self._seen_at.items() if key in active_at or now - at <= self._grace_s}
+        return [
+            key
+            for key, at in active_at.items()
+            if (now - self._seen_at[key] > self._grace_s if key in self._seen_at else wall_now - at > FORGOTTEN_S)
+        ]

@@ -4,7 +4,6 @@ results."""
 from __future__ import annotations
 
 import asyncio
-import itertools
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -13,8 +12,8 @@ from typing import Any, Final, TypeVar, get_args
 import anyio
 
 from remembrancer.actors.store.committer import Committer
+from remembrancer.actors.store.job_assignments import JobAssignments, Key, WantedJob
 from remembrancer.actors.store.job_finder import Apply, JobFinder
-from remembrancer.actors.store.job_leases import LEASE_S, JobLeases, Key, Rank, WantedJob
 from remembrancer.actors.store.memory_files import MemoryFiles
 from remembrancer.actors.store.readers import Readers
 from remembrancer.actors.store.records.sqlite_records import Reader, Records
@@ -27,19 +26,15 @@ from remembrancer.config.settings import Settings
 from remembrancer.protocol.consolidation import (
     AwaitJob,
     FindNear,
-    JobReport,
+    Job,
     JobSort,
     Maintain,
     Maintained,
-    MaintainJob,
     MaterialRequest,
-    NoJob,
     NotePresence,
     ReadProjects,
     Reflect,
     Reflected,
-    ReflectJob,
-    Work,
 )
 from remembrancer.protocol.errors import (
     ConsolidatorUnavailable,
@@ -51,7 +46,6 @@ from remembrancer.protocol.errors import (
     RemembrancerError,
     from_failure,
 )
-from remembrancer.protocol.sockets import Peer
 from remembrancer.protocol.writes import ProjectRef, Submit, SubmitBatch
 
 REQUEST_ATTEMPTS: Final = 3
@@ -60,8 +54,6 @@ BACKLOG: Final = 200
 """A backlog of memories without vectors that a worker finishes within seconds."""
 LONGEST_HOLD_S: Final = 3600.0
 """The longest time that a backlog holds back jobs, in case it never ends."""
-CONSOLIDATOR: Final = "consolidator"
-"""The name of a consolidator as a peer."""
 OFF: Final = "there is no consolidator here (the setting consolidator): set REMEMBRANCER_CONSOLIDATOR=1 to have one"
 
 T = TypeVar("T")
@@ -71,7 +63,6 @@ T = TypeVar("T")
 class _Asked:
     """A request that one or more clients wait for."""
 
-    request: Reflect | Maintain
     wanted: WantedJob
     answer: asyncio.Future[Reflected | Maintained]
     waiting: int = 0
@@ -110,19 +101,24 @@ class JobHandlers:
         self._scheduler = scheduler
         self._gate = gate
         self._readers = readers
-        self._leases = JobLeases(first_id=time.time_ns() // 1000)
+        self._jobs = JobAssignments(first_id=time.time_ns() // 1000)
         self.finder = JobFinder(
-            files, committer, settings, submit, readers, self._wake, count_accesses, lanes, self._has_consolidator
+            files,
+            committer,
+            settings,
+            submit,
+            readers,
+            self._wake,
+            count_accesses,
+            lanes,
+            lambda: self._refusal is None and bool(self._questions),
         )
         self._news = anyio.Event()
         self._asked: dict[Key, _Asked] = {}
-        self._numbers = itertools.count(1)
         self._crowded_at: float | None = None
         """The time since which too many memories have waited for vectors for consolidation to run."""
-        self._latest: dict[tuple[str, JobSort | None], int] = {}
-        """The latest request for a job, by incarnation and sort. Earlier ones, and those of the dead, get none."""
-        self._heard_at = float("-inf")
-        """The time of the last message from a consolidator."""
+        self._questions: dict[JobSort, RequestContext] = {}
+        """The latest question for a job of each sort: earlier ones, and those of a dead consolidator, get none."""
         self._refusal: str | None = None if settings.consolidator else OFF
         self._is_off = not settings.consolidator
         self._draining = False
@@ -131,17 +127,13 @@ class JobHandlers:
         """Return the handlers of the consolidator's requests, and of requests for its work."""
         return {
             AwaitJob: self._await_job,
-            JobReport: self._take_report,
             Reflect: self.ask,
             Maintain: self.ask,
             **dict.fromkeys(get_args(MaterialRequest), lambda request, _: self._answer_question(request)),
         }
 
-    def hear(self, peer: Peer, message: Any) -> None:
+    def hear(self, message: Any) -> None:
         """Note the parts of a message that concern jobs."""
-        if peer.name == CONSOLIDATOR:
-            self._heard_at = time.monotonic()
-            self._leases.heard(peer.incarnation, self._heard_at)
         match message:
             case NotePresence():
                 self.finder.note_presence(message)
@@ -150,9 +142,6 @@ class JobHandlers:
             case SubmitBatch(operations=operations):
                 for operation in operations:
                     self.finder.note_operation(operation)
-
-    def _has_consolidator(self) -> bool:
-        return self._refusal is None and time.monotonic() - self._heard_at < LEASE_S
 
     @property
     def has_work(self) -> bool:
@@ -165,11 +154,12 @@ class JobHandlers:
         self._wake()
 
     def consolidator_gone(self, incarnation: str) -> None:
-        """Release the jobs of a consolidator that has died."""
-        self._heard_at = float("-inf")
-        self._latest = {key: question for key, question in self._latest.items() if key[0] != incarnation}
-        self._leases.release(incarnation, time.monotonic())
-        self._wake()
+        """Release the jobs of a consolidator that has died, unless another one is at work already."""
+        asking = {context.peer.incarnation for context in self._questions.values()}
+        if asking <= {incarnation}:
+            self._questions.clear()
+            self._jobs.release(time.monotonic())
+            self._wake()
 
     def consolidator_failed(self, why: str) -> None:
         """Refuse waiting clients, since the consolidator cannot be started."""
@@ -203,8 +193,12 @@ class JobHandlers:
     async def _answered(
         self, request: Reflect | Maintain, lane_time: float | None, context: RequestContext
     ) -> Reflected | Maintained:
-        asked = self._join(request, lane_time)
-        key = asked.wanted.key
+        key = ("asked", request)
+        asked = self._asked.get(key)
+        if asked is None:
+            wanted = WantedJob(key, Job(0, request.project, request, lane_time), is_asked=True)
+            asked = self._asked[key] = _Asked(wanted, asyncio.get_running_loop().create_future())
+            self._wake()
         asked.waiting += 1
         try:
             with anyio.move_on_after(context.remaining_s()):
@@ -213,46 +207,41 @@ class JobHandlers:
             asked.waiting -= 1
             if not asked.waiting:  # a job that has started continues
                 self._asked.pop(key, None)
-        if self._leases.is_leased(key):
+        if self._jobs.is_assigned(key):
             raise DeadlineExceeded("the consolidator is at work on this: ask again in a moment")
         raise ConsolidatorUnavailable("the consolidator is busy or is being started: ask again in a moment")
 
-    def _join(self, request: Reflect | Maintain, lane_time: float | None) -> _Asked:
-        """Return the job of a request. A repeated request shares the running job."""
-        if isinstance(request, Reflect) and request.operation_id:
-            for asked in self._asked.values():
-                if asked.request == request:
-                    return asked
-        job = ReflectJob(0, request) if isinstance(request, Reflect) else MaintainJob(0, request, lane_time)
-        place = self._files.user.name if request.project is None else request.project.id
-        wanted = WantedJob(("asked", next(self._numbers)), Rank.REQUEST, job, place, time.monotonic())
-        asked = _Asked(request, wanted, asyncio.get_running_loop().create_future())
-        self._asked[wanted.key] = asked
-        self._wake()
-        return asked
-
-    async def _await_job(self, request: AwaitJob, context: RequestContext) -> NoJob | Work:
+    async def _await_job(self, request: AwaitJob, context: RequestContext) -> tuple[Job, ...]:
         if not self._is_off:
             self._refusal = None
-        asking = context.peer.incarnation, request.sort
-        question = self._latest[asking] = context.envelope.message_id
+        self._questions[request.sort] = context
+        self._wake()  # an earlier question of this sort ends
+        await self._take_outcome(request)
         with anyio.move_on_after(context.remaining_s()):
-            while self._latest.get(asking) == question and not self._draining:
-                if (job := self._next_job(context.peer.incarnation, request.sort)) is not None:
-                    return job
+            while self._questions.get(request.sort) is context and not self._draining:
+                if (job := self._next_job(request.sort)) is not None:
+                    return (job,)
                 await self._news.wait()
-        return NoJob()
+        return ()
 
-    def _next_job(self, incarnation: str, sort: JobSort | None) -> Work | None:
+    async def _take_outcome(self, request: AwaitJob) -> None:
+        done = self._jobs.finish(request.done, time.monotonic())
+        if done is None:
+            return
+        outcome = from_failure(request.outcome) if isinstance(request.outcome, Failure) else request.outcome
+        if (asked := self._asked.get(done.key)) is not None:
+            asked.settle(outcome or InternalError("the consolidator has done this and does not say what came of it"))
+        if not isinstance(outcome, RemembrancerError):  # failed jobs without a client are found again
+            await self.finder.finished(done)
+
+    def _next_job(self, sort: JobSort) -> Job | None:
         now = time.monotonic()
-        requests = []
         for asked in self._asked.values():
-            if self._leases.returned(asked.wanted.key) >= REQUEST_ATTEMPTS:
+            if self._jobs.returned(asked.wanted.key) >= REQUEST_ATTEMPTS:
                 asked.settle(ConsolidatorUnavailable("the consolidator has died of this request several times"))
-            if not asked.answer.done():
-                requests.append(asked.wanted)
+        requests = [asked.wanted for asked in self._asked.values() if not asked.answer.done()]
         wanted = [*requests, *self.finder.wanted()]
-        return self._leases.take(wanted, incarnation, now, sort, held=self._gives_way(now))
+        return self._jobs.take(wanted, sort, now, held=sort == "long" and self._gives_way(now))
 
     def _gives_way(self, now: float) -> bool:
         """True while a large backlog of memories is being embedded: consolidation reads their vectors, and competes
@@ -263,18 +252,6 @@ class JobHandlers:
         if self._crowded_at is None:
             self._crowded_at = now
         return now - self._crowded_at < LONGEST_HOLD_S
-
-    async def _take_report(self, report: JobReport, context: RequestContext) -> None:
-        answer = from_failure(report.answer) if isinstance(report.answer, Failure) else report.answer
-        done = self._leases.finish(context.peer.incarnation, report.job_id, time.monotonic())
-        if done is None:
-            return
-        if (asked := self._asked.get(done.key)) is not None:
-            silence = InternalError("the consolidator has done this and does not say what came of it")
-            asked.settle(silence if answer is None else answer)
-        if not isinstance(answer, RemembrancerError):  # failed jobs without a client are found again
-            await self.finder.finished(done)
-        self._wake()
 
     def _wake(self) -> None:
         self._news.set()

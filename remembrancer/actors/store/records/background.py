@@ -23,12 +23,7 @@ from remembrancer.actors.store.records.types import (
     WaitingWork,
 )
 from remembrancer.memory.promotion import CONFIDENCE_SHARE, COUNTED_USES, DIGITS, IMPORTANCE_SHARE, MOST_BESIDE
-from remembrancer.protocol.consolidation import (
-    EntityEdges,
-    Material,
-    ReadEntityEdges,
-    ReadMemories,
-)
+from remembrancer.protocol.consolidation import Material, ReadEntityEdges, ReadMemories
 from remembrancer.protocol.kinds import Scope
 from remembrancer.protocol.reads import Promotion, Proposal
 from remembrancer.protocol.runs import Prune
@@ -43,8 +38,6 @@ CONSOLIDATION: Final = "consolidation"
 """The kinds of work whose time is noted."""
 MOST_EDGES: Final = 20_000
 """The limit on edges in an answer: a few hundred kilobytes, and more than finding communities needs."""
-EDGES_OF: Final = 5000
-"""The number of memories whose entities one answer connects: a tenth of a second of work."""
 NAMED_TOGETHER: Final = 16
 """If a memory names more entities than this, the rest are connected only with its first."""
 _OVER_AT: Final = "coalesce(s.ended_at, s.last_active_at)"
@@ -59,8 +52,7 @@ class SqliteBackground:
     _file: Space
 
     def materials(self, request: Request[T], model: str | None = None) -> T:
-        """Return material for the consolidator: a page of memories (with vectors of `model`), a page of pairs of
-        entities that memories of the project or the user name together, best supported first, and so on.
+        """Return material for the consolidator: a page of memories (with vectors of `model`), or pairs of entities.
         `request.project` is ignored."""
 
         question: object = request  # mypy does not see that one request is of several types
@@ -69,8 +61,8 @@ class SqliteBackground:
             match question:
                 case ReadMemories():
                     return read_materials(query, question, model)
-                case ReadEntityEdges(after=after):
-                    return _entity_edges(query, after)
+                case ReadEntityEdges():
+                    return _entity_edges(query)
             raise TypeError(request)
 
         return cast(T, self._file.read_together(read))
@@ -271,24 +263,18 @@ def _consolidate_after(query: Query, threshold: int) -> int | None:
     return int(after) if added > threshold else None
 
 
-def _entity_edges(query: Query, after: int) -> EntityEdges:
-    """Return pairs of entities with the number of memories that name both, for the page after a memory's number.
+def _entity_edges(query: Query) -> tuple[tuple[str, str, int], ...]:
+    """Return pairs of entities with the number of memories that name both, best supported first.
 
     Session memories and forgotten ones do not count. Names with the same key are one entity, with the first spelling. A
     memory's subject counts as named.
     """
-    page = query(
-        """SELECT number FROM memories AS m
-           WHERE space = @SPACE AND number > ? AND scope != 'session' AND forgotten_at IS NULL
-           AND EXISTS (SELECT 1 FROM memory_entities WHERE memory = m.number AND NOT found) ORDER BY number LIMIT ?""",
-        (after, EDGES_OF + 1),
-    )
-    numbers = [number for (number,) in page[:EDGES_OF]]
     rows = query(
         """WITH named AS MATERIALIZED (
                SELECT DISTINCT me.memory, e.key, me.ordinal < ? AS early, me.ordinal = 0 AS first
-               FROM json_each(?) AS page CROSS JOIN memory_entities AS me ON me.memory = page.value AND NOT me.found
-               CROSS JOIN entities AS e ON e.number = me.entity),
+               FROM memories AS m CROSS JOIN memory_entities AS me ON me.memory = m.number AND NOT me.found
+               CROSS JOIN entities AS e ON e.number = me.entity
+               WHERE m.space = @SPACE AND m.scope != 'session' AND m.forgotten_at IS NULL),
            pairs AS MATERIALIZED (
                SELECT a.key AS one, b.key AS other, count(DISTINCT a.memory) AS said
                FROM named AS a JOIN named AS b ON b.memory = a.memory AND b.key > a.key
@@ -297,11 +283,9 @@ def _entity_edges(query: Query, after: int) -> EntityEdges:
            SELECT (SELECT name FROM entities WHERE space = @SPACE AND key = one ORDER BY number LIMIT 1),
                (SELECT name FROM entities WHERE space = @SPACE AND key = other ORDER BY number LIMIT 1), said
            FROM pairs ORDER BY said DESC, one, other""",
-        (NAMED_TOGETHER, encode_json(numbers).decode(), MOST_EDGES),
+        (NAMED_TOGETHER, MOST_EDGES),
     )
-    ((topics_at,),) = query("SELECT max(found_at) FROM topics WHERE space = @SPACE", ())
-    edges = tuple((one, other, float(said)) for one, other, said in rows)
-    return EntityEdges(edges, numbers[-1] if len(page) > EDGES_OF else None, topics_at)
+    return tuple(rows)
 
 
 KEPT_VERSIONS: Final = 100
