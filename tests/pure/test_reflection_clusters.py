@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remembrancer.actors.consolidator.clusters import SPAN, Vectors, average_link, cluster_memories
+from remembrancer.actors.consolidator.clusters import SPAN, Vectors, average_link, central_memory, cluster_memories
 from remembrancer.actors.consolidator.communities import MOST_MEMBERS, Edge, find_communities
 from remembrancer.protocol.consolidation import Material
 from remembrancer.protocol.runs import Topic
@@ -129,6 +129,13 @@ def test_what_is_in_another_language_than_english_has_to_share_a_word() -> None:
     assert clusters([memory(place, text) for place, text in enumerate(apart)], rows([0, 0, 0])) == []
     about = [f"Le mémoire est à rendre le {day} avril." for day in (3, 17, 30)]
     assert clusters([memory(place, text) for place, text in enumerate(about)], rows([0, 0, 0])) == [(0, 1, 2)]
+
+
+def test_what_is_nearest_to_all_stands_for_a_cluster_and_what_is_important_counts_more() -> None:
+    vectors = np.array([[1, 0, 0], [0.8, 0.6, 0], [0, 1, 0]], dtype=np.float32)
+    for importances, expected in (((0.5, 0.5, 0.5), 1), ((1.0, 0.1, 0.1), 0), ((0.1, 0.1, 1.0), 2), ((0, 0, 0), 0)):
+        members = [memory(place, importance=float(each)) for place, each in enumerate(importances)]
+        assert central_memory(with_vectors(members, vectors)).id == f"memory:{expected:04}"
 
 
 # --- Communities of a graph of entities: found, named, bounded, and the same every time.

@@ -1,4 +1,4 @@
-"""The central sentence of some texts, a text in one line, and where sentences and words end."""
+"""Where sentences and words end, and the words by which texts are compared."""
 
 from __future__ import annotations
 
@@ -7,78 +7,10 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from remembrancer.actors.consolidator.central_sentences import (
-    MOST_SENTENCES,
-    Source,
-    central_sentence,
-    content_words,
-    one_line,
-    sentences_of,
-    statements_of,
-    tf_idf,
-)
+from remembrancer.actors.consolidator.clusters import content_words, tf_idf
 from remembrancer.memory.sentences import cut_at_word, split_sentences
 from remembrancer.memory.wording import stem
 from tests.cases import cases
-
-
-def test_an_important_source_is_preferred() -> None:
-    alike = ["Redis keeps sessions", "Postgres keeps orders", "Kafka keeps events"]
-    for place in range(3):
-        given_ = [Source(text, 1.0 if each == place else 0.1) for each, text in enumerate(alike)]
-        sentence = central_sentence(given_)
-        assert sentence is not None
-        assert sentence.source == place
-
-
-def test_headings_and_items_of_a_list_are_no_pattern() -> None:
-    review = "# Refunds\nWhat went well: the flag.\n- the runbook for refunds\nRefunds were paid twice by the job."
-    alone = [Source(review), Source("Refunds are checked by hand")]
-    assert [each.text for each in statements_of(alone)] == [
-        "Refunds were paid twice by the job.",
-        "Refunds are checked by hand",
-    ]
-    assert central_sentence([Source("What went well:\n- the flag\n- the runbook for refunds")]) is None
-
-
-def test_of_very_long_sources_each_gives_its_first_sentences() -> None:
-    many = [Source("Word. " * 900), Source("Short one. Another one.")]
-    sentences = sentences_of(many)
-    assert len(sentences) == MOST_SENTENCES
-    assert [each.text for each in sentences if each.source == 1] == ["Short one.", "Another one."]
-
-
-def test_blank_texts_have_no_line_and_no_central_sentence() -> None:
-    assert one_line(" \n\t") == ""
-    assert central_sentence([Source("")]) is None
-
-
-@pytest.mark.parametrize(
-    ("content", "line"),
-    [
-        ("The API uses Postgres.", "The API uses Postgres."),
-        ("# The plan\n\nThe plan is to move the cache.", "The plan is to move the cache."),
-        ("- first  point\n- second point", "first point"),
-        (
-            "Hey! The cache is cold after a deploy. A cold cache makes the deploy slow.",
-            "The cache is cold after a deploy.",
-        ),
-        ("接口使用缓存。缓存在部署后是空的。", "接口使用缓存。"),
-        ("word " * 60, ("word " * 24).strip()[:119] + "…"),
-        ("x" * 300, "x" * 119 + "…"),
-    ],
-)
-def test_a_line_says_what_a_text_is_about(content: str, line: str) -> None:
-    assert one_line(content) == line
-
-
-@given(st.text(max_size=400), st.integers(2, 150))
-def test_a_line_is_one_line_and_is_never_too_long(content: str, length: int) -> None:
-    line = one_line(content, length)
-    assert len(line) <= length
-    assert "\n" not in line
-    assert bool(line) == bool(content.strip())
-    assert one_line(content, length) == line
 
 
 @pytest.mark.parametrize(("text", "sentences"), cases("reflection_summaries", "sentences"))

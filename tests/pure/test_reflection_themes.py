@@ -43,7 +43,7 @@ def test_what_comes_up_in_three_sessions_is_a_theme() -> None:
     (theme,) = find_themes(memories, [0, 0, 0, 0, 1])
     assert theme.frequency == 4
     assert ids(theme) == ["memory:0000", "memory:0001", "memory:0002", "memory:0003"]
-    assert theme.pattern in ERRORS
+    assert theme.picked.content in ERRORS
 
 
 def test_what_is_said_often_in_two_sessions_is_none() -> None:
@@ -76,10 +76,10 @@ def test_preferences_and_what_holds_anywhere_belong_to_the_user(kind: str, speci
 def test_a_theme_whose_sentence_is_of_the_project_stays_in_the_project() -> None:
     texts = ["Tests run before every commit in src/run.py", "Tests run before a commit", "Tests run", "Tests"]
     (theme,) = find_themes(in_sessions(texts), [0] * 4)
-    assert theme.suggested_scope == ("project" if "src" in theme.pattern else "user")
+    assert theme.suggested_scope == ("project" if "src" in theme.picked.content else "user")
     said_by_the_project = ["Tests run before a commit in src/run.py", *texts[1:3], "Tests run before a commit in src"]
     (theme,) = find_themes(in_sessions(said_by_the_project), [0] * 4)
-    assert theme.suggested_scope == ("project" if "src/" in theme.pattern else "user")
+    assert theme.suggested_scope == ("project" if "src/" in theme.picked.content else "user")
 
 
 @pytest.mark.parametrize(("kind", "text", "procedure"), cases("reflection_themes", "procedures"))
@@ -102,4 +102,4 @@ def test_a_theme_counts_its_sessions_and_no_memory_is_in_two(world: list[tuple[i
     assert len(taken) == len(set(taken))
     for theme in themes:
         assert theme.frequency == len({each.session_id for each in theme.members}) >= LEAST_SESSIONS
-        assert theme.pattern
+        assert theme.picked.content

@@ -1,4 +1,4 @@
-"""Clusters of memories about one topic. Pure.
+"""Clusters of memories about one topic, and the memory that stands for a cluster. Pure.
 
 Two memories are as similar as the cosine of their vectors, less what any two of them have in common, and a little more
 when they have words in common or name the same entities. Topics are found by average-link agglomeration (UPGMA: Sokal
@@ -7,14 +7,26 @@ and Michener, 1958).
 
 from __future__ import annotations
 
+import math
+import re
+import unicodedata
+from collections import Counter
 from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from remembrancer.actors.consolidator.central_sentences import tf_idf
-from remembrancer.memory.stop_words import ENGLISH, language_of
+from remembrancer.memory.stop_words import ENGLISH, language_of, stop_words_of
+from remembrancer.memory.wording import (
+    ARTICLES,
+    DENIALS,
+    FILLERS,
+    FUNCTION_WORDS,
+    PREPOSITIONS,
+    RESTRICTING,
+    stem,
+)
 from remembrancer.protocol.consolidation import Material
 
 TOPIC_COSINE: Final = 0.31
@@ -36,6 +48,18 @@ English for related, and so these have to share a word."""
 SPAN: Final = 1_500
 """Memories that are compared with one another at once: the tables of so many are 100 megabytes."""
 _NEVER: Final = -np.inf
+STOP_WORDS: Final = (
+    ARTICLES
+    | FUNCTION_WORDS
+    | FILLERS
+    | DENIALS
+    | PREPOSITIONS
+    | RESTRICTING
+    | {"use", "uses", "used", "need", "needs", "get", "make"}
+)
+"""They say nothing of a text's subject."""
+_WORD: Final = re.compile(r"[^\W_]+(?:[.'’_/-][^\W_]+)*")
+_LOOKED_AT: Final = 1_000
 
 Vectors = NDArray[np.float32]
 """Shape (memories, dimensions), rows of length 1, or of zeros for a memory without a vector."""
@@ -78,6 +102,14 @@ def vectors_of(memories: Sequence[Material]) -> Vectors:
         if len(memory.vector) == width * 4:
             row[:] = np.frombuffer(memory.vector, dtype="<f4")
     return rows
+
+
+def central_memory(memories: Sequence[Material]) -> Material:
+    """The memory that says most of what these say: the one that is the nearest to all of them, the important ones above
+    all. Of equally central ones the first."""
+    rows = vectors_of(memories)
+    weights = np.array([each.importance for each in memories], dtype=np.float32)
+    return memories[int((rows @ (weights @ rows)).argmax())]
 
 
 def average_link(similarities: Similarities, threshold: float, max_size: int) -> list[list[int]]:
@@ -150,3 +182,28 @@ def _shared_entities(memories: Sequence[Material]) -> Similarities:
             shared[np.ix_(places, places)] += 1.0 - len(places) / count
     clipped: Similarities = np.minimum(shared, np.float32(1.0))
     return clipped
+
+
+def content_words(text: str) -> list[str]:
+    """The words of a text in order, in lower case, without those that say nothing of its subject."""
+    folded = unicodedata.normalize("NFKC", text).casefold()
+    ignored = stop_words_of(text[:_LOOKED_AT])
+    return [word for word in _WORD.findall(folded) if word not in STOP_WORDS and word not in ignored]
+
+
+def tf_idf(texts: Sequence[str]) -> NDArray[np.float32]:
+    """A row of length 1 for each text, or zeros for one without content words: tf-idf of its stems.
+
+    The weight of a stem is (1 + log tf) * log(1 + n / df), as in Salton and Buckley (1988), so that a stem which all
+    texts have still counts for something. Of a very long text the beginning counts.
+    """
+    counts = [Counter(stem(word) for word in content_words(text[:_LOOKED_AT])) for text in texts]
+    frequency = Counter(term for each in counts for term in each)
+    columns = {term: place for place, term in enumerate(sorted(frequency))}
+    rows = np.zeros((len(texts), len(columns)), dtype=np.float32)
+    for place, each in enumerate(counts):
+        for term, count in each.items():
+            rows[place, columns[term]] = (1 + math.log(count)) * math.log(1 + len(texts) / frequency[term])
+    lengths = np.linalg.norm(rows, axis=1, keepdims=True)
+    unit: NDArray[np.float32] = np.divide(rows, lengths, out=np.zeros_like(rows), where=lengths > 0)
+    return unit

@@ -12,8 +12,7 @@ from typing import Final
 
 import msgspec
 
-from remembrancer.actors.consolidator.central_sentences import one_line
-from remembrancer.actors.consolidator.clusters import LEAST_MEMBERS, cluster_memories, vectors_of
+from remembrancer.actors.consolidator.clusters import LEAST_MEMBERS, central_memory, cluster_memories, vectors_of
 from remembrancer.actors.consolidator.standing_for import says_the_same, still_holds
 from remembrancer.actors.consolidator.store_connection import (
     Group,
@@ -21,6 +20,7 @@ from remembrancer.actors.consolidator.store_connection import (
 )
 from remembrancer.actors.consolidator.themes import Theme, find_themes
 from remembrancer.memory.promotion import MERGE_COSINE
+from remembrancer.memory.sentences import first_words
 from remembrancer.memory.text import counted
 from remembrancer.protocol.consolidation import Material, Pattern
 from remembrancer.protocol.ids import derive_memory_id
@@ -38,6 +38,8 @@ CONFIDENCE_GAIN: Final = 0.05
 DIGITS: Final = 9
 SUMMARY_CHARACTERS: Final = 600
 """The length of a summary, about."""
+SUMMARY_WORDS: Final = 20
+"""The words of a derived memory's own summary, if the source that represents it has none."""
 LONGEST_SOURCE: Final = SUMMARY_CHARACTERS // LEAST_MEMBERS
 """The longest memory that is summed up: repeating a longer one saves nothing."""
 
@@ -160,7 +162,7 @@ def _plan(theme: Theme) -> PatternPlan:
     procedure = next((member for member in theme.members if member.is_derived), None)
     sources = [member for member in theme.members if not member.is_derived]
     pattern = Pattern(
-        theme.pattern,
+        theme.picked.content,
         theme.frequency,
         theme.suggested_scope,
         None if procedure is None else procedure.id,
@@ -177,6 +179,7 @@ def _derive(what: str, kind: Kind, sources: Sequence[Material], content: str) ->
 
     Its id is the same whoever makes it of these versions, and when.
     """
+    picked = central_memory(sources)
     origin = sorted((source.id, source.version) for source in sources)
     memory_id = derive_memory_id(derive(what, origin), max(source.created_at for source in sources))
     latest = max(sources, key=lambda each: (each.happened_at, each.id))
@@ -188,7 +191,7 @@ def _derive(what: str, kind: Kind, sources: Sequence[Material], content: str) ->
         kind=kind,
         scope="session" if any(source.scope == "session" for source in sources) else latest.scope,
         session_id=next((source.session_id for source in sources if source.scope == "session"), latest.session_id),
-        summary=one_line(content) or None,
+        summary=picked.summary or first_words(picked.content, SUMMARY_WORDS),
         importance=max(source.importance for source in sources),
         confidence=min(1.0, round(confidence + CONFIDENCE_GAIN, DIGITS)),
         domain=domains.pop() if len(domains) == 1 else None,

@@ -7,7 +7,6 @@ A memory that says what one in the target scope says already is merged into that
 from __future__ import annotations
 
 import logging
-from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal
@@ -31,7 +30,6 @@ from remembrancer.actors.consolidator.store_connection import (
     StoreConnection,
     all_memories,
     derive,
-    pages,
     read_named,
     read_settled,
     run_id_of,
@@ -69,9 +67,6 @@ from remembrancer.protocol.runs import (
 )
 from remembrancer.protocol.writes import Operation, ProjectRef, PromoteMemory
 
-ATTEMPTS: Final = 3
-"""The attempts at a merge, if the user's memory was changed at that moment."""
-PAGE: Final = 1000
 NEAR_TO_USER: Final = 3
 """Memories of the user that one of a project is compared with."""
 
@@ -262,19 +257,13 @@ async def propose_to_user(
     `left_out` names memories that something else is about to be done with. `run_id` is the session's end of which this
     is a consequence; its undoing names what has gone.
     """
-    kinds = tuple(sorted(USER_KINDS))
-    request = ReadMemories(project, scopes=("project",), statuses=("active",), limit=PAGE, proposed=False)
-    request = msgspec.structs.replace(request, with_content=False)
-    in_use = {"min_sessions": USER_MIN_SESSIONS, "min_importance": USER_MIN_IMPORTANCE, "kinds": kinds}
-    promising = [
-        memory.id
-        for fields in (in_use, {"kinds": SPEAKING_KINDS})
-        async for page in pages(store, msgspec.structs.replace(request, **fields))
-        for memory in page
-    ]
-    memories = [
-        each for each in await read_named(store, project, [*dict.fromkeys(promising)]) if each.id not in left_out
-    ]
+    request = ReadMemories(project, scopes=("project",), statuses=("active",), proposed=False, with_vectors=True)
+    in_use = {"min_sessions": USER_MIN_SESSIONS, "min_importance": USER_MIN_IMPORTANCE}
+    promising: dict[str, Material] = {}
+    for fields in ({**in_use, "kinds": tuple(sorted(USER_KINDS))}, {"kinds": SPEAKING_KINDS}):
+        for memory in await all_memories(store, msgspec.structs.replace(request, **fields)):
+            promising[memory.id] = memory
+    memories = [each for each in promising.values() if each.id not in left_out]
     chosen = proposed_to_user(memories, clock(), project_name=name_of(project))
     if dry_run:
         return {"proposed": [memory.id for memory, _ in chosen], "promoted": []}
@@ -325,26 +314,16 @@ def said_in_both(
 ) -> list[tuple[Material, Material, float]]:
     """The memories that one of the others says as well, in the same text or as near as near-duplicates are; the other
     one, and the cosine of the two."""
-    by_text: dict[str, Material] = {}
-    for other in others:
-        if still_holds(other, now):
-            by_text.setdefault(normalised(other.content), other)
-    by_length: defaultdict[int, list[Material]] = defaultdict(list)
-    for other in others:
-        by_length[len(other.vector)].append(other)
-    vectors = {length: vectors_of(embedded) for length, embedded in by_length.items() if length}
+    by_text = {normalised(other.content): other for other in reversed(others) if still_holds(other, now)}
+    rows = vectors_of([*memories, *others])
+    cosines = rows[: len(memories)] @ rows[len(memories) :].T
     pairs = []
-    for memory in memories:
-        same = by_text.get(normalised(memory.content))
-        nearest = (same, 1.0) if same is not None else None
-        embedded = by_length[len(memory.vector)] if memory.vector else []
-        if nearest is None and embedded:
-            cosines = vectors[len(memory.vector)] @ vectors_of([memory])[0]
-            near = [
-                (embedded[place], float(cosines[place])) for place in (cosines > NEAR_DUPLICATE_COSINE).nonzero()[0]
-            ]
-            near.sort(key=lambda pair: (-pair[1], pair[0].id))
-            nearest = says_the_same(memory, near, now, NEAR_DUPLICATE_COSINE)
+    for memory, row in zip(memories, cosines, strict=True):
+        near = [(others[place], float(row[place])) for place in (row > NEAR_DUPLICATE_COSINE).nonzero()[0]]
+        near.sort(key=lambda pair: (-pair[1], pair[0].id))
+        nearest = says_the_same(memory, near, now, NEAR_DUPLICATE_COSINE)
+        if (same := by_text.get(normalised(memory.content))) is not None:
+            nearest = (same, 1.0)
         if nearest is not None:
             pairs.append((memory, *nearest))
     return pairs
@@ -360,7 +339,7 @@ class _ToUser:
     session_run: str | None
 
     async def promote(self, memory: Material, verdict: Verdict) -> bool:
-        """Move a memory to the user. Whether it has gone."""
+        """Move a memory to the user. True if it has gone."""
         change = PromoteMemory(
             memory.id, "user", verdict.reason, why="pattern_match", score=verdict.score, run_id=self.session_run
         )
@@ -373,29 +352,27 @@ class _ToUser:
         return True
 
     async def merge(self, memory: Material, verdict: Verdict, into_id: str, cosine: float) -> bool:
-        """Merge a memory into one of the user's. Whether it was.
+        """Merge a memory into one of the user's. True if it was.
 
-        First in the user's file, then in the project's. When it ends in between, the repetition finds the first step
-        done, by the id of its operation, and does the second.
+        First the user's memory is changed, then the project's. If the process dies in between, the repetition finds the
+        first step done, by the id of its operation, and does the second.
         """
-        for attempt in range(ATTEMPTS):
-            targets = await read_named(self.store, None, [into_id], with_vectors=False)
-            if not targets:
-                return False
-            await observe(self.store, self.project, memory.id, into_id, self.clock())
-            name = derive("merged_to_user", self.project.id, memory.id, memory.version, attempt)
-            run = self._user_part(memory, verdict, targets[0], cosine)
-            merged = await self.store.submit_run(self.project, run, self.clock(), operation_id=name)
-            if not merged.skipped:
-                await self.store.submit_run(self.project, self._project_part(memory, verdict, into_id), self.clock())
-                return True
-        return False
+        targets = await read_named(self.store, None, [into_id], with_vectors=False)
+        if not targets:
+            return False
+        await observe(self.store, self.project, memory.id, into_id, self.clock())
+        name = derive("merged_to_user", self.project.id, memory.id, memory.version)
+        run = self._user_part(memory, verdict, targets[0], cosine)
+        merged = await self.store.submit_run(self.project, run, self.clock(), operation_id=name)
+        if merged.skipped:
+            return False
+        await self.store.submit_run(self.project, self._project_part(memory, verdict, into_id), self.clock())
+        return True
 
     def _user_part(self, memory: Material, verdict: Verdict, into: Material, cosine: float) -> ApplyRun:
         edit = ReviseMemory(
             into.id,
             "merged",
-            expected_version=into.version,
             importance=max(into.importance, memory.importance),
             confidence=merged_confidence(into.confidence, "user"),
             tags=memory.tags,

@@ -19,8 +19,8 @@ from remembrancer.actors.consolidator.store_connection import (
     Clock,
     Run,
     StoreConnection,
+    read_settled,
     run_id_of,
-    slices,
     vectors_wait_s,
 )
 from remembrancer.config.settings import Settings
@@ -36,27 +36,20 @@ async def end_session(
 ) -> None:
     """Deal with the end of a session."""
     run_id = run_id_of("session_end", project.id, session.session_id, session.ended_at)
-    request = ReadMemories(project, session_id=session.session_id, statuses=("active", "consolidated"))
-
     run = Run(store, project, run_id, "session_end", clock, session.session_id)
-    chosen: list[Promoted] = []
-    changed = False
-    async for portion in slices(store, request, vectors_wait_s(settings)):
-        chosen = promoted_of([*(memory for memory, _ in chosen), *portion], clock())
-        stored = [memory for memory in portion if memory.scope == "project"]
-        changed = changed or bool(stored)
-        await observe_patterns(store, project, stored, clock())
-
+    request = ReadMemories(project, session_id=session.session_id, statuses=("active", "consolidated"))
+    memories = await read_settled(store, request, vectors_wait_s(settings))
+    chosen = promoted_of(memories, clock())
     plan = await plan_for_project(store, project, chosen, clock())
-    await observe_patterns(store, project, [each for each, _ in chosen if each.id in plan.changed], clock())
+    stored = [memory for memory in memories if memory.scope == "project"]
+    promoted = [memory for memory, _ in chosen]
+    await observe_patterns(store, project, [*stored, *promoted], clock())
     await run.write(plan.groups)
     if settings.consolidate_in_background and settings.consolidation_on_shutdown:
-        async for portion in slices(store, request):
-            left = [memory for memory in portion if memory.id not in plan.changed]
-            summaries = await run_sync(lambda: plan_summaries(left, clock()))  # noqa: B023 - awaited
-            await run.write(summary.group for summary in summaries)
+        left = [memory for memory in memories if memory.id not in plan.changed]
+        await run.write(summary.group for summary in await run_sync(plan_summaries, left, clock()))
     to_user = await propose_to_user(store, project, clock, run_id=run_id)
-    changed = changed or run.parts > 0 or bool(to_user["promoted"])
+    changed = bool(stored or run.parts or to_user["promoted"])
     assert session.ended_at is not None, "a job is about a session that has ended"
     closing = CloseSession(session.session_id, session.ending or "completed", session.ended_at)
     await run.write([(SaveTopics(await topics_of(store, project)), closing) if changed else (closing,)])

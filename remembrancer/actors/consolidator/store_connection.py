@@ -39,9 +39,6 @@ VECTORS_WAIT_S: Final = 10.0
 """The time that memories are waited for that have no vectors yet. Without, they are promoted and never merged."""
 FIRST_PAUSE_S: Final = 0.05
 LONGEST_PAUSE_S: Final = 0.5
-PAGE: Final = 500
-SLICE: Final = 2000
-"""Memories that are thought about together: of a session that has more, those that came together."""
 ROWS: Final = 64
 """Memories in one question for what is near them."""
 IDS: Final = 200
@@ -126,37 +123,15 @@ def vectors_wait_s(settings: Settings) -> float:
     return VECTORS_WAIT_S if settings.embedders else 0.0
 
 
-async def settled(store: StoreConnection, request: ReadMemories, patience_s: float) -> None:
-    """Wait until none of the memories of a request waits for its vectors, at the latest when patience ends."""
-    request = msgspec.structs.replace(request, waiting=True, with_vectors=False, with_content=False, limit=1)
-    give_up_at = anyio.current_time() + patience_s
-    pause_s = FIRST_PAUSE_S
-    while (left_s := give_up_at - anyio.current_time()) > 0:
-        if not (await store.ask(request)).memories:
-            return
-        await anyio.sleep(min(pause_s, left_s))
-        pause_s = min(pause_s * 2, LONGEST_PAUSE_S)
-
-
 async def read_settled(store: StoreConnection, request: ReadMemories, patience_s: float) -> list[Material]:
     """All memories of a request, with their vectors as soon as all have them, at the latest when patience ends."""
-    await settled(store, request, patience_s)
+    waiting = msgspec.structs.replace(request, waiting=True, with_content=False, limit=1)
+    pause_s = FIRST_PAUSE_S
+    with anyio.move_on_after(patience_s):
+        while (await store.ask(waiting)).memories:
+            await anyio.sleep(pause_s)
+            pause_s = min(pause_s * 2, LONGEST_PAUSE_S)
     return await all_memories(store, msgspec.structs.replace(request, with_vectors=True))
-
-
-async def slices(
-    store: StoreConnection, request: ReadMemories, patience_s: float = 0.0
-) -> AsyncIterator[list[Material]]:
-    """The memories of a request with their vectors, so many at a time that a session of any length fits into memory."""
-    await settled(store, request, patience_s)
-    held: list[Material] = []
-    async for page in pages(store, msgspec.structs.replace(request, with_vectors=True, limit=PAGE)):
-        held.extend(page)
-        if len(held) >= SLICE:
-            yield held
-            held = []
-    if held:
-        yield held
 
 
 async def read_named(

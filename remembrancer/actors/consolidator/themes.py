@@ -10,8 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from remembrancer.actors.consolidator.central_sentences import Source, central_sentence
-from remembrancer.actors.consolidator.clusters import cluster_memories
+from remembrancer.actors.consolidator.clusters import central_memory, cluster_memories
 from remembrancer.memory.project_specifics import is_project_specific
 from remembrancer.protocol.consolidation import Material
 from remembrancer.protocol.kinds import Scope
@@ -47,14 +46,12 @@ _LOOKED_AT: Final = 2_000
 
 @dataclass(frozen=True, slots=True)
 class Theme:
-    """A theme. `pattern` is its representative sentence, `picked` the member that says it, `frequency` the number of
-    sessions that it came up in.
+    """A theme. `picked` is the member that represents it, `frequency` the number of sessions that it came up in.
 
     `members` are in the order of their times. `as_procedure`: it is about how something is done, as most of its members
-    or the sentence that represents them say.
+    or the one that represents them say.
     """
 
-    pattern: str
     picked: Material
     frequency: int
     members: tuple[Material, ...]
@@ -65,10 +62,9 @@ class Theme:
 def find_themes(memories: Sequence[Material], project_name: str) -> list[Theme]:
     """The themes, the most frequent first. No memory is in two; scopes and types make no difference here."""
     themes = [
-        theme
+        _theme(members, project_name)
         for members in cluster_memories(memories, THEME_COSINE, least=2, most=MOST_MEMBERS)
         if len({member.session_id for member in members}) >= LEAST_SESSIONS
-        and (theme := _theme(members, project_name)) is not None
     ]
     return sorted(themes, key=lambda each: (-each.frequency, -len(each.members), each.members[0].id))
 
@@ -89,19 +85,15 @@ def says_how(content: str) -> bool:
     return _ORDER.match(head) is not None or _STEPS.search(head) is not None
 
 
-def _theme(members: Sequence[Material], project_name: str) -> Theme | None:
-    """The theme of some memories; None where no sentence of theirs can stand for it."""
-    sentence = central_sentence([Source(member.content, member.importance) for member in members])
-    if sentence is None:
-        return None
-    personal = [_is_personal(member, project_name) for member in members]
+def _theme(members: Sequence[Material], project_name: str) -> Theme:
+    picked = central_memory(members)
+    is_personal = _is_personal(picked, project_name) and _mostly(_is_personal(each, project_name) for each in members)
     return Theme(
-        pattern=sentence.text,
-        picked=members[sentence.source],
+        picked=picked,
         frequency=len({member.session_id for member in members}),
         members=tuple(members),
-        suggested_scope="user" if personal[sentence.source] and _mostly(personal) else "project",
-        as_procedure=says_how(sentence.text) or is_about_procedure(members),
+        suggested_scope="user" if is_personal else "project",
+        as_procedure=says_how(picked.content) or is_about_procedure(members),
     )
 
 
