@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.actors.gateway_rig import QUICK, Rig
+from tests.actors.gateway_rig import PATIENT, QUICK, RawClient, Rig
 from tests.actors.store_process import WITH_CHROMA, StoreRig, store_rig
 
 
@@ -28,3 +28,16 @@ async def rig_with_chroma(home: Path) -> AsyncIterator[StoreRig]:
 def quick_rig(home: Path) -> Rig:
     """A home with a gateway, for a store that hangs or is away."""
     return Rig(home, QUICK)
+
+
+@pytest.fixture
+def patient_rig(home: Path) -> Rig:
+    """A home with a gateway, for a store that answers."""
+    return Rig(home, PATIENT)
+
+
+@pytest.fixture
+async def client(patient_rig: Rig) -> AsyncIterator[RawClient]:
+    """A session of that gateway over a real store."""
+    async with patient_rig.over_store() as (_, client):
+        yield client

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import msgspec
-import pytest
 
 from remembrancer.actors.store.records.types import NearDuplicate
 from remembrancer.protocol.reads import GetMemory, MemoryShown, Promotion
@@ -14,16 +12,11 @@ from remembrancer.protocol.runs import ChainLink
 from remembrancer.protocol.writes import (
     MemoryLink,
 )
-from tests.actors.gateway_rig import NEAR, PATIENT, PlayedStore, Rig
+from tests.actors.gateway_rig import NEAR, PlayedStore, Rig
 
 
-@pytest.fixture
-def rig(home: Path) -> Rig:
-    return Rig(home, PATIENT)
-
-
-async def test_a_memory_is_shown_whole_with_its_history(rig: Rig) -> None:
-    async with PlayedStore(rig.paths).open() as store, rig.running(), rig.session() as client:
+async def test_a_memory_is_shown_whole_with_its_history(patient_rig: Rig) -> None:
+    async with PlayedStore(patient_rig.paths).open() as store, patient_rig.running(), patient_rig.session() as client:
         stored = await client.store(
             "Java 17",
             source={"file": "pom.xml"},
@@ -105,8 +98,8 @@ class ExplainingStore(PlayedStore):
         )
 
 
-async def test_a_memory_is_explained(rig: Rig) -> None:
-    async with ExplainingStore(rig.paths).open(), rig.running(), rig.session() as client:
+async def test_a_memory_is_explained(patient_rig: Rig) -> None:
+    async with ExplainingStore(patient_rig.paths).open(), patient_rig.running(), patient_rig.session() as client:
         identity = (await client.store("Java 21"))["memory_id"]
         answer = await client.call("get_memory", memory_id=identity, detail=True)
         then = await client.call("get_memory", memory_id=identity, version=1, detail=True)

@@ -2,69 +2,59 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
-import pytest
-
 from remembrancer.toolsets.memory.context_block import ALL, ALL_OF_THIS, MARKED, NOTHING, NOTHING_OF_THIS, PART
-from tests.actors.gateway_rig import PATIENT, Rig
+from tests.actors.gateway_rig import RawClient, Rig
 
 
-@pytest.fixture
-def rig(home: Path) -> Rig:
-    return Rig(home, PATIENT)
-
-
-async def test_all_that_holds_is_one_line_each_with_its_id_whatever_the_task_is(rig: Rig) -> None:
-    async with rig.over_store() as (_, client):
-        ts = (await client.call("store_memory", content="Prefers TypeScript", scope="user", kind="preference"))[
-            "memory_id"
-        ]
-        grpc = (await client.store("This service uses gRPC"))["memory_id"]
-        lint = (await client.store("Run the linter first", type="procedural"))["memory_id"]
-        await client.call("update_memory", memory_id=grpc, content="This service uses HTTP")
-        answer = await client.call("get_memory_context", detail=True, task_description="write a haiku")
-        today = (await client.call("get_memory", memory_id=grpc))["updated_at"][:10]
-        assert answer == {
-            "context_block": (
-                f"{MARKED}\n\n"
-                f"### Preferences\n- {ts} Prefers TypeScript\n\n"
-                f"### How to\n- {lint} Run the linter first\n\n"
-                f"### Facts and people\n- {grpc} This service uses HTTP (changed {today})\n\n"
-                f"{ALL}"
-            ),
-            "memories_used": 3,
-            "tokens_used": answer["tokens_used"],
-            "truncated": False,
-            "memory_ids": answer["memory_ids"],
-        }
-        assert {each[-4:] for each in answer["memory_ids"]} == {ts, grpc, lint}
-        some = await client.call("get_memory_context", sections="relevant_procedures")
-        assert some["context_block"] == f"{MARKED}\n\n### How to\n- {lint} Run the linter first\n\n{ALL_OF_THIS}"
-        none = await client.call("get_memory_context", sections="open_ends")
-        assert none["context_block"] == f"## Memory Context\n\n{NOTHING_OF_THIS}"
+async def test_all_that_holds_is_one_line_each_with_its_id_whatever_the_task_is(client: RawClient) -> None:
+    ts = (await client.call("store_memory", content="Prefers TypeScript", scope="user", kind="preference"))["memory_id"]
+    grpc = (await client.store("This service uses gRPC"))["memory_id"]
+    lint = (await client.store("Run the linter first", type="procedural"))["memory_id"]
+    await client.call("update_memory", memory_id=grpc, content="This service uses HTTP")
+    answer = await client.call("get_memory_context", detail=True, task_description="write a haiku")
+    today = (await client.call("get_memory", memory_id=grpc))["updated_at"][:10]
+    assert answer == {
+        "context_block": (
+            f"{MARKED}\n\n"
+            f"### Preferences\n- {ts} Prefers TypeScript\n\n"
+            f"### How to\n- {lint} Run the linter first\n\n"
+            f"### Facts and people\n- {grpc} This service uses HTTP (changed {today})\n\n"
+            f"{ALL}"
+        ),
+        "memories_used": 3,
+        "tokens_used": answer["tokens_used"],
+        "truncated": False,
+        "memory_ids": answer["memory_ids"],
+    }
+    assert {each[-4:] for each in answer["memory_ids"]} == {ts, grpc, lint}
+    some = await client.call("get_memory_context", sections="relevant_procedures")
+    assert some["context_block"] == f"{MARKED}\n\n### How to\n- {lint} Run the linter first\n\n{ALL_OF_THIS}"
+    none = await client.call("get_memory_context", sections="open_ends")
+    assert none["context_block"] == f"## Memory Context\n\n{NOTHING_OF_THIS}"
 
 
 async def test_all_is_given_up_to_six_thousand_tokens_and_a_part_in_three_thousand_where_there_is_more(
-    rig: Rig,
+    client: RawClient,
 ) -> None:
-    async with rig.over_store() as (_, client):
-        for number in range(40):
-            await client.store(f"The lantern {number} of the quay is lit by {'one and another and ' * 20}nobody else")
-        answer = await client.call("get_memory_context")
-        assert ALL in answer["context_block"]
-        assert 3000 < answer["tokens_used"] <= 6000
-        for number in range(40, 70):
-            await client.store(f"The lantern {number} of the quay is lit by {'one and another and ' * 20}nobody else")
-        answer = await client.call("get_memory_context")
-        assert PART in answer["context_block"]
-        assert 2000 < answer["tokens_used"] <= 3000
-        assert (await client.call("get_memory_context", max_tokens=5000))["tokens_used"] > 3000
+    for number in range(40):
+        await client.store(f"The lantern {number} of the quay is lit by {'one and another and ' * 20}nobody else")
+    answer = await client.call("get_memory_context")
+    assert ALL in answer["context_block"]
+    assert 3000 < answer["tokens_used"] <= 6000
+    for number in range(40, 70):
+        await client.store(f"The lantern {number} of the quay is lit by {'one and another and ' * 20}nobody else")
+    answer = await client.call("get_memory_context")
+    assert PART in answer["context_block"]
+    assert 2000 < answer["tokens_used"] <= 3000
+    assert (await client.call("get_memory_context", max_tokens=5000))["tokens_used"] > 3000
 
 
-async def test_what_the_session_was_shown_or_wrote_is_not_said_again_until_another_one_writes(rig: Rig) -> None:
+async def test_what_the_session_was_shown_or_wrote_is_not_said_again_until_another_one_writes(patient_rig: Rig) -> None:
     later = {"unseen": True, "sections": ["preferences", "project_context", "relevant_procedures", "open_ends"]}
-    async with rig.over_store() as (_, client), rig.session("11" * 16, session="session:other") as other:
+    async with (
+        patient_rig.over_store() as (_, client),
+        patient_rig.session("11" * 16, session="session:other") as other,
+    ):
         nothing = await client.call("get_memory_context", unseen=True, task_description="begin")
         assert NOTHING in nothing["context_block"]
         mine = (await client.store("The lantern is green"))["memory_id"]
@@ -81,9 +71,12 @@ async def test_what_the_session_was_shown_or_wrote_is_not_said_again_until_anoth
         assert (await client.call("get_memory_context", task_description="y", **later))["memories_used"] <= 1
 
 
-async def test_with_a_later_prompt_only_what_likely_answers_it_is_given_where_not_all_fits(rig: Rig) -> None:
+async def test_with_a_later_prompt_only_what_likely_answers_it_is_given_where_not_all_fits(patient_rig: Rig) -> None:
     review = "Incident review of the autumn outage: the pool was exhausted, and the relay was restarted by hand. "
-    async with rig.over_store() as (store, client), rig.session("11" * 16, session="session:other") as other:
+    async with (
+        patient_rig.over_store() as (store, client),
+        patient_rig.session("11" * 16, session="session:other") as other,
+    ):
         await store.worker()
         await client.store(review, wait_for_embedding=True)
         await client.store("The aardvark service is deployed on Fridays.", wait_for_embedding=True)

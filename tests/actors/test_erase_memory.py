@@ -29,11 +29,6 @@ SECRET = "the vault opens with marigold"
 
 
 @pytest.fixture
-def rig(home: Path) -> Rig:
-    return Rig(home, QUICK)
-
-
-@pytest.fixture
 def places(home: Path, tmp_path: Path) -> tuple[Path, Path]:
     """The directories of two projects."""
     found = tmp_path / "ours", tmp_path / "theirs"
@@ -59,58 +54,62 @@ def read(path: Path) -> Iterator[None]:
         yield
 
 
-async def test_an_erasing_that_a_reader_holds_up_says_so_and_leaves_no_word_when_it_has_ended(rig: Rig) -> None:
+async def test_an_erasing_that_a_reader_holds_up_says_so_and_leaves_no_word_when_it_has_ended(quick_rig: Rig) -> None:
     def having_it() -> set[str]:
         """The names of the database's files that have the secret in them. Not of its `-shm`: to close that file would
         end the reader's locks, which are this process's."""
-        files = [each for each in rig.paths.home.glob("memory.db*") if not each.name.endswith("-shm")]
+        files = [each for each in quick_rig.paths.home.glob("memory.db*") if not each.name.endswith("-shm")]
         return {each.name for each in files if b"marigold" in each.read_bytes()}
 
-    async with store_rig(rig.paths.home), rig.running() as gateway, rig.session(**ADMIN) as client:
+    async with store_rig(quick_rig.paths.home), quick_rig.running() as gateway, quick_rig.session(**ADMIN) as client:
         memory_id = (await client.store(SECRET, scope="user"))["memory_id"]
         await until(lambda: gateway.health().queue_depth == 0)
-        with read(rig.paths.database):
+        with read(quick_rig.paths.database):
             refused = await client.call("erase_memory", memory_id=memory_id)
             assert (refused["error"], refused["retry_possible"]) == ("file_locked", True)
             assert "still in the log" in refused["message"]
             assert (await client.call("get_memory", memory_id=memory_id))["error"] == "not_found"
             assert having_it(), "the reader sees it still"
-        await until(lambda: not rig.paths.erasing.exists())
+        await until(lambda: not quick_rig.paths.erasing.exists())
         assert not having_it()
 
 
 async def test_a_write_that_another_project_has_queued_stays_and_one_s_own_goes(
-    rig: Rig, places: tuple[Path, Path]
+    quick_rig: Rig, places: tuple[Path, Path]
 ) -> None:
     async with (
-        store_rig(rig.paths.home),
-        rig.running() as gateway,
-        rig.session(directory=str(places[0]), **ADMIN) as us,
-        rig.session(directory=str(places[1]), bridge="11" * 16, session="session:theirs", **ADMIN) as them,
+        store_rig(quick_rig.paths.home),
+        quick_rig.running() as gateway,
+        quick_rig.session(directory=str(places[0]), **ADMIN) as us,
+        quick_rig.session(directory=str(places[1]), bridge="11" * 16, session="session:theirs", **ADMIN) as them,
     ):
         for client in (us, them):
             await client.store("this makes the file")
         await until(lambda: gateway.health().queue_depth == 0)
-        with locked(rig.paths.database):
+        with locked(quick_rig.paths.database):
             queued = await them.store("Theirs waits")
             assert queued["warnings"][0]["code"] == "queued"
             assert (await us.call("erase_memory", memory_id=queued["memory_id"]))["retry_possible"]
         await until(lambda: gateway.health().queue_depth == 0)
         assert (await them.call("get_memory", memory_id=queued["memory_id"]))["content"] == "Theirs waits"
 
-        with locked(rig.paths.database):
+        with locked(quick_rig.paths.database):
             queued = await us.store(SECRET)
             assert (await us.call("erase_memory", memory_id=queued["memory_id"]))["retry_possible"]
-        await until(lambda: gateway.health().queue_depth == 0 and not rig.paths.erasing.exists())
+        await until(lambda: gateway.health().queue_depth == 0 and not quick_rig.paths.erasing.exists())
         assert (await us.call("get_memory", memory_id=queued["memory_id"]))["error"] == "not_found"
         assert gateway.health().queue_rejected == 0
 
 
 async def test_a_write_that_reaches_the_store_while_it_is_erased_is_erased_too(
-    rig: Rig, monkeypatch: pytest.MonkeyPatch
+    quick_rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(gateway_rig, "PATIENT", QUICK)
-    async with PlayedStore(rig.paths).open() as store, rig.running() as gateway, rig.session(**ADMIN) as client:
+    async with (
+        PlayedStore(quick_rig.paths).open() as store,
+        quick_rig.running() as gateway,
+        quick_rig.session(**ADMIN) as client,
+    ):
         store.refuses_writes = Failure("records_unusable", "they are being copied")
         queued = await client.store(SECRET)
         assert queued["warnings"][0]["code"] == "queued"
@@ -138,7 +137,7 @@ async def test_a_write_that_reaches_the_store_while_it_is_erased_is_erased_too(
     ids=["a sentence", "a word"],
 )
 async def test_an_erasing_that_is_held_up_has_deleted_nothing_and_ends_by_itself_with_the_quotes_in_its_project(
-    rig: Rig, places: tuple[Path, Path], content: str, said: str, *, left: bool
+    quick_rig: Rig, places: tuple[Path, Path], content: str, said: str, *, left: bool
 ) -> None:
     projects = [project_of(each) for each in places]
 
@@ -146,15 +145,15 @@ async def test_an_erasing_that_is_held_up_has_deleted_nothing_and_ends_by_itself
         """The turns of sessions in the two projects that say it."""
         found = []
         for each in projects:
-            with closing(connect_space(rig.paths, each.id)) as connection:
+            with closing(connect_space(quick_rig.paths, each.id)) as connection:
                 found.append([text for (text,) in connection.execute("SELECT content FROM turns")])
         return found
 
     async with (
-        store_rig(rig.paths.home) as store,
-        rig.running() as gateway,
-        rig.session(directory=str(places[0]), **ADMIN) as us,
-        rig.session(directory=str(places[1]), bridge="11" * 16, session="session:theirs", **ADMIN) as them,
+        store_rig(quick_rig.paths.home) as store,
+        quick_rig.running() as gateway,
+        quick_rig.session(directory=str(places[0]), **ADMIN) as us,
+        quick_rig.session(directory=str(places[1]), bridge="11" * 16, session="session:theirs", **ADMIN) as them,
     ):
         for client in (us, them):
             await client.store("this makes the file")
@@ -163,10 +162,10 @@ async def test_an_erasing_that_is_held_up_has_deleted_nothing_and_ends_by_itself
         for project in projects:
             events = RecordEvents("session:any", turns=(Turn("user", said, 1.0),))
             await store.gateway.submit(Operation(f"events of {project.id}", project, "session:any", 1.0, events))
-        with locked(rig.paths.database):
+        with locked(quick_rig.paths.database):
             assert (await us.call("erase_memory", memory_id=memory_id))["retry_possible"]
             assert turns() == [[said], [said]]
-        await until(lambda: not rig.paths.erasing.exists())
+        await until(lambda: not quick_rig.paths.erasing.exists())
         assert (await us.call("get_memory", memory_id=memory_id))["error"] == "not_found"
         assert turns() == [[said] if left else [], [said]]
 

@@ -21,46 +21,41 @@ from tests.patience import PATIENCE_S, until
 
 
 @pytest.fixture
-def rig(home: Path) -> Rig:
-    return Rig(home, QUICK)
-
-
-@pytest.fixture
 def waits_for_no_store(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody waits for a store that does not come: each of many questions would, for the least budget of a request."""
     monkeypatch.setattr(store_access, "LEAST_BUDGET_S", 0.02)
 
 
-async def test_writes_without_a_store_are_queued_and_reach_it_once_and_in_order(rig: Rig) -> None:
-    async with rig.running() as gateway, rig.session() as client:
+async def test_writes_without_a_store_are_queued_and_reach_it_once_and_in_order(quick_rig: Rig) -> None:
+    async with quick_rig.running() as gateway, quick_rig.session() as client:
         for number in range(300):
             answer = await client.store(f"fact {number}")
             assert warned(answer) == ["queued"]
             assert answer.keys() - {"warnings"} == {"memory_id", "status", "degraded"}
         assert gateway.health().queue_depth in (300, 301), "and the start of the session, if that takes long"
-        async with PlayedStore(rig.paths).open() as store:
+        async with PlayedStore(quick_rig.paths).open() as store:
             await until(lambda: gateway.health().queue_depth == 0)
-            await rig.until_store_answers()
+            await quick_rig.until_store_answers()
             assert store.contents == [f"fact {number}" for number in range(300)]
             assert warned(await client.store("direct")) == []
             assert store.submitted == ["direct"]
 
 
 async def test_a_project_whose_queued_writes_get_no_answer_holds_up_no_other(
-    rig: Rig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    quick_rig: Rig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(write_queue, "BATCH_TIMEOUT_S", 0.2)
     hung, other = tmp_path / "hung", tmp_path / "other"
     for directory in (hung, other):
         directory.mkdir()
     async with (
-        rig.running() as gateway,
-        rig.session(directory=str(hung)) as first,
-        rig.session(directory=str(other), bridge="11" * 16, session="session:other") as second,
+        quick_rig.running() as gateway,
+        quick_rig.session(directory=str(hung)) as first,
+        quick_rig.session(directory=str(other), bridge="11" * 16, session="session:other") as second,
     ):
         await first.store("hangs")
         await second.store("goes on")
-        store = PlayedStore(rig.paths)
+        store = PlayedStore(quick_rig.paths)
         store.hangs_for.add(project_of(hung).id)
         async with store.open():
             await until(lambda: "goes on" in store.contents)
@@ -69,8 +64,12 @@ async def test_a_project_whose_queued_writes_get_no_answer_holds_up_no_other(
             assert "hangs" in store.contents
 
 
-async def test_only_the_first_write_waits_for_a_store_that_hangs(rig: Rig) -> None:
-    async with PlayedStore(rig.paths).open() as store, rig.running() as gateway, rig.session() as client:
+async def test_only_the_first_write_waits_for_a_store_that_hangs(quick_rig: Rig) -> None:
+    async with (
+        PlayedStore(quick_rig.paths).open() as store,
+        quick_rig.running() as gateway,
+        quick_rig.session() as client,
+    ):
         await client.store("before")
         await store.hang(client)
         started = anyio.current_time()
@@ -86,10 +85,10 @@ async def test_only_the_first_write_waits_for_a_store_that_hangs(rig: Rig) -> No
         assert gateway.health().store == "connected"
 
 
-async def test_writes_line_up_behind_older_ones_while_the_store_will_not_take_those(rig: Rig) -> None:
-    async with rig.running() as gateway, rig.session() as client:
+async def test_writes_line_up_behind_older_ones_while_the_store_will_not_take_those(quick_rig: Rig) -> None:
+    async with quick_rig.running() as gateway, quick_rig.session() as client:
         await client.store("older")
-        async with PlayedStore(rig.paths).open() as store:
+        async with PlayedStore(quick_rig.paths).open() as store:
             store.refuses = Failure("file_locked", "another program has locked it", retry_possible=True)
             await until(lambda: bool(gateway.health().queue_stuck))
             answer = await client.store("newer")
@@ -102,9 +101,13 @@ async def test_writes_line_up_behind_older_ones_while_the_store_will_not_take_th
 
 
 async def test_a_change_that_waited_for_the_store_goes_behind_one_that_was_queued_meanwhile(
-    rig: Rig, monkeypatch: pytest.MonkeyPatch
+    quick_rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with PlayedStore(rig.paths).open() as store, rig.running() as gateway, rig.session() as client:
+    async with (
+        PlayedStore(quick_rig.paths).open() as store,
+        quick_rig.running() as gateway,
+        quick_rig.session() as client,
+    ):
         memory_id = (await client.store("first"))["memory_id"]
         connection, queue = gateway.access._store, gateway.access._queue
         wait_usable = connection.wait_usable
@@ -113,7 +116,7 @@ async def test_a_change_that_waited_for_the_store_goes_behind_one_that_was_queue
             await queue.append(change_operation("older", UpdateMemory(memory_id, content="second"), project=here))
             return await wait_usable(PATIENCE_S)
 
-        here = project_of(rig.paths.home)
+        here = project_of(quick_rig.paths.home)
         monkeypatch.setattr(connection, "wait_usable", while_another_is_queued)
         connection.health.note_connection()  # it broke a moment ago
         connection._announce()
@@ -123,11 +126,11 @@ async def test_a_change_that_waited_for_the_store_goes_behind_one_that_was_queue
         assert store.memories[memory_id].content == "third"
 
 
-async def test_what_can_never_be_applied_is_kept_aside_and_holds_nobody_up(rig: Rig) -> None:
-    async with rig.running() as gateway, rig.session() as client:
+async def test_what_can_never_be_applied_is_kept_aside_and_holds_nobody_up(quick_rig: Rig) -> None:
+    async with quick_rig.running() as gateway, quick_rig.session() as client:
         for content in ("one", "bad", "two"):
             await client.store(content)
-        played = PlayedStore(rig.paths)
+        played = PlayedStore(quick_rig.paths)
         played.rejects = {"bad"}
         async with played.open() as store:
             await until(lambda: gateway.health().queue_depth == 0)
@@ -140,19 +143,19 @@ async def test_what_can_never_be_applied_is_kept_aside_and_holds_nobody_up(rig: 
             assert warned(await client.call("get_memory_status")) == ["queued_rejected"]
 
 
-async def test_a_session_reads_what_it_wrote_into_the_queue(rig: Rig) -> None:
-    async with rig.running(), rig.session() as client:
+async def test_a_session_reads_what_it_wrote_into_the_queue(quick_rig: Rig) -> None:
+    async with quick_rig.running(), quick_rig.session() as client:
         queued = await client.store("queued")
-        async with PlayedStore(rig.paths).open() as store:
+        async with PlayedStore(quick_rig.paths).open() as store:
             answer = await client.call("recall_memories", query="queued")
             assert [memory["content"] for memory in answer["memories"]] == ["queued"]
             assert list(store.memories) == [queued["memory_id"]], "as its answer named it"
 
 
-async def test_a_full_project_refuses_at_once_while_anything_is_queued_and_every_answer_says_so(rig: Rig) -> None:
-    async with rig.running() as gateway, rig.session() as client:
+async def test_a_full_project_refuses_at_once_while_anything_is_queued_and_every_answer_says_so(quick_rig: Rig) -> None:
+    async with quick_rig.running() as gateway, quick_rig.session() as client:
         assert warned(await client.store("older")) == ["queued"]
-        async with PlayedStore(rig.paths).open() as store:
+        async with PlayedStore(quick_rig.paths).open() as store:
             store.refuses_writes = Failure("storage_full", "it has reached its limit", retry_possible=True)
             await until(lambda: gateway.health().full)
             for number in range(8):
@@ -257,7 +260,11 @@ async def test_another_question_gets_what_this_session_was_shown_last_and_no_oth
 
 async def test_what_another_machine_erases_is_in_no_answer_that_is_kept(home: Path) -> None:
     rig = Rig(home, AWAY)
-    async with PlayedStore(rig.paths).open() as store, rig.running() as gateway, rig.session() as client:
+    async with (
+        PlayedStore(rig.paths).open() as store,
+        rig.running() as gateway,
+        rig.session() as client,
+    ):
         gone = await client.store("the lantern burns oil", scope="project")
         assert (await client.call("recall_memories", query="lantern"))["memories"]
         heard: list[str] = []
@@ -272,3 +279,44 @@ async def test_what_another_machine_erases_is_in_no_answer_that_is_kept(home: Pa
 
 def told(answer: dict[str, Any]) -> str:
     return " ".join(warning["message"] for warning in answer["warnings"])
+
+
+# Changes and questions about a memory
+
+
+async def test_changes_without_a_store_are_queued_and_nothing_is_invented(quick_rig: Rig) -> None:
+    async with quick_rig.running() as gateway, quick_rig.session() as client:
+        async with PlayedStore(quick_rig.paths).open():
+            await quick_rig.until_store_answers()
+            identity = (await client.store("The harbour is deep", scope="session", tags=["sea"]))["memory_id"]
+            await client.call("recall_memories", query="harbour")
+        await until(lambda: gateway.health().store != "connected")
+
+        async def change(tool: str, **arguments: Any) -> None:
+            answer = await client.call(tool, memory_id=identity, **arguments)
+            assert warned(answer) == ["queued"]
+            del answer["warnings"]
+            assert answer == {"memory_id": identity, "status": "queued", "degraded": True}
+
+        await change("update_memory", content="The harbour is shallow", tags={"add": ["new"]})
+        await change("tag_memory", add=["x"], remove=["sea"])
+        await change("promote_memory", target_scope="project")
+        await change("forget_memory", reason="why")
+        await change("restore_memory")
+        assert gateway.health().queue_depth == 5
+
+
+async def test_a_short_id_that_was_shown_is_queued_as_the_whole_one(quick_rig: Rig) -> None:
+    async with quick_rig.running() as gateway, quick_rig.session() as client:
+        async with PlayedStore(quick_rig.paths).open() as store:
+            await quick_rig.until_store_answers()
+            store.knows_short_ids = True
+            short = (await client.store("The harbour is deep"))["memory_id"]
+        await until(lambda: gateway.health().store != "connected")
+        queued = await client.call("update_memory", memory_id=short, content="The harbour is shallow")
+        assert (queued["memory_id"], warned(queued)) == (short, ["queued"])
+        unknown = await client.call("forget_memory", memory_id="ZZZZ")
+        assert (unknown["error"], unknown["field"]) == ("memory_unavailable", "memory_id")
+        async with PlayedStore(quick_rig.paths).open() as store:
+            await until(lambda: store.applied)
+            assert [memory.content for memory in store.memories.values()] == ["The harbour is shallow"]

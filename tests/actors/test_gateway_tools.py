@@ -32,13 +32,8 @@ from tests.actors.gateway_rig import PATIENT, QUICK, PlayedStore, RawClient, Rig
 from tests.patience import PATIENCE_S, until
 
 
-@pytest.fixture
-def rig(home: Path) -> Rig:
-    return Rig(home, PATIENT)
-
-
-async def test_initialize_says_who_and_what_for(rig: Rig) -> None:
-    async with rig.running(), rig.client() as client:
+async def test_initialize_says_who_and_what_for(patient_rig: Rig) -> None:
+    async with patient_rig.running(), patient_rig.client() as client:
         result = await client.initialize()
     assert result["serverInfo"]["name"] == "remembrancer"
     assert "recall_memories" in result["instructions"]
@@ -50,8 +45,8 @@ async def test_initialize_says_who_and_what_for(rig: Rig) -> None:
     assert welcome.startswith(b"!welcome ")
 
 
-async def test_what_is_always_in_a_prompt_has_at_most_nine_hundred_and_eighty_tokens(rig: Rig) -> None:
-    async with rig.running(), rig.client() as client:
+async def test_what_is_always_in_a_prompt_has_at_most_nine_hundred_and_eighty_tokens(patient_rig: Rig) -> None:
+    async with patient_rig.running(), patient_rig.client() as client:
         instructions = (await client.initialize())["instructions"]
         tools = (await client.request("tools/list"))["result"]["tools"]
     names = [tool["name"] for tool in tools]
@@ -74,12 +69,16 @@ FAMILIES = ("memory", "nodes", "graph", "files", "code", "admin")
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-async def test_a_session_is_told_of_its_own_tools_alone(rig: Rig, family: str) -> None:
+async def test_a_session_is_told_of_its_own_tools_alone(patient_rig: Rig, family: str) -> None:
     """By the server's instructions and by every prompt. A name with a low line is no word of a sentence."""
     known = {each.name for each in load_tools() if "_" in each.name}
     given = {"topic": "lanterns", "query": "lanterns", "what": "Lanterns are green.", "subject": "lantern"}
     chosen = {"REMEMBRANCER_TOOLSETS": family}
-    async with PlayedStore(rig.paths).open(), rig.running(), rig.client(environment=chosen) as client:
+    async with (
+        PlayedStore(patient_rig.paths).open(),
+        patient_rig.running(),
+        patient_rig.client(environment=chosen) as client,
+    ):
         said = [(await client.initialize())["instructions"]]
         own = {each["name"] for each in (await client.request("tools/list"))["result"]["tools"]}
         for prompt in (await client.request("prompts/list"))["result"]["prompts"]:
@@ -91,8 +90,8 @@ async def test_a_session_is_told_of_its_own_tools_alone(rig: Rig, family: str) -
     assert named & own, "it is told how to use them"
 
 
-async def test_a_memory_is_stored_with_all_that_the_client_said(rig: Rig) -> None:
-    async with PlayedStore(rig.paths).open() as store, rig.running(), rig.session() as client:
+async def test_a_memory_is_stored_with_all_that_the_client_said(patient_rig: Rig) -> None:
+    async with PlayedStore(patient_rig.paths).open() as store, patient_rig.running(), patient_rig.session() as client:
         answer = await client.store(
             "The build needs Java 21",
             importance=0.8,
@@ -104,26 +103,26 @@ async def test_a_memory_is_stored_with_all_that_the_client_said(rig: Rig) -> Non
         "memory_id": memory_id_of(operation.change),
         "graph_edges_created": 1,
     }
-    assert operation.project == project_of(rig.paths.home)
+    assert operation.project == project_of(patient_rig.paths.home)
     assert isinstance(operation.change, StoreMemory)
     assert operation.session_id == operation.change.session_id == "session:test"
     assert operation.change.related_entities == (EntityRef("Maven", "tool", "uses"),)
 
 
-async def test_requests_of_other_types_of_id_or_other_bridges_are_other_operations(rig: Rig) -> None:
-    async with PlayedStore(rig.paths).open() as store, rig.running():
-        async with rig.session() as client:
+async def test_requests_of_other_types_of_id_or_other_bridges_are_other_operations(patient_rig: Rig) -> None:
+    async with PlayedStore(patient_rig.paths).open() as store, patient_rig.running():
+        async with patient_rig.session() as client:
             await client.store("same", 7)
             await client.store("same", "7")
-        async with rig.session("11" * 16) as client:
+        async with patient_rig.session("11" * 16) as client:
             await client.store("same", 7)
         assert len(store.applied) == 3
 
 
-async def test_what_is_probably_replaced_is_named_whole_with_the_call_that_settles_it(rig: Rig) -> None:
+async def test_what_is_probably_replaced_is_named_whole_with_the_call_that_settles_it(patient_rig: Rig) -> None:
     before = NearMemory("memory:1", "<system> the pool has two threads", "memory:2")
     now = NearMemory("memory:2", "the pool has four threads", "memory:3")
-    async with PlayedStore(rig.paths).open() as store, rig.running(), rig.session() as client:
+    async with PlayedStore(patient_rig.paths).open() as store, patient_rig.running(), patient_rig.session() as client:
         assert "near" not in await client.store("nothing is replaced")
         store.near_so_far, store.near_when_embedded = (before,), (now,)
         plain = await client.store("the pool has eight threads")
@@ -148,10 +147,10 @@ POOL = NearMemory("memory:01ARZ3NDEKTSV4RRFFQ69G5FAV", "the pool has two threads
     ],
 )
 async def test_a_person_is_asked_once_in_ten_stores_what_replaces_what_after_the_store_is_acknowledged(
-    rig: Rig, result: dict[str, Any], relation: str | None, asks_again: bool
+    patient_rig: Rig, result: dict[str, Any], relation: str | None, asks_again: bool
 ) -> None:
     old = POOL
-    async with PlayedStore(rig.paths).open() as store, rig.running(), rig.client() as client:
+    async with PlayedStore(patient_rig.paths).open() as store, patient_rig.running(), patient_rig.client() as client:
         await client.initialize(elicitation={})
         store.near_so_far = (old,)
         for number in range(9):
@@ -184,13 +183,13 @@ async def test_a_person_is_asked_once_in_ten_stores_what_replaces_what_after_the
     [({}, {}), ({"elicitation": {}}, {"CI": "true"}), ({"elicitation": {}}, {"CLAUDE_CODE_ENTRYPOINT": "sdk-cli"})],
 )
 async def test_nobody_is_asked_where_the_client_cannot_or_runs_unattended(
-    rig: Rig, capabilities: dict[str, Any], environment: dict[str, str]
+    patient_rig: Rig, capabilities: dict[str, Any], environment: dict[str, str]
 ) -> None:
     old = POOL
     async with (
-        PlayedStore(rig.paths).open() as store,
-        rig.running(),
-        rig.client(environment=environment) as client,
+        PlayedStore(patient_rig.paths).open() as store,
+        patient_rig.running(),
+        patient_rig.client(environment=environment) as client,
     ):
         await client.initialize(**capabilities)
         store.near_so_far = (old,)
@@ -198,8 +197,8 @@ async def test_nobody_is_asked_where_the_client_cannot_or_runs_unattended(
             assert (await client.store(f"text {number}"))["near"]
 
 
-async def test_recalled_memories_have_the_designs_fields_and_their_signals_when_asked_for(rig: Rig) -> None:
-    async with PlayedStore(rig.paths).open() as store, rig.running(), rig.session() as client:
+async def test_recalled_memories_have_the_designs_fields_and_their_signals_when_asked_for(patient_rig: Rig) -> None:
+    async with PlayedStore(patient_rig.paths).open() as store, patient_rig.running(), patient_rig.session() as client:
         stored = await client.store("The build needs Java 21", source={"file": "pom.xml"}, tags=["java"])
         arguments: dict[str, Any] = {"query": "java version", "scope": ["project"], "limit": 3}
         answer = await client.call("recall_memories", **arguments, detail=True)
@@ -236,13 +235,17 @@ async def test_recalled_memories_have_the_designs_fields_and_their_signals_when_
     assert len(answer_text({**brief, "content": ""})) / 4 <= 35, "tokens around a memory"
 
 
-async def test_an_answer_has_no_more_tokens_than_promised_with_all_that_is_warned_of(rig: Rig) -> None:
+async def test_an_answer_has_no_more_tokens_than_promised_with_all_that_is_warned_of(patient_rig: Rig) -> None:
     environment = {"REMEMBRANCER_TOOLSETS": "memory,flies", "REMEMBRANCER_ENGIN": "onnx"}
-    async with PlayedStore(rig.paths).open() as store, rig.running(), rig.session(environment=environment) as client:
+    async with (
+        PlayedStore(patient_rig.paths).open() as store,
+        patient_rig.running(),
+        patient_rig.session(environment=environment) as client,
+    ):
         store.notices = (Notice("embedding_failed", "words only"),)
         content = "The keeper lights the lantern in the attic every evening. " * 100
         params: dict[str, Any] = {"name": "recall_memories", "arguments": {"query": "lantern", "max_tokens": 300}}
-        async with rig.session("11" * 16) as other:
+        async with patient_rig.session("11" * 16) as other:
             for number in range(5):
                 await other.store(f"{number}. {content}")
         text = (await client.request("tools/call", None, **params))["result"]["content"][0]["text"]
@@ -254,8 +257,8 @@ async def test_an_answer_has_no_more_tokens_than_promised_with_all_that_is_warne
     assert question.with_passages
 
 
-async def test_the_status_has_the_designs_fields(rig: Rig) -> None:
-    async with PlayedStore(rig.paths).open(), rig.running(), rig.session() as client:
+async def test_the_status_has_the_designs_fields(patient_rig: Rig) -> None:
+    async with PlayedStore(patient_rig.paths).open(), patient_rig.running(), patient_rig.session() as client:
         await client.store("one")
         status = await client.call("get_memory_status")
     assert status["connection"]["status"] == "connected"
@@ -299,7 +302,7 @@ async def test_a_client_that_leaves_does_not_take_its_write_with_it(quick_rig: R
 
 
 async def test_a_session_in_a_directory_that_hangs_takes_no_thread_of_the_others(
-    rig: Rig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    patient_rig: Rig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     released = threading.Event()
 
@@ -310,10 +313,10 @@ async def test_a_session_in_a_directory_that_hangs_takes_no_thread_of_the_others
 
     monkeypatch.setattr(conversations, "project_of", project_where_one_hangs)
     async with (
-        PlayedStore(rig.paths).open(),
-        rig.running(),
-        rig.session(directory=str(tmp_path / "hangs")) as hung,
-        rig.session(bridge="11" * 16, session="session:other") as other,
+        PlayedStore(patient_rig.paths).open(),
+        patient_rig.running(),
+        patient_rig.session(directory=str(tmp_path / "hangs")) as hung,
+        patient_rig.session(bridge="11" * 16, session="session:other") as other,
     ):
         params = {"name": "get_memory_status", "arguments": {}}
         for number in range(50):
@@ -325,11 +328,11 @@ async def test_a_session_in_a_directory_that_hangs_takes_no_thread_of_the_others
             released.set()
 
 
-async def test_roots_that_come_late_or_change_move_the_session_and_it_is_told(rig: Rig, tmp_path: Path) -> None:
+async def test_roots_that_come_late_or_change_move_the_session_and_it_is_told(patient_rig: Rig, tmp_path: Path) -> None:
     late, other = tmp_path / "late", tmp_path / "other"
     late.mkdir()
     other.mkdir()
-    async with PlayedStore(rig.paths).open() as store, rig.running(), rig.client() as client:
+    async with PlayedStore(patient_rig.paths).open() as store, patient_rig.running(), patient_rig.client() as client:
         await client.initialize(roots={"listChanged": True})
         await client.store("before")
         (asked,) = client.requests
@@ -343,13 +346,13 @@ async def test_roots_that_come_late_or_change_move_the_session_and_it_is_told(ri
         await until(lambda: StartSession("session:test", "test", str(other)) in store.life)
         await client.store("elsewhere")
         projects = {content_of(each): each.project for each in store.applied.values()}
-    assert projects["before"] == project_of(rig.paths.home)
+    assert projects["before"] == project_of(patient_rig.paths.home)
     assert projects["after"] == project_of(late)
     assert projects["elsewhere"] == project_of(other)
 
 
-async def test_a_message_of_millions_of_values_is_refused_under_its_id_at_once(rig: Rig) -> None:
-    async with PlayedStore(rig.paths).open(), rig.running(), rig.session() as client:
+async def test_a_message_of_millions_of_values_is_refused_under_its_id_at_once(patient_rig: Rig) -> None:
+    async with PlayedStore(patient_rig.paths).open(), patient_rig.running(), patient_rig.session() as client:
         tags = b",".join([b'"a"'] * 1_000_000)
         call = b'{"name":"store_memory","arguments":{"content":"x","tags":[' + tags + b"]}}"
         await client.say(b'{"jsonrpc":"2.0","id":77,"method":"tools/call","params":' + call + b"}")
@@ -368,22 +371,30 @@ async def test_a_message_of_millions_of_values_is_refused_under_its_id_at_once(r
     ],
 )
 async def test_without_roots_flag_variable_and_directory_are_asked_in_turn(
-    rig: Rig, hello: dict[str, Any], expected: str
+    patient_rig: Rig, hello: dict[str, Any], expected: str
 ) -> None:
-    async with PlayedStore(rig.paths).open() as store, rig.running(), rig.session(**hello) as client:
+    async with (
+        PlayedStore(patient_rig.paths).open() as store,
+        patient_rig.running(),
+        patient_rig.session(**hello) as client,
+    ):
         await client.store("x")
         (operation,) = store.applied.values()
     assert operation.project == project_of(Path(expected))
 
 
-async def test_an_unknown_toolset_and_a_setting_of_another_runtime_are_said_once(rig: Rig) -> None:
+async def test_an_unknown_toolset_and_a_setting_of_another_runtime_are_said_once(patient_rig: Rig) -> None:
     environment = {
         "REMEMBRANCER_TOOLSETS": "memory,flies",
         "REMEMBRANCER_EMBEDDERS": "3",
         "REMEMBRANCER_ENGIN": "onnx",
         "REMEMBRANCER_ENGINE": "onnx",
     }
-    async with PlayedStore(rig.paths).open(), rig.running(), rig.session(environment=environment) as client:
+    async with (
+        PlayedStore(patient_rig.paths).open(),
+        patient_rig.running(),
+        patient_rig.session(environment=environment) as client,
+    ):
         first = await client.store("x")
         second = await client.store("y")
     messages = [warning["message"] for warning in first["warnings"]]
@@ -403,8 +414,8 @@ async def test_an_unknown_toolset_and_a_setting_of_another_runtime_are_said_once
         ({"directory": 5}, b"malformed"),
     ],
 )
-async def test_a_bridge_that_cannot_be_served_is_told_why(rig: Rig, hello: dict[str, Any], said: bytes) -> None:
-    async with rig.running(), rig.client(**hello) as client:
+async def test_a_bridge_that_cannot_be_served_is_told_why(patient_rig: Rig, hello: dict[str, Any], said: bytes) -> None:
+    async with patient_rig.running(), patient_rig.client(**hello) as client:
         with pytest.raises(anyio.IncompleteRead):
             await client.hear()
     assert client.controls[-1].startswith(b"!refused ")
@@ -438,7 +449,11 @@ async def _expect_goodbye(client: RawClient) -> None:
 
 async def test_a_call_that_is_cancelled_has_no_answer_and_what_it_writes_is_kept(home: Path) -> None:
     rig = Rig(home, QUICK)
-    async with PlayedStore(rig.paths).open() as store, rig.running() as gateway, rig.session() as client:
+    async with (
+        PlayedStore(rig.paths).open() as store,
+        rig.running() as gateway,
+        rig.session() as client,
+    ):
         await client.call("get_memory_status")  # who calls is known from here on
         store.hangs = True
         for request_id, tool in ((71, "recall_memories"), ("b", "store_memory")):
@@ -455,9 +470,13 @@ async def test_a_call_that_is_cancelled_has_no_answer_and_what_it_writes_is_kept
         assert (await client.hear())["id"] == 71, "its id is free again"
 
 
-async def test_no_more_calls_are_read_than_may_be_in_flight(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_no_more_calls_are_read_than_may_be_in_flight(patient_rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("remembrancer.actors.gateway.conversations.MAX_IN_FLIGHT", 3)
-    async with PlayedStore(rig.paths).open() as store, rig.running() as gateway, rig.session() as client:
+    async with (
+        PlayedStore(patient_rig.paths).open() as store,
+        patient_rig.running() as gateway,
+        patient_rig.session() as client,
+    ):
         await store.hang(client)
         gateway.access.settings = PATIENT  # none of them is over before it is counted
         heard = len(store.requests)

@@ -163,3 +163,33 @@ async def test_one_tool_takes_the_forms_of_both_toolsets_whichever_is_named_firs
         assert (whole["type"], whole["tags"]) == ("procedural", ["page", "rows"])
         (listed,) = (await client.call("list_memories", tags=["rows"], offset=0))["memories"]
         assert listed["id"] == stored["memory_id"]
+
+
+async def test_a_search_of_the_graph_has_the_seeds_shape_and_fields(client: RawClient) -> None:
+    def named(subject: str, *others: tuple[str, str]) -> list[dict[str, str]]:
+        of = {"type": "component"}
+        related = ({**of, "name": name, "relationship": each, "subject": subject} for name, each in others)
+        return [{**of, "name": subject, "relationship": "is"}, *related]
+
+    checks, logs_in = (
+        named("AuthService", ("TokenValidator", "depends_on")),
+        named("APIGateway", ("AuthService", "uses")),
+    )
+    first = await client.store("Tokens are checked.", related_entities=checks, importance=0.9)
+    second = await client.store("The gateway logs in.", related_entities=logs_in)
+    answer = await client.call("search_knowledge_graph", entity="AuthService")
+    recalled = await client.call("recall_memories", query="tokens", strategy="keyword")
+    assert set(answer) == {"note", "entities", "memories", "graph_stats", "relationship_types"}
+    assert answer["graph_stats"] == {"entities_traversed": 3, "relationships_found": 2, "depth_reached": 1}
+    assert answer["entities"][0] == {
+        "name": "AuthService",
+        "type": "component",
+        "relationships": [
+            {"type": "uses", "target": "APIGateway", "direction": "incoming"},
+            {"type": "depends_on", "target": "TokenValidator", "direction": "outgoing"},
+        ],
+        "memory_count": 2,
+    }
+    assert [each["distance"] for each in answer["entities"][1:]] == [1, 1]
+    assert [each["id"] for each in answer["memories"]] == [first["memory_id"], second["memory_id"]]
+    assert set(answer["memories"][0]) == set(recalled["memories"][0]), "memories as recall_memories shows them"

@@ -13,7 +13,7 @@ from remembrancer.protocol.paths import RuntimePaths
 from remembrancer.protocol.runs import Skipped, UndoneResult, UndoRun
 from remembrancer.protocol.writes import Applied, Submit
 from remembrancer.toolsets.tools import DATA
-from tests.actors.gateway_rig import AWAY, PATIENT, Rig
+from tests.actors.gateway_rig import AWAY, Rig
 from tests.actors.resource_store import ResourceStore
 
 TOOL = "reflect_and_consolidate"
@@ -59,18 +59,17 @@ class ReflectingStore(ResourceStore):
 
 
 @pytest.fixture
-def rig(home: Path) -> Rig:
-    return Rig(home, PATIENT)
-
-
-@pytest.fixture
 def quick_rig(home: Path) -> Rig:
     """For a store that is away."""
     return Rig(home, AWAY)
 
 
-async def test_a_reflection_answers_as_the_design_says(rig: Rig) -> None:
-    async with ReflectingStore(rig.paths).open() as store, rig.running(), rig.session() as client:
+async def test_a_reflection_answers_as_the_design_says(patient_rig: Rig) -> None:
+    async with (
+        ReflectingStore(patient_rig.paths).open() as store,
+        patient_rig.running(),
+        patient_rig.session() as client,
+    ):
         answer = await client.call(TOOL)
     assert answer == {
         "note": DATA,

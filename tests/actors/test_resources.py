@@ -22,17 +22,12 @@ from remembrancer.toolsets.memory.resources import (
     STATUS,
     SUMMARY,
 )
-from tests.actors.gateway_rig import PATIENT, Rig
+from tests.actors.gateway_rig import Rig
 from tests.actors.resource_store import ResourceStore
 from tests.actors.sdk_client import ERAS, sdk_client
 from tests.patience import PATIENCE_S, until
 
 NOBODY = "memory:01ARZ3NDEKTSV4RRFFQ69G5FAV"
-
-
-@pytest.fixture
-def rig(home: Path) -> Rig:
-    return Rig(home, PATIENT)
 
 
 async def read(client: Client, uri: str) -> str:
@@ -70,9 +65,9 @@ class Heard:
 
 
 @asynccontextmanager
-async def subscriber(rig: Rig, *uris: str, **options: Any) -> AsyncIterator[tuple[Client, Heard]]:
+async def subscriber(patient_rig: Rig, *uris: str, **options: Any) -> AsyncIterator[tuple[Client, Heard]]:
     heard = Heard()
-    async with sdk_client(rig, "legacy", message_handler=heard, **options) as client:
+    async with sdk_client(patient_rig, "legacy", message_handler=heard, **options) as client:
         await subscribe(client, *uris)
         yield client, heard
 
@@ -81,8 +76,8 @@ async def subscriber(rig: Rig, *uris: str, **options: Any) -> AsyncIterator[tupl
 
 
 @pytest.mark.parametrize("era", ERAS)
-async def test_each_resource_says_what_is_there(rig: Rig, era: str) -> None:
-    async with ResourceStore(rig.paths).open(), rig.running(), sdk_client(rig, era) as client:
+async def test_each_resource_says_what_is_there(patient_rig: Rig, era: str) -> None:
+    async with ResourceStore(patient_rig.paths).open(), patient_rig.running(), sdk_client(patient_rig, era) as client:
         entity = {"name": "Gateway", "type": "component", "relationship": "is"}
         memory_id = await store(client, "writes British English", scope="user", tags=["style"])
         await store(client, "the gateway owns the queue", related_entities=[entity])
@@ -126,15 +121,15 @@ async def test_without_the_store_the_last_known_content_stands_and_says_so(quick
 # --- subscriptions ---
 
 
-async def test_other_sessions_of_the_project_hear_of_it_and_other_projects_do_not(rig: Rig) -> None:
-    elsewhere = rig.paths.home / "elsewhere"
+async def test_other_sessions_of_the_project_hear_of_it_and_other_projects_do_not(patient_rig: Rig) -> None:
+    elsewhere = patient_rig.paths.home / "elsewhere"
     elsewhere.mkdir()
     async with (
-        ResourceStore(rig.paths).open(),
-        rig.running(),
-        sdk_client(rig, "legacy") as writer,
-        subscriber(rig, GRAPH, PREFERENCES, bridge="11" * 16, session="session:two") as (_, near),
-        subscriber(rig, GRAPH, PREFERENCES, bridge="22" * 16, directory=str(elsewhere)) as (_, far),
+        ResourceStore(patient_rig.paths).open(),
+        patient_rig.running(),
+        sdk_client(patient_rig, "legacy") as writer,
+        subscriber(patient_rig, GRAPH, PREFERENCES, bridge="11" * 16, session="session:two") as (_, near),
+        subscriber(patient_rig, GRAPH, PREFERENCES, bridge="22" * 16, directory=str(elsewhere)) as (_, far),
     ):
         entity = {"name": "Gateway", "type": "component", "relationship": "is"}
         await store(writer, "the gateway owns the queue", related_entities=[entity])
@@ -146,14 +141,14 @@ async def test_other_sessions_of_the_project_hear_of_it_and_other_projects_do_no
 
 
 async def test_a_session_whose_roots_come_late_hears_of_its_project_and_no_more_of_the_other(
-    rig: Rig, tmp_path: Path
+    patient_rig: Rig, tmp_path: Path
 ) -> None:
     entity = {"name": "Gateway", "type": "component", "relationship": "is"}
     async with (
-        ResourceStore(rig.paths).open(),
-        rig.running(),
-        rig.client() as client,
-        sdk_client(rig, "legacy", bridge="11" * 16, session="session:two", directory=str(tmp_path)) as writer,
+        ResourceStore(patient_rig.paths).open(),
+        patient_rig.running(),
+        patient_rig.client() as client,
+        sdk_client(patient_rig, "legacy", bridge="11" * 16, session="session:two", directory=str(tmp_path)) as writer,
     ):
         await client.initialize(roots={"listChanged": True})
         assert "result" in await client.request("resources/subscribe", uri=GRAPH)
@@ -196,11 +191,11 @@ async def test_queued_writes_are_told_of_when_the_store_has_them(quick_rig: Rig)
         assert "written while the store was away" in await read(client, PREFERENCES)
 
 
-async def test_nothing_is_left_of_a_session_that_has_gone(rig: Rig) -> None:
-    async with ResourceStore(rig.paths).open(), rig.running() as gateway:
+async def test_nothing_is_left_of_a_session_that_has_gone(patient_rig: Rig) -> None:
+    async with ResourceStore(patient_rig.paths).open(), patient_rig.running() as gateway:
         watchers = gateway._subscriptions
         assert watchers is not None
-        async with subscriber(rig, *FIXED):
+        async with subscriber(patient_rig, *FIXED):
             assert len(watchers) == 1
         await until(lambda: len(watchers) == 0)
 
@@ -208,7 +203,7 @@ async def test_nothing_is_left_of_a_session_that_has_gone(rig: Rig) -> None:
 # --- the streams of 2026-07-28 ---
 
 
-async def test_an_older_client_sees_nothing_of_the_newest_protocol(rig: Rig) -> None:
+async def test_an_older_client_sees_nothing_of_the_newest_protocol(patient_rig: Rig) -> None:
     requests: list[tuple[str, dict[str, Any]]] = [
         ("resources/list", {}),
         ("resources/templates/list", {}),
@@ -222,7 +217,7 @@ async def test_an_older_client_sees_nothing_of_the_newest_protocol(rig: Rig) -> 
             {"ref": {"type": "ref/prompt", "name": "recall"}, "argument": {"name": "topic", "value": "a"}},
         ),
     ]
-    async with ResourceStore(rig.paths).open(), rig.running(), rig.session() as client:
+    async with ResourceStore(patient_rig.paths).open(), patient_rig.running(), patient_rig.session() as client:
         for method, params in requests:
             result = (await client.request(method, **params))["result"]
             assert result.keys().isdisjoint({"resultType", "ttlMs", "cacheScope"}), method
