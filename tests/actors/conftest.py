@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from tests.actors.gateway_rig import PATIENT, QUICK, RawClient, Rig
+from tests.actors.spaces_rig import Spaces
 from tests.actors.store_process import WITH_CHROMA, StoreRig, store_rig
 
 
@@ -41,3 +43,10 @@ async def client(patient_rig: Rig) -> AsyncIterator[RawClient]:
     """A session of that gateway over a real store."""
     async with patient_rig.over_store() as (_, client):
         yield client
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Iterator[Spaces]:
+    """The spaces of a project and of its user in this process."""
+    with closing(Spaces(tmp_path)) as spaces:
+        yield spaces

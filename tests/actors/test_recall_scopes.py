@@ -5,10 +5,8 @@ from __future__ import annotations
 import asyncio
 import itertools
 import threading
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -27,12 +25,6 @@ from tests.operations import (
     OTHER_SESSION,
     SESSION,
 )
-
-
-@pytest.fixture
-def files(tmp_path: Path) -> Iterator[Spaces]:
-    with closing(Spaces(tmp_path)) as spaces:
-        yield spaces
 
 
 async def section(files: Spaces, section: Section, task: str = "") -> list[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -195,12 +194,6 @@ async def test_a_walk_over_links_ends_where_the_answer_is_full_and_counts_what_i
 
 
 # Two spaces in one process
-
-
-@pytest.fixture
-def files(tmp_path: Path) -> Iterator[Spaces]:
-    with closing(Spaces(tmp_path)) as spaces:
-        yield spaces
 
 
 ASKED = "Who can help when BillingService was merged and is not deployed?"

@@ -171,17 +171,6 @@ async def test_a_text_that_cannot_be_embedded_is_found_by_its_words_and_holds_up
     assert (await rig.gateway.embedding_of(bad)).embedded, "another worker's arrival is another chance"
 
 
-# The index
-
-
-async def test_what_was_pending_when_the_store_was_killed_is_embedded_by_the_next_one(rig: StoreRig) -> None:
-    ids = await fill(rig, 10)
-    await rig.restart()
-    await rig.worker()  # before any request has opened the project
-    await rig.gateway.until_embedded()
-    await assert_all_found(rig, ids)
-
-
 # Damaged files
 
 

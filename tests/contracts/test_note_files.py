@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import signal
-import threading
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -14,7 +12,6 @@ from typing import TypeVar
 import pytest
 
 from remembrancer.actors.store import note_files
-from remembrancer.actors.store.committer import Committer
 from remembrancer.actors.store.note_files import NoteFiles
 from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.actors.store.records.types import Outcome
@@ -22,10 +19,8 @@ from remembrancer.memory.edits import Edits, NoteWrite
 from remembrancer.memory.notes import MAX_FILE_BYTES
 from remembrancer.memory.planner import Planner
 from remembrancer.protocol.errors import (
-    DiskUnavailable,
     InvalidInput,
     MemoryUnavailable,
-    NotFound,
     RemembrancerError,
     StorageFull,
 )
@@ -34,8 +29,6 @@ from remembrancer.toolsets.files.workspace_files import RealNote, find_note, ope
 from tests.contracts.note_process import PATH, SURVIVED, note_operation, write_and_die
 from tests.contracts.records_factories import SqliteFactory
 from tests.forked import run_forked
-from tests.operations import store_operation
-from tests.patience import PATIENCE_S
 
 BEFORE = "# Log\n\nBy hand.\n"
 
@@ -107,13 +100,6 @@ def test_a_note_is_appended_to_what_is_there_and_written_once(work: Workspace) -
     assert not work.leftovers()
 
 
-def test_what_is_replaced_is_given_back(work: Workspace) -> None:
-    work.has(BEFORE)
-    assert work.write("a", "New.", mode="replace", heading="Log") == NoteWritten(PATH, 1, "By hand.")
-    assert work.path.read_text() == "# Log\n\nNew.\n"
-    assert isinstance(work.refused("b", "x", mode="replace", heading="Other"), NotFound)
-
-
 def test_mode_line_ends_and_byte_order_mark_of_a_file_stay(work: Workspace) -> None:
     work.has("")
     work.path.write_bytes(b"\xef\xbb\xbfBy hand.\r\n")
@@ -129,22 +115,6 @@ def test_a_link_is_followed_inside_of_the_workspace_and_stays(work: Workspace) -
     work.write("a", "One.", path="MEMORY.md")
     assert (work.root / "MEMORY.md").is_symlink()
     assert work.path.read_text() == BEFORE + "\nOne.\n"
-
-
-def test_a_link_from_the_notes_into_the_source_writes_nothing(work: Workspace) -> None:
-    """As a repository that was cloned may bring them."""
-    (work.root / "src").mkdir()
-    (work.root / "src/README.md").write_text("Theirs.")
-    (work.root / ".env").write_text("PASSWORD=frosch-2217")
-    (work.root / "memory").mkdir()
-    (work.root / "memory/src").symlink_to("../src")
-    (work.root / "memory/read.md").symlink_to("../src/README.md")
-    (work.root / "MEMORY.md").symlink_to(".env")
-    for path in ("memory/src/README.md", "memory/src/new.md", "memory/read.md", "MEMORY.md"):
-        assert "a link to a file that is not a note" in work.refused(path, "New.", path=path).message
-    assert (work.root / "src/README.md").read_text() == "Theirs."
-    assert (work.root / ".env").read_text() == "PASSWORD=frosch-2217"
-    assert [each.name for each in (work.root / "src").iterdir()] == ["README.md"]
 
 
 @pytest.mark.parametrize("taken", ["memory", "memory/deep", "memory/deep/log.md"])
@@ -329,35 +299,3 @@ def test_a_process_that_is_killed_at_any_step_has_written_it_once_when_it_comes_
     else:
         pytest.fail("it never survived")
     assert step >= least_steps
-
-
-async def test_a_disk_that_hangs_holds_nothing_else_up_and_the_note_is_written_when_it_answers(
-    work: Workspace, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(note_files, "WRITE_S", 0.2)
-    answers = threading.Event()
-
-    def after_it_answers(*_: object) -> tuple[str, ...]:
-        assert answers.wait(PATIENCE_S)
-        return ()
-
-    monkeypatch.setattr(note_files, "_ignore", after_it_answers)
-    note = work.operation("a", "One.", ignore=("memory/",))
-    committer = Committer()
-    notes = NoteFiles(work.records, partial(committer.run_from_thread, work.records.name))
-    try:
-        for _ in range(2):
-            (outcome,) = await notes.write([note])
-            assert isinstance(outcome.reply, DiskUnavailable)
-        (stored,) = await committer.submit(work.records, [store_operation("m", "A memory.")])
-        assert isinstance(stored.reply, Applied)
-        monkeypatch.setattr(note_files, "WRITE_S", 60.0)
-        written = asyncio.ensure_future(notes.write([note]))
-        answers.set()
-        (outcome,) = await written
-        assert outcome.reply == Applied("a", NoteWritten(PATH, 1), replayed=True)
-        assert work.path.read_text() == "One.\n"
-    finally:
-        answers.set()
-        notes.close()
-        committer.close()

@@ -94,26 +94,6 @@ async def said_until_end(connection: anyio.abc.SocketStream) -> bytes:
     return heard
 
 
-async def test_what_is_erased_is_in_no_file_of_the_home_any_more_not_even_quoted(
-    home: Path, tmp_path: Path, without_embedders: None
-) -> None:
-    secret = "Next: open the vault with marigold"
-    async with Session(home, cwd=tmp_path, environ={"REMEMBRANCER_SESSION_ID": "session:vault"}) as client:
-        memory_id = (await client.store(secret, scope="project", type="episodic"))["memory_id"]
-        await client.store("Next: paint the cellar", scope="project", type="episodic")
-        prompt = {"session_id": "session:vault", "cwd": str(tmp_path), "prompt": f"Do this: {secret}!"}
-        hook = ["hook", "UserPromptSubmit"]
-        done = await anyio.to_thread.run_sync(lambda: command(*hook, home=home, stdin=json.dumps(prompt)))
-        assert done.returncode == 0
-        await until(lambda: not list(RuntimePaths(home).hooks.glob("*.json")))
-    async with Session(home, cwd=tmp_path):
-        erase = ["erase", memory_id, "--yes", "--json"]
-        done = await anyio.to_thread.run_sync(lambda: command(*erase, home=home, directory=tmp_path))
-        assert json.loads(done.stdout)["erased"][0]["status"] == "erased"
-    await Runtime(home).down()
-    assert files_with(home, b"marigold") == []
-
-
 async def test_an_erasing_that_is_cut_off_by_kills_is_taken_up_again_and_ended(
     home: Path, tmp_path: Path, without_embedders: None
 ) -> None:
