@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import random
 import sqlite3
 import time
@@ -13,7 +12,6 @@ from contextlib import closing
 from pathlib import Path
 
 import anyio
-import pytest
 
 from remembrancer.protocol.control import PeerGone, Ready
 from remembrancer.protocol.kinds import Kind, type_of_kind
@@ -24,14 +22,6 @@ from tests.patience import PATIENCE_S
 
 THINGS = ("ledger", "parser", "router", "mailer", "cipher", "runner", "linter", "packer", "tracer", "folder")
 KILLS = 5
-
-
-@pytest.fixture
-def dice() -> random.Random:
-    """Random moments, and the seed in the output of a failed test."""
-    seed = int(os.environ.get("REMEMBRANCER_TEST_SEED", time.time_ns() % 1_000_000))
-    print(f"REMEMBRANCER_TEST_SEED={seed}")
-    return random.Random(seed)
 
 
 class Ending:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import random
 import signal
 import time
@@ -80,32 +79,26 @@ async def under_fire(home: Path, kill: Callable[[Runtime], Coroutine[Any, Any, N
     return account
 
 
-@pytest.fixture
-def dice(request: pytest.FixtureRequest) -> random.Random:
-    """Random moments, and the seed in the output of a failed test."""
-    seed = int(os.environ.get("FAULT_SEED", random.SystemRandom().randrange(10**6)))
-    print(f"FAULT_SEED={seed}")
-    return random.Random(seed)
+@pytest.mark.parametrize(
+    ("role", "times"),
+    [("store", 3), ("gateway", 3), ("embedder", 3), ("launcher", 1), ("", 1)],
+    ids=lambda each: each or "all",
+)
+async def test_processes_that_are_killed_lose_nothing_and_the_sessions_go_on(
+    role: str, times: int, home: Path, dice: random.Random
+) -> None:
+    """With an empty role, all processes are killed at once."""
 
-
-@pytest.mark.parametrize("role", ["store", "gateway", "embedder"])
-async def test_a_killed_actor_loses_nothing(role: str, home: Path, dice: random.Random) -> None:
     async def kill(runtime: Runtime) -> None:
-        for _ in range(3):
+        for _ in range(times):
             await asyncio.sleep(dice.uniform(0.0, 0.4))
-            runtime.kill(role)
+            if role:
+                runtime.kill(role)
+            else:
+                for process in runtime.processes():
+                    process.kill()
 
-    account = await under_fire(home, kill)
-    assert len(account.acknowledged) == STORES
-
-
-async def test_a_killed_launcher_leaves_no_orphan_and_its_sessions_go_on(home: Path, dice: random.Random) -> None:
-    async def kill(runtime: Runtime) -> None:
-        await asyncio.sleep(dice.uniform(0.0, 0.3))
-        runtime.kill("launcher")
-
-    account = await under_fire(home, kill)
-    assert len(account.acknowledged) == STORES
+    assert len((await under_fire(home, kill)).acknowledged) == STORES
 
 
 async def test_a_runtime_whose_launcher_was_killed_comes_back_without_being_asked(home: Path) -> None:
@@ -121,16 +114,6 @@ async def test_a_runtime_whose_launcher_was_killed_comes_back_without_being_aske
         await until(is_back)
         assert "memory_id" in await client.store("The session goes on.")
     await runtime.down()
-
-
-async def test_all_processes_killed_at_once_lose_nothing(home: Path, dice: random.Random) -> None:
-    async def kill(runtime: Runtime) -> None:
-        await asyncio.sleep(dice.uniform(0.0, 0.3))
-        for process in runtime.processes():
-            process.kill()
-
-    account = await under_fire(home, kill)
-    assert len(account.acknowledged) == STORES
 
 
 async def test_a_store_that_hangs_is_noticed_and_replaced(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -85,7 +85,6 @@ async def test_meaning_is_searched_in_every_moment_of_a_change_and_whatever_is_k
             return not await without_meaning()
 
         await until(by_meaning)
-
         before = await told(home, "use", "onnx", str(other))
         assert set(before) == {"active", "next"}
 
@@ -116,15 +115,11 @@ async def test_meaning_is_searched_in_every_moment_of_a_change_and_whatever_is_k
         assert (await told(home))["active"]["choice"] == {"engine": "onnx", "model": str(other)}
 
         async def is_tidy() -> bool:
-            return models_recorded(home) == {"another"}
+            embedders = [role for role, _ in runtime.recorded() if role == "embedder"]
+            return models_recorded(home) == {"another"} and len(embedders) == 1
 
         await until(is_tidy)
         assert await by_meaning()
-
-        async def has_one_embedder() -> bool:
-            return sum(role == "embedder" for role, _ in runtime.recorded()) == 1
-
-        await until(has_one_embedder)
     await runtime.down()
     async with Session(home, cwd=note.parent.parent, environ=environ) as client:
         await until(runtime.is_ready)

@@ -29,7 +29,12 @@ async def paths(client: StdioClient, query: str) -> list[str]:
     return [each["path"] for each in answer["results"]]
 
 
-async def whole(client: StdioClient, files: int) -> bool:
+async def is_found(client: StdioClient, number: int) -> bool:
+    return f"memory/note{number}.md" in await paths(client, f"harbour{number}")
+
+
+async def has_read(client: StdioClient, files: int) -> bool:
+    """True if so many files are there, and each has its vectors. There is no answer while the store is held up."""
     status = await client.call_or_error("memory_status")
     return status.get("totalFiles") == files and not status.get("pendingChunks")
 
@@ -41,23 +46,16 @@ async def test_a_process_that_is_killed_in_the_middle_of_a_sync_loses_nothing(
     runtime = Runtime(home)
     write(workspace, 0, "lighthouse")
     async with note_session(home, workspace) as client:
-
-        async def first_is_found() -> bool:
-            return "memory/note0.md" in await paths(client, "harbour0")
-
-        async def all_are_there() -> bool:
-            return await whole(client, FILES)
-
-        await until(first_is_found)
+        await until(lambda: is_found(client, 0))
         for number in range(1, FILES):
             write(workspace, number, "lighthouse")
         syncing = asyncio.create_task(client.call_or_error("memory_sync"))
         await asyncio.sleep(random.uniform(0, 0.3))
         runtime.kill(role)
         await syncing
-        await until(all_are_there)
+        await until(lambda: has_read(client, FILES))
         for number in random.sample(range(FILES), 5):
-            assert f"memory/note{number}.md" in await paths(client, f"harbour{number}")
+            assert await is_found(client, number)
         status = await runtime.status()
         assert {each["state"] for each in status["processes"]} <= {"ready", "starting", "degraded"}
 
@@ -69,11 +67,7 @@ async def test_index_and_vectors_that_are_deleted_under_load_are_made_again(
     for number in range(FILES):
         write(workspace, number, "lighthouse")
     async with note_session(home, workspace) as client:
-
-        async def all_are_there() -> bool:
-            return await whole(client, FILES)
-
-        await until(all_are_there)
+        await until(lambda: has_read(client, FILES))
         searching = True
         errors: list[dict[str, Any]] = []
 
@@ -87,7 +81,7 @@ async def test_index_and_vectors_that_are_deleted_under_load_are_made_again(
         load = asyncio.create_task(search())
         for file in list(home.glob("projects/*/index.db*")):  # noqa: ASYNC240
             file.unlink(missing_ok=True)
-        await until(all_are_there)
+        await until(lambda: has_read(client, FILES))
         shutil.rmtree(home / "vectors")
 
         async def is_found_by_meaning() -> bool:
@@ -125,38 +119,26 @@ async def test_a_burst_of_changes_and_a_switch_of_branches_are_followed(
     git("commit", "-qm", "one")
     async with note_session(home, workspace) as client:
 
-        async def has(files: int) -> bool:
-            return bool(
-                (await client.call("memory_status")).get("totalFiles") == files
-            )  # none while the store is held up
-
-        async def has_one() -> bool:
-            return await has(1)
-
-        async def has_all() -> bool:
-            return await has(MANY_FILES)
-
         async def shows_the_old_note() -> bool:
             return "lighthouse" in str(await client.call("memory_search", query="harbour0"))
 
-        await until(has_one)
+        async def has(files: int) -> bool:
+            return bool((await client.call("memory_status")).get("totalFiles") == files)
+
+        await until(lambda: has(1))
         git("checkout", "-qb", "many")
         for number in range(MANY_FILES):
             write(workspace, number, "windmill")
-        await until(has_all)
-
-        async def finds_the_last() -> bool:
-            return f"memory/note{MANY_FILES - 1}.md" in await paths(client, f"harbour{MANY_FILES - 1}")
-
-        await until(finds_the_last)
+        await until(lambda: has(MANY_FILES))
+        await until(lambda: is_found(client, MANY_FILES - 1))
         git("add", "-A")
         git("commit", "-qm", "many")
         git("checkout", "-q", "main")
-        await until(has_one)
+        await until(lambda: has(1))
         await until(shows_the_old_note)  # what was changed may be read after what is gone
         assert await paths(client, "windmill") == []
         git("checkout", "-q", "many")
-        await until(has_all)
+        await until(lambda: has(MANY_FILES))
 
 
 async def test_while_nothing_changes_nothing_is_written(home: Path, workspace: Path) -> None:
@@ -164,11 +146,7 @@ async def test_while_nothing_changes_nothing_is_written(home: Path, workspace: P
         write(workspace, number, "lighthouse")
     runtime = Runtime(home)
     async with note_session(home, workspace, session=StdioClient) as client:  # an indexer that has imported its own
-
-        async def all_are_there() -> bool:
-            return await whole(client, FILES)
-
-        await until(all_are_there)
+        await until(lambda: has_read(client, FILES))
         await until(runtime.is_ready)
         indexer = runtime.process("indexer")
 

@@ -6,8 +6,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import random
 from contextlib import closing
 from pathlib import Path
 
@@ -53,14 +51,6 @@ def test_a_copy_that_consolidation_made_counts_as_none_even_when_its_run_was_und
     rows, _ = soak.read_files(tmp_path, found)
     assert [row.state.content for each in rows.values() for row in each if not row.derived] == [content, "Another text"]
     assert found.wrong == []
-
-
-@pytest.fixture
-def seed() -> int:
-    """Where chance begins, in the output of a failed test."""
-    seed = int(os.environ.get("FAULT_SEED", random.SystemRandom().randrange(10**6)))
-    print(f"FAULT_SEED={seed}")
-    return seed
 
 
 @pytest.mark.hurried
