@@ -15,7 +15,7 @@ import psutil
 
 from bench.client import StdioClient
 from examples.real_text import memories
-from tests.runtime import ColdSession, Runtime, Session, until
+from tests.runtime import Runtime, Session, until
 
 ROUNDS = 20
 """Of each of eight sessions: a store, a recall and four other calls."""
@@ -126,19 +126,6 @@ async def test_fifty_sessions_opened_and_killed_leave_one_runtime_and_no_orphan(
         return left == ["embedder", "gateway", "store", "up"]
 
     await until(one_runtime_is_left)
-    await runtime.down()
-
-
-async def test_sessions_that_start_together_on_a_new_home_share_one_runtime(home: Path) -> None:
-    clients = [ColdSession(home) for _ in range(8)]
-    await asyncio.gather(*(start(client) for client in clients))
-    answers = await asyncio.gather(*(client.store(f"note of session {n}") for n, client in enumerate(clients)))
-    assert all("memory_id" in answer for answer in answers), answers
-    runtime = Runtime(home)
-    await until(runtime.is_drained)
-    assert len(runtime.contents()) == 8
-    for client in clients:
-        await client.aclose()
     await runtime.down()
 
 

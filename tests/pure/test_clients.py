@@ -65,6 +65,12 @@ def removed(text: str | None, client: str = "cursor", *, force: bool = False) ->
     return plan_removal(known, known.places(around())[-1], text, "remembrancer", force=force)
 
 
+def left_by(plan: Plan) -> str:
+    """The text of a file that is changed."""
+    assert plan.after is not None
+    return plan.after
+
+
 # --- where and how ---
 
 
@@ -126,10 +132,8 @@ def test_a_configuration_that_lies_elsewhere_is_found_there() -> None:
 )
 def test_each_client_gets_its_own_form_of_the_entry(client: str, file: dict[str, Any]) -> None:
     plan = planned(None, client)
-    assert plan.action == "add"
-    assert plan.after is not None
-    assert plan.after.endswith("}\n")
-    assert json.loads(plan.after) == file
+    assert (plan.action, json.loads(left_by(plan))) == ("add", file)
+    assert left_by(plan).endswith("}\n")
 
 
 # --- the command ---
@@ -184,10 +188,9 @@ def test_setting_an_entry_changes_nothing_else(
     if not isinstance(whole.get("mcpServers", {}), dict):
         assert plan.action == "refuse"
         return
-    assert plan.after is not None
     entry = make_entry(client_named("cursor"), COMMAND, {})
     before = {**whole, "mcpServers": {**whole.get("mcpServers", {}), "remembrancer": entry}}
-    assert json.dumps(json.loads(plan.after)) == json.dumps(before)  # the order of the keys, too
+    assert json.dumps(json.loads(left_by(plan))) == json.dumps(before)  # the order of the keys, too
 
 
 @given(FILES, LOOKS)
@@ -196,26 +199,22 @@ def test_an_entry_that_was_added_and_removed_leaves_the_rest_as_it_was(
 ) -> None:
     servers.pop("remembrancer", None)
     text = json.dumps({"first": 1, "mcpServers": servers, "last": [2.50]}, indent=indent)
-    plan = removed(planned(text).after)
-    assert plan.after is not None
     left = json.loads(text)
     if not servers:
         del left["mcpServers"]
-    assert json.dumps(json.loads(plan.after)) == json.dumps(left)
+    assert json.dumps(json.loads(left_by(removed(planned(text).after)))) == json.dumps(left)
 
 
-def parsed(text: str | None, client: str) -> Any:
+def parsed(text: str, client: str) -> Any:
     """A client's file, read in its own format."""
     read: dict[str, Callable[[str], Any]] = {"goose": yaml.safe_load, "codex": tomllib.loads}
-    assert text is not None
     return read.get(client, json.loads)(text)
 
 
 @pytest.mark.parametrize("indent", ["\t", "    ", "  "])
 def test_a_file_is_indented_as_it_was(indent: str) -> None:
-    after = planned(json.dumps({"a": {"b": 1}}, indent=indent)).after
-    assert after is not None
-    assert f'\n{indent}"mcpServers": {{\n{indent * 2}"remembrancer"' in after
+    plan = planned(json.dumps({"a": {"b": 1}}, indent=indent))
+    assert f'\n{indent}"mcpServers": {{\n{indent * 2}"remembrancer"' in left_by(plan)
 
 
 @pytest.mark.parametrize(
@@ -243,7 +242,7 @@ def test_a_file_that_cannot_be_changed_safely_is_refused_with_what_to_paste(
     plan = planned(text, client, force=force)
     assert (plan.action, plan.after) == ("refuse", None)
     assert why in plan.said
-    assert parsed(plan.paste, client) == parsed(planned(None, client).after, client)
+    assert parsed(plan.paste, client) == parsed(left_by(planned(None, client)), client)
 
 
 def test_a_file_that_begins_with_a_byte_order_mark_is_read(tmp_path: Path) -> None:
@@ -268,9 +267,9 @@ def test_a_second_time_there_is_nothing_to_do_whatever_variables_somebody_added(
     assert make_entry(client_named("claude-desktop"), COMMAND, {"A": "b"}) == {**ENTRY, "env": {"A": "b"}}
     present = {**ENTRY, "env": {"MINE": "1"}, "disabled": True}
     assert planned(json.dumps({"mcpServers": {"remembrancer": present}})).action == "nothing"
+    extended = {**present, "env": {"MINE": "1", "OURS": "2"}}
     plan = planned(json.dumps({"mcpServers": {"remembrancer": present}}), OURS="2")
-    extended = {**ENTRY, "env": {"MINE": "1", "OURS": "2"}, "disabled": True}
-    assert json.loads(plan.after or "") == {"mcpServers": {"remembrancer": extended}}
+    assert json.loads(left_by(plan)) == {"mcpServers": {"remembrancer": extended}}
 
 
 @pytest.mark.parametrize(
@@ -288,17 +287,14 @@ def test_another_entry_of_our_name_is_replaced_only_by_force(present: object) ->
     assert refused.action == "refuse"
     assert "--force" in refused.said
     forced = planned(text, force=True)
-    assert forced.action == "replace"
-    assert forced.after is not None
-    servers = json.loads(forced.after)["mcpServers"]
-    assert servers == {"a": {"command": "a"}, "remembrancer": {"type": "stdio", **ENTRY}}
+    servers = {"a": {"command": "a"}, "remembrancer": {"type": "stdio", **ENTRY}}
+    assert (forced.action, json.loads(left_by(forced))) == ("replace", {"mcpServers": servers})
 
 
 def test_only_an_entry_that_is_ours_is_removed_without_force() -> None:
     ours = '{"mcpServers": {"remembrancer": {"command": "/a/remembrancer", "args": ["mcp"]}}}'
     theirs = '{"mcpServers": {"remembrancer": {"command": "/a/other"}}}'
-    assert removed(ours).action == "remove"
-    assert removed(ours).after == "", "a file that held nothing else is not left behind"
+    assert (removed(ours).action, removed(ours).after) == ("remove", ""), "a file that held nothing else is not left"
     assert removed(theirs).action == "refuse"
     assert removed(theirs, force=True).action == "remove"
     assert removed(None).action == "nothing"
@@ -340,37 +336,35 @@ def test_every_client_is_set_up_once_and_left_as_it_was(client: Client) -> None:
 
 def test_a_file_of_goose_keeps_its_other_extensions() -> None:
     before = "GOOSE_MODE: auto\nextensions:\n  developer:\n    enabled: true\n    type: builtin\n"
-    plan = planned(before, "goose")
-    found = yaml.safe_load(plan.after or "")
+    found = yaml.safe_load(left_by(planned(before, "goose")))
     assert list(found) == ["GOOSE_MODE", "extensions"]
     assert found["extensions"]["developer"] == {"enabled": True, "type": "builtin"}
     entry = found["extensions"]["remembrancer"]
     assert (entry["cmd"], entry["args"], entry["type"], entry["enabled"]) == (COMMAND[0], ["mcp"], "stdio", True)
 
 
-@pytest.mark.parametrize("before", [None, "# Rules\n\nBe brief.\n", "Be brief.", "a\n\n\n"])
-@pytest.mark.parametrize("name", ["codex", "cursor"])
-def test_instructions_get_a_block_once_and_lose_it_again(name: str, before: str | None) -> None:
+def rules_planned(name: str, text: str | None, *, remove: bool = False) -> Plan:
     client = client_named(name)
     place = client.rules_place(around(), "project")
     assert place is not None
-    plan = plan_rules(client, place, before, remove=False)
-    assert plan.after is not None
-    assert plan.after.count("`recall_memories`") == 1
-    assert plan_rules(client, place, plan.after, remove=False).action == "nothing"
-    assert plan_rules(client, place, before, remove=True).action == "nothing"
-    left = plan_rules(client, place, plan.after, remove=True).after
-    assert left is not None
+    return plan_rules(client, place, text, remove=remove)
+
+
+@pytest.mark.parametrize("before", [None, "# Rules\n\nBe brief.\n", "Be brief.", "a\n\n\n"])
+@pytest.mark.parametrize("name", ["codex", "cursor"])
+def test_instructions_get_a_block_once_and_lose_it_again(name: str, before: str | None) -> None:
+    after = left_by(rules_planned(name, before))
+    assert after.count("`recall_memories`") == 1
+    assert rules_planned(name, after).action == "nothing"
+    assert rules_planned(name, before, remove=True).action == "nothing"
+    left = left_by(rules_planned(name, after, remove=True))
     assert left.strip() == (before or "").strip()
     assert (left == "") == (before is None)
 
 
 def test_a_block_of_an_older_release_is_replaced_where_others_wrote_around_it() -> None:
-    client = client_named("codex")
-    place = client.rules_place(around(), "project")
-    assert place is not None
     text = "above\n\n<!-- remembrancer -->\nformer\n<!-- /remembrancer -->\nbelow\n"
-    after = plan_rules(client, place, text, remove=False).after or ""
+    after = left_by(rules_planned("codex", text))
     assert "former" not in after
     assert after.startswith("above\nbelow\n\n<!-- remembrancer -->")
 
@@ -400,33 +394,26 @@ def test_codex_gets_a_table_and_keeps_all_other_lines_as_they_are() -> None:
     before = CODEX[: CODEX.index("[mcp_servers.remembrancer]")] + CODEX[CODEX.index("[[profiles]]") :]
     plan = planned(before, "codex", REMEMBRANCER_HOME='/h "1"')
     assert plan.action == "add"
-    assert plan.after is not None
-    left = iter(plan.after.splitlines())
+    left = iter(left_by(plan).splitlines())
     assert all(line in left for line in before.splitlines()), "each is there, and in its order"
     entry = {**ENTRY, "env": {"REMEMBRANCER_HOME": '/h "1"'}}
-    assert tomllib.loads(plan.after)["mcp_servers"] == {"other": {"command": "x"}, "remembrancer": entry}
+    assert tomllib.loads(left_by(plan))["mcp_servers"] == {"other": {"command": "x"}, "remembrancer": entry}
     assert planned(plan.after, "codex", REMEMBRANCER_HOME='/h "1"').action == "nothing"
-    assert tomllib.loads(planned(None, "codex").after or "") == {"mcp_servers": {"remembrancer": ENTRY}}
+    assert tomllib.loads(left_by(planned(None, "codex"))) == {"mcp_servers": {"remembrancer": ENTRY}}
 
 
 def test_codex_is_given_variables_beside_what_its_entry_has() -> None:
-    plan = planned(CODEX, "codex", REMEMBRANCER_HOME="/h")
-    assert plan.action == "extend"
-    assert plan.after is not None
-    changed = tomllib.loads(CODEX)
+    plan, changed = planned(CODEX, "codex", REMEMBRANCER_HOME="/h"), tomllib.loads(CODEX)
     changed["mcp_servers"]["remembrancer"]["env"]["REMEMBRANCER_HOME"] = "/h"
-    assert tomllib.loads(plan.after) == changed
-    assert "# my settings" in plan.after
-    assert "# the last" in plan.after
+    assert (plan.action, tomllib.loads(left_by(plan))) == ("extend", changed)
+    assert all(comment in left_by(plan) for comment in ("# my settings", "# the last"))
 
 
 def test_what_is_taken_out_of_codex_file_is_our_entry_alone() -> None:
-    plan = removed(CODEX, "codex")
-    assert plan.action == "remove"
-    left = tomllib.loads(CODEX)
+    plan, left = removed(CODEX, "codex"), tomllib.loads(CODEX)
     del left["mcp_servers"]["remembrancer"]
-    assert tomllib.loads(plan.after or "") == left
-    assert "# the good one" in (plan.after or "")
+    assert (plan.action, tomllib.loads(left_by(plan))) == ("remove", left)
+    assert "# the good one" in left_by(plan)
 
 
 @pytest.mark.parametrize(
@@ -439,9 +426,8 @@ def test_what_is_taken_out_of_codex_file_is_our_entry_alone() -> None:
 )
 def test_an_entry_of_codex_is_replaced_in_whatever_form_it_is_written(text: str) -> None:
     assert planned(text, "codex").action == "refuse", "another entry of this name is in the way"
-    plan = planned(text, "codex", force=True)
-    assert plan.action == "replace"
-    assert tomllib.loads(plan.after or "") == {**tomllib.loads(text), "mcp_servers": {"remembrancer": ENTRY}}
+    plan, left = planned(text, "codex", force=True), {**tomllib.loads(text), "mcp_servers": {"remembrancer": ENTRY}}
+    assert (plan.action, tomllib.loads(left_by(plan))) == ("replace", left)
 
 
 @given(st.dictionaries(st.text(max_size=6), st.text(max_size=8), max_size=3))
@@ -449,8 +435,7 @@ def test_any_variable_reaches_codex(environ: dict[str, str]) -> None:
     known = client_named("codex")
     wanted = make_entry(known, COMMAND, environ)
     plan = plan_entry(known, known.places(around())[-1], CODEX, "mine", wanted, force=False)
-    assert plan.after is not None
-    assert tomllib.loads(plan.after)["mcp_servers"]["mine"] == wanted
+    assert tomllib.loads(left_by(plan))["mcp_servers"]["mine"] == wanted
 
 
 # --- Hooks in a client's settings: ours are there once, and nobody else's are touched.
@@ -468,8 +453,7 @@ def hooks_planned(text: str | None, *command: str, **environ: str) -> Plan:
 
 
 def after(plan: Plan) -> Any:
-    assert plan.after is not None
-    return json.loads(plan.after)
+    return json.loads(left_by(plan))
 
 
 def test_the_settings_are_the_projects_or_the_users() -> None:
@@ -489,6 +473,8 @@ def test_a_new_file_has_a_command_for_every_event() -> None:
     ]
     assert hooks["PreToolUse"][0]["matcher"] == "*"
     assert json.loads(plan.paste) == after(plan)
+    again = hooks_planned(plan.after)
+    assert (again.action, again.after) == ("nothing", None)
 
 
 @pytest.mark.parametrize(
@@ -536,15 +522,9 @@ def test_everything_else_in_the_settings_stays() -> None:
     assert after(plan_hooks_removal(CLAUDE, PLACE, plan.after)) == before
 
 
-def test_a_second_time_there_is_nothing_to_do() -> None:
-    plan = hooks_planned(hooks_planned(None).after)
-    assert (plan.action, plan.after) == ("nothing", None)
-
-
 def test_a_command_of_ours_that_lay_elsewhere_is_replaced_and_not_doubled() -> None:
     plan = hooks_planned(hooks_planned(None, "/old/remembrancer").after)
-    assert plan.action == "replace"
-    assert plan.after == hooks_planned(None).after
+    assert (plan.action, plan.after) == ("replace", hooks_planned(None).after)
 
 
 def test_a_command_of_ours_in_somebody_elses_group_goes_without_the_rest_of_it() -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 
+import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
@@ -179,15 +180,6 @@ def test_a_worker_holds_no_more_text_than_it_can_embed_soon() -> None:
     assert keys_of(store.handed("ann")) == [15]
 
 
-def test_a_text_that_is_longer_than_a_hand_is_handed_out_beside_nothing_else() -> None:
-    store = working("ann", keys=2, size_bytes=3 * HAND_BYTES)
-    first = store.handed("ann")
-    assert keys_of(first) == [1]
-    assert store.handed("ann") == []
-    store.finish("ann", first[0].number)
-    assert keys_of(store.handed("ann")) == [0]
-
-
 def test_a_text_is_leased_until_its_vectors_are_kept() -> None:
     store = working("ann", keys=1)
     assert keys_of(store.handed("ann")) == [0]
@@ -218,18 +210,14 @@ def lives_of_workers(deadly: set[int], keys: int, *, most: int = 100) -> tuple[l
     raise AssertionError("the workers die for ever")
 
 
-def test_a_text_that_kills_its_workers_is_dead_and_all_others_are_embedded() -> None:
-    finished, letters, dead = lives_of_workers({7}, keys=SUSPECTS + 20)
-    assert letters == [7]
-    assert sorted(finished) == sorted(set(range(SUSPECTS + 20)) - {7})
-    assert dead == MAX_ATTEMPTS
-
-
-def test_several_deadly_texts_are_found_one_by_one() -> None:
-    finished, letters, dead = lives_of_workers({0, 3, 40}, keys=60)
-    assert sorted(letters) == [0, 3, 40]
-    assert len(finished) == 57
-    assert dead <= 3 * MAX_ATTEMPTS
+@pytest.mark.parametrize(("deadly", "keys"), [({7}, SUSPECTS + 20), ({0, 3, 40}, 60)])
+def test_texts_that_kill_their_workers_are_found_one_by_one_and_all_others_are_embedded(
+    deadly: set[int], keys: int
+) -> None:
+    finished, letters, dead = lives_of_workers(deadly, keys)
+    assert set(letters) == deadly
+    assert sorted(finished) == sorted(set(range(keys)) - deadly)
+    assert dead <= len(deadly) * MAX_ATTEMPTS
 
 
 def test_nothing_is_suspected_because_a_worker_leaves() -> None:

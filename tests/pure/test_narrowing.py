@@ -44,13 +44,12 @@ def test_a_question_of_rare_words_is_left_as_it_is() -> None:
     assert narrowed(counted(a=1, none=1), counted(a=10 * ROWS, none=0)) is None
 
 
-def test_rare_words_are_required_and_common_ones_count_for_what_has_a_rare_one() -> None:
-    rows = counted(a=5, b=ROWS - 5, c=9 * ROWS, d=0)
-    assert narrowed(dict.fromkeys(rows, 1), rows) == '("a" OR "b") AND ("a" OR "b" OR "c" OR "c")'
-
-
-def test_a_second_word_may_be_in_more_memories_than_a_third() -> None:
-    rows = counted(a=5, b=WIDE_ROWS - 5, c=WIDE_ROWS)
+@pytest.mark.parametrize(
+    "rows", [counted(a=5, b=ROWS - 5, c=9 * ROWS, d=0), counted(a=5, b=WIDE_ROWS - 5, c=WIDE_ROWS)]
+)
+def test_rare_words_are_required_of_which_the_second_may_be_in_more_memories_and_common_ones_count_for_what_has_one(
+    rows: dict[Phrase, int],
+) -> None:
     assert narrowed(dict.fromkeys(rows, 1), rows) == '("a" OR "b") AND ("a" OR "b" OR "c" OR "c")'
 
 

@@ -125,11 +125,6 @@ def test_a_text_without_spaces_is_cut_where_its_tokens_allow() -> None:
     assert sum(each.tokens for each in passages[:-1]) / (len(passages) - 1) > 200
 
 
-def test_characters_that_are_several_tokens_are_not_cut_apart() -> None:
-    text = "한국어" * 300
-    assert_covers(text, split_passages(text, WORD_PIECES, budget=20))
-
-
 @given(text=TEXTS)
 def test_a_text_that_is_cut_piece_by_piece_is_covered_as_well(text: str) -> None:
     with pytest.MonkeyPatch.context() as patched:

@@ -163,12 +163,6 @@ def test_a_session_that_ends_again_and_again_comes_to_rest(memories: list[Materi
 
 
 @given(materials())
-def test_what_was_promoted_is_not_promoted_again(memories: list[Material]) -> None:
-    first = plan(memories)
-    assert plan(carried_out(memories, first.groups)).groups == ()
-
-
-@given(materials())
 def test_the_same_memories_make_the_same_parts_in_whatever_order_they_come(memories: list[Material]) -> None:
     assert packed(end_of(memories)) == packed(end_of(list(reversed(memories))))
 

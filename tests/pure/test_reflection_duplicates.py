@@ -17,8 +17,6 @@ from tests.pure.reflection_world import memory, rows, with_vectors
 
 NOW = 1_000.0
 
-TEXTS = ["The API uses Postgres", "the  api uses POSTGRES.", "It rains", "It rains!", "Does it rain?"]
-
 
 @pytest.mark.parametrize(("one", "two"), cases("reflection_duplicates", "same"))
 def test_case_blanks_forms_of_characters_and_the_mark_at_the_end_make_no_difference(one: str, two: str) -> None:
@@ -39,18 +37,12 @@ def copies(memories: list[Material]) -> dict[str, list[str]]:
     return found
 
 
-def test_the_strongest_stays_and_of_equals_the_oldest() -> None:
-    alike = [memory(0, "A"), memory(1, "a.", importance=0.9), memory(2, "A!", importance=0.9), memory(3, "B")]
-    assert copies(alike) == {"memory:0001": ["memory:0000", "memory:0002"]}
-
-
-def test_of_one_age_and_strength_the_lowest_id_stays() -> None:
-    same = [memory(2, "A", created_at=0.0), memory(1, "A", created_at=0.0)]
-    assert copies(same) == {"memory:0001": ["memory:0002"]}
-
-
-def test_memories_of_two_sessions_of_a_project_may_be_copies() -> None:
-    assert len(copies([memory(0, "A"), memory(1, "A", session_id="session:2")])) == 1
+def test_the_strongest_of_all_sessions_stays_and_of_equals_the_oldest_or_the_one_with_the_lowest_id() -> None:
+    later = memory(2, "A!", importance=0.9, session_id="session:2")
+    alike = [memory(0, "A"), memory(1, "a.", importance=0.9), later, memory(3, "B")]
+    assert copies(alike) == {alike[1].id: [alike[0].id, alike[2].id]}
+    one, other = (memory(place, "A", created_at=0.0) for place in (2, 1))
+    assert copies([one, other]) == {other.id: [one.id]}
 
 
 def test_blank_memories_and_one_memory_given_twice_are_no_copies() -> None:
@@ -61,16 +53,6 @@ def test_blank_memories_and_one_memory_given_twice_are_no_copies() -> None:
 @given(st.text())
 def test_to_normalise_again_changes_nothing(text: str) -> None:
     assert normalised(normalised(text)) == normalised(text)
-
-
-@given(st.lists(st.tuples(st.sampled_from(TEXTS), st.sampled_from([0.1, 0.5])), max_size=12))
-def test_each_text_is_kept_once(world: list[tuple[str, float]]) -> None:
-    memories = [memory(place, text, importance=importance) for place, (text, importance) in enumerate(world)]
-    gone = {name for rest in copies(memories).values() for name in rest}
-    left = [normalised(each.content) for each in memories if each.id not in gone]
-    assert sorted(left) == sorted({normalised(text) for text, _ in world})
-    assert copies([each for each in memories if each.id not in gone]) == {}
-    assert copies(memories[::-1]) == copies(memories)
 
 
 def test_what_two_projects_say_is_found_by_a_look_at_each_memory_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -46,11 +46,6 @@ def test_what_comes_up_in_three_sessions_is_a_theme() -> None:
     assert theme.picked.content in ERRORS
 
 
-def test_what_is_said_often_in_two_sessions_is_none() -> None:
-    memories = [memory(place, session_id=f"session:{place % 2}") for place in range(8)]
-    assert find_themes(memories, [0] * 8) == []
-
-
 def test_a_theme_may_be_of_different_types_and_kinds() -> None:
     memories = in_sessions(ERRORS)
     mixed = [memories[0], memory(1, ERRORS[1], session_id="session:1", type="semantic", kind="fact"), *memories[2:]]
@@ -71,15 +66,6 @@ def test_preferences_and_what_holds_anywhere_belong_to_the_user(kind: str, speci
     texts = [text + SPECIFIC if specific else text for text in ERRORS]
     (theme,) = find_themes(in_sessions(texts, kind=kind), [0] * 4)
     assert theme.suggested_scope == scope
-
-
-def test_a_theme_whose_sentence_is_of_the_project_stays_in_the_project() -> None:
-    texts = ["Tests run before every commit in src/run.py", "Tests run before a commit", "Tests run", "Tests"]
-    (theme,) = find_themes(in_sessions(texts), [0] * 4)
-    assert theme.suggested_scope == ("project" if "src" in theme.picked.content else "user")
-    said_by_the_project = ["Tests run before a commit in src/run.py", *texts[1:3], "Tests run before a commit in src"]
-    (theme,) = find_themes(in_sessions(said_by_the_project), [0] * 4)
-    assert theme.suggested_scope == ("project" if "src/" in theme.picked.content else "user")
 
 
 @pytest.mark.parametrize(("kind", "text", "procedure"), cases("reflection_themes", "procedures"))

@@ -317,10 +317,6 @@ def test_a_file_of_memories_outside_of_the_tree_is_named_by_the_file_of_settings
 SETTINGS = [field.name for field in msgspec.structs.fields(Settings)]
 
 
-def test_an_empty_environment_gives_the_defaults() -> None:
-    assert load_settings({}) == Settings()
-
-
 def test_a_variable_of_each_setting_is_read_and_others_are_passed_over() -> None:
     environ = {f"{PREFIX}{name.upper()}": written(value) for name, value in msgspec.structs.asdict(Settings()).items()}
     environ |= {f"{PREFIX}{name}": "anything" for name in NOT_SETTINGS - {"CONFIG"}}
