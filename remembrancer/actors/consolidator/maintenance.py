@@ -17,14 +17,13 @@ from remembrancer.actors.consolidator.derived_memories import plan_summaries
 from remembrancer.actors.consolidator.promoting import propose_to_user
 from remembrancer.actors.consolidator.reflecting import find_patterns
 from remembrancer.actors.consolidator.store_connection import (
-    IDS,
     Clock,
     Group,
     Run,
     StoreConnection,
+    all_memories,
     derive,
     pages,
-    read_named,
     run_id_of,
 )
 from remembrancer.config.settings import Settings
@@ -36,6 +35,8 @@ from remembrancer.protocol.runs import AddLink, CloseRequest, DropOrphans, Prune
 
 PAGE: Final = 1000
 PAGE_WITH_CONTENT: Final = 200
+IDS: Final = 200
+"""Possible copies that are read at once, at least one set of them."""
 SLICE: Final = 500
 """Memories that are summed up together."""
 NAMED: Final = 100
@@ -135,9 +136,8 @@ async def _deduplicate(run: Run, left_out: Collection[str] = ()) -> list[str]:
                 finder.add(memory)
     duplicates: list[str] = []
     for ids in finder.portions():
-        copies = await read_named(run.store, run.project, ids, with_vectors=False)
-        still = [memory for memory in copies if memory.status == "active"]
-        duplicates += await _change(run, plan_copies(still, run.clock()))
+        request = ReadMemories(run.project, statuses=("active",), memory_ids=tuple(ids))
+        duplicates += await _change(run, plan_copies(await all_memories(run.store, request), run.clock()))
     return duplicates
 
 

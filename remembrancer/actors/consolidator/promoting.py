@@ -98,22 +98,10 @@ async def promote_now(
     await run.write(plan.groups)
 
 
-@dataclass(frozen=True, slots=True)
-class PromotionPlan:
-    """The edits, a group for each memory that is promoted, and all the memories that they change."""
-
-    groups: tuple[Group, ...] = ()
-    moved: tuple[str, ...] = ()
-    """Ids of the memories that go into the project themselves."""
-    changed: frozenset[str] = frozenset()
-
-
 async def plan_for_project(
     store: StoreConnection, project: ProjectRef, promoted: Sequence[Promoted], now: float
 ) -> PromotionPlan:
     """The plan for memories that are promoted, given what the project knows already."""
-    if not promoted:
-        return PromotionPlan()
     near = await store.find_near(project, [memory for memory, _ in promoted], MERGE_COSINE)
     return await run_sync(lambda: plan_promotions(promoted, near, now))
 
@@ -126,7 +114,7 @@ def plan_promotions(promoted: Sequence[Promoted], near: Near, now: float) -> Pro
     near.
     """
     covered = frozenset(source for memory, _ in promoted for source in memory.derived_from)
-    planner = _Planner(now, covered)
+    plan = PromotionPlan(now, covered)
     rows = vectors_of([memory for memory, _ in promoted])
     cosines = rows @ rows.T
     moved: list[int] = []
@@ -138,12 +126,11 @@ def plan_promotions(promoted: Sequence[Promoted], near: Near, now: float) -> Pro
         )
         target = says_the_same(memory, others, now, MERGE_COSINE)
         if target is None:
-            planner.promote(memory, verdict, alike(memory, others, now, MERGE_COSINE))
+            plan.promote(memory, verdict, alike(memory, others, now, MERGE_COSINE))
             moved.append(place)
         else:
-            planner.merge(memory, verdict, *target)
-    changed = frozenset(planner.targets) | {memory.id for memory, _ in promoted}
-    return PromotionPlan(tuple(planner.groups), tuple(promoted[place][0].id for place in moved), changed)
+            plan.merge(memory, verdict, *target)
+    return plan
 
 
 @dataclass
@@ -156,14 +143,19 @@ class _Target:
 
 
 @dataclass
-class _Planner:
-    """A plan while it is made."""
+class PromotionPlan:
+    """The edits for memories that are promoted, a group for each."""
 
     now: float
     covered: frozenset[str]
     """Ids of memories that one of those that are promoted was made of."""
     targets: dict[str, _Target] = field(default_factory=dict)
     groups: list[Group] = field(default_factory=list)
+
+    @property
+    def changed(self) -> set[str]:
+        """The ids of all memories that it changes."""
+        return {edit.memory_id for group in self.groups for edit in group if isinstance(edit, ReviseMemory)}
 
     def promote(
         self,

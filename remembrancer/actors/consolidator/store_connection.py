@@ -41,8 +41,6 @@ FIRST_PAUSE_S: Final = 0.05
 LONGEST_PAUSE_S: Final = 0.5
 ROWS: Final = 64
 """Memories in one question for what is near them."""
-IDS: Final = 200
-"""Memories that are asked for by their ids at once."""
 PART_EDITS: Final = 200
 """Edits in one transaction: what comes after them waits for as long as these take."""
 NO_PROJECT: Final = ProjectRef("", "")
@@ -132,17 +130,6 @@ async def read_settled(store: StoreConnection, request: ReadMemories, patience_s
             await anyio.sleep(pause_s)
             pause_s = min(pause_s * 2, LONGEST_PAUSE_S)
     return await all_memories(store, msgspec.structs.replace(request, with_vectors=True))
-
-
-async def read_named(
-    store: StoreConnection, project: ProjectRef | None, memory_ids: Sequence[str], *, with_vectors: bool = True
-) -> list[Material]:
-    """The memories of these ids that are there and not forgotten."""
-    memories: list[Material] = []
-    for begin in range(0, len(memory_ids), IDS):
-        ids = tuple(memory_ids[begin : begin + IDS])
-        memories += await all_memories(store, ReadMemories(project, memory_ids=ids, with_vectors=with_vectors))
-    return memories
 
 
 # --- Runs.
