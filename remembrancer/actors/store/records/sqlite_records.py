@@ -269,7 +269,7 @@ class Records(Reader, EmbeddedTexts):
             """SELECT 1 FROM names_to_find AS n CROSS JOIN memories AS m ON m.number = n.memory
                WHERE m.space = @SPACE LIMIT 1"""
         ):
-            with self._edits() as edits:
+            with self._edits(durable=False) as edits:  # derived, so clients do not wait for its commit
                 if find_entities(edits, self._clock()):
                     return True
         return super().tidy()
