@@ -54,12 +54,14 @@ class Store:
 
     def finish(self, worker: str, key: int) -> None:
         """An answer that is kept."""
-        assert self.leases.finish(worker, job_of(key))
+        assert self.leases.holds(worker, job_of(key))
+        self.leases.finish(worker, job_of(key))
         self.due.discard(key)
         self.leases.release(job_of(key))
 
     def fail(self, worker: str, key: int) -> None:
-        assert self.leases.finish(worker, job_of(key))
+        assert self.leases.holds(worker, job_of(key))
+        self.leases.finish(worker, job_of(key))
         self.attempts[key] += 1
         self.leases.release(job_of(key))
 
@@ -129,7 +131,7 @@ class Workers(RuleBasedStateMachine):
         worker = data.draw(st.sampled_from(sorted(each for each, hand in self.in_hand.items() if hand)))
         key = data.draw(st.sampled_from(sorted(self.in_hand[worker])))
         self.in_hand[worker].remove(key)
-        assert not self.store.leases.finish("somebody else", job_of(key))
+        assert not self.store.leases.holds("somebody else", job_of(key))
         if well:
             self.store.finish(worker, key)
         else:

@@ -144,7 +144,7 @@ class FileIndex(EmbeddedTexts, SqliteWords):
 
     links_duplicates = False
     _table = "texts"
-    _own = _due = "TRUE"
+    _own = "TRUE"
     _count = "SELECT count(*) FROM texts"
     _counted_in = "TRUE"
     _file: SqliteFile

@@ -7,13 +7,12 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from remembrancer.actors.store.records.materials import passage_vectors
-from remembrancer.actors.store.records.space import SpaceConnection
+from remembrancer.actors.store.records.space import SpaceConnection, Spaces
 from remembrancer.actors.store.records.sqlite_file import AMONG, SqliteFile, encode_json, json_list
 from remembrancer.actors.store.records.types import (
     MAX_ATTEMPTS,
     RECORDS,
     EmbeddedMemory,
-    FailedText,
     NearDuplicate,
     PassageFilter,
     PassageVectors,
@@ -37,8 +36,6 @@ class EmbeddedTexts:
     """True if near-duplicates are linked, so that looking for them is useful."""
     _table = "memories"
     _own = "space = @SPACE"
-    _due = _own
-    """Like `_own`, or a narrower clause for the rows `t` that may be without vectors of model `?1`."""
     _count = "SELECT coalesce(sum(count), 0) FROM tallies WHERE space = @SPACE"
     """Counts all rows without a scan."""
     _counted_in = "p.space = e.space"
@@ -52,8 +49,14 @@ class EmbeddedTexts:
         return f"EXISTS (SELECT 1 FROM {self._table} WHERE number = memory AND {self._own})"  # noqa: S608 - our names
 
     def missing(self, model: str | None) -> int:
-        """Return the number of memories that have no vectors of `model` and are not its dead letters (None: of all
-        memories)."""
+        """Return the number of memories that have no vectors of `model` and are not its dead letters (None: without
+        vectors of the model with the most vectors)."""
+        if model is None:
+            ((missing,),) = self._file.read(
+                f"""SELECT ({self._count}) - coalesce(max(memories), 0) FROM (
+                        SELECT sum(memories) AS memories FROM embedded WHERE {self._own} GROUP BY model)"""  # noqa: S608
+            )
+            return int(missing)
         ((missing,),) = self._file.read(
             f"""SELECT ({self._count})
                        - coalesce((SELECT sum(memories) FROM embedded WHERE {self._own} AND model = ?1), 0)
@@ -69,7 +72,7 @@ class EmbeddedTexts:
         rows = self._file.read(
             f"""SELECT t.number, t.content, t.content_digest, coalesce(a.died, 0)
                 FROM {self._table} AS t LEFT JOIN embedding_attempts AS a ON a.memory = t.number AND a.model = ?1
-                WHERE {self._due} AND NOT EXISTS (SELECT 1 FROM passages WHERE memory = t.number AND model = ?1)
+                WHERE {self._own} AND NOT EXISTS (SELECT 1 FROM passages WHERE memory = t.number AND model = ?1)
                 AND coalesce(a.attempts, 0) < ?2 AND t.number NOT IN (SELECT value FROM json_each(?3))
                 ORDER BY t.number DESC LIMIT ?4""",  # noqa: S608 - our name
             (model, MAX_ATTEMPTS, encode_json(list(without)).decode(), limit),
@@ -83,21 +86,21 @@ class EmbeddedTexts:
             size_bytes += found[-1].size_bytes
         return found
 
-    def note_attempts(self, model: str, failed: Sequence[FailedText]) -> list[FailedText]:
-        """Record failed attempts to embed texts. Returns those whose memories are now dead letters, until `try_again`
-        is called at `until` or later."""
+    def note_attempts(self, model: str, numbers: Sequence[int], reason: str, until: float, *, died: bool) -> list[int]:
+        """Record a failed attempt to embed each of these, or (`died`) the death of their worker. Returns those that are
+        now dead letters, until `try_again` is called at `until` (seconds since the epoch) or later."""
         with self._file.transaction(durable=False) as connection:
-            for text in failed:
+            for number in numbers:
                 connection.execute(
                     f"""INSERT INTO embedding_attempts
                         SELECT number, ?1, 1, ?2, ?3, ?4 FROM {self._table} WHERE number = ?5
                         AND NOT EXISTS (SELECT 1 FROM passages WHERE memory = ?5 AND model = ?1)
                         ON CONFLICT DO UPDATE SET attempts = attempts + 1, reason = excluded.reason,
                         until = excluded.until, died = max(died, excluded.died)""",  # noqa: S608 - our name
-                    (model, text.reason, text.until, text.died, text.number),
+                    (model, reason, until, died, number),
                 )
         dead = self.dead_letters(model)
-        return [text for text in failed if text.number in dead]
+        return [number for number in numbers if number in dead]
 
     def try_again(self, model: str, now: float) -> None:
         """Give dead letters another chance; those that killed workers get one attempt."""
@@ -249,14 +252,34 @@ class HomeTexts(EmbeddedTexts):
 
     name = RECORDS
     _own = "TRUE"
-    _due = """t.space IN (
-        SELECT space FROM tallies AS of_space GROUP BY space
-        HAVING sum(count) > coalesce((SELECT memories FROM embedded WHERE space = of_space.space AND model = ?1), 0))"""
     _count = "SELECT coalesce(sum(count), 0) FROM tallies"
 
     def __init__(self, file: SqliteFile, clock: Callable[[], float]) -> None:
         self._file = file
         self._clock = clock
+
+    def next_texts(self, model: str, limit: int, hand_bytes: int, without: Sequence[int] = ()) -> list[TextToEmbed]:
+        """As in `EmbeddedTexts`, space by space, most recently extended first. Only spaces with missing vectors are
+        read, which matters in a large home."""
+        spaces = self._file.read(
+            """SELECT space FROM (
+                   SELECT space, sum(count) AS count, (SELECT max(number) FROM memories WHERE space = t.space) AS last
+                   FROM tallies AS t GROUP BY space) AS s
+               WHERE count > coalesce((SELECT memories FROM embedded WHERE space = s.space AND model = ?1), 0)
+                   + (SELECT count(*) FROM embedding_attempts AS a JOIN memories AS m ON m.number = a.memory
+                      WHERE a.model = ?1 AND a.attempts >= ?2 AND m.space = s.space)
+               ORDER BY last DESC""",
+            (model, MAX_ATTEMPTS),
+        )
+        texts: list[TextToEmbed] = []
+        for (space,) in spaces:
+            left_bytes = hand_bytes - sum(text.size_bytes for text in texts)
+            if len(texts) >= limit or left_bytes < 0:
+                break
+            of_space = EmbeddedTexts()
+            of_space._file = Spaces(self._file, [space])
+            texts += of_space.next_texts(model, limit - len(texts), left_bytes, without)
+        return texts
 
     def save_embeddings(self, model: str, embedded: Sequence[EmbeddedMemory]) -> SavedEmbeddings:
         """As in `EmbeddedTexts`, whatever space a memory is in by now."""

@@ -96,6 +96,10 @@ class Leases(Generic[Worker, Model]):
         self._leased.update(suspects)
         return suspects
 
+    def holds(self, worker: Worker, job: EmbeddingJob[Model]) -> bool:
+        """True if the worker was given that text and has not answered it."""
+        return worker in self._workers and job in self._workers[worker].held
+
     def count_held(self, worker: Worker) -> int:
         """Return the number of a worker's unanswered texts."""
         return len(self._workers[worker].held)
@@ -127,10 +131,10 @@ class Leases(Generic[Worker, Model]):
             handed.setdefault(worker, []).append(text)
         return handed
 
-    def finish(self, worker: Worker, job: EmbeddingJob[Model]) -> bool:
-        """Note that a worker has answered a text, which stays leased until released. Returns False if the worker does
-        not hold it, as it may have gone to another."""
-        return worker in self._workers and self._workers[worker].held.pop(job, None) is not None
+    def finish(self, worker: Worker, job: EmbeddingJob[Model]) -> None:
+        """Note that a worker has answered a text that it held, or could not embed it. The text stays leased until
+        released."""
+        del self._workers[worker].held[job]
 
     def release(self, job: EmbeddingJob[Model]) -> None:
         """Release a text that has its vectors, or that may be handed out again."""

@@ -29,6 +29,8 @@ class KnownModel(msgspec.Struct, frozen=True):
 
     choice: ModelChoice
     identity: ModelIdentity
+    trial: bytes = b""
+    """Its vector of the trial text for workers on other hosts; empty if there is none yet."""
 
 
 class ModelState(msgspec.Struct, frozen=True):
@@ -36,12 +38,14 @@ class ModelState(msgspec.Struct, frozen=True):
     effect.
 
     `chosen` makes the vectors from now on, and `active` answers until those are complete (None: there is none yet).
+    `total` is the number of texts that the chosen model has to embed until then.
     """
 
     configured: ModelChoice
     chosen: ModelChoice
     active: KnownModel | None = None
     known: tuple[KnownModel, ...] = ()
+    total: int = 0
 
     @classmethod
     def read(cls, written: bytes | None, configured: ModelChoice) -> ModelState:
@@ -66,19 +70,26 @@ class ModelState(msgspec.Struct, frozen=True):
         """Return the state with another choice; None: the active one again."""
         if choice is None:
             choice = self.chosen if self.active is None else self.active.choice
-        return self if choice == self.chosen else msgspec.structs.replace(self, chosen=choice)
+        return self if choice == self.chosen else msgspec.structs.replace(self, chosen=choice, total=0)
 
     def introduced(self, known: KnownModel) -> ModelState:
         """Return the state with the model that a worker identified for a choice."""
-        if known in self.known:
+        if any((model.choice, model.identity) == (known.choice, known.identity) for model in self.known):
             return self
+        return self._with(known)
+
+    def tried(self, choice: ModelChoice, identity: ModelIdentity, trial: bytes) -> ModelState:
+        """Return the state with a model's vector of the trial text."""
+        return self._with(KnownModel(choice, identity, trial))
+
+    def _with(self, known: KnownModel) -> ModelState:
         others = tuple(model for model in self.known if model.choice != known.choice)
         return msgspec.structs.replace(self, known=(*others, known))
 
     def swapped(self) -> ModelState:
         """Return the state in which the chosen model answers."""
         active = next((model for model in self.known if model.choice == self.chosen), self.active)
-        return msgspec.structs.replace(self, active=active)
+        return msgspec.structs.replace(self, active=active, total=0)
 
     def models(self, fallbacks: tuple[ModelChoice, ...]) -> list[Model]:
         """The models in use: the active one, the chosen one, and the fallbacks, without repetitions."""
