@@ -86,7 +86,7 @@ def decode_header(line: bytes) -> Header:
         header = _header_decoder.decode(line.removeprefix(BOM_UTF8))  # some editors add one
     except UNDECODABLE as error:
         raise FileUnusable(
-            "it is no export of Remembrancer: it does not begin with the line that every export begins with"
+            "it is no export of Remembrancer (Markdown is imported by its directory, a backup by 'backup restore')"
         ) from error
     if header.format != FORMAT:
         raise FileUnusable(f"it is no export of Remembrancer: its first line says {header.format[:60]!r}")

@@ -227,7 +227,10 @@ class JobFinder:
     async def finished(self, done: WantedJob) -> None:
         """Record a completed job where the records do not show it themselves, and look again."""
         project, work = done.job.project, done.job.work
-        records = self._files.user if project is None else self._files.get(project.id)
+        try:
+            records = self._files.user if project is None else self._files.get(project.id)
+        except RemembrancerError:  # it becomes due again later
+            return
         if records is None:
             return
         space = self._space_of(records)

@@ -34,7 +34,7 @@ CHANGED_WORDS, LATER_WORDS = 40, 10
 """The number of words shown of the passages that were replaced on the day, and later."""
 _FIRST: Final = {"decision": "decided", OPEN_END: "opened", SESSION_RECORD: "worked"}
 """The verbs for new memories by kind; for other kinds it is "stored"."""
-FORGOTTEN: Final = "forgotten"
+FORGOTTEN, PROMOTED = "forgotten", "promoted"
 _LATER: Final = {"superseded": "replaced", "invalidated": "ended", "superseding_undone": "restored"}
 
 
@@ -60,6 +60,7 @@ async def read_day(
     call: Call, text: str, *, with_forgotten: bool = False
 ) -> tuple[TimeWindow, Sequence[MemoryChanged], Asked[ActivityRead]]:
     """The day, the changes that sessions and people made on it, in order, and the store's answer that they come from.
+    A session's own memory is in it once it was promoted.
 
     Of a memory that has been forgotten since, only the forgetting is listed, without its content, unless
     `with_forgotten`.
@@ -74,7 +75,8 @@ async def read_day(
     changes = [
         msgspec.structs.replace(each, begins="", was="", now="") if each.is_forgotten and not with_forgotten else each
         for each in reversed(response.reply.changes)
-        if each.change == FORGOTTEN or (each.session_id and (with_forgotten or not each.is_forgotten))
+        if each.change == FORGOTTEN
+        or ((each.session_id or each.change == PROMOTED) and (with_forgotten or not each.is_forgotten))
     ]
     if response.reply.more:
         cut = Notice("answer_cut", f"Only the last {MOST} changes are shown.")

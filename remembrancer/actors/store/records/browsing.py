@@ -88,7 +88,7 @@ def _activity(query: Query, spaces: Spaces, request: ReadActivity) -> ActivityRe
            WHERE h.space = @SPACE AND (h.begins IS NOT NULL OR h.change = 'forgotten')
            AND h.changed_at < ?1 AND h.changed_at >= ?4
            AND {shown_to("m", "?2")} AND (h.owner IS NULL OR h.owner = ?2)
-           ORDER BY h.changed_at DESC LIMIT ?3)"""  # noqa: S608 - fixed
+           ORDER BY h.changed_at DESC, m.number DESC, h.version DESC LIMIT ?3)"""  # noqa: S608 - fixed
     rows = query(
         spaces.for_each(changed),
         (before, request.session_id, limit + 1, request.after, request.characters),
