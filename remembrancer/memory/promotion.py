@@ -10,7 +10,7 @@ import math
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Literal
 
 from remembrancer.memory.decay import strength_of
 from remembrancer.memory.project_specifics import is_project_specific
@@ -61,7 +61,8 @@ USER_KINDS: Final[frozenset[Kind]] = frozenset({"pattern", "convention", "prefer
 SESSION_END_LIMIT: Final = 50
 USER_LIMIT: Final = 20
 MERGE_COSINE: Final = 0.85
-MERGED_CONFIDENCE_GAIN: Final = 0.05
+PROJECT_CONFIDENCE_GAIN: Final = 0.05
+USER_CONFIDENCE_GAIN: Final = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,10 +161,11 @@ def proposed_to_user(
     return _strongest(memories, lambda each: to_user(each, project_name=project_name), USER_LIMIT, now)
 
 
-def merged_confidence(existing: float) -> float:
-    """The confidence (at most 1) of a project's memory after another one was merged into it, since it was said
-    twice."""
-    return min(round(existing + MERGED_CONFIDENCE_GAIN, DIGITS), 1.0)
+def merged_confidence(existing: float, target: Literal["project", "user"]) -> float:
+    """The confidence (at most 1) of a memory in the target scope after another one was merged into it, since it was
+    said twice."""
+    gain = USER_CONFIDENCE_GAIN if target == "user" else PROJECT_CONFIDENCE_GAIN
+    return min(round(existing + gain, DIGITS), 1.0)
 
 
 def named_kind(kind: Kind) -> str:

@@ -252,7 +252,7 @@ async def test_what_two_projects_say_of_the_user_goes_to_him_and_can_be_taken_ba
         await place.end("session:last", OTHER_PROJECT)
         shared = await place.memories(None)
         assert list(shared) == [two]
-        assert shared[two].confidence == 0.8
+        assert shared[two].confidence == 0.9
         assert (await place.memories())[one].status == "promoted"
         assert await proposals(place, OTHER_PROJECT) == {}
         shown = await place.show(two, OTHER_PROJECT)
@@ -371,12 +371,12 @@ class Died(Exception):
     """The consolidator is no more."""
 
 
-async def test_what_the_user_s_memory_says_already_is_noted_once_even_if_that_was_broken_off(home: Path) -> None:
+async def test_a_merge_into_the_user_s_memory_that_was_broken_off_is_finished_and_counted_once(home: Path) -> None:
     text = "prefer small commits with a reason in each message over a large commit at the end"
     async with store_rig(home) as rig:
         await rig.worker()
         known = await rig.gateway.store(text, scope="user", kind="preference", importance=0.5, confidence=0.2)
-        projects = [ProjectRef(f"p_{number:012x}", f"/work/shop{number}") for number in range(1, 3)]
+        projects = [ProjectRef(f"p_{number:012x}", f"/work/shop{number}") for number in range(1, 5)]
         for deaths, project in enumerate(projects, start=1):
             memory_id = await rig.gateway.store(
                 f"{text}, always", project=project, kind="preference", importance=0.8, confidence=0.8
@@ -391,6 +391,7 @@ async def test_what_the_user_s_memory_says_already_is_noted_once_even_if_that_wa
         async with Dying(home, 0) as link:
             place = Workplace(rig, link)
             (user,) = (await place.memories(None)).values()
-            assert (user.id, user.version) == (known, 1)
+            assert (user.id, user.confidence, user.access_count) == (known, 0.6, 4)
             shown = await place.show(known)
+            assert [step.source_project for step in shown.memory.promotion_chain] == [each.id for each in projects]
             assert shown.observed_in == tuple(project.id for project in projects)

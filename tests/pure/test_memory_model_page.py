@@ -64,7 +64,8 @@ def rows(heading: str) -> dict[str, list[str]]:
         f"an importance of at least {promotion.USER_MIN_IMPORTANCE:g}",
         f"was used in at least {promotion.USER_MIN_SESSIONS} sessions",
         f"(cosine above {promotion.MERGE_COSINE:g})",
-        f"confidence grows by {promotion.MERGED_CONFIDENCE_GAIN:g}, and tags are added",
+        f"grows by {promotion.PROJECT_CONFIDENCE_GAIN:g} in a project and by {promotion.USER_CONFIDENCE_GAIN:g} with "
+        "the user",
         f"the limit of {promotion.USER_LIMIT} counts",
         f"for {SETTINGS.session_grace_s:g} seconds",
         f"more than {SETTINGS.consolidation_threshold} new active memories",

@@ -238,8 +238,10 @@ def test_which_are_promoted_does_not_depend_on_their_order(memories: list[Materi
 
 
 def test_a_merge_strengthens_confidence_more_for_the_user_than_for_a_project() -> None:
-    assert merged_confidence(0.5) == 0.55
-    assert merged_confidence(0.97) == 1.0
+    assert merged_confidence(0.5, "project") == 0.55
+    assert merged_confidence(0.5, "user") == 0.6
+    assert merged_confidence(0.97, "project") == 1.0
+    assert merged_confidence(1.0, "user") == 1.0
 
 
 # --- Is it about one project?

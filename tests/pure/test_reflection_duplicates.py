@@ -70,14 +70,14 @@ def test_what_two_projects_say_is_found_by_a_look_at_each_memory_once(monkeypatc
         *(memory(6000 + number, f"Ilse wants menu {number}") for number in range(1000)),
     ]
     found = promoting.said_in_both(mine, theirs, 1e9)
-    assert [(one.id, other.id) for one, other in found] == [(mine[7].id, theirs[0].id)]
+    assert [(one.id, other.id, cosine) for one, other, cosine in found] == [(mine[7].id, theirs[0].id, 1.0)]
     assert len(looked_at) <= len(mine) + len(theirs)
 
 
 def test_what_two_projects_say_in_nearly_the_same_words_is_found_by_their_vectors() -> None:
     texts = ("Ilse wants short commits with a reason", "Ilse wants short commits, with a reason given", "Ada is away")
     one, near, far = with_vectors([memory(place, text) for place, text in enumerate(texts)], rows([0, 0, 1], 0.97))
-    assert [other.id for _, other in promoting.said_in_both([one], [far, near], 1e9)] == [near.id]
+    assert [other.id for _, other, _ in promoting.said_in_both([one], [far, near], 1e9)] == [near.id]
 
 
 def test_what_another_one_says_as_well_stands_for_it_unless_that_is_over_or_made_of_it() -> None:

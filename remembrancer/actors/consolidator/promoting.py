@@ -1,7 +1,7 @@
 """Promotion: memories of a session go into the project; what is of use in every project is proposed to the user, and
 goes there by itself if two projects have said it.
 
-A session's memory that says what one of its project says already is merged into that.
+A memory that says what one in the target scope says already is merged into that.
 """
 
 from __future__ import annotations
@@ -179,7 +179,7 @@ class PromotionPlan:
     def merge(self, memory: Material, verdict: Verdict, into: Material, cosine: float) -> None:
         target = self.targets.setdefault(into.id, _Target(into.importance, into.confidence, into.version))
         target.importance = max(target.importance, memory.importance)
-        target.confidence = merged_confidence(target.confidence)
+        target.confidence = merged_confidence(target.confidence, "project")
         reason = f"merged into {into.id}, which says the same (cosine {cosine:.3f}); {verdict.reason}"
         source = ReviseMemory(memory.id, "promoted", expected_version=memory.version, status="promoted", reason=reason)
         merging = ReviseMemory(
@@ -199,14 +199,17 @@ class PromotionPlan:
         target.version += 1
 
 
-def _step(memory: Material, verdict: Verdict, now: float, into: Material | None = None) -> ChainLink:
-    """The step of a memory (into another one) in a promotion chain."""
+def _step(
+    memory: Material, verdict: Verdict, now: float, into: Material | None = None, project: str | None = None
+) -> ChainLink:
+    """The step of a memory (into another one) in a promotion chain. `project`: the one that it leaves for the user."""
     return ChainLink(
         memory.scope,
         memory.id,
         now,
         action="promoted" if into is None else "merged",
         session_id=memory.session_id or None,
+        source_project=project,
         score=verdict.score,
         reason=verdict.reason,
         content=None if into is None else other_words(memory, into),
@@ -241,9 +244,9 @@ async def propose_to_user(
 ) -> dict[Upkept, list[str]]:
     """Propose what deserves to go to the user, and promote what another project has said as well; the ids of both.
 
-    Nothing else goes to the user by itself, and what the user's memory says already is only noted. `left_out` names
-    memories that something else is about to be done with. `run_id` is the session's end of which this is a consequence;
-    its undoing names what has gone.
+    Nothing else goes to the user by itself. What the user's memory says already is merged into that.
+    `left_out` names memories that something else is about to be done with. `run_id` is the session's end of which this
+    is a consequence; its undoing names what has gone.
     """
     request = ReadMemories(project, scopes=("project",), statuses=("active",), proposed=False, with_vectors=True)
     in_use = {"min_sessions": USER_MIN_SESSIONS, "min_importance": USER_MIN_IMPORTANCE}
@@ -256,24 +259,26 @@ async def propose_to_user(
     if dry_run:
         return {"proposed": [memory.id for memory, _ in chosen], "promoted": []}
     near = await store.find_near(None, [memory for memory, _ in chosen], MERGE_COSINE, NEAR_TO_USER)
-    known, new = [], []
+    merging, merged, new = _ToUser(store, project, clock, run_id), [], []
     for memory, verdict in chosen:
         same = says_the_same(memory, near.get(memory.id, ()), clock(), MERGE_COSINE)
         if same is None:
             new.append((memory, verdict))
-        else:
-            await note_known(store, project, clock, memory, verdict, same[0].id)
-            known.append(memory.id)
+        elif await merging.merge(memory, verdict, same[0].id, same[1]):
+            merged.append(memory.id)
     proposing = run_id_of("proposed", project.id, [memory.id for memory, _ in new])
     groups = [(ProposeMemory(memory.id, verdict.reason, verdict.score),) for memory, verdict in new]
     await Run(store, project, proposing, "promotion", clock).write(groups)
     promoted = await _said_twice(store, project, clock, run_id) if new else []
     proposed = [memory.id for memory, _ in new if memory.id not in promoted]
-    return {"proposed": proposed, "promoted": [*known, *promoted]}
+    return {"proposed": proposed, "promoted": [*merged, *promoted]}
 
 
 async def _said_twice(store: StoreConnection, project: ProjectRef, clock: Clock, run_id: str | None) -> list[str]:
-    """Promote those proposals that speak of the user and that another project has said independently; their ids."""
+    """Promote those proposals that speak of the user and that another project has said independently; their ids.
+
+    What the other project says is merged into them.
+    """
     proposed = ReadMemories(project, scopes=("project",), statuses=("active",), proposed=True, kinds=SPEAKING_KINDS)
     proposed = msgspec.structs.replace(proposed, with_vectors=True)
     mine = [each for each in await all_memories(store, proposed) if speaks_of_user(each)]
@@ -281,28 +286,25 @@ async def _said_twice(store: StoreConnection, project: ProjectRef, clock: Clock,
     others = (await store.ask(ReadProjects(project))) if mine else ()
     for other in others:
         theirs = await all_memories(store, msgspec.structs.replace(proposed, project=other))
-        for memory, same in await run_sync(said_in_both, mine, theirs, clock()):
+        for memory, same, cosine in await run_sync(said_in_both, mine, theirs, clock()):
             score = to_user(memory, project_name=name_of(project)).score
             if memory.id not in promoted:
                 why = f"the project {name_of(other)} says the same, and it speaks of the user"
-                change = PromoteMemory(memory.id, "user", why, why="pattern_match", score=score, run_id=run_id)
-                name = derive("to_user", project.id, memory.id, memory.version)
-                try:
-                    await store.submit(Operation(name, project, "", clock(), change))
-                except (NotFound, InvalidInput) as error:
-                    logger.info("a memory was not promoted", extra={"memory_id": memory.id, "code": error.code})
+                promotion = _ToUser(store, project, clock, run_id)
+                if not await promotion.promote(memory, Verdict(True, score, why)):
                     continue
                 promoted.append(memory.id)
-            verdict = Verdict(True, score, f"the project {name_of(project)} says the same")
-            await note_known(store, other, clock, same, verdict, memory.id)
+            why = f"the project {name_of(project)} says the same"
+            merging = _ToUser(store, other, clock, None)
+            await merging.merge(same, Verdict(True, score, why), memory.id, cosine)
     return promoted
 
 
 def said_in_both(
     memories: Sequence[Material], others: Sequence[Material], now: float
-) -> list[tuple[Material, Material]]:
-    """The memories that one of the others says as well, in the same text or as near as near-duplicates are, each with
-    the other one."""
+) -> list[tuple[Material, Material, float]]:
+    """The memories that one of the others says as well, in the same text or as near as near-duplicates are; the other
+    one, and the cosine of the two."""
     by_text = {normalised(other.content): other for other in reversed(others) if still_holds(other, now)}
     rows = vectors_of([*memories, *others])
     cosines = rows[: len(memories)] @ rows[len(memories) :].T
@@ -310,26 +312,80 @@ def said_in_both(
     for memory, row in zip(memories, cosines, strict=True):
         near = [(others[place], float(row[place])) for place in (row > NEAR_DUPLICATE_COSINE).nonzero()[0]]
         near.sort(key=lambda pair: (-pair[1], pair[0].id))
+        nearest = says_the_same(memory, near, now, NEAR_DUPLICATE_COSINE)
         if (same := by_text.get(normalised(memory.content))) is not None:
-            pairs.append((memory, same))
-        elif (nearest := says_the_same(memory, near, now, NEAR_DUPLICATE_COSINE)) is not None:
-            pairs.append((memory, nearest[0]))
+            nearest = (same, 1.0)
+        if nearest is not None:
+            pairs.append((memory, *nearest))
     return pairs
 
 
-# --- What the user's memory says already.
+@dataclass(frozen=True, slots=True)
+class _ToUser:
+    """The way of one memory after the other from a project to the user."""
+
+    store: StoreConnection
+    project: ProjectRef
+    clock: Clock
+    session_run: str | None
+
+    async def promote(self, memory: Material, verdict: Verdict) -> bool:
+        """Move a memory to the user. True if it has gone."""
+        change = PromoteMemory(
+            memory.id, "user", verdict.reason, why="pattern_match", score=verdict.score, run_id=self.session_run
+        )
+        name = derive("to_user", self.project.id, memory.id, memory.version)
+        try:
+            await self.store.submit(Operation(name, self.project, "", self.clock(), change))
+        except (NotFound, InvalidInput) as error:
+            logger.info("a memory was not promoted", extra={"memory_id": memory.id, "code": error.code})
+            return False
+        return True
+
+    async def merge(self, memory: Material, verdict: Verdict, into_id: str, cosine: float) -> bool:
+        """Merge a memory into one of the user's. True if it was.
+
+        First the user's memory is changed, then the project's. If the process dies in between, the repetition finds the
+        first step done, by the id of its operation, and does the second.
+        """
+        targets = await all_memories(self.store, ReadMemories(None, memory_ids=(into_id,)))
+        if not targets:
+            return False
+        await observe(self.store, self.project, memory.id, into_id, self.clock())
+        name = derive("merged_to_user", self.project.id, memory.id, memory.version)
+        run = self._user_part(memory, verdict, targets[0], cosine)
+        merged = await self.store.submit_run(self.project, run, self.clock(), operation_id=name)
+        if merged.skipped:
+            return False
+        await self.store.submit_run(self.project, self._project_part(memory, verdict, into_id), self.clock())
+        return True
+
+    def _user_part(self, memory: Material, verdict: Verdict, into: Material, cosine: float) -> ApplyRun:
+        edit = ReviseMemory(
+            into.id,
+            "merged",
+            importance=max(into.importance, memory.importance),
+            confidence=merged_confidence(into.confidence, "user"),
+            tags=memory.tags,
+            accessed=True,
+            chain=_step(memory, verdict, self.clock(), into, self.project.id),
+            reason=f"{memory.id} of the project {self.project.id} was merged into it (cosine {cosine:.3f})",
+        )
+        return ApplyRun(self._run_id(memory), "user", "promotion", METHODS["promotion"], (edit,))
+
+    def _project_part(self, memory: Material, verdict: Verdict, into: str) -> ApplyRun:
+        reason = f"merged into the user's {into}, which says the same; {verdict.reason}"
+        edits = (
+            ReviseMemory(memory.id, "promoted", expected_version=memory.version, status="promoted", reason=reason),
+            _logged(memory, verdict, "pattern_match", into),
+        )
+        return ApplyRun(self._run_id(memory), "project", "promotion", METHODS["promotion"], edits)
+
+    def _run_id(self, memory: Material) -> str:
+        return run_id_of("to_user", self.project.id, memory.id, memory.version)
 
 
-async def note_known(
-    store: StoreConnection, project: ProjectRef, clock: Clock, memory: Material, verdict: Verdict, known_id: str
-) -> None:
-    """Note that a memory of the user says what one of a project says, which counts as promoted from then on."""
-    await observe(store, project, memory.id, known_id, clock())
-    reason = f"the user's {known_id} says the same; {verdict.reason}"
-    revision = ReviseMemory(memory.id, "promoted", memory.version, status="promoted", reason=reason)
-    run_id = run_id_of("to_user", project.id, memory.id, memory.version)
-    run = Run(store, project, run_id, "promotion", clock)
-    await run.write([(revision, _logged(memory, verdict, "pattern_match", known_id))])
+# --- What the user's memory says already, observed in one more project.
 
 
 async def observe_patterns(
