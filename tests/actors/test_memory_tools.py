@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import re
+import time
 from typing import Any
 
+from remembrancer.config.project import project_of
+from remembrancer.protocol.runs import ApplyRun, ReviseMemory
+from remembrancer.protocol.writes import Operation
 from tests.actors.gateway_rig import RawClient, Rig
 from tests.actors.store_process import store_rig
 
@@ -215,3 +219,18 @@ async def test_the_log_of_a_day_has_nothing_of_what_another_session_keeps_to_its
             assert "hidden" in (await client.call("get_memory_context", day="today"))["context_block"]
         async with patient_rig.session(session="session:other") as client:
             assert "hidden" not in (await client.call("get_memory_context", day="today"))["context_block"]
+
+
+async def test_the_log_of_a_day_has_what_was_promoted_from_a_session(patient_rig: Rig) -> None:
+    project = project_of(patient_rig.paths.home)
+    async with store_rig(patient_rig.paths.home) as store, patient_rig.running():
+        memory_id = await store.gateway.store(
+            "The wick is wet", project=project, scope="session", session_id="session:a"
+        )
+        edit = ReviseMemory(memory_id, "promoted", 1, scope="project", status="active")
+        run = ApplyRun("run:wick", "project", "session_end", "promote", (edit,))
+        async with patient_rig.session(session="session:b") as client:
+            assert "wick" not in (await client.call("get_memory_context", day="today"))["context_block"]
+            await store.gateway.submit(Operation("wick", project, "", time.time(), run))
+            block = (await client.call("get_memory_context", day="today"))["context_block"]
+            assert f"- promoted {memory_id[-4:]}: The wick is wet" in block.splitlines()

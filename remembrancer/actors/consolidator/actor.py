@@ -65,6 +65,8 @@ async def carry_out(job: Job, store: StoreConnection, settings: Settings, clock:
             return await reflect(request, store, settings, clock)
         case Maintain(dry_run=dry_run), _:
             return await maintain(job, store, settings, clock, dry_run=dry_run)
+        case work, _:
+            raise InternalError(f"the job {type(work).__name__} names no project")
     return None
 
 

@@ -114,12 +114,11 @@ class QueueFile:
         self.damage: str | None = None
         with self._explained():
             try:
-                self._database = _connect(path)
+                self._database = self._connected()
             except sqlite3.DatabaseError as error:
                 if not _is_damage(error):
                     raise
                 self._database = self._salvaged(error)
-        self._identity = _identity(path)
 
     @contextmanager
     def _opened(self) -> Iterator[sqlite3.Connection]:
@@ -133,14 +132,12 @@ class QueueFile:
         with self._explained():
             if _identity(self._path) != self._identity:  # what is written to a deleted file is lost with this process
                 self._database = self._put_back(self._database)
-                self._identity = _identity(self._path)
             try:
                 yield self._database
             except sqlite3.DatabaseError as error:
                 if not _is_damage(error):
                     raise
                 self._database = self._salvaged(error, self._database)
-                self._identity = _identity(self._path)
                 raise MemoryUnavailable(f"{self.damage}: call again") from error
 
     @contextmanager
@@ -203,7 +200,13 @@ class QueueFile:
         self._fresh.rename(self._path)
         self.damage = damage
         logger.error("the write queue was made anew", extra={"reason": damage})
-        return _connect(self._path)
+        return self._connected()
+
+    def _connected(self) -> sqlite3.Connection:
+        """Open the file, and note which one it is."""
+        connection = _connect(self._path)
+        self._identity = _identity(self._path)
+        return connection
 
     def makes(self, memory_id: str, viewer: Operation) -> bool:
         """True if a write that creates a memory is queued or set aside, and the session of another operation may see
