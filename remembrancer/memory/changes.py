@@ -6,6 +6,7 @@ Updates, tags, restated texts, the edits of a run and their undo, and the return
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import Match, SequenceMatcher
@@ -274,8 +275,12 @@ def _with_passage(text: str, change: str | TextEdit) -> str:
     return replaced
 
 
-LINE_AROUND: Final = 20
-"""The number of characters that are shown on each side of a change, and at both ends of a long one."""
+ENDS: Final = 6
+"""The number of words that are shown at both ends of a long change."""
+AROUND: Final = 60
+"""The number of characters on each side of a change in which words are shown."""
+_BEFORE: Final = re.compile(r"(?:\S+[^\S\n]+){0,3}\S*\Z")
+_AFTER: Final = re.compile(r"\S*(?:[^\S\n]+\S+){0,3}")
 COMPARED_WORDS: Final = 400
 """The most words of two texts together that are compared word by word; of longer ones the middle counts as changed."""
 LONGEST_GONE: Final = 100
@@ -285,18 +290,15 @@ FEW_WORDS: Final = 3
 
 
 def changed_line(before: str, passage: TextEdit) -> str:
-    """The line of the new text in which a passage was replaced: of a long line the part around the change, of a long
-    change its ends."""
-    start = before.index(passage.old)
-    end = start + len(passage.new)
-    after = before.replace(passage.old, passage.new)
-    first, last = after.rfind("\n", 0, start) + 1, after.find("\n", end)
-    last = len(after) if last < 0 else last
-    begins, ends = first, last
-    if last - first > 5 * LINE_AROUND:
-        begins, ends = max(first, start - LINE_AROUND), min(last, end + LINE_AROUND)
-    line = f"{'…' * (begins > first)}{after[begins:ends]}{'…' * (ends < last)}"
-    return line if len(line) <= 5 * LINE_AROUND else f"{line[: 2 * LINE_AROUND]} … {line[-2 * LINE_AROUND :]}"
+    """The passage that replaced another one, with a few words of its line on both sides; of a long one the ends."""
+    above, below = before.split(passage.old)
+    left, right = _BEFORE.search(above[-AROUND:]), _AFTER.match(below[:AROUND])
+    shown_above, shown_below = left[0] if left else "", right[0] if right else ""
+    words = passage.new.split()
+    new = f"{' '.join(words[:ENDS])} … {' '.join(words[-ENDS:])}" if len(words) > 3 * ENDS else passage.new
+    starts = "" if f"\n{above}".endswith(f"\n{shown_above}") else "…"
+    ends = "" if f"{below}\n".startswith(f"{shown_below}\n") else "…"
+    return f"{starts}{shown_above}{new}{shown_below}{ends}"
 
 
 def changed_passages(before: str, after: str, around: int = 0) -> list[tuple[str, str]]:

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from remembrancer.actors.store.records.types import Filters, NearDuplicate
-from remembrancer.memory.changes import removed_words
+from remembrancer.memory.changes import changed_line, removed_words
 from remembrancer.memory.limits import MAX_ENTITIES, MAX_TAGS
 from remembrancer.memory.replacement import PROBABLE
 from remembrancer.memory.text import MAX_OBJECT_BYTES
@@ -80,6 +80,24 @@ def test_a_passage_is_replaced_where_the_text_has_it_once(rig: RecordsRig, lante
     rig.refused(UpdateMemory(lantern, content=TextEdit("aa", "b")))
     rig.do(RestoreMemory(lantern, 1))
     assert rig.shown(lantern).content == "the first lantern"
+
+
+LAMPS = "Lamps:\n- the oil of the first lantern lasts until six in the morning, and then it is dark\n- wicks"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "line"),
+    [
+        ("six", "seven", "…lantern lasts until seven in the morning,…"),
+        ("x", "ve", "…lantern lasts until sive in the morning,…"),
+        ("- the oil", "- the fat", "- the fat of the first…"),
+        ("six", "a " * 10 + "b " * 10, "…lantern lasts until a a a a a a … b b b b b b in the morning,…"),
+        ("wicks", "wicks, two", "- wicks, two"),
+        ("it is dark", "out", "…morning, and then out"),
+    ],
+)
+def test_a_replaced_passage_is_shown_between_whole_words_of_its_line(old: str, new: str, line: str) -> None:
+    assert changed_line(LAMPS, TextEdit(old, new)) == line
 
 
 @pytest.mark.parametrize(

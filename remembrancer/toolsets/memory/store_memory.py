@@ -183,6 +183,9 @@ async def _store(call: Call, arguments: MemoryArguments, change: StoreMemory, pa
     if change.scope != given_scope:
         text = f"A {change.kind} is for its session alone: it has the scope session, not {given_scope}."
         notices.append(Notice("scope_changed", text))
+    if change.kind != given(arguments.kind, change.kind):
+        text = f"A {arguments.kind} with a due date is an open end, until update_memory says that it is done."
+        notices.append(Notice("kind_changed", text))
     if arguments.wait_for_embedding is True:
         embedding = await call.service.await_embedding(call.caller, memory_id, call.received_at)
         if not embedding.embedded:
