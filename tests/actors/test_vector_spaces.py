@@ -15,8 +15,8 @@ from remembrancer.actors.store.records.memory_rows import digest_of
 from remembrancer.actors.store.records.sqlite_file import SqliteFile
 from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.actors.store.records.types import EmbeddedMemory
-from remembrancer.actors.store.vectors.chroma_vectors import ChromaVectors
-from remembrancer.actors.store.vectors.exact_vectors import ExactVectors
+from remembrancer.actors.store.vectors import vector_spaces
+from remembrancer.actors.store.vectors.chroma import ChromaVectors
 from remembrancer.actors.store.vectors.vector_spaces import VectorSpaces
 from remembrancer.protocol.work import Passage
 from tests.actors.store_process import IDENTITY, vector_of
@@ -87,8 +87,8 @@ def finds(spaces: VectorSpaces, records: Records, texts: list[str]) -> bool:
     )
 
 
-def is_in(kind: type, spaces: VectorSpaces, records: Records) -> bool:
-    return isinstance(spaces.searchable(records.name), kind)
+def is_in_chroma(spaces: VectorSpaces, records: Records) -> bool:
+    return isinstance(spaces.searchable(records.name), ChromaVectors)
 
 
 async def test_a_large_file_moves_to_chroma_and_back_and_leaves_nothing_there(
@@ -102,16 +102,38 @@ async def test_a_large_file_moves_to_chroma_and_back_and_leaves_nothing_there(
         embed(records, chronicle(20, 1))
         assert finds(spaces, records, chronicle(20, 1)), "before it has moved"
         spaces.note_kept(records.name)
-        await until(lambda: is_in(ChromaVectors, spaces, records))
+        await until(lambda: is_in_chroma(spaces, records))
         assert finds(spaces, records, chronicle(0, 21))
     async with tended(records, exact_up_to=20) as spaces:
         assert finds(spaces, records, chronicle(0, 21))
-        await until(lambda: is_in(ChromaVectors, spaces, records))
+        await until(lambda: is_in_chroma(spaces, records))
         assert finds(spaces, records, chronicle(0, 21))
     async with tended(records, exact_up_to=1000) as spaces:
-        assert is_in(ExactVectors, spaces, records)
+        assert not is_in_chroma(spaces, records)
         assert finds(spaces, records, chronicle(0, 21))
         await until(lambda: not on_disk.parent.exists())
+
+
+async def test_a_chroma_that_breaks_is_made_anew_while_searches_go_on(
+    tmp_path: Path, records: Records, tended: Tended, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(vector_spaces, "REACH_AGAIN_S", 0.0)
+    embed(records, chronicle(0, 21))
+    async with tended(records, exact_up_to=20) as spaces:
+        await until(lambda: is_in_chroma(spaces, records))
+        with (tmp_path / "vectors" / "chroma.sqlite3").open("r+b") as file:
+            file.write(b"x" * 65536)
+        assert finds(spaces, records, chronicle(0, 21))
+        broken = spaces.searchable(records.name)
+        assert isinstance(broken, ChromaVectors)
+        assert broken.has_failed
+        spaces.nudge()
+        await until(lambda: is_in_chroma(spaces, records) and spaces.searchable(records.name) is not broken)
+        whole = spaces.searchable(records.name)
+        assert isinstance(whole, ChromaVectors)
+        assert finds(spaces, records, chronicle(0, 21))
+        assert not whole.has_failed
+        await until(lambda: spaces.error is None)
 
 
 async def test_near_duplicates_are_found_by_themselves_and_not_compared_again_after_an_orderly_stop(
@@ -136,7 +158,7 @@ async def test_vectors_are_freed_when_nobody_searches_or_when_they_are_too_many(
 
         def held() -> list[bool]:
             found = [spaces.searchable(each.name) for each in (records, other)]
-            return [isinstance(each, ExactVectors) and each.size_bytes > 0 for each in found]
+            return [each is not None and each.size_bytes > 0 for each in found]
 
         assert finds(spaces, records, chronicle(0, 10))
         assert finds(spaces, other, chronicle(0, 10))

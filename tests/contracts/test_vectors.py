@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import random
+import shutil
 from collections.abc import Callable, Iterator, Sequence
-from itertools import count
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 import numpy as np
@@ -23,9 +24,8 @@ from remembrancer.actors.store.records.types import (
     Vectors,
 )
 from remembrancer.actors.store.vectors import exact_vectors
-from remembrancer.actors.store.vectors.chroma import Chroma
-from remembrancer.actors.store.vectors.chroma_vectors import FILLED_AT_ONCE, ChromaVectors, Collection, IndexLost
-from remembrancer.actors.store.vectors.exact_vectors import ExactVectors, SpaceVectors
+from remembrancer.actors.store.vectors.chroma import ADDED_AT_ONCE, Chroma, ChromaUnavailable, ChromaVectors
+from remembrancer.actors.store.vectors.exact_vectors import ExactVectors
 from remembrancer.actors.store.vectors.near_duplicates import compared
 from remembrancer.protocol.work import CALIBRATED, Passage
 from remembrancer.protocol.writes import EraseMemory, UpdateMemory
@@ -56,28 +56,17 @@ def chroma(folder: Path) -> Iterator[Chroma]:
     opened.close()
 
 
-def opened(records: Records, chroma: Chroma, goes_on: Callable[[], bool] = lambda: True) -> ChromaVectors | None:
+def moved(records: Records, chroma: Chroma, goes_on: Callable[[], bool] = lambda: True) -> ChromaVectors:
     """The vectors of records in Chroma."""
-    attempts = count()
-
-    def make() -> Collection:
-        if next(attempts):
-            chroma.delete(NAME)
-        return chroma.collection(NAME, DIMENSIONS)
-
-    return ChromaVectors.open(records, MODEL, CALIBRATED, make, goes_on)
-
-
-def moved(records: Records, chroma: Chroma) -> ChromaVectors:
-    vectors = opened(records, chroma)
-    assert vectors is not None
+    vectors = ChromaVectors(records, MODEL, CALIBRATED, chroma, NAME, DIMENSIONS)
+    vectors.follow(goes_on)
     return vectors
 
 
 class Library:
     """Memories with their vectors in real records, and a search over them; `tend` brings it up to date if it must."""
 
-    def __init__(self, records: Records, vectors: SpaceVectors, tend: Callable[[], object]) -> None:
+    def __init__(self, records: Records, vectors: ExactVectors, tend: Callable[[], object]) -> None:
         self.records = records
         self.vectors = vectors
         self.tend = tend
@@ -173,7 +162,7 @@ def test_only_what_is_allowed_is_found_however_little_that_is(library: Library, 
     found = library.vectors.nearest(query, 20, allowed)
     wanted = expected(passages, query, 20)
     assert len(set(found) & set(wanted)) >= 0.95 * len(wanted), "HNSW may lack some"
-    if isinstance(library.vectors, ExactVectors):
+    if not isinstance(library.vectors, ChromaVectors):
         assert_same(found, wanted)
 
 
@@ -203,7 +192,7 @@ def test_thousands_agree_with_a_full_sort_at_every_depth(library: Library) -> No
     for depth in (1, 10, 50, 800, 3200):
         for query in unit(3, seed=3):
             found, wanted = library.vectors.nearest(query, depth), expected(library.rows(), query, depth)
-            if isinstance(library.vectors, ExactVectors):
+            if not isinstance(library.vectors, ChromaVectors):
                 assert_same(found, wanted)
             # In a graph of near neighbours (HNSW) that lost some, one that is left may be out of reach.
             assert 0.99 * len(wanted) <= len(found) <= len(wanted)
@@ -338,49 +327,51 @@ def test_a_text_becomes_a_dead_letter_and_has_another_chance_later(exact: Librar
 # In Chroma
 
 
-def held(chroma: Chroma) -> list[int]:
-    """The numbers of the passages in the collection."""
-    return sorted(chroma.collection(NAME, DIMENSIONS).numbers())
+def held(chroma: Chroma, name: str = NAME, dimensions: int = DIMENSIONS) -> list[int]:
+    """The numbers of the passages in a collection."""
+    return sorted(map(int, chroma.collection(name, dimensions)[0].get(include=[])["ids"]))
 
 
-def test_a_stop_does_not_wait_for_a_collection_that_is_being_filled_and_the_next_start_makes_it_anew(
+def put(chroma: Chroma, numbers: Sequence[int], vectors: Vectors, name: str = NAME) -> None:
+    """Put passages into a collection."""
+    collection, _ = chroma.collection(name, vectors.shape[1])
+    collection.upsert(ids=[str(number) for number in numbers], embeddings=vectors)
+
+
+def test_a_stop_does_not_wait_for_a_collection_that_is_being_filled_and_the_next_start_goes_on(
     exact: Library, chroma: Chroma
 ) -> None:
-    for part in range(3):
-        exact.add(unit(FILLED_AT_ONCE, seed=part))
+    exact.add(unit(3 * ADDED_AT_ONCE))
     goes_on = iter([True, False])
-    assert opened(exact.records, chroma, lambda: next(goes_on)) is None
-    assert len(held(chroma)) == FILLED_AT_ONCE
-    moved(exact.records, chroma)
+    vectors = moved(exact.records, chroma, lambda: next(goes_on))
+    assert held(chroma) == exact.rows().numbers[:ADDED_AT_ONCE]
+    assert (vectors.is_behind, vectors.newest()) == (True, exact.rows().numbers[ADDED_AT_ONCE:])
+    vectors = moved(exact.records, chroma, iter([True, True, False]).__next__)
     assert held(chroma) == exact.rows().numbers
+    assert (vectors.is_behind, vectors.newest()) == (False, [])
 
 
 def test_a_collection_that_has_something_else_than_the_records_is_made_anew(exact: Library, chroma: Chroma) -> None:
     vectors = unit(30)
     numbers = exact.add_each([row[None] for row in vectors])
-    collection = chroma.collection(NAME, DIMENSIONS)
-    rows = exact.rows()
-    collection.upsert(PassageVectors(rows.numbers[:20], [], [], rows.vectors[:20]))
-    collection.upsert(PassageVectors([7000, 7001], [], [], unit(2, seed=9)))
+    put(chroma, exact.rows().numbers[:20], unit(20, seed=9))
+    put(chroma, [7000], unit(1, seed=9))
     made = moved(exact.records, chroma)
-    assert held(chroma) == rows.numbers
+    assert held(chroma) == exact.rows().numbers
     assert [list(made.nearest(row, 1)) for row in vectors] == [[number] for number in numbers]
-    assert not made.is_behind
-    exact.add(unit(1, seed=3))
-    assert (made.is_behind, made.newest) == (True, 1)
 
 
 def test_collections_of_one_home_do_not_mix_and_are_there_after_closing(folder: Path) -> None:
     first = Chroma(folder)
-    for name, number in ((NAME, 1), (f"user.{MODEL}", 2)):
-        first.collection(name, DIMENSIONS).upsert(PassageVectors([number], [], [], unit(1, seed=number)))
-    other_model = first.collection("user.large.float32.0123456789ab.4", 4)
-    other_model.upsert(PassageVectors([3], [], [], np.array([[1, 0, 0, 0]], dtype=np.float32)))
+    of_user, of_other_model = f"user.{MODEL}", "user.large.float32.0123456789ab.4"
+    put(first, [1], unit(1))
+    put(first, [2], unit(1, seed=2), of_user)
+    put(first, [3], np.array([[1, 0, 0, 0]], dtype=np.float32), of_other_model)
     first.close()
     first.close()
     second = Chroma(folder)
-    assert sorted(second.names()) == sorted([NAME, f"user.{MODEL}", "user.large.float32.0123456789ab.4"])
-    assert [second.collection(name, DIMENSIONS).numbers() for name in (NAME, f"user.{MODEL}")] == [[1], [2]]
+    assert sorted(second.names()) == sorted([NAME, of_user, of_other_model])
+    assert (held(second), held(second, of_user), held(second, of_other_model, 4)) == ([1], [2], [3])
     second.delete(NAME)
     assert NAME not in second.names()
     second.close()
@@ -394,23 +385,30 @@ BREAKAGES: dict[str, Callable[[bytes], bytes]] = {
 }
 
 
+def moved_again(records: Records, folder: Path, chromas: ExitStack) -> ChromaVectors:
+    """The vectors of records in a Chroma that may be damaged, and is then deleted."""
+    try:
+        return moved(records, chromas.enter_context(closing(Chroma(folder))))
+    except ChromaUnavailable:
+        chromas.close()
+        shutil.rmtree(folder)
+        return moved(records, chromas.enter_context(closing(Chroma(folder))))
+
+
 @pytest.mark.parametrize("breakage", BREAKAGES.values(), ids=list(BREAKAGES))
-def test_what_is_broken_on_disk_is_made_anew(exact: Library, folder: Path, breakage: Callable[[bytes], bytes]) -> None:
+def test_what_is_broken_on_disk_is_seen_and_made_anew(
+    exact: Library, folder: Path, breakage: Callable[[bytes], bytes]
+) -> None:
     numbers = exact.add_each([row[None] for row in unit(50)])
-    whole = Chroma(folder)
-    moved(exact.records, whole)
-    whole.close()
+    with closing(Chroma(folder)) as whole:
+        moved(exact.records, whole)
     database = folder / "chroma.sqlite3"
     database.write_bytes(breakage(database.read_bytes()))
-    broken = Chroma(folder)
-    try:
-        again = moved(exact.records, broken)
-    except IndexLost:  # seen late
-        broken.reset()
-        again = moved(exact.records, broken)
-    assert held(broken) == exact.rows().numbers
-    assert list(again.nearest(unit(50)[7], 1)) == [numbers[7]]
-    broken.close()
+    with ExitStack() as chromas:
+        again = moved_again(exact.records, folder, chromas)
+        assert again.newest() == []
+        assert list(again.nearest(unit(50)[7], 1)) == [numbers[7]]
+        assert not again.has_failed
 
 
 def break_segments(folder: Path, how: str) -> None:
@@ -430,20 +428,13 @@ def test_a_collection_that_lists_what_it_cannot_find_is_seen_through_and_made_ag
     exact: Library, folder: Path, how: str
 ) -> None:
     numbers = exact.add_each([row[None] for row in unit(2500)])
-    whole = Chroma(folder)
-    moved(exact.records, whole)
-    whole.close()
+    with closing(Chroma(folder)) as whole:
+        moved(exact.records, whole)
     break_segments(folder, how)
-    reopened = Chroma(folder)
-    try:
-        try:
-            again = moved(exact.records, reopened)
-        except IndexLost:
-            reopened.reset()
-            again = moved(exact.records, reopened)
+    with ExitStack() as chromas:
+        again = moved_again(exact.records, folder, chromas)
         assert list(again.nearest(unit(2500)[9], 1)) == [numbers[9]]
-    finally:
-        reopened.close()
+        assert not again.has_failed
 
 
 def test_a_search_that_fails_is_made_in_memory_and_the_collection_is_not_searched_any_more(
@@ -457,4 +448,5 @@ def test_a_search_that_fails_is_made_in_memory_and_the_collection_is_not_searche
     for log in folder.glob("chroma.sqlite3-*"):
         log.unlink()
     assert list(vectors.nearest(unit(1)[0], 5)) == [number]
-    assert vectors.instead is not None
+    assert vectors.has_failed
+    assert vectors.of_memories([number]).memories == [number]

@@ -30,7 +30,7 @@ from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.actors.store.replaced_memories import ReplacedMemories
 from remembrancer.actors.store.requests import Dispatcher, LoadGate
 from remembrancer.actors.store.shared_lanes import FollowUp, SharedLanes
-from remembrancer.actors.store.vectors.chroma_vectors import Server
+from remembrancer.actors.store.vectors.chroma import Server
 from remembrancer.actors.store.vectors.embedding_scheduler import EmbeddingScheduler
 from remembrancer.actors.store.vectors.vector_spaces import VectorSpaces
 from remembrancer.actors.store.write_handlers import WriteHandlers

@@ -25,7 +25,7 @@ from remembrancer.actors.store.records.types import (
     Vectors,
 )
 from remembrancer.actors.store.retrieval.graph import Graph
-from remembrancer.actors.store.vectors.exact_vectors import Nearest, SpaceVectors
+from remembrancer.actors.store.vectors.exact_vectors import ExactVectors, Nearest
 from remembrancer.memory.times.windows import TimeWindow
 from remembrancer.protocol.kinds import Scope
 from remembrancer.protocol.wire import Notice
@@ -42,13 +42,13 @@ PROJECTS: Final[frozenset[Scope]] = frozenset({"session", "project"})
 class Source:
     """A space, or a project's notes: a source with its own full text, and vectors if they can be searched."""
 
-    def __init__(self, texts: Records | FileMemories, vectors: SpaceVectors | None = None) -> None:
+    def __init__(self, texts: Records | FileMemories, vectors: ExactVectors | None = None) -> None:
         self.texts = texts
         self.vectors = vectors
         self.space = texts.space
 
     def nearest(self, vector: Vectors, limit: int, allowed: Sequence[Ref] | None = None) -> Nearest:
-        """Like `SpaceVectors.nearest`; requires vectors."""
+        """Like `ExactVectors.nearest`; requires vectors."""
         assert self.vectors is not None
         if self.space != NOTES:
             return self.vectors.nearest(vector, limit, allowed)

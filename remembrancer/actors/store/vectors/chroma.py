@@ -1,31 +1,32 @@
-"""Chroma (HNSW, cosine), either embedded in the home or on a server that others may share: the extra `chroma`.
+"""The vectors of large spaces in Chroma (HNSW, cosine), in the home or on a server: the extra `chroma`.
 
-On a server, each home's collections have unique names. Importing chromadb takes most of a second, so do it off the
-event loop.
+A collection has the passages of one space under one model: only numbers and vectors, since metadata would double the
+time of a search. Importing chromadb takes most of a second, so that waits until `Chroma` opens.
 """
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
+import logging
 import os
 import shutil
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
-import chromadb
-import httpx
-from chromadb.api.shared_system_client import SharedSystemClient
-from chromadb.config import Settings as ChromaSettings
-from chromadb.errors import InvalidArgumentError, InvalidDimensionException, NotFoundError
+import numpy as np
 
-from remembrancer.actors.store.vectors.chroma_vectors import TOKEN_BYTES, Collection, IndexAway, IndexLost, Server
+from remembrancer.actors.store.records.passage_rows import EmbeddedTexts
+from remembrancer.actors.store.records.types import PassageFilter, PassageVectors, Vectors
+from remembrancer.actors.store.vectors.exact_vectors import ExactVectors, Nearest, first_memories
 from remembrancer.protocol.errors import HomeUnusable
 from remembrancer.protocol.ids import new_ulid
 from remembrancer.protocol.paths import read_file, write_whole
+from remembrancer.protocol.work import CosineScale
 
+logger = logging.getLogger(__name__)
 SEARCH_EFFORT: Final = 150
 """HNSW's ef_search. Among 100,000 mixtures of two real vectors it finds 99.0 % of the true nearest ten in 2 ms.
 
@@ -40,142 +41,263 @@ REACH_S: Final = 2.0
 LIST_PAGE: Final = 500
 MARK: Final = "server.id"
 """The file that identifies a home, kept with the data that can be rebuilt."""
+AUTHORIZATION: Final = "Authorization"
+TOKEN_BYTES: Final = 16_384
+ADDED_AT_ONCE: Final = 64
+"""The size of a batch: Chroma answers no search while it takes passages in, some 40 ms at 100,000 passages."""
+DELETED_AT_ONCE: Final = 1000
+"""Chroma refuses batches above its own limit (5,461 with this SQLite)."""
+PROBES: Final = 16
+ITSELF_COSINE: Final = 0.99
+FEW: Final = 5000
+"""The number of allowed memories up to which they are compared one by one."""
+DEEPEST: Final = 3200
+"""The limit on the depth of a search, if many of the nearest passages are not allowed."""
+
+
+class ChromaUnavailable(Exception):
+    """Chroma, or a collection, cannot be used."""
+
+
+class Server(NamedTuple):
+    """The server from the settings. `token_file` has a secret for `token_header`; `authority` is a PEM file with the
+    authority that signed the server's certificate, if the system does not know it."""
+
+    url: str
+    token_file: str | None = None
+    token_header: str = AUTHORIZATION
+    authority: str | None = None
+
+    def headers(self) -> dict[str, str]:
+        """Return the headers that authenticate this client. Raises `ChromaUnavailable` if the token file cannot be
+        read."""
+        if self.token_file is None:
+            return {}
+        try:
+            token = read_file(Path(self.token_file).expanduser(), TOKEN_BYTES).decode().strip()
+        except (OSError, UnicodeDecodeError) as error:
+            raise ChromaUnavailable(f"the token for the Chroma server cannot be read: {error}") from error
+        return {self.token_header: f"Bearer {token}" if self.token_header == AUTHORIZATION else token}
 
 
 class Chroma:
-    """The collections of one home, in `folder` or on a server. Every method may raise `IndexLost`."""
+    """The collections of one home, in `folder` or on a server, where their names have a prefix of the home's own.
+
+    Methods block, and raise `ChromaUnavailable`.
+    """
 
     def __init__(self, folder: Path, server: Server | None = None) -> None:
-        """Raises `IndexAway` if the server does not answer, or refuses this client."""
-        self._folder = folder
-        self._server = server
-        self._prefix = "" if server is None else f"{_mark_of(folder)}."
-        self._clients: list[Any] = []
-        """One client for upkeep, and one for searches, which has a shorter timeout."""
-        try:
-            self._open()
-        except IndexAway:
-            raise
-        except IndexLost:  # damaged; it can be refilled from the records
-            self.reset()
+        self._is_remote = server is not None
+        self._prefix = f"{_mark_of(folder)}." if self._is_remote else ""
+        with self.guard():
+            self._clients = [_embedded(folder)] if server is None else _connected(server)
+        """The clients for upkeep and for searches: one for both, unless there is a server."""
 
-    def collection(self, name: str, dimensions: int) -> Collection:
-        """Return the collection `name`, creating it if needed."""
-        with self._guard():
-            upkeep, searching = self._clients[0], self._clients[-1]
-            collection = upkeep.get_or_create_collection(
+    def collection(self, name: str, dimensions: int, *, anew: bool = False) -> tuple[Any, Any]:
+        """Return the collection `name`, for upkeep and for searches, and create it if needed (`anew`: empty)."""
+        if anew:
+            self.delete(name)
+        with self.guard():
+            upkeep = self._clients[0].get_or_create_collection(
                 self._prefix + name,
                 embedding_function=None,
                 configuration={"hnsw": {"space": "cosine", "ef_search": SEARCH_EFFORT}},
                 metadata={"dimensions": dimensions},
             )
-            searched = collection
-            if searching is not upkeep:
-                searched = searching.get_collection(self._prefix + name, embedding_function=None)
-        return Collection(collection, searched, self._guard)
+            return upkeep, self._clients[-1].get_collection(self._prefix + name, embedding_function=None)
 
     def names(self) -> list[str]:
         """Return the names of this home's collections. A server may have many others."""
-        with self._guard():
-            names: list[str] = []
-            while True:
-                page = self._clients[0].list_collections(limit=LIST_PAGE, offset=len(names))
+        names: list[str] = []
+        with self.guard():
+            while page := self._clients[0].list_collections(limit=LIST_PAGE, offset=len(names)):
                 names += [each.name for each in page]
-                if len(page) < LIST_PAGE:
-                    break
         return [name.removeprefix(self._prefix) for name in names if name.startswith(self._prefix)]
 
     def delete(self, name: str) -> None:
         """Delete a collection."""
-        with self._guard():
+        with self.guard():
             self._clients[0].delete_collection(self._prefix + name)
-
-    def reset(self) -> None:
-        """Start over with an empty index."""
-        if self._server is None:
-            self.close()
-            SharedSystemClient.clear_system_cache()
-            shutil.rmtree(self._folder, ignore_errors=True)
-            self._open()
-        else:
-            for name in self.names():
-                self.delete(name)
 
     def close(self) -> None:
         """Close. May be called twice."""
         clients, self._clients = self._clients, []
         for client in clients:
-            for session in _sessions(client) if self._server is not None else ():  # Chroma's own close leaves it open
+            for session in _sessions(client) if self._is_remote else ():  # Chroma's own close leaves them open
                 session.close()
             client.close()  # otherwise its connections would keep the file locked for a while
 
-    def _open(self) -> None:
-        if self._server is not None:
-            self._connect(self._server)
-            return
-        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with self._guard():
-            settings = ChromaSettings(
-                anonymized_telemetry=False, is_persistent=True, persist_directory=str(self._folder)
-            )
-            self._clients = [chromadb.PersistentClient(str(self._folder), settings=settings)]
-            self._clients[0].heartbeat()
-
-    def _connect(self, server: Server) -> None:
-        headers, verify = server.headers(), server.authority or True
-        with self._guard():
-            # Chroma's client has no timeout, and sends a request while it is being created.
-            answer = httpx.get(f"{server.url}/api/v2/heartbeat", headers=headers, timeout=REACH_S, verify=verify)
-            answer.raise_for_status()
-            self._clients = [_client(server, headers, timeout_s) for timeout_s in (UPKEEP_S, SEARCH_S)]
-        for path in self._folder.iterdir():  # left by an earlier Chroma on disk
-            if path.is_dir():
-                shutil.rmtree(path, ignore_errors=True)
-            elif path.name != MARK:
-                path.unlink(missing_ok=True)
-
     @contextlib.contextmanager
-    def _guard(self) -> Iterator[None]:
-        """Convert Chroma's errors to ours. On a server, an answer that a collection is missing or invalid means that it
-        has to be rebuilt; any other fault is temporary, of the server or the network."""
+    def guard(self) -> Iterator[None]:
+        """Turn Chroma's errors into `ChromaUnavailable`."""
         try:
             yield
-        except IndexLost:
+        except (ChromaUnavailable, KeyboardInterrupt, SystemExit):
             raise
-        except (NotFoundError, InvalidArgumentError, InvalidDimensionException) as error:
-            raise IndexLost(f"a collection of Chroma's cannot be used: {error}") from error
         except BaseException as error:  # Chroma's native part panics with its own BaseException
-            if isinstance(error, (KeyboardInterrupt, SystemExit)):
-                raise
-            reason = str(error) or type(error).__name__
-            if self._server is not None:
-                raise IndexAway(f"the Chroma server does not answer as it should: {reason}") from error
-            raise IndexLost(f"Chroma's files cannot be used: {error!r}") from error
+            where = "the Chroma server does not answer" if self._is_remote else "Chroma's files cannot be used"
+            raise ChromaUnavailable(f"{where}: {str(error) or type(error).__name__}") from error
 
 
-def _client(server: Server, headers: dict[str, str], timeout_s: float) -> Any:
-    settings = ChromaSettings(anonymized_telemetry=False)
-    if server.authority is not None:
-        settings.chroma_server_ssl_verify = server.authority
-    client: Any = chromadb.HttpClient(server.url, headers=dict(headers), settings=settings)
-    for session in _sessions(client):  # there is no setting for it
-        session.timeout = httpx.Timeout(timeout_s, connect=REACH_S)
+class ChromaVectors(ExactVectors):
+    """The vectors of one large space: searched in a collection, which has all passages but the newest, and in memory
+    once that has failed.
+
+    A collection that has anything else than the records is made anew. Methods block, and raise `ChromaUnavailable`,
+    apart from searches.
+    """
+
+    def __init__(
+        self, records: EmbeddedTexts, model: str, scale: CosineScale, chroma: Chroma, name: str, dimensions: int
+    ) -> None:
+        super().__init__(records, model, scale)
+        self._guard = chroma.guard
+        self._upkeep, self._searched = chroma.collection(name, dimensions)
+        self._extent = (0, 0)
+        """The extent of the records when the collection was last up to date."""
+        self.has_failed = False
+        """True once a search in the collection has failed."""
+        with self._guard():
+            self._numbers = np.asarray(self._upkeep.get(include=[])["ids"], dtype=np.int64)
+        """The numbers of the passages in the collection."""
+        if not self._agrees():
+            self._upkeep, self._searched = chroma.collection(name, dimensions, anew=True)
+            self._numbers = self._numbers[:0]
+
+    @property
+    def is_behind(self) -> bool:
+        """True if the records have changed since the collection was up to date."""
+        return self.records.extent(self.model) != self._extent
+
+    def newest(self) -> list[int]:
+        """Return the passages that are newer than those in the collection, and are compared directly."""
+        last = int(self._numbers.max(initial=0))
+        return self.records.passages(PassageFilter(self.model, after=last, vectors=False)).numbers
+
+    def follow(self, goes_on: Callable[[], bool]) -> None:
+        """Bring the collection up to date with the records, while `goes_on` returns True. Blocks for long."""
+        extent, recorded = self.records.extent(self.model), self.records.passage_numbers(self.model)
+        missing, gone = np.setdiff1d(recorded, self._numbers), np.setdiff1d(self._numbers, recorded)
+        for start in range(0, len(gone), DELETED_AT_ONCE):
+            with self._guard():
+                self._upkeep.delete(ids=[str(number) for number in gone[start : start + DELETED_AT_ONCE]])
+        self._numbers = np.intersect1d(self._numbers, recorded)
+        for start in range(0, len(missing), ADDED_AT_ONCE):
+            if not goes_on():
+                return
+            added = self.records.passages(PassageFilter(numbers=missing[start : start + ADDED_AT_ONCE].tolist()))
+            if added.numbers:
+                with self._guard():
+                    self._upkeep.upsert(ids=[str(number) for number in added.numbers], embeddings=added.vectors)
+            self._numbers = np.append(self._numbers, added.numbers).astype(np.int64)
+        self._extent = extent
+
+    def nearest_each(self, queries: Vectors, limit: int, allowed: Sequence[int] | None = None) -> list[Nearest]:
+        if self.has_failed:
+            return super().nearest_each(queries, limit, allowed)
+        if allowed is not None and len(allowed) <= FEW:
+            passages = self.of_memories(allowed)
+            return [_compared(passages, query, limit) for query in queries]
+        try:
+            newest = self.newest()
+            return [self._nearest(self._searched, query, limit, allowed, newest) for query in queries]
+        except ChromaUnavailable as error:
+            logger.warning("a collection cannot be searched", extra={"reason": str(error)})
+            self.has_failed = True
+            return super().nearest_each(queries, limit, allowed)
+
+    def of_memories(self, memories: Sequence[int]) -> PassageVectors:
+        return self.records.passages(PassageFilter(self.model, memories))
+
+    def _nearest(
+        self,
+        collection: Any,
+        query: Vectors,
+        limit: int,
+        allowed: Sequence[int] | None = None,
+        newest: Sequence[int] = (),
+    ) -> Nearest:
+        """Return the memories nearest to one query, deeper in the collection if many are not allowed."""
+        depth = 2 * limit
+        while True:
+            with self._guard():
+                (ids,) = collection.query(query_embeddings=query[None], n_results=depth, include=[])["ids"]
+            passages = self.records.passages(PassageFilter(self.model, numbers=[*newest, *map(int, ids)]))
+            nearest = _compared(passages, query, limit, allowed)
+            if len(nearest) == limit or len(ids) < depth or depth >= DEEPEST:
+                return nearest
+            depth = min(4 * depth, DEEPEST)
+
+    def _agrees(self) -> bool:
+        """True if the records have all that is in the collection, and it finds some: Chroma stores the two apart."""
+        if len(np.setdiff1d(self._numbers, self.records.passage_numbers(self.model))):
+            return False
+        numbers = self._numbers[:: max(1, len(self._numbers) // PROBES)].tolist()
+        probes = self.records.passages(PassageFilter(self.model, numbers=numbers)).vectors
+        nearest = [self._nearest(self._upkeep, probe, 1) for probe in probes]
+        return sum(max(each.values(), default=0.0) >= ITSELF_COSINE for each in nearest) * 2 >= len(nearest)
+
+
+def _compared(passages: PassageVectors, query: Vectors, limit: int, allowed: Sequence[int] | None = None) -> Nearest:
+    """Return the nearest allowed memories among those of some passages."""
+    if not passages.numbers:
+        return {}
+    memories = np.asarray(passages.memories, dtype=np.int64)
+    which = slice(None) if allowed is None else np.isin(memories, allowed)
+    return first_memories((passages.vectors @ query)[which], memories[which], limit)
+
+
+def _embedded(folder: Path) -> Any:
+    """Return a client of the Chroma in `folder`."""
+    import chromadb
+    from chromadb.api.shared_system_client import SharedSystemClient
+
+    SharedSystemClient.clear_system_cache()  # otherwise one that could not be opened would be tried again
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    settings = chromadb.Settings(anonymized_telemetry=False, is_persistent=True, persist_directory=str(folder))
+    client = chromadb.PersistentClient(str(folder), settings=settings)
+    client.heartbeat()
     return client
 
 
-def _sessions(client: Any) -> list[httpx.Client]:
-    """Return the connections of Chroma's client: its own, and the one for databases."""
+def _connected(server: Server) -> list[Any]:
+    """Return two clients of a server, for upkeep and for searches, which have less time."""
+    import chromadb
+    import httpx
+
+    # Chroma's client has no timeout, and sends a request while it is being created.
+    headers, verify = server.headers(), server.authority or True
+    httpx.get(f"{server.url}/api/v2/heartbeat", headers=headers, timeout=REACH_S, verify=verify).raise_for_status()
+    clients = []
+    for timeout_s in (UPKEEP_S, SEARCH_S):
+        settings = chromadb.Settings(anonymized_telemetry=False)
+        if server.authority is not None:
+            settings.chroma_server_ssl_verify = server.authority
+        clients.append(chromadb.HttpClient(server.url, headers=dict(headers), settings=settings))
+        for session in _sessions(clients[-1]):  # there is no setting for it
+            session.timeout = httpx.Timeout(timeout_s, connect=REACH_S)
+    return clients
+
+
+def _sessions(client: Any) -> list[Any]:
+    """Return the connections of Chroma's client of a server: its own, and the one for databases."""
     return [client._server._session, client._admin_client._server._session]
 
 
 def _mark_of(folder: Path) -> str:
-    """Return the prefix of a home's collection names, which no other home and no copy on another host has."""
+    """Return the prefix of a home's collection names, which no other home and no copy on another host has. Removes what
+    an earlier Chroma in the home has left."""
     path = folder / MARK
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         if not path.exists():
             write_whole(path, new_ulid().encode())
         drawn = read_file(path, TOKEN_BYTES)
+        for left in folder.iterdir():
+            if left.is_dir():
+                shutil.rmtree(left, ignore_errors=True)
+            elif left != path:
+                left.unlink(missing_ok=True)
     except OSError as error:
         raise HomeUnusable(f"{path} cannot be read or written: {error.strerror}") from error
     where = f"{socket.gethostname()}\0{os.fsdecode(folder.resolve())}\0".encode()

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import threading
 import time
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from functools import cached_property
 from typing import Any, Final
@@ -35,8 +34,9 @@ BY_THEMSELVES: Final = 8
 """If the allowed passages are fewer than one in this number, only they are compared."""
 
 
-class SpaceVectors(ABC):
-    """The vectors of one file of records under one model. Methods block; they may be called from any thread."""
+class ExactVectors:
+    """The vectors of one file of records under one model, read at the first search. Methods block; they may be called
+    from any thread."""
 
     def __init__(self, records: EmbeddedTexts, model: str, scale: CosineScale = CALIBRATED) -> None:
         self.records = records
@@ -44,31 +44,6 @@ class SpaceVectors(ABC):
         self.scale = scale
         """The scale of the model's cosines."""
         self.used_at = time.monotonic()
-
-    def nearest(self, query: Vectors, limit: int, allowed: Sequence[int] | None = None) -> Nearest:
-        """Return the `limit` memories nearest to `query` (dimensions,), with cosines on the default model's scale.
-
-        `allowed` are the numbers of the memories to search (None: all).
-        """
-        (nearest,) = self.nearest_each(query.reshape(1, -1), limit, allowed)
-        if self.scale == CALIBRATED:
-            return nearest
-        return {memory: on_the_scale(cosine, self.scale) for memory, cosine in nearest.items()}
-
-    @abstractmethod
-    def nearest_each(self, queries: Vectors, limit: int, allowed: Sequence[int] | None = None) -> list[Nearest]:
-        """Like `nearest`, for each row of `queries` (n, dimensions; unit length), with unscaled cosines."""
-
-    @abstractmethod
-    def of_memories(self, memories: Sequence[int]) -> PassageVectors:
-        """Return the passages of these memories."""
-
-
-class ExactVectors(SpaceVectors):
-    """Vectors in memory, read from the records at the first search."""
-
-    def __init__(self, records: EmbeddedTexts, model: str, scale: CosineScale = CALIBRATED) -> None:
-        super().__init__(records, model, scale)
         self._lock = threading.Lock()
         self._held = _Held.of_nothing()
         self._commits = -1
@@ -93,7 +68,18 @@ class ExactVectors(SpaceVectors):
             self._held, self._commits = _Held.of_nothing(), -1
             self._last_compared = None
 
+    def nearest(self, query: Vectors, limit: int, allowed: Sequence[int] | None = None) -> Nearest:
+        """Return the `limit` memories nearest to `query` (dimensions,), with cosines on the default model's scale.
+
+        `allowed` are the numbers of the memories to search (None: all).
+        """
+        (nearest,) = self.nearest_each(query.reshape(1, -1), limit, allowed)
+        if self.scale == CALIBRATED:
+            return nearest
+        return {memory: on_the_scale(cosine, self.scale) for memory, cosine in nearest.items()}
+
     def nearest_each(self, queries: Vectors, limit: int, allowed: Sequence[int] | None = None) -> list[Nearest]:
+        """Like `nearest`, for each row of `queries` (n, dimensions; unit length), with unscaled cosines."""
         held = self._up_to_date()
         if not held.count or not limit:
             return [{} for _ in queries]
@@ -105,6 +91,7 @@ class ExactVectors(SpaceVectors):
         return [first_memories(row if places is None else row[places], memories, limit) for row in cosines]
 
     def of_memories(self, memories: Sequence[int]) -> PassageVectors:
+        """Return the passages of these memories."""
         held = self._up_to_date()
         return held.passages_at(held.places_of(memories))
 

@@ -7,7 +7,7 @@ from typing import Final
 from remembrancer.actors.store.records.materials import mean_vectors
 from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.actors.store.records.types import EVERY, NearDuplicate, PassageFilter, PassageVectors
-from remembrancer.actors.store.vectors.exact_vectors import SpaceVectors
+from remembrancer.actors.store.vectors.exact_vectors import ExactVectors
 from remembrancer.memory.ranking import NEAR_DUPLICATE_COSINE, on_the_scale
 from remembrancer.protocol.consolidation import FindNear, Material
 from remembrancer.protocol.reads import Filters
@@ -19,7 +19,7 @@ SLACK: Final = 0.1
 LEAST_HITS: Final = 32
 
 
-def compared(vectors: SpaceVectors, passages: PassageVectors) -> tuple[list[NearDuplicate], list[NearDuplicate]]:
+def compared(vectors: ExactVectors, passages: PassageVectors) -> tuple[list[NearDuplicate], list[NearDuplicate]]:
     """Return the near-duplicates of the memories whose first passages are given, and all memories near them, with the
     cosines of their nearest passages, on the default model's scale.
 
@@ -51,7 +51,7 @@ def compared(vectors: SpaceVectors, passages: PassageVectors) -> tuple[list[Near
 
 
 def find_near(
-    records: Records, vectors: SpaceVectors, request: FindNear
+    records: Records, vectors: ExactVectors, request: FindNear
 ) -> tuple[tuple[tuple[Material, float], ...], ...]:
     """Answer `request`. Blocks while the vectors are searched. Cosines are between the normalised means of the
     memories' passages."""

@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, TypeVar, cast
+from typing import Final, TypeVar, cast
 
 import anyio
 
@@ -25,14 +25,11 @@ from remembrancer.actors.store.committer import Committer
 from remembrancer.actors.store.records.passage_rows import EmbeddedTexts
 from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.actors.store.records.types import NearDuplicate, PassageFilter, PassageVectors
-from remembrancer.actors.store.vectors.chroma_vectors import ChromaVectors, Collection, IndexAway, IndexLost, Server
-from remembrancer.actors.store.vectors.exact_vectors import ExactVectors, SpaceVectors
+from remembrancer.actors.store.vectors.chroma import Chroma, ChromaUnavailable, ChromaVectors, Server
+from remembrancer.actors.store.vectors.exact_vectors import ExactVectors
 from remembrancer.actors.store.vectors.near_duplicates import compared
 from remembrancer.protocol.errors import RemembrancerError
 from remembrancer.protocol.work import CALIBRATED, CosineScale, ModelIdentity
-
-if TYPE_CHECKING:
-    from remembrancer.actors.store.vectors.chroma import Chroma
 
 CHECK_INTERVAL_S: Final = 2.0
 """The time between two checks of Chroma and of pending near-duplicates."""
@@ -87,7 +84,7 @@ class VectorSpaces:
         self._models: dict[str, ModelIdentity] = {}
         self._active: str | None = None
         self._scales: dict[str, CosineScale] = {}
-        self._spaces: dict[tuple[str, str], SpaceVectors] = {}
+        self._spaces: dict[tuple[str, str], ExactVectors] = {}
         """The vectors by name of the texts and model."""
         self._uncompared: set[str] = set()
         """The names of the texts that may have later passages."""
@@ -97,17 +94,15 @@ class VectorSpaces:
         self._closing = False
         self.error: str | None = None if server is None or self._with_chroma else NOT_INSTALLED
 
-    def searchable(self, name: str, model: str | None = None) -> SpaceVectors | None:
+    def searchable(self, name: str, model: str | None = None) -> ExactVectors | None:
         """Return the vectors of texts under a model (None: the active one); None if either is unknown."""
         model = model or self._active
         texts = next((each for each in self._texts() if each.name == name), None)
         return None if texts is None or model not in self._models else self._vectors_of(texts, model)
 
-    def _vectors_of(self, texts: EmbeddedTexts, model: str) -> SpaceVectors:
+    def _vectors_of(self, texts: EmbeddedTexts, model: str) -> ExactVectors:
         place = (texts.name, model)
         vectors = self._spaces.get(place)
-        if isinstance(vectors, ChromaVectors) and vectors.instead is not None:
-            vectors = self._spaces[place] = vectors.instead
         if vectors is None or vectors.records is not texts:
             vectors = self._spaces[place] = ExactVectors(texts, model, self._scales.get(model, CALIBRATED))
         return vectors
@@ -167,7 +162,7 @@ class VectorSpaces:
             if self._with_chroma:
                 await self._tend()
             elif self._server is None and self._folder.exists():  # left by a Chroma that is no longer installed
-                await self._on_thread(partial(shutil.rmtree, self._folder, ignore_errors=True))
+                await self._on_thread(self._delete_chroma)
             self.free_idle()
             in_chroma = any(isinstance(each, ChromaVectors) for each in self._spaces.values())
             is_waiting = in_chroma or self._uncompared or self.error
@@ -176,9 +171,8 @@ class VectorSpaces:
 
     def free_idle(self, idle_s: float = IDLE_S, most_bytes: int = MOST_BYTES) -> None:
         """Free vectors that were not searched for `idle_s`, and the least recently searched above `most_bytes`."""
-        exact = (vectors for vectors in self._spaces.values() if isinstance(vectors, ExactVectors))
         now, total = time.monotonic(), 0
-        for place, vectors in enumerate(sorted(exact, key=lambda each: -each.used_at)):
+        for place, vectors in enumerate(sorted(self._spaces.values(), key=lambda each: -each.used_at)):
             total += vectors.size_bytes
             if vectors.size_bytes and (now - vectors.used_at >= idle_s or (place and total > most_bytes)):
                 vectors.free()
@@ -208,7 +202,7 @@ class VectorSpaces:
                 logger.warning("near-duplicates wait", extra={"file": name, "reason": str(error)})
                 self._uncompared.add(name)
 
-    async def _compare(self, vectors: SpaceVectors) -> bool:
+    async def _compare(self, vectors: ExactVectors) -> bool:
         """Look for near-duplicates among the next passages not yet compared. Returns True if there may be more."""
         name, records = vectors.records.name, vectors.records
         after = await self._on_thread(partial(records.compared, vectors.model))
@@ -223,7 +217,7 @@ class VectorSpaces:
             await self._committer.run(name, partial(records.note_compared, vectors.model, numbers[-1]))
         return len(numbers) == COMPARED_AT_ONCE
 
-    async def _link(self, vectors: SpaceVectors, read: Callable[[], PassageVectors], threads: Executor) -> list[int]:
+    async def _link(self, vectors: ExactVectors, read: Callable[[], PassageVectors], threads: Executor) -> list[int]:
         """Store the near-duplicates of the passages that `read` returns. Returns their numbers."""
 
         def look() -> tuple[PassageVectors, list[NearDuplicate]]:
@@ -239,83 +233,70 @@ class VectorSpaces:
     # --- Chroma.
 
     async def _tend(self) -> None:
-        """Keep Chroma up to date."""
+        """Keep Chroma up to date. After a fault it is given up for a while: in the home it is deleted, since its files
+        may be damaged, and on a server its data stays, since only the connection may have failed."""
         if time.monotonic() < self._reach_at:
             return
         try:
-            for texts in self._texts():
-                for model in list(self._models.values()):
-                    try:
-                        await self._tend_texts(texts, model)
-                    except RemembrancerError as error:
-                        logger.warning("vectors wait", extra={"file": texts.name, "reason": error.message})
+            for texts, model in itertools.product(self._texts(), list(self._models.values())):
+                try:
+                    await self._tend_texts(texts, model)
+                except RemembrancerError as error:
+                    logger.warning("vectors wait", extra={"file": texts.name, "reason": error.message})
             await self._on_thread(self._drop_left)
-        except (IndexLost, OSError) as error:
+        except (ChromaUnavailable, OSError) as error:
             logger.warning("the vectors of large files are searched in memory", extra={"reason": str(error)})
             self.error = str(error)
             self._reach_at = time.monotonic() + REACH_AGAIN_S
-            self._spaces = {place: each for place, each in self._spaces.items() if isinstance(each, ExactVectors)}
-            await self._on_thread(partial(self._give_up, error))
+            self._spaces = {place: each for place, each in self._spaces.items() if not isinstance(each, ChromaVectors)}
+            await self._on_thread(self._close_chroma if self._server else self._delete_chroma)
         else:
             self.error = None
 
     async def _tend_texts(self, texts: EmbeddedTexts, model: ModelIdentity) -> None:
         vectors = self._vectors_of(texts, model.key)
-        if isinstance(vectors, ChromaVectors):
-            if vectors.is_behind and (not self._busy() or vectors.newest > NEWEST):
+        if isinstance(vectors, ChromaVectors) and not vectors.has_failed:
+            if vectors.is_behind and (not self._busy() or len(vectors.newest()) > NEWEST):
                 await self._on_thread(partial(vectors.follow, lambda: not self._closing))
         elif texts.extent(model.key)[0] > self._exact_up_to:
             moved = await self._on_thread(partial(self._move, texts, model))
-            if moved is not None and model.key in self._models:
+            if model.key in self._models:
                 moved.scale = self._scales.get(model.key, CALIBRATED)
                 self._spaces[texts.name, model.key] = moved
 
-    def _move(self, texts: EmbeddedTexts, model: ModelIdentity) -> ChromaVectors | None:
-        """Runs on the upkeep's thread. Raises `IndexLost`."""
-        chroma, name, attempts = self._opened(), f"{texts.name}.{model.key}", itertools.count()
+    # On the thread, which alone may use Chroma, apart from searches. Any of these may raise `ChromaUnavailable`.
 
-        def make() -> Collection:
-            if next(attempts):
-                chroma.delete(name)
-            return chroma.collection(name, model.dimensions)
-
-        return ChromaVectors.open(texts, model.key, CALIBRATED, make, lambda: not self._closing)
+    def _move(self, texts: EmbeddedTexts, model: ModelIdentity) -> ChromaVectors:
+        name = f"{texts.name}.{model.key}"
+        moved = ChromaVectors(texts, model.key, CALIBRATED, self._opened(), name, model.dimensions)
+        moved.follow(lambda: not self._closing)
+        return moved
 
     def _opened(self) -> Chroma:
-        """Open Chroma. Raises `IndexAway`."""
         if self._chroma is None:
-            from remembrancer.actors.store.vectors.chroma import (
-                Chroma,
-            )  # half a second of imports, too long for the loop
-
             self._chroma = Chroma(self._folder, self._server)
             logger.info("Chroma is open")
         return self._chroma
 
     def _drop_left(self) -> None:
         """Delete the collections of unneeded models and of files that are now searched in memory, since nothing erased
-        may stay there. Runs on the upkeep's thread. Raises `IndexLost`."""
+        may stay there."""
         in_chroma = {
-            f"{each.records.name}.{each.model}" for each in self._spaces.values() if isinstance(each, ChromaVectors)
+            f"{name}.{model}" for (name, model), each in self._spaces.items() if isinstance(each, ChromaVectors)
         }
-        open_texts = {texts.name for texts in self._texts()}
+        open_texts = tuple(f"{texts.name}." for texts in self._texts())
         if not in_chroma and self._chroma is None and not self._folder.exists():
             return
         chroma = self._opened()
         for name in chroma.names():
-            if name not in in_chroma and any(name.startswith(f"{each}.") for each in open_texts):
+            if name not in in_chroma and name.startswith(open_texts):
                 chroma.delete(name)
         if not in_chroma and self._server is None and not chroma.names():
-            self._close_chroma()
-            shutil.rmtree(self._folder, ignore_errors=True)
+            self._delete_chroma()
 
-    def _give_up(self, error: Exception) -> None:
-        """Do without Chroma until it is tried again. A server's data is kept, since only the connection may have
-        failed."""
-        if self._chroma is not None and not isinstance(error, IndexAway):
-            with contextlib.suppress(IndexLost, OSError):
-                self._chroma.reset()
+    def _delete_chroma(self) -> None:
         self._close_chroma()
+        shutil.rmtree(self._folder, ignore_errors=True)
 
     def _close_chroma(self) -> None:
         chroma, self._chroma = self._chroma, None
