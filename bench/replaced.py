@@ -191,7 +191,7 @@ def judged(haystack: Haystack, engine: Engine) -> Judged | None:
             rows.append(table_of(compared))
             replaced.append(is_replaced)
             later.append(place)
-            shares.append(share_of(texts[place]))
+            shares.append(share_of(texts[other], texts[place]))
     table = np.array(rows).reshape(-1, len(FEATURES))
     return Judged(haystack.author, table, np.array(replaced, dtype=bool), later, shares, missed)
 
@@ -211,7 +211,7 @@ def alone(path: Path, engine: Engine) -> Judged:
         one, other = read(old), read(new)
         having = Counter([*one.keys, *other.keys])
         rows.append(table_of(TextPair(one, other, cosine, 3 * DAY_S, having, 2)))
-        shares.append(share_of(other))
+        shares.append(share_of(one, other))
     return Judged(path.name, np.array(rows), np.array([each[2] for each in pairs]), range(len(pairs)), shares)
 
 

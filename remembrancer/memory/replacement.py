@@ -30,10 +30,10 @@ from remembrancer.memory.wording import (
 PROBABLE: Final = 0.25
 """From this probability on a memory is marked, its session is notified, and contexts show its successor instead. Among
 pairs by other authors than those of the fitting data, more than half of these are replaced."""
-LONG: Final = 35
+LONG_EARLIER, LONG_LATER = 25, 35
 LONG_SHARE: Final = 0.5
-"""The factor for a later text of more words than that: it says several things, and half as often everything that the
-earlier one says. Nobody looks for a memory that a context leaves out."""
+"""The factor for a text of more words than that, which says several things: all that the earlier one says is replaced
+half as often. Nobody looks for a memory that a context leaves out."""
 POSSIBLE: Final = 0.08
 """From this probability on a pair is put into Review for a person."""
 LEAST_COSINE: Final = 0.4
@@ -304,9 +304,10 @@ def table_of(pair: TextPair) -> list[float]:
 def probability(pair: TextPair) -> float:
     """The probability that the later text replaces the earlier one, in [0, 1]."""
     logit = INTERCEPT + sum(each.weight * each.of(pair) for each in FEATURES)
-    return share_of(pair.later) / (1.0 + math.exp(-logit))
+    return share_of(pair.earlier, pair.later) / (1.0 + math.exp(-logit))
 
 
-def share_of(later: Read) -> float:
-    """The factor of the probability that a later text of this length replaces the whole of an earlier one."""
-    return LONG_SHARE if len(later.sequence) > LONG else 1.0
+def share_of(earlier: Read, later: Read) -> float:
+    """The factor of the probability that texts of these lengths say the same thing anew."""
+    is_long = len(earlier.sequence) > LONG_EARLIER, len(later.sequence) > LONG_LATER
+    return float(LONG_SHARE ** sum(is_long))

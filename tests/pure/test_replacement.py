@@ -6,7 +6,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remembrancer.memory.replacement import LONG, POSSIBLE, PROBABLE, TextPair, probability, read, share_of
+from remembrancer.memory.replacement import (
+    LONG_EARLIER,
+    LONG_LATER,
+    POSSIBLE,
+    PROBABLE,
+    TextPair,
+    probability,
+    read,
+    share_of,
+)
 from remembrancer.memory.wording import stem
 from tests.cases import cases
 
@@ -69,5 +78,6 @@ def test_any_two_texts_have_a_probability(earlier: str, later: str, cosine: floa
     assert 0.0 < chance(earlier, later, cosine, apart_s) < 1.0
 
 
-def test_a_long_text_replaces_all_of_another_less_probably() -> None:
-    assert share_of(read("word " * (LONG + 1))) < share_of(read("word " * LONG)) == 1.0
+def test_a_long_text_is_replaced_whole_and_replaces_all_of_another_less_probably() -> None:
+    few, many, very_many = (read("word " * number) for number in (LONG_EARLIER, LONG_EARLIER + 1, LONG_LATER + 1))
+    assert share_of(few, many) == 1.0 > share_of(few, very_many) == share_of(many, few) > share_of(many, very_many)
