@@ -92,6 +92,16 @@ async def test_a_consolidator_that_dies_takes_nothing_from_the_next_which_was_he
         await second.no_job(done=job.job_id)
 
 
+async def test_a_consolidator_beside_another_is_kept_waiting_like_it(rig: StoreRig) -> None:
+    async with Consolidator(rig.home) as first, Consolidator(rig.home) as second:
+        waiting = asyncio.create_task(first.ask(AwaitJob("session"), timeout_s=30.0))
+        await asyncio.sleep(0)
+        await first.ask(ReadMemories(PROJECT))  # it was sent later, so that the store has both
+        await second.no_job()
+        assert not waiting.done()
+        waiting.cancel()
+
+
 async def test_a_job_survives_the_store(rig: StoreRig) -> None:
     await end_session(rig)
     async with Consolidator(rig.home) as consolidator:

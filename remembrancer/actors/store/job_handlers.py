@@ -218,9 +218,11 @@ class JobHandlers:
         self._wake()  # an earlier question of this sort ends
         await self._take_outcome(request)
         with anyio.move_on_after(context.remaining_s()):
-            while self._questions.get(request.sort) is context and not self._draining:
-                if (job := self._next_job(request.sort)) is not None:
+            while (latest := self._questions.get(request.sort)) is not None and not self._draining:
+                if latest is context and (job := self._next_job(request.sort)) is not None:
                     return (job,)
+                if latest is not context and latest.peer.incarnation == context.peer.incarnation:
+                    break  # the question of another consolidator stays open: else the two would ask without pause
                 await self._news.wait()
         return ()
 
