@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import msgspec
 import pytest
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.actors.store.records.types import Filters, NearDuplicate, Phrase
 from remembrancer.actors.store.retrieval.graph import Graph
+from remembrancer.protocol.browsing import FindPairs
 from remembrancer.protocol.consolidation import ReadMemories
 from remembrancer.protocol.errors import NotFound
 from remembrancer.protocol.runs import (
@@ -292,6 +294,28 @@ def test_what_stood_behind_an_erased_summary_is_active_again(records: Records) -
     assert {shown(records, each).status for each in (ONE, TWO)} == {"consolidated"}
     records.apply([change_operation("erase", EraseMemory(SUMMARY))])
     assert {shown(records, each).status for each in (ONE, TWO)} == {"active"}
+
+
+def test_no_pair_of_one_summary_waits_for_a_decision_and_no_summary_replaces_another_memory(records: Records) -> None:
+    def judge(later: str, earlier: str) -> None:
+        number, other = (records.number_of(each) or 0 for each in (later, earlier))
+        records.link_similar([NearDuplicate(number, other, 0.9, relation="contradicts")])
+
+    def waiting() -> set[tuple[str, str]]:
+        pairs: Any = records.browse(FindPairs(PROJECT, SESSION))
+        return {(each.newer.id, each.older.id) for each in pairs}
+
+    judge(TWO, ONE)
+    judge(THREE, ONE)
+    assert waiting() == {(TWO, ONE), (THREE, ONE)}
+    summary = NewMemory(SUMMARY, f"{CONTENTS[ONE]}\n{CONTENTS[TWO]}", "fact", "project", SESSION, "lights")
+    marks = [ReviseMemory(each, "consolidated", status="consolidated", only_with=SUMMARY) for each in (ONE, TWO)]
+    links = [AddLink(SUMMARY, each, "derived_from") for each in (ONE, TWO)]
+    carry_out(records, AddMemory(summary), *marks, *links)
+    judge(SUMMARY, THREE)
+    assert waiting() == {(THREE, ONE)}
+    undo(records)
+    assert waiting() == {(TWO, ONE), (THREE, ONE)}
 
 
 # Undoing

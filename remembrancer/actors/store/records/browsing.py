@@ -175,7 +175,11 @@ WAITING: Final = """l.relation IN ('contradicts', 'similar_to')
    AND NOT EXISTS (SELECT 1 FROM memory_links AS s WHERE s.source = l.source AND s.target = l.target
        AND s.relation NOT IN ('contradicts', 'similar_to'))
    AND NOT EXISTS (SELECT 1 FROM memory_links AS s WHERE s.source = l.target AND s.target = l.source
-       AND s.relation NOT IN ('contradicts', 'similar_to'))"""
+       AND s.relation NOT IN ('contradicts', 'similar_to'))
+   AND NOT (a.status = 'consolidated' AND b.status = 'consolidated' AND EXISTS (
+       SELECT 1 FROM memory_links AS s JOIN memory_links AS t USING (source, relation)
+       WHERE s.target = a.number AND t.target = b.number AND relation = 'derived_from'))"""
+"""The pairs to be decided: with no link that settles them, and not of one summary, which has both."""
 SETTLED: Final = """l.relation = 'related_to' AND l.created_at >= ?3 AND l.created_at > (
        SELECT max(h.changed_at) FROM history AS h WHERE h.space = @SPACE AND h.memory_id IN (a.id, b.id))"""
 """The links that settle a pair make no version, unlike a change of either memory."""

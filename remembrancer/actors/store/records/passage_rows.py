@@ -163,7 +163,8 @@ class EmbeddedTexts:
 
     def link_similar(self, links: Sequence[NearDuplicate]) -> None:
         """Store near-duplicates and contradictions. Pairs whose memory or passage is gone are skipped, and so are
-        contradictions between memories with another link that settles their relation."""
+        contradictions between memories with another link that settles their relation, and those by a derived memory,
+        which repeats older ones."""
         with self._file.transaction(durable=False) as connection:
             for link in links:
                 known = [connection.execute("SELECT 1 FROM passages WHERE number = ?", (each,)) for each in link.seen]
@@ -174,7 +175,8 @@ class EmbeddedTexts:
                            WHERE later.number = ? AND earlier.number = ? AND (?1 = 'similar_to' OR NOT EXISTS (
                                SELECT 1 FROM memory_links WHERE relation NOT IN ('similar_to', 'contradicts')
                                AND (source, target)
-                               IN ((later.number, earlier.number), (earlier.number, later.number))))
+                               IN ((later.number, earlier.number), (earlier.number, later.number))
+                               OR (source = later.number AND relation = 'derived_from')))
                            ON CONFLICT DO UPDATE SET strength = excluded.strength""",
                         (link.relation, link.cosine, self._clock(), link.later, link.earlier),
                     )
