@@ -71,6 +71,8 @@ CHUNK_BYTES: Final = 1024 * 1024
 COMPRESSION_LEVEL: Final = 1
 """Most of the data are vectors, which hardly compress at any level."""
 QUEUE: Final = "queue.db"
+LEFT_OUT: Final = ("sharing", "keys", "tokens.json", "vectors", "hooks", "shown.db", "logs")
+"""The files and directories of a home that no backup has."""
 STAGING: Final = "restore.staging"
 LOCK_WAIT_S: Final = 3.0
 """The time to wait for locks: a status holds one briefly, and processes of a crashed runtime are about to end."""
@@ -252,25 +254,26 @@ def _small_member(archive: tarfile.TarFile, name: str) -> bytes:
 )
 def create(file: str | None, force: bool) -> Report:
     """Write all memories, their history and vectors, and the write queue into one file, also while the runtime works.
-    Keys (keys/, sharing/) and logs are not in it."""
+    Keys (keys/, sharing/), logs and shown.db are not in it."""
     os.umask(PRIVATE_UMASK)
-    now = time.time()
+    now, paths = time.time(), paths_here()
     target = target_of(file, f"remembrancer-{stamp(now)}.tar.gz", force=force)
-    manifest = back_up(paths_here(), target, force=force, now=now)
+    manifest = back_up(paths, target, force=force, now=now)
     memories, queued, size = manifest.total("memories"), manifest.total("queued"), target.stat().st_size
     files = [
         {"name": each.name, "size_bytes": each.size_bytes, "schema_version": each.schema_version, **each.counts}
         for each in manifest.files
     ]
     facts = {"file": str(target), "size_bytes": size, "made_at": manifest.made_at, "memories": memories}
-    facts |= {"queued": queued, "files": files, "left_out": ["keys", "logs", "sharing", "vectors"]}
+    left_out = [name for name in LEFT_OUT if (paths.home / name).exists()]
+    facts |= {"queued": queued, "files": files, "left_out": left_out}
     waiting = f" and {count(queued, 'queued write')}" if queued else ""
     projects, lanes = manifest.total("project_spaces"), manifest.total("lane_spaces")
     shared = f" (what {lanes} share with other machines among them)" if lanes else ""
     lines = [
         f"{target}: {count(memories, 'memory')} of {count(projects, 'project')}{shared} and the user{waiting}, "
         f"{size / 2**20:.1f} MiB, read back and checked.",
-        f"Not in it: {'keys/, sharing/' if lanes else 'keys/'} and logs.",
+        *([f"Not in it: {', '.join(left_out)}."] if left_out else []),
         "Only you can read it, and it is not encrypted: keep it as private as your memories.",
     ]
     return Report(facts, lines)

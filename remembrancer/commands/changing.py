@@ -41,6 +41,7 @@ ERASED: Final = "no memory with the id"
 LONGEST: Final = 200
 """The number of characters shown of a text that is changed."""
 QUEUED: Final = "Queued: it is done as soon as the store takes it."
+UNCHANGED: Final = "Nothing was changed: it is so already."
 UNDONE: Final = "undone"
 """The reason in the history for a change that `undo` made."""
 STORING_UNDONE: Final = "its storing was undone"
@@ -184,7 +185,7 @@ def edit(
         if changed == []:
             return _done(answer, f"It replaces {old} already")
         return _done(answer, f"It replaces {old} from now on; 'remembrancer undo {old}' makes that valid again")
-    line = f"Changed: {', '.join(changed)}; {undo} undoes it" if changed else "Nothing was changed: it is so already."
+    line = f"Changed: {', '.join(changed)}; {undo} undoes it" if changed else UNCHANGED
     return _done(answer, line)
 
 
@@ -370,7 +371,11 @@ def restore(where: Where, memories: Sequence[str], version: int | None, reason: 
             raise InvalidInput("--version is of one memory: give one ID")
         _texts_of(where, memories)
     answers = [where.ask("restore_memory", memory_id=each, version=version, reason=reason) for each in memories]
-    lines = [_if_applied(each, f"Restored, as version {each.get('version', '?')}") for each in answers]
+    lines = []
+    for each in answers:
+        is_so_already = version is not None and each.get("restored_fields") == []
+        line = UNCHANGED if is_so_already else f"Restored, as version {each.get('version', '?')}"
+        lines.append(_if_applied(each, line))
     return _all_done("restored", answers, lines)
 
 

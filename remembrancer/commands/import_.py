@@ -134,8 +134,8 @@ def read_export(
         SchemaTooNew: a newer release wrote it.
     """
     numbered = enumerate(lines, 1)
-    number, first = next(numbered, (1, b""))
-    contents = Contents(decode_header(first).release, content_limit_bytes, allow_secrets)
+    number, raw = next(numbered, (1, b""))
+    contents = Contents(decode_header(raw).release, content_limit_bytes, allow_secrets)
     is_damaged = False
     end: EndLine | None = None
     for number, raw in numbered:
@@ -151,7 +151,8 @@ def read_export(
             is_damaged = True
             contents.bad.append(BadLine(number, error.message))
     if end is None:
-        reason = "the file was cut off after this line: its last line, with the totals, is missing"
+        contents.bad = [each for each in contents.bad if each.line < number or raw.endswith(b"\n")]
+        reason = "the file was cut off in or after this line: its last line, with the totals, is missing"
         contents.bad.append(BadLine(number, reason))
     elif not is_damaged and (contents.memories, contents.sessions) != (end.memories, end.sessions):
         reason = f"{end.memories} memories are announced, but {contents.memories} are in the file"
@@ -375,7 +376,8 @@ def import_(
     more = len(contents.bad) - MAX_NAMED
     refusals = [f"line {bad.line}: {bad.reason}" for bad in contents.bad[:MAX_NAMED]]
     refusals += [f"and {count(more, 'line')} more"] if more > 0 else []
-    refusals += [f"{refusal.id}: {refusal.reason}" for refusal in tally.rejected[:MAX_NAMED]]
+    named = [(each.reason, each.id) for each in tally.rejected[:MAX_NAMED]]
+    refusals += [reason if memory_id in reason else f"{memory_id}: {reason}" for reason, memory_id in named]
     return Report(facts, text, status, refusals)
 
 
@@ -600,9 +602,10 @@ def _summary_lines(contents: Contents, tally: Tally, *, dry_run: bool, undo: boo
             f"{count(tally.imported, 'memory')} forgotten again{' (not done: this is a dry run)' if dry_run else ''}."
         ]
     verb = "would be imported" if dry_run else "imported"
-    line = f"{count(tally.imported, 'memory')} {verb}, {tally.present:,} were there already"
+    were = "was" if tally.present == 1 else "were"
+    line = f"{count(tally.imported, 'memory')} {verb}, {tally.present:,} {were} there already"
     if tally.rejected:
-        line += f", {len(tally.rejected):,} were refused"
+        line += f", {len(tally.rejected):,} refused"
     if contents.bad:
         line += f"; {count(len(contents.bad), 'line')} skipped, for the reasons above"
     if not tally.imported or dry_run:

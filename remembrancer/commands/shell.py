@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
+from click.core import ParameterSource
 
 from remembrancer.commands import exit_codes
 from remembrancer.commands.report import Report, Rows, argument, count, flag, option
@@ -31,7 +32,7 @@ from remembrancer.commands.selection import (
 )
 from remembrancer.memory.open_ends import asks_for_open_ends
 from remembrancer.memory.short_ids import WHOLE
-from remembrancer.protocol.errors import InvalidInput, RemembrancerError
+from remembrancer.protocol.errors import InvalidInput, RecordsUnusable, RemembrancerError
 from remembrancer.protocol.kinds import KINDS, MEMORY_TYPES, OPEN_END, SESSION_RECORD
 from remembrancer.protocol.session_life import BROWSER_SESSION, SHELL_SESSION
 
@@ -176,7 +177,8 @@ def list_(where: Where, order: str | None, is_open: bool, about: str | None, **g
         raise InvalidInput("--open lists by due date, and --important by importance: give one of them")
     order = "due" if is_open else order
     if about is not None:
-        if any((given | {"order": order, "number": None}).values()):
+        source = click.get_current_context().get_parameter_source("number")
+        if any((given | {"order": order, "number": source is ParameterSource.COMMANDLINE}).values()):
             raise InvalidInput(f"--{about} lists all that there is: leave out the other filters and orders")
         return _stale(where) if about == "stale" else _waiting(where)
     most = given["number"]
@@ -203,7 +205,7 @@ def list_(where: Where, order: str | None, is_open: bool, about: str | None, **g
 def _nothing(where: Where, otherwise: str) -> str:
     """The line for an empty result: that nothing is stored yet and what to do, or else `otherwise`."""
     anything = {"limit": 1, "kind": list(LISTED), "include_forgotten": True}
-    if any(conversation.call("list_memories", **anything)["memories"] for _, conversation in where.conversations()):
+    if _gather(where, "list_memories", anything).memories:
         return otherwise
     elsewhere = "" if where.all_projects else "; --all-projects looks in all projects"
     return f"Nothing is remembered here yet: 'remembrancer add TEXT' adds a memory{elsewhere}."
@@ -239,7 +241,7 @@ class Gathered(NamedTuple):
 
 def _gather(where: Where, tool: str, arguments: Answer) -> Gathered:
     """The answers of a tool in all places, joined. If no memory of the project is among them, a warning says where it
-    may have been moved from."""
+    may have been moved from. Raises `RecordsUnusable` if there is none at all and some cannot be read."""
     from remembrancer.commands.projects import notice_of_move
     from remembrancer.commands.terminal import said_when_slow
 
@@ -257,6 +259,9 @@ def _gather(where: Where, tool: str, arguments: Answer) -> Gathered:
         for memory in answer["memories"]:
             own = {"project": place.name} if place.name and memory.get("scope") != "user" else {}
             memories.setdefault(memory.get("id") or _place(memory), {"scope": memory.get("source")} | memory | own)
+    for message, code in () if memories else warnings.items():
+        if code == RecordsUnusable.code:
+            raise RecordsUnusable(message)
     is_of_project = not (where.user or where.all_projects)
     if is_of_project and not any(memory["scope"] == "project" for memory in memories.values()):
         warnings |= dict.fromkeys(filter(None, (notice_of_move(Path(where.places()[0].directory)),)), "project_moved")

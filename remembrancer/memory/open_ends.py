@@ -65,14 +65,17 @@ def open_ends_in(text: str) -> tuple[str, ...]:
     """The open ends that a text lists, each followed by what the heading says about all of them, in brackets.
 
     Items are marked by dashes or numbers; without marks, they are separated by semicolons, if a heading announces open
-    ends. A text that is not a list is one open end.
+    ends. A text that is not a list is one open end, without its heading.
     """
     heading = _HEADING.match(text)
     rest = text[heading.end() :] if heading else text
     parts = _marked(rest) or (rest.split(";") if heading else [])
     items = [stripped for part in parts if (stripped := " ".join(part.split()).rstrip(" ;."))]
-    if len(items) < 2:
+    if len(items) < 2 and heading is None:
         return (text,)
+    if len(items) < 2:
+        mark = _ITEM.match(rest)
+        items = [rest[mark.end() if mark else 0 :].strip(" ;\n") or text]
     about = heading["about"] if heading else None
     return tuple(f"{item} ({about})" if about else item for item in items)
 

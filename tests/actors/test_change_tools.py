@@ -9,9 +9,8 @@ import msgspec
 from remembrancer.actors.store.records.types import NearDuplicate
 from remembrancer.protocol.reads import GetMemory, MemoryShown, Promotion
 from remembrancer.protocol.runs import ChainLink
-from remembrancer.protocol.writes import (
-    MemoryLink,
-)
+from remembrancer.protocol.writes import HistoryEntry, MemoryLink, MemoryVersion, PortableMemory
+from remembrancer.toolsets.memory.get_memory import shown
 from tests.actors.gateway_rig import NEAR, PlayedStore, Rig
 
 
@@ -96,6 +95,17 @@ class ExplainingStore(PlayedStore):
             observed_in=("p_0123456789ab",),
             reasons=("Stored by session s.",),
         )
+
+
+def test_a_memory_was_changed_when_it_was_forgotten_or_restored() -> None:
+    now = MemoryVersion(content="Java 21", type="semantic", scope="project", session_id="session:test")
+    history = tuple(
+        HistoryEntry(version, change, at, "session:test", "", now)
+        for version, change, at in ((1, "stored", 1.0), (2, "forgotten", 86_400.0), (3, "restored", 172_800.0))
+    )
+    memory = PortableMemory(**now.recorded(), id=NEAR, created_at=1.0, updated_at=1.0, version=3, history=history)
+    answer = shown(MemoryShown(memory, embedded=True))
+    assert (answer["version"], answer["updated_at"]) == (3, "1970-01-03T00:00:00Z")
 
 
 async def test_a_memory_is_explained(patient_rig: Rig) -> None:

@@ -45,6 +45,13 @@ async def test_initialize_says_who_and_what_for(patient_rig: Rig) -> None:
     assert welcome.startswith(b"!welcome ")
 
 
+async def test_a_request_before_initialize_is_told_of_it(patient_rig: Rig) -> None:
+    async with patient_rig.running(), patient_rig.client() as client:
+        assert "before 'initialize'" in (await client.request("tools/list"))["error"]["message"]
+        await client.initialize()
+        assert "tools" in (await client.request("tools/list"))["result"]
+
+
 async def test_what_is_always_in_a_prompt_has_at_most_nine_hundred_and_eighty_tokens(patient_rig: Rig) -> None:
     async with patient_rig.running(), patient_rig.client() as client:
         instructions = (await client.initialize())["instructions"]

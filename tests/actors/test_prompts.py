@@ -95,7 +95,7 @@ def test_edges_and_suggestions_are_written_out() -> None:
     ]
     found = {"entities": [{"name": "AuthService", "type": "component", "relationships": edges, "memory_count": 4}]}
     text = "\n".join(entity_lines(found, {"memories": []}))
-    assert "- AuthService (component): depends_on → TokenValidator, used_by ← APIGateway (stale)" in text
+    assert "- AuthService (component): depends_on → TokenValidator, used_by ← APIGateway (no longer valid)" in text
     unknown = entity_lines({"entities": [], "suggestions": ["AuthService"]}, {"memories": []})
     assert "- none of that name; similar names: AuthService" in unknown
 

@@ -64,6 +64,8 @@ def test_a_backup_brings_everything_to_another_home(home: Path, second: Path) ->
     archive = home / "backup.tar.gz"
     said = json.loads(done("backup", str(archive), "--json", home=home))
     assert said["memories"] == 9
+    assert "logs" in said["left_out"]
+    assert all((home / name).exists() for name in said["left_out"])
     assert archive.stat().st_mode & 0o777 == 0o600
     stop_runtime(home)
     restore(archive, second)

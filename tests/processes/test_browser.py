@@ -451,7 +451,7 @@ def test_notes_and_code_are_listed_by_files_and_what_they_no_longer_say_is_to_be
     memory = visit.stored("`open_gate` in gate.py turns the key first")
     assert "No memory is about code" in Page(visit.get("/review")).text
     source.write_text("def shut_gate():\n    drop()\n")
-    assert re.search(r"gate\.py stale python", Page(visit.get("/code")).text)
+    assert re.search(r"gate\.py out of date python", Page(visit.get("/code")).text)
     visit.call("index_project", path=str(visit.directory), watch=False, headers=code)
     await_page(visit, "/review", r"turns the key first gone: gate\.py:1 open_gate")
     page = visit.do("/several", id=memory, what="forget", back="/review")

@@ -15,10 +15,11 @@ from remembrancer.commands import exit_codes
 from remembrancer.commands.runtime_client import is_up
 from remembrancer.memory.export_format import EndLine, Line, MemoryLine, ProjectLine, encode_header, encode_line
 from remembrancer.protocol.paths import RuntimePaths
+from remembrancer.protocol.writes import EraseMemory
 from tests.forked import start_command
 from tests.operations import OTHER_PROJECT, PROJECT
 from tests.patience import PATIENCE_S
-from tests.processes.portable_rig import ask, command, done, exported, fill, id_of, recall, store
+from tests.processes.portable_rig import ask, change, command, done, exported, fill, id_of, recall, store
 from tests.processes.runtimes import until
 from tests.pure.test_export_format import memory
 from tests.runtime import Runtime, stop_runtime
@@ -132,6 +133,16 @@ def test_memories_can_be_imported_into_another_project(home: Path) -> None:
     done("backup", "import", "-", "--project", str(target), home=home, stdin=file.read_bytes())
     (project,) = [line for line in exported(home) if line["line"] == "project"]
     assert project["path"] == str(target)
+
+
+def test_a_memory_that_was_erased_is_refused_by_an_import_that_names_it_once(home: Path) -> None:
+    ask(home, store("one", "the harbour is deep"))
+    done("backup", "export", str(home / "lines"), home=home)
+    ask(home, change("erase", EraseMemory(id_of("one"))))
+    refused = command("backup", "import", str(home / "lines"), home=home)
+    assert refused.returncode == exit_codes.FAILED
+    assert b"0 memories imported, 0 were there already, 1 refused" in refused.stdout
+    assert refused.stderr.decode() == f"{id_of('one')} was erased for good: it is not imported again\n"
 
 
 def test_an_import_survives_a_store_that_is_killed(home: Path) -> None:

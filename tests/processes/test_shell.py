@@ -8,6 +8,7 @@ import os
 import pty
 import re
 import shutil
+import sqlite3
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -117,7 +118,8 @@ def test_a_memory_is_stored_found_corrected_and_the_correction_undone(shell: She
     assert status == 0, shown
     assert f"remembrancer undo {memory_id}" in shown
     assert "We deploy on Wednesdays" in shell("show", memory_id)
-    shell("restore", memory_id, "--version", "1")
+    assert "as version 3" in shell("restore", memory_id, "--version", "1")
+    assert "it is so already" in shell("restore", memory_id, "--version", "1")
     assert "We deploy on Tuesdays" in shell("show", memory_id)
     shell("edit", memory_id, "We deploy", "on Fridays")
     assert "We deploy on Fridays" in shell("show", memory_id)
@@ -266,6 +268,7 @@ def test_contradicting_options_change_nothing(shell: Shell) -> None:
         (("--user", "--scope", "project"), "exclude each other"),
         (("--open", "--review"), "leave out the other filters"),
         (("--stale", "--tag", "ops"), "leave out the other filters"),
+        (("--review", "-n", "3"), "leave out the other filters"),
     ):
         assert error in shell("list", *options, status=exit_codes.USAGE)
     for looks in (("list",), ("search", "x")):
@@ -284,6 +287,18 @@ def test_an_empty_memory_says_how_to_add_to_it_and_a_full_one_that_nothing_fits(
     assert "No memory here fits" in command("list", home=shell.home, directory=shell.directory).stderr
     assert "Nothing is open here" in command("list", "--open", home=shell.home, directory=shell.directory).stderr
     assert "'a new text' is no memory's id: 'list'" in shell("edit", "a new text", status=exit_codes.USAGE)
+
+
+@alone
+def test_memories_that_cannot_be_read_are_not_said_to_be_none(shell: Shell, home: Path) -> None:
+    shell("add", "We deploy on Tuesdays")
+    stop_runtime(home)
+    with closing(sqlite3.connect(Runtime(home).database)) as connection, connection:
+        connection.execute("UPDATE memories SET tags = char(1)")
+    for command_line in (("list", "--open"), ("list", "--all-projects"), ("search", "deploy")):
+        refused = shell(*command_line, status=exit_codes.FILE_UNUSABLE)
+        assert "The project's memories are missing from this answer" in refused
+        assert refused.count("doctor") == 1
 
 
 def test_a_list_says_what_is_forgotten_and_a_search_how_surely_each_answers(shell: Shell) -> None:

@@ -250,7 +250,8 @@ def test_a_file_that_was_cut_off_is_noticed() -> None:
     assert read_export(whole).bad == []
     content = whole.getvalue()
     for place in range(content.index(b"\n") + 1, len(content) - 1):
-        assert read_export(BytesIO(content[:place])).bad
+        (bad,) = read_export(BytesIO(content[:place])).bad
+        assert "was cut off" in bad.reason
 
 
 def test_a_line_that_was_lost_in_the_middle_is_noticed() -> None:

@@ -104,7 +104,7 @@ def test_the_graph_has_types_density_and_the_most_connected() -> None:
         "**Density:** 0.5 (1.5 relationships per entity)\n"
         "\n"
         "### Most Connected Entities\n"
-        "- AuthService (component, 4 memories): depends_on → TokenValidator, used_by ← Gateway (stale)\n"
+        "- AuthService (component, 4 memories): depends_on → TokenValidator, used_by ← Gateway (no longer valid)\n"
     )
 
 

@@ -395,6 +395,8 @@ class Session(ClientConversation):
             if message.id == self._handshake:
                 self._has_plain_calls = message.result.get("protocolVersion") in HANDSHAKE_PROTOCOL_VERSIONS
             return _json.encode({"jsonrpc": "2.0", "id": message.id, "result": message.result})
+        if self._handshake is None and isinstance(message, mcp.JSONRPCError) and message.error.data == "":
+            message.error.message += ", or a request before 'initialize'"  # the SDK's error is the same for both
         return message.model_dump_json(by_alias=True, exclude_unset=True).encode()
 
     def _refuse(self, request_id: int | str | None, code: int, text: str) -> None:

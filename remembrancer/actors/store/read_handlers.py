@@ -90,7 +90,6 @@ RECALLED_BYTES: Final = 4 * MAX_ANSWER_BYTES
 
 CANDIDATE_WORDS: Final = 8
 """The number of words that tell memories with similar ids apart."""
-WHAT_TO_DO: Final = "'remembrancer doctor' examines it, 'remembrancer backup restore' puts a backup in its place"
 
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
@@ -505,8 +504,7 @@ def _without_notes(error: RemembrancerError) -> Notice:
 
 
 def _missing(whose: str, error: RemembrancerError) -> Notice:
-    what_to_do = f" ({WHAT_TO_DO})" if isinstance(error, RecordsUnusable) else ""
-    return Notice(error.code, f"The {whose}'s memories are missing from this answer: {error.message}{what_to_do}.")
+    return Notice(error.code, f"The {whose}'s memories are missing from this answer: {error.message}.")
 
 
 def _doubts(view: View, request: DescribeStore) -> tuple[Pair, ...]:

@@ -188,7 +188,7 @@ def entity_lines(graph: Answer, memories: Answer) -> list[str]:
     for entity in graph.get("entities", ()):
         edges = [
             f"{one_line(edge['type'])} {'→' if edge['direction'] == 'outgoing' else '←'} {one_line(edge['target'])}"
-            + (" (stale)" if edge.get("stale") else "")
+            + (" (no longer valid)" if edge.get("stale") else "")
             for edge in entity["relationships"][:FOUND]
         ]
         lines.append(f"- {one_line(entity['name'])} ({one_line(entity['type'])}): {', '.join(edges) or 'no edges'}")

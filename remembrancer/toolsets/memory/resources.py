@@ -241,7 +241,7 @@ def _preference(memory: RecalledMemory) -> str:
 def _entity(entity: GraphEntity) -> str:
     edges_shown = [
         f"{one_line(edge.type)} {'→' if edge.direction == 'outgoing' else '←'} {one_line(edge.target)}"
-        + (" (stale)" if edge.stale else "")
+        + (" (no longer valid)" if edge.stale else "")
         for edge in entity.relationships[:RELATIONSHIPS_SHOWN]
     ]
     more = len(entity.relationships) - len(edges_shown)
