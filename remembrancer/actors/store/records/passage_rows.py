@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from remembrancer.actors.store.records.materials import passage_vectors
-from remembrancer.actors.store.records.space import SpaceConnection, Spaces
+from remembrancer.actors.store.records.space import SpaceConnection
 from remembrancer.actors.store.records.sqlite_file import AMONG, SqliteFile, encode_json, json_list
 from remembrancer.actors.store.records.types import (
     MAX_ATTEMPTS,
@@ -69,6 +69,9 @@ class EmbeddedTexts:
     def next_texts(self, model: str, limit: int, hand_bytes: int, without: Sequence[int] = ()) -> list[TextToEmbed]:
         """Return the newest texts that have no vectors of `model`, except dead letters and those in `without`: at most
         `limit`, and no more once their total size exceeds `hand_bytes`."""
+        limit = min(limit, self.missing(model) - len(without))  # otherwise all texts might be read
+        if limit <= 0:
+            return []
         rows = self._file.read(
             f"""SELECT t.number, t.content, t.content_digest, coalesce(a.died, 0)
                 FROM {self._table} AS t LEFT JOIN embedding_attempts AS a ON a.memory = t.number AND a.model = ?1
@@ -259,29 +262,6 @@ class HomeTexts(EmbeddedTexts):
     def __init__(self, file: SqliteFile, clock: Callable[[], float]) -> None:
         self._file = file
         self._clock = clock
-
-    def next_texts(self, model: str, limit: int, hand_bytes: int, without: Sequence[int] = ()) -> list[TextToEmbed]:
-        """As in `EmbeddedTexts`, space by space, most recently extended first. Only spaces with missing vectors are
-        read, which matters in a large home."""
-        spaces = self._file.read(
-            """SELECT space FROM (
-                   SELECT space, sum(count) AS count, (SELECT max(number) FROM memories WHERE space = t.space) AS last
-                   FROM tallies AS t GROUP BY space) AS s
-               WHERE count > coalesce((SELECT memories FROM embedded WHERE space = s.space AND model = ?1), 0)
-                   + (SELECT count(*) FROM embedding_attempts AS a JOIN memories AS m ON m.number = a.memory
-                      WHERE a.model = ?1 AND a.attempts >= ?2 AND m.space = s.space)
-               ORDER BY last DESC""",
-            (model, MAX_ATTEMPTS),
-        )
-        texts: list[TextToEmbed] = []
-        for (space,) in spaces:
-            left_bytes = hand_bytes - sum(text.size_bytes for text in texts)
-            if len(texts) >= limit or left_bytes < 0:
-                break
-            of_space = EmbeddedTexts()
-            of_space._file = Spaces(self._file, [space])
-            texts += of_space.next_texts(model, limit - len(texts), left_bytes, without)
-        return texts
 
     def save_embeddings(self, model: str, embedded: Sequence[EmbeddedMemory]) -> SavedEmbeddings:
         """As in `EmbeddedTexts`, whatever space a memory is in by now."""

@@ -149,6 +149,8 @@ class EmbeddingScheduler:
         self._expected_until = self._asked_at = -math.inf
         self._may_rest = False
         self._handing = asyncio.Event()
+        self._hurrying = asyncio.Event()
+        """Set when somebody begins to wait for the vectors of a memory."""
         self._answered = asyncio.Event()
         self._saved = asyncio.Event()
         """Set after each save, and then replaced."""
@@ -404,6 +406,7 @@ class EmbeddingScheduler:
         """
         self._waiting += 1
         self._handing.set()
+        self._hurrying.set()
         try:
             with anyio.move_on_after(timeout_s):
                 while True:
@@ -610,22 +613,19 @@ class EmbeddingScheduler:
             limit = await self._let_clients_pass()
             self._handing.clear()
             for model in list(self._models):
-                await self._hand_out_of(model, limit, HAND_BYTES if limit is None else BYTES_UNDER_LOAD)
-            self._vectors.nudge()
+                await self._hand_out_of(model, limit)
             if self._may_take_over():
                 self._deciding.set()
 
-    async def _hand_out_of(self, model: Model, limit: int | None, hand_bytes: int) -> None:
+    async def _hand_out_of(self, model: Model, limit: int | None) -> None:
+        """Give texts to the workers of a model, at most `limit` while clients are served (None: they are not)."""
         room, key = self._leases.room(model), model.key
-        room = room if limit is None else min(room, limit)
+        room, hand_bytes = (room, HAND_BYTES) if limit is None else (min(room, limit), BYTES_UNDER_LOAD)
         for texts in self._files.texts():
             if room <= 0 or key is None:
                 return
             leased = self._leases.leased_of(model, texts.name)
-            wanted = min(room, self._counted(model, texts).missing - len(leased))  # else all texts would be scanned
-            if wanted <= 0:
-                continue
-            ask = partial(texts.next_texts, key, wanted, len(self._leases.workers_of(model)) * hand_bytes, leased)
+            ask = partial(texts.next_texts, key, room, len(self._leases.workers_of(model)) * hand_bytes, leased)
             try:
                 next_texts = await self._readers.read(ask)
             except RemembrancerError as error:
@@ -649,9 +649,9 @@ class EmbeddingScheduler:
             hold_s = self._gate.hold_s(time.monotonic(), began)
             if hold_s <= 0:
                 return JOBS_UNDER_LOAD if self._gate.is_serving(time.monotonic()) else None
-            self._handing.clear()
+            self._hurrying.clear()
             with anyio.move_on_after(hold_s):
-                await self._handing.wait()
+                await self._hurrying.wait()
         return None
 
     async def _save(self) -> None:
@@ -697,7 +697,7 @@ class EmbeddingScheduler:
         ]
         if embedded:
             saved = await self._committer.run(name, partial(texts.save_embeddings, identity.key, embedded))
-            for space in saved.spaces:
+            for space in saved.spaces or [name]:
                 self._vectors.note_kept(space)
         failed: dict[tuple[str, bool], list[int]] = {}
         for answer in answers:

@@ -31,6 +31,8 @@ from remembrancer.actors.store.vectors.near_duplicates import compared
 from remembrancer.protocol.errors import RemembrancerError
 from remembrancer.protocol.work import CALIBRATED, CosineScale, ModelIdentity
 
+TOGETHER_S: Final = 0.1
+"""The time within which several wakes are followed together."""
 CHECK_INTERVAL_S: Final = 2.0
 """The time between two checks of Chroma and of pending near-duplicates."""
 IDLE_S: Final = 600.0
@@ -168,6 +170,7 @@ class VectorSpaces:
             is_waiting = in_chroma or self._uncompared or self.error
             with anyio.move_on_after(CHECK_INTERVAL_S if is_waiting else IDLE_S / 10):
                 await self._wake.wait()
+                await anyio.sleep(TOGETHER_S)
 
     def free_idle(self, idle_s: float = IDLE_S, most_bytes: int = MOST_BYTES) -> None:
         """Free vectors that were not searched for `idle_s`, and the least recently searched above `most_bytes`."""
