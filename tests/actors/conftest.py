@@ -39,9 +39,16 @@ def patient_rig(home: Path) -> Rig:
 
 
 @pytest.fixture
-async def client(patient_rig: Rig) -> AsyncIterator[RawClient]:
-    """A session of that gateway over a real store."""
-    async with patient_rig.over_store() as (_, client):
+async def served(patient_rig: Rig) -> AsyncIterator[Rig]:
+    """The same over a store that answers."""
+    async with patient_rig.store(), patient_rig.running():
+        yield patient_rig
+
+
+@pytest.fixture
+async def client(served: Rig) -> AsyncIterator[RawClient]:
+    """A session there."""
+    async with served.session() as client:
         yield client
 
 

@@ -16,7 +16,7 @@ from mcp import Client
 from mcp.client import Transport
 from mcp.shared.message import SessionMessage
 
-from remembrancer.protocol.gateway_link import CONTROL, LINK_VERSION, stamped
+from remembrancer.protocol.gateway_link import CONTROL, stamped
 from tests.actors.gateway_rig import GatewayStream, Rig
 
 ERAS: Final = ("legacy", "2026-07-28")
@@ -76,13 +76,6 @@ class GatewayTransport(AbstractAsyncContextManager[Streams]):
 def sdk_client(rig: Rig, mode: str, *, bridge: str = "00" * 16, **options: Any) -> Client:
     """A client that is to be entered. `options` are the hello's fields, and `message_handler`."""
     handler = options.pop("message_handler", None)
-    hello = {
-        "link": LINK_VERSION,
-        "version": "test",
-        "bridge": bridge,
-        "session": "session:test",
-        "directory": str(rig.paths.home),
-        **options,
-    }
+    hello = rig.hello(bridge, **options)
     transport: Transport = GatewayTransport(rig.paths.gateway_socket, hello)
     return Client(transport, mode=mode, message_handler=handler, cache=None)

@@ -49,12 +49,11 @@ async def test_all_is_given_up_to_six_thousand_tokens_and_a_part_in_three_thousa
     assert (await client.call("get_memory_context", max_tokens=5000))["tokens_used"] > 3000
 
 
-async def test_what_the_session_was_shown_or_wrote_is_not_said_again_until_another_one_writes(patient_rig: Rig) -> None:
+async def test_what_the_session_was_shown_or_wrote_is_not_said_again_until_another_one_writes(
+    served: Rig, client: RawClient
+) -> None:
     later = {"unseen": True, "sections": ["preferences", "project_context", "relevant_procedures", "open_ends"]}
-    async with (
-        patient_rig.over_store() as (_, client),
-        patient_rig.session("11" * 16, session="session:other") as other,
-    ):
+    async with served.session("11" * 16, session="session:other") as other:
         nothing = await client.call("get_memory_context", unseen=True, task_description="begin")
         assert NOTHING in nothing["context_block"]
         mine = (await client.store("The lantern is green"))["memory_id"]
@@ -71,13 +70,12 @@ async def test_what_the_session_was_shown_or_wrote_is_not_said_again_until_anoth
         assert (await client.call("get_memory_context", task_description="y", **later))["memories_used"] <= 1
 
 
-async def test_with_a_later_prompt_only_what_likely_answers_it_is_given_where_not_all_fits(patient_rig: Rig) -> None:
+async def test_with_a_later_prompt_only_what_likely_answers_it_is_given_where_not_all_fits(
+    served: Rig, client: RawClient
+) -> None:
     review = "Incident review of the autumn outage: the pool was exhausted, and the relay was restarted by hand. "
-    async with (
-        patient_rig.over_store() as (store, client),
-        patient_rig.session("11" * 16, session="session:other") as other,
-    ):
-        await store.worker()
+    async with served.session("11" * 16, session="session:other") as other:
+        await served.peer.worker()
         await client.store(review, wait_for_embedding=True)
         await client.store("The aardvark service is deployed on Fridays.", wait_for_embedding=True)
         await client.store("The badger service is deployed on Mondays.", kind="decision", wait_for_embedding=True)

@@ -15,11 +15,10 @@ import pytest
 from remembrancer.actors.gateway import shown_log
 from remembrancer.actors.gateway.shown_log import ShownLog
 from remembrancer.config.project import project_of
-from remembrancer.protocol.errors import Failure, NotFound
+from remembrancer.protocol.errors import NotFound
 from remembrancer.protocol.session_life import RecordEvents, Turn
 from remembrancer.protocol.writes import Operation, Submit
-from tests.actors import gateway_rig
-from tests.actors.gateway_rig import QUICK, PlayedStore, Rig
+from tests.actors.gateway_rig import Rig
 from tests.actors.store_process import store_rig
 from tests.patience import PATIENCE_S, until
 from tests.spaces import connect_space
@@ -104,31 +103,26 @@ async def test_a_write_that_another_project_has_queued_stays_and_one_s_own_goes(
 async def test_a_write_that_reaches_the_store_while_it_is_erased_is_erased_too(
     quick_rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(gateway_rig, "PATIENT", QUICK)
-    async with (
-        PlayedStore(quick_rig.paths).open() as store,
-        quick_rig.running() as gateway,
-        quick_rig.session(**ADMIN) as client,
-    ):
-        store.refuses_writes = Failure("records_unusable", "they are being copied")
-        queued = await client.store(SECRET)
-        assert queued["warnings"][0]["code"] == "queued"
-        store.refuses_erasing = Failure("not_found", "it is not there yet")
-        require = gateway.access.require
+    async with store_rig(quick_rig.paths.home), quick_rig.running() as gateway, quick_rig.session(**ADMIN) as client:
+        access = gateway.access
+        await client.store("this makes the file")
+        require = access.require
 
-        async def asked(question: Any, budget_s: float) -> Any:
-            try:
+        async def before_the_queue(question: Any, budget_s: float) -> Any:
+            if not (isinstance(question, Submit) and access.health().queue_depth):
                 return await require(question, budget_s)
-            except NotFound:
-                if isinstance(question, Submit):
-                    store.refuses_erasing = store.refuses_writes = None
-                    await until(lambda: gateway.health().queue_depth == 0)
-                raise
+            other.execute("ROLLBACK")
+            await until(lambda: not access.health().queue_depth)
+            raise NotFound("it was not there yet")
 
-        monkeypatch.setattr(gateway.access, "require", asked)
-        erased = await client.call("erase_memory", memory_id=queued["memory_id"])
+        with closing(sqlite3.connect(quick_rig.paths.database, isolation_level=None)) as other:
+            other.execute("BEGIN IMMEDIATE")
+            queued = await client.store(SECRET)
+            assert queued["warnings"][0]["code"] == "queued"
+            monkeypatch.setattr(access, "require", before_the_queue)
+            erased = await client.call("erase_memory", memory_id=queued["memory_id"])
         assert erased.get("status") == "erased", erased
-        assert store.memories == {}
+        assert quick_rig.contents == ["this makes the file"]
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,6 @@ from remembrancer.config.project import project_of
 from remembrancer.protocol.runs import ApplyRun, ReviseMemory
 from remembrancer.protocol.writes import Operation
 from tests.actors.gateway_rig import RawClient, Rig
-from tests.actors.store_process import store_rig
 
 
 async def test_no_change_takes_a_secret_in_and_one_that_is_there_can_be_taken_away(client: RawClient) -> None:
@@ -33,7 +32,7 @@ async def test_no_change_takes_a_secret_in_and_one_that_is_there_can_be_taken_aw
 
 
 async def test_any_beginning_or_ending_of_an_id_will_do_for_whoever_sees_the_memory(
-    patient_rig: Rig, client: RawClient
+    served: Rig, client: RawClient
 ) -> None:
     short = (await client.store("The lantern is green", scope="session"))["memory_id"]
     other = (await client.store("The lantern was bought in May"))["memory_id"]
@@ -54,7 +53,7 @@ async def test_any_beginning_or_ending_of_an_id_will_do_for_whoever_sees_the_mem
     assert (missing["error"], missing["field"]) == ("not_found", "memory_id")
     await client.call("forget_memory", memory_id=other)
     assert (await client.call("restore_memory", memory_id=other))["status"] == "active"
-    async with patient_rig.session("11" * 16, session="another") as intruder:
+    async with served.session("11" * 16, session="another") as intruder:
         refused = await intruder.call("get_memory", memory_id=short)
         assert refused["error"] == "not_found"
 
@@ -117,9 +116,9 @@ async def test_a_list_of_open_ends_is_stored_as_so_many_memories_once(client: Ra
     assert "ids" not in one, "it was said to be no open end"
 
 
-async def test_a_store_names_the_open_ends_of_earlier_sessions_that_name_its_ticket(patient_rig: Rig) -> None:
-    earlier, later = (patient_rig.session(f"0{number}" * 16, session=f"session:{number}") for number in (1, 2))
-    async with store_rig(patient_rig.paths.home), patient_rig.running(), earlier as client, later as other:
+async def test_a_store_names_the_open_ends_of_earlier_sessions_that_name_its_ticket(served: Rig) -> None:
+    earlier, later = (served.session(f"0{number}" * 16, session=f"session:{number}") for number in (1, 2))
+    async with earlier as client, later as other:
         ends = (
             "RB-412: the mail to Ilse is not written, nor is the one to Jonas about the queue",
             *("RB-41 is open", "Ask Jonas", "RB-412 is to be announced"),
@@ -216,25 +215,20 @@ async def test_the_log_of_a_day_says_in_order_what_was_stored_changed_decided_an
     assert (refused["error"], refused["field"]) == ("invalid_input", "day")
 
 
-async def test_the_log_of_a_day_has_nothing_of_what_another_session_keeps_to_itself(patient_rig: Rig) -> None:
-    async with store_rig(patient_rig.paths.home), patient_rig.running():
-        async with patient_rig.session() as client:
-            await client.store("The lantern is hidden", scope="session")
-            assert "hidden" in (await client.call("get_memory_context", day="today"))["context_block"]
-        async with patient_rig.session(session="session:other") as client:
-            assert "hidden" not in (await client.call("get_memory_context", day="today"))["context_block"]
+async def test_the_log_of_a_day_has_nothing_of_what_another_session_keeps_to_itself_until_it_is_promoted(
+    served: Rig,
+) -> None:
+    project = project_of(served.paths.home)
 
+    async def day_of(session: str) -> str:
+        async with served.session(session=session) as client:
+            return str((await client.call("get_memory_context", day="today"))["context_block"])
 
-async def test_the_log_of_a_day_has_what_was_promoted_from_a_session(patient_rig: Rig) -> None:
-    project = project_of(patient_rig.paths.home)
-    async with store_rig(patient_rig.paths.home) as store, patient_rig.running():
-        memory_id = await store.gateway.store(
-            "The wick is wet", project=project, scope="session", session_id="session:a"
-        )
-        edit = ReviseMemory(memory_id, "promoted", 1, scope="project", status="active")
-        run = ApplyRun("run:wick", "project", "session_end", "promote", (edit,))
-        async with patient_rig.session(session="session:b") as client:
-            assert "wick" not in (await client.call("get_memory_context", day="today"))["context_block"]
-            await store.gateway.submit(Operation("wick", project, "", time.time(), run))
-            block = (await client.call("get_memory_context", day="today"))["context_block"]
-            assert f"- promoted {memory_id[-4:]}: The wick is wet" in block.splitlines()
+    wick = {"project": project, "scope": "session", "session_id": "session:a"}
+    memory_id = await served.peer.gateway.store("The wick is wet", **wick)
+    assert "wick" in await day_of("session:a")
+    assert "wick" not in await day_of("session:b")
+    edit = ReviseMemory(memory_id, "promoted", 1, scope="project", status="active")
+    run = ApplyRun("run:wick", "project", "session_end", "promote", (edit,))
+    await served.peer.gateway.submit(Operation("wick", project, "", time.time(), run))
+    assert f"- promoted {memory_id[-4:]}: The wick is wet" in (await day_of("session:b")).splitlines()

@@ -16,7 +16,6 @@ from remembrancer.toolsets.memory.prompts import (
     message_of,
 )
 from tests.actors.gateway_rig import AWAY, Rig
-from tests.actors.resource_store import ResourceStore
 from tests.actors.sdk_client import sdk_client
 
 GATEWAY = {"name": "Gateway", "type": "component", "relationship": "is"}
@@ -47,18 +46,15 @@ async def completed(client: Client, prompt: str, argument: str, value: str) -> l
     return (await client.complete(reference, {"name": argument, "value": value})).completion.values
 
 
-async def test_remember_with_nothing_said_keeps_what_the_session_has_learned(patient_rig: Rig) -> None:
-    async with (
-        ResourceStore(patient_rig.paths).open(),
-        patient_rig.running(),
-        sdk_client(patient_rig, "legacy") as client,
-    ):
-        memory_id = await store(client, "the build needs Java 21", scope="user")
+async def test_remember_with_nothing_said_keeps_what_the_session_has_learned(served: Rig) -> None:
+    async with sdk_client(served, "legacy") as client:
+        memory_id = await store(client, "the build needs Java 21", scope="session")
         text = await text_of(client, "remember")
         for_all = await text_of(client, "remember-all")
         for_user = await text_of(client, "remember", scope="user")
     assert "promote_memory" in text
-    assert f"Their ids, in this order:\n- {memory_id}\n" in text
+    assert "Their ids, in this order:\n- memory:" in text
+    assert f"{memory_id}\n</memory-data>" in text
     assert 'to "project"' in text
     assert '"user"' not in text
     assert 'to "project"; to "user" what holds in every project' in for_all
@@ -100,12 +96,8 @@ def test_edges_and_suggestions_are_written_out() -> None:
     assert "- none of that name; similar names: AuthService" in unknown
 
 
-async def test_arguments_are_completed_from_entities_tags_and_scopes(patient_rig: Rig) -> None:
-    async with (
-        ResourceStore(patient_rig.paths).open(),
-        patient_rig.running(),
-        sdk_client(patient_rig, "legacy") as client,
-    ):
+async def test_arguments_are_completed_from_entities_tags_and_scopes(served: Rig) -> None:
+    async with sdk_client(served, "legacy") as client:
         await store(client, "the gateway owns the queue", related_entities=[GATEWAY], tags=["gates", "queue"])
         assert await completed(client, "what-do-you-know-about", "subject", "ga") == ["Gateway"]
         assert await completed(client, "recall", "topic", "ga") == ["Gateway", "gates"]

@@ -12,7 +12,6 @@ from remembrancer.memory.tokens import estimate_tokens
 from remembrancer.toolsets.memory.recall_memories import AND_STANDING, NEAREST
 from tests.actors.gateway_rig import RawClient, Rig
 from tests.actors.sdk_client import sdk_client
-from tests.actors.store_process import store_rig
 
 
 @pytest.mark.parametrize("max_tokens", [64, 200, 500, 1200])
@@ -48,9 +47,9 @@ async def test_what_is_said_twice_is_shown_once_and_the_other_is_named_and_can_b
     assert (await client.call("get_memory", memory_id=hidden))["id"].endswith(hidden)
 
 
-async def test_each_result_says_in_a_word_how_surely_it_answers(patient_rig: Rig) -> None:
+async def test_each_result_says_in_a_word_how_surely_it_answers(served: Rig) -> None:
     words = {"likely": (LIKELY, 1.0), "perhaps": (PERHAPS, LIKELY), "hardly": (0.0, PERHAPS)}
-    async with store_rig(patient_rig.paths.home), patient_rig.running(), sdk_client(patient_rig, "legacy") as client:
+    async with sdk_client(served, "legacy") as client:
         for content in (
             "The lantern is green.",
             "The harbour is dredged in May.",
@@ -82,7 +81,7 @@ FILLER = "and whoever comes by in the evening sees its light from the pier and f
     ],
 )
 async def test_a_memory_that_hardly_answers_has_one_line_unless_nothing_is_nearer(
-    patient_rig: Rig, client: RawClient, query: str, more: dict[str, int], whole: int, lines: int
+    served: Rig, client: RawClient, query: str, more: dict[str, int], whole: int, lines: int
 ) -> None:
     await client.store(f"The lantern at the quay was painted green {FILLER}.")
     for number in range(11):
@@ -90,7 +89,7 @@ async def test_a_memory_that_hardly_answers_has_one_line_unless_nothing_is_neare
     answer = await client.call("recall_memories", query=query, **more)
     memories = answer["memories"]
     assert [len(each["content"].split()) > 11 for each in memories] == [True] * whole + [False] * lines
-    logged = patient_rig.gateway.access.shown_log.read()
+    logged = served.gateway.access.shown_log.read()
     assert [each.place for each in logged] == list(range(1, len(memories) + 1))
     assert all(one.memory_id.endswith(each["id"]) for one, each in zip(logged, memories, strict=True))
     for each in memories[whole:]:
@@ -101,24 +100,23 @@ async def test_a_memory_that_hardly_answers_has_one_line_unless_nothing_is_neare
 
 
 async def test_what_holds_for_every_task_is_given_to_a_query_that_nothing_answers_once_in_a_session(
-    patient_rig: Rig,
+    served: Rig,
 ) -> None:
     rules = ("Start names with f_, also those of private ones, and end them with nothing.", "Never use floats.")
     task = "merges two sorted lists"
-    async with store_rig(patient_rig.paths.home), patient_rig.running():
-        async with patient_rig.session("01" * 16, session="session:one") as client:
-            for rule in rules:
-                await client.store(rule, kind="convention")
-            await client.store("The ferry leaves at six.", kind="fact")
-            own = await client.call("recall_memories", query=task)
-        async with patient_rig.session("02" * 16, session="session:two") as client:
-            filtered = await client.call("recall_memories", query=task, kind=["convention"])
-            few = await client.call("recall_memories", query=task, limit=2)
-            asked = await client.call("recall_memories", query=task)
-            again = await client.call("recall_memories", query=task)
-        async with patient_rig.session("03" * 16, session="session:three") as client:
-            await client.call("get_memory_context")
-            after_context = await client.call("recall_memories", query=task)
+    async with served.session("01" * 16, session="session:one") as client:
+        for rule in rules:
+            await client.store(rule, kind="convention")
+        await client.store("The ferry leaves at six.", kind="fact")
+        own = await client.call("recall_memories", query=task)
+    async with served.session("02" * 16, session="session:two") as client:
+        filtered = await client.call("recall_memories", query=task, kind=["convention"])
+        few = await client.call("recall_memories", query=task, limit=2)
+        asked = await client.call("recall_memories", query=task)
+        again = await client.call("recall_memories", query=task)
+    async with served.session("03" * 16, session="session:three") as client:
+        await client.call("get_memory_context")
+        after_context = await client.call("recall_memories", query=task)
     assert {each["content"] for each in asked["memories"]} >= set(rules)
     assert asked["hint"] == AND_STANDING
     assert len(few["memories"]) <= 2

@@ -1,20 +1,14 @@
-"""`reflect_and_consolidate`: what it answers, what it refuses, and the client's own model."""
+"""`reflect_and_consolidate`: what it answers, and its error while the store is away."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from remembrancer.protocol.consolidation import ConsolidatedMemory, Pattern, Reflect, Reflected
-from remembrancer.protocol.errors import Failure
-from remembrancer.protocol.paths import RuntimePaths
-from remembrancer.protocol.runs import Skipped, UndoneResult, UndoRun
-from remembrancer.protocol.writes import Applied, Submit
 from remembrancer.toolsets.tools import DATA
-from tests.actors.gateway_rig import AWAY, Rig
-from tests.actors.resource_store import ResourceStore
+from tests.actors.gateway_rig import AWAY, RawClient, Rig
 
 TOOL = "reflect_and_consolidate"
 SUMMARY_ID = "memory:01ARZ3NDEKTSV4RRFFQ69G5FA1"
@@ -23,53 +17,17 @@ CLUSTER = ConsolidatedMemory(SUMMARY_ID, "The build needs Java 21.", "semantic",
 PATTERN = Pattern("asks about error handling", 4, "user", None, SOURCES[:1])
 
 
-class ReflectingStore(ResourceStore):
-    """Has a consolidator that always finds the same cluster and the same pattern."""
+async def test_a_reflection_answers_as_the_design_says(
+    served: Rig, client: RawClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Reflect] = []
 
-    def __init__(self, paths: RuntimePaths) -> None:
-        super().__init__(paths)
-        self.clusters: tuple[ConsolidatedMemory, ...] = (CLUSTER,)
-        self.not_embedded = 0
-        self.says: Failure | None = None
-        self.of_user: dict[str, UndoneResult] = {}
-        self.undone = UndoneResult("run_1", SOURCES, (Skipped(SUMMARY_ID, "changed since"),))
+    async def reflected(request: Reflect, timeout_s: float) -> Reflected:
+        asked.append(request)
+        return Reflected((CLUSTER,), (PATTERN,), 15, "run_1", skipped=1)
 
-    @property
-    def reflections(self) -> list[Reflect]:
-        return [each for each in self.requests if isinstance(each, Reflect)]
-
-    def _reply(self, message: Any) -> Any:
-        match message:
-            case Reflect():
-                return self.says or self._reflected(message)
-            case Submit(operation=operation) if isinstance(operation.change, UndoRun):
-                if operation.change.place == "user" and operation.change.run_id in self.of_user:
-                    return Applied(operation.operation_id, self.of_user[operation.change.run_id])
-                if operation.change.if_there:
-                    return Applied(operation.operation_id, UndoneResult(operation.change.run_id, found=False))
-                if operation.change.run_id != "run_1":
-                    return Failure("not_found", "there is no such run", field="run_id")
-                self.applied[operation.operation_id] = operation
-                return Applied(operation.operation_id, self.undone)
-        return super()._reply(message)
-
-    def _reflected(self, request: Reflect) -> Reflected:
-        run_id = None if request.dry_run else "run_1"
-        return Reflected(self.clusters, (PATTERN,), 15, run_id, skipped=1, not_embedded=self.not_embedded)
-
-
-@pytest.fixture
-def quick_rig(home: Path) -> Rig:
-    """For a store that is away."""
-    return Rig(home, AWAY)
-
-
-async def test_a_reflection_answers_as_the_design_says(patient_rig: Rig) -> None:
-    async with (
-        ReflectingStore(patient_rig.paths).open() as store,
-        patient_rig.running(),
-        patient_rig.session() as client,
-    ):
+    with monkeypatch.context() as patch:
+        patch.setattr(served.gateway.access, "require", reflected)  # as from a consolidator
         answer = await client.call(TOOL)
     assert answer == {
         "note": DATA,
@@ -89,13 +47,19 @@ async def test_a_reflection_answers_as_the_design_says(patient_rig: Rig) -> None
         "run_id": "run_1",
         "skipped": 1,
     }
-    (asked,) = store.reflections
-    assert (asked.session_id, asked.about, asked.strategy, asked.dry_run) == ("session:test",) * 2 + ("full", False)
-    assert len(asked.operation_id) == 32
+    (request,) = asked
+    assert (request.session_id, request.about, request.strategy, request.dry_run) == ("session:test",) * 2 + (
+        "full",
+        False,
+    )
+    assert len(request.operation_id) == 32
+    unknown = await client.call(TOOL, undo="run_2")
+    assert (unknown["error"], unknown["field"]) == ("not_found", "undo")
 
 
-async def test_without_the_store_a_reflection_is_an_error_that_may_be_retried(quick_rig: Rig) -> None:
-    async with quick_rig.running(), quick_rig.session() as client:
+async def test_without_the_store_a_reflection_is_an_error_that_may_be_retried(home: Path) -> None:
+    rig = Rig(home, AWAY)
+    async with rig.running(), rig.session() as client:
         answer = await client.call(TOOL)
         assert answer["error"] == "memory_unavailable"
         assert (answer["degraded"], answer["retry_possible"]) == (True, True)

@@ -19,53 +19,53 @@ from remembrancer.protocol.file_locks import FileLock
 from remembrancer.protocol.gateway_link import END
 from remembrancer.protocol.paths import RuntimePaths
 from remembrancer.protocol.session_life import EndSession, StartSession
-from tests.actors.gateway_rig import PATIENT, PlayedStore, Rig
+from tests.actors.gateway_rig import PATIENT, Rig
 from tests.patience import PATIENCE_S, until
 from tests.processes.bridge_rig import HANDSHAKE, bridge
 from tests.runtime import Runtime, Session, command
 
 
 @asynccontextmanager
-async def served(home: Path) -> AsyncIterator[tuple[PlayedStore, Rig]]:
+async def served(home: Path) -> AsyncIterator[Rig]:
     """A store, a gateway to it, and the lock held as by a launcher: no bridge starts a runtime of its own."""
     rig = Rig(home, PATIENT)
     with FileLock(RuntimePaths(home).runtime_lock) as lock:
         assert lock.try_acquire()
-        async with PlayedStore(rig.paths).open() as store, rig.running():
-            yield store, rig
+        async with rig.store(), rig.running():
+            yield rig
 
 
 @pytest.mark.parametrize("number", [None, signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
 async def test_a_client_that_ends_its_input_or_its_server_by_a_signal_ends_its_session(
     home: Path, number: signal.Signals | None
 ) -> None:
-    async with served(home) as (store, _):
+    async with served(home) as rig:
         with bridge(REMEMBRANCER_SESSION_ID="session:real") as client:
             await anyio.to_thread.run_sync(client.initialize)
-            await until(lambda: len(store.life) == 1)
+            await until(lambda: len(rig.life) == 1)
             if number is None:
                 client.end_input()
             else:
                 client.process.send_signal(number)
-            await until(lambda: len(store.life) == 2)
+            await until(lambda: len(rig.life) == 2)
             assert await anyio.to_thread.run_sync(client.process.wait) >= 0
-        start, end = store.life
+        start, end = rig.life
         assert isinstance(start, StartSession)
         assert start.session_id == "session:real"
         assert end == EndSession("session:real", "completed")
 
 
 async def test_a_bridge_that_is_killed_ends_no_session(home: Path) -> None:
-    async with served(home) as (store, rig):
+    async with served(home) as rig:
         with bridge() as client:
             await anyio.to_thread.run_sync(client.initialize)
-            await until(lambda: len(store.life) == 1)
+            await until(lambda: len(rig.life) == 1)
             client.process.kill()
             await until(lambda: rig.gateway.health().sessions == 0)
         with bridge() as another:
             await anyio.to_thread.run_sync(another.initialize)
-            await until(lambda: len(store.life) == 2)
-        assert [type(change) for change in store.life] == [StartSession, StartSession]
+            await until(lambda: len(rig.life) == 2)
+        assert [type(change) for change in rig.life] == [StartSession, StartSession]
 
 
 async def test_an_end_that_a_crash_of_the_gateway_swallowed_is_said_again(home: Path) -> None:
