@@ -1,4 +1,4 @@
-"""Fits `memory/weights.json`: `python -m bench.fit --kept DIRECTORY FILE … [--write] [--drop] [--curves]`.
+"""Fits `memory/weights.json`: `python -m bench.fit --kept DIRECTORY FILE … [--write] [--drop]`.
 
 FILE are development sets of any format (weeks, LoCoMo, LongMemEval, named sets); `everyday`, the short notes and the
 tuned half of `bench.joined` come with the benchmark. The weights are fitted listwise: they maximise the likelihood, by
@@ -11,9 +11,7 @@ For a multilingual model, sets whose haystacks have the same texts in several la
 languages.
 
 It prints each set with the weights of all sets, and with those of all others (leave-one-out); with `--drop` the benefit
-of each feature: the NDCG@10 lost on each set if the weights are fitted without it. `--curves` prints the results that a
-limit on the drop after the best result would hide, and those that a hook would add to a prompt, by the least
-probability.
+of each feature: the NDCG@10 lost on each set if the weights are fitted without it.
 """
 
 from __future__ import annotations
@@ -36,7 +34,6 @@ from bench.datasets import Haystack, Question, load_sets
 from bench.in_process import Asking, Sets, arguments
 from bench.joined import read_joined
 from bench.measures import measure
-from bench.models import across
 from remembrancer.actors.embedder.workers import load_engine
 from remembrancer.config.settings import Settings
 from remembrancer.memory.features import NAMES
@@ -84,8 +81,6 @@ LEAST_BY_WORDS: Final = 0.00017
 LOST: Final = 0.01
 """The share of answerable questions that the threshold may lose."""
 BINS: Final = 10
-DROPS: Final = (math.inf, 7.0, 6.0, 5.0, 4.0, 3.5, 3.0)
-PROMPTS: Final = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8)
 ACROSS: Final = "across"
 JOINED: Final = "joined"
 """Its labels do not cover the memory that has the question's words and leads to the answer, so it is left out of the
@@ -99,6 +94,16 @@ class Judged(NamedTuple):
     answers: NDArray[np.bool_]
     question: Question
     labels: list[str]
+
+
+def across(haystacks: Sequence[Haystack]) -> list[Haystack]:
+    """Put each haystack's questions to the texts of the next one, where both have the same labels: the same texts in
+    another language."""
+    return [
+        msgspec.structs.replace(searched, questions=asked.questions)
+        for asked, searched in zip(haystacks, [*haystacks[1:], *haystacks[:1]], strict=True)
+        if searched is not asked and {item.label for item in searched.items} == {item.label for item in asked.items}
+    ]
 
 
 def judged(asking: Asking, question: Question, *, by_words: bool) -> Judged:
@@ -245,58 +250,6 @@ def calibration_error(of_set: Sequence[Judged], fitted: Fitted, least: float) ->
     return error, len(shown) / max(1, len(of_set)), 100 * wrong
 
 
-def shown_of(each: Judged, fitted: Fitted, drop: float = math.inf) -> tuple[Array, NDArray[np.bool_]]:
-    """Return the probabilities of the results shown for a question, best first, and whether each answers. `drop` limits
-    how far a result's logit may be below the best one's."""
-    if not len(each.table):
-        return np.zeros(0), np.zeros(0, dtype=bool)
-    chances = probabilities(each, fitted)
-    order = [place for place in np.argsort(-chances)[:10] if chances[place] >= fitted.least_probability]
-    kept, logits = chances[order], np.log(chances[order] / (1.0 - chances[order]))
-    near = logits >= logits.max(initial=-math.inf) - drop
-    return kept[near], each.answers[order][near]
-
-
-def print_drops(sets: Mapping[str, Sequence[Judged]], fitted: Fitted) -> None:
-    """Print the cost of a limit on the drop after the best result: answers lost, and wrong results shown."""
-    print("drop: of each set results of a question, of these wrong in %, questions that lose their only answer in %")
-    for drop in DROPS:
-        texts = []
-        for name, of_set in sets.items():
-            asked = [each for each in of_set if each.question.wanted]
-            right = [shown_of(each, fitted, drop)[1] for each in asked]
-            had = sum(bool(shown_of(each, fitted)[1].any()) for each in asked)
-            shown = sum(map(len, right))
-            wrong = 100 * (1 - sum(int(each.sum()) for each in right) / max(1, shown))
-            lost = 100 * (had - sum(bool(each.any()) for each in right)) / len(asked)
-            texts.append(f"{name} {shown / len(asked):.1f} {wrong:.0f} {lost:.1f}")
-        print(f"{drop:4}: " + " | ".join(texts), flush=True)
-
-
-def print_prompts(sets: Mapping[str, Sequence[Judged]], fitted: Fitted) -> None:
-    """Print the results that a hook adds to a prompt, by the least probability."""
-    print(
-        "prompts: of answerable questions given anything, given an answer; of others given anything; right of all given"
-    )
-    for least in PROMPTS:
-        texts = []
-        for name, of_set in sets.items():
-            if all(each.question.wanted for each in of_set):
-                continue
-            given = [(bool(each.question.wanted), *shown_of(each, fitted)) for each in of_set]
-            answers = [right[chances >= least] for wanted, chances, right in given if wanted]
-            others = [chances[chances >= least] for wanted, chances, _ in given if not wanted]
-            whole = sum(map(len, answers)) + sum(map(len, others))
-            shares = (
-                sum(len(each) > 0 for each in answers) / len(answers),
-                sum(bool(each.any()) for each in answers) / len(answers),
-                sum(len(each) > 0 for each in others) / len(others),
-                sum(int(each.sum()) for each in answers) / max(1, whole),
-            )
-            texts.append(name + "".join(f" {100 * share:3.0f}" for share in shares))
-        print(f"{least:4}: " + " | ".join(texts), flush=True)
-
-
 def fitted_on(sets: Mapping[str, Sequence[Judged]], without: Collection[str] = ()) -> Fitted:
     """Return the weights and the calibration."""
     weights = fit(sets.values(), without)
@@ -306,7 +259,7 @@ def fitted_on(sets: Mapping[str, Sequence[Judged]], without: Collection[str] = (
     return Fitted(named, round(slope, 4), round(competition, 4), round(intercept, 4))
 
 
-def report(sets: Mapping[str, Sequence[Judged]], *, drop: bool, curves: bool = False) -> Fitted:
+def report(sets: Mapping[str, Sequence[Judged]], *, drop: bool) -> Fitted:
     """Fit, print, and return the fit with its threshold."""
     whole = fitted_on(sets)
     least = threshold(sets, whole)
@@ -321,9 +274,6 @@ def report(sets: Mapping[str, Sequence[Judged]], *, drop: bool, curves: bool = F
         lines = [figures_of(of_set, column_of(each.weights)) for each in (whole, left_out)]
         texts = ["  ".join(f"{each[column]:5.1f}" for column in columns) for each in lines]
         print(f"{name:12} | {texts[0]} | {texts[1]}; {error:5.3f}  {shown:4.1f}  {wrong:4.1f}", flush=True)
-    if curves:
-        print_drops(sets, whole)
-        print_prompts(sets, whole)
     if drop:
         full = {name: figures_of(of_set, column_of(whole.weights))["NDCG@10"] for name, of_set in sets.items()}
         print("NDCG@10 lost without each feature")
@@ -341,7 +291,6 @@ def main() -> None:
     parser = arguments(__doc__)
     parser.add_argument("--write", action="store_true", help="put the weights into the package")
     parser.add_argument("--drop", action="store_true", help="also what each feature earns")
-    parser.add_argument("--curves", action="store_true", help="also what fewer results, and other prompts, would cost")
     parser.add_argument("--engine", default="onnx", choices=("onnx", "multilingual"), help="whose vectors are weighed")
     given = parser.parse_args()
     engine = load_engine(Settings(engine=given.engine), 2)
@@ -352,9 +301,7 @@ def main() -> None:
         more |= {f"{name} {ACROSS}": its for name, each in read_files.items() if (its := across(each))}
     sets = Sets(given.files, given.kept, own=True, haystacks=more, engine=engine)
     models: dict[str, dict[By, Fitted]] = dict(weights_file().models)
-    fitted: dict[By, Fitted] = {
-        "meaning": report(read(sets, given.kept, by_words=False), drop=given.drop, curves=given.curves)
-    }
+    fitted: dict[By, Fitted] = {"meaning": report(read(sets, given.kept, by_words=False), drop=given.drop)}
     if is_default:
         by_words = report(read(sets, given.kept, by_words=True), drop=False)
         least = min(by_words.least_probability, LEAST_BY_WORDS)

@@ -12,15 +12,10 @@ import re
 import subprocess
 import sys
 import zipfile
-from collections.abc import Iterable
-from importlib.metadata import PackageNotFoundError, distribution
-from importlib.util import cache_from_source
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
-from packaging.requirements import Requirement
-from packaging.utils import canonicalize_name
 
 from release.names import AUTHOR, REPOSITORY, SERVER_NAME, placeholders
 from remembrancer import __version__
@@ -47,16 +42,12 @@ LONG_AGO: Final = (1980, 1, 1, 0, 0, 0)
 
 
 def main(argv: list[str]) -> int:
-    """Build and check everything; with `check` also that it can be published, with no placeholder in it. `weights`
-    prints the sizes of the installed packages, and `home` makes the home of this release for the tests of later ones.
-    Returns the exit status."""
+    """Build and check everything; with `check` also that it can be published, with no placeholder in it. `home`
+    makes the home of this release for the tests of later ones. Returns the exit status."""
     if argv == ["home"]:
         from release.home import make_homes  # it needs the packages of the tests
 
         print(*make_homes(), sep="\n")
-        return 0
-    if argv == ["weights"]:
-        print(*(f"{files:8.1f} {bytecode:8.1f}  {name}" for name, files, bytecode in weights("remembrancer")), sep="\n")
         return 0
     if argv == ["check"] and (left := placeholders(ROOT)):
         print(*left, "It cannot be published so: see release/names.py.", sep="\n")
@@ -144,37 +135,6 @@ def make_server(bundle: Path) -> dict[str, Any]:
             },
         ],
     }
-
-
-def weights(package: str) -> list[tuple[str, float, float]]:
-    """Return the sizes of a package and its dependencies in MB, of files and of their bytecode, largest first.
-
-    The last entry is the sum. Measure in an environment without other packages.
-    """
-    found: dict[str, tuple[float, float]] = {}
-    wanted, seen = [(package, "")], set[tuple[str, str]]()
-    while wanted:
-        name, extra = wanted.pop()
-        name = canonicalize_name(name)
-        if (name, extra) in seen:
-            continue
-        seen.add((name, extra))
-        try:
-            installed = distribution(name)
-        except PackageNotFoundError:  # not for this platform
-            continue
-        files = {Path(str(installed.locate_file(file))) for file in installed.files or () if file.suffix != ".pyc"}
-        compiled = {Path(cache_from_source(str(path))) for path in files if path.suffix == ".py"}
-        found[name] = _megabytes(files), _megabytes(compiled)
-        for needed in map(Requirement, installed.requires or ()):
-            if needed.marker is None or needed.marker.evaluate({"extra": extra}):
-                wanted += [(needed.name, each) for each in ("", *needed.extras)]
-    listed = sorted(((name, *sizes) for name, sizes in found.items()), key=lambda each: -each[1])
-    return [*listed, ("all of it", sum(each[1] for each in listed), sum(each[2] for each in listed))]
-
-
-def _megabytes(paths: Iterable[Path]) -> float:
-    return sum(path.stat().st_size for path in paths if path.is_file()) / 1e6
 
 
 def check(wheel: Path, bundle: Path, server: Path) -> list[str]:

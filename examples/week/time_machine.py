@@ -1,15 +1,11 @@
-"""Lets days pass while nothing runs: every time in a home's files is moved back, which makes all of it older.
-
-The files are those of an ordinary home. The columns with times are listed here; a test compares the lists with the
-schemas, so that every new column has to be listed.
-"""
+"""Lets days pass while nothing runs: every time in a home's files is moved back, which makes all of it older."""
 
 from __future__ import annotations
 
 import contextlib
 import json
 import sqlite3
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,56 +13,15 @@ from remembrancer.protocol.errors import AlreadyRunning
 from remembrancer.protocol.file_locks import FileLock
 from remembrancer.protocol.paths import RuntimePaths
 
-Columns = Mapping[str, tuple[str, ...]]
-"""Column names by table."""
-
-RECORDS: Final[Columns] = {
-    "memories": (
-        "created_at",
-        "updated_at",
-        "occurred_at",
-        "last_accessed_at",
-        "forgotten_at",
-        "archived_at",
-        "valid_from",
-        "valid_until",
-        "due",
-    ),
-    "entities": ("created_at",),
-    "memory_entities": ("created_at",),
-    "memory_links": ("created_at",),
-    "awaited_links": ("created_at",),
-    "history": ("changed_at", "begins", "ends", "replaced_at"),
-    "applied_operations": ("applied_at",),
-    "erased": ("erased_at",),
-    "moves": ("begun_at",),
-    "sessions": ("started_at", "last_active_at", "ended_at"),
-    "turns": ("created_at",),
-    "tool_calls": ("created_at",),
-    "promotion_log": ("promoted_at",),
-    "proposals": ("proposed_at", "refused_at"),
-    "runs": ("began_at", "undone_at"),
-    "cross_project_patterns": ("first_observed", "last_observed"),
-    "topics": ("found_at",),
-    "maintenance": ("done_at",),
-    "projects": ("created_at", "last_used_at"),
-}
-QUEUE: Final[Columns] = {"queued": ("queued_at",), "rejected": ("queued_at", "rejected_at")}
-NO_TIMES: Final[Columns] = {
-    "memories": ("importance", "confidence"),
-    "memory_links": ("strength",),
-    "awaited_links": ("strength",),
-    "promotion_log": ("score",),
-    "proposals": ("score",),
-    "lane": ("applied_at",),
-    "embedding_attempts": ("until",),
-}
-"""The other columns with real numbers, including times of lanes, since an aged home shares none."""
-IN_JSON: Final[Columns] = {
+NO_TIMES: Final = frozenset({"importance", "confidence", "strength", "score", "until"})
+"""The columns of real numbers that are no times of the home."""
+NOT_SET_BACK: Final = frozenset({"lane"})
+"""Tables whose times are a lane's: a home that is aged shares none."""
+IN_JSON: Final[Mapping[str, tuple[str, ...]]] = {
     "memories": ("promotion_chain",),
     "history": ("record", "details"),
 }
-"""Columns with times in their JSON. Stored messages (an operation, its result) stay as they are."""
+"""Columns with times in their JSON, by table. Stored messages (an operation, its result) stay as they are."""
 KEYS: Final = frozenset({"promoted_at", "occurred_at", "valid_from", "valid_until", "due"})
 """The keys of those times."""
 NOT_OURS: Final = frozenset({"metadata", "structured"})
@@ -84,8 +39,9 @@ def let_pass(home: Path, seconds: float) -> None:
     with FileLock(paths.runtime_lock) as lock:
         if not lock.try_acquire():
             raise AlreadyRunning(f"a runtime has the home {home}: time passes while it is down")
-        _set_back(paths.database, RECORDS, IN_JSON, seconds)
-        _set_back(paths.write_queue, QUEUE, {}, seconds)
+        for path in (paths.database, paths.write_queue):
+            if path.exists():
+                _set_back(path, seconds)
 
 
 def set_back(value: Any, seconds: float) -> Any:
@@ -106,10 +62,8 @@ def _is_time(key: str, value: Any) -> bool:
     return key in KEYS and isinstance(value, (int, float))
 
 
-def _set_back(path: Path, columns: Columns, in_json: Columns, seconds: float) -> None:
-    """Move the times of a file back, in one transaction. A file that does not exist is skipped."""
-    if not path.exists():
-        return
+def _set_back(path: Path, seconds: float) -> None:
+    """Move the times of a file back, in one transaction."""
 
     def text(json_text: str | None) -> str | None:
         return None if json_text is None else json.dumps(set_back(json.loads(json_text), seconds), ensure_ascii=False)
@@ -117,18 +71,12 @@ def _set_back(path: Path, columns: Columns, in_json: Columns, seconds: float) ->
     with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as connection:
         connection.create_function("set_back", 1, text, deterministic=True)
         connection.execute("BEGIN IMMEDIATE")
-        for table, names in columns.items():
-            _update(connection, table, {name: f"{name} - {seconds!r}" for name in names})
-        for table, names in in_json.items():
-            _update(connection, table, {name: f"set_back({name})" for name in names})
+        tables = [name for (name,) in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")]
+        for table in tables:
+            columns = connection.execute(f"SELECT name, type FROM pragma_table_info('{table}')").fetchall()
+            times = [name for name, kind in columns if kind == "REAL" and name not in NO_TIMES]
+            sets = [] if table in NOT_SET_BACK else [f"{name} = {name} - {seconds!r}" for name in times]
+            sets += [f"{name} = set_back({name})" for name, _ in columns if name in IN_JSON.get(table, ())]
+            if sets:
+                connection.execute(f"UPDATE {table} SET {', '.join(sets)}")
         connection.execute("COMMIT")
-
-
-def _update(connection: sqlite3.Connection, table: str, values: Mapping[str, str]) -> None:
-    """Update columns with expressions; NULL minus a number stays NULL."""
-    sets = _listed(f"{name} = {value}" for name, value in values.items())
-    connection.execute(f"UPDATE {table} SET {sets}")
-
-
-def _listed(parts: Iterable[str]) -> str:
-    return ", ".join(parts)
