@@ -43,14 +43,9 @@ class Journal:
     """The number of sessions that read each memory, by its id."""
     answers: dict[str, set[str]] = field(default_factory=dict)
     """The memories found by each question of a session."""
-    doubted: set[tuple[str, str]] = field(default_factory=set)
-    """The memories reported as possibly superseded, each with the one that may have replaced it."""
     leaks: list[str] = field(default_factory=list)
     """Memories that a session saw but must not see."""
     sought: int = 0
-    at_once: set[str] = field(default_factory=set)
-    """Memories that were in the project while their session was still running."""
-    context: str = ""
     trouble: list[str] = field(default_factory=list)
 
     def named(self, memory_id: str) -> str:
@@ -64,10 +59,9 @@ class Records:
 
     memories: dict[str, Any]
     sessions: dict[str, Any]
-    links: list[Any]
     promotions: list[Any]
-    patterns: dict[str, list[str]]
-    """The projects in which a user's memory was observed."""
+    sources: set[str]
+    """The memories that were summed up in another."""
 
 
 def read_records(home: Path) -> Records:
@@ -78,24 +72,22 @@ def read_records(home: Path) -> Records:
         memories = connection.execute("SELECT * FROM memories WHERE forgotten_at IS NULL ORDER BY number")
         sessions = connection.execute(
             """SELECT s.*, (SELECT content FROM memories AS m
-                          WHERE m.session_id = s.session_id AND m.kind = 'session_record') AS summary,
-               (SELECT count(*) FROM turns AS t WHERE t.session_id = s.session_id) AS turns,
-               (SELECT count(*) FROM tool_calls AS c WHERE c.session_id = s.session_id) AS tool_calls
+                            WHERE m.session_id = s.session_id AND m.kind = 'session_record') AS summary
                FROM sessions AS s JOIN spaces ON spaces.number = s.space WHERE spaces.name != 'user'"""
         )
-        patterns = connection.execute("SELECT memory_id, source_projects FROM cross_project_patterns")
+        sources = connection.execute(
+            """SELECT source.id FROM memory_links AS l JOIN memories AS source ON source.number = l.target
+               JOIN memories AS made ON made.number = l.source
+               WHERE l.relation = 'derived_from' AND made.kind = 'fact'"""
+        )
         return Records(
             {row["id"]: row for row in memories},
             {row["session_id"]: row for row in sessions},
             connection.execute(
-                """SELECT a.id AS source, b.id AS target, l.relation FROM memory_links AS l
-                   JOIN memories AS a ON a.number = l.source JOIN memories AS b ON b.number = l.target"""
-            ).fetchall(),
-            connection.execute(
                 """SELECT p.*, r.kind AS run FROM promotion_log AS p LEFT JOIN runs AS r USING (run_id, space)
                    ORDER BY p.sequence"""
             ).fetchall(),
-            {row["memory_id"]: json.loads(row["source_projects"]) for row in patterns},
+            {row["id"] for row in sources},
         )
 
 
@@ -182,18 +174,11 @@ class _Session:
             case {"unseen": names}:
                 for name in names:
                     await self._seek(client, name)
-            case {"promoted": name}:
-                await self._await_promotion(name)
             case {"supersede": newer, "older": older}:
                 link = {"relation": "supersedes", "target": self._journal.ids[older]}
                 answer = await call(client, "update_memory", memory_id=self._journal.ids[newer], add_links=[link])
                 if "error" in answer:
                     self._journal.trouble.append(f"{newer!r} could not supersede {older!r}: {answer}")
-            case {"context": names}:
-                self._journal.context = (await call(client, "get_memory_context"))["context_block"]
-                self._read.update(names)
-            case {"prompt": _}:
-                await self._report(step)
 
     async def _settle(self) -> None:
         """Wait until the memories that were read are counted, which happens after the answers, once a second."""
@@ -231,9 +216,6 @@ class _Session:
         memories = {self._journal.named(each["id"]): each for each in answer.get("memories", ())}
         self._journal.answers[f"{query} (session {self._number})"] = set(memories)
         for name, memory in memories.items():
-            self._journal.doubted |= {
-                (name, self._journal.named(newer)) for newer in memory.get("possibly_superseded_by", ())
-            }
             if "answers" in memory and name in self._journal.ids:
                 self._read.add(name)
 
@@ -250,38 +232,6 @@ class _Session:
         in_text = content in json.dumps([recalled, got], ensure_ascii=False)
         if in_text or any(memory_id.endswith(each["id"]) for each in recalled.get("memories", ())):
             self._journal.leaks.append(f"session {self._number} saw {name}")
-
-    async def _await_promotion(self, name: str) -> None:
-        async def is_there() -> bool:
-            return bool(read_records(self._home).memories[self._journal.ids[name]]["scope"] == "project")
-
-        await self._wait(is_there, f"the promotion of {name!r} at once")
-        if await is_there():
-            self._journal.at_once.add(name)
-
-    async def _report(self, step: Json) -> None:
-        """Report a prompt and a command as the client's hooks do; then wait until both events are recorded."""
-        about = {"session_id": self._id, "cwd": str(self._directory)}
-        use = {
-            "tool_name": "Bash",
-            "tool_input": {"command": step["command"]},
-            "tool_response": {"stdout": step["output"]},
-        }
-        for event, fields in (("UserPromptSubmit", {"prompt": step["prompt"]}), ("PostToolUse", use)):
-            await command(
-                self._home,
-                "hook",
-                event,
-                directory=self._directory,
-                stdin=json.dumps({**about, "hook_event_name": event, **fields}),
-                REMEMBRANCER_HOOK_CONTEXT_LENGTH="0",
-            )
-
-        async def is_recorded() -> bool:
-            session = read_records(self._home).sessions.get(self._id)
-            return session is not None and (session["turns"], session["tool_calls"]) == (1, 1)
-
-        await self._wait(is_recorded, "the record of what the hooks reported")
 
     async def _embedded(self, client: Client) -> None:
         async def is_done() -> bool:

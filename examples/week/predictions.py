@@ -48,34 +48,19 @@ def outcomes(played: Played) -> list[Outcome]:
             if (into := week.memories.get(row["merged_into"])) is not None
         ]
 
-    def linked(relation: str) -> list[tuple[str, str]]:
-        rows = [row for row in week.links if row["relation"] == relation]
-        return [(names.get(row["source"], row["source"]), names.get(row["target"], row["target"])) for row in rows]
-
-    # A session's handover to the next is an observation, so that a new fact is a summary.
-    facts = [row["id"] for row in week.memories.values() if row["kind"] == "fact" and row["id"] not in names]
-    sources = sorted(name for fact, name in linked("derived_from") if fact in facts)
-    # A session's handover is shown beside the memories; of two memories with one text the later one counts.
-    context = "\n".join(line for line in journal.context.splitlines() if " the session of " not in line)
-    by_content = {memory["content"]: name for name, memory in MEMORIES.items()}
-    hooked = week.sessions["week-1"]
-    observed = week.patterns.get(journal.ids[FATES["merged"]["user"][1]], ())
-    at_once = {name: score for name, score in promoted("project", "promotion").items() if name in journal.at_once}
     questions = {
         f"{step['ask']} (session {number})": set(step["finds"])
         for number, session in enumerate(STORY["sessions"], 1)
         for step in session["steps"]
         if "ask" in step
     }
-    doubts = [(older, newer) for newer, older in linked("contradicts") if (older, newer) in journal.doubted]
-    (context_step,) = (step for step in steps if "context" in step)
     return [
         Outcome(
             "At its session's end a memory with a score of 0.6 goes into the project",
             FATES["at_the_end"],
             promoted("project", "session_end"),
         ),
-        Outcome("With 0.85 it goes there at once, while the session runs", FATES["at_once"], at_once),
+        Outcome("With 0.85 it goes there at once", FATES["at_once"], promoted("project", "promotion")),
         Outcome(
             "What the project knows already (cosine above 0.85) is merged: the larger importance, confidence + 0.05",
             [FATES["merged"]["project"]],
@@ -92,7 +77,6 @@ def outcomes(played: Played) -> list[Outcome]:
             [FATES["merged"]["user"]],
             merged("user"),
         ),
-        Outcome("and counts as observed in both", 2, len(observed)),
         Outcome(
             "Asked for in three sessions, but of one project or not important enough: it stays",
             dict.fromkeys(FATES["stay_in_project"], "project, active"),
@@ -100,10 +84,9 @@ def outcomes(played: Played) -> list[Outcome]:
         ),
         Outcome(
             "Observations of one matter become one memory, and nothing else is summed up",
-            (1, dict.fromkeys(FATES["summed_up"], "project, consolidated")),
-            (len(facts), places(sources)),
+            dict.fromkeys(FATES["summed_up"], "project, consolidated"),
+            places(sorted(names[each] for each in week.sources)),
         ),
-        Outcome("A new fact against an old one is shown as doubt", list(FATES["superseded"].items()), doubts),
         Outcome(
             "What is superseded ceases to be valid, and stays",
             list(FATES["superseded"]),
@@ -115,17 +98,6 @@ def outcomes(played: Played) -> list[Outcome]:
             (sum(len(step.get("unseen", ())) for step in steps), []),
             (journal.sought, journal.leaks),
         ),
-        Outcome(
-            "The last session begins with the user's preference and its project's knowledge, and with nothing twice",
-            set(context_step["context"]),
-            {name for content, name in by_content.items() if content in context},
-        ),
-        Outcome(
-            "Each session's end is dealt with",
-            ["completed"] * len(STORY["sessions"]),
-            [row["status"] for row in week.sessions.values() if row["ended_at"] is not None],
-        ),
-        Outcome("The hooks' reports are in the records", (1, 1), (hooked["turns"], hooked["tool_calls"])),
         Outcome(
             "After the holiday maintenance archives what is weak, old and hardly used",
             set(FATES["archived"]),
