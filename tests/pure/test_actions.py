@@ -8,7 +8,6 @@ import pytest
 
 from remembrancer.code.actions import (
     MOST,
-    TOKENS_OF_FACT,
     Action,
     PastActions,
     bearing_on,
@@ -78,15 +77,6 @@ def test_no_more_than_two_are_told() -> None:
     assert len(told(NPM, *rules)) == 2
 
 
-def test_a_rule_that_forbids_a_word_is_told_also_among_many_memories_and_where_little_else_speaks_for_it() -> None:
-    many = [memory(f"m{number}", f"Note number {number} speaks of things of its own.", "fact") for number in range(45)]
-    rule = memory(
-        "rule", "No conda anywhere: environments are made with uv, and notebooks are for looking.", cosine=0.35
-    )
-    assert told(Action(command="conda install -c conda-forge lightgbm"), rule, *many) == ["rule"]
-    assert told(Action(command="uv run pytest tests/test_io.py"), rule, *many) == []
-
-
 def test_a_word_of_most_actions_says_nothing() -> None:
     rule = memory("rule", "The crate ember holds the maths.", cosine=0.45)
     action = Action(path="crates/ember/lib.rs", new="width: 1600")
@@ -95,13 +85,6 @@ def test_a_word_of_most_actions_says_nothing() -> None:
     for _ in range(40):
         past.add(action.terms)
     assert told(action, rule, past=past) == []
-
-
-def test_what_another_session_did_once_is_told_of_again() -> None:
-    past = PastActions()
-    past.add(NPM.terms)
-    past.add(NPM.terms)
-    assert told(NPM, PNPM, past=past) == ["pnpm"]
 
 
 def test_the_words_of_earlier_actions_fade() -> None:
@@ -147,13 +130,6 @@ def test_what_a_rule_denies_stands_behind_a_denial_or_before_what_is_gone() -> N
 def test_only_what_forbids_says_never() -> None:
     assert says_never("Revisions are rebased, never merged.")
     assert not says_never("Revisions are rebased.")
-
-
-def test_of_a_long_memory_so_much_is_told_as_bears_on_the_action() -> None:
-    long = memory("long", f"{'The release is announced in the channel. ' * 12}Never run npm install there. Wait then.")
-    fact = fact_of(long, NPM)
-    assert fact == "… Never run npm install there. Wait then."
-    assert estimate_tokens(fact_of(memory("m", "npm " * 400), NPM)) <= TOKENS_OF_FACT + 2
 
 
 def test_two_facts_have_120_tokens_at_the_most() -> None:

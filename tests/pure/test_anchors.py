@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from remembrancer.code.anchors import Anchor, Mentions, anchors_of, described, judged, mentions_of, worst_of
+from remembrancer.code.anchors import Anchor, anchors_of, described, judged, mentions_of, worst_of
 from remembrancer.code.chunks import parsed
 from remembrancer.code.index import CodeIndex
 from remembrancer.code.read_files import read_files
@@ -220,33 +220,6 @@ def test_what_comes_into_a_class_or_a_file_changes_neither(code: Repository) -> 
     assert [code.verdict(each)[0] for each in anchors] == ["changed", "fresh"]
 
 
-LEASE = '''\
-class Lease:
-    """Time that is left."""
-
-    renewals = 0
-
-    def left(self):
-        return self.until - now()
-
-    def is_over(self):
-        return self.left() < 0
-
-    def renew(self, seconds):
-        self.until = now() + seconds
-        self.renewals += 1
-'''
-
-
-def test_a_method_says_the_same_wherever_in_its_class_it_stands(code: Repository) -> None:
-    code.write(lease=LEASE)
-    anchors = code.anchors("`Lease.renew` and `Lease.is_over`")
-    code.write(lease=LEASE + "\n    def end(self):\n        self.until = now()\n")
-    assert [code.verdict(each)[0] for each in anchors] == ["fresh", "fresh"]
-    code.write(lease=LEASE[: LEASE.index("    def renew")])
-    assert [code.verdict(each)[0] for each in anchors] == ["gone", "fresh"]
-
-
 def test_a_memory_is_gone_when_all_that_it_is_about_is(code: Repository) -> None:
     anchors = code.anchors("`Pool.acquire` and `opened_at`")
     code.write(pool=POOL[: POOL.index("def opened_at")])
@@ -254,10 +227,6 @@ def test_a_memory_is_gone_when_all_that_it_is_about_is(code: Repository) -> None
     assert worst_of(now).verdict == "changed"
     code.write(pool="LIMIT = 8\n")
     assert worst_of([judged(each, code.index, "") for each in now]).verdict == "gone"
-
-
-def test_nothing_is_meant_by_nothing(code: Repository) -> None:
-    assert anchors_of(Mentions(), "tree", code.index) == []
 
 
 @pytest.mark.parametrize(

@@ -11,11 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from ulid import ULID
 
-from remembrancer.actors.bridge.bridge import _options, main, with_settings
+from remembrancer.actors.bridge.bridge import _options, with_settings
 from remembrancer.actors.bridge.places import hello_line, named_project, session_id
 from remembrancer.actors.bridge.replay import LineBuffer
-from remembrancer.actors.bridge.starter import LASTING_STATUSES
-from remembrancer.commands import exit_codes
 from remembrancer.config.reading import read_configuration
 from remembrancer.config.settings import SETTABLE, Settings
 from remembrancer.protocol.environment import is_secret_variable
@@ -38,10 +36,6 @@ def test_an_overlong_line_is_thrown_away_and_the_next_one_is_not() -> None:
     assert buffer.feed(b"x" * 8 + b"\nshort\nhal") == [b"short"]
     assert buffer.feed(b"f\n") == [b"half"]
     assert buffer.overlong == 1
-
-
-def test_a_runtime_that_a_person_has_to_mend_is_told_by_the_exit_statuses_of_up() -> None:
-    assert {exit_codes.HOME_UNUSABLE, exit_codes.CONFIGURATION} == LASTING_STATUSES
 
 
 def test_a_bridge_names_itself_with_a_ulid() -> None:
@@ -101,14 +95,6 @@ def test_options_are_read_with_a_space_or_an_equals_sign() -> None:
     ):
         with pytest.raises(ValueError, match=why):
             _options(wrong)
-
-
-def test_help_is_asked_for_and_no_error(capsys: pytest.CaptureFixture[str]) -> None:
-    for option in ("--help", "-h"):
-        assert main([option]) == 0
-        said = capsys.readouterr()
-        assert said.out.startswith("usage: remembrancer mcp")
-        assert said.err == ""
 
 
 def test_the_project_is_named_by_the_option_our_variable_or_claude_code_in_turn(tmp_path: Path) -> None:

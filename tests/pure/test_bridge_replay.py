@@ -68,10 +68,6 @@ class Client:
         self.say(line(method="notifications/initialized"))
 
 
-def test_a_line_travels_with_the_time_at_which_it_was_first_seen() -> None:
-    assert Client().request(1) == b"1700000000000 " + line(id=1, method="tools/call", params={}) + b"\n"
-
-
 def test_a_new_gateway_is_told_handshake_subscriptions_and_open_requests_in_this_order() -> None:
     client = Client()
     client.shake_hands()
@@ -92,21 +88,6 @@ def test_a_new_gateway_is_told_handshake_subscriptions_and_open_requests_in_this
     ]
     sent_ms = 1_700_000_000_000
     assert [(stamp_ms, message["id"]) for stamp_ms, message in replayed[4:]] == [(sent_ms, "5"), (sent_ms, 6)]
-
-
-def test_answers_to_a_replayed_handshake_are_swallowed() -> None:
-    client = Client()
-    client.shake_hands()
-    for _, message in client.reconnect():
-        if "id" in message:
-            assert not client.hears(answer(message["id"]))
-
-
-def test_an_unanswered_handshake_is_replayed_as_it_came_and_its_answer_passes() -> None:
-    client = Client(connected=False)
-    client.request(0, "initialize")
-    assert [message["id"] for _, message in client.reconnect()] == [0]
-    assert client.hears(answer(0))
 
 
 def test_ids_are_told_apart_by_their_type() -> None:
@@ -174,18 +155,6 @@ def test_a_request_runs_out_of_its_budget_and_its_late_answer_is_swallowed() -> 
     assert client.conversation.next_expiry() == math.inf
 
 
-@pytest.mark.parametrize(("budget_s", "waits_s"), [(BUDGET_S, 30.0), (90.0, 90.0)])
-def test_what_waits_for_the_first_gateway_waits_no_shorter_than_any_other_request(
-    budget_s: float, waits_s: float
-) -> None:
-    client = Client(connected=False)
-    client.conversation = Conversation(budget_s, 30.0, PreparedAnswers(PREPARED_FILE))
-    client.request(0, "initialize", protocolVersion="2025-06-18")
-    assert client.conversation.expire(client.now + PREPARED_AFTER_S)
-    client.request("first")
-    assert client.conversation.next_expiry() == client.now + waits_s
-
-
 def test_what_every_session_asks_first_is_answered_without_a_gateway_and_once() -> None:
     client = Client(connected=False)
     prepared = PreparedAnswers(PREPARED_FILE)
@@ -238,13 +207,6 @@ def test_a_reflection_may_take_its_time_while_there_is_a_gateway_and_waits_for_n
     assert client.conversation.next_expiry() == longest
 
 
-@pytest.mark.parametrize("given", [{"method": "initialize"}, {"name": "reflect_and_consolidate"}])
-def test_a_first_request_may_wait_for_a_whole_runtime_to_start(given: dict[str, str]) -> None:
-    client = Client(connected=False)
-    client.request(1, **given)
-    assert client.conversation.next_expiry() == client.now + 30.0
-
-
 def test_a_stream_of_events_has_no_budget_and_holds_nobody_up() -> None:
     client = Client()
     client.request(1, "subscriptions/listen")
@@ -286,10 +248,6 @@ def test_what_is_no_message_goes_no_further_and_is_answered_under_its_id_if_that
     assert to_gateway is None
     assert refusal is not None
     assert (refusal["error"]["code"], refusal["id"]) == (code, request_id)
-
-
-def test_half_a_character_in_an_argument_is_for_the_tool_to_refuse_by_name() -> None:
-    assert Client().say(b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"c":"\\ud800"}}')[0] is not None
 
 
 def test_an_id_that_is_in_use_is_refused_without_answering_the_first_request() -> None:

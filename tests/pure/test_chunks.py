@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from itertools import pairwise
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remembrancer.memory.chunks import Chunk, chunks_of, line_starts
+from remembrancer.memory.chunks import chunks_of, line_starts
 from remembrancer.memory.tokens import estimate_tokens
 
 SAMPLE = "the harbour is lit 我們 決定 été 1234567 {x: **bold** `code` ]( ~~ <b> 👩‍👩‍👧"
@@ -101,12 +100,6 @@ def test_it_is_cut_before_a_heading_and_said_what_it_stands_under() -> None:
     assert (chunks[1].start_line, chunks[2].end_line) == (text[: text.index("###")].count("\n") + 1, text.count("\n"))
 
 
-def test_short_sections_share_a_chunk() -> None:
-    text = "\n\n".join(f"## {hour}:00\n\nWe lit a lantern." for hour in range(10, 16))
-    (chunk,) = chunks_of(text)
-    assert chunk == Chunk(1, text.count("\n") + 1, "10:00", text)
-
-
 @pytest.mark.parametrize(
     "block",
     [
@@ -122,35 +115,7 @@ def test_a_block_that_fits_stays_whole(block: str) -> None:
     assert any(block in chunk.text for chunk in chunks_of(text))
 
 
-def test_front_matter_is_a_block_and_no_heading() -> None:
-    text = f"---\ntitle: Lights\ntags:\n  - a\n---\n\n{PROSE[:900]}\n\n# Lights\n\n{PROSE[:900]}"
-    chunks = chunks_of(text)
-    assert [chunk.heading for chunk in chunks] == ["", "Lights"]
-    assert chunks[0].text.startswith("---\ntitle: Lights\n")
-
-
-def test_a_block_that_does_not_fit_is_cut_between_its_lines() -> None:
-    fence = "```\n" + "\n".join(f"line {n} of a long listing" for n in range(200)) + "\n```"
-    chunks = chunks_of(f"# Listing\n\n{fence}", 100, 20)
-    assert len(chunks) > 10
-    assert all(re.fullmatch(r"(?:# Listing|```|line \d+ of a long listing|\n)*", chunk.text) for chunk in chunks)
-    assert {chunk.heading for chunk in chunks} == {"Listing"}
-
-
-def test_a_letter_with_more_accents_than_a_chunk_has_room_for_is_cut() -> None:
-    text = "a" + "\u0301" * 5_000
-    assert all(estimate_tokens(chunk.text) <= 100 for chunk in chunks_of(text, 100, 20))
-
-
 @pytest.mark.parametrize(("tokens", "overlap"), [(10, 0), (100, 51), (100, -1)])
 def test_sizes_that_make_no_sense_are_refused(tokens: int, overlap: int) -> None:
     with pytest.raises(ValueError, match="overlap"):
         chunks_of("text", tokens, overlap)
-
-
-def test_without_blocks_headings_are_lines_like_others() -> None:
-    text = f"# Harbour\n\n{PROSE[:1000]}\n\n# Lights\n\n{PROSE[:400]}"
-    assert [chunk.heading for chunk in chunks_of(text)] == ["Harbour", "Lights"]
-    (chunk, *others) = chunks_of(text, at_blocks=False)
-    assert "# Lights" in chunk.text
-    assert {each.heading for each in (chunk, *others)} == {""}

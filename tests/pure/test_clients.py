@@ -211,12 +211,6 @@ def parsed(text: str, client: str) -> Any:
     return read.get(client, json.loads)(text)
 
 
-@pytest.mark.parametrize("indent", ["\t", "    ", "  "])
-def test_a_file_is_indented_as_it_was(indent: str) -> None:
-    plan = planned(json.dumps({"a": {"b": 1}}, indent=indent))
-    assert f'\n{indent}"mcpServers": {{\n{indent * 2}"remembrancer"' in left_by(plan)
-
-
 @pytest.mark.parametrize(
     ("client", "text", "why"),
     [
@@ -259,17 +253,6 @@ def test_an_entry_between_comments_is_seen_without_being_changed() -> None:
 
 
 # --- what is there already ---
-
-
-def test_a_second_time_there_is_nothing_to_do_whatever_variables_somebody_added() -> None:
-    once = planned(None).after
-    assert (planned(once).action, planned(once).after) == ("nothing", None)
-    assert make_entry(client_named("claude-desktop"), COMMAND, {"A": "b"}) == {**ENTRY, "env": {"A": "b"}}
-    present = {**ENTRY, "env": {"MINE": "1"}, "disabled": True}
-    assert planned(json.dumps({"mcpServers": {"remembrancer": present}})).action == "nothing"
-    extended = {**present, "env": {"MINE": "1", "OURS": "2"}}
-    plan = planned(json.dumps({"mcpServers": {"remembrancer": present}}), OURS="2")
-    assert json.loads(left_by(plan)) == {"mcpServers": {"remembrancer": extended}}
 
 
 @pytest.mark.parametrize(
@@ -400,13 +383,6 @@ def test_codex_gets_a_table_and_keeps_all_other_lines_as_they_are() -> None:
     assert tomllib.loads(left_by(plan))["mcp_servers"] == {"other": {"command": "x"}, "remembrancer": entry}
     assert planned(plan.after, "codex", REMEMBRANCER_HOME='/h "1"').action == "nothing"
     assert tomllib.loads(left_by(planned(None, "codex"))) == {"mcp_servers": {"remembrancer": ENTRY}}
-
-
-def test_codex_is_given_variables_beside_what_its_entry_has() -> None:
-    plan, changed = planned(CODEX, "codex", REMEMBRANCER_HOME="/h"), tomllib.loads(CODEX)
-    changed["mcp_servers"]["remembrancer"]["env"]["REMEMBRANCER_HOME"] = "/h"
-    assert (plan.action, tomllib.loads(left_by(plan))) == ("extend", changed)
-    assert all(comment in left_by(plan) for comment in ("# my settings", "# the last"))
 
 
 def test_what_is_taken_out_of_codex_file_is_our_entry_alone() -> None:

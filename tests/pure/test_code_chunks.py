@@ -88,11 +88,6 @@ def test_a_definition_has_the_comment_before_it_and_all_its_parts_in_one_chunk(l
     assert within in chunk.text
 
 
-def test_broken_code_yields_what_can_be_read() -> None:
-    text = "class Broken(:\n  def z(self):\n    return (\n\ndef after():\n    pass\n"
-    assert "after" in [chunk.name.rpartition(".")[2] for chunk in cut(text, "python")]
-
-
 def test_a_long_function_makes_several_chunks_of_one_name() -> None:
     text = "def long():\n" + "\n".join(f"    step({number})" for number in range(3 * MOST_LINES))
     chunks = cut(text, "python")
@@ -118,14 +113,6 @@ def test_no_line_with_a_name_in_it_is_lost_or_found_twice(text: str, language: s
     assert len(found) == len(set(found))
     assert all(line in set(found) for line, content in enumerate(lines, 1) if any(map(str.isalnum, content)))
     assert all(chunk.text == "\n".join(lines[chunk.start_line - 1 : chunk.end_line]) for chunk in chunks)
-
-
-def test_without_a_grammar_a_definition_has_its_name_and_nothing_behind_it() -> None:
-    text = "class ConnectionPool:\n    pass\n\n\ndef acquire(self):\n    pass\n\n\ndefmodule My.App do\nend\n"
-    chunk, *others = cut_by_lines(text)
-    assert (chunk.kind, chunk.name, chunk.signature) == ("class", "ConnectionPool", "class ConnectionPool")
-    assert [each.name for each in others] == ["acquire", "My.App"]
-    assert [each.name for each in cut_by_lines("namespace a::b\nfunc x\n")] == ["a::b"]
 
 
 @given(st.lists(st.text(alphabet="ab c", max_size=40), max_size=300))

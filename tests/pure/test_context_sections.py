@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from remembrancer.actors.store.retrieval.context import SEARCHED_FILES, OpenFiles
+from remembrancer.actors.store.retrieval.context import OpenFiles
 from remembrancer.memory.contexts import AROUND, ENDS_SHARE, STANDING_SHARE, Choice, choose, section_of
 from remembrancer.memory.tokens import estimate_tokens
 from remembrancer.protocol.reads import RecalledMemory, Section
@@ -57,13 +57,6 @@ def test_an_open_end_is_given_until_it_is_closed() -> None:
     assert (len(chosen.given), chosen.replaced) == (2, ())
 
 
-def test_one_long_memory_keeps_no_other_away() -> None:
-    found = [memory(0, words=5000), *(memory(number) for number in range(1, 10))]
-    given = choose(Choice(rest=found), 600, is_part=True).given
-    assert len(given) == 10
-    assert given[0].content.endswith("word…")
-
-
 @pytest.mark.parametrize(
     ("fields", "wanted", "section"),
     [
@@ -102,11 +95,6 @@ def test_the_query_has_names_the_task_and_the_directories_that_say_something() -
     assert OpenFiles.at([]).query("mend") == "mend"
     assert OpenFiles.at([]).query("") == ""
     assert OpenFiles.at([".gitignore"]).query("") == ".gitignore"
-
-
-def test_many_files_leave_room_for_the_task() -> None:
-    many = OpenFiles.at([f"src/module{number}.py" for number in range(50)])
-    assert many.query("mend").split().index("mend") == SEARCHED_FILES
 
 
 @pytest.mark.parametrize(

@@ -15,19 +15,8 @@ from remembrancer.actors.store.records.schema import MEMORY
 from remembrancer.actors.store.records.sqlite_file import SqliteFile
 from remembrancer.commands.doctor import finding_of
 from remembrancer.protocol.control import RuntimeStatus
-from remembrancer.protocol.errors import RecordsUnusable, StorageFull, disk_full
+from remembrancer.protocol.errors import RecordsUnusable, StorageFull
 from remembrancer.protocol.problems import find_problems
-
-
-def test_a_full_disk_is_told_with_its_place_what_is_free_and_the_size_of_file_and_log(tmp_path: Path) -> None:
-    path = tmp_path / "memory.db"
-    path.write_bytes(bytes(2048))
-    path.with_name("memory.db-wal").write_bytes(bytes(1024))
-    error = disk_full("the disk has no room", path)
-    assert str(path) in error.message
-    assert "free" in error.message
-    assert error.details["current_size_bytes"] == 3072
-    assert error.details["current_size"] == "3.0 KiB"
 
 
 def test_sizes_are_told_in_units_that_fit() -> None:

@@ -31,12 +31,6 @@ def test_an_error_is_the_same_after_its_journey(kind: type[RemembrancerError]) -
     assert str(returned) == "what to do"
 
 
-def test_every_code_belongs_to_one_error_and_every_error_says_when_it_is_raised() -> None:
-    kinds = every_kind()
-    assert len({kind.code for kind in kinds}) == len(kinds)
-    assert all(kind.__doc__ and "." in kind.__doc__ for kind in kinds)
-
-
 def test_a_code_of_another_release_becomes_an_internal_error_with_its_message() -> None:
     returned = from_failure(Failure("code_of_tomorrow", "what happened"))
     assert type(returned) is InternalError

@@ -15,9 +15,7 @@ from hypothesis import strategies as st
 from remembrancer.memory.decay import DAY_S
 from remembrancer.memory.features import (
     ANSWERING_COSINE,
-    COMMON,
     COSINE_FLOOR,
-    EXPIRED,
     NAMES,
     UNKNOWN,
     Asked,
@@ -26,10 +24,8 @@ from remembrancer.memory.features import (
     coverage,
     rarity,
     scaled,
-    standing,
     table,
 )
-from remembrancer.protocol.kinds import STATUSES
 
 NOW = 1_700_000_000.0
 
@@ -52,13 +48,6 @@ def column(of: Candidates, name: str, asked: Asked | None = None) -> list[float]
     numbers = table(of, asked or Asked(NOW))[:, NAMES.index(name)].tolist()
     assert isinstance(numbers, list)
     return numbers
-
-
-def test_where_nothing_is_known_nothing_speaks_for_a_candidate_but_its_age() -> None:
-    assert table(candidates(0), Asked(NOW)).shape == (0, len(NAMES))
-    assert dict(zip(NAMES, table(candidates(1), Asked(NOW))[0].tolist(), strict=True)) == {
-        name: float(name == "recency") for name in NAMES
-    }
 
 
 FAR = (ANSWERING_COSINE + COSINE_FLOOR) / 2
@@ -96,14 +85,6 @@ def test_a_turn_has_what_was_said_around_it_and_no_fact_has() -> None:
     assert turn > same == fact == 0.0
 
 
-def test_a_time_the_latest_turn_and_the_speaker_count_where_they_are_asked_for() -> None:
-    some, other = column(candidates(2, nearness=[1.0, 0.0]), "time")
-    assert some > other == 0.0
-    new, old = column(candidates(2, happened_at=[NOW, NOW - 100 * DAY_S]), "continues", Asked(NOW, is_message=True))
-    assert new == 1.0 > old
-    assert column(candidates(2, by_assistant=[1.0, 0.0]), "assistant", Asked(NOW, of_the_user=True)) == [1.0, 0.0]
-
-
 def test_what_shares_an_entity_counts_by_what_the_question_does_not_say_of_it() -> None:
     of = candidates(3, graph=[1.0, 1.0, 0.0], coverage=[0.0, 0.6, 0.0], cosine=[0.1, 0.6, 0.1])
     far, near, without = column(of, "joined")
@@ -127,19 +108,6 @@ def test_recency_falls_with_age() -> None:
 # --- What the columns are made of.
 
 
-def test_what_does_not_hold_any_more_stands_behind_what_is_stood_for_and_that_behind_what_is_active() -> None:
-    of = {status: standing(status, None, NOW) for status in STATUSES}
-    assert of["active"] == 0.0 < of["consolidated"] < of["promoted"] < of["archived"] < EXPIRED
-    assert standing("active", NOW + 1, NOW) == 0.0
-    assert standing("active", NOW, NOW) == standing("archived", NOW - 1, NOW) == EXPIRED
-
-
-def test_a_rare_word_weighs_more_and_one_that_nobody_has_the_most() -> None:
-    unknown, rare, common = rarity([0, 1, 500], 1000)
-    assert unknown > rare > common > 0.0
-    assert rarity([COMMON], 10_000) == rarity([9_000], 10_000)
-
-
 @given(st.lists(st.integers(0, 5000), min_size=1, max_size=8), st.data())
 def test_coverage_is_a_share_that_grows_with_each_word(frequencies: list[int], data: st.DataObject) -> None:
     weights = np.array(rarity(frequencies, 5000))
@@ -151,10 +119,6 @@ def test_coverage_is_a_share_that_grows_with_each_word(frequencies: list[int], d
         more = some | (np.arange(len(some)) == place)
         fewer_covered, more_covered = coverage(np.array([some, more]), weights)
         assert 0.0 <= fewer_covered < more_covered <= 1.0 + 1e-9
-
-
-def test_a_question_without_a_word_is_covered_by_nothing() -> None:
-    assert coverage(np.zeros((1, 0), dtype=bool), np.zeros(0)).tolist() == [0.0]
 
 
 rounded = st.floats(-1.0, 1.0).map(lambda value: round(value, 6))

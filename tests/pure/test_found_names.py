@@ -69,8 +69,3 @@ def test_the_name_of_a_person_or_a_product_is_proper(name: str) -> None:
 def test_an_identifier_is_no_proper_name_unless_somebody_gave_it_a_type(name: str) -> None:
     assert not is_proper(name, "custom")
     assert is_proper(name, "component")
-
-
-def test_names_before_and_after_data_are_found() -> None:
-    text = f"pool_size is kept in {'QUJD' * 500}, as src/app.py says."
-    assert [each.name for each in found_names(text)] == ["pool_size", "src/app.py"]

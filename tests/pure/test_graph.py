@@ -124,17 +124,6 @@ def test_a_hub_leads_on_only_to_its_best_connected_and_the_walk_says_so() -> Non
     assert not walk([hub], SmallGraph(said).expand, 1, widest=3).cut, "nothing was to follow"
 
 
-def test_a_row_that_is_seen_in_part_from_one_end_counts_as_it_is_seen_whole() -> None:
-    edge = Edge(NODES[0], "uses", NODES[1])
-
-    class TwoViews:
-        def expand(self, nodes: Sequence[Node]) -> Expansion:
-            return Expansion([Sighting("row", edge, 5 if NODES[0] in nodes else 2, 0)])
-
-    walked = walk([NODES[0]], TwoViews().expand, 2, EVERY)
-    assert walked.edges[edge].live == 5
-
-
 @given(st.lists(st.builds(Reached, st.integers(0, 4), st.integers(0, 5), st.booleans()), max_size=8))
 def test_nearness_makes_a_memory_worth_between_0_and_1(entities: list[Reached]) -> None:
     worth = connection(entities)

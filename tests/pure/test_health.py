@@ -6,7 +6,6 @@ import io
 import json
 from contextlib import redirect_stdout
 from pathlib import Path
-from typing import get_args
 
 import msgspec
 import pytest
@@ -35,12 +34,6 @@ def runtime(
 ) -> RuntimeStatus:
     rows = (process("launcher"), process("gateway"), process("store"), embedder or process("embedder"))
     return RuntimeStatus("/home", rows, gateway, StoreHealth(Counts(total=3), embedding))
-
-
-@pytest.mark.parametrize("state", [state for state in get_args(ProcessState) if state != "ready"])
-def test_each_other_state_of_a_process_is_a_problem_with_advice(state: ProcessState) -> None:
-    problems = find_problems(runtime(embedder=process("embedder", state, "no weights")))
-    assert any("no weights" in problem.what and problem.advice == ADVICE[state] for problem in problems)
 
 
 @pytest.mark.parametrize(

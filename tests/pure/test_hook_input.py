@@ -29,7 +29,6 @@ from remembrancer.commands.hook import (
 )
 from remembrancer.commands.hook_context import DEFAULT_TOKENS, DEFAULT_WAIT_S, LATER_WAIT_S, question, wanted
 from remembrancer.protocol.gateway_link import MAX_TOOL_BYTES, MAX_TURN_BYTES
-from remembrancer.protocol.paths import RuntimePaths
 from tests.cases import cases
 
 NOW = 1_700_000_000.5
@@ -203,8 +202,3 @@ def test_the_client_is_the_one_that_the_command_names_or_the_one_of_such_an_inpu
     assert client_of(None, {"cursor_version": "3"}) == "cursor"
     assert client_of(None, {"hookEventName": "Stop"}) == "vscode"
     assert client_of(None, {"hook_event_name": "Stop"}) == "claude-code"
-
-
-def test_hooks_leave_their_events_where_the_gateway_looks(tmp_path: Path) -> None:
-    environ = {"REMEMBRANCER_HOME": str(tmp_path)}
-    assert Path(find_places(environ).home, "hooks") == RuntimePaths(tmp_path).hooks

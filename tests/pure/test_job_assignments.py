@@ -60,24 +60,6 @@ def test_one_job_of_each_sort_runs_at_a_time_the_first_that_is_wanted() -> None:
     assert [jobs.is_assigned(each.key) for each in offered] == [True, True, False, True, False]
 
 
-def test_who_asks_again_did_not_get_what_was_handed_out_and_gets_it_again() -> None:
-    jobs, offered = JobAssignments(), [MAINTENANCE, session_end()]
-    first, long = taken(jobs, offered), taken(jobs, offered, "long")
-    second = taken(jobs, offered)
-    assert plain(second) == plain(first)
-    assert jobs.finish(first.job_id, 10.0) is None, "it is another turn"
-    assert jobs.finish(second.job_id, 10.0) == session_end()
-    assert jobs.finish(long.job_id, 10.0) == MAINTENANCE, "only the sort that was asked for was lost"
-
-
-def test_what_is_not_wanted_any_more_is_not_handed_out_again() -> None:
-    jobs = JobAssignments()
-    taken(jobs, [session_end()])
-    jobs.release(12.0)
-    assert jobs.take([], "session", 100.0) is None
-    assert jobs.returned(session_end().key) == 0
-
-
 @pytest.mark.parametrize(
     ("pauses", "first"),
     [
@@ -99,21 +81,6 @@ def test_what_comes_back_comes_again_after_longer_and_longer_pauses(pauses: Sequ
             assert jobs.take([session_end()], "session", now + pause_s - 0.1) is None
         now += pause_s
     assert jobs.returned(session_end().key) == len(pauses)
-
-
-def test_others_go_before_a_job_that_failed() -> None:
-    jobs, offered = JobAssignments(), [session_end(), PROMOTION]
-    jobs.finish(taken(jobs, offered).job_id, 10.0)
-    assert plain(taken(jobs, offered)) == PROMOTION.job
-
-
-def test_a_request_does_not_pause_and_its_returns_are_counted() -> None:
-    jobs = JobAssignments()
-    for attempt in range(3):
-        assert jobs.returned(REFLECTION.key) == attempt
-        taken(jobs, [REFLECTION], "asked")
-        jobs.release(10.0)
-    assert jobs.returned(REFLECTION.key) == 3
 
 
 def test_the_ids_of_two_lives_of_the_store_differ() -> None:

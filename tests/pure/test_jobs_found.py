@@ -17,7 +17,7 @@ from remembrancer.actors.store.job_finder import (
 from remembrancer.actors.store.records.types import MaintenanceState, Promotable, WaitingWork
 from remembrancer.protocol.consolidation import Consolidate, Maintain, PromoteAtOnce, SessionEnded
 from remembrancer.protocol.session_life import SessionEntry
-from tests.operations import OTHER_PROJECT, OTHER_SESSION, PROJECT, SESSION
+from tests.operations import OTHER_SESSION, PROJECT, SESSION
 
 NOW = 1_700_000_000.0
 RUNNING = SessionEntry("session:running", NOW - 100, NOW)
@@ -125,14 +125,6 @@ def test_a_session_that_was_heard_of_once_and_never_again_is_lost_after_the_grac
     watch.note([KEY], 200.0)
     assert watch.lost({}, 201.0, WALL) == [], "the registry may not have been read since"
     assert watch.lost({KEY: WALL}, 200.1 + GRACE_S, WALL) == [KEY]
-
-
-def test_sessions_of_one_name_in_two_projects_are_two() -> None:
-    watch = SessionWatch(GRACE_S)
-    other = (OTHER_PROJECT.id, SESSION)
-    watch.note([KEY, other], 0.0)
-    watch.note([KEY], 500.0)
-    assert watch.lost({KEY: WALL, other: WALL}, 500.0, WALL) == [other]
 
 
 def test_what_is_over_is_not_remembered() -> None:

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from remembrancer.actors.store.records.search import expression_of
 from remembrancer.actors.store.records.subword_tokens import subword_tokens
-from remembrancer.actors.store.retrieval.keywords import MAX_TERMS, QUOTED_WEIGHT, phrases_and_units, phrases_of
-from remembrancer.memory.stop_words import ENGLISH_STOP_WORDS
+from remembrancer.actors.store.retrieval.keywords import MAX_TERMS, phrases_and_units, phrases_of
 from tests.cases import cases
 
 DOCUMENTS = (
@@ -123,12 +122,6 @@ def test_an_exact_name_and_a_quoted_phrase_outweigh_their_scattered_parts(query:
     connection.close()
 
 
-def test_what_is_quoted_counts_more_than_once() -> None:
-    expression = match_expression('the "pool size" of it')
-    assert expression is not None
-    assert expression.split(" OR ") == ['"pool size"'] * QUOTED_WEIGHT + ['"pool"', '"size"']
-
-
 def test_stop_words_and_the_tails_of_contractions_count_only_when_there_is_nothing_else(
     table: sqlite3.Connection,
 ) -> None:
@@ -156,27 +149,6 @@ def test_each_word_or_name_of_a_question_is_one_unit_in_all_spellings_of_the_who
     query: str, expressions: list[str]
 ) -> None:
     assert expressions_of(query) == expressions
-
-
-@pytest.mark.parametrize(
-    "query",
-    [
-        " ".join(f"word{number}" for number in range(100_000)),
-        ".".join(f"word{number}" for number in range(20_000)),
-        "".join(chr(0x4E00 + number) for number in range(20_000)),
-        " ".join(f"name{number}.part{number}" for number in range(1000)),
-        " ".join(sorted(ENGLISH_STOP_WORDS)),
-    ],
-    ids=["many words", "a long name", "a long run of letters", "many names", "stop words alone"],
-)
-def test_a_long_question_is_few_expressions_of_few_terms(table: sqlite3.Connection, query: str) -> None:
-    whole, expressions = match_expression(query) or "", expressions_of(query)
-    assert 0 < len(whole) < 4000
-    assert len(terms_of(whole)) <= MAX_TERMS
-    assert 0 < len(expressions) <= MAX_TERMS
-    assert max(len(terms_of(expression)) for expression in expressions) <= MAX_TERMS
-    for expression in (whole, *expressions):
-        table.execute("SELECT count(*) FROM t WHERE t MATCH ?", (expression,)).fetchone()
 
 
 # What is kept of a long question
@@ -212,22 +184,6 @@ def test_of_other_words_the_long_ones_are_kept_and_those_of_one_length_in_their_
 def pairs_from(letters: str) -> list[str]:
     """Thirty-two different endings of one length."""
     return ["".join(letters[number >> bit & 1] for bit in range(5)) for number in range(32)]
-
-
-def test_many_names_have_fewer_spellings_each_and_leave_half_of_the_room_to_other_words() -> None:
-    names = [f"part{number}.lampSize{number}" for number in range(10)]
-    kept = terms_of(match_expression(" ".join([*FILLER, *names])))
-    assert len(kept) == MAX_TERMS
-    for number in range(10):
-        assert f'"part{number} lampsize{number}"' in kept
-    assert len([term for term in kept if term.strip('"') in FILLER]) == MAX_TERMS // 2
-
-
-def test_of_more_names_than_have_room_those_at_either_end_are_kept() -> None:
-    names = [f"lamp_{number}" for number in range(100)]
-    kept = terms_of(match_expression(" ".join(names)))
-    expected = [*range(MAX_TERMS // 2), *range(100 - MAX_TERMS // 2, 100)]
-    assert set(kept) == {f'"lamp {number}"' for number in expected}
 
 
 def test_what_is_quoted_or_named_twice_has_its_place_once() -> None:

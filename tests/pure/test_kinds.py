@@ -11,15 +11,10 @@ from hypothesis import strategies as st
 from remembrancer.protocol.kinds import (
     ENTITY_KINDS,
     KINDS,
-    MEMORY_TYPES,
-    RELATIONS,
-    SCOPES,
-    STATUSES,
     EntityKind,
     Kind,
     MemoryType,
     entity_kind,
-    kind_of_type,
     type_of_kind,
 )
 
@@ -30,21 +25,10 @@ TYPES: dict[MemoryType, set[Kind]] = {
 }
 
 
-def test_there_are_as_many_words_as_the_design_has() -> None:
-    assert (len(KINDS), len(RELATIONS), len(ENTITY_KINDS), len(STATUSES)) == (13, 8, 12, 4)
-    assert SCOPES == ("session", "project", "user")
-    assert all(len(set(words)) == len(words) for words in (KINDS, RELATIONS, ENTITY_KINDS, STATUSES))
-
-
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_kind_belongs_to_one_type(kind: Kind) -> None:
     assert kind in TYPES[type_of_kind(kind)]
     assert sum(kind in kinds for kinds in TYPES.values()) == 1
-
-
-def test_a_type_without_a_kind_has_its_plainest() -> None:
-    plainest = {"episodic": "observation", "semantic": "fact", "procedural": "procedure"}
-    assert {each: kind_of_type(each) for each in MEMORY_TYPES} == plainest
 
 
 @pytest.mark.parametrize(

@@ -180,15 +180,6 @@ def test_a_worker_holds_no_more_text_than_it_can_embed_soon() -> None:
     assert keys_of(store.handed("ann")) == [15]
 
 
-def test_a_text_is_leased_until_its_vectors_are_kept() -> None:
-    store = working("ann", keys=1)
-    assert keys_of(store.handed("ann")) == [0]
-    store.leases.finish("ann", job_of(0))
-    assert store.handed("ann") == []
-    store.leases.release(job_of(0))
-    assert keys_of(store.handed("ann")) == [0], "it was another text meanwhile, and has no vectors"
-
-
 def lives_of_workers(deadly: set[int], keys: int, *, most: int = 100) -> tuple[list[int], list[int], int]:
     """Workers that die of certain texts, one after another: what they finished, the dead letters, and their number."""
     store = working("worker-0", keys=keys)
@@ -218,12 +209,3 @@ def test_texts_that_kill_their_workers_are_found_one_by_one_and_all_others_are_e
     assert set(letters) == deadly
     assert sorted(finished) == sorted(set(range(keys)) - deadly)
     assert dead <= len(deadly) * MAX_ATTEMPTS
-
-
-def test_nothing_is_suspected_because_a_worker_leaves() -> None:
-    store = working("ann", keys=10)
-    for _ in range(3 * MAX_ATTEMPTS):
-        store.leases.worker_ready("ann", MODEL, 128)
-        assert len(store.handed("ann")) == 10
-        store.leases.worker_gone("ann")
-    assert store.due == set(range(10))

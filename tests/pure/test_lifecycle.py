@@ -15,7 +15,7 @@ from remembrancer.actors.launcher.lifecycle import (
     describe_ending,
 )
 from remembrancer.config.settings import Settings
-from remembrancer.protocol.control import EmbedderHealth, PeerFailed, Stop
+from remembrancer.protocol.control import PeerFailed, Stop
 from tests.pure.launcher_world import FREE_RESTARTS, begun, starting
 
 
@@ -118,15 +118,6 @@ def test_a_process_that_hangs_is_killed_and_replaced_and_a_launcher_that_was_sus
     assert any(change.state == "unresponsive" for change in world.changes)
 
 
-def test_an_answer_with_health_stands_for_a_lost_ready() -> None:
-    world = begun()
-    world.exit("embedder-1")
-    world.pong("embedder-1")
-    assert world.state("embedder-1") == "starting"
-    world.pong("embedder-1", EmbedderHealth("m", 0))
-    assert world.state("embedder-1") == "ready"
-
-
 @pytest.mark.parametrize("suspended", [False, True])
 def test_a_stop_climbs_from_asking_to_killing_and_a_suspended_launcher_gives_a_process_its_time(
     suspended: bool,
@@ -162,16 +153,6 @@ def test_a_process_that_the_kernel_holds_does_not_hold_up_the_end() -> None:
     world.stop()
     world.run_for(4 * (ASK_S + TERM_S + KILL_S) + 0.1)
     assert world.core.finished
-
-
-def test_a_failure_is_forgiven_when_someone_scales() -> None:
-    world = begun()
-    world.exit("embedder-1")
-    world.refuse("embedder-1")
-    assert isinstance(world.process("embedder-1").failure, PeerFailed)
-    world.scale(1)
-    assert "embedder-1" in world.running
-    assert world.process("embedder-1").failure is None
 
 
 def test_the_end_of_a_process_is_described_for_a_person() -> None:

@@ -15,11 +15,6 @@ from tests.patience import PATIENCE_S
 moments = st.floats(0.0, 1000.0)
 
 
-def test_without_a_client_background_work_runs_at_once() -> None:
-    assert LoadGate().hold_s(5.0, 5.0) == 0.0
-    assert LoadGate().is_idle(5.0)
-
-
 def test_embedding_waits_until_the_burst_is_over() -> None:
     gate = LoadGate()
     gate.begin()

@@ -47,13 +47,6 @@ def test_a_memory_cannot_end_the_block() -> None:
     assert "later" not in without_block(content)
 
 
-def test_a_persons_change_in_the_block_is_seen() -> None:
-    content = with_block("", "- AB12 Deploys are on Fridays.", AT)
-    kept = kept_in(content.replace("Fridays", "Mondays"))
-    assert kept is not None
-    assert [named_in(edit) for edit in kept.edits] == [("AB12", "Deploys are on Mondays.")]
-
-
 def test_an_item_of_several_lines_is_left_to_the_memory() -> None:
     items = items_in("- AB12 first\n\n  second\n- CD34 one line\n### Group\n")
     assert list(map(named_in, items)) == [None, ("CD34", "one line"), None]
@@ -106,14 +99,3 @@ def test_a_block_of_so_many_lines_or_bytes_is_full() -> None:
     assert size_of("x\n" * (MOST_LINES - 5)) <= MOST_BYTES < size_of("x\n" * MOST_LINES)
     assert size_of("x" * (MOST_BYTES + 1)) > MOST_BYTES
     assert size_of("x\n" * 100, "y\n" * (MOST_LINES - 105)) <= MOST_BYTES < size_of("x\n" * 100, "y\n" * 100)
-
-
-def test_an_item_that_a_person_adds_to_the_block_stays_behind_it() -> None:
-    content = with_block("# Mine\n", "- AB12 Deploys are on Fridays.", AT)
-    edited = content.replace("Fridays.\n", "Fridays.\n- Never restart the boiler.\n")
-    again = with_block(edited, "- AB12 Deploys are on Fridays.\n- CD34 later", AT + 60)
-    kept = kept_in(again)
-    assert kept is not None
-    assert "boiler" not in kept.text
-    assert again.endswith("<!-- /remembrancer -->\n\n- Never restart the boiler.\n")
-    assert with_block(again, "- EF56 other", AT + 90).count("boiler") == 1

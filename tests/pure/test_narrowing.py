@@ -32,12 +32,6 @@ def counted(**counts: int) -> dict[Phrase, int]:
     return {Phrase(words.replace("_", " ")): count for words, count in counts.items()}
 
 
-def test_an_expression_finds_any_of_the_phrases_or_all_of_them() -> None:
-    phrases = [Phrase("a b"), Phrase("a b"), Phrase("c", begins=True), Phrase("or")]
-    assert expression_of(phrases) == '"a b" OR "a b" OR "c"* OR "or"'
-    assert expression_of(phrases[1:], "AND") == '"a b" AND "c"* AND "or"'
-
-
 def test_a_question_of_rare_words_is_left_as_it_is() -> None:
     assert narrowed(counted(a=1, b=1), counted(a=ROWS - 1, b=1)) is None
     assert narrowed(counted(a=1), counted(a=10 * ROWS)) is None

@@ -78,14 +78,6 @@ def test_passages_cover_the_text_in_order_and_fit_the_window(tokenizer: TokenCou
         assert passage.tokens <= budget or passage.end - passage.start == 1
 
 
-@pytest.mark.parametrize("sentence", SENTENCES)
-def test_a_long_text_of_any_kind_is_covered_and_fits_the_default_window(sentence: str) -> None:
-    text = sentence * 200
-    passages = split_passages(text, WORD_PIECES)
-    assert_covers(text, passages)
-    assert max(WORD_PIECES.count_tokens([text[each.start : each.end] for each in passages])) <= 254
-
-
 def test_a_short_text_is_one_passage_without_the_white_space_around_it() -> None:
     assert split_passages("  Tea at five. \n", WORD_PIECES) == [MeasuredPassage(2, 14, 4)]
 
@@ -108,14 +100,6 @@ def test_passages_end_where_sentences_end_and_say_the_last_ones_again() -> None:
         again = text[later.start : earlier.end]
         assert 1 <= len(re.findall(r"own\.", again)) <= 5
         assert sum(WORD_PIECES.count_tokens([again])) <= 254 * 0.2
-
-
-def test_a_sentence_longer_than_the_window_is_cut_between_words() -> None:
-    text = "and so on " * 400
-    passages = split_passages(text, WORD_PIECES)
-    assert len(passages) > 4
-    words = set(" ".join(text[each.start : each.end] for each in passages).split())
-    assert words == {"and", "so", "on"}
 
 
 def test_a_text_without_spaces_is_cut_where_its_tokens_allow() -> None:

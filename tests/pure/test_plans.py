@@ -22,7 +22,6 @@ from remembrancer.actors.consolidator.derived_memories import (
 from remembrancer.actors.consolidator.promoting import Near, PromotionPlan, plan_promotions
 from remembrancer.actors.consolidator.session_end import promoted_of
 from remembrancer.actors.consolidator.store_connection import PART_EDITS, Group, packed
-from remembrancer.memory import promotion
 from remembrancer.protocol.consolidation import Material
 from remembrancer.protocol.runs import AddLink, AddMemory, LogPromotion, ReviseMemory
 from remembrancer.protocol.writes import EntityRef, ProjectRef
@@ -64,20 +63,6 @@ def test_a_merge_raises_the_target_and_keeps_what_the_other_said() -> None:
     assert isinstance(log, LogPromotion)
     assert log.merged_into == target.id
     assert moved(made) == []
-
-
-@pytest.mark.parametrize(
-    ("content", "cosine", "fields"),
-    [
-        ("tests run before each push, always", 0.85, {}),  # the threshold itself is not enough
-        ("tests run before each push", 1.0, {"valid_until": NOW - 1}),  # what was superseded takes nothing in
-    ],
-)
-def test_what_is_not_near_enough_or_holds_no_more_takes_nothing_in(
-    content: str, cosine: float, fields: dict[str, Any]
-) -> None:
-    arriving, target = strong(1, "tests run before each push"), material(2, content, scope="project", **fields)
-    assert moved(plan([arriving], {arriving.id: [(target, cosine)]})) == [arriving.id]
 
 
 @pytest.mark.parametrize(
@@ -131,26 +116,6 @@ def test_what_is_summed_up_while_a_session_runs_keeps_nothing_from_the_next_sess
         reflected = carried_out(reflected, [derived.group for derived in summaries])
     plain = seen_by_the_next(carried_out(memories, end_of(memories)))
     assert plain <= seen_by_the_next(carried_out(reflected, end_of(reflected)))
-
-
-def test_what_was_summed_up_is_promoted_beside_its_summary_and_into_no_summary() -> None:
-    notes = [
-        strong(number, f"The queue was full at {number} o'clock", kind="observation", importance=1.0, confidence=1.0)
-        for number in range(1, 5)
-    ]
-    (summary,) = plan_summaries(notes, NOW)
-    reflected = carried_out(notes, [summary.group])
-    after = {memory.id: memory for memory in carried_out(reflected, end_of(reflected))}
-    assert {(after[note.id].scope, after[note.id].status) for note in notes} == {("project", "consolidated")}
-    assert (after[summary.memory.id].scope, after[summary.memory.id].status) == ("project", "active")
-
-
-def test_summaries_take_no_place_from_what_they_are_made_of(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(promotion, "SESSION_END_LIMIT", 2)
-    notes = [strong(number, f"note {number}", kind="fact") for number in range(3)]
-    summary = strong(9, "all notes", kind="fact", importance=1.0, is_derived=True)
-    chosen = [memory.id for memory, _ in promoted_of([summary, *notes], NOW)]
-    assert chosen == [notes[0].id, notes[1].id, summary.id]
 
 
 def test_a_promotion_that_was_undone_is_not_done_again() -> None:
@@ -232,33 +197,6 @@ def test_scratchpads_superseded_derived_and_memories_of_several_sessions_are_lef
     assert summed_up([*mine, *(msgspec.structs.replace(each, id=each.id + "x") for each in theirs)]) == []
 
 
-def test_a_summary_hangs_together_with_what_it_is_made_of_and_its_id_changes_with_that() -> None:
-    sources = observations()
-    (made,) = summed_up(sources)
-    adding, *others = made.group
-    assert isinstance(adding, AddMemory)
-    assert adding.made_of == tuple((source.id, source.version) for source in made.sources)
-    assert {edit.only_with for edit in others if isinstance(edit, ReviseMemory)} == {made.memory.id}
-    (changed,) = summed_up([msgspec.structs.replace(sources[0], version=2), *sources[1:]])
-    assert made.memory.id != changed.memory.id
-
-
-def test_a_summary_that_was_undone_is_made_again_only_for_somebody_who_asks() -> None:
-    sources = observations(undone="consolidated")
-    assert summed_up(sources) == []
-    assert len(plan_summaries(sources, NOW, again=True)) == 1
-
-
-def test_of_two_that_say_the_same_a_summary_has_one_and_the_other_is_linked_to_it() -> None:
-    sources = observations(3)
-    again = material(9, "At 2 o'clock the queue was already full", kind="observation")
-    (made,) = summed_up([*sources, again])
-    assert made.memory.content.split("\n") == list(map(dated, (sources[0], sources[2], again)))
-    assert {source.id for source in made.sources} == {each.id for each in (*sources, again)}
-    links = [edit for edit in made.group if isinstance(edit, AddLink) and edit.relation == "supports"]
-    assert [(link.source, link.target) for link in links] == [(sources[1].id, again.id)]
-
-
 def test_what_has_no_room_in_a_summary_stays_a_memory_of_its_own() -> None:
     long = material(9, "The queue was full. " + "It took long. " * 20, kind="observation")
     (made,) = summed_up([*observations(), long])
@@ -322,22 +260,3 @@ def test_a_group_is_never_divided(memories: list[Material]) -> None:
     for edits in parts:
         assert len(edits) <= PART_EDITS
         assert isinstance(edits[0], AddMemory)
-
-
-def test_what_a_long_text_says_is_no_pattern() -> None:
-    said = "Restart the worker after changing its configuration."
-    short = said_in(4, said, kind="observation")
-    assert [each.pattern.pattern for each in plan_patterns(short, NOW, "app")] == [said]
-    long = [msgspec.structs.replace(each, content=f"{said}\n" + "More was found out. " * 40) for each in short]
-    assert plan_patterns(long, NOW, "app") == []
-
-
-def test_a_procedure_says_each_sentence_as_its_source_does() -> None:
-    texts = (
-        "Restart the worker after changing its configuration",
-        "After each configuration change restart the worker",
-    )
-    sources = [each for first, text in enumerate(texts) for each in said_in(2, text, 2 * first, kind="observation")]
-    (plan,) = plan_patterns(sources, NOW, "app")
-    assert plan.derived is not None
-    assert set(plan.derived.memory.content.splitlines()) <= set(texts)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import get_args
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -13,11 +12,6 @@ from remembrancer.protocol.kinds import SCOPES, Scope
 from remembrancer.protocol.reads import ProfileName
 
 NAMES: tuple[ProfileName, ...] = get_args(ProfileName)
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_the_weights_of_a_profile_are_1_together(name: ProfileName) -> None:
-    assert sum(PROFILES[name][scope] for scope in SCOPES) == pytest.approx(1.0)
 
 
 @given(st.sampled_from(NAMES), st.sets(st.sampled_from(SCOPES), min_size=1))
@@ -30,7 +24,3 @@ def test_a_profile_orders_the_scopes_as_its_weights_do_and_leaves_the_heaviest_a
     for one in scopes:
         for two in scopes:
             assert (shares[one] > shares[two]) == (weights[one] > weights[two])
-
-
-def test_no_scope_has_no_share() -> None:
-    assert scope_shares(PROFILES["default"], ()) == {}

@@ -16,7 +16,6 @@ from remembrancer.memory.project_specifics import is_project_specific
 from remembrancer.memory.promotion import (
     at_once,
     at_session_end,
-    merged_confidence,
     promoted_at_session_end,
     promotion_score,
     proposed_to_user,
@@ -202,13 +201,6 @@ def test_the_first_three_that_surely_answer_are_used() -> None:
 # --- Which of many.
 
 
-def test_the_strongest_fifty_are_promoted_at_a_sessions_end() -> None:
-    many = [candidate(scope="session", id=f"memory:{n:03}", importance=0.5 + n / 200) for n in range(100)]
-    promoted = promoted_at_session_end(reversed(many), NOW)
-    assert [memory.id for memory, _ in promoted] == [f"memory:{n:03}" for n in range(99, 49, -1)]
-    assert all(verdict.promote for _, verdict in promoted)
-
-
 def test_the_strongest_twenty_are_promoted_to_the_user_and_what_cannot_be_takes_no_place() -> None:
     stuck = [candidate("architecture", id=f"memory:stuck{n}", importance=1.0) for n in range(30)]
     faded = [candidate(id=f"memory:{n:02}", last_accessed_at=NOW - n * DAY_S) for n in range(30)]
@@ -235,13 +227,6 @@ def test_which_are_promoted_does_not_depend_on_their_order(memories: list[Materi
 
 
 # --- Merging.
-
-
-def test_a_merge_strengthens_confidence_more_for_the_user_than_for_a_project() -> None:
-    assert merged_confidence(0.5, "project") == 0.55
-    assert merged_confidence(0.5, "user") == 0.6
-    assert merged_confidence(0.97, "project") == 1.0
-    assert merged_confidence(1.0, "user") == 1.0
 
 
 # --- Is it about one project?
@@ -272,12 +257,6 @@ def test_an_entity_that_is_the_project_itself_is_a_sign() -> None:
 def test_a_name_of_two_letters_is_found_by_chance_and_does_not_count() -> None:
     assert is_project_specific("We go on.", (), "go") is None
     assert is_project_specific("We go on.", (), "") is None
-
-
-def test_a_long_sign_is_cut_off() -> None:
-    sign = is_project_specific("https://example.org/" + "a" * 500, (), "")
-    assert sign is not None
-    assert len(sign) < 100
 
 
 @given(st.text(max_size=300), st.text(max_size=20))

@@ -19,19 +19,6 @@ def read(query: str, **fields: Any) -> Question:
     return read_question(Recall(SESSION, project=PROJECT, query=query, **fields), NOW)
 
 
-def test_a_plain_question_has_its_words_and_nothing_else() -> None:
-    question = read("Which port does the gateway have?")
-    assert [each[0].words for each in question.units] == ["port", "gateway"]
-    assert (tuple(question.windows), question.period, question.vector) == ((), None, None)
-    assert (question.asked.asked_at, question.asked.is_message, question.asked.of_the_user) == (NOW, False, False)
-
-
-def test_it_is_asked_now_or_at_its_reference_time() -> None:
-    assert read("yesterday", reference_time=5.0).asked.asked_at == 5.0
-    (window,) = read("the port of yesterday", reference_time=NOW - 86_400, utc_offset_s=0.0).windows
-    assert datetime.fromtimestamp(window.start, UTC).day == 18
-
-
 def test_what_is_valid_is_asked_for_at_the_time_of_the_question() -> None:
     assert read("port", valid_only=True).filters.valid_at == NOW
     assert read("port", valid_only=True, reference_time=5.0).filters.valid_at == 5.0
@@ -45,8 +32,3 @@ def test_a_question_is_a_message_or_of_the_user_or_of_a_period(
     question = read(query)
     assert (question.asked.is_message, question.asked.of_the_user) == (is_message, of_the_user)
     assert (question.period is not None) == of_a_period
-
-
-def test_a_question_without_a_word_has_nothing_to_look_for() -> None:
-    assert read("?!").units == []
-    assert list(read("?!").phrases) == []

@@ -25,7 +25,6 @@ from remembrancer.memory.ranking import (
     Fitted,
     WeightsFile,
     asks_of_the_user,
-    column_of,
     composite_score,
     fitted_for,
     is_assistants,
@@ -98,18 +97,6 @@ def test_a_shift_is_added_to_each_score_of_either_ranking() -> None:
         assert first - second == pytest.approx(0.5)
 
 
-def test_the_more_others_match_as_well_the_less_likely_each_of_them_answers() -> None:
-    alone = weigh(candidates(1, cosine=[0.6]), Asked(NOW), fitted_for(DEFAULT_MODEL)).probabilities[0]
-    crowded = weigh(candidates(9, cosine=[0.6] * 9), Asked(NOW), fitted_for(DEFAULT_MODEL)).probabilities[0]
-    assert alone > crowded > 0.0
-
-
-def test_no_candidates_have_no_scores() -> None:
-    for formula in (None, PAGERANK):
-        weighed = weigh(candidates(0), Asked(NOW), fitted_for(None), formula)
-        assert (len(weighed.scores), len(weighed.probabilities)) == (0, 0)
-
-
 @given(shares, shares, shares)
 def test_the_composite_score_is_a_weighted_mean(relevance: float, importance: float, recent: float) -> None:
     assert sum(COMPOSITE.values()) == pytest.approx(1.0)
@@ -136,21 +123,11 @@ def test_the_weights_that_ship_are_of_features_that_there_are_and_calibrated_the
                 assert fitted.weights.get(name, 0.0) < 0.0, name
 
 
-def test_a_model_without_weights_of_its_own_has_the_default_ones_and_no_model_those_by_words() -> None:
-    of_default = weights_file().models[DEFAULT_MODEL]
-    assert fitted_for("nobody-knows-it") is of_default["meaning"]
-    assert fitted_for(None) is of_default["words"]
-
-
 def test_a_weight_of_a_feature_that_there_is_not_is_refused_by_its_name() -> None:
     made = msgspec.to_builtins(weights_file())
     made["models"][DEFAULT_MODEL]["words"]["weights"]["astrology"] = 1.0
     with pytest.raises(msgspec.ValidationError, match="astrology"):
         msgspec.json.decode(json.dumps(made), type=WeightsFile)
-
-
-def test_weights_stand_in_the_order_of_the_features() -> None:
-    assert column_of({NAMES[1]: 2.0, NAMES[-1]: 3.0}).tolist() == [0.0, 2.0, *[0.0] * (len(NAMES) - 3), 3.0]
 
 
 # --- The parts of a candidate.
@@ -225,9 +202,3 @@ def test_the_cosines_of_a_model_that_finds_everything_alike_are_read_on_the_defa
 
     scale = CosineScale(seen(CALIBRATED.answering), seen(CALIBRATED.unrelated))
     assert on_the_scale(seen(cosine), scale) == pytest.approx(cosine, abs=1e-6)
-
-
-def test_a_model_that_tells_nothing_apart_is_read_as_if_it_did_a_little() -> None:
-    scale = CosineScale(0.9, 0.9)
-    assert on_the_scale(0.9, scale) == CALIBRATED.unrelated
-    assert on_the_scale(1.0, scale) <= 1.0

@@ -77,26 +77,6 @@ def test_a_memory_that_is_too_long_shows_its_best_passages_in_their_order() -> N
     assert "omitted" not in found
 
 
-def test_without_passages_the_beginning_is_shown() -> None:
-    found = fitted(answer_of([SENTENCE * 200]), 300)
-    (memory,) = found["memories"]
-    assert memory["content"].startswith(SENTENCE)
-    assert memory["content"].endswith(" …")
-    assert tokens(found) > 240
-
-
-def test_a_long_memory_leaves_room_for_those_after_it() -> None:
-    found = fitted(answer_of([SENTENCE * 400, "Short and whole", SENTENCE * 400]), 1500)
-    assert [memory.get("excerpt", False) for memory in found["memories"]] == [True, False, True]
-    assert tokens(found) > 1200
-
-
-@pytest.mark.parametrize("max_tokens", range(200, 320, 20))
-def test_a_worse_memory_that_fits_whole_does_not_take_the_place_of_a_long_better_one(max_tokens: int) -> None:
-    found = fitted(answer_of([SENTENCE * 200, "Short and whole", "Whole as well"]), max_tokens)
-    assert found["memories"][0]["id"] == shown("", 0)["id"]
-
-
 def test_what_is_left_over_goes_to_the_passages_again() -> None:
     found = fitted(answer_of([SENTENCE * 400, "a", "b"]), 2000)
     assert len(found["memories"]) == 3

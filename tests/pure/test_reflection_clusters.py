@@ -9,12 +9,11 @@ from random import Random
 from typing import Any
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from remembrancer.actors.consolidator.clusters import SPAN, Vectors, average_link, central_memory, cluster_memories
-from remembrancer.actors.consolidator.communities import MOST_MEMBERS, Edge, find_communities
+from remembrancer.actors.consolidator.communities import Edge, find_communities
 from remembrancer.protocol.consolidation import Material
 from remembrancer.protocol.runs import Topic
 from tests.pure.reflection_world import memory, rows, with_vectors
@@ -26,37 +25,11 @@ def clusters(memories: list[Material], vectors: Vectors, **rules: Any) -> list[t
     return [tuple(int(each.id.partition(":")[2]) for each in cluster) for cluster in found]
 
 
-def test_memories_of_one_topic_come_together_and_single_ones_stay_alone() -> None:
-    topics = [0, 1, 0, 2, 1, 0, 1, 3]
-    assert clusters([memory(place) for place in range(8)], rows(topics)) == [(0, 2, 5), (1, 4, 6)]
-
-
-@pytest.mark.parametrize(("least", "sizes"), [(2, [2, 3]), (3, [3]), (4, [])])
-def test_a_cluster_has_a_least_and_a_greatest_size(least: int, sizes: list[int]) -> None:
-    found = clusters([memory(place) for place in range(5)], rows([0, 0, 1, 1, 1]), least=least)
-    assert [len(each) for each in found] == sizes
-    found = clusters([memory(place) for place in range(30)], rows([0] * 30), most=12)
-    assert sorted(map(len, found)) == [6, 12, 12]
-
-
-def test_members_stand_in_the_order_of_what_they_tell() -> None:
-    memories = [memory(0), memory(1), memory(2, happened_at=-5.0)]
-    assert clusters(memories, rows([0, 0, 0])) == [(2, 0, 1)]
-
-
 def test_a_shared_entity_that_not_all_memories_name_brings_together_what_is_nearly_related() -> None:
     vectors = rows([0, 0, 0, 1, 2, 3], cosine=0.4)
     for named, expected in ((range(3), [(0, 1, 2)]), ((), []), (range(6), [])):
         memories = [memory(place, entities=("Redis",) if place in named else ()) for place in range(6)]
         assert clusters(memories, vectors, threshold=0.42) == expected
-
-
-def test_a_memory_without_a_vector_is_in_no_cluster_and_one_memory_makes_none() -> None:
-    found = clusters([memory(place) for place in range(4)], rows([0, 0, 0, -1]))
-    assert found == [(0, 1, 2)]
-    assert clusters([memory(place) for place in range(4)], rows([-1, -1, -1, -1])) == []
-    assert clusters([], np.zeros((0, 4), dtype=np.float32)) == []
-    assert clusters([memory(0)], rows([0])) == []
 
 
 def test_what_everything_has_in_common_is_no_topic() -> None:
@@ -161,13 +134,6 @@ def test_a_label_names_the_best_connected_members_first() -> None:
 def test_parts_without_a_connection_are_communities() -> None:
     assert [each.entities for each in find_communities([("c", "d", 1), ("a", "b", 1)])] == [("a", "b"), ("c", "d")]
     assert find_communities([]) == ()
-
-
-def test_of_a_large_community_the_best_connected_members_are_named() -> None:
-    star = [("hub", f"n{place:03}", 1) for place in range(MOST_MEMBERS + 20)]
-    (only,) = find_communities(star)
-    assert only.entities[0] == "hub"
-    assert len(only.entities) == MOST_MEMBERS
 
 
 def test_another_process_finds_the_same() -> None:

@@ -31,7 +31,6 @@ from remembrancer.config.settings import (
     Settings,
     model_choices,
     threads_per_worker,
-    unknown_name,
 )
 from remembrancer.protocol.errors import ConfigurationError
 from remembrancer.protocol.work import ModelChoice
@@ -62,15 +61,6 @@ def imported(tmp_path: Path, name: str, text: str) -> Configuration:
     return made._replace(warnings=unused)
 
 
-def test_a_file_says_what_counts_and_where() -> None:
-    file = Path("/c.toml")
-    read_in = check_configuration({}, {"embedders": 3, "idle_timeout_s": 60, "log_level": "warn"}, file)
-    assert read_in.problems == read_in.warnings == ()
-    assert read_in.settings == Settings(embedders=3, idle_timeout_s=60.0, log_level="warning")
-    assert str(read_in.origins["log_level"]) == "log_level in /c.toml"
-    assert check_configuration({}, {}, file) == Configuration(Settings())
-
-
 @pytest.mark.parametrize(
     ("name", "text"),
     [
@@ -93,20 +83,6 @@ def test_a_file_with_yaml_in_front_is_imported(tmp_path: Path) -> None:
         *("namespace", "database", "embedding_dimensions"),
         *("remote_url", "remote_user", "remote_pass"),
     }
-
-
-def test_a_file_of_a_server_that_indexes_sources_is_imported(tmp_path: Path) -> None:
-    made = imported(tmp_path, "memory.config.json", SECOND_SEED)
-    assert {"search.hybrid.vectorWeight", "search.hybrid.keywordWeight"} <= set(made.warnings)
-    assert made.settings == Settings(
-        search_min_score=0.3,
-        workspace="/home/user/projects/my-app",
-        transcripts_path="~/.claude/projects/*/sessions/",
-        index_file="memory.sqlite",
-        engine="voyage",
-        model="voyage-3-large",
-        fallback_engine="openai",
-    )
 
 
 OTHER_VALUES = cases("config_files", "names_in_sections")
@@ -343,11 +319,6 @@ def test_an_unknown_variable_is_a_warning_that_gives_the_nearest_known_one(wrong
     assert configuration.unknown == configuration.warnings, "a session of such an environment is told"
 
 
-def test_a_name_that_is_near_to_none_is_answered_with_all_of_them() -> None:
-    assert unknown_name("zzzz", ["alpha", "beta"]) == "unknown name zzzz: known are alpha, beta"
-    assert "'remembrancer config' shows all" in unknown_name("zzzz", [f"name_{each}" for each in range(90)])
-
-
 @pytest.mark.parametrize(("name", "value"), cases("settings", "not_allowed"))
 def test_a_value_that_is_not_allowed_is_an_error_that_names_the_setting(name: str, value: str) -> None:
     with pytest.raises(ConfigurationError, match=f"{PREFIX}{name.upper()} has a value that is not allowed"):
@@ -361,15 +332,6 @@ def test_a_setting_that_became_a_constant_is_accepted_without_effect_and_said(na
     assert configuration.warnings == (
         f"{PREFIX}{name.upper()}: accepted for compatibility, without effect in this release",
     )
-
-
-@pytest.mark.parametrize("value", ["none", "None"])
-def test_the_default_as_the_page_of_settings_has_it_is_a_value(value: str) -> None:
-    assert load_settings({f"{PREFIX}DATABASE_LIMIT_BYTES": value}) == Settings()
-    with pytest.raises(ConfigurationError, match="it must be a whole number of at least 1048576 or none"):
-        load_settings({f"{PREFIX}DATABASE_LIMIT_BYTES": "no"})
-    with pytest.raises(ConfigurationError, match="it must be a number above 0 and at most 86400"):
-        load_settings({f"{PREFIX}IDLE_TIMEOUT_S": value})
 
 
 @given(st.sampled_from(SETTINGS), st.text(st.characters(exclude_characters="\0"), max_size=12))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from pathlib import Path
 from typing import Any
 
@@ -30,15 +29,6 @@ def try_in_vain(health: StoreAvailability, times: int) -> tuple[list[float], lis
     return pauses, states
 
 
-def test_a_new_connection_is_trusted_once_it_has_answered() -> None:
-    health = StoreAvailability()
-    states: list[StoreState] = [health.state]
-    for event in (health.note_connection, health.note_answer, health.note_connection):
-        event()
-        states.append(health.state)
-    assert states == ["reconnecting", "reconnecting", "connected", "reconnecting"]
-
-
 def test_a_silent_store_is_tried_at_once_then_after_1_2_4_and_8_seconds_and_then_every_30() -> None:
     health = StoreAvailability()
     health.note_answer()
@@ -54,22 +44,6 @@ def test_a_connection_begins_the_schedule_anew() -> None:
     try_in_vain(health, 6)
     health.note_connection()
     assert (health.state, health.plan_attempt(), health.attempts) == ("reconnecting", 0.0, 0)
-
-
-def test_an_answer_ends_it_and_the_next_silence_begins_at_the_beginning() -> None:
-    health = StoreAvailability()
-    try_in_vain(health, 6)
-    health.note_answer()
-    assert (health.state, health.attempts, health.has_answered) == ("connected", 0, True)
-    health.note_silence()
-    assert (health.state, health.plan_attempt()) == ("away", 0.0)
-
-
-def test_a_store_that_goes_away_prints_nothing_in_a_command_that_asks_it(caplog: pytest.LogCaptureFixture) -> None:
-    health = StoreAvailability()
-    for event in (health.note_answer, health.note_connection, health.note_answer, health.note_silence):
-        event()
-    assert [each for each in caplog.records if each.levelno >= logging.WARNING] == []
 
 
 async def test_a_request_knows_its_sizes_and_builds_no_error_in_case_it_is_late(

@@ -17,10 +17,6 @@ def test_what_full_text_does_not_see_is_spelt_out(text: str, parts: str) -> None
     assert subword_tokens(text) == parts
 
 
-def test_the_spellings_of_several_texts_are_together() -> None:
-    assert subword_tokens("poolSize", "", "a_b") == "pool Size ab"
-
-
 def test_a_text_that_is_data_has_no_spellings() -> None:
     assert subword_tokens("aB" * LONGEST) == ""
     assert len(subword_tokens("a-b" * 30)) <= LONGEST

@@ -124,15 +124,6 @@ def test_scaling_starts_the_missing_numbers_and_stops_the_highest_which_leave_th
     assert [process.name for process in world.core.processes] == ["gateway", "store", "embedder-1", "consolidator"]
 
 
-def test_scaling_up_again_while_a_worker_leaves_starts_it_anew_when_it_has_left() -> None:
-    world = begun(Settings(embedders=2))
-    world.scale(1)
-    world.scale(2)
-    assert world.state("embedder-2") == "stopping"
-    world.exit("embedder-2", 0)
-    assert world.state("embedder-2") == "starting"
-
-
 def test_workers_share_the_threads_of_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.cpu_count", lambda: 8)
     world = begun(Settings(embedders=2))
@@ -242,30 +233,11 @@ def test_nothing_rests_while_texts_wait_for_their_vectors_or_a_job_is_being_done
     assert world.heard("embedder-1", Stop)[0].reason == RESTS
 
 
-def test_what_a_process_said_before_it_died_keeps_nothing_awake() -> None:
-    world = begun(Settings(rest_timeout_s=60.0), for_sessions=True)
-    world.run_for(30.0)
-    world.settle()
-    world.pong("consolidator", ConsolidatorHealth(job="tidying"))
-    world.exit("consolidator", -9)
-    world.settle()
-    world.run_for(120.0)
-    assert world.core.is_resting
-
-
 def test_a_runtime_in_the_foreground_stays_without_sessions_and_may_have_no_consolidator() -> None:
     world = begun(Settings(idle_timeout_s=60.0, consolidator=False))
     world.run_for(500.0)
     assert world.core.stopping is None
     assert [process.name for process in world.core.processes] == ["gateway", "store", "embedder-1"]
-
-
-def test_a_runtime_that_is_told_to_stop_before_its_embedders_started_does_not_start_them() -> None:
-    world = starting()
-    world.stop()
-    world.run_for(10.0)
-    assert world.core.finished
-    assert [start.name for start in world.started] == ["gateway", "store"]
 
 
 EVENTS = st.one_of(
@@ -379,15 +351,3 @@ def test_nothing_ends_for_idleness_before_it_was_ready() -> None:
     idle.note_use(now=101.0)
     idle.ready(now=200.0)
     assert idle.ends_at == 106.0
-
-
-def test_the_time_counts_from_the_last_moment_with_a_session_without_suspensions() -> None:
-    idle = IdleWatch(300.0)
-    idle.ready(0.0)
-    assert idle.ends_at == 300.0, "where no session comes"
-    for now in range(0, 3000, 100):
-        idle.note_use(now=float(now))
-        assert idle.ends_at > now
-    assert idle.ends_at == 3200.0
-    idle.excuse(1000.0)
-    assert idle.ends_at == 4200.0

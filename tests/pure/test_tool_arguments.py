@@ -13,7 +13,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from remembrancer.config.settings import Settings
-from remembrancer.memory.promotion import SESSION_END_SCORE, promotion_score
 from remembrancer.protocol.errors import InvalidInput, MemoryUnavailable
 from remembrancer.protocol.ids import derive_memory_id, derive_operation_id
 from remembrancer.protocol.kinds import KINDS, type_of_kind
@@ -158,12 +157,6 @@ def test_whose_days_a_question_means_is_the_offset_of_its_reference_time(
     assert recall().utc_offset_s is None
 
 
-def test_of_what_may_have_no_room_passages_are_asked_for_and_no_access_is_counted() -> None:
-    assert (recall().counts_accesses, recall().with_passages) == (True, False)
-    of_a_size = recall(max_tokens=500)
-    assert (of_a_size.counts_accesses, of_a_size.with_passages) == (False, True)
-
-
 JOINED = ["می\u200cخواهم", "👩\u200d👧", "שלום", "नमस्\u200dते"]
 MAVEN = {"name": "Maven", "type": "source-file", "relationship": "uses"}
 
@@ -202,13 +195,6 @@ def test_a_name_has_nothing_that_cannot_be_seen_or_turns_the_writing(character: 
     assert caught.value.message.isascii()
 
 
-def test_a_missing_field_is_named_with_what_it_must_be() -> None:
-    with pytest.raises(InvalidInput) as caught:
-        to_change(STORE.decode({"scope": "user", "type": "semantic"}), "session:s", LIMIT_BYTES)
-    assert caught.value.field == "content"
-    assert caught.value.message == "content is missing: it must be a string"
-
-
 def test_a_kind_implies_the_type_and_a_type_alone_leaves_the_kind_open() -> None:
     given = {"content": "x", "scope": "session"}
     for kind in KINDS:
@@ -224,13 +210,6 @@ def test_content_alone_is_enough_and_its_words_tell_the_kind(content: str, kind:
     change = to_change(STORE.decode({"content": content}), "session:s", LIMIT_BYTES)
     assert (change.kind, change.type, change.scope) == (kind, type_of_kind(kind), "project")  # type: ignore[arg-type]
     assert change.importance == (0.5 if kind == "fact" else 0.7)
-
-
-def test_what_a_model_bothered_to_store_leaves_its_session_by_default() -> None:
-    for kind in ("decision", "error_fix"):
-        change = to_change(STORE.decode({"content": "x", "kind": kind, "scope": "session"}), "session:s", LIMIT_BYTES)
-        score = promotion_score(change.importance, change.confidence, 0, kind, has_vectors=False)
-        assert score >= SESSION_END_SCORE
 
 
 @pytest.mark.parametrize("kind", ["scratchpad", "tool_outcome"])

@@ -176,7 +176,3 @@ def test_the_most_serious_warning_comes_first_also_when_it_is_added_later() -> N
     formed = with_caveats(formed, [Notice("embedding_failed", "why")])
     assert [each["code"] for each in formed["warnings"]] == ["embedding_failed", "queued", "unknown_toolset"]
     assert set(formed) == {"warnings"}
-
-
-def test_an_answer_without_a_caveat_stays_as_it_is() -> None:
-    assert with_caveats({"memory_id": "m"}, []) == {"memory_id": "m"}

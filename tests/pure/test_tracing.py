@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from remembrancer.commands.status import slow_calls
-from remembrancer.protocol.sockets import Speaker
 from remembrancer.protocol.tracing import (
     MOST_MARKS,
     NO_TRACE,
@@ -24,13 +23,6 @@ from remembrancer.protocol.tracing import (
     last_durations_s,
     working_on,
 )
-from remembrancer.protocol.wire import decode_envelope, encoder
-
-
-def test_outside_of_a_call_nothing_is_noted() -> None:
-    assert current() is NO_TRACE
-    current().mark("something")
-    assert not NO_TRACE._marks
 
 
 async def test_a_task_that_outlives_its_call_adds_nothing_to_it() -> None:
@@ -79,15 +71,6 @@ def test_a_call_that_does_something_without_end_notes_its_beginning() -> None:
 def test_each_call_has_an_id_of_its_own_and_a_message_without_one_leaves_no_trace() -> None:
     assert len({begin("any").id for _ in range(10)}) == 10
     assert follow("", "Ping") is NO_TRACE
-
-
-def test_an_envelope_names_the_call_that_it_is_part_of() -> None:
-    speaker = Speaker("gateway", "01G")
-    assert speaker.envelope().trace == ""
-    with working_on(begin("any")) as trace:
-        envelope = speaker.envelope(timeout_s=1)
-    assert envelope.trace == trace.id
-    assert decode_envelope(encoder.encode(envelope)) == envelope
 
 
 def logged(actor: str, trace: str, *marks: tuple[str, float, float | None]) -> str:
