@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from functools import lru_cache
+from itertools import chain
 from typing import Final
 
 from remembrancer.memory.lexicon import word_lists
@@ -24,7 +25,7 @@ _LANGUAGES: Final = {
 _ELIDED: Final = frozenset(("c", "d", "j", "l", "m", "n", "qu", "s", "t"))
 """The letters of elided French words before an apostrophe."""
 ENGLISH_STOP_WORDS: Final = STOP_WORDS[ENGLISH]
-_WORD: Final = re.compile(r"[^\W\d_]+(?:['’][^\W\d_]+)?")
+_WORD: Final = re.compile(r"[^\W\d_]+(?:'[^\W\d_]+)?")
 _SCRIPTS: Final = (
     ("ja", re.compile("[\u3041-\u30ff]")), ("zh", re.compile("[\u3400-\u9fff]")), ("ko", re.compile("[\uac00-\ud7a3]")),
     ("th", re.compile("[\u0e01-\u0e5b]")), ("ar", re.compile("[\u0600-\u06ff]")), ("he", re.compile("[\u0590-\u05ff]")),
@@ -42,9 +43,11 @@ def language_of(text: str) -> str | None:
         for language, letters in _SCRIPTS:
             if len(letters.findall(text)) * 3 > len(text):
                 return language
-    found = [word.casefold().replace("’", "'") for word in _WORD.findall(text)]
-    written = [part for word in found for part in (word.split("'") if word.partition("'")[0] in _ELIDED else [word])]
-    counts = Counter(language for word in written for language in _LANGUAGES.get(word, ()))
+    folded = text.casefold().replace("’", "'")
+    words = _WORD.findall(folded)
+    if "'" in folded:
+        words = [part for word in words for part in (word.split("'") if word.partition("'")[0] in _ELIDED else [word])]
+    counts = Counter(chain.from_iterable(_LANGUAGES[word] for word in words if word in _LANGUAGES))
     return max(counts, key=lambda language: (counts[language], -_ORDER[language])) if counts else None
 
 

@@ -8,20 +8,19 @@ import itertools
 import json
 import logging
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import anyio
 import anyio.abc
-import anyio.lowlevel
 import anyio.to_thread
 import mcp_types as mcp
 import msgspec
-from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+from anyio.streams.memory import MemoryObjectReceiveStream
 from mcp.server.context import ServerRequestContext
 from mcp.server.lowlevel import Server
 from mcp.shared.message import ServerMessageMetadata, SessionMessage
@@ -65,9 +64,12 @@ MAX_IN_FLIGHT: Final = 512
 """The most requests of one session that run at once; further ones wait in its connection."""
 MAX_VALUES: Final = 300_000
 """The most values in one message, counted by separators: parsing more would block every session for seconds."""
-OUTBOX_MESSAGES: Final = 64
+MAX_WAITING: Final = 64
+"""The most messages that wait for the SDK's server, or come from it."""
 HIGH_WATER_BYTES: Final = 1024 * 1024
-"""Senders wait while more bytes than this are unsent."""
+"""While more bytes than this are unsent, the SDK's server waits, and no more is read."""
+PAUSE_S: Final = 0.01
+"""The time until a session that has enough to do looks at its next line."""
 HELLO_WAIT_S: Final = 5.0
 BACKLOG: Final = 256
 MAX_SESSIONS: Final = 512
@@ -93,8 +95,8 @@ class PendingRequest:
 
     trace: Trace
     is_stream: bool
-    scope: anyio.CancelScope | None = None
-    """The cancel scope of a tool call that is answered without the SDK."""
+    is_plain_call: bool = False
+    """True for a tool call that is answered without the SDK."""
 
 
 CallTool = Callable[[CallContext, "int | str", str, dict[str, Any]], Awaitable[Result]]
@@ -122,6 +124,117 @@ def request_context(ctx: ServerRequestContext[Any, Any]) -> CallContext:
     return context
 
 
+class Connection(asyncio.Protocol):
+    """A bridge's connection. Its first line goes to `greet`; further lines wait until a session serves them."""
+
+    def __init__(self, greet: Callable[[Connection, bytes], None]) -> None:
+        self._greet: Callable[[Connection, bytes], None] | None = greet
+        self._session: Session | None = None
+        self._unread = bytearray()
+        self._searched = 0
+        """The number of unread bytes without a newline."""
+        self._writable = asyncio.Event()
+        self._writable.set()
+        self._is_lost = False
+        self._transport: asyncio.Transport
+        self._greeting: asyncio.TimerHandle
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        transport.set_write_buffer_limits(HIGH_WATER_BYTES)
+        self._greeting = asyncio.get_running_loop().call_later(HELLO_WAIT_S, transport.abort)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._is_lost = True
+        self._greeting.cancel()
+        self._writable.set()
+        if self._session is not None:
+            self._session.leave()
+
+    def pause_writing(self) -> None:
+        self._writable.clear()
+
+    def resume_writing(self) -> None:
+        self._writable.set()
+
+    def data_received(self, data: bytes) -> None:
+        self._unread += data
+        self._take_lines()
+
+    def serve(self, session: Session) -> None:
+        """Pass all further lines to a session."""
+        self._session = session
+        if self._is_lost:
+            session.leave()
+        else:
+            self._take_lines()
+
+    def _take_lines(self) -> None:
+        while not self._has_to_wait:
+            end = self._unread.find(b"\n", self._searched)
+            if end < 0:
+                self._wait_for_more()
+                return
+            line = bytes(self._unread[:end])
+            del self._unread[: end + 1]
+            self._searched = 0
+            if self._session is not None:
+                self._session.take_line(line)
+            elif self._greet is not None:
+                self._greeting.cancel()
+                greet, self._greet = self._greet, None
+                greet(self, line)
+        self._transport.pause_reading()
+        if self._session is not None and not self._is_lost:
+            asyncio.get_running_loop().call_later(PAUSE_S, self._take_lines)
+
+    def _wait_for_more(self) -> None:
+        self._searched = len(self._unread)
+        self._transport.resume_reading()
+        if self._searched > MAX_LINE_BYTES + MAX_STAMP_BYTES:
+            logger.warning("a line is too long")
+            self._transport.abort()
+
+    @property
+    def _has_to_wait(self) -> bool:
+        """True if no line can be taken now."""
+        if self._session is None:
+            return self._greet is None
+        return self._session.is_full or not self._writable.is_set()
+
+    def write(self, data: bytes) -> None:
+        """Send bytes, as soon as the bridge takes them."""
+        if not self._is_lost:
+            self._transport.write(data)
+
+    async def drain(self) -> None:
+        """Wait while too many bytes are unsent."""
+        await self._writable.wait()
+
+    def close(self) -> None:
+        """Close once everything is sent. May be called twice."""
+        self._transport.close()
+
+
+class _CallParams(msgspec.Struct, forbid_unknown_fields=True):
+    name: str
+    arguments: dict[str, Any] = {}
+    meta: dict[str, Any] = msgspec.field(name="_meta", default_factory=dict)
+
+
+class _PlainCall(msgspec.Struct):
+    """A tool call of the usual form. The others are left to the SDK, which reports their errors."""
+
+    jsonrpc: Literal["2.0"]
+    id: int | str
+    method: Literal["tools/call"]
+    params: _CallParams
+
+
+_decode_plain_call: Final = msgspec.json.Decoder(_PlainCall).decode
+
+
 class Session(ClientConversation):
     """One client's session. Call `serve` once. `tools` are the session's tools; `notices` go with its first answer."""
 
@@ -131,20 +244,19 @@ class Session(ClientConversation):
         key: str,
         tools: dict[str, Tool[Any]],
         notices: list[Notice],
-        reader: asyncio.StreamReader,
-        writer: asyncio.StreamWriter,
+        connection: Connection,
         service: McpService,
         questions: Questions,
         recognition: Recognition,
     ) -> None:
         super().__init__(key, tools, notices, hello.directory)
         self.hello = hello
-        self._reader = reader
-        self._writer = writer
+        self._connection = connection
         self._service = service
         self._recognition = recognition
-        self._tasks: anyio.abc.TaskGroup
-        self._asking = Asking(key, questions, writer.write, hello.environment)
+        self._tasks = asyncio.TaskGroup()  # three times as fast as anyio's
+        self._inbox_send, self._inbox = anyio.create_memory_object_stream[SessionMessage | Exception](MAX_WAITING)
+        self._asking = Asking(key, questions, connection.write, hello.environment)
         self._roots_request = f"remembrancer-roots-{key}"
         self._roots_known = anyio.Event()
         self._expects_roots = False
@@ -158,29 +270,30 @@ class Session(ClientConversation):
         self._handshake: int | str | None = None
         self._has_plain_calls = False
         """True if the client uses a protocol with a handshake, whose calls carry no client information."""
-        self._answered = anyio.Event()
-        """Set when a request has been answered, and then replaced by a new event."""
 
     async def serve(self) -> None:
-        """Serve until the connection ends. Writes in progress are finished."""
+        """Serve until the connection ends. Calls in progress are finished."""
         server = self._service.server
-        inbox_send, inbox = anyio.create_memory_object_stream[SessionMessage | Exception](0)
-        outbox, outbox_receive = anyio.create_memory_object_stream[SessionMessage](OUTBOX_MESSAGES)
-        async with anyio.create_task_group() as tasks:
-            self._tasks = tasks
-            tasks.start_soon(self._send_messages, outbox_receive)
-            tasks.start_soon(self._receive_messages, inbox_send)
-            options = server.create_initialization_options()
-            options.instructions = instructions_of(self.tools)
-            await server.run(inbox, outbox, options)
-            self._reader.feed_eof()  # the client is gone
-            for request in self._open.values():
-                if request.scope is not None:
-                    request.scope.cancel()
+        outbox, outbox_receive = anyio.create_memory_object_stream[SessionMessage](MAX_WAITING)
+        options = server.create_initialization_options()
+        options.instructions = instructions_of(self.tools)
+        async with self._tasks:
+            self._start(self._send_messages(outbox_receive))
+            self._connection.serve(self)
+            await server.run(self._inbox, outbox, options)
+            self._connection.close()  # the client is gone
+
+    def leave(self) -> None:
+        """Note that the connection has ended. Requests get no answers any more."""
+        self._open.clear()
+        self._inbox_send.close()
+
+    def _start(self, work: Coroutine[Any, Any, object]) -> None:
+        self._tasks.create_task(work)
 
     def say_goodbye(self, reason: str) -> None:
         """Tell the bridge that the runtime stops in good order."""
-        self._writer.write(BYE + reason.encode() + b"\n")
+        self._connection.write(BYE + reason.encode() + b"\n")
 
     @property
     def is_idle(self) -> bool:
@@ -218,7 +331,7 @@ class Session(ClientConversation):
             self._notices.append(Notice("project_changed", text))
         if not self.hello.passing:
             self._service.registry.known(self, caller)
-        self._tasks.start_soon(self._recognise, caller)
+        self._start(self._recognise(caller))
 
     async def _recognise(self, caller: Caller) -> None:
         """Look for a former place of the project, and report it with a later answer."""
@@ -228,90 +341,97 @@ class Session(ClientConversation):
 
     # --- messages in ---
 
-    async def _receive_messages(self, inbox: MemoryObjectSendStream[SessionMessage | Exception]) -> None:
-        """Read the bridge's lines: messages with timestamps, and control lines."""
-        async with inbox:
-            while True:
-                try:
-                    line = await self._reader.readuntil(b"\n")
-                except (asyncio.IncompleteReadError, ConnectionError):
-                    return
-                except asyncio.LimitOverrunError:
-                    logger.warning("a line is too long")
-                    return
-                if line.startswith(CONTROL):
-                    self.has_said_end = self.has_said_end or line.rstrip() == END
-                    continue
-                message = self._parse(line)
-                try:
-                    if message is not None:
-                        await inbox.send(message)
-                except (anyio.BrokenResourceError, anyio.ClosedResourceError):
-                    return
-                while sum(not request.is_stream for request in self._open.values()) >= MAX_IN_FLIGHT:
-                    await self._answered.wait()
+    @property
+    def is_full(self) -> bool:
+        """True if the next line has to wait."""
+        if len(self._open) >= MAX_IN_FLIGHT:
+            return sum(not request.is_stream for request in self._open.values()) >= MAX_IN_FLIGHT
+        return self._inbox_send.statistics().current_buffer_used >= MAX_WAITING
 
-    def _parse(self, line: bytes) -> SessionMessage | None:
-        """Parse a message and attach its context. Returns None if it is not for the server."""
+    def take_line(self, line: bytes) -> None:
+        """Begin to serve a line of the bridge: a message with a timestamp, or a control line."""
         read_at = time.monotonic()
+        if line.startswith(CONTROL):
+            self.has_said_end = self.has_said_end or line.rstrip() == END
+            return
         try:
             sent_ms, text = split_stamp(line)
         except ValueError:
             logger.warning("a line without a stamp was dropped")
-            return None
+            return
         if text.count(b",") + text.count(b"[") + text.count(b"{") > MAX_VALUES:
             self._refuse(_id_in(text), INVALID_REQUEST, f"a message may have {MAX_VALUES} values at most")
-            return None
+        elif not (self._has_plain_calls and self._take_plain_call(text, sent_ms, read_at)):
+            self._take_message(text, sent_ms, read_at)
+
+    def _take_plain_call(self, text: bytes, sent_ms: int, read_at: float) -> bool:
+        """Begin to answer a plain tool call. The SDK's server would double its time. Returns False for anything
+        else."""
+        call_tool = self._service.call_tool
+        try:
+            call = _decode_plain_call(text)
+        except (ValueError, RecursionError):
+            return False
+        if call_tool is None or call.id in self._open:
+            return False
+        context = self._open_request(call.id, CALL, sent_ms, read_at, is_plain_call=True)
+        self._start(self._call(call_tool, call, context))
+        return True
+
+    def _open_request(
+        self, request_id: int | str, method: str, sent_ms: int, read_at: float, *, is_plain_call: bool = False
+    ) -> CallContext:
+        trace = NO_TRACE
+        if method == CALL:
+            trace = begin(CALL)
+            trace.mark("read by the bridge", min(read_at, time.monotonic() - time.time() + sent_ms / 1000))
+            trace.mark("call read", read_at)
+        self._open[request_id] = PendingRequest(trace, method == STREAM, is_plain_call)
+        return CallContext(self, sent_ms / 1000, trace)
+
+    def _take_message(self, text: bytes, sent_ms: int, read_at: float) -> None:
+        """Pass a message to the SDK's server, unless it is for the session itself."""
         try:
             message = _decode(text)
         except (ValueError, RecursionError) as error:
             request_id = _id_in(text)
             known = None if request_id in self._open else request_id
             self._refuse(known, PARSE_ERROR, f"not a message of MCP ({type(error).__name__})")
-            return None
+            return
         metadata = ServerMessageMetadata(request_context=CallContext(self, sent_ms / 1000))
         match message:
             case mcp.JSONRPCRequest(id=request_id):
                 if request_id in self._open:
                     self._refuse(None, INVALID_REQUEST, f"the id {request_id!r} has no answer yet")
-                    return None
-                trace = begin(CALL) if message.method == CALL else NO_TRACE
-                request = self._open[request_id] = PendingRequest(trace, message.method == STREAM)
+                    return
                 self._note_request(message)
-                if message.method == CALL:
-                    trace.mark("read by the bridge", min(read_at, time.monotonic() - time.time() + sent_ms / 1000))
-                    trace.mark("call read", read_at)
-                context = CallContext(self, sent_ms / 1000, trace)
-                call_tool = self._service.call_tool
-                if call_tool and message.method == CALL and self._has_plain_calls and is_plain(message.params):
-                    self._tasks.start_soon(self._call, call_tool, message, request, context)
-                    return None
-                metadata.request_context = context
+                metadata.request_context = self._open_request(request_id, message.method, sent_ms, read_at)
                 metadata.on_request_unanswered = partial(self._forget, request_id)
             case mcp.JSONRPCNotification(
                 method="notifications/cancelled", params={"requestId": int() | str() as asked}
-            ) if (call := self._open.get(asked)) is not None and call.scope is not None:
-                call.scope.cancel()
-                return None
+            ) if (request := self._open.get(asked)) is not None and request.is_plain_call:
+                self._close(asked).end("not answered")  # it is finished nevertheless, without an answer
+                return
             case mcp.JSONRPCResponse(id=answered) | mcp.JSONRPCError(id=answered) if self._asking.is_asked(answered):
                 given = message.result if isinstance(message, mcp.JSONRPCResponse) else {}
-                self._tasks.start_soon(self._settle_replacement, str(answered), self._asking.decided(given))
-                return None
+                self._start(self._settle_replacement(str(answered), self._asking.decided(given)))
+                return
             case mcp.JSONRPCResponse(id=self._roots_request, result=result):
                 self._take_roots(result)
-                return None
+                return
             case mcp.JSONRPCError(id=self._roots_request):
                 self._take_roots({})
-                return None
+                return
             case mcp.JSONRPCNotification(method="notifications/initialized" | "notifications/roots/list_changed") if (
                 self._expects_roots
             ):
                 question = {"jsonrpc": "2.0", "id": self._roots_request, "method": "roots/list"}
                 self._awaits_roots = True
-                self._writer.write(_json.encode(question) + b"\n")
+                self._connection.write(_json.encode(question) + b"\n")
             case mcp.JSONRPCNotification(method="notifications/initialized"):
-                self._tasks.start_soon(self.caller)
-        return SessionMessage(message, metadata)
+                self._start(self.caller())
+        with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):  # the session ends
+            self._inbox_send.send_nowait(SessionMessage(message, metadata))
 
     def _note_request(self, request: mcp.JSONRPCRequest) -> None:
         if self.client is None:
@@ -322,23 +442,17 @@ class Session(ClientConversation):
             self._asking.note_capabilities(capabilities)
             self._expects_roots = isinstance(capabilities, dict) and isinstance(capabilities.get("roots"), dict)
 
-    async def _call(
-        self, call_tool: CallTool, message: mcp.JSONRPCRequest, request: PendingRequest, context: CallContext
-    ) -> None:
-        """Answer a tool call directly. The SDK's server would double the time of the call."""
-        params = message.params or {}
-        with anyio.CancelScope() as request.scope:
-            result = await call_tool(context, message.id, params["name"], params.get("arguments") or {})
-            await anyio.lowlevel.checkpoint_if_cancelled()  # a write is finished nevertheless, without an answer
-            line = await result.response(message.id)
-            self._close(message.id)
-            self._writer.write(line + b"\n")
-            request.trace.end("answer written")
-            self._asking.heard(params["name"], params.get("arguments") or {}, result.answer)
-            with suppress(ConnectionError):
-                await self._drain()
-        if request.scope.cancelled_caught and self._open.get(message.id) is request:
-            await self._forget(message.id)
+    async def _call(self, call_tool: CallTool, call: _PlainCall, context: CallContext) -> None:
+        arguments = call.params.arguments
+        result = await call_tool(context, call.id, call.params.name, arguments)
+        line = await result.response(call.id)
+        request = self._open.get(call.id)
+        if request is None or request.trace is not context.trace:  # cancelled
+            return
+        self._close(call.id)
+        self._connection.write(line + b"\n")
+        context.trace.end("answer written")
+        self._asking.heard(call.params.name, arguments, result.answer)
 
     async def _settle_replacement(self, request_id: str, arguments: dict[str, Any] | None) -> None:
         if arguments is not None and "update_memory" in self.tools and self._service.call_tool is not None:
@@ -354,7 +468,7 @@ class Session(ClientConversation):
             self._roots = [uri for uri in uris if isinstance(uri, str)]
         self._roots_known.set()
         # Not earlier: without the roots, the session would get the wrong project. A call waits for a limited time.
-        self._tasks.start_soon(self._settle)
+        self._start(self._settle())
 
     async def _forget(self, request_id: int | str) -> None:
         """Drop a request that the client has cancelled; it gets no answer."""
@@ -363,8 +477,6 @@ class Session(ClientConversation):
     def _close(self, request_id: int | str | None) -> Trace:
         """Close an answered request, and log its timing."""
         request = None if request_id is None else self._open.pop(request_id, None)
-        self._answered.set()
-        self._answered = anyio.Event()
         return NO_TRACE if request is None else request.trace
 
     # --- messages out ---
@@ -377,18 +489,10 @@ class Session(ClientConversation):
                 messages = [first.message, *(outbox.receive_nowait().message for _ in range(waiting))]
                 answers = [each for each in messages if isinstance(each, mcp.JSONRPCResponse | mcp.JSONRPCError)]
                 traces = [self._close(answer.id) for answer in answers]
-                self._writer.write(b"\n".join([*(self._dump(message) for message in messages), b""]))
+                self._connection.write(b"\n".join([*(self._dump(message) for message in messages), b""]))
                 for trace in traces:
                     trace.end("answer written")
-                try:
-                    await self._drain()
-                except ConnectionError:
-                    return
-
-    async def _drain(self) -> None:
-        """Wait while too many bytes are unsent. Raises `ConnectionError` when the connection has ended."""
-        if self._writer.transport.get_write_buffer_size() > HIGH_WATER_BYTES:
-            await self._writer.drain()
+                await self._connection.drain()
 
     def _dump(self, message: mcp.JSONRPCMessage) -> bytes:
         if isinstance(message, mcp.JSONRPCResponse):
@@ -401,7 +505,7 @@ class Session(ClientConversation):
 
     def _refuse(self, request_id: int | str | None, code: int, text: str) -> None:
         error = {"jsonrpc": "2.0", "id": request_id, "error": {"code": code, "message": text}}
-        self._writer.write(_json.encode(error) + b"\n")
+        self._connection.write(_json.encode(error) + b"\n")
 
 
 def _decode(text: bytes) -> mcp.JSONRPCMessage:
@@ -430,13 +534,6 @@ def _id_in(text: bytes) -> int | str | None:
         return _decode_head(text).id
     except (msgspec.DecodeError, ValueError, RecursionError):
         return None
-
-
-def is_plain(params: dict[str, Any] | None) -> bool:
-    """True if a call has the usual form. Others are left to the SDK, which reports the error."""
-    if params is None or not params.keys() <= {"name", "arguments", "_meta"} or not isinstance(params.get("name"), str):
-        return False
-    return isinstance(params.get("arguments", {}), dict) and isinstance(params.get("_meta", {}), dict)
 
 
 def _client_name(request: mcp.JSONRPCRequest) -> str | None:
@@ -484,8 +581,8 @@ class Listener:
     async def open(self) -> None:
         """Listen. Replaces the socket of a dead gateway: the holder of the gateway's lock owns the path."""
         self._path.unlink(missing_ok=True)
-        limit = MAX_LINE_BYTES + MAX_STAMP_BYTES
-        self._socket = await asyncio.start_unix_server(self._accept, self._path, limit=limit, backlog=BACKLOG)
+        loop = asyncio.get_running_loop()
+        self._socket = await loop.create_unix_server(partial(Connection, self._greet), self._path, backlog=BACKLOG)
         self._path.chmod(0o600)
 
     async def drain(self, reason: str) -> None:
@@ -507,60 +604,43 @@ class Listener:
         """Stop listening. May be called twice; sessions end with the task group that they run in."""
         self._stop_listening()
 
-    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._tasks.start_soon(self._serve, reader, writer)
-
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Serve one connection. An error in it ends this connection only."""
+    def _greet(self, connection: Connection, line: bytes) -> None:
+        """Answer a hello, and serve the bridge unless it has to be refused."""
         try:
-            hello = await self._greet(reader, writer)
-            if hello is not None:
-                await self._converse(hello, reader, writer)
-        except (ConnectionError, TimeoutError) as error:
-            logger.debug("a connection ended early", extra={"reason": str(error)})
-        except Exception:
-            logger.exception("a session crashed")
-        finally:
-            writer.close()
-            with suppress(ConnectionError), anyio.move_on_after(0.5, shield=True):
-                await writer.wait_closed()
-
-    async def _greet(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Hello | None:
-        """Read and answer the hello. Returns None if this bridge cannot be served."""
-        try:
-            with anyio.fail_after(HELLO_WAIT_S):
-                line = await reader.readuntil(b"\n")
             if len(line) > MAX_HELLO_BYTES:
                 raise InvalidInput(f"a hello may have {MAX_HELLO_BYTES} bytes at most")
             if len(self._sessions) >= MAX_SESSIONS:
                 raise InvalidInput(f"{MAX_SESSIONS} sessions are open already")
             hello = read_hello(line)
-        except (asyncio.IncompleteReadError, asyncio.LimitOverrunError):
-            return None
         except RemembrancerError as error:
             logger.warning("a bridge was refused", extra={"code": error.code, "reason": error.message})
             reason = " ".join(error.message.split()).encode("utf-8", "replace") + b"\n"
             if error.field is not None:
-                writer.write(INVALID + reason)
-            writer.write(REFUSED + reason)
-            return None
+                connection.write(INVALID + reason)
+            connection.write(REFUSED + reason)
+            connection.close()
+            return
         welcome = {"version": __version__, "incarnation": self._service.incarnation}
-        writer.write(WELCOME + msgspec.json.encode(welcome) + b"\n")
-        return hello
+        connection.write(WELCOME + msgspec.json.encode(welcome) + b"\n")
+        self._tasks.start_soon(self._converse, hello, connection)
 
-    async def _converse(self, hello: Hello, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _converse(self, hello: Hello, connection: Connection) -> None:
+        """Serve one session. An error in it ends this session only."""
         tools, notices = choose_tools(self._service.tools, hello.environment.get(TOOLSETS_VARIABLE))
         notices += [*setting_warnings(hello.environment, self._settings), *self._service.notices()]
         for notice in notices:
             logger.warning("a session's environment", extra={"session": hello.session, "reason": notice.message})
         key = f"{self._service.incarnation}-{next(self._numbers)}"
         shared = (self._service, self._questions, self._recognition)
-        session = Session(hello, key, tools, notices, reader, writer, *shared)
+        session = Session(hello, key, tools, notices, connection, *shared)
         self._sessions.add(session)
         logger.info("session opened", extra={"session": hello.session, "bridge_pid": hello.pid})
         try:
             await session.serve()
+        except Exception:
+            logger.exception("a session crashed")
         finally:
+            connection.close()
             self._sessions.discard(session)
             self._service.registry.left(session)
             logger.info("session closed", extra={"session": hello.session, "bridge_pid": hello.pid})

@@ -13,7 +13,7 @@ from mcp_types import INVALID_REQUEST, PARSE_ERROR
 from starlette.datastructures import Headers
 from starlette.types import Message, Receive, Send
 
-from remembrancer.actors.gateway.conversations import CALL, MAX_CLIENT_NAME, is_plain
+from remembrancer.actors.gateway.conversations import CALL, MAX_CLIENT_NAME
 
 MAX_BODY_BYTES: Final = 4 * 1024 * 1024
 SESSION: Final = "mcp-session-id"
@@ -75,8 +75,12 @@ class MessageHead(msgspec.Struct, frozen=True):
     @property
     def is_call(self) -> bool:
         """True for a tool call of the usual form. The SDK reports the errors of others."""
-        is_request = self.method == CALL and isinstance(self.id, int | str) and isinstance(self.params, dict)
-        return is_request and is_plain(self.params)
+        params = self.params
+        if self.method != CALL or not isinstance(self.id, int | str) or not isinstance(params, dict):
+            return False
+        if not params.keys() <= {"name", "arguments", "_meta"} or not isinstance(params.get("name"), str):
+            return False
+        return isinstance(params.get("arguments", {}), dict) and isinstance(params.get("_meta", {}), dict)
 
     @property
     def client(self) -> str:

@@ -545,10 +545,10 @@ class SqliteEdits:
         record = entry.record
         happened_at = created_at if record.occurred_at is None else min(created_at, record.occurred_at)
         begins = happened_at if record.valid_from is None else record.valid_from
-        self.execute(
+        self.execute(  # `+`, since for the largest value alone SQLite would go through the index by time
             """INSERT OR IGNORE INTO history (space, memory_id, version, change, changed_at, session_id, operation_id,
                    record, details, begins, ends, owner)
-               VALUES (@SPACE, ?1, ?2, ?3, max(?4, ifnull((SELECT max(changed_at) FROM history
+               VALUES (@SPACE, ?1, ?2, ?3, max(?4, ifnull((SELECT max(+changed_at) FROM history
                    WHERE space = @SPACE AND memory_id = ?1 AND version < ?2), 0)), ?5, ?6, ?7, ?8, ?9, ?10, ?11)""",
             (
                 memory_id,
