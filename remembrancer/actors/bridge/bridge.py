@@ -239,9 +239,10 @@ class Bridge:
                 self._to_gateway += to_gateway
             if to_client is not None:
                 self._tell_client([to_client])
-        refusal = error_line(None, INVALID_REQUEST, f"a line may have at most {MAX_LINE_BYTES} bytes")
-        self._tell_client([refusal] * self._from_client.overlong)
-        self._from_client.overlong = 0
+        if self._from_client.overlong:
+            refusal = error_line(None, INVALID_REQUEST, f"a line may have at most {MAX_LINE_BYTES} bytes")
+            self._tell_client([refusal] * self._from_client.overlong)
+            self._from_client.overlong = 0
         if not data:
             self._ended = True
             self._leave_soon()

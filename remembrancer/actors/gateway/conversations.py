@@ -68,6 +68,7 @@ MAX_WAITING: Final = 64
 """The most messages that wait for the SDK's server, or come from it."""
 HIGH_WATER_BYTES: Final = 1024 * 1024
 """While more bytes than this are unsent, the SDK's server waits, and no more is read."""
+MAX_UNREAD_BYTES: Final = MAX_LINE_BYTES + MAX_STAMP_BYTES
 PAUSE_S: Final = 0.01
 """The time until a session that has enough to do looks at its next line."""
 HELLO_WAIT_S: Final = 5.0
@@ -136,6 +137,8 @@ class Connection(asyncio.Protocol):
         self._writable = asyncio.Event()
         self._writable.set()
         self._is_lost = False
+        self._pause: asyncio.TimerHandle | None = None
+        """Set while lines wait until the session has less to do."""
         self._transport: asyncio.Transport
         self._greeting: asyncio.TimerHandle
 
@@ -160,7 +163,10 @@ class Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self._unread += data
-        self._take_lines()
+        if self._pause is None:
+            self._take_lines()
+        elif len(self._unread) > MAX_UNREAD_BYTES:
+            self._transport.pause_reading()
 
     def serve(self, session: Session) -> None:
         """Pass all further lines to a session."""
@@ -171,10 +177,15 @@ class Connection(asyncio.Protocol):
             self._take_lines()
 
     def _take_lines(self) -> None:
+        self._pause = None
         while not self._has_to_wait:
             end = self._unread.find(b"\n", self._searched)
             if end < 0:
-                self._wait_for_more()
+                self._searched = len(self._unread)
+                self._transport.resume_reading()
+                if self._searched > MAX_UNREAD_BYTES:
+                    logger.warning("a line is too long")
+                    self._transport.abort()
                 return
             line = bytes(self._unread[:end])
             del self._unread[: end + 1]
@@ -185,22 +196,14 @@ class Connection(asyncio.Protocol):
                 self._greeting.cancel()
                 greet, self._greet = self._greet, None
                 greet(self, line)
-        self._transport.pause_reading()
         if self._session is not None and not self._is_lost:
-            asyncio.get_running_loop().call_later(PAUSE_S, self._take_lines)
-
-    def _wait_for_more(self) -> None:
-        self._searched = len(self._unread)
-        self._transport.resume_reading()
-        if self._searched > MAX_LINE_BYTES + MAX_STAMP_BYTES:
-            logger.warning("a line is too long")
-            self._transport.abort()
+            self._pause = asyncio.get_running_loop().call_later(PAUSE_S, self._take_lines)
 
     @property
     def _has_to_wait(self) -> bool:
         """True if no line can be taken now."""
-        if self._session is None:
-            return self._greet is None
+        if self._session is None or self._is_lost:
+            return self._greet is None or self._is_lost
         return self._session.is_full or not self._writable.is_set()
 
     def write(self, data: bytes) -> None:

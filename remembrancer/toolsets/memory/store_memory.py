@@ -128,10 +128,10 @@ def changes_of(
     Raises:
         InvalidInput: a field is not allowed, or there are too many memories.
     """
+    if arguments.memories is UNSET:
+        return [(arguments, to_change(arguments, session_id, content_limit_bytes))]
     beside = {name: getattr(arguments, name) for name in MemoryArguments.__struct_fields__}
     alone = MemoryArguments(**beside)
-    if arguments.memories is UNSET:
-        return [(alone, to_change(alone, session_id, content_limit_bytes))]
     check_count(arguments.memories, field="memories", most=MOST_AT_ONCE)
     changes: list[tuple[MemoryArguments, StoreMemory]] = []
     if arguments.content is not UNSET:
