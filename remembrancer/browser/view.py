@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 import sqlite3
 import time
@@ -51,7 +52,7 @@ T = TypeVar("T")
 class Writes(Protocol):
     """The gateway's writes, as far as pages depend on them."""
 
-    happened: anyio.Event
+    happened: asyncio.Event
     """Set at the next write, and then replaced by a new event."""
 
 

@@ -97,7 +97,8 @@ def replaced_in_arguments(value: Any, resolve: Callable[[str, str], str], field:
         case list():
             return [replaced_in_arguments(each, resolve, field) for each in value]
         case msgspec.Struct():
-            fields = {name: getattr(value, name) for name in value.__struct_fields__}
+            given = ((name, getattr(value, name)) for name in value.__struct_fields__)
+            fields = {name: each for name, each in given if each is not msgspec.UNSET}
             others = {name: replaced_in_arguments(each, resolve, name) for name, each in fields.items()}
             return msgspec.structs.replace(value, **others) if others != fields else value
     return value

@@ -6,6 +6,7 @@ for a restarting store as long as the call may take; after that it gets the last
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import math
 import sqlite3
@@ -441,7 +442,7 @@ class WriteNews:
     def __init__(self) -> None:
         self.listeners: list[Callable[[Operation], None]] = []
         """Called during a request."""
-        self.happened = anyio.Event()
+        self.happened = asyncio.Event()
         """Set at the next write, and then replaced by a new event."""
 
     def note(self, operation: Operation) -> None:
@@ -449,7 +450,7 @@ class WriteNews:
         for listener in self.listeners:
             listener(operation)
         self.happened.set()
-        self.happened = anyio.Event()
+        self.happened = asyncio.Event()
 
 
 def _left_s(until: float) -> float:
