@@ -197,7 +197,7 @@ async def test_the_log_of_a_day_says_in_order_what_was_stored_changed_decided_an
     heading, *lines = block.splitlines()
     assert re.fullmatch(r"## \w+day \d{4}-\d\d-\d\d", heading)
     assert [line for line in lines if line.startswith("- ")] == [
-        f"- stored, changed {fact}: The lantern is green | is red → is green",
+        f'- stored, changed {fact}: The lantern is green | "is red" → "is green"',
         f"- decided {oil}: We burn oil in it",
         f"- opened, closed {wick}: Cut the wick",
         f"- forgotten {gone}",

@@ -154,7 +154,7 @@ def _entry(changes: Sequence[MemoryChanged], name: str, longest: int) -> str:
     if last.now and longest:
         parts.append("changed later")
     elif last.now and (then := _replaced(last.begins, last.now, LATER_WORDS)):
-        parts.append(f"then {then}")
+        parts.append(f'then "{then}"')
     return f"- {' | '.join(filter(None, parts))}"
 
 
@@ -169,11 +169,9 @@ def _difference(before: str, after: str, *, is_whole: bool) -> str:
     """The passages that a day's changes replaced, and what by, unless the new text is there as a whole."""
     if is_whole:
         was = _replaced(before, after, CHANGED_WORDS)
-        return f"was {was}" if was else ""
+        return f'was "{was}"' if was else ""
     changes = changed_passages(without_preface(before), without_preface(after), around=1)
-    return "; ".join(
-        f"{first_words(was, CHANGED_WORDS)} → {first_words(now, NAMED_WORDS)}".strip() for was, now in changes
-    )
+    return "; ".join(f'"{first_words(was, CHANGED_WORDS)}" → "{first_words(now, NAMED_WORDS)}"' for was, now in changes)
 
 
 def _replaced(before: str, after: str, most_words: int) -> str:
