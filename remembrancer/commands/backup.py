@@ -71,7 +71,7 @@ CHUNK_BYTES: Final = 1024 * 1024
 COMPRESSION_LEVEL: Final = 1
 """Most of the data are vectors, which hardly compress at any level."""
 QUEUE: Final = "queue.db"
-LEFT_OUT: Final = ("sharing", "keys", "tokens.json", "vectors", "hooks", "shown.db", "logs")
+LEFT_OUT: Final = ("config.toml", "sharing", "keys", "tokens.json", "vectors", "hooks", "shown.db", "logs")
 """The files and directories of a home that no backup has."""
 STAGING: Final = "restore.staging"
 LOCK_WAIT_S: Final = 3.0
@@ -256,6 +256,8 @@ def create(file: str | None, force: bool) -> Report:
     """Write all memories, their history and vectors, and the write queue into one file, also while the runtime works.
     Keys (keys/, sharing/), logs and shown.db are not in it."""
     os.umask(PRIVATE_UMASK)
+    if file is not None and not Path(file).suffix:  # a word that was meant as a command, such as `list`
+        raise InvalidInput(f"{file!r} is no name of a backup: let it end with .tar.gz or .tar")
     now, paths = time.time(), paths_here()
     target = target_of(file, f"remembrancer-{stamp(now)}.tar.gz", force=force)
     manifest = back_up(paths, target, force=force, now=now)

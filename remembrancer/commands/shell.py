@@ -132,7 +132,8 @@ def search(
     """Find memories by meaning and words, best first. Exit status 1: nothing was found. If nothing that was found seems
     to answer, standard error says so."""
     number = given["number"]
-    is_open = is_open or (asks_for_open_ends(" ".join(query)) and not given["kind"])
+    asks_for_all = asks_for_open_ends(" ".join(query)) and not given["kind"]
+    is_open = is_open or asks_for_all
     # Results count as shown, so no more are requested than printed; some open ends may turn out to be done.
     is_whole = shows_all or is_open or click.get_current_context().params["as_json"]
     arguments = _filters(where, given | {"kind": (OPEN_END,) if is_open else given["kind"]})
@@ -143,6 +144,8 @@ def search(
     memories, warnings, total = _gather(where, "recall_memories", arguments)
     warnings |= unread
     memories = [memory for memory in memories if not (is_open and memory.get("done"))]
+    for memory in memories if asks_for_all else ():
+        memory.pop("answers", None)  # each open end is an answer, whatever it says
     memories = sorted(memories, key=lambda memory: memory.get("relevance_score", 0.0), reverse=True)[:number]
     if not memories:
         nothing = "Nothing was found." if has_notes else _nothing(where, "Nothing was found.")
@@ -312,7 +315,7 @@ def _listing(
     for memory in memories[:most]:
         day, scope, place, marks = _day(memory), memory["scope"], _place(memory), _marks(memory)
         kind = str(memory.get("kind") or memory.get("type") or "")
-        piped.append("\t".join((place, day, scope, kind, one_line(memory["content"]), " ".join(marks))))
+        piped.append("\t".join((place, day, scope, kind, one_line(memory["content"]), ", ".join(marks))))
         coloured = [f"[{COLOURS.get(mark, 'dim')}]{mark}[/]" for mark in marks]
         coloured += [f"[cyan]#{escape(tag)}[/cyan]" for tag in memory.get("tags", ())]
         text = escape(memory.get("summary") or memory["content"])
@@ -471,6 +474,7 @@ def _details(where: Where, answer: Answer, clients: Mapping[str, str]) -> list[L
         (INCOMING.get(name := each["relation"], f"{name} (by)"), each["source"])
         for each in answer.get("incoming_links", ())
     ]
+    links = [link for link in links if not link[0].startswith("similar_to")]
     links += [("says nearly the same", each) for each in answer.get("near_duplicates", ()) if isinstance(each, str)]
     links += [("copy", each["id"]) for each in answer.get("copies", ())]
     projects = [place.project.id for place in where.places()] if links else []

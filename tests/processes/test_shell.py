@@ -253,6 +253,7 @@ def test_contradicting_options_change_nothing(shell: Shell) -> None:
         assert "give one of" in shell("edit", memory_id, *arguments, status=exit_codes.USAGE)
     assert shell.json("show", memory_id)["version"] == 1
     assert "Nothing was changed" in shell("edit", memory_id, "--reopen")
+    assert shell("search", "what is left to do?").endswith("\topen_end\tPaint the boat\t\n")
     shell("edit", memory_id, "--due", "2020-02-20")
     assert "overdue since 2020-02-20" in shell("list", "--open")
     assert "due: none → 2020-02-20" in " ".join(shell("show", memory_id, "--history").split())
@@ -347,7 +348,7 @@ def test_a_log_names_its_dates_and_shows_the_owner_what_was_forgotten(shell: She
 def test_pairs_that_wait_for_a_decision_are_reviewed(shell: Shell) -> None:
     for older, newer, decision in (
         ("the lantern service listens on port 8080", "the lantern service listens on port 9090 now", "--both"),
-        ("the harbour gate opens at seven", "the harbour gate opens at nine now", "--replaced"),
+        ("The staging port is 5433", "The staging port is 5434 now", "--replaced"),
     ):
         old = shell.json("add", older)["memory_id"]
         shell("add", newer)
@@ -359,6 +360,7 @@ def test_pairs_that_wait_for_a_decision_are_reviewed(shell: Shell) -> None:
         assert line.split("\t") == [old, older, f"replaced by {new}? {newer}"]
         shell("edit", old, decision)
         assert shell.json("list", "--review")["contradictions"] == []
+        assert "similar_to" not in shell("show", old), "it says nearly the same, once"
     assert "Nothing waits for a decision" in shell("list", "--review")
 
 
