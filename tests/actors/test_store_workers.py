@@ -42,7 +42,7 @@ async def test_a_worker_is_given_long_memories_as_it_gets_them_done_and_the_newe
     for text in texts:
         await rig.gateway.store(text)
     worker = await rig.worker(credit=128, holds=True)
-    await until(lambda: worker.jobs)
+    await given(worker, 2)
     held = len(worker.jobs)
     assert 1 < held < len(texts)
     for done in range(len(texts)):

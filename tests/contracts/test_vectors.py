@@ -19,6 +19,7 @@ from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.actors.store.records.types import (
     MAX_ATTEMPTS,
     EmbeddedMemory,
+    FailedText,
     PassageFilter,
     PassageVectors,
     Vectors,
@@ -288,7 +289,12 @@ def test_texts_without_vectors_are_asked_for_newest_first_within_bounds(exact: L
     records.apply([store_operation(f"op{n}", f"memory {n}") for n in range(1, 7)])
     assert (asked(records), records.missing(MODEL), records.missing(None)) == ([6, 5, 4, 3, 2, 1], 6, 6)
     exact.save([6, 2], [unit(1), unit(1)])
-    assert (asked(records), records.missing(MODEL), records.missing("other")) == ([5, 4, 3, 1], 4, 6)
+    assert (asked(records), records.missing(MODEL), records.missing("other"), records.missing(None)) == (
+        [5, 4, 3, 1],
+        4,
+        6,
+        6,
+    )
     assert asked(records, limit=2, without=[5]) == [4, 3]
     assert asked(records, hand_bytes=10) == [5, 4], "as long as there is room, and the one that fills it"
     (first, *_) = records.next_texts(MODEL, 1, 1)
@@ -302,8 +308,9 @@ def test_a_text_becomes_a_dead_letter_and_has_another_chance_later(exact: Librar
     records.apply([first, second])
     exact.ids[1] = memory_id_of(first)
     for attempt in range(1, MAX_ATTEMPTS + 1):
-        dead = records.note_attempts(MODEL, [1, 999], f"reason {attempt}", 100.0, died=died)
-        assert dead == ([1] if attempt == MAX_ATTEMPTS else [])
+        failed = [FailedText(number, f"reason {attempt}", died, 100.0) for number in (1, 999)]
+        dead = records.note_attempts(MODEL, failed)
+        assert dead == (failed[:1] if attempt == MAX_ATTEMPTS else [])
         if not dead:
             assert [(each.number, each.is_alone) for each in records.next_texts(MODEL, 9, 999)] == [
                 (2, False),
@@ -315,12 +322,12 @@ def test_a_text_becomes_a_dead_letter_and_has_another_chance_later(exact: Librar
     assert asked(records) == [2]
     records.try_again(MODEL, 100.0)
     assert asked(records) == [2, 1]
-    again = records.note_attempts(MODEL, [1], "again", 200.0, died=died)
-    assert again == ([1] if died else []), "a deadly one has one chance"
+    failed = [FailedText(1, "again", died, 200.0)]
+    assert records.note_attempts(MODEL, failed) == (failed if died else []), "a deadly one has one chance"
     exact.change(1, unit(1))
     assert (asked(records), records.dead_letters(MODEL)) == ([2], {})
     for _ in range(MAX_ATTEMPTS):
-        assert records.note_attempts(MODEL, [1], "late", 100.0, died=died) == [], "it has its vectors"
+        assert records.note_attempts(MODEL, [FailedText(1, "late", died, 100.0)]) == [], "it has its vectors"
     assert records.missing(MODEL) == 1
 
 

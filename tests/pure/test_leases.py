@@ -24,7 +24,7 @@ def text_of(key: int, size_bytes: int = 100, *, is_alone: bool = False) -> TextT
     return TextToEmbed(key, "x" * size_bytes, b"", is_alone)
 
 
-def job_of(key: int) -> EmbeddingJob[str]:
+def job_of(key: int) -> EmbeddingJob:
     return EmbeddingJob(MODEL, FILE, key)
 
 
@@ -32,7 +32,7 @@ class Store:
     """What has no vectors, and what the records know of failures."""
 
     def __init__(self, keys: int = 0, size_bytes: int = 100) -> None:
-        self.leases: Leases[str, str] = Leases()
+        self.leases: Leases[str] = Leases()
         self.due = set(range(keys))
         self.attempts: Counter[int] = Counter()
         self.died: set[int] = set()
@@ -44,7 +44,11 @@ class Store:
         leased = self.leases.leased_of(MODEL, FILE)
         asked = [key for key in sorted(self.due, reverse=True) if key not in leased and not self.is_dead(key)]
         texts = [text_of(key, self.sizes[key], is_alone=key in self.died) for key in asked]
-        return self.leases.hand_out(MODEL, FILE, texts[: room if limit is None else min(room, limit)], hand_bytes)
+        texts = texts[: room if limit is None else min(room, limit)]
+        handed: dict[str, list[TextToEmbed]] = {}
+        for worker, text in self.leases.hand_out(MODEL, FILE, texts, hand_bytes):
+            handed.setdefault(worker, []).append(text)
+        return handed
 
     def handed(self, worker: str) -> list[TextToEmbed]:
         return self.deliver().get(worker, [])
@@ -54,14 +58,12 @@ class Store:
 
     def finish(self, worker: str, key: int) -> None:
         """An answer that is kept."""
-        assert self.leases.holds(worker, job_of(key))
-        self.leases.finish(worker, job_of(key))
+        assert self.leases.finish(worker, job_of(key))
         self.due.discard(key)
         self.leases.release(job_of(key))
 
     def fail(self, worker: str, key: int) -> None:
-        assert self.leases.holds(worker, job_of(key))
-        self.leases.finish(worker, job_of(key))
+        assert self.leases.finish(worker, job_of(key))
         self.attempts[key] += 1
         self.leases.release(job_of(key))
 
@@ -131,7 +133,7 @@ class Workers(RuleBasedStateMachine):
         worker = data.draw(st.sampled_from(sorted(each for each, hand in self.in_hand.items() if hand)))
         key = data.draw(st.sampled_from(sorted(self.in_hand[worker])))
         self.in_hand[worker].remove(key)
-        assert not self.store.leases.holds("somebody else", job_of(key))
+        assert not self.store.leases.finish("somebody else", job_of(key))
         if well:
             self.store.finish(worker, key)
         else:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from remembrancer.actors.store.vectors.models import KnownModel, ModelState
+from remembrancer.actors.store.vectors.models import Model, ModelState
 from remembrancer.protocol.work import ModelChoice, ModelIdentity
 
 OLD, NEW, LOCAL = ModelChoice("onnx", "old"), ModelChoice("voyage", "new"), ModelChoice("onnx", "local")
 
 
-def known(choice: ModelChoice, revision: str = "1") -> KnownModel:
-    return KnownModel(choice, ModelIdentity(choice.engine, choice.model, revision, "int8", 4, 256))
+def known(choice: ModelChoice, revision: str = "1") -> Model:
+    return Model(choice, ModelIdentity(choice.engine, choice.model, revision, "int8", 4, 256))
 
 
 def changing() -> ModelState:
@@ -19,12 +19,12 @@ def changing() -> ModelState:
 
 def test_the_old_model_is_kept_until_the_new_one_has_taken_over() -> None:
     state = changing()
-    assert state.models((LOCAL,)) == [(OLD, known(OLD).identity), (NEW, None), (LOCAL, None)]
+    assert state.models((LOCAL,)) == [known(OLD), Model(NEW), Model(LOCAL)]
     state = state.introduced(known(NEW))
     assert state.active == known(OLD)
     state = state.swapped()
     assert state.active == known(NEW)
-    assert state.models(()) == [(NEW, known(NEW).identity)]
+    assert state.models(()) == [known(NEW)]
 
 
 def test_a_change_goes_on_after_a_restart_and_what_the_settings_say_newly_counts_more() -> None:
@@ -36,11 +36,11 @@ def test_a_change_goes_on_after_a_restart_and_what_the_settings_say_newly_counts
 
 
 def test_a_change_that_is_called_off_leaves_the_old_model_alone() -> None:
-    assert changing().choosing(None).models(()) == [(OLD, known(OLD).identity)]
+    assert changing().choosing(None).models(()) == [known(OLD)]
     assert ModelState(OLD, NEW).choosing(None).chosen == NEW, "nothing answers that one could stay with"
 
 
 def test_other_weights_of_the_same_model_are_another_model() -> None:
     state = ModelState(OLD, OLD).introduced(known(OLD)).swapped().introduced(known(OLD, "2"))
-    assert state.models(()) == [(OLD, known(OLD).identity), (OLD, known(OLD, "2").identity)]
-    assert state.swapped().models(()) == [(OLD, known(OLD, "2").identity)]
+    assert state.models(()) == [known(OLD), known(OLD, "2")]
+    assert state.swapped().models(()) == [known(OLD, "2")]

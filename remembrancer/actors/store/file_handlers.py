@@ -294,7 +294,7 @@ class FileHandlers:
             sources, pending, size = {}, 0, 0
         else:
             sources = await self._readers.read(partial(index.counts, workspace.root))
-            pending = await self._readers.read(partial(index.missing, None))
+            pending = await self._readers.read(partial(index.missing, self._scheduler.answering.key))
             size = index.size_bytes()
         return FilesDescription(
             sources=sources,

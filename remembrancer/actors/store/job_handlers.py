@@ -269,7 +269,7 @@ class JobHandlers:
         if self._draining:
             raise MemoryUnavailable("the store is stopping")
         records = await self._records_of(request.project)
-        identity = self._scheduler.identity
+        identity = self._scheduler.answering.identity
         if isinstance(request, FindNear):
             vectors = None if records is None or identity is None else self._vectors.searchable(records.name)
             if records is None or vectors is None:

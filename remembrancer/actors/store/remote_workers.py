@@ -16,13 +16,11 @@ from typing import Final, Literal
 import anyio
 import anyio.abc
 import msgspec
-import numpy as np
 
-from remembrancer.actors.store.vectors.embedding_scheduler import EmbeddingScheduler, are_unit_vectors
+from remembrancer.actors.store.vectors.embedding_scheduler import EmbeddingScheduler
 from remembrancer.config.worker_keys import WorkerKeys
 from remembrancer.protocol.control import RemoteEmbedder, RemoteEmbedders
 from remembrancer.protocol.errors import (
-    EmbeddingUnavailable,
     PeerLost,
     PeerUnavailable,
     RemembrancerError,
@@ -31,7 +29,7 @@ from remembrancer.protocol.errors import (
 from remembrancer.protocol.network import NetworkRouter
 from remembrancer.protocol.sockets import Peer, Speaker
 from remembrancer.protocol.wire import Envelope
-from remembrancer.protocol.work import AskWorker, ModelIdentity, UseModel, WorkerState, from_worker
+from remembrancer.protocol.work import AskWorker, ModelChoice, ModelIdentity, UseModel, WorkerState, from_worker
 
 PING_S: Final = 1.0
 LISTEN_AGAIN_S: Final = 5.0
@@ -39,13 +37,6 @@ MOST_CREDIT: Final = 256
 MOST_DIMENSIONS: Final = 16_384
 SHOWN_CHARACTERS: Final = 300
 """The length to which a worker's own text is cut before it is shown."""
-CHECK_S: Final = 15.0
-"""The time that a worker has to return its trial vector."""
-TRIAL: Final = "The API server listens on port 8080, and Marta leads the billing team."
-"""The text that a new worker is tested with. Changing it makes every host embed it again."""
-SAME_COSINE: Final = 0.9
-"""The least cosine between one model's vectors of a text from two machines, which round differently. Between two models
-it is near 0."""
 
 logger = logging.getLogger(__name__)
 
@@ -57,16 +48,15 @@ class _Connection:
     peer: Peer
     heard_at: float
     model: str = ""
-    ready: WorkerState | None = None
-    """The worker's announcement that is being checked or has been accepted."""
-    admitted: bool = False
+    ready: ModelChoice | None = None
+    """The choice whose model it has, if it is admitted."""
     refused: str | None = None
     error: str | None = None
 
     def state(self, now: float, embedded: int) -> RemoteEmbedder:
         """Return the worker's state for display."""
         state: Literal["refused", "ready", "starting"] = (
-            "refused" if self.refused else "ready" if self.admitted else "starting"
+            "refused" if self.refused else "ready" if self.ready else "starting"
         )
         why = self.refused or self.error
         return RemoteEmbedder(self.peer.name, state, self.model, embedded, why, round(now - self.heard_at, 1))
@@ -100,7 +90,7 @@ class RemoteWorkers:
         """The socket that they connect to, once it listens."""
         self._tasks: anyio.abc.TaskGroup | None = None
         self._error: str | None = None
-        scheduler.on_untruth = self._refuse_liar
+        scheduler.on_false_answer = self._refuse_liar
 
     async def run(self) -> None:
         """Listen until cancelled. If the address or the keys are unavailable, try again."""
@@ -171,68 +161,30 @@ class RemoteWorkers:
             self._forget(connection)
         elif state.error is not None:
             connection.model, connection.error = state.choice.model[:SHOWN_CHARACTERS], state.error[:SHOWN_CHARACTERS]
-            connection.admitted, connection.ready = False, None
+            connection.ready = None
             self._scheduler.hear(connection.peer, msgspec.structs.replace(state, error=connection.error))
         elif state.identity is not None:
             self._consider(connection, state, state.identity)
 
-    def _consider(self, connection: _Connection, ready: WorkerState, identity: ModelIdentity) -> None:
-        """Start a worker's trial, or refuse it or redirect it to another model."""
+    def _consider(self, connection: _Connection, state: WorkerState, identity: ModelIdentity) -> None:
+        """Admit a worker, refuse it, or redirect it to another model."""
         connection.model, connection.error = identity.model[:SHOWN_CHARACTERS], None
-        if connection.ready is not None and not connection.admitted:
-            return  # its trial is in progress
         self._withdraw(connection)
-        if ready.choice not in self._scheduler.needed:
-            if self.router is not None:
-                self.router.send(connection.peer, UseModel(self._scheduler.needed[0]))
+        if state.choice not in self._scheduler.needed:
+            self._redirect(connection, self._scheduler.needed[0])
             return
-        known = self._scheduler.identity_of(ready.choice)
+        known = self._scheduler.identity_of(state.choice)
         if known is None and self._scheduler.is_starting:
             return  # this host's own embedder determines the model; the worker is asked again
-        if not _is_plausible(ready, identity) or (known is not None and known != identity):
+        if not _is_plausible(state, identity) or (known is not None and known != identity):
             wanted = "" if known is None else f", and this memory's vectors are of {known.key}"
             self._refuse(connection, f"its model is {identity.key[:SHOWN_CHARACTERS]}{wanted}")
             return
-        connection.ready = ready
-        assert self._tasks is not None
-        self._tasks.start_soon(self._try, connection, ready, identity)
-
-    async def _try(self, connection: _Connection, ready: WorkerState, identity: ModelIdentity) -> None:
-        """Compare a worker's vector of a text with another worker's of the same model, since its claim is not
-        enough."""
-        try:
-            expected = await self._vector_of_trial(identity)
-            answer = await self._scheduler.ask([connection.peer], TRIAL, CHECK_S)
-        except EmbeddingUnavailable as error:
-            connection.ready, connection.error = None, error.message[:SHOWN_CHARACTERS]  # it is asked again
-            return
-        if self._connections.get(connection.peer.routing_id) is not connection or connection.refused is not None:
-            return
-        if not are_unit_vectors(answer, 1, identity.dimensions):
-            self._refuse(connection, "its vectors are not those of its model")
-            return
-        vector = np.frombuffer(answer, dtype="<f4")
-        if expected is not None and float(vector @ np.frombuffer(expected, dtype="<f4")) < SAME_COSINE:
-            self._refuse(connection, "its vectors are not those of its model: the same text has another one here")
-            return
-        if expected is None:
-            self._scheduler.note_trial(ready.choice, identity, answer)
-        credit = max(1, min(ready.credit, MOST_CREDIT))
-        connection.ready, connection.admitted = ready, True
+        connection.ready = state.choice
         self._refusals.pop(connection.peer.key, None)
         logger.info("an embedder on another host works", extra={"worker": connection.peer.name})
-        self._scheduler.hear(connection.peer, msgspec.structs.replace(ready, credit=credit))
-
-    async def _vector_of_trial(self, identity: ModelIdentity) -> bytes | None:
-        """Return the model's vector of the trial text, from a worker of this host or as it was stored."""
-        for worker in self._scheduler.workers_here(identity):
-            try:
-                answer = await self._scheduler.ask([worker], TRIAL, CHECK_S)
-            except EmbeddingUnavailable:
-                continue
-            if are_unit_vectors(answer, 1, identity.dimensions):
-                return answer
-        return self._scheduler.trial_of(identity)
+        credit = max(1, min(state.credit, MOST_CREDIT))
+        self._scheduler.hear(connection.peer, msgspec.structs.replace(state, credit=credit))
 
     async def _watch(self, connection: _Connection) -> None:
         """Ask a worker for its state, again and again, until it is gone."""
@@ -257,37 +209,38 @@ class RemoteWorkers:
                 connection.heard_at = self._clock()
                 if connection.ready is None:
                     self._take(connection, state)
-                elif connection.admitted:
-                    wanted = self._scheduler.better_choice(peer, connection.ready.choice)
-                    if wanted is not None:
-                        self._withdraw(connection)
-                        router.send(peer, UseModel(wanted))
+                elif (better := self._scheduler.better_choice(peer, connection.ready)) is not None:
+                    self._withdraw(connection)
+                    self._redirect(connection, better)
             await anyio.sleep(PING_S)
 
     def _withdraw(self, connection: _Connection) -> None:
-        """Give a worker no more work until it has been tried again."""
+        """Give a worker no more work until its state has been heard again."""
         self._scheduler.lose(connection.peer)
-        connection.admitted, connection.ready = False, None
+        connection.ready = None
 
     def _forget(self, connection: _Connection) -> None:
         self._connections.pop(connection.peer.routing_id, None)
         self._scheduler.lose(connection.peer)
 
     def _refuse_liar(self, worker: Peer, reason: str) -> None:
-        connection = self._connections.get(worker.routing_id)
-        if connection is not None:
+        if (connection := self._connections.get(worker.routing_id)) is not None:
             self._refuse(connection, reason)
 
     def _refuse(self, connection: _Connection, reason: str) -> None:
         """Give a worker no more work until it is restarted."""
-        connection.admitted, connection.refused = False, reason
-        self._scheduler.lose(connection.peer)
+        self._withdraw(connection)
+        connection.refused = reason
         self._note_refusal(connection.peer.key, reason)
         self._say_refused(connection.peer, reason)
 
     def _note_refusal(self, key: str, reason: str) -> None:
         self._refusals[key] = reason
         logger.error("an embedder on another host is refused", extra={"reason": reason})
+
+    def _redirect(self, connection: _Connection, choice: ModelChoice) -> None:
+        if self.router is not None:
+            self.router.send(connection.peer, UseModel(choice))
 
     def _say_refused(self, peer: Peer, reason: str) -> None:
         if self.router is not None:

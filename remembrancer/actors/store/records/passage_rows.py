@@ -13,6 +13,7 @@ from remembrancer.actors.store.records.types import (
     MAX_ATTEMPTS,
     RECORDS,
     EmbeddedMemory,
+    FailedText,
     NearDuplicate,
     PassageFilter,
     PassageVectors,
@@ -49,14 +50,8 @@ class EmbeddedTexts:
         return f"EXISTS (SELECT 1 FROM {self._table} WHERE number = memory AND {self._own})"  # noqa: S608 - our names
 
     def missing(self, model: str | None) -> int:
-        """Return the number of memories that have no vectors of `model` and are not its dead letters (None: without
-        vectors of the model with the most vectors)."""
-        if model is None:
-            ((missing,),) = self._file.read(
-                f"""SELECT ({self._count}) - coalesce(max(memories), 0) FROM (
-                        SELECT sum(memories) AS memories FROM embedded WHERE {self._own} GROUP BY model)"""  # noqa: S608
-            )
-            return int(missing)
+        """Return the number of memories that have no vectors of `model` and are not its dead letters (None: of all
+        memories)."""
         ((missing,),) = self._file.read(
             f"""SELECT ({self._count})
                        - coalesce((SELECT sum(memories) FROM embedded WHERE {self._own} AND model = ?1), 0)
@@ -89,21 +84,21 @@ class EmbeddedTexts:
             size_bytes += found[-1].size_bytes
         return found
 
-    def note_attempts(self, model: str, numbers: Sequence[int], reason: str, until: float, *, died: bool) -> list[int]:
-        """Record a failed attempt to embed each of these, or (`died`) the death of their worker. Returns those that are
-        now dead letters, until `try_again` is called at `until` (seconds since the epoch) or later."""
+    def note_attempts(self, model: str, failed: Sequence[FailedText]) -> list[FailedText]:
+        """Record failed attempts to embed texts. Returns those that are dead letters now, until `try_again` is called
+        at `until` or later."""
         with self._file.transaction(durable=False) as connection:
-            for number in numbers:
+            for text in failed:
                 connection.execute(
                     f"""INSERT INTO embedding_attempts
                         SELECT number, ?1, 1, ?2, ?3, ?4 FROM {self._table} WHERE number = ?5
                         AND NOT EXISTS (SELECT 1 FROM passages WHERE memory = ?5 AND model = ?1)
                         ON CONFLICT DO UPDATE SET attempts = attempts + 1, reason = excluded.reason,
                         until = excluded.until, died = max(died, excluded.died)""",  # noqa: S608 - our name
-                    (model, reason, until, died, number),
+                    (model, text.reason, text.until, text.died, text.number),
                 )
         dead = self.dead_letters(model)
-        return [number for number in numbers if number in dead]
+        return [text for text in failed if text.number in dead]
 
     def try_again(self, model: str, now: float) -> None:
         """Give dead letters another chance; those that killed workers get one attempt."""

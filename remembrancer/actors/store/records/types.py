@@ -235,5 +235,17 @@ class TextToEmbed(msgspec.Struct, frozen=True, gc=False):
         return len(self.content.encode())
 
 
+class FailedText(NamedTuple):
+    """A text that could not be embedded, with the reason. `died`: its worker died.
+
+    As a dead letter it stays unembedded until `until` (seconds since the epoch) at least.
+    """
+
+    number: int
+    reason: str
+    died: bool = False
+    until: float = 0.0
+
+
 MAX_ATTEMPTS: Final = 3
 """The number of failed attempts, or dead workers, after which a text is a dead letter."""

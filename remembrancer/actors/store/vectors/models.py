@@ -5,18 +5,18 @@ Pure. The catalogue stores a `ModelState`, so that a change of the model survive
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import Final
 
 import msgspec
 
 from remembrancer.protocol.work import ModelChoice, ModelIdentity
 
 
-class Model(NamedTuple):
+class Model(msgspec.Struct, frozen=True):
     """A choice, and the model that it stands for; None until a worker has identified it."""
 
     choice: ModelChoice
-    identity: ModelIdentity | None
+    identity: ModelIdentity | None = None
 
     @property
     def key(self) -> str | None:
@@ -24,28 +24,18 @@ class Model(NamedTuple):
         return None if self.identity is None else self.identity.key
 
 
-class KnownModel(msgspec.Struct, frozen=True):
-    """A choice, and the model that a worker identified for it."""
-
-    choice: ModelChoice
-    identity: ModelIdentity
-    trial: bytes = b""
-    """Its vector of the trial text for workers on other hosts; empty if there is none yet."""
-
-
 class ModelState(msgspec.Struct, frozen=True):
     """The decisions about models. `configured` is the choice in the settings at that time; a changed setting takes
     effect.
 
     `chosen` makes the vectors from now on, and `active` answers until those are complete (None: there is none yet).
-    `total` is the number of texts that the chosen model has to embed until then.
+    `known` are the models that workers have identified.
     """
 
     configured: ModelChoice
     chosen: ModelChoice
-    active: KnownModel | None = None
-    known: tuple[KnownModel, ...] = ()
-    total: int = 0
+    active: Model | None = None
+    known: tuple[Model, ...] = ()
 
     @classmethod
     def read(cls, written: bytes | None, configured: ModelChoice) -> ModelState:
@@ -70,33 +60,25 @@ class ModelState(msgspec.Struct, frozen=True):
         """Return the state with another choice; None: the active one again."""
         if choice is None:
             choice = self.chosen if self.active is None else self.active.choice
-        return self if choice == self.chosen else msgspec.structs.replace(self, chosen=choice, total=0)
+        return self if choice == self.chosen else msgspec.structs.replace(self, chosen=choice)
 
-    def introduced(self, known: KnownModel) -> ModelState:
+    def introduced(self, model: Model) -> ModelState:
         """Return the state with the model that a worker identified for a choice."""
-        if any((model.choice, model.identity) == (known.choice, known.identity) for model in self.known):
+        if model in self.known:
             return self
-        return self._with(known)
-
-    def tried(self, choice: ModelChoice, identity: ModelIdentity, trial: bytes) -> ModelState:
-        """Return the state with a model's vector of the trial text."""
-        return self._with(KnownModel(choice, identity, trial))
-
-    def _with(self, known: KnownModel) -> ModelState:
-        others = tuple(model for model in self.known if model.choice != known.choice)
-        return msgspec.structs.replace(self, known=(*others, known))
+        others = tuple(each for each in self.known if each.choice != model.choice)
+        return msgspec.structs.replace(self, known=(*others, model))
 
     def swapped(self) -> ModelState:
         """Return the state in which the chosen model answers."""
         active = next((model for model in self.known if model.choice == self.chosen), self.active)
-        return msgspec.structs.replace(self, active=active, total=0)
+        return msgspec.structs.replace(self, active=active)
 
     def models(self, fallbacks: tuple[ModelChoice, ...]) -> list[Model]:
         """The models in use: the active one, the chosen one, and the fallbacks, without repetitions."""
-        identities = {model.choice: model.identity for model in self.known}
-        active = [] if self.active is None else [Model(self.active.choice, self.active.identity)]
-        others = (Model(choice, identities.get(choice)) for choice in (self.chosen, *fallbacks))
-        return list(dict.fromkeys((*active, *others)))
+        known = {model.choice: model for model in self.known}
+        active = [] if self.active is None else [self.active]
+        return list(dict.fromkeys([*active, *(known.get(each, Model(each)) for each in (self.chosen, *fallbacks))]))
 
 
 _decode_state: Final = msgspec.msgpack.Decoder(ModelState).decode
