@@ -289,7 +289,7 @@ def check_model(at: Examination) -> Finding:
     from remembrancer.actors.store.vectors.models import ModelState
 
     state = ModelState.read(at.records.models, model_choices(at.settings)[0])
-    choice, last_key = state.chosen, state.active and state.active.identity.key
+    choice, last_key = state.chosen, state.active and state.active.key
     if at.settings.embedder_listen is not None and not at.settings.embedders:
         return Finding("ok", f"{choice.model} by {choice.engine}, on other hosts only")
     if choice.engine in REMOTE_ENGINES:

@@ -47,7 +47,7 @@ async def tended(tmp_path: Path) -> AsyncIterator[Tended]:
     @asynccontextmanager
     async def manage(*records: Records, exact_up_to: int) -> AsyncIterator[VectorSpaces]:
         folder = tmp_path / "vectors"
-        spaces = VectorSpaces(folder, committer, lambda: records, exact_up_to=exact_up_to, busy=lambda: False)
+        spaces = VectorSpaces(folder, committer, lambda: records, exact_up_to=exact_up_to)
         spaces.use_models([IDENTITY], IDENTITY)
         running = asyncio.ensure_future(spaces.run())
         try:

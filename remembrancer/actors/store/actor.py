@@ -123,7 +123,6 @@ class StoreActor(Actor):
             self._committer,
             self._files.embedded,
             exact_up_to=settings.exact_search_passages,
-            busy=self._is_busy,
             judge=replaced.judge,
             server=_server_of(settings),
         )
@@ -302,10 +301,6 @@ class StoreActor(Actor):
         """Tell the gateway, which caches answers, about the writes of other machines."""
         if self._gateway is not None:
             self._router.send(self._gateway, OthersWrote(tuple(operations)))
-
-    def _is_busy(self) -> bool:
-        """True if there is more urgent work than tidying the index."""
-        return not self._gate.is_idle(time.monotonic()) or self._scheduler.is_busy
 
     def _file_opened(self, records: Records) -> None:
         if records.name == USER:

@@ -134,6 +134,8 @@ class EmbeddingScheduler:
         self._query_vectors: OrderedDict[tuple[str, str], Vectors] = OrderedDict()
         self._counts: dict[tuple[str, str | None], _Counted] = {}
         """The counts by name of the texts and model."""
+        self._embedded: dict[tuple[str, str], tuple[EmbeddedTexts, int]] = {}
+        """The texts that all have their vectors, by their name and the model, as of a number of commits."""
         self._failures: dict[str, WorkerState] = {}  # by the worker's incarnation
         self.embedded: Counter[str] = Counter()
         """The number of texts that workers have embedded, by incarnation."""
@@ -236,11 +238,6 @@ class EmbeddingScheduler:
         """The number of memories without vectors of a new model that already answers because the old one is lost."""
         model, active = self.answering, self._state.active
         return self._pending(model) if active is not None and model != active else 0
-
-    @property
-    def is_busy(self) -> bool:
-        """True if any text waits for vectors of any model."""
-        return any(self._pending(model) for model in self._models)
 
     @property
     def error(self) -> str | None:
@@ -356,6 +353,7 @@ class EmbeddingScheduler:
             state = self._state
             await self._committer.run(RECORDS, partial(self._files.catalog.note_models, state.written()))
             self._stored, self._is_pruned = state, False
+            self._woken.set()
         elif self._may_take_over():
             self._decide(self._state.swapped())
             logger.info("the model was changed", extra={"model": self._state.chosen.model})
@@ -556,13 +554,17 @@ class EmbeddingScheduler:
         for texts in self._files.texts():
             if room <= 0:
                 return
-            leased = self._leases.leased_of(key, texts.name)
+            commits, leased = texts.commits, self._leases.leased_of(key, texts.name)
+            if self._embedded.get((texts.name, key)) == (texts, commits):
+                continue
             ask = partial(texts.next_texts, key, room, len(self._leases.workers_of(key)) * hand_bytes, leased)
             try:
                 next_texts = await self._readers.read(ask)
             except RemembrancerError as error:
                 logger.warning("embedding waits", extra={"file": texts.name, "reason": error.message})
                 continue
+            if not next_texts and not leased:
+                self._embedded[texts.name, key] = texts, commits
             handed = self._leases.hand_out(key, texts.name, next_texts, hand_bytes)
             for worker, text in handed:
                 self._tasks.start_soon(self._embed, worker, identity, texts.name, text)

@@ -42,8 +42,6 @@ MOST_BYTES: Final = 512 * 1024 * 1024
 COMPARED_AT_ONCE: Final = 64
 """The number of passages compared in one batch. Progress is stored after each batch; after a crash the rest is compared
 again."""
-NEWEST: Final = 1024
-"""The number of passages compared outside a collection before they are moved into it despite more urgent work."""
 REACH_AGAIN_S: Final = 4.0
 """The delay before Chroma is tried again after a failure."""
 NOT_INSTALLED: Final = "chroma_url is set, and Chroma is not installed: install the extra chroma"
@@ -55,8 +53,7 @@ logger = logging.getLogger(__name__)
 
 class VectorSpaces:
     """All vectors of the store. Belongs to one event loop. `texts` returns all open texts: spaces, and indexes of
-    files. Moving passages to Chroma waits while `busy` returns True. `judge` returns the links that similar memories
-    get besides those between near-duplicates.
+    files. `judge` returns the links that similar memories get besides those between near-duplicates.
 
     Texts with more than `exact_up_to` passages have their vectors in Chroma, if it is installed: in `folder`, or on a
     server.
@@ -69,7 +66,6 @@ class VectorSpaces:
         texts: Callable[[], Sequence[EmbeddedTexts]],
         *,
         exact_up_to: int,
-        busy: Callable[[], bool],
         judge: Judge = lambda records, pairs: [],
         server: Server | None = None,
         with_chroma: bool | None = None,
@@ -78,7 +74,6 @@ class VectorSpaces:
         self._committer = committer
         self._texts = texts
         self._exact_up_to = exact_up_to
-        self._busy = busy
         self._judge = judge
         self._server = server
         self._with_chroma = is_chroma_installed() if with_chroma is None else with_chroma
@@ -259,7 +254,7 @@ class VectorSpaces:
     async def _tend_texts(self, texts: EmbeddedTexts, model: ModelIdentity) -> None:
         vectors = self._vectors_of(texts, model.key)
         if isinstance(vectors, ChromaVectors) and not vectors.has_failed:
-            if vectors.is_behind and (not self._busy() or len(vectors.newest()) > NEWEST):
+            if vectors.is_behind:
                 await self._on_thread(partial(vectors.follow, lambda: not self._closing))
         elif texts.extent(model.key)[0] > self._exact_up_to:
             moved = await self._on_thread(partial(self._move, texts, model))
