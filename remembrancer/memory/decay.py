@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from remembrancer.protocol.consolidation import Material
-from remembrancer.protocol.kinds import STANDING, Scope, Status
+from remembrancer.protocol.kinds import Scope, Status
 
 DAY_S: Final = 86_400.0
 PROJECT_HALF_LIFE_S: Final = 7 * DAY_S
@@ -78,8 +78,9 @@ def archive_rule(scope: Scope) -> ArchiveRule:
 
 
 def should_archive(memory: Material, now: float) -> bool:
-    """True if an active memory of a project or of the user is weak enough to be archived."""
-    if memory.scope == "session" or memory.status != "active" or memory.kind in STANDING:
+    """True if an active memory of a project or of the user is of something that happened, and is weak enough to be
+    archived. What holds does not fade."""
+    if memory.scope == "session" or memory.status != "active" or memory.type != "episodic":
         return False
     rule = archive_rule(memory.scope)
     return (
@@ -91,7 +92,7 @@ def should_archive(memory: Material, now: float) -> bool:
 
 def should_delete(memory: Material, now: float) -> bool:
     """True if a project's memory has been archived long enough to be forgotten (reversibly). The user's never are."""
-    if memory.scope != "project" or memory.status != "archived":
+    if memory.scope != "project" or memory.status != "archived" or memory.type != "episodic":
         return False
     archived_at = memory.updated_at if memory.archived_at is None else memory.archived_at
     return archived_at < now - DELETE_AFTER_S

@@ -78,10 +78,10 @@ async def test_a_question_that_names_a_time_alone_gets_what_happened_then(files:
     assert filtered == [users]
 
 
-async def test_a_context_leaves_out_what_is_archived_or_over_and_what_is_stood_for_where_it_has_more(
+async def test_a_context_leaves_out_what_is_over_and_what_is_stood_for_where_it_has_more(
     files: Spaces,
 ) -> None:
-    archived = files.store("the lantern is archived")
+    archived = files.store("the lantern is archived", importance=0.0)
     stood_for = files.store("the lantern is stood for", importance=1.0)
     over = files.store("the lantern is over", importance=0.9)
     active = files.store("the lantern is there", importance=0.1)
@@ -89,8 +89,9 @@ async def test_a_context_leaves_out_what_is_archived_or_over_and_what_is_stood_f
     files.run(ReviseMemory(stood_for, "archived", status="consolidated"))
     files.change(UpdateMemory(over, valid_until=NOW - 1))
     for task in ("", "the lantern is stood for"):
-        assert await section(files, "project_context", task=task) == [active]
-    files.change(ForgetMemory(active))
+        assert await section(files, "project_context", task=task) == [active, archived]
+    for each in (active, archived):
+        files.change(ForgetMemory(each))
     for task in ("", "the lantern is stood for"):
         assert await section(files, "project_context", task=task) == [stood_for]
 

@@ -17,7 +17,7 @@ from remembrancer.memory.decay import (
     should_delete,
 )
 from remembrancer.protocol.consolidation import Material
-from remembrancer.protocol.kinds import SCOPES, STANDING, STATUSES, Scope, Status
+from remembrancer.protocol.kinds import SCOPES, STATUSES, Scope, Status
 from tests.cases import cases
 from tests.pure.reflection_world import memory as made
 
@@ -125,11 +125,11 @@ def archived(scope: Scope, days: float) -> Material:
         ("user", {"access_count": 2}, False),
         ("user", {"scope": "project"}, True),
         ("session", {}, False),
-        *((scope, {"kind": kind}, False) for kind in STANDING for scope in ("project", "user")),
+        *((scope, {"type": other}, False) for other in ("semantic", "procedural") for scope in ("project", "user")),
         *(("project", {"status": status}, False) for status in STATUSES if status != "active"),
     ],
 )
-def test_what_is_active_weak_old_and_unused_is_archived_unless_it_stands_and_the_user_s_more_slowly(
+def test_what_is_active_weak_old_and_unused_is_archived_if_it_happened_and_the_user_s_more_slowly(
     scope: Scope, changes: dict[str, Any], is_archived: bool
 ) -> None:
     assert should_archive(weak(scope, **changes), NOW) is is_archived
@@ -139,6 +139,7 @@ def test_what_was_archived_is_deleted_after_ninety_days_without_a_change() -> No
     assert should_delete(archived("project", 90.01), NOW)
     assert not should_delete(archived("project", 90), NOW)
     assert not should_delete(archived("session", 400), NOW)
+    assert not should_delete(replace(archived("project", 200), type="semantic"), NOW)
     for status in ("active", "consolidated"):
         assert not should_delete(replace(archived("project", 200), status=status), NOW)
 

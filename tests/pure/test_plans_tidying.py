@@ -15,8 +15,8 @@ from tests.pure.consolidator_world import DAY_S, NOW, carried_out, contents, mat
 
 
 def test_what_is_pinned_is_neither_archived_nor_let_go() -> None:
-    weak = material(1, kind="fact", importance=0.01, created_at=NOW - 400 * 86_400.0, scope="project")
-    old = material(2, scope="project", status="archived", archived_at=1.0, created_at=2.0)
+    weak = material(1, kind="observation", importance=0.01, created_at=NOW - 400 * 86_400.0, scope="project")
+    old = material(2, kind="observation", scope="project", status="archived", archived_at=1.0, created_at=2.0)
     assert [len(changes) for changes in plan_archiving([weak, old], NOW)] == [1, 1]
     pinned = [msgspec.structs.replace(each, pinned=True) for each in (weak, old)]
     assert plan_archiving(pinned, NOW) == ({}, {})

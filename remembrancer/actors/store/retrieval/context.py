@@ -1,8 +1,8 @@
 """The memories that a session should know for its task: all that are valid if they fit, or else the most important.
 
 Memories that apply to every task (conventions, decisions, preferences) are given with every task; similarity selects
-among the rest. A context leaves out archived, expired and replaced memories, and
-memories that were merged or summarised into another that the session may see; closed open ends are only named.
+among the rest. A context leaves out expired and replaced memories, and memories that were merged or summarised into
+another that the session may see; closed open ends are only named.
 """
 
 from __future__ import annotations
@@ -158,8 +158,7 @@ class Gathering:
         """True if a memory belongs in this context."""
         was_closed = memory.done and self._now - memory.updated_at > CLOSED_NAMED_S
         is_over = was_closed or memory.kind == SESSION_RECORD or has_ended(memory.valid_until, self._now)
-        is_replaced = bool(memory.superseded_by) or memory.status == "archived"
-        return not is_over and not is_replaced and self._is_asked_for(memory)
+        return not is_over and not memory.superseded_by and self._is_asked_for(memory)
 
     def _is_asked_for(self, memory: ListedMemory) -> bool:
         return section_of(memory, self._request.sections) is not None
@@ -172,11 +171,7 @@ class Gathering:
         if promoted:
             into = self._view.reader.merged_into(promoted)
             seen = self._view.visible(into.values(), Filters(self._request.session_id)).values()
-            shown = {
-                target
-                for target, each in seen
-                if each.status != "archived" and not has_ended(each.valid_until, self._now)
-            }
+            shown = {target for target, each in seen if not has_ended(each.valid_until, self._now)}
             found = [each for each in found if into.get(each.id) not in shown]
         said: set[str] = set()
         once: list[RecalledMemory] = []
