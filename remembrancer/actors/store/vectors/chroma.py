@@ -12,7 +12,7 @@ import logging
 import os
 import shutil
 import socket
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence, Set
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -199,8 +199,8 @@ class ChromaVectors(ExactVectors):
             passages = self.of_memories(allowed)
             return [_compared(passages, query, limit) for query in queries]
         try:
-            newest = self.newest()
-            return [self._nearest(self._searched, query, limit, allowed, newest) for query in queries]
+            newest, may_be_found = self.newest(), None if allowed is None else set(allowed)
+            return [self._nearest(self._searched, query, limit, may_be_found, newest) for query in queries]
         except ChromaUnavailable as error:
             logger.warning("a collection cannot be searched", extra={"reason": str(error)})
             self.has_failed = True
@@ -214,7 +214,7 @@ class ChromaVectors(ExactVectors):
         collection: Any,
         query: Vectors,
         limit: int,
-        allowed: Sequence[int] | None = None,
+        allowed: Set[int] | None = None,
         newest: Sequence[int] = (),
     ) -> Nearest:
         """Return the memories nearest to one query, deeper in the collection if many are not allowed."""
@@ -238,12 +238,12 @@ class ChromaVectors(ExactVectors):
         return sum(max(each.values(), default=0.0) >= ITSELF_COSINE for each in nearest) * 2 >= len(nearest)
 
 
-def _compared(passages: PassageVectors, query: Vectors, limit: int, allowed: Sequence[int] | None = None) -> Nearest:
+def _compared(passages: PassageVectors, query: Vectors, limit: int, allowed: Set[int] | None = None) -> Nearest:
     """Return the nearest allowed memories among those of some passages."""
     if not passages.numbers:
         return {}
     memories = np.asarray(passages.memories, dtype=np.int64)
-    which = slice(None) if allowed is None else np.isin(memories, allowed)
+    which = slice(None) if allowed is None else [memory in allowed for memory in passages.memories]
     return first_memories((passages.vectors @ query)[which], memories[which], limit)
 
 

@@ -7,7 +7,6 @@ workers and vectors (`models.py`). Queries use a model whose vectors are complet
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import math
 import time
@@ -99,6 +98,10 @@ class _Counted(NamedTuple):
     missing: int
     dead: dict[int, str]
 
+    def is_of(self, texts: EmbeddedTexts) -> bool:
+        """True if it holds for these texts as they are now."""
+        return self.texts is texts and self.commits == texts.commits
+
 
 class EmbeddingScheduler:
     """Has workers embed the stored texts, and saves the vectors. `router_of` returns the socket that a worker is
@@ -134,8 +137,6 @@ class EmbeddingScheduler:
         self._query_vectors: OrderedDict[tuple[str, str], Vectors] = OrderedDict()
         self._counts: dict[tuple[str, str | None], _Counted] = {}
         """The counts by name of the texts and model."""
-        self._embedded: dict[tuple[str, str], tuple[EmbeddedTexts, int]] = {}
-        """The texts that all have their vectors, by their name and the model, as of a number of commits."""
         self._failures: dict[str, WorkerState] = {}  # by the worker's incarnation
         self.embedded: Counter[str] = Counter()
         """The number of texts that workers have embedded, by incarnation."""
@@ -268,12 +269,12 @@ class EmbeddingScheduler:
     def _counted(self, model: Model, texts: EmbeddedTexts) -> _Counted:
         key, commits = model.key, texts.commits
         counted = self._counts.get((texts.name, key))
-        if counted is None or counted.texts is not texts or counted.commits != commits:
-            missing, dead = (0, {}) if counted is None else (counted.missing, counted.dead)
-            with contextlib.suppress(RemembrancerError):  # an unreadable file
-                missing = texts.missing(key)
+        if counted is None or not counted.is_of(texts):
+            try:
                 dead = {} if key is None else texts.dead_letters(key)
-            counted = self._counts[texts.name, key] = _Counted(texts, commits, missing, dead)
+                counted = self._counts[texts.name, key] = _Counted(texts, commits, texts.missing(key), dead)
+            except RemembrancerError:  # an unreadable file
+                return counted or _Counted(texts, commits, 0, {})
         return counted
 
     # --- The models.
@@ -554,17 +555,16 @@ class EmbeddingScheduler:
         for texts in self._files.texts():
             if room <= 0:
                 return
-            commits, leased = texts.commits, self._leases.leased_of(key, texts.name)
-            if self._embedded.get((texts.name, key)) == (texts, commits):
+            counted = self._counts.get((texts.name, key))
+            if counted is not None and counted.is_of(texts) and not counted.missing:
                 continue
+            leased = self._leases.leased_of(key, texts.name)
             ask = partial(texts.next_texts, key, room, len(self._leases.workers_of(key)) * hand_bytes, leased)
             try:
                 next_texts = await self._readers.read(ask)
             except RemembrancerError as error:
                 logger.warning("embedding waits", extra={"file": texts.name, "reason": error.message})
                 continue
-            if not next_texts and not leased:
-                self._embedded[texts.name, key] = texts, commits
             handed = self._leases.hand_out(key, texts.name, next_texts, hand_bytes)
             for worker, text in handed:
                 self._tasks.start_soon(self._embed, worker, identity, texts.name, text)
