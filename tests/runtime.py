@@ -7,6 +7,7 @@ import json
 import os
 import sqlite3
 import subprocess
+import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -16,6 +17,8 @@ from types import MappingProxyType
 from typing import Any
 
 import psutil
+from mcp import Client
+from mcp.client.stdio import StdioServerParameters
 
 from bench.client import LINE_LIMIT_BYTES, StdioClient
 from remembrancer.commands import exit_codes
@@ -46,8 +49,8 @@ def command(
     home: Path,
     stdin: str = "",
     directory: Path | None = None,
-    variables: Mapping[str, str] = MappingProxyType({}),
     timeout_s: float = PATIENCE_S,
+    variables: Mapping[str, str] = MappingProxyType({}),
 ) -> subprocess.CompletedProcess[str]:
     """Run `remembrancer`, with these variables of the environment."""
     environ = {**os.environ, "REMEMBRANCER_HOME": str(home), **variables}
@@ -55,16 +58,27 @@ def command(
     return subprocess.CompletedProcess(done.args, done.returncode, done.stdout.decode(), done.stderr.decode())
 
 
-def patiently(
-    *arguments: str, home: Path, directory: Path | None = None, variables: Mapping[str, str] = MappingProxyType({})
-) -> subprocess.CompletedProcess[str]:
+def done(*arguments: str, home: Path, **options: Any) -> str:
+    """As `command`, which has to succeed; what it printed."""
+    finished = command(*arguments, home=home, **options)
+    assert finished.returncode == 0, finished.stderr
+    return finished.stdout
+
+
+def patiently(*arguments: str, home: Path, **options: Any) -> subprocess.CompletedProcess[str]:
     """As `command`, by somebody who runs it again where something does not answer, as such a command says."""
     give_up_at = time.monotonic() + PATIENCE_S
     while True:
-        done = command(*arguments, home=home, directory=directory, variables=variables)
+        done = command(*arguments, home=home, **options)
         if done.returncode != exit_codes.NO_ANSWER or time.monotonic() > give_up_at:
             return done
         time.sleep(0.1)
+
+
+def start(home: Path, **environ: str) -> None:
+    """Start a runtime as a session does. Fails the test where it does not come up."""
+    start_runtime({**os.environ, "REMEMBRANCER_HOME": str(home), **environ})
+    assert is_up(RuntimePaths(home))
 
 
 def stop_runtime(home: Path) -> None:
@@ -195,6 +209,28 @@ class PatientSession(Session):
             answer = await super().call(tool, **arguments)
             if not ("error" in answer and answer.get("retry_possible")) or time.monotonic() > deadline:
                 return answer
+
+
+class Caller:
+    """The client of a session over the SDK, whose calls have to succeed, unless a test says otherwise."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    async def __call__(self, tool: str, *, fails: bool = False, **arguments: Any) -> dict[str, Any]:
+        result = await self._client.call_tool(tool, arguments)
+        answer: dict[str, Any] = result.structured_content or {}
+        assert result.is_error is fails, answer
+        return answer
+
+
+def bridged(session: str, mode: str = "auto", *, toolsets: str | None = None, **options: Any) -> Client:
+    """The SDK's client, which starts a bridge. The runtime, in the home of the environment, is up before."""
+    environ = {**os.environ, "REMEMBRANCER_SESSION_ID": session}
+    environ |= {} if toolsets is None else {"REMEMBRANCER_TOOLSETS": toolsets}
+    start_runtime(environ)
+    parameters = StdioServerParameters(command=sys.executable, args=["-m", "remembrancer", "mcp"], env=environ)
+    return Client(parameters, mode=mode, cache=None, **options)
 
 
 @asynccontextmanager

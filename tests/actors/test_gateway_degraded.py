@@ -164,10 +164,12 @@ async def test_a_full_store_refuses_at_once_while_anything_is_queued_and_every_a
                 assert (answer["error"], "database_limit_bytes" in answer["message"]) == ("storage_full", True)
             assert health().queue_depth == 1
             assert "storage_full" in warned(await client.call("recall_memories", query="harbour"))
-        assert (await client.store("and more"))["error"] == "storage_full", "the store's last word"
         async with quick_rig.store():
             await until(lambda: not health().queue_depth)
             assert "warnings" not in await client.store("newest")
+        async with quick_rig.store(full):
+            assert (await client.store("too much"))["error"] == "storage_full"
+        assert (await client.store("and more"))["error"] == "storage_full", "the store's last word"
         assert quick_rig.contents[12:] == ["older", "newest"]
 
 

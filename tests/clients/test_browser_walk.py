@@ -19,7 +19,7 @@ from tests.clients.test_inspector import CLIENTS
 from tests.patience import PATIENCE_S
 from tests.processes.browser_visit import Visit
 from tests.processes.http_door import Door
-from tests.processes.portable_rig import command
+from tests.runtime import command
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 MODULES = CLIENTS.parents[1]

@@ -18,9 +18,8 @@ from remembrancer.config.tokens import Tokens
 from tests.forked import ForkedProcess, start_command
 from tests.patience import PATIENCE_S
 from tests.ports import free_port
-from tests.processes.portable_rig import done, start
 from tests.processes.runtimes import until
-from tests.runtime import stop_runtime
+from tests.runtime import done, start, stop_runtime
 
 VERSION = "2025-11-25"
 
@@ -57,7 +56,7 @@ class Door:
             return False
 
     def token(self, name: str, *arguments: str) -> str:
-        return done("token", "create", name, *arguments, home=self.home).decode().strip()
+        return done("token", "create", name, *arguments, home=self.home).strip()
 
     def post(self, body: Any, token: str | None = None, **headers: str) -> httpx.Response:
         named = {name.replace("_", "-"): value for name, value in headers.items()}

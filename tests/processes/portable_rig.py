@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import sqlite3
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -30,36 +29,16 @@ from remembrancer.protocol.writes import (
     TagMemory,
     UpdateMemory,
 )
-from tests.forked import run_command, start_runtime
 from tests.operations import OTHER_PROJECT, OTHER_SESSION, PROJECT, SESSION, memory_id_of, store_operation
-from tests.patience import PATIENCE_S
 from tests.processes.runtimes import until
+from tests.runtime import done, start
 
 NOW = 1_700_000_000.0
 
 
-def command(*arguments: str, home: Path, stdin: bytes = b"", **environ: str) -> subprocess.CompletedProcess[bytes]:
-    """Run `remembrancer` with a home."""
-    environ = {**os.environ, "REMEMBRANCER_HOME": str(home), **environ}
-    return run_command(*arguments, environ=environ, stdin=stdin, timeout_s=PATIENCE_S)
-
-
-def done(*arguments: str, home: Path, stdin: bytes = b"", **environ: str) -> bytes:
-    """As `command`, which has to succeed; what it printed."""
-    finished = command(*arguments, home=home, stdin=stdin, **environ)
-    assert finished.returncode == 0, finished.stderr.decode()
-    return finished.stdout
-
-
-def start(home: Path, **environ: str) -> None:
-    """Start a runtime as a session does. Fails the test where it does not come up."""
-    start_runtime({**os.environ, "REMEMBRANCER_HOME": str(home), **environ})
-    assert is_up(RuntimePaths(home))
-
-
 def exported(home: Path, *arguments: str) -> list[dict[str, Any]]:
     """The lines of an export, without its header."""
-    return [json.loads(line) for line in done("backup", "export", "-", *arguments, home=home).splitlines()[1:]]
+    return [json.loads(line) for line in done("backup", "export", "-", *arguments, home=home).split("\n")[1:-1]]
 
 
 def ask(home: Path, *requests: Request[Any], **environ: str) -> list[Any]:

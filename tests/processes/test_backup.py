@@ -28,9 +28,9 @@ from tests.operations import PROJECT
 from tests.patience import PATIENCE_S
 from tests.processes.bridge_rig import BridgeClient
 from tests.processes.dying_restore import restore_and_die
-from tests.processes.portable_rig import ask, change, command, done, exported, fill, id_of, recall, start, store
+from tests.processes.portable_rig import ask, change, exported, fill, id_of, recall, store
 from tests.processes.runtimes import until
-from tests.runtime import Runtime, stop_runtime
+from tests.runtime import Runtime, command, done, start, stop_runtime
 
 pytestmark = pytest.mark.usefixtures("without_embedders")
 
@@ -187,7 +187,7 @@ def test_a_backup_that_is_not_sound_changes_nothing(home: Path) -> None:
         before = tree(home)
         refused = command("backup", "restore", str(archive), "--yes", home=home)
         assert refused.returncode == exit_codes.FILE_UNUSABLE, refused.stderr
-        assert b"Traceback" not in refused.stderr
+        assert "Traceback" not in refused.stderr
         assert tree(home) == before
 
 
@@ -205,16 +205,16 @@ def test_nothing_is_restored_without_consent_or_over_a_home_that_is_in_use(home:
     done("backup", str(home / "backup.tar"), home=home)
     restoring = ("backup", "restore", str(home / "backup.tar"))
     in_use = command(*restoring, "--yes", home=home)
-    assert (in_use.returncode, b"remembrancer down" in in_use.stderr) == (exit_codes.ALREADY_RUNNING, True)
+    assert (in_use.returncode, "remembrancer down" in in_use.stderr) == (exit_codes.ALREADY_RUNNING, True)
     assert recall(home, "one", strategy="keyword") == [id_of("one")]
     stop_runtime(home)
     with FileLock(RuntimePaths(home).store_lock) as lock:  # as a process of a crashed runtime holds it
         assert lock.try_acquire()
         held = command(*restoring, "--yes", home=home)
-    assert (held.returncode, b"store.lock" in held.stderr) == (exit_codes.HOME_UNUSABLE, True)
+    assert (held.returncode, "store.lock" in held.stderr) == (exit_codes.HOME_UNUSABLE, True)
     before = tree(home)
     silent = command(*restoring, home=home)
-    assert (silent.returncode, b"--yes" in silent.stderr) == (exit_codes.USAGE, True)
+    assert (silent.returncode, "--yes" in silent.stderr) == (exit_codes.USAGE, True)
     assert answer_on_a_terminal(home, b"n\n") == exit_codes.FAILED
     assert tree(home) == before
     assert answer_on_a_terminal(home, b"y\n") == exit_codes.OK
@@ -255,10 +255,10 @@ def test_a_restore_that_is_killed_loses_nothing_and_can_be_done_again(home: Path
                 command("backup", str(home / "new.tar"), home=home),
             ):
                 assert refused.returncode == exit_codes.FILE_UNUSABLE
-                assert b"remembrancer backup restore" in refused.stderr
+                assert "remembrancer backup restore" in refused.stderr
             started = command("up", home=home)
             assert started.returncode == exit_codes.HOME_UNUSABLE
-            assert b"remembrancer backup restore" in started.stderr
+            assert "remembrancer backup restore" in started.stderr
         assert everywhere(home) >= {id_of("late"), id_of("late user"), id_of("old"), id_of("user")}
     else:
         pytest.fail("the restore never ended")
@@ -291,7 +291,7 @@ def test_a_damaged_database_is_no_backup_but_can_be_replaced_by_one(home: Path) 
     damaged.write_bytes(b"this is no database" * 500)
     refused = command("backup", str(home / "new.tar"), home=home)
     assert refused.returncode == exit_codes.FILE_UNUSABLE
-    assert b"memory.db" in refused.stderr
+    assert "memory.db" in refused.stderr
     assert not (home / "new.tar").exists()
     said = restore(home / "backup.tar", home)
     assert exported(home) == as_it_was

@@ -26,9 +26,8 @@ from tests.conftest import PATIENT_ENVIRONMENT
 from tests.patience import PATIENCE_S
 from tests.processes.browser_visit import Page, Visit
 from tests.processes.http_door import Door, http_door
-from tests.processes.portable_rig import command, done
 from tests.processes.runtimes import until
-from tests.runtime import stop_runtime
+from tests.runtime import command, done, stop_runtime
 
 MOST_ASSETS_BYTES = 350_000
 Come = Callable[..., Visit]
@@ -297,13 +296,13 @@ def test_a_page_loads_its_assets_from_here_alone_and_they_are_what_was_published
 
 
 def test_a_command_opens_it_also_where_http_is_off(home: Path, tmp_path: Path) -> None:
-    link = done("ui", "--print", "--project", str(home), home=home).decode().strip()
+    link = done("ui", "--print", "--project", str(home), home=home).strip()
     httpx.head(link, timeout=PATIENCE_S)
     assert get(link).status_code == 200, "who asks for the head alone has not come in"
     browser, arguments = tmp_path / "browser", tmp_path / "arguments"
     browser.write_text(f"#!/bin/sh\nprintf '%s' \"$@\" > {arguments}\n")
     browser.chmod(0o700)
-    done("ui", "--project", str(home), home=home, BROWSER=f"{browser} %s")
+    done("ui", "--project", str(home), home=home, variables={"BROWSER": f"{browser} %s"})
     page = Path(arguments.read_text().removeprefix("file://"))
     assert stat.S_IMODE(page.stat().st_mode) == 0o600
     (link,) = set(re.findall(r'http://[^"]+/enter\?link=[\w-]+', page.read_text()))
@@ -322,7 +321,7 @@ def test_what_was_shown_to_whom_is_kept_and_printed_until_the_memory_is_erased(c
     (shown,) = json.loads(printed)["shown"]
     assert (shown["place"], shown["question"]) == (1, "when do we deploy")
     told = f", recall memories: when do we deploy\n  1  We deploy on Tuesdays  {memory[-4:]}\n"
-    assert done("show", "--shown", memory, home=visit.door.home).decode().endswith(told)
+    assert done("show", "--shown", memory, home=visit.door.home).endswith(told)
     assert "when do we deploy" in Page(visit.get(f"/sessions/{shown['session_id']}")).text
     usage = Page(visit.get("/usage")).text
     assert re.search(r"recalls in 90 days 2, 1 without an answer tokens given to assistants [1-9]\d+ ", usage), usage

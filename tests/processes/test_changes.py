@@ -2,30 +2,17 @@
 
 from __future__ import annotations
 
-import os
-import sys
+from contextlib import AsyncExitStack
 from typing import Any
 
 import pytest
-from mcp import Client
-from mcp.client.stdio import StdioServerParameters
 
 from tests.actors.sdk_client import ERAS
-from tests.forked import start_runtime
-from tests.runtime import Runtime
+from tests.runtime import Caller, Runtime, bridged
 
 
-class Caller:
-    """A session's client whose calls have to succeed, unless a test says otherwise."""
-
-    def __init__(self, client: Client) -> None:
-        self._client = client
-
-    async def __call__(self, tool: str, *, fails: bool = False, **arguments: Any) -> dict[str, Any]:
-        result = await self._client.call_tool(tool, arguments)
-        answer: dict[str, Any] = result.structured_content or {}
-        assert result.is_error is fails, answer
-        return answer
+class Session(Caller):
+    """As its base, with what most calls are about."""
 
     async def store(self, content: str, **arguments: Any) -> str:
         given = {"content": content, "type": "semantic", "scope": "session", **arguments}
@@ -37,22 +24,10 @@ class Caller:
         return [memory["content"] for memory in answer["memories"]]
 
 
-def bridged(era: str, session: str) -> Client:
-    environ = {**os.environ, "REMEMBRANCER_SESSION_ID": session}
-    start_runtime(environ)
-    command = StdioServerParameters(command=sys.executable, args=["-m", "remembrancer", "mcp"], env=environ)
-    return Client(command, mode=era, cache=None)
-
-
 async def test_one_sentence_of_four_clients_is_one_memory_and_forgotten_once(runtime: Runtime) -> None:
     sentence = "Deploys happen on Tuesdays"
-    async with (
-        bridged("auto", "session:1") as first,
-        bridged("auto", "session:2") as second,
-        bridged("auto", "session:3") as third,
-        bridged("auto", "session:4") as fourth,
-    ):
-        callers = [Caller(each) for each in (first, second, third, fourth)]
+    async with AsyncExitStack() as stack:
+        callers = [Session(await stack.enter_async_context(bridged(f"session:{place}"))) for place in range(4)]
         answers = [
             await call("store_memory", content=sentence, tags=[f"by {place}"], importance=0.1 * place)
             for place, call in enumerate(callers)
@@ -78,8 +53,8 @@ async def test_one_sentence_of_four_clients_is_one_memory_and_forgotten_once(run
 
 @pytest.mark.parametrize("era", ERAS)
 async def test_a_memory_lives_through_every_change_and_back(runtime: Runtime, era: str) -> None:
-    async with bridged(era, "session:one") as one, bridged(era, "session:two") as two:
-        mine, other = Caller(one), Caller(two)
+    async with bridged("session:one", era) as one, bridged("session:two", era) as two:
+        mine, other = Session(one), Session(two)
         identity = await mine.store(
             "The build needs Java 17",
             tags=["build"],

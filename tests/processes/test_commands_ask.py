@@ -26,10 +26,10 @@ from remembrancer.protocol.paths import RuntimePaths
 from remembrancer.protocol.writes import Rejected
 from tests.operations import PROJECT, store_operation
 from tests.patience import PATIENCE_S
-from tests.processes.portable_rig import done, fill
+from tests.processes.portable_rig import fill
 from tests.processes.runtimes import until
 from tests.processes.test_export import write_lines
-from tests.runtime import Runtime, stop_runtime
+from tests.runtime import Runtime, done, stop_runtime
 
 pytestmark = pytest.mark.usefixtures("without_embedders")
 CONNECT = sqlite3.connect

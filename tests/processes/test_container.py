@@ -20,8 +20,8 @@ from tests.conftest import PATIENT_ENVIRONMENT
 from tests.patience import PATIENCE_S
 from tests.ports import free_port
 from tests.processes.bridge_rig import BridgeClient
-from tests.processes.portable_rig import done
 from tests.processes.runtimes import until
+from tests.runtime import done
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "remembrancer"
@@ -72,7 +72,7 @@ def test_every_step_names_what_is_there() -> None:
 
 @pytest.fixture
 def token(home: Path) -> str:
-    return done("token", "create", "ana", "--project", str(home), home=home).decode().strip()
+    return done("token", "create", "ana", "--project", str(home), home=home).strip()
 
 
 def test_what_it_starts_is_healthy_with_nothing_writable_but_its_volume(home: Path, token: str) -> None:

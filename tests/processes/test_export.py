@@ -19,10 +19,10 @@ from remembrancer.protocol.writes import EraseMemory
 from tests.forked import start_command
 from tests.operations import OTHER_PROJECT, PROJECT
 from tests.patience import PATIENCE_S
-from tests.processes.portable_rig import ask, change, command, done, exported, fill, id_of, recall, store
+from tests.processes.portable_rig import ask, change, exported, fill, id_of, recall, store
 from tests.processes.runtimes import until
 from tests.pure.test_export_format import memory
-from tests.runtime import Runtime, stop_runtime
+from tests.runtime import Runtime, command, done, stop_runtime
 
 pytestmark = pytest.mark.usefixtures("without_embedders")
 
@@ -92,10 +92,10 @@ def test_what_is_exported_can_be_chosen(home: Path) -> None:
     assert (nowhere.returncode, "is no directory" in str(nowhere.stderr)) == (exit_codes.USAGE, True)
     unknown = command("backup", "export", "-", "--project", str(home), home=home)
     assert unknown.returncode == exit_codes.USAGE
-    assert b"no memories of p_" in unknown.stderr
+    assert "no memories of p_" in unknown.stderr
     there = command("backup", "export", str(write_lines(home / "there")), home=home)
     assert there.returncode == exit_codes.USAGE
-    assert b"--force" in there.stderr
+    assert "--force" in there.stderr
 
 
 def test_lines_that_no_tool_would_have_stored_are_named_and_the_others_are_imported(home: Path) -> None:
@@ -108,10 +108,10 @@ def test_lines_that_no_tool_would_have_stored_are_named_and_the_others_are_impor
     )
     partly = command("backup", "import", str(file), home=home)
     assert partly.returncode == exit_codes.FAILED
-    assert b"line 3: occurred_at must be a time between the years 1 and 9999" in partly.stderr
-    assert b"line 4: " in partly.stderr
-    assert b"\x1b" not in partly.stderr + partly.stdout
-    assert b"1 memory imported" in partly.stdout
+    assert "line 3: occurred_at must be a time between the years 1 and 9999" in partly.stderr
+    assert "line 4: " in partly.stderr
+    assert "\x1b" not in partly.stderr + partly.stdout
+    assert "1 memory imported" in partly.stdout
 
     nothing = write_lines(home / "bad", "four")
     nothing.write_bytes(nothing.read_bytes().replace(b'"type":', b'"importance":7,"type":', 1))
@@ -120,9 +120,9 @@ def test_lines_that_no_tool_would_have_stored_are_named_and_the_others_are_impor
     assert (report["imported"], report["bad"], report["bad_lines"][0]["line"]) == (0, 1, 3)
     assert not is_up(RuntimePaths(home)), "a file of which nothing is left starts nothing"
 
-    newer = command("backup", "import", "-", home=home, stdin=sound.replace(b'"version":1', b'"version":9', 1))
+    newer = command("backup", "import", "-", home=home, stdin=sound.decode().replace('"version":1', '"version":9', 1))
     assert newer.returncode == exit_codes.FILE_UNUSABLE
-    assert b"newer" in newer.stderr
+    assert "newer" in newer.stderr
     assert command("backup", "import", str(home / "missing"), home=home).returncode == exit_codes.FILE_UNUSABLE
 
 
@@ -130,7 +130,7 @@ def test_memories_can_be_imported_into_another_project(home: Path) -> None:
     file = write_lines(home / "lines", "one")
     target = home / "repository"
     target.mkdir()
-    done("backup", "import", "-", "--project", str(target), home=home, stdin=file.read_bytes())
+    done("backup", "import", "-", "--project", str(target), home=home, stdin=file.read_text())
     (project,) = [line for line in exported(home) if line["line"] == "project"]
     assert project["path"] == str(target)
 
@@ -141,8 +141,8 @@ def test_a_memory_that_was_erased_is_refused_by_an_import_that_names_it_once(hom
     ask(home, change("erase", EraseMemory(id_of("one"))))
     refused = command("backup", "import", str(home / "lines"), home=home)
     assert refused.returncode == exit_codes.FAILED
-    assert b"0 memories imported, 0 were there already, 1 refused" in refused.stdout
-    assert refused.stderr.decode() == f"{id_of('one')} was erased for good: it is not imported again\n"
+    assert "0 memories imported, 0 were there already, 1 refused" in refused.stdout
+    assert refused.stderr == f"{id_of('one')} was erased for good: it is not imported again\n"
 
 
 def test_an_import_survives_a_store_that_is_killed(home: Path) -> None:
@@ -188,10 +188,10 @@ def test_an_import_that_was_killed_goes_on(home: Path) -> None:
 def test_a_store_that_has_no_more_room_says_so_and_the_import_can_go_on(home: Path) -> None:
     names = [f"memory {number}" for number in range(600)]
     file = write_lines(home / "lines", *names, padding=" again" * 500)
-    full = command("backup", "import", str(file), home=home, REMEMBRANCER_DATABASE_LIMIT_BYTES="1048576")
+    full = command("backup", "import", str(file), home=home, variables={"REMEMBRANCER_DATABASE_LIMIT_BYTES": "1048576"})
     assert full.returncode == exit_codes.REFUSED
-    assert b"database_limit_bytes" in full.stderr
-    assert b"were imported before" in full.stderr
+    assert "database_limit_bytes" in full.stderr
+    assert "were imported before" in full.stderr
     stop_runtime(home)
     report = json.loads(done("backup", "import", str(file), "--json", home=home))
     assert report["imported"] > 0
@@ -212,7 +212,7 @@ def test_a_directory_of_markdown_brings_everything_back(home: Path, second: Path
     before, after = exported(home), exported(second)
     assert sorted(map(str, after)) == sorted(map(str, map(_over, before)))
     forgotten = {line["memory"]["id"] for line in after if "forgotten_at" in line.get("memory", {})}
-    assert b"8 memories forgotten again" in done("backup", "import", str(directory), "--undo", home=second)
+    assert "8 memories forgotten again" in done("backup", "import", str(directory), "--undo", home=second)
     assert all("forgotten_at" in line["memory"] for line in exported(second) if line["line"] == "memory")
     again = json.loads(done("backup", "import", str(directory), "--json", home=second))
     assert (again["imported"], again["present"]) == (8, 1), "the one that was forgotten before stays so"
@@ -223,25 +223,26 @@ def test_a_directory_of_markdown_brings_everything_back(home: Path, second: Path
 def test_what_an_assistant_remembers_by_itself_is_taken_over_once_and_forgotten_again(
     home: Path, tmp_path: Path
 ) -> None:
+    own = {"HOME": str(tmp_path)}
     folder = "".join(each if each.isalnum() else "-" for each in str(Path.cwd()))
     notes = tmp_path / ".claude" / "projects" / folder / "memory"
     notes.mkdir(parents=True)
     (notes / "MEMORY.md").write_text("# Deploy\n\nNever on Fridays.\n\n# Tests\n\nThey need a database.\n")
     done("add", "They need a database, the tests.", home=home)
     for imported, present in ((2, 0), (0, 2)):
-        report = json.loads(done("backup", "import", "--from", "claude-code", "--json", home=home, HOME=str(tmp_path)))
+        report = json.loads(done("backup", "import", "--from", "claude-code", "--json", home=home, variables=own))
         assert (report["imported"], report["present"]) == (imported, present)
     texts = {line["memory"]["content"]: line["memory"] for line in exported(home) if line["line"] == "memory"}
     taken = {"Deploy: Never on Fridays.", "Tests: They need a database."}
     assert set(texts) - taken == {"They need a database, the tests."}
     assert texts["Deploy: Never on Fridays."]["kind"] == "convention"
     (notes / "MEMORY.md").write_text("# Deploy\n\nWhat is forgotten need not be in the file any more.\n")
-    assert b"2 memories forgotten again" in done(
-        "backup", "import", "--from", "claude-code", "--undo", home=home, HOME=str(tmp_path)
+    assert "2 memories forgotten again" in done(
+        "backup", "import", "--from", "claude-code", "--undo", home=home, variables=own
     )
     memories = [line["memory"] for line in exported(home) if line["line"] == "memory"]
     assert {memory["content"] for memory in memories if "forgotten_at" in memory} == taken
     (notes / "MEMORY.md").write_text("# Deploy\n\nNever on Fridays.\n\n# Tests\n\nThey need a database.\n")
-    report = json.loads(done("backup", "import", "--from", "claude-code", "--json", home=home, HOME=str(tmp_path)))
+    report = json.loads(done("backup", "import", "--from", "claude-code", "--json", home=home, variables=own))
     assert (report["imported"], report["present"]) == (2, 0)
     assert all("forgotten_at" not in line["memory"] for line in exported(home) if line["line"] == "memory")

@@ -19,9 +19,8 @@ from remembrancer.protocol.paths import RuntimePaths
 from tests.forked import run_command
 from tests.patience import PATIENCE_S
 from tests.processes.bridge_rig import bridge
-from tests.processes.portable_rig import start
 from tests.processes.runtimes import until
-from tests.runtime import Runtime
+from tests.runtime import Runtime, start
 
 pytestmark = pytest.mark.usefixtures("without_embedders")
 

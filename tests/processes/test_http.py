@@ -20,9 +20,8 @@ from remembrancer.commands import exit_codes
 from tests.actors.sdk_client import ERAS
 from tests.patience import PATIENCE_S
 from tests.processes.http_door import Door
-from tests.processes.portable_rig import command, done
 from tests.processes.runtimes import until
-from tests.runtime import Runtime
+from tests.runtime import Runtime, command, done
 
 pytestmark = pytest.mark.usefixtures("without_embedders")
 
@@ -301,8 +300,8 @@ def test_a_door_that_cannot_open_is_a_problem_in_the_status_and_nothing_else(
     door.start(wait=False)
     done("add", "The well is deep", home=door.home)
     gateway = Runtime(door.home).pid("gateway")
-    until(lambda: "HTTP is off" in " ".join(command("status", home=door.home).stdout.decode().split()))
-    assert b"The well is deep" in done("list", home=door.home)
+    until(lambda: "HTTP is off" in " ".join(command("status", home=door.home).stdout.split()))
+    assert "The well is deep" in done("list", home=door.home)
     assert Runtime(door.home).pid("gateway") == gateway != 0
 
 

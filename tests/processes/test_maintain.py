@@ -10,8 +10,7 @@ import pytest
 
 from remembrancer.commands import exit_codes
 from tests.processes.bridge_rig import bridge
-from tests.processes.portable_rig import command, done, start
-from tests.runtime import stop_runtime
+from tests.runtime import command, done, start, stop_runtime
 
 CONTENT = "Builds take nine minutes."
 
@@ -44,7 +43,7 @@ def test_the_memories_of_a_project_of_all_and_of_the_user_are_looked_through(hom
     assert place["project"]["path"] == str(project)
     assert place["examined"] in (1, 2), "the memory, and what its session hands over once its end is dealt with"
     assert (place["archived"], place["deleted"], place["run_ids"]) == (0, 0, [])
-    first, *others = done("admin", "maintain", "--all", home=home).decode().splitlines()
+    first, *others = done("admin", "maintain", "--all", home=home).splitlines()
     assert first in (f"{project}: 1 examined", f"{project}: 2 examined")
     assert others == ["the user: 0 examined", "There was nothing to do."]
     done("down", home=home)
@@ -66,8 +65,8 @@ def test_a_run_is_undone_by_its_name_and_an_unknown_one_is_refused(home: Path, p
     ((found,), (memory,)) = undone["places"], place["duplicate_ids"]
     assert not found["already"]
     assert [memory.endswith(each) for each in found["memories"]] == [True]
-    again = done("admin", "maintain", "--undo", run_id, "--project", str(project), home=home).decode()
+    again = done("admin", "maintain", "--undo", run_id, "--project", str(project), home=home)
     assert again == f"{project}: it was undone before\n"
     refused = command("admin", "maintain", "--undo", "run:unknown", "--all", home=home)
     assert refused.returncode == exit_codes.USAGE
-    assert b"there is no run run:unknown" in refused.stderr
+    assert "there is no run run:unknown" in refused.stderr

@@ -9,8 +9,8 @@ import pytest
 
 from remembrancer.config.project import project_of
 from tests.processes.bridge_rig import bridge
-from tests.processes.portable_rig import start
 from tests.processes.runtimes import until
+from tests.runtime import start
 
 pytestmark = pytest.mark.usefixtures("without_embedders")
 

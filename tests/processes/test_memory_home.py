@@ -19,10 +19,11 @@ from remembrancer.config.home import memory_directory
 from remembrancer.protocol.errors import HomeUnusable
 from remembrancer.protocol.paths import RuntimePaths
 from tests.conftest import processes_of
-from tests.forked import run_command, start_runtime
+from tests.forked import start_runtime
 from tests.patience import PATIENCE_S
 from tests.processes.bridge_rig import BridgeClient, forked_bridge
 from tests.processes.runtimes import until
+from tests.runtime import command
 
 MODE = {"REMEMBRANCER_DEPLOYMENT_MODE": "embedded-memory"}
 
@@ -40,11 +41,6 @@ def memory(home: Path) -> Iterator[RuntimePaths]:
     subprocess.run(["rm", "-rf", str(directory)], check=True)
     assert not left
     assert not left_files
-
-
-def remembrancer(*arguments: str, **environ: str) -> subprocess.CompletedProcess[bytes]:
-    """Run a command with the environment's home."""
-    return run_command(*arguments, environ={**os.environ, **environ}, timeout_s=PATIENCE_S)
 
 
 @contextmanager
@@ -78,12 +74,12 @@ def test_sessions_share_a_memory_in_memory_which_is_gone_after_the_stop(home: Pa
         assert memory.home.stat().st_mode & 0o777 == 0o700
         assert (memory.logs / "launcher.log").exists()
         assert list(home.iterdir()) == [], "nothing is on disk"
-        assert remembrancer("status", **MODE).returncode in (exit_codes.OK, exit_codes.DEGRADED)
-        assert remembrancer("status").returncode == exit_codes.NOT_RUNNING
+        assert command("status", home=home, variables=MODE).returncode in (exit_codes.OK, exit_codes.DEGRADED)
+        assert command("status", home=home).returncode == exit_codes.NOT_RUNNING
         one.end_input()
         other.end_input()
         assert one.process.wait(PATIENCE_S) == other.process.wait(PATIENCE_S) == 0
-        done = remembrancer("down", **MODE)
+        done = command("down", home=home, variables=MODE)
         assert done.returncode == exit_codes.OK, done.stderr
     until(lambda: {path.suffix for path in memory.home.iterdir()} == {".lock"})
 
@@ -101,7 +97,7 @@ def test_what_was_acknowledged_before_a_kill_is_there_in_the_next_runtime_and_go
             os.kill(pid, signal.SIGKILL)
     with session(**MODE) as client:
         assert recall(client, "heron") == ["the heron stands in the water"]
-    assert remembrancer("down", **MODE).returncode == exit_codes.OK
+    assert command("down", home=home, variables=MODE).returncode == exit_codes.OK
     until(lambda: {path.suffix for path in memory.home.iterdir()} == {".lock"})
 
 
@@ -115,7 +111,7 @@ def test_a_directory_that_is_not_this_users_alone_is_no_home(home: Path, memory:
     with pytest.raises(HomeUnusable, match="other users can access it"):
         claim_memory_home(memory.home)
     (home / "kept").write_text("")
-    done = remembrancer("up", **MODE)
+    done = command("up", home=home, variables=MODE)
     assert done.returncode == exit_codes.HOME_UNUSABLE
     assert (home / "kept").exists()
     memory.home.unlink()

@@ -28,8 +28,8 @@ from tests.actors.gateway_rig import PATIENT, RawClient, Rig
 from tests.actors.store_process import store_rig
 from tests.operations import memory_id_of, store_operation
 from tests.patience import PATIENCE_S
-from tests.processes.portable_rig import command
 from tests.processes.test_projects import git
+from tests.runtime import command
 from tests.spaces import has_space
 
 
@@ -50,7 +50,7 @@ def repository(directory: Path) -> Path:
     return directory
 
 
-async def moving(*arguments: str | Path, home: Path) -> subprocess.CompletedProcess[bytes]:
+async def moving(*arguments: str | Path, home: Path) -> subprocess.CompletedProcess[str]:
     return await anyio.to_thread.run_sync(lambda: command("admin", "projects", "move", *map(str, arguments), home=home))
 
 
@@ -96,7 +96,7 @@ async def test_a_moved_repository_is_recognised_and_finds_its_memories_again(hom
             assert "The lantern is lit at dusk" not in await found(client, "lantern")
             done = await moving(old, new, home=home)
             assert done.returncode == exit_codes.OK, done.stderr
-            assert b" moved from " in done.stdout
+            assert " moved from " in done.stdout
             everything = {
                 "The lantern is lit at dusk",
                 "The lantern hangs at the gate",
@@ -117,7 +117,7 @@ async def test_a_moved_repository_is_recognised_and_finds_its_memories_again(hom
         assert project["sessions"] >= 2
         done = await moving(old, new, home=home)
         assert done.returncode == exit_codes.USAGE
-        assert b"there are no memories of" in done.stderr
+        assert "there are no memories of" in done.stderr
 
 
 async def test_clones_beside_each_other_stay_apart_and_nothing_is_taken_from_who_is_there(
@@ -130,15 +130,15 @@ async def test_clones_beside_each_other_stay_apart_and_nothing_is_taken_from_who
         async with rig.session(directory=str(one), session="session:one") as client:
             await client.store("The lantern is lit at dusk")
             refused = await moving(one, two, "--yes", home=home)
-            assert refused.returncode == exit_codes.REFUSED or b"still connected in" in refused.stderr
+            assert refused.returncode == exit_codes.REFUSED or "still connected in" in refused.stderr
             await client.say_end()
         async with rig.session(directory=str(two), bridge="11" * 16, session="session:two") as client:
             assert not offers(await client.call("get_memory_status"))
             assert await found(client, "lantern") == set()
             done = await moving(one, two, home=home)
             assert done.returncode == exit_codes.USAGE
-            assert b"is still there" in done.stderr
-            assert b"--yes" in done.stderr
+            assert "is still there" in done.stderr
+            assert "--yes" in done.stderr
         for arguments, reason in (
             ((tmp_path / "three", two), "there are no memories of"),
             ((one, tmp_path / "three"), "is not a directory"),
@@ -147,7 +147,7 @@ async def test_clones_beside_each_other_stay_apart_and_nothing_is_taken_from_who
         ):
             done = await moving(*arguments, home=home)
             assert done.returncode == exit_codes.USAGE
-            assert reason in done.stderr.decode()
+            assert reason in done.stderr
         shutil.rmtree(one)
         async with rig.session(directory=str(two), bridge="22" * 16, session="session:three") as client:
             (offer,) = await offers_of(client)

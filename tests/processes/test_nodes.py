@@ -3,35 +3,23 @@
 from __future__ import annotations
 
 import json
-import os
 import sqlite3
-import sys
 from pathlib import Path
 
 import pytest
-from mcp import Client
-from mcp.client.stdio import StdioServerParameters
 
 from remembrancer.commands import exit_codes
 from remembrancer.toolsets.tools import DATA
-from tests.forked import start_runtime
-from tests.processes.portable_rig import command, done, exported
-from tests.processes.test_changes import Caller
-from tests.runtime import Runtime
+from tests.processes.portable_rig import exported
+from tests.runtime import Caller, Runtime, bridged, command, done
 
 
 def saying(home: Path, words: bytes) -> list[Path]:
     return [path for path in home.rglob("*") if path.is_file() and words in path.read_bytes()]
 
 
-def session(toolsets: str, name: str = "session:nodes") -> Client:
-    environ = {**os.environ, "REMEMBRANCER_SESSION_ID": name, "REMEMBRANCER_TOOLSETS": toolsets}
-    start_runtime(environ)
-    return Client(StdioServerParameters(command=sys.executable, args=["-m", "remembrancer", "mcp"], env=environ))
-
-
 async def test_nodes_are_linked_both_ways_and_walked_over(runtime: Runtime) -> None:
-    async with session("nodes") as client:
+    async with bridged("session:nodes", toolsets="nodes") as client:
         call = Caller(client)
         tools = (await client.list_tools()).tools
         assert [tool.name for tool in tools] == ["connections", "forget", "recall", "remember", "update"]
@@ -77,7 +65,7 @@ async def test_nodes_are_linked_both_ways_and_walked_over(runtime: Runtime) -> N
 
 
 async def test_a_forgotten_node_is_nowhere_in_the_home_and_its_links_are_gone(runtime: Runtime, home: Path) -> None:
-    async with session("nodes") as client:
+    async with bridged("session:nodes", toolsets="nodes") as client:
         call = Caller(client)
         kept = await call("remember", content="the door is green")
         gone = await call("remember", content="the password hint is marigold", links=[kept["id"]])
@@ -106,11 +94,13 @@ def test_a_database_of_nodes_is_taken_in_with_its_links(home: Path, tmp_path: Pa
         nodes.executemany("INSERT INTO nodes VALUES (?, ?, ?, ?, ?, ?, ?, ?)", rows)
     nodes.close()
     asked = ("import", str(path), "--json")
-    finished = command(*asked, home=home, REMEMBRANCER_PROJECT=str(project))
+    finished = command(*asked, home=home, variables={"REMEMBRANCER_PROJECT": str(project)})
     assert finished.returncode == exit_codes.FAILED, "the empty one is passed over"
     said = json.loads(finished.stdout)
     assert (said["imported"], [each["line"] for each in said["bad_lines"]]) == (2, [5])
-    again = command(*asked, "--project", str(project), home=home, REMEMBRANCER_PROJECT=str(tmp_path / "other"))
+    again = command(
+        *asked, "--project", str(project), home=home, variables={"REMEMBRANCER_PROJECT": str(tmp_path / "other")}
+    )
     assert json.loads(again.stdout)["present"] == 2
     (best, *_) = json.loads(done("list", "--tag", "cache", "--project", str(project), "--json", home=home))["memories"]
     assert (best["content"], best["scope"]) == ("the cache is Redis", "project")

@@ -16,7 +16,7 @@ from remembrancer.protocol.paths import RuntimePaths
 from tests.actors.gateway_rig import PATIENT, Rig
 from tests.actors.store_process import store_rig
 from tests.patience import until
-from tests.processes.portable_rig import command
+from tests.runtime import command
 
 
 def git(*arguments: str, at: Path) -> None:
@@ -74,5 +74,5 @@ async def test_the_projects_are_listed_with_their_worktree_their_last_use_and_wh
         "lane": None,
     }
     assert (other["directory"], other["memories"], other["sessions"]) == (str(plain), 1, 1)
-    shown = [line.split()[0] for line in table.stdout.decode().splitlines()]
+    shown = [line.split()[0] for line in table.stdout.splitlines()]
     assert shown == ["project", str(worktree), str(plain)]

@@ -15,9 +15,8 @@ import pytest
 from remembrancer.commands import exit_codes
 from remembrancer.protocol.tracing import SLOW_S
 from tests.processes.bridge_rig import bridge
-from tests.processes.portable_rig import start
 from tests.processes.runtimes import until
-from tests.runtime import Runtime, patiently, stop_runtime
+from tests.runtime import Runtime, patiently, start, stop_runtime
 
 SECRET = "The harbour master keeps a heron."
 
