@@ -7,10 +7,11 @@ test is about stands in that test. `TEST_PATIENCE=3` makes all that stand here t
 
 from __future__ import annotations
 
+import inspect
 import os
 import time
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
 
 import anyio
 
@@ -28,13 +29,18 @@ PATIENT_JOURNAL: Final = dict.fromkeys(
 """Constants, by their full names, with which nobody takes a journal for away that answers late."""
 
 
-async def until(condition: Callable[[], object], timeout_s: float = PATIENCE_S) -> None:
-    """Return when `condition()` is true. Raises `TimeoutError` after `timeout_s`."""
+async def until(condition: Callable[[], object], timeout_s: float = PATIENCE_S) -> Any:
+    """The first result of `condition()`, which may have to be awaited, that is true: what is asked about has no event.
+    Raises `TimeoutError` after `timeout_s`."""
     with anyio.fail_after(timeout_s):
-        began = time.monotonic()
-        while not condition():  # what is asked about has no event
-            await anyio.sleep(pause_s(began, 0.005))
+        while True:
             began = time.monotonic()
+            result = condition()
+            if inspect.isawaitable(result):
+                result = await result
+            if result:
+                return result
+            await anyio.sleep(pause_s(began, 0.005))
 
 
 def pause_s(asked_at: float, least_s: float) -> float:

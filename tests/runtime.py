@@ -5,13 +5,12 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import sqlite3
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager, closing, suppress
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -31,17 +30,8 @@ from remembrancer.protocol.kinds import SESSION_RECORD
 from remembrancer.protocol.paths import RuntimePaths
 from remembrancer.protocol.problems import find_problems
 from tests.forked import run_command, start_bridge, start_runtime
-from tests.patience import PATIENCE_S, pause_s
-
-
-async def until(condition: Callable[[], Awaitable[bool]], timeout_s: float = PATIENCE_S) -> None:
-    """Ask again and again until `condition` holds, as a client has to. Fails the test when patience ends."""
-    began = time.monotonic()
-    deadline = began + timeout_s
-    while not await condition():
-        assert time.monotonic() < deadline, f"{condition.__name__} did not come about within {timeout_s:.0f} s"
-        await asyncio.sleep(pause_s(began, 0.05))
-        began = time.monotonic()
+from tests.patience import PATIENCE_S
+from tests.spaces import rows_of
 
 
 def command(
@@ -180,8 +170,7 @@ class Runtime:
 
     def rows(self, query: str) -> list[tuple[Any, ...]]:
         """The answer of the records on disk to a query."""
-        with closing(sqlite3.connect(f"file:{self.database}?mode=ro", uri=True)) as connection:
-            return connection.execute(query).fetchall()
+        return rows_of(self.database, query)
 
 
 class ColdSession(StdioClient):

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import sqlite3
-from contextlib import closing
+from contextlib import closing, suppress
+from pathlib import Path
+from typing import Any
 
 from remembrancer.actors.store.records.schema import OWNED
 from remembrancer.protocol.paths import RuntimePaths
@@ -12,6 +14,19 @@ _OF_MEMORIES = {
     "memory": ("aliases", "memory_tags", "memory_entities", "names_to_find", "found_names", "memory_sessions"),
     "source": ("memory_links", "awaited_links"),
 }
+
+
+def rows_of(file: Path, query: str, *parameters: object) -> list[tuple[Any, ...]]:
+    """The answer of a database that others use to a query."""
+    with closing(sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro", uri=True)) as connection:
+        return connection.execute(query, parameters).fetchall()
+
+
+def rows_if_there(file: Path, query: str) -> list[tuple[Any, ...]]:
+    """As `rows_of`; none while the file or its tables are being made."""
+    with suppress(sqlite3.OperationalError):
+        return rows_of(file, query)
+    return []
 
 
 def has_space(paths: RuntimePaths, name: str) -> bool:

@@ -5,10 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
-import sqlite3
 import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, closing, suppress
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +27,7 @@ from remembrancer.protocol.wire import Request
 from remembrancer.protocol.writes import Change, Operation, StoreMemory, Submit, memory_id_of
 from tests.actors.store_process import SETTINGS, StoreRig, store_rig
 from tests.patience import until
+from tests.spaces import rows_if_there
 
 PATIENT = Settings(write_budget_s=30.0, read_budget_s=30.0, call_budget_s=60.0)
 """Where the store answers: however long that takes on a busy machine, no answer is given without it."""
@@ -274,10 +274,7 @@ class Rig:
 
     def rows(self, query: str) -> list[tuple[Any, ...]]:
         """The answer of the records on disk; none before a store has made the file."""
-        file = f"{self.paths.database.as_uri()}?mode=ro"
-        with suppress(sqlite3.OperationalError), closing(sqlite3.connect(file, uri=True)) as connection:
-            return connection.execute(query).fetchall()
-        return []
+        return rows_if_there(self.paths.database, query)
 
     @property
     def contents(self) -> list[str]:

@@ -41,6 +41,8 @@ from remembrancer.protocol.reads import (
     AwaitEmbedding,
     DescribeStore,
     EmbeddingState,
+    GetMemory,
+    MemoryShown,
     Recall,
     Recalled,
     RecalledMemory,
@@ -61,11 +63,12 @@ from remembrancer.protocol.work import (
     WorkerState,
     to_worker,
 )
-from remembrancer.protocol.writes import Applied, BatchApplied, Operation, ProjectRef, Submit, SubmitBatch
+from remembrancer.protocol.writes import Applied, BatchApplied, Change, Operation, ProjectRef, Submit, SubmitBatch
 from tests.actors.patient_dealer import PatientDealer
 from tests.forked import ForkedProcess, run_actor
-from tests.operations import PROJECT, SESSION, memory_id_of, store_operation
-from tests.patience import PATIENCE_S
+from tests.operations import PROJECT, SESSION, change_operation, memory_id_of, store_operation
+from tests.patience import PATIENCE_S, until
+from tests.spaces import rows_of
 
 REQUEST_S = PATIENCE_S
 """What the store is given for an answer."""
@@ -194,9 +197,20 @@ class Gateway:
 
     async def until(self, condition: Callable[[StoreDescription], bool], project: ProjectRef = PROJECT) -> None:
         """Ask how the store is until it is so."""
-        with anyio.fail_after(START_S):
-            while not condition(await self.describe(project)):  # noqa: ASYNC110 - it tells nobody
-                await anyio.sleep(0.02)
+
+        async def is_so() -> bool:
+            return condition(await self.describe(project))
+
+        await until(is_so)
+
+    async def show(self, memory_id: str, *, project: ProjectRef = PROJECT, session_id: str = SESSION) -> MemoryShown:
+        return await self.ask(GetMemory(project, session_id, memory_id))
+
+    async def change(self, change: Change, name: str = "", **fields: Any) -> Any:
+        """Submit a change of its own, or the one of that name; its result."""
+        self._stored += 1
+        operation = change_operation(name or f"change-{self._stored}", change, **fields)
+        return (await self.submit(operation)).result
 
     async def until_embedded(self, project: ProjectRef = PROJECT) -> None:
         """Wait until nothing waits for vectors and the index can be searched."""
@@ -419,6 +433,10 @@ class StoreRig:
         health = await self.launcher.health_of(self.store)
         assert isinstance(health, StoreHealth)
         return health
+
+    def rows(self, query: str) -> list[tuple[Any, ...]]:
+        """The answer of the records on disk to a query."""
+        return rows_of(self.paths.database, query)
 
     def log(self) -> str:
         """The store's log."""

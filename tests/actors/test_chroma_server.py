@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
-import anyio
 import pytest
 
 from remembrancer.actors.store.vectors.chroma import Chroma, ChromaUnavailable, Server
@@ -43,8 +42,7 @@ async def is_by_meaning(rig: StoreRig) -> bool:
 
 
 async def until_by_meaning(rig: StoreRig) -> None:
-    while not await is_by_meaning(rig):  # noqa: ASYNC110 - it tells nobody
-        await anyio.sleep(0.02)
+    await until(lambda: is_by_meaning(rig))
 
 
 async def until_moved(server: ChromaProcess, passages: int) -> None:

@@ -35,7 +35,6 @@ from remembrancer.protocol.paths import RuntimePaths
 from remembrancer.protocol.reads import (
     DescribeSession,
     DescribeStore,
-    GetMemory,
     MemoryShown,
     NoteAccess,
     SessionDescription,
@@ -52,8 +51,8 @@ from remembrancer.protocol.writes import (
     Scope,
 )
 from tests.actors.store_process import StoreRig, store_rig
-from tests.operations import OTHER_PROJECT, PROJECT, SESSION, change_operation
-from tests.patience import PATIENCE_S
+from tests.operations import OTHER_PROJECT, PROJECT, SESSION
+from tests.patience import until
 
 CONVENTION = "every public function of the billing service carries a docstring with its units and errors"
 SAME = CONVENTION + ", without exception"
@@ -78,7 +77,6 @@ class Workplace:
     def __init__(self, rig: StoreRig, link: StoreConnection) -> None:
         self.rig = rig
         self.link = link
-        self._operations = 0
 
     async def start(self, session_id: str = SESSION, project: ProjectRef = PROJECT) -> None:
         await self.change(StartSession(session_id), session_id, project)
@@ -86,11 +84,11 @@ class Workplace:
     async def end(self, session_id: str = SESSION, project: ProjectRef = PROJECT) -> None:
         """End a session, and wait until that was dealt with."""
         await self.change(EndSession(session_id), session_id, project)
-        with anyio.fail_after(PATIENCE_S):
-            while True:
-                if (await self.session(session_id, project)).status != "active":
-                    return
-                await anyio.sleep(0.02)
+
+        async def is_over() -> bool:
+            return (await self.session(session_id, project)).status != "active"
+
+        await until(is_over)
 
     async def note(self, content: str, **fields: Any) -> str:
         """A memory of a session; its id."""
@@ -102,16 +100,16 @@ class Workplace:
         return {memory.id: memory for memory in found if memory.kind != SESSION_RECORD}
 
     async def show(self, memory_id: str, project: ProjectRef = PROJECT) -> MemoryShown:
-        return await self.rig.gateway.ask(GetMemory(project, SESSION, memory_id))
+        return await self.rig.gateway.show(memory_id, project=project)
 
     async def until(self, memory_id: str, project: ProjectRef | None = PROJECT, **fields: Any) -> None:
         """Wait until a memory is so."""
-        with anyio.fail_after(PATIENCE_S):
-            while True:
-                memory = (await self.memories(project))[memory_id]
-                if all(getattr(memory, name) == value for name, value in fields.items()):
-                    return
-                await anyio.sleep(0.02)
+
+        async def is_so() -> bool:
+            memory = (await self.memories(project))[memory_id]
+            return all(getattr(memory, name) == value for name, value in fields.items())
+
+        await until(is_so)
 
     async def session(self, session_id: str = SESSION, project: ProjectRef = PROJECT) -> SessionDescription:
         return await self.rig.gateway.ask(DescribeSession(project, session_id))
@@ -138,11 +136,7 @@ class Workplace:
         return {memory_id: memory.status for memory_id, memory in (await self.memories()).items()}
 
     async def change(self, change: Change, session_id: str = SESSION, project: ProjectRef = PROJECT) -> None:
-        self._operations += 1
-        name = f"{type(change).__name__}-{self._operations}"
-        await self.rig.gateway.submit(
-            change_operation(name, change, session_id=session_id, project=project, requested_at=time.time())
-        )
+        await self.rig.gateway.change(change, session_id=session_id, project=project, requested_at=time.time())
 
 
 @asynccontextmanager

@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-import anyio
 import msgspec
 import pytest
 
@@ -31,7 +30,7 @@ from remembrancer.protocol.writes import ProjectRef, UpdateMemory
 from tests.actors.consolidator_peer import Consolidator
 from tests.actors.store_process import StoreRig, store_rig
 from tests.operations import OTHER_SESSION, PROJECT, SESSION, change_operation
-from tests.patience import PATIENCE_S
+from tests.patience import until
 
 REFLECT = Reflect(PROJECT, SESSION, SESSION, operation_id="reflect-1")
 REFLECTED = Reflected((ConsolidatedMemory("m", "c", "semantic", "fact", "session", ("a", "b")),), analyzed=2)
@@ -115,7 +114,7 @@ async def test_a_job_survives_the_store(rig: StoreRig) -> None:
 async def test_a_session_that_is_left_without_a_word_is_abandoned(rig: StoreRig) -> None:
     await restart_with(rig, session_grace_s=1.0)
     await rig.gateway.store("Something")
-    await rig.gateway.submit(change_operation("start", StartSession(SESSION)))
+    await rig.gateway.change(StartSession(SESSION))
     rig.gateway.dealer.send(NotePresence(((PROJECT, SESSION),)))
     async with Consolidator(rig.home) as consolidator:
         session = session_of(await consolidator.job())
@@ -129,7 +128,7 @@ async def test_a_strong_memory_of_a_running_session_is_offered_once_at_each_of_i
         job = await consolidator.job()
         assert (job.project, job.work) == (PROJECT, PromoteAtOnce((memory_id,)))
         await consolidator.no_job(done=job.job_id)
-        await rig.gateway.submit(change_operation("sure", UpdateMemory(memory_id, confidence=1.0)))
+        await rig.gateway.change(UpdateMemory(memory_id, confidence=1.0))
         assert (await consolidator.job()).work == PromoteAtOnce((memory_id,))
 
 
@@ -191,10 +190,9 @@ async def test_accesses_are_counted_whoever_saw_it_and_uses_by_the_sessions_that
         await rig.gateway.ask(NoteAccess(PROJECT, session_id, (memory_id,)))
     await rig.gateway.ask(NoteAccess(PROJECT, OTHER_SESSION, (), (memory_id,)))
     async with Consolidator(rig.home) as consolidator:
-        with anyio.fail_after(PATIENCE_S):
-            while True:
-                read = await consolidator.ask(ReadMemories(PROJECT))
-                if read.memories[0].access_count == 3:
-                    break
-                await anyio.sleep(0.02)
-    assert (read.memories[0].access_count, read.memories[0].sessions_used) == (3, 1)
+
+        async def counted() -> list[tuple[int, int]]:
+            read = await consolidator.ask(ReadMemories(PROJECT))
+            return [(each.access_count, each.sessions_used) for each in read.memories if each.access_count == 3]
+
+        assert await until(counted) == [(3, 1)]

@@ -6,7 +6,6 @@ import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
-import anyio
 import numpy as np
 import pytest
 import zmq
@@ -46,9 +45,12 @@ async def shown(rig: StoreRig, name: str = "gpu") -> RemoteEmbedder:
 
 
 async def until_state(rig: StoreRig, state: str, name: str = "gpu") -> RemoteEmbedder:
-    while (found := await shown(rig, name)).state != state:  # noqa: ASYNC110 - it tells nobody
-        await anyio.sleep(0.02)
-    return found
+    async def found() -> RemoteEmbedder | None:
+        remote = await shown(rig, name)
+        return remote if remote.state == state else None
+
+    remote: RemoteEmbedder = await until(found)
+    return remote
 
 
 async def test_a_host_without_a_model_has_its_vectors_made_by_another_which_its_status_names(rig: StoreRig) -> None:

@@ -62,7 +62,7 @@ from tests.operations import (
     memory_id_of,
     store_operation,
 )
-from tests.patience import PATIENCE_S, until
+from tests.patience import until
 
 LANE = "l_0123456789ab"
 
@@ -225,9 +225,11 @@ async def test_a_status_says_who_has_not_confirmed_that_a_memory_is_erased(hosts
     assert (told["here"]["unconfirmed"], told["there"]["unconfirmed"]) == (0, 1)
     there.start()
     await there.files.project(OTHER_PROJECT)
-    async with asyncio.timeout(PATIENCE_S):
-        while (await members_of(here))["there"]["unconfirmed"]:  # noqa: ASYNC110 - of a word there is no event
-            await asyncio.sleep(0.01)
+
+    async def is_confirmed() -> bool:
+        return not (await members_of(here))["there"]["unconfirmed"]
+
+    await until(is_confirmed)
     assert not there.finds("project", "lantern")
     await there.ask(LeaveLane(OTHER_PROJECT))
     other = await here.store("torch", "the torch burns pitch")

@@ -3,56 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TypeVar
 
-from remembrancer.protocol.reads import GetMemory, MemoryShown
 from remembrancer.protocol.writes import (
     BatchApplied,
-    Change,
     ForgetMemory,
-    ProjectRef,
     PromoteMemory,
     RestoreMemory,
     SubmitBatch,
     TagMemory,
-    UpdatedResult,
     UpdateMemory,
 )
 from tests.actors.store_process import StoreRig
 from tests.operations import (
     OTHER_PROJECT,
     OTHER_SESSION,
-    PROJECT,
-    SESSION,
     change_operation,
     memory_id_of,
     store_operation,
 )
 from tests.patience import until
-
-ResultT = TypeVar("ResultT")
-
-
-async def do(
-    rig: StoreRig,
-    name: str,
-    change: Change,
-    kind: type[ResultT],
-    *,
-    project: ProjectRef = PROJECT,
-    session_id: str = SESSION,
-) -> ResultT:
-    """Submit a change; its result, which has to be of this kind."""
-    applied = await rig.gateway.submit(change_operation(name, change, project=project, session_id=session_id))
-    assert isinstance(applied.result, kind)
-    return applied.result
-
-
-async def show(
-    rig: StoreRig, memory_id: str, *, project: ProjectRef = PROJECT, session_id: str = SESSION
-) -> MemoryShown:
-    return await rig.gateway.ask(GetMemory(project, session_id, memory_id))
-
 
 # Where a change goes
 
@@ -87,14 +56,14 @@ async def test_a_batch_goes_to_where_each_memory_is_by_then(rig: StoreRig) -> No
     assert {each.operation_id: each.code for each in done.rejected} == refused
     assert done.applied == tuple(each.operation_id for each in good)
     assert (await rig.gateway.submit_batch(*good)).applied == done.applied
-    shown = (await show(rig, new_id, project=OTHER_PROJECT, session_id=OTHER_SESSION)).memory
+    shown = (await rig.gateway.show(new_id, project=OTHER_PROJECT, session_id=OTHER_SESSION)).memory
     assert (shown.scope, shown.content, shown.tags, shown.version) == ("user", "a lantern", (), 7)
     since = ["promoted", "tagged", "forgotten", "restored"]
     assert [entry.change for entry in shown.history] == since, "from when it was the user's"
-    own = (await show(rig, new_id)).memory
+    own = (await rig.gateway.show(new_id)).memory
     assert [entry.change for entry in own.history] == ["stored", "updated", "promoted", *since]
-    assert (await show(rig, before)).memory.tags == ("x",)
-    assert (await show(rig, other_id, project=OTHER_PROJECT)).memory.tags == ("z",)
+    assert (await rig.gateway.show(before)).memory.tags == ("x",)
+    assert (await rig.gateway.show(other_id, project=OTHER_PROJECT)).memory.tags == ("z",)
 
 
 async def test_changes_of_one_memory_that_are_sent_at_once_are_all_made_and_none_twice(rig: StoreRig) -> None:
@@ -109,7 +78,7 @@ async def test_changes_of_one_memory_that_are_sent_at_once_are_all_made_and_none
     assert [each.result for each in again] == [each.result for each in first]
     batch = await rig.gateway.ask(SubmitBatch((change_operation("new", TagMemory(memory_id, ("new",))), *operations)))
     assert batch == BatchApplied(("new", *(operation.operation_id for operation in operations)), ())
-    shown = (await show(rig, memory_id)).memory
+    shown = (await rig.gateway.show(memory_id)).memory
     assert set(shown.tags) == {"new", *(f"t{n}" for n in range(20))}
     assert (shown.scope, shown.version, len(shown.history)) == ("project", 24, 24)
 
@@ -128,12 +97,12 @@ async def test_vectors_of_the_old_text_that_come_late_are_neither_kept_nor_repor
     memory_id = await rig.gateway.store("a brass lantern")
     await until(lambda: worker.jobs)
     waiting = asyncio.create_task(rig.gateway.embedding_of(memory_id))
-    await do(rig, "update", UpdateMemory(memory_id, "seven green bottles"), UpdatedResult)
+    await rig.gateway.change(UpdateMemory(memory_id, "seven green bottles"))
     worker.answer(worker.jobs[:1])
     await until(lambda: len(worker.jobs) == 2)
     assert worker.jobs[1].text == "seven green bottles"
     assert not waiting.done()
-    assert not (await show(rig, memory_id)).embedded
+    assert not (await rig.gateway.show(memory_id)).embedded
     worker.answer(worker.jobs[1:])
     assert (await waiting).embedded
     assert (await rig.gateway.found("seven green bottles", strategy="vector")) == [memory_id]

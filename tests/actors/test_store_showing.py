@@ -6,8 +6,6 @@ from typing import Any
 
 from remembrancer.protocol.reads import (
     DescribeSession,
-    GetMemory,
-    MemoryShown,
     SearchGraph,
 )
 from remembrancer.protocol.runs import (
@@ -22,7 +20,7 @@ from remembrancer.protocol.runs import (
     Topic,
 )
 from remembrancer.protocol.session_life import RecordEvents, StartSession, ToolCall, Turn
-from remembrancer.protocol.writes import Change, EntityRef
+from remembrancer.protocol.writes import EntityRef
 from tests.actors.store_process import StoreRig
 from tests.operations import (
     OTHER_PROJECT,
@@ -30,7 +28,6 @@ from tests.operations import (
     PROJECT,
     REQUESTED_AT,
     SESSION,
-    change_operation,
     memory_id_of,
     store_operation,
 )
@@ -42,19 +39,11 @@ def a_run_with(*topics: Topic) -> ApplyRun:
     return ApplyRun("topics", "project", "maintenance", "promote", (SaveTopics(topics),))
 
 
-async def do(rig: StoreRig, name: str, change: Change, session_id: str = SESSION) -> None:
-    await rig.gateway.submit(change_operation(name, change, session_id=session_id))
-
-
 async def stored(rig: StoreRig, content: str, **fields: Any) -> str:
     """A memory of 14 November 2023."""
     operation = store_operation(content, content, **fields)
     await rig.gateway.submit(operation)
     return memory_id_of(operation)
-
-
-async def show(rig: StoreRig, memory_id: str, session_id: str = SESSION) -> MemoryShown:
-    return await rig.gateway.ask(GetMemory(PROJECT, session_id, memory_id))
 
 
 async def test_what_a_run_did_to_a_memory_is_told(rig: StoreRig) -> None:
@@ -75,8 +64,8 @@ async def test_what_a_run_did_to_a_memory_is_told(rig: StoreRig) -> None:
         ),
         SESSION,
     )
-    await do(rig, "run", run, "")
-    shown = await show(rig, source, OTHER_SESSION)
+    await rig.gateway.change(run, session_id="")
+    shown = await rig.gateway.show(source, session_id=OTHER_SESSION)
     assert shown.memory.status == "consolidated"
     assert [(link.target, link.relation) for link in shown.incoming] == [(SUMMARY, "derived_from")]
     assert shown.reasons == (
@@ -84,17 +73,17 @@ async def test_what_a_run_did_to_a_memory_is_told(rig: StoreRig) -> None:
         "Promoted from the session to the project on 2023-11-14 with the score 0.71: its score 0.71 reaches 0.6.",
         f"Consolidated: {SUMMARY} stands for it. It is still found, ranked a little lower.",
     )
-    assert (await show(rig, SUMMARY)).reasons[0].startswith("Derived from 1 memory for the project")
+    assert (await rig.gateway.show(SUMMARY)).reasons[0].startswith("Derived from 1 memory for the project")
 
 
 async def test_a_session_and_the_graph_are_described_with_their_topics(rig: StoreRig) -> None:
     entities = (EntityRef("Lamp", "component", "is"), EntityRef("Oil", "component", "burns"))
-    await do(rig, "s", StartSession(SESSION))
+    await rig.gateway.change(StartSession(SESSION))
     await rig.gateway.store("the lamp burns oil", related_entities=entities)
-    await do(rig, "t", a_run_with(Topic("light", ("Lamp", "Oil"))), "")
+    await rig.gateway.change(a_run_with(Topic("light", ("Lamp", "Oil"))), session_id="")
     turns = (Turn("user", "hello", REQUESTED_AT),)
     calls = (ToolCall("Bash", REQUESTED_AT, success=False), ToolCall("Read", REQUESTED_AT))
-    await do(rig, "e", RecordEvents(SESSION, turns, calls))
+    await rig.gateway.change(RecordEvents(SESSION, turns, calls))
     story = await rig.gateway.ask(DescribeSession(PROJECT, SESSION))
     assert (story.status, story.turns, story.tool_calls, story.tool_failures) == ("active", 1, 2, 1)
     assert story.topics == ("light",)

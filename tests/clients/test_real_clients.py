@@ -19,7 +19,8 @@ from typing import Any
 import pytest
 
 from tests.clients.test_inspector import CLIENTS, TOOLS
-from tests.runtime import Runtime, command, until
+from tests.patience import until
+from tests.runtime import Runtime, command
 
 COMMAND = str(Path(sys.executable).with_name("remembrancer"))
 REPOSITORY = Path(__file__).parents[2]

@@ -9,7 +9,8 @@ from pathlib import Path
 import zmq
 
 from remembrancer.protocol.paths import RuntimePaths
-from tests.runtime import Runtime, Session, command, patiently, until
+from tests.patience import until
+from tests.runtime import Runtime, Session, command, patiently
 
 
 async def test_malformed_frames_on_the_stores_socket_are_counted_and_dropped(home: Path) -> None:

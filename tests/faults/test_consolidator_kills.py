@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import json
 import random
-import sqlite3
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
-from contextlib import closing
 from pathlib import Path
 
 import anyio
@@ -18,7 +16,7 @@ from remembrancer.protocol.kinds import Kind, type_of_kind
 from remembrancer.protocol.session_life import EndSession, StartSession
 from tests.actors.store_process import Launched, StoreRig, Worker, store_rig
 from tests.operations import SESSION, change_operation
-from tests.patience import PATIENCE_S
+from tests.patience import until
 
 THINGS = ("ledger", "parser", "router", "mailer", "cipher", "runner", "linter", "packer", "tracer", "folder")
 KILLS = 5
@@ -70,54 +68,43 @@ class Ending:
         gone = PeerGone("consolidator", self.consolidator.spec.incarnation)
         await self.rig.launcher.tell(self.rig.store, gone)
 
-    def rows(self, query: str) -> list[tuple[object, ...]]:
-        path = self.rig.home / "memory.db"
-        with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as connection:
-            return connection.execute(query).fetchall()
-
     def is_closed(self) -> bool:
-        return self.rows("SELECT status FROM sessions") == [("completed",)]
+        return self.rig.rows("SELECT status FROM sessions") == [("completed",)]
 
     def steps_done(self) -> int:
         """The transactions of the end that have been committed: promotions, summaries, the closing."""
-        ((count,),) = self.rows("SELECT count(*) FROM applied_operations WHERE operation_id NOT LIKE '%-%'")
-        assert isinstance(count, int)
-        return count
+        return len(self.rig.rows("SELECT 1 FROM applied_operations WHERE operation_id NOT LIKE '%-%'"))
 
     async def moment(self, shot: int, dice: random.Random) -> None:
         """Wait for a moment between two steps, or in the middle of one."""
-        with anyio.fail_after(PATIENCE_S):
-            while self.steps_done() < self.before + shot // 2 and not self.is_closed():  # noqa: ASYNC110 - as below
-                await anyio.sleep(0.001)
+        await until(lambda: self.steps_done() >= self.before + shot // 2 or self.is_closed())
         if shot % 2:
             await anyio.sleep(dice.uniform(0.0, 0.08))
 
     async def finish(self) -> None:
-        with anyio.fail_after(PATIENCE_S):
-            while not self.is_closed():  # noqa: ASYNC110 - it is another process that writes
-                await anyio.sleep(0.02)
+        await until(self.is_closed)
 
     def check(self) -> None:
         """Everything was promoted, merged and summed up exactly once, and everything is still there."""
-        rows = self.rows("SELECT id, scope, status, confidence, content, promotion_chain FROM memories")
-        memories = {str(row[0]): row for row in rows}
+        columns = "id, scope, status, confidence, content, promotion_chain"
+        memories = {str(row[0]): row for row in self.rig.rows(f"SELECT {columns} FROM memories")}
         assert all(memories[memory_id][4] == text for memory_id, text in self.contents.items())
-        assert self.rows("SELECT count(*) FROM memories WHERE forgotten_at IS NOT NULL") == [(0,)]
-        log = Counter(row[0] for row in self.rows("SELECT memory_id FROM promotion_log"))
+        assert self.rig.rows("SELECT count(*) FROM memories WHERE forgotten_at IS NOT NULL") == [(0,)]
+        log = Counter(row[0] for row in self.rig.rows("SELECT memory_id FROM promotion_log"))
         assert log == Counter([*self.promoted, *self.merged])
         for kept, gone in zip(self.promoted, self.merged, strict=True):
             assert memories[kept][1:4] == ("project", "active", 0.85)
             steps = [(step.get("action", "promoted"), step["memory_id"]) for step in json.loads(str(memories[kept][5]))]
             assert steps == [("promoted", kept), ("merged", gone)]
             assert memories[gone][1:3] == ("session", "promoted")
-        sources = self.rows(
+        sources = self.rig.rows(
             """SELECT s.id, s.status, count(*) FROM memory_links AS l JOIN memories AS s ON s.number = l.target
                JOIN memories AS o ON o.number = l.source
                WHERE l.relation = 'derived_from' AND o.kind = 'fact' GROUP BY s.id"""
         )
         assert {row[1:] for row in sources} == {("consolidated", 1)}
-        assert {row[0] for row in sources} == {row[0] for row in rows if row[2] == "consolidated"}
-        assert self.rows("SELECT memories_promoted FROM sessions") == [(len(self.promoted) + len(self.merged),)]
+        assert {row[0] for row in sources} == {row[0] for row in memories.values() if row[2] == "consolidated"}
+        assert self.rig.rows("SELECT memories_promoted FROM sessions") == [(len(self.promoted) + len(self.merged),)]
 
 
 async def under_fire(home: Path, shoot: Callable[[Ending, int], Awaitable[None]], kills: int = KILLS) -> None:

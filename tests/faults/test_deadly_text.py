@@ -6,7 +6,8 @@ import os
 from pathlib import Path
 
 from remembrancer.actors.store.records.types import MAX_ATTEMPTS
-from tests.runtime import Runtime, Session, until
+from tests.patience import until
+from tests.runtime import Runtime, Session
 
 MORTAL = """
 import os, signal, sys

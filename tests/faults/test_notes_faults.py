@@ -13,7 +13,8 @@ import psutil
 import pytest
 
 from bench.client import StdioClient
-from tests.runtime import Runtime, note_session, until
+from tests.patience import until
+from tests.runtime import Runtime, note_session
 
 FILES = 60
 MANY_FILES = 1500

@@ -5,12 +5,10 @@ from __future__ import annotations
 import json
 import os
 import signal
-import sqlite3
 import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +18,10 @@ import pytest
 
 from bench.client import StdioClient
 from remembrancer.actors.store.records.types import MAX_ATTEMPTS
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, until
 from tests.providers import HANGS, KEY, WELL, FakeProvider, Trouble, fake_provider
-from tests.runtime import Runtime, Session, command, patiently, until
+from tests.runtime import Runtime, Session, command, patiently
+from tests.spaces import rows_of
 
 LOCAL, REMOTE = "all-MiniLM-L6-v2", "voyage-3-large"
 
@@ -53,8 +52,7 @@ async def models(home: Path) -> dict[str, dict[str, Any]]:
 def passages_by_model(home: Path) -> Counter[str]:
     found: Counter[str] = Counter()
     for path in home.glob("**/memory.db"):
-        with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as connection:
-            found.update(row[0].split(".")[0] for row in connection.execute("SELECT model FROM passages"))
+        found.update(row[0].split(".")[0] for row in rows_of(path, "SELECT model FROM passages"))
     return found
 
 

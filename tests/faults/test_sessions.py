@@ -15,7 +15,8 @@ import psutil
 
 from bench.client import StdioClient
 from examples.real_text import memories
-from tests.runtime import Runtime, Session, until
+from tests.patience import until
+from tests.runtime import Runtime, Session
 
 ROUNDS = 20
 """Of each of eight sessions: a store, a recall and four other calls."""

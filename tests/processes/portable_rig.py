@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import sqlite3
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +31,7 @@ from remembrancer.protocol.writes import (
 from tests.operations import OTHER_PROJECT, OTHER_SESSION, PROJECT, SESSION, memory_id_of, store_operation
 from tests.processes.runtimes import until
 from tests.runtime import done, start
+from tests.spaces import rows_of
 
 NOW = 1_700_000_000.0
 
@@ -107,11 +107,7 @@ def fill(home: Path, **environ: str) -> None:
 
 def accessed(home: Path) -> bool:
     """True if the accesses have been counted, which is done after the answer."""
-    connection = sqlite3.connect(f"file:{home / 'memory.db'}?mode=ro", uri=True)
-    try:
-        return bool(connection.execute("SELECT sum(access_count) FROM memories").fetchone()[0])
-    finally:
-        connection.close()
+    return rows_of(home / "memory.db", "SELECT sum(access_count) FROM memories") != [(0,)]
 
 
 def recall(home: Path, query: str, **fields: Any) -> list[str]:

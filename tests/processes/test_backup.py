@@ -7,7 +7,6 @@ import json
 import os
 import pty
 import signal
-import sqlite3
 import subprocess
 import sys
 import threading
@@ -31,6 +30,7 @@ from tests.processes.dying_restore import restore_and_die
 from tests.processes.portable_rig import ask, change, exported, fill, id_of, recall, store
 from tests.processes.runtimes import until
 from tests.runtime import Runtime, command, done, start, stop_runtime
+from tests.spaces import rows_of
 
 pytestmark = pytest.mark.usefixtures("without_embedders")
 
@@ -126,9 +126,7 @@ def test_writes_that_wait_in_the_queue_are_in_a_backup(
     client = BridgeClient()
     client.initialize()
     client.store("This is there already.")
-    with sqlite3.connect(f"file:{RuntimePaths(home).write_queue}?mode=ro", uri=True) as queue:
-        until(lambda: queue.execute("SELECT count(*) FROM queued").fetchone() == (0,))
-    queue.close()
+    until(lambda: rows_of(RuntimePaths(home).write_queue, "SELECT count(*) FROM queued") == [(0,)])
     assert "This is there already." in runtime.contents().values()
     store_process = runtime.process("store")
     store_process.send_signal(signal.SIGSTOP)
@@ -159,9 +157,7 @@ def test_what_was_there_is_kept_beside_and_a_second_restore_brings_it_back(home:
     (home / "vectors").mkdir(exist_ok=True)  # as a large project has it
     said = restore(early, home)
     assert exported(home) == as_it_was
-    kept = sqlite3.connect(f"file:{said['set_aside']}/memory.db?mode=ro", uri=True)
-    assert kept.execute("SELECT count(*) FROM memories WHERE id = ?", (id_of("late"),)).fetchone() == (1,)
-    kept.close()
+    assert (id_of("late"),) in rows_of(Path(said["set_aside"]) / "memory.db", "SELECT id FROM memories")
     assert not (home / "vectors").exists(), "an index of other records must not be used"
     restore(later, home)
     assert exported(home) == as_it_is
@@ -275,10 +271,8 @@ def everywhere(home: Path) -> set[str]:
     """The ids in all databases, those in place and those set aside."""
     found: set[str] = set()
     for path in home.rglob("memory.db"):
-        connection = sqlite3.connect(f"file:{path}?mode=ro", uri=True)
-        assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
-        found.update(row[0] for row in connection.execute("SELECT id FROM memories"))
-        connection.close()
+        assert rows_of(path, "PRAGMA integrity_check") == [("ok",)]
+        found.update(row[0] for row in rows_of(path, "SELECT id FROM memories"))
     return found
 
 

@@ -14,7 +14,8 @@ import pytest
 from anyio import to_thread
 
 from bench.client import StdioClient
-from tests.runtime import PatientSession, Runtime, command, until
+from tests.patience import until
+from tests.runtime import PatientSession, Runtime, command
 
 POOL = (
     "class ConnectionPool:\n    '''Keeps open connections for reuse.'''\n\n    def acquire(self):\n        return 1\n"

@@ -24,7 +24,8 @@ from remembrancer.commands.repair import repair_home
 from remembrancer.commands.setup import Probed
 from remembrancer.protocol.errors import AlreadyRunning
 from remembrancer.protocol.paths import RuntimePaths
-from tests.runtime import Runtime, Session, command, until
+from tests.patience import until
+from tests.runtime import Runtime, Session, command
 
 CHECKS = {
     "start",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import sqlite3
 import subprocess
 import sys
 from contextlib import suppress
@@ -21,6 +20,7 @@ from tests.patience import PATIENCE_S
 from tests.processes.bridge_rig import bridge
 from tests.processes.runtimes import until
 from tests.runtime import Runtime, start
+from tests.spaces import rows_if_there
 
 pytestmark = pytest.mark.usefixtures("without_embedders")
 
@@ -66,18 +66,9 @@ def waiting(home: Path) -> list[str]:
     return sorted(path.name for path in RuntimePaths(home).hooks.glob("*.json"))
 
 
-def rows(home: Path, project: Path, query: str) -> list[tuple[Any, ...]]:
-    """The rows of the project's records; none where they are not there yet."""
-    path = RuntimePaths(home).database
-    if not path.exists():
-        return []
-    connection = sqlite3.connect(f"file:{path}?mode=ro", uri=True)
-    try:
-        return connection.execute(query).fetchall()
-    except sqlite3.OperationalError:  # the file is just being made
-        return []
-    finally:
-        connection.close()
+def rows(home: Path, query: str) -> list[tuple[Any, ...]]:
+    """The rows of the records; none where they are not there yet."""
+    return rows_if_there(RuntimePaths(home).database, query)
 
 
 TURNS = "SELECT role, content FROM turns ORDER BY session_id, turn_number"
@@ -98,14 +89,14 @@ def test_what_happens_in_a_session_gets_into_its_records(home: Path, project: Pa
     hook("SessionEnd", project, reason="logout")
     until(lambda: waiting(home) == [])
     ending = "SELECT ending FROM sessions WHERE session_id = 's'"
-    until(lambda: rows(home, project, ending) == [("completed",)])
-    assert rows(home, project, TURNS) == [
+    until(lambda: rows(home, ending) == [("completed",)])
+    assert rows(home, TURNS) == [
         ("user", "Run the tests"),
         ("tool", "The tests live in tests/."),
         ("assistant", "It is green."),
     ]
     ((name, arguments, result, success, duration_ms),) = rows(
-        home, project, "SELECT tool_name, arguments, result_summary, success, duration_ms FROM tool_calls"
+        home, "SELECT tool_name, arguments, result_summary, success, duration_ms FROM tool_calls"
     )
     assert (name, json.loads(arguments), result, success) == ("Bash", {"command": "make test"}, "3 passed", 1)
     assert duration_ms >= 0
@@ -125,7 +116,7 @@ def test_events_wait_for_a_runtime_and_are_taken_in_once_in_their_order(home: Pa
     again.write_bytes(kept)
     again.rename(first)  # as a gateway would leave it that was killed before it could remove it
     until(lambda: waiting(home) == [])
-    assert rows(home, project, TURNS) == [("assistant", f"answer {number}") for number in range(5)]
+    assert rows(home, TURNS) == [("assistant", f"answer {number}") for number in range(5)]
 
 
 def test_no_event_is_lost_or_doubled_by_gateways_and_stores_that_are_killed(home: Path, project: Path) -> None:
@@ -138,9 +129,9 @@ def test_no_event_is_lost_or_doubled_by_gateways_and_stores_that_are_killed(home
         if number == 6:
             runtime.kill("store")
     expected = [("assistant", f"answer {number}") for number in range(12)]
-    until(lambda: rows(home, project, TURNS) == expected)
+    until(lambda: rows(home, TURNS) == expected)
     until(lambda: waiting(home) == [])
-    assert rows(home, project, TURNS) == expected
+    assert rows(home, TURNS) == expected
 
 
 def remember(project: Path) -> None:
@@ -184,15 +175,15 @@ def test_a_session_is_told_all_with_its_first_prompt_then_what_is_new_and_all_ag
     assert hook("PostToolUse", project, tool_name="Bash").stdout == b""
 
     query = "SELECT role, content, metadata FROM turns WHERE session_id = 's' ORDER BY turn_number"
-    until(lambda: len(rows(home, project, query)) > 1)  # while the store is slow, they wait in the queue of writes
-    prompt, given, *_ = rows(home, project, query)
+    until(lambda: len(rows(home, query)) > 1)  # while the store is slow, they wait in the queue of writes
+    prompt, given, *_ = rows(home, query)
     assert prompt[:2] == ("user", AARDVARK)
     memories = json.loads(given[2])["memories"]  # how many, depends on whether meaning has joined the words
     assert given[:2] == (
         "system",
         f"{len(memories)} {'memory' if len(memories) == 1 else 'memories'} given with UserPromptSubmit",
     )
-    ((memory,),) = rows(home, project, "SELECT id FROM memories WHERE content LIKE '%aardvark%'")
+    ((memory,),) = rows(home, "SELECT id FROM memories WHERE content LIKE '%aardvark%'")
     assert memory in memories
 
     hook("PreCompact", project, trigger="auto")
@@ -203,7 +194,7 @@ def test_a_session_is_told_all_with_its_first_prompt_then_what_is_new_and_all_ag
     assert prompted(project, AARDVARK) == ""
     hook("PreCompact", project, trigger="manual")
     assert "short answers" in prompted(project, AARDVARK)
-    until(lambda: ("system", "We spoke of aardvarks.") in rows(home, project, TURNS))
+    until(lambda: ("system", "We spoke of aardvarks.") in rows(home, TURNS))
 
 
 def test_a_memory_that_does_not_answer_in_time_is_not_waited_for_and_the_next_prompt_is_the_first(
@@ -233,7 +224,7 @@ def test_the_same_command_answers_other_clients_in_their_own_form(home: Path, pr
     vscode = {"sessionId": "v", "cwd": str(project), "hookEventName": "SessionStart"}
     assert "aardvark" in context_in(run(json.dumps(vscode).encode(), "SessionStart"), "SessionStart")
     run(json.dumps({"session_id": "x", "cwd": str(project)}).encode(), "SessionStart", "codex")
-    until(lambda: rows(home, project, "SELECT client FROM sessions WHERE session_id = 'x'") == [("codex",)])
+    until(lambda: rows(home, "SELECT client FROM sessions WHERE session_id = 'x'") == [("codex",)])
 
 
 @pytest.mark.parametrize(

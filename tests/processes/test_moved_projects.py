@@ -27,7 +27,7 @@ from remembrancer.protocol.projects import MoveProject
 from tests.actors.gateway_rig import PATIENT, RawClient, Rig
 from tests.actors.store_process import store_rig
 from tests.operations import memory_id_of, store_operation
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, until
 from tests.processes.test_projects import git
 from tests.runtime import command
 from tests.spaces import has_space
@@ -61,9 +61,11 @@ async def found(client: RawClient, query: str) -> set[str]:
 
 async def offers_of(client: RawClient) -> list[str]:
     """The offers of the first answer that has any: the session's first one waits for git no longer than a moment."""
-    with anyio.fail_after(PATIENCE_S):
-        while not (found := offers(await client.call("get_memory_status"))):  # noqa: ASYNC110 - it tells nobody
-            await asyncio.sleep(0.02)
+
+    async def offered() -> list[str]:
+        return offers(await client.call("get_memory_status"))
+
+    found: list[str] = await until(offered)
     return found
 
 

@@ -17,8 +17,9 @@ import pytest
 
 from bench.client import StdioClient, command_line
 from remembrancer.commands import exit_codes
+from tests.patience import until
 from tests.processes.without_network import NOT_HERE
-from tests.runtime import Runtime, command, until
+from tests.runtime import Runtime, command
 
 PAUSE_S = 0.02
 """Between two looks, which cost the processes that are looked at their time."""

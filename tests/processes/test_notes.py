@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from bench.client import StdioClient
-from tests.runtime import command, note_session, until
+from tests.patience import until
+from tests.runtime import command, note_session
 
 DATABASE = "# Decisions\n\n## Database\n\nWe chose PostgreSQL for the billing service, because it keeps transactions.\n"
 

@@ -17,8 +17,9 @@ import anyio
 import pytest
 
 from bench.client import StdioClient
+from tests.patience import until
 from tests.pure.test_transcripts import lines, said
-from tests.runtime import Runtime, note_session, until
+from tests.runtime import Runtime, note_session
 
 
 @pytest.fixture

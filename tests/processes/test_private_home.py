@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from bench.client import command_line
-from tests.patience import PATIENCE_S
-from tests.runtime import Runtime, Session, command, patiently, until
+from tests.patience import PATIENCE_S, until
+from tests.runtime import Runtime, Session, command, patiently
 
 
 @pytest.fixture

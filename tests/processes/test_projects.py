@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import sqlite3
 import subprocess
 import time
-from contextlib import closing
 from pathlib import Path
 
 import anyio.to_thread
@@ -17,6 +15,7 @@ from tests.actors.gateway_rig import PATIENT, Rig
 from tests.actors.store_process import store_rig
 from tests.patience import until
 from tests.runtime import command
+from tests.spaces import rows_of
 
 
 def git(*arguments: str, at: Path) -> None:
@@ -25,10 +24,9 @@ def git(*arguments: str, at: Path) -> None:
 
 
 def last_used(home: Path, project_id: str) -> tuple[float, str | None]:
-    with closing(sqlite3.connect(f"file:{RuntimePaths(home).database}?mode=ro", uri=True)) as connection:
-        query = "SELECT last_used_at, directory FROM projects WHERE id = ?"
-        found: tuple[float, str | None] = connection.execute(query, (project_id,)).fetchone()
-    return found
+    query = "SELECT last_used_at, directory FROM projects WHERE id = ?"
+    ((used_at, directory),) = rows_of(RuntimePaths(home).database, query, project_id)
+    return used_at, directory
 
 
 async def test_the_projects_are_listed_with_their_worktree_their_last_use_and_what_they_have(

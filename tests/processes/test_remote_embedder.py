@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import signal
@@ -14,7 +13,7 @@ import pytest
 from remembrancer.config.settings import Settings
 from tests.actors.store_process import StoreRig, store_rig
 from tests.forked import ForkedProcess, start_command
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, until
 from tests.runtime import command
 
 LISTENING = Settings(embedder_listen="tcp://127.0.0.1:0", embedders=0, stall_timeout_s=3.0)
@@ -33,8 +32,10 @@ async def states(rig: StoreRig) -> dict[str, str]:
 
 
 async def until_is(rig: StoreRig, name: str, state: str) -> None:
-    while (await states(rig))[name] != state:  # noqa: ASYNC110 - it tells nobody
-        await asyncio.sleep(0.02)
+    async def is_so() -> bool:
+        return (await states(rig))[name] == state
+
+    await until(is_so)
 
 
 async def start(rig: StoreRig, tmp_path: Path, name: str) -> ForkedProcess:

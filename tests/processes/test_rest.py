@@ -12,7 +12,8 @@ import httpx
 import pytest
 
 from bench.client import StdioClient
-from tests.runtime import Runtime, Session, command, until
+from tests.patience import until
+from tests.runtime import Runtime, Session, command
 
 RESTING = {"launcher", "gateway", "store"}
 HELD_UP = """

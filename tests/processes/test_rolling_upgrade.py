@@ -16,7 +16,7 @@ from remembrancer.protocol.writes import Applied, Operation, Submit
 from tests.faults.shared_soak import Host, SharedSoak, World
 from tests.lane_dump import dump_of
 from tests.operations import SESSION, store_operation
-from tests.patience import PATIENCE_S
+from tests.patience import until
 
 
 @pytest.fixture
@@ -41,9 +41,11 @@ async def state_of(host: Host) -> LaneState:
 
 
 async def until_stopped(host: Host) -> LaneState:
-    async with asyncio.timeout(PATIENCE_S):
-        while (state := await state_of(host)).code is None:  # noqa: ASYNC110 - it tells nobody
-            await asyncio.sleep(0.02)
+    async def stopped() -> LaneState | None:
+        state = await state_of(host)
+        return None if state.code is None else state
+
+    state: LaneState = await until(stopped)
     return state
 
 

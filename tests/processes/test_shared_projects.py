@@ -21,9 +21,9 @@ from remembrancer.protocol.paths import RuntimePaths
 from tests.actors.gateway_rig import PATIENT, RawClient, Rig
 from tests.actors.store_process import store_rig
 from tests.nats_servers import Started
-from tests.patience import PATIENT_JOURNAL
+from tests.patience import PATIENT_JOURNAL, until
 from tests.ports import free_port
-from tests.runtime import command, patiently, until
+from tests.runtime import command, patiently
 from tests.spaces import connect_space
 
 COMPARED = "SELECT id, content, scope, version, created_at, updated_at FROM memories ORDER BY number"

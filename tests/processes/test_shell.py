@@ -24,7 +24,8 @@ from remembrancer.commands import exit_codes
 from remembrancer.config.project import project_of
 from remembrancer.protocol.paths import RuntimePaths
 from tests.conftest import ROOT_OF_FILES
-from tests.runtime import Runtime, command, stop_runtime, until
+from tests.patience import until
+from tests.runtime import Runtime, command, stop_runtime
 from tests.spaces import connect_space
 
 COMMAND = (sys.executable, "-P", "-m", "remembrancer")

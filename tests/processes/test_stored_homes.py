@@ -39,7 +39,8 @@ from remembrancer.commands.runtime_client import connected_store
 from remembrancer.config.project import project_of
 from remembrancer.protocol.code import ListStale
 from remembrancer.protocol.paths import RuntimePaths
-from tests.runtime import PatientSession, Runtime, Session, command, patiently, until
+from tests.patience import until
+from tests.runtime import PatientSession, Runtime, Session, command, patiently
 
 pytestmark = pytest.mark.usefixtures("without_embedders")
 

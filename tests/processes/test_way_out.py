@@ -15,7 +15,8 @@ import pytest
 from bench.client import StdioClient
 from remembrancer.toolsets.memory.resources import FIXED
 from remembrancer.toolsets.tools import load_tools
-from tests.runtime import note_session, until
+from tests.patience import until
+from tests.runtime import note_session
 
 pytestmark = pytest.mark.usefixtures("without_embedders")
 MARK: Final = "zq7431"
