@@ -11,13 +11,19 @@ import subprocess
 import tempfile
 import time
 import uuid
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from pathlib import Path
+from typing import TypeVar
 
 from remembrancer.journal.contract import Journal
-from remembrancer.protocol.errors import JournalAway
+from remembrancer.journal.sharing import Membership, Sharing
+from remembrancer.protocol.errors import JournalAway, JournalRefused
 from tests.conftest import ROOT_OF_FILES
 from tests.patience import PATIENCE_S
 from tests.ports import free_port
+
+T = TypeVar("T")
 
 
 def binary() -> str:
@@ -124,3 +130,29 @@ class NatsServers:
         for server in self.servers:
             server.end()
         shutil.rmtree(self.directory, ignore_errors=True)
+
+
+async def reached(ask: Callable[[], Awaitable[T]]) -> T:
+    """The answer of a journal as soon as its servers can be reached, which elect a leader now and then."""
+    async with asyncio.timeout(PATIENCE_S):
+        while True:
+            try:
+                return await ask()
+            except JournalAway:
+                await asyncio.sleep(0.05)
+
+
+async def until_refused(sharing: Sharing, member: Membership) -> None:
+    """Return when the servers let a member in no more, of whose removal they may not hear at once. Raises
+    `TimeoutError`."""
+    journal = sharing.open(member)
+    try:
+        async with asyncio.timeout(PATIENCE_S):
+            while True:
+                with suppress(JournalAway):
+                    await journal.head(member.lane)
+                await asyncio.sleep(0.05)
+    except JournalRefused:
+        return
+    finally:
+        await journal.aclose()

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sqlite3
-from contextlib import closing, suppress
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,14 @@ def rows_if_there(file: Path, query: str) -> list[tuple[Any, ...]]:
     with suppress(sqlite3.OperationalError):
         return rows_of(file, query)
     return []
+
+
+@contextmanager
+def locked(file: Path) -> Iterator[sqlite3.Connection]:
+    """Another program has a database locked until the end, or until it rolls back."""
+    with closing(sqlite3.connect(file, isolation_level=None)) as connection:
+        connection.execute("BEGIN EXCLUSIVE")
+        yield connection
 
 
 def has_space(paths: RuntimePaths, name: str) -> bool:

@@ -253,6 +253,17 @@ class Rig:
             self.peer.store.process.send_signal(signal.SIGCONT)
 
     @asynccontextmanager
+    async def dead_store(self) -> AsyncIterator[None]:
+        """The store is dead meanwhile; afterwards another one has what was queued."""
+        await self.peer.store.kill()
+        self._wait(patiently=False)
+        yield
+        self._wait(patiently=True)
+        await self.peer.start()
+        await self.until_store_answers()
+        await until(lambda: self.gateway.health().queue_depth == 0)
+
+    @asynccontextmanager
     async def over_store(self, **hello: Any) -> AsyncIterator[tuple[StoreRig, RawClient]]:
         """A store, a gateway over it, and a session there."""
         async with self.store() as store, self.running(), self.session(**hello) as client:

@@ -149,10 +149,12 @@ class Launcher:
 
 
 class Gateway:
-    """Asks the store as the gateway does. A refusal is raised as the error that it names."""
+    """Asks the store as the gateway does, or another peer of that `name`. A refusal is raised as the error that it
+    names."""
 
-    def __init__(self, home: Path) -> None:
-        self.dealer = PatientDealer(RuntimePaths(home).store_endpoint, Speaker("gateway", new_ulid()))
+    def __init__(self, home: Path, name: str = "gateway") -> None:
+        self.speaker = Speaker(name, new_ulid())
+        self.dealer = PatientDealer(RuntimePaths(home).store_endpoint, self.speaker)
         self._stored = 0
         self.notices: tuple[Notice, ...] = ()
         """The caveats of the last answer."""

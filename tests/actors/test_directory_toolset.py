@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -10,14 +10,15 @@ import pytest
 from anthropic.lib.tools import ToolError
 from anthropic.tools.memory import BetaLocalFilesystemMemoryTool
 
-from tests.actors.gateway_rig import PATIENT, RawClient, Rig
-from tests.actors.store_process import StoreRig
+from tests.actors.gateway_rig import RawClient, Rig
 
 Command = dict[str, Any]
 
 
-def session(home: Path) -> AbstractAsyncContextManager[tuple[StoreRig, RawClient]]:
-    return Rig(home, PATIENT).over_store(environment={"REMEMBRANCER_TOOLSETS": "directory,memory"})
+@pytest.fixture
+async def client(served: Rig) -> AsyncIterator[RawClient]:
+    async with served.session(environment={"REMEMBRANCER_TOOLSETS": "directory,memory"}) as client:
+        yield client
 
 
 async def said(client: RawClient, command: str, path: str | None = None, **arguments: Any) -> str:
@@ -83,61 +84,58 @@ COMMANDS: list[Command] = [
 ]
 
 
-async def test_it_answers_as_the_tool_of_the_sdk_does(home: Path, tmp_path: Path) -> None:
+async def test_it_answers_as_the_tool_of_the_sdk_does(client: RawClient, tmp_path: Path) -> None:
     own = BetaLocalFilesystemMemoryTool(str(tmp_path / "sdk"))
-    async with session(home) as (_, client):
-        for each in COMMANDS:
-            given = dict(each)
-            answer = await said(client, given.pop("command"), **given)
-            assert answer == said_by_sdk(own, each), each
-        wanted = said_by_sdk(own, command("view", "/memories")).splitlines()
-        shown = (await said(client, "view", "/memories")).splitlines()
+    for each in COMMANDS:
+        given = dict(each)
+        answer = await said(client, given.pop("command"), **given)
+        assert answer == said_by_sdk(own, each), each
+    wanted = said_by_sdk(own, command("view", "/memories")).splitlines()
+    shown = (await said(client, "view", "/memories")).splitlines()
     names = [line.split("\t")[-1] for line in wanted]
     assert [line.split("\t")[-1] for line in shown if "/repo/" not in line and "/session/" not in line] == names
 
 
-async def test_memories_that_were_not_created_as_files_are_lines_of_a_file_a_kind(home: Path) -> None:
-    async with session(home) as (_, client):
-        await client.store("Revisions are rebased.", kind="decision", type="episodic")
-        second = await client.store("Two lines:\nthe second one.", kind="decision", type="episodic")
-        await client.store("Prefers tabs.", kind="preference", scope="user")
-        path = "/memories/repo/decisions.md"
-        assert "/memories/preferences.md" in await said(client, "view", "/memories")
-        assert (await said(client, "view", path)).splitlines()[1:4] == [
-            "     1\t- Revisions are rebased.",
-            "     2\t- Two lines:",
-            "     3\t  the second one.",
-        ]
-        await said(client, "str_replace", path, old_str="second one", new_str="second line")
-        shown = await client.call("get_memory", memory_id=second["memory_id"])
-        assert (shown["content"], shown["version"]) == ("Two lines:\nthe second line.", 2)
-        await said(client, "insert", path, insert_line=1, new_str="- Releases are on Mondays.\n- Never on Fridays.\n")
-        await said(client, "str_replace", path, old_str="- Revisions are rebased.\n")
-        assert (await said(client, "view", path)).splitlines()[1:] == [
-            "     1\t- Two lines:",
-            "     2\t  the second line.",
-            "     3\t- Releases are on Mondays.",
-            "     4\t- Never on Fridays.",
-            "     5\t",
-        ]
-        found = await client.call("recall_memories", query="releases on Mondays")
-        assert found["memories"][0]["content"] == "Releases are on Mondays."
-        assert (await said(client, "delete", path)).startswith("error: /memories/repo/decisions.md shows 3 memories")
-        assert (await said(client, "rename", old_path=path, new_path="/memories/x.md")).startswith("error: ")
+async def test_memories_that_were_not_created_as_files_are_lines_of_a_file_a_kind(client: RawClient) -> None:
+    await client.store("Revisions are rebased.", kind="decision", type="episodic")
+    second = await client.store("Two lines:\nthe second one.", kind="decision", type="episodic")
+    await client.store("Prefers tabs.", kind="preference", scope="user")
+    path = "/memories/repo/decisions.md"
+    assert "/memories/preferences.md" in await said(client, "view", "/memories")
+    assert (await said(client, "view", path)).splitlines()[1:4] == [
+        "     1\t- Revisions are rebased.",
+        "     2\t- Two lines:",
+        "     3\t  the second one.",
+    ]
+    await said(client, "str_replace", path, old_str="second one", new_str="second line")
+    shown = await client.call("get_memory", memory_id=second["memory_id"])
+    assert (shown["content"], shown["version"]) == ("Two lines:\nthe second line.", 2)
+    await said(client, "insert", path, insert_line=1, new_str="- Releases are on Mondays.\n- Never on Fridays.\n")
+    await said(client, "str_replace", path, old_str="- Revisions are rebased.\n")
+    assert (await said(client, "view", path)).splitlines()[1:] == [
+        "     1\t- Two lines:",
+        "     2\t  the second line.",
+        "     3\t- Releases are on Mondays.",
+        "     4\t- Never on Fridays.",
+        "     5\t",
+    ]
+    found = await client.call("recall_memories", query="releases on Mondays")
+    assert found["memories"][0]["content"] == "Releases are on Mondays."
+    assert (await said(client, "delete", path)).startswith("error: /memories/repo/decisions.md shows 3 memories")
+    assert (await said(client, "rename", old_path=path, new_path="/memories/x.md")).startswith("error: ")
 
 
-async def test_a_file_is_a_memory_of_its_scope_and_goes_to_a_broader_one_by_being_renamed(home: Path) -> None:
-    async with session(home) as (_, client):
-        await said(client, "create", "/memories/session/draft.md", file_text="Try the blue queue.")
-        found = await client.call("recall_memories", query="blue queue")
-        assert [each["scope"] for each in found["memories"]] == ["session"]
-        await said(client, "rename", old_path="/memories/session/draft.md", new_path="/memories/repo/queue.md")
-        found = await client.call("recall_memories", query="blue queue")
-        assert [each["scope"] for each in found["memories"]] == ["project"]
-        back = await said(client, "rename", path="/memories/repo/queue.md", new_path="/memories/session/queue.md")
-        assert back.startswith("error: /memories/repo/queue.md cannot be moved to where fewer see it")
-        await said(client, "delete", "/memories/repo/queue.md")
-        assert (await said(client, "view", "/memories/repo/queue.md")).startswith("error: The path")
+async def test_a_file_is_a_memory_of_its_scope_and_goes_to_a_broader_one_by_being_renamed(client: RawClient) -> None:
+    await said(client, "create", "/memories/session/draft.md", file_text="Try the blue queue.")
+    found = await client.call("recall_memories", query="blue queue")
+    assert [each["scope"] for each in found["memories"]] == ["session"]
+    await said(client, "rename", old_path="/memories/session/draft.md", new_path="/memories/repo/queue.md")
+    found = await client.call("recall_memories", query="blue queue")
+    assert [each["scope"] for each in found["memories"]] == ["project"]
+    back = await said(client, "rename", path="/memories/repo/queue.md", new_path="/memories/session/queue.md")
+    assert back.startswith("error: /memories/repo/queue.md cannot be moved to where fewer see it")
+    await said(client, "delete", "/memories/repo/queue.md")
+    assert (await said(client, "view", "/memories/repo/queue.md")).startswith("error: The path")
 
 
 @pytest.mark.parametrize(
@@ -151,10 +149,9 @@ async def test_a_file_is_a_memory_of_its_scope_and_goes_to_a_broader_one_by_bein
         ({"command": "create", "path": "/memories/repo/k.md", "file_text": "api_key = sk-ant-api03-" + "aB3" * 30}, ""),
     ],
 )
-async def test_bad_input_is_refused_in_a_sentence(home: Path, arguments: dict[str, str], message: str) -> None:
-    async with session(home) as (_, client):
-        await said(client, "create", "/memories/own.md", file_text="Own.")
-        answer = await said(client, **arguments)
-        assert answer.startswith("error: ")
-        assert message in answer
-        assert (await said(client, "view", "/memories")).count("\n") == 4
+async def test_bad_input_is_refused_in_a_sentence(client: RawClient, arguments: dict[str, str], message: str) -> None:
+    await said(client, "create", "/memories/own.md", file_text="Own.")
+    answer = await said(client, **arguments)
+    assert answer.startswith("error: ")
+    assert message in answer
+    assert (await said(client, "view", "/memories")).count("\n") == 4

@@ -21,7 +21,7 @@ from remembrancer.protocol.writes import Operation, Submit
 from tests.actors.gateway_rig import Rig
 from tests.actors.store_process import store_rig
 from tests.patience import PATIENCE_S, until
-from tests.spaces import connect_space
+from tests.spaces import connect_space, locked
 
 ADMIN: dict[str, Any] = {"environment": {"REMEMBRANCER_TOOLSETS": "memory,admin"}}
 SECRET = "the vault opens with marigold"
@@ -34,14 +34,6 @@ def places(home: Path, tmp_path: Path) -> tuple[Path, Path]:
     for each in found:
         each.mkdir()
     return found
-
-
-@contextmanager
-def locked(path: Path) -> Iterator[None]:
-    """Another program has a file locked."""
-    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
-        connection.execute("BEGIN IMMEDIATE")
-        yield
 
 
 @contextmanager
@@ -115,8 +107,7 @@ async def test_a_write_that_reaches_the_store_while_it_is_erased_is_erased_too(
             await until(lambda: not access.health().queue_depth)
             raise NotFound("it was not there yet")
 
-        with closing(sqlite3.connect(quick_rig.paths.database, isolation_level=None)) as other:
-            other.execute("BEGIN IMMEDIATE")
+        with locked(quick_rig.paths.database) as other:
             queued = await client.store(SECRET)
             assert queued["warnings"][0]["code"] == "queued"
             monkeypatch.setattr(access, "require", before_the_queue)

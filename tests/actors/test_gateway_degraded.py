@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import sqlite3
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +20,7 @@ from remembrancer.protocol.writes import EraseMemory, SubmitBatch, UpdateMemory
 from tests.actors.gateway_rig import AWAY, QUICK, RawClient, Rig, call, warned
 from tests.operations import change_operation
 from tests.patience import PATIENCE_S, until
+from tests.spaces import locked
 
 
 @pytest.fixture
@@ -95,8 +94,7 @@ async def test_only_the_first_write_waits_for_a_store_that_hangs(quick_rig: Rig)
 async def test_writes_line_up_behind_older_ones_while_the_store_will_not_take_those(quick_rig: Rig) -> None:
     async with quick_rig.over_store() as (_, client):
         health = quick_rig.gateway.health
-        with closing(sqlite3.connect(quick_rig.paths.database, isolation_level=None)) as other:
-            other.execute("BEGIN IMMEDIATE")
+        with locked(quick_rig.paths.database):
             await client.store("older")
             await until(lambda: bool(health().queue_stuck))
             assert warned(await client.store("newer")) == ["queued"]

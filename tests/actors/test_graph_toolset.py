@@ -2,24 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any
 
 from remembrancer.toolsets.tools import DATA
-from tests.actors.gateway_rig import PATIENT, RawClient, Rig
-from tests.actors.store_process import StoreRig, store_rig
+from tests.actors.gateway_rig import RawClient, Rig
 
 UNKNOWN = "memory:01ARZ3NDEKTSV4RRFFQ69G5FAV"
 
 
-@asynccontextmanager
-async def session(home: Path, toolsets: str = "graph") -> AsyncIterator[tuple[StoreRig, Rig, RawClient]]:
-    rig = Rig(home, PATIENT)
-    chosen = {"REMEMBRANCER_TOOLSETS": toolsets}
-    async with store_rig(home) as store, rig.running(), rig.session(environment=chosen) as client:
-        yield store, rig, client
+GRAPH = {"REMEMBRANCER_TOOLSETS": "graph"}
 
 
 async def contents(client: RawClient, tool: str, **arguments: Any) -> list[str]:
@@ -28,8 +19,8 @@ async def contents(client: RawClient, tool: str, **arguments: Any) -> list[str]:
     return [each["content"] for each in answer["memories"]]
 
 
-async def test_a_fact_is_asked_for_then_and_now(home: Path) -> None:
-    async with session(home) as (_, rig, client):
+async def test_a_fact_is_asked_for_then_and_now(served: Rig) -> None:
+    async with served.session(environment=GRAPH) as client:
         old = await client.call(
             "store_memory",
             content="Invoices are kept in MySQL",
@@ -66,7 +57,7 @@ async def test_a_fact_is_asked_for_then_and_now(home: Path) -> None:
             "superseded_by": [new["memory_id"]],
             "metadata": {"page": {"number": 3}},
         }
-        async with rig.session(bridge="11" * 16, environment={"REMEMBRANCER_TOOLSETS": "nodes,memory"}) as other:
+        async with served.session(bridge="11" * 16, environment={"REMEMBRANCER_TOOLSETS": "nodes,memory"}) as other:
             nodes = (await other.call("recall", query="where are invoices kept"))["nodes"]
             assert [each["content"] for each in nodes] == now[:1], "a node does not say that it is over"
             (marked,) = (
@@ -95,8 +86,8 @@ async def test_a_fact_is_asked_for_then_and_now(home: Path) -> None:
         assert (await client.call("get_status"))["counts"]["total"] == 1
 
 
-async def test_entities_live_without_a_memory_and_relations_have_a_time(home: Path) -> None:
-    async with session(home) as (_, _, client):
+async def test_entities_live_without_a_memory_and_relations_have_a_time(served: Rig) -> None:
+    async with served.session(environment=GRAPH) as client:
         billing = await client.call(
             "create_entity", name="Billing", entity_type="Service", description="Sends invoices"
         )
@@ -151,8 +142,8 @@ async def test_entities_live_without_a_memory_and_relations_have_a_time(home: Pa
         assert old["id"] not in [each["id"] for each in found]
 
 
-async def test_one_tool_takes_the_forms_of_both_toolsets_whichever_is_named_first(home: Path) -> None:
-    async with session(home, "graph,memory,admin") as (_, _, client):
+async def test_one_tool_takes_the_forms_of_both_toolsets_whichever_is_named_first(served: Rig) -> None:
+    async with served.session(environment={"REMEMBRANCER_TOOLSETS": "graph,memory,admin"}) as client:
         stored = await client.call(
             "store_memory", content="Pages have 50 rows", memory_type="procedural", tags=["page"]
         )

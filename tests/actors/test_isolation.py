@@ -23,8 +23,7 @@ from remembrancer.config.project import project_of
 from remembrancer.config.tokens import Tokens
 from remembrancer.protocol.session_life import StartSession
 from remembrancer.protocol.writes import Operation, StoreMemory
-from tests.actors.gateway_rig import AWAY, PATIENT, RawClient, Rig
-from tests.actors.store_process import StoreRig, store_rig
+from tests.actors.gateway_rig import AWAY, RawClient, Rig, warned
 from tests.patience import PATIENCE_S, until
 from tests.ports import free_port
 
@@ -41,7 +40,6 @@ class House:
     """Two projects with a runtime."""
 
     rig: Rig
-    store: StoreRig
     mine: Path
     theirs: Path
     secrets: dict[str, str] = field(default_factory=dict)
@@ -68,9 +66,9 @@ async def open_house(home: Path, tmp_path: Path, **settings: Any) -> AsyncIterat
     mine, theirs = tmp_path / "mine", tmp_path / "theirs"
     mine.mkdir()
     theirs.mkdir()
-    rig = Rig(home, msgspec.structs.replace(PATIENT, **settings))
-    async with store_rig(home) as store, rig.running():
-        yield House(rig, store, mine, theirs)
+    rig = Rig(home, msgspec.structs.replace(AWAY, **settings))
+    async with rig.store(), rig.running():
+        yield House(rig, mine, theirs)
 
 
 @pytest.fixture(autouse=True)
@@ -254,10 +252,10 @@ INTRUDERS = pytest.mark.parametrize(
 async def test_a_secret_is_neither_seen_nor_changed_nor_linked_by_its_id_nor_found_by_its_text(
     house: House, scope: str, who: str, session: str
 ) -> None:
-    worker = await house.store.worker()
+    worker = await house.rig.peer.worker()
     await hide(house, scope)
     hidden = house.secrets[scope]
-    await house.store.gateway.until_embedded(project_of(house.mine))
+    await house.rig.peer.gateway.until_embedded(project_of(house.mine))
     async with house.intruder(who, session) as intruder:
         await ask_everything(intruder)
         assert_silent(intruder, hidden)
@@ -276,16 +274,12 @@ async def test_a_secret_is_neither_seen_nor_changed_nor_linked_by_its_id_nor_fou
         depot = {"to_id": "entity:system:Depot", "relation_type": "uses"}
         assert (await intruder.call("create_relation", from_id=mine, **depot))["error"] == "not_found"
 
-        await house.store.store.kill()
-        house.rig.gateway.access.settings = AWAY
-        await ask_everything(intruder)
-        await ask_by_id(intruder, hidden)
-        for tool, arguments in changes_of(hidden):
-            await intruder.call(tool, **arguments)
-        assert_silent(intruder)
-    house.rig.gateway.access.settings = PATIENT
-    await house.store.start()
-    await until(lambda: house.rig.gateway.health().queue_depth == 0)
+        async with house.rig.dead_store():
+            await ask_everything(intruder)
+            await ask_by_id(intruder, hidden)
+            for tool, arguments in changes_of(hidden):
+                await intruder.call(tool, **arguments)
+            assert_silent(intruder)
     await assert_untouched(house, scope)
 
     worker.announce()
@@ -397,23 +391,19 @@ async def test_the_write_queue_gives_nothing_away(
 ) -> None:
     async with house.victim() as victim, getattr(house, who)() as intruder:
         await victim.store("A first memory")
-        await house.store.store.kill()
-        answer = await victim.call("store_memory", **secret(scope))
-        assert "queued" in [warning["code"] for warning in answer["warnings"]]
-        house.secrets[scope] = answer["memory_id"]
-        house.rig.gateway.access.settings = AWAY
-        own = await intruder.store("The launch code is unknown to me")
-        await ask_everything(intruder)
-        await ask_by_id(intruder, house.secrets[scope])
-        with monkeypatch.context() as quick:
-            quick.setattr(store_access, "ERASE_S", 0.1)
-            for tool, arguments in changes_of(house.secrets[scope]):
-                await intruder.call(tool, **arguments)
-        assert_silent(intruder)
-        assert own["memory_id"] != house.secrets[scope]
-        house.rig.gateway.access.settings = PATIENT
-        await house.store.start()
-        await until(lambda: house.rig.gateway.health().queue_depth == 0)
+        async with house.rig.dead_store():
+            answer = await victim.call("store_memory", **secret(scope))
+            assert "queued" in warned(answer)
+            house.secrets[scope] = answer["memory_id"]
+            own = await intruder.store("The launch code is unknown to me")
+            await ask_everything(intruder)
+            await ask_by_id(intruder, house.secrets[scope])
+            with monkeypatch.context() as quick:
+                quick.setattr(store_access, "ERASE_S", 0.1)
+                for tool, arguments in changes_of(house.secrets[scope]):
+                    await intruder.call(tool, **arguments)
+            assert_silent(intruder)
+            assert own["memory_id"] != house.secrets[scope]
     await assert_untouched(house, scope)
 
 
@@ -549,14 +539,10 @@ async def test_a_token_opens_nothing_but_its_projects_and_the_user_only_if_it_ma
         own = await intruder.call("store_memory", content="The depot is closed")
         promoted = await intruder.call("promote_memory", memory_id=own["memory_id"], target_scope="user", reason="x")
         assert promoted["error"] == "invalid_input"
-        await house.store.store.kill()
-        house.rig.gateway.access.settings = AWAY
-        await ask_everything(intruder)
-        await ask_by_id(intruder, hidden)
-        assert_silent(intruder)
-    house.rig.gateway.access.settings = PATIENT
-    await house.store.start()
-    await house.rig.until_store_answers()
+        async with house.rig.dead_store():
+            await ask_everything(intruder)
+            await ask_by_id(intruder, hidden)
+            assert_silent(intruder)
     await assert_untouched(house, scope)
     async with over_http(house, project, sees_user=True) as guest:
         await guest.call("recall_memories", query="launch code of the depot")

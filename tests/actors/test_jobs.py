@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import anyio
 import msgspec
 import pytest
 
@@ -13,6 +15,8 @@ from remembrancer.protocol.consolidation import (
     AwaitJob,
     ConsolidatedMemory,
     Job,
+    JobSort,
+    Maintained,
     NotePresence,
     PromoteAtOnce,
     ReadMemories,
@@ -20,21 +24,69 @@ from remembrancer.protocol.consolidation import (
     Reflected,
     SessionEnded,
 )
+from remembrancer.protocol.control import PeerGone
 from remembrancer.protocol.errors import (
     ConsolidatorUnavailable,
     InvalidInput,
 )
 from remembrancer.protocol.reads import NoteAccess
+from remembrancer.protocol.runs import ApplyRun, CloseSession
 from remembrancer.protocol.session_life import EndSession, SessionEntry, StartSession
-from remembrancer.protocol.writes import ProjectRef, UpdateMemory
-from tests.actors.consolidator_peer import Consolidator
-from tests.actors.store_process import StoreRig, store_rig
+from remembrancer.protocol.writes import Operation, ProjectRef, UpdateMemory
+from tests.actors.store_process import Gateway, StoreRig, store_rig
 from tests.operations import OTHER_SESSION, PROJECT, SESSION, change_operation
 from tests.patience import until
 
 REFLECT = Reflect(PROJECT, SESSION, SESSION, operation_id="reflect-1")
 REFLECTED = Reflected((ConsolidatedMemory("m", "c", "semantic", "fact", "session", ("a", "b")),), analyzed=2)
+WAIT_S = 15.0
 LOOKS_OFTEN = {"remembrancer.actors.store.job_finder.LOOK_S": 0.1}
+
+
+class Consolidator(Gateway):
+    """Does what a test says, on the real socket of a real store."""
+
+    def __init__(self, home: Path) -> None:
+        super().__init__(home, "consolidator")
+
+    @property
+    def gone(self) -> PeerGone:
+        """The launcher's message when it has died."""
+        return PeerGone("consolidator", self.speaker.incarnation)
+
+    async def job(self, sort: JobSort = "session", done: int = 0, outcome: Reflected | Maintained | None = None) -> Job:
+        """The next job of a sort, which comes within some seconds. `done`: the one before has been carried out."""
+
+        async def handed_out() -> tuple[Job, ...]:
+            return await self.ask(AwaitJob(sort, done, outcome), WAIT_S)
+
+        (job,) = await until(handed_out)
+        assert isinstance(job, Job)
+        return job
+
+    async def no_job(
+        self, sort: JobSort = "session", done: int = 0, outcome: Reflected | Maintained | None = None
+    ) -> None:
+        """There is nothing to do now: not even when the store, which looks often, has looked once more."""
+        assert await self.ask(AwaitJob(sort, done, outcome), timeout_s=1.0) == ()
+
+    async def close_session(self, job: Job) -> None:
+        """Deal with the end of a session, as briefly as can be."""
+        assert isinstance(job.work, SessionEnded)
+        assert job.project is not None
+        session = job.work.session
+        assert session.ended_at is not None
+        edit = CloseSession(session.session_id, session.ending or "completed", session.ended_at)
+        run = ApplyRun(f"run-{session.session_id}-{session.ended_at}", "project", "session_end", "promote", (edit,))
+        await self.submit(Operation(run.run_id, job.project, "", time.time(), run))
+
+    async def __aenter__(self) -> Consolidator:
+        await self.dealer.__aenter__()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        with anyio.CancelScope(shield=True):
+            await self.dealer.aclose()
 
 
 @pytest.fixture

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 import pytest
@@ -18,7 +20,7 @@ from remembrancer.protocol.consolidation import Consolidate, Job, Maintain
 from remembrancer.protocol.errors import ConsolidatorUnavailable, RemembrancerError
 from remembrancer.protocol.runs import ApplyRun, CloseRequest, ReviseMemory, UndoneResult, UndoRun
 from remembrancer.protocol.sharing import ShareProject
-from remembrancer.protocol.writes import Applied, EraseMemory, Operation, ProjectRef
+from remembrancer.protocol.writes import Applied, EraseMemory, Operation, ProjectRef, Scope
 from tests.actors.test_shared_lanes import LANE, Host
 from tests.contracts.records_factories import is_erased
 from tests.in_process_journal import InProcessJournal, InProcessServer
@@ -79,6 +81,9 @@ class Worker(Host):
         return dump_of(self.paths.database)
 
 
+WorkerT = TypeVar("WorkerT", bound=Worker)
+
+
 class Server(InProcessServer):
     """A server of lanes whose clock a test sets."""
 
@@ -92,41 +97,41 @@ class OwnWorker(Worker):
 
     is_users = True
 
-    async def join(self) -> None:
+    async def share(self, *, dry_run: bool = False) -> object:
         await self.files.project(self.project)
-        await self.ask(ShareProject(None, LANE))
+        return await self.ask(ShareProject(None, LANE, dry_run))
 
 
-@pytest.fixture
-async def own_workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[list[OwnWorker]]:
-    """Two machines of a user who shares a memory that is years old."""
-    monkeypatch.setattr(job_finder, "RENEW_S", 0.0)
-    server = Server()
-    await InProcessJournal(server).create(LANE)
-    made = [OwnWorker(tmp_path / name, server, of) for name, of in (("here", PROJECT), ("there", OTHER_PROJECT))]
-    for worker in made:
-        await worker.join()
-    await made[0].store("lantern", "my lantern burns oil", "user")
-    await until(lambda: made[1].finds("user", "lantern"))
-    yield made
-    for worker in made:
-        await worker.aclose()
-
-
-@pytest.fixture
-async def workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[list[Worker]]:
+@asynccontextmanager
+async def two(kind: type[WorkerT], directory: Path, scope: Scope) -> AsyncIterator[list[WorkerT]]:
     """Two hosts of a lane with a memory that is years old: it was never maintained."""
-    monkeypatch.setattr(job_finder, "RENEW_S", 0.0)
     server = Server()
     await InProcessJournal(server).create(LANE)
-    made = [Worker(tmp_path / name, server, of) for name, of in (("here", PROJECT), ("there", OTHER_PROJECT))]
+    made = [kind(directory / name, server, of) for name, of in (("here", PROJECT), ("there", OTHER_PROJECT))]
     for worker in made:
         await worker.share()
-    await made[0].store("lantern", "the lantern burns oil")
-    await until(lambda: made[1].finds("project", "lantern"))
+    await made[0].store("lantern", "the lantern burns oil", scope)
+    await until(lambda: made[1].finds(scope, "lantern"))
     yield made
     for worker in made:
         await worker.aclose()
+
+
+@pytest.fixture(autouse=True)
+def renews_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(job_finder, "RENEW_S", 0.0)
+
+
+@pytest.fixture
+async def own_workers(tmp_path: Path) -> AsyncIterator[list[OwnWorker]]:
+    async with two(OwnWorker, tmp_path, "user") as made:
+        yield made
+
+
+@pytest.fixture
+async def workers(tmp_path: Path) -> AsyncIterator[list[Worker]]:
+    async with two(Worker, tmp_path, "project") as made:
+        yield made
 
 
 async def test_one_host_works_in_a_lane_and_the_others_rest(workers: list[Worker]) -> None:

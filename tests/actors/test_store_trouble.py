@@ -7,8 +7,7 @@ import os
 import shutil
 import sqlite3
 import time
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -29,6 +28,7 @@ from tests.actors.store_process import (
 )
 from tests.operations import OTHER_PROJECT, change_operation, memory_id_of, store_operation
 from tests.patience import until
+from tests.spaces import locked
 
 MANY = 40
 
@@ -228,15 +228,6 @@ async def test_a_damaged_database_refuses_all_is_left_as_it_is_and_is_opened_whe
             await asyncio.sleep(0.1)  # it is opened again when somebody asks, and not before some time is over
         assert await is_back()
         assert await rig.gateway.store("the user likes cake", scope="user")
-
-
-@contextmanager
-def locked(path: Path) -> Iterator[None]:
-    """Another program that writes into a database, and does not come to an end."""
-    with closing(sqlite3.connect(path, isolation_level=None)) as other:
-        other.execute("BEGIN EXCLUSIVE")
-        yield
-        other.execute("ROLLBACK")
 
 
 async def test_a_lock_refuses_writes_at_once_after_the_first_and_holds_no_reading_up(rig: StoreRig) -> None:

@@ -6,7 +6,7 @@ import json
 import shutil
 import sqlite3
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, closing
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import anyio
@@ -18,6 +18,7 @@ from remembrancer.command_line import main
 from remembrancer.protocol.errors import MemoryUnavailable
 from remembrancer.protocol.paths import database_files
 from remembrancer.protocol.writes import Change, ForgetMemory, Operation, ProjectRef, Rejected, StoreMemory
+from tests.spaces import locked
 
 
 def operation(number: int, content: str = "x", project: str = "p_0") -> Operation:
@@ -40,10 +41,8 @@ async def opened(path: Path, limit: int = 1000) -> AsyncIterator[WriteQueue]:
 async def test_a_queue_that_another_program_has_locked_keeps_what_it_has(tmp_path: Path) -> None:
     async with opened(tmp_path / "queue.db") as queue:
         await queue.append(operation(1))
-        with closing(sqlite3.connect(tmp_path / "queue.db", isolation_level=None)) as other:
-            other.execute("BEGIN IMMEDIATE")
-            with pytest.raises(MemoryUnavailable, match="another program"):
-                await queue.settle(["0" * 31 + "1"], [])
+        with locked(tmp_path / "queue.db"), pytest.raises(MemoryUnavailable, match="another program"):
+            await queue.settle(["0" * 31 + "1"], [])
         assert queue.depth == 1
         await queue.settle(["0" * 31 + "1"], [])
         assert queue.depth == 0

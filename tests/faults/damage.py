@@ -1,12 +1,13 @@
 """Damages to one file of a home, which must not stop another project.
 
-`python -m tests.faults.damage [--json] [--only WORD]`
+`python -m tests.faults.damage [--only WORD]`
 
 A home with two projects, P and Q, and the user's memories is damaged in one place: something else is put where a file
 was (a directory, a pipe, a device, a file instead of a directory), or it is locked, cut, overwritten, taken away, or of
 a newer release; before the runtime starts, or while it works. Then real sessions of both projects store and recall.
-Printed is for each damage what went on and who said what. The exit status is 1 when a store of Q was not acknowledged
-as stored, a recall of Q was not whole, what had been in the place was overwritten, or nobody said anything.
+Printed as JSON is for each damage what went on and who said what. The exit status is 1 when a store of Q was not
+acknowledged as stored, a recall of Q was not whole, what had been in the place was overwritten, or nobody said
+anything.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import sqlite3
 import subprocess
 import sys
 import tempfile
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any, Final
@@ -29,12 +30,12 @@ import anyio
 import msgspec
 
 from bench.client import ClientError, Json, StdioClient
-from bench.harness import STOP_ATTEMPTS, Runtime, wait_until
-from remembrancer.commands import exit_codes
 from remembrancer.commands.clients import Surroundings
 from remembrancer.commands.doctor import CHECKS, Examination, Finding
 from remembrancer.config.project import project_of
 from remembrancer.protocol.paths import RuntimePaths, delete_database
+from tests.patience import until
+from tests.runtime import Runtime, Session, command
 
 CALL_S: Final = 60.0
 """Longer than any answer takes on the busiest machine: what is not answered by then hangs."""
@@ -238,24 +239,10 @@ def _may_mount() -> bool:
     return sys.platform == "linux" and os.geteuid() == 0 and shutil.which("mount") is not None
 
 
-async def run_command(home: Path, name: str) -> int:
-    """The exit status of a `remembrancer` command on a home."""
-    runtime = Runtime.__new__(Runtime)
-    runtime.home, runtime.environ = home, {}
-    status, _ = await runtime.command(name)
-    return status
-
-
 class Scene:
-    """Two projects, and a home in which each has a memory and P has notes. `session` is the class of their clients."""
+    """Two projects, and a home in which each has a memory and P has notes."""
 
-    def __init__(
-        self,
-        session: type[StdioClient] = StdioClient,
-        command: Callable[[Path, str], Awaitable[int]] = run_command,
-    ) -> None:
-        self._session = session
-        self.command = command
+    def __init__(self) -> None:
         self.directory = Path(tempfile.mkdtemp(prefix="rmb-damage-", dir="/tmp"))
         self.projects = {name: self.directory / name for name in ("P", "Q")}
         for name, place in self.projects.items():
@@ -266,7 +253,7 @@ class Scene:
 
     def client(self, home: Path, name: str, settings: Mapping[str, str]) -> StdioClient:
         environ = {f"REMEMBRANCER_{key.upper()}": value for key, value in {**SETTINGS, **settings}.items()}
-        return self._session(home, cwd=self.projects[name], environ=environ)
+        return Session(home, cwd=self.projects[name], environ=environ)
 
     async def prepare(self) -> None:
         """Fill the home that all others are copies of."""
@@ -278,13 +265,7 @@ class Scene:
                     answer = await client.store(f"The harbour of {name} is deep ({scope})", scope=scope)
                     assert "memory_id" in answer, answer
                 await client.call("memory_sync")
-        await self.stop(self.template)
-
-    async def stop(self, home: Path) -> None:
-        """Stop the runtime of a home. A busy machine may keep the launcher from answering in time."""
-        for _ in range(STOP_ATTEMPTS):
-            if await self.command(home, "down") in (exit_codes.OK, exit_codes.NOT_RUNNING):
-                return
+        await Runtime(self.template).down()
 
     def home(self, damage: Damage) -> Path:
         home = self.directory / "home"
@@ -300,10 +281,10 @@ async def connected(client: StdioClient) -> None:
     """Return when the gateway has its store. Raises `TimeoutError`."""
 
     async def is_connected() -> bool:
-        status = await asyncio.wait_for(client.call_or_error("get_memory_status"), READY_S)
+        status = await client.call_or_error("get_memory_status")
         return bool(status.get("connection", {}).get("status") == "connected")
 
-    await wait_until(is_connected, READY_S, 0.1)
+    await until(is_connected, READY_S)
 
 
 async def tried(scene: Scene, damage: Damage) -> Outcome:
@@ -322,7 +303,7 @@ async def tried(scene: Scene, damage: Damage) -> Outcome:
                 await own.call_or_error("recall_memories", query="mole")
             await observe(outcome, own, other)
             found = await asyncio.to_thread(examined, home)
-            outcome.status = await scene.command(home, "status")
+            outcome.status = (await asyncio.to_thread(command, "status", home=home)).returncode
     except (TimeoutError, ClientError, OSError) as error:
         outcome.stopped = True
         outcome.said.append(f"{type(error).__name__}: {error}")
@@ -330,7 +311,7 @@ async def tried(scene: Scene, damage: Damage) -> Outcome:
     finally:
         if place is not None:
             place.release()
-        await scene.stop(home)
+        await Runtime(home).down()
     outcome.doctor = [line for finding in found for line in (finding.found, *finding.details)]
     outcome.overwritten = place is not None and not damage.is_derived and not place.is_kept()
     is_felt = {outcome.own_store, outcome.own_recall, outcome.user_store} != {"well"}
@@ -417,7 +398,7 @@ async def tried_on_a_full_disk(scene: Scene, outcome: Outcome) -> Outcome:
         is_sentence = any(word in outcome.said[0] for word in ("No space left", "no room", "full"))
         outcome.silent = not is_sentence or "exit status" in outcome.said[0]
     finally:
-        await scene.stop(home)
+        await Runtime(home).down()
         await anyio.run_process(["umount", "-l", str(home)])
     return outcome
 
@@ -425,42 +406,25 @@ async def tried_on_a_full_disk(scene: Scene, outcome: Outcome) -> Outcome:
 FULL_STORE: Final = {"content": "The harbour is deep", "type": "semantic", "scope": "project"}
 
 
-async def run(chosen: Sequence[Damage], show: Callable[[Outcome], None]) -> list[Outcome]:
+async def run(chosen: Sequence[Damage]) -> list[Outcome]:
     """Try damages one after the other."""
     scene = Scene()
     try:
         await scene.prepare()
-        outcomes = []
-        for damage in chosen:
-            outcomes.append(await tried(scene, damage))
-            show(outcomes[-1])
-        return outcomes
+        return [await tried(scene, damage) for damage in chosen]
     finally:
         scene.close()
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--json", action="store_true", help="print a JSON object")
     parser.add_argument("--only", metavar="WORD", default="", help="only damages whose name has this word")
-    options = parser.parse_args()
-
-    def show(outcome: Outcome) -> None:
-        faults = [name for name in ("stopped", "overwritten", "silent") if getattr(outcome, name)]
-        went_on = f"Q {outcome.other_stores}/{STORES} stored, recall {outcome.other_recall}; P {outcome.own_store}, "
-        went_on += f"recall {outcome.own_recall}; user {outcome.user_store}; status {outcome.status}"
-        said = "; ".join([*outcome.said[:1], *outcome.doctor[:2]])
-        line = f"{'FAULT ' + ' '.join(faults) if faults else 'ok':6} {outcome.damage}: {went_on}. {said[:300]}"
-        print(line, file=sys.stderr if options.json else sys.stdout, flush=True)
-
-    outcomes = asyncio.run(run([each for each in damages() if options.only in each.name], show))
+    chosen = [each for each in damages() if parser.parse_args().only in each.name]
+    outcomes = asyncio.run(run(chosen))
     bad = [each for each in outcomes if not each.is_good]
-    if options.json:
-        paths = {each.path for each in damages() if options.only in each.name}
-        found = {"damages": len(outcomes), "paths": len(paths), "stopped": sum(each.stopped for each in outcomes)}
-        print(json.dumps({**found, "faults": len(bad), "outcomes": msgspec.to_builtins(outcomes)}, indent=2))
-    else:
-        print(f"{len(outcomes)} damages, {len(bad)} with a fault, {sum(each.stopped for each in bad)} stopped Q")
+    found = {"damages": len(outcomes), "paths": len({each.path for each in chosen}), "faults": len(bad)}
+    stopped = sum(each.stopped for each in outcomes)
+    print(json.dumps({**found, "stopped": stopped, "outcomes": msgspec.to_builtins(outcomes)}, indent=2))
     return 1 if bad else 0
 
 

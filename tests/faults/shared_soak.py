@@ -25,7 +25,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, closing, suppress
 from functools import partial
 from pathlib import Path
@@ -38,12 +38,11 @@ from remembrancer.actors.consolidator.store_connection import Clock, StoreConnec
 from remembrancer.actors.shell import LaunchSpec
 from remembrancer.actors.store.shared_lane import FORMAT
 from remembrancer.config.settings import Settings
-from remembrancer.journal.sealing import Sealed
 from remembrancer.journal.server_config import Address
 from remembrancer.journal.sharing import Membership, Sharing, read_invitation
 from remembrancer.protocol.consolidation import Job, Maintained
 from remembrancer.protocol.control import PeerGone, Ready
-from remembrancer.protocol.errors import Failure, JournalAway, JournalRefused
+from remembrancer.protocol.errors import Failure, JournalAway
 from remembrancer.protocol.ids import derive_memory_id, new_ulid
 from remembrancer.protocol.kinds import Scope
 from remembrancer.protocol.paths import RuntimePaths
@@ -83,8 +82,8 @@ from tests.conftest import DISK, ROOT_OF_FILES
 from tests.forked import ForkedProcess, run_actor
 from tests.lane_dump import dump_of
 from tests.links import Link
-from tests.nats_servers import Started
-from tests.patience import PATIENCE_S
+from tests.nats_servers import Started, reached, until_refused
+from tests.patience import PATIENCE_S, until
 from tests.ports import free_port
 from tests.spaces import connect_space
 
@@ -713,13 +712,8 @@ class World:
             self.servers.append(server)
 
     async def _begun(self, sharing: Sharing) -> Membership:
-        async with asyncio.timeout(PATIENCE_S):
-            while True:
-                try:
-                    await sharing.start()
-                    return await sharing.new_lane("soak", "h0")
-                except JournalAway:  # the servers have not agreed on a leader yet
-                    await asyncio.sleep(0.05)
+        await reached(sharing.start)
+        return await reached(partial(sharing.new_lane, "soak", "h0"))
 
     async def break_things(self, seed: int, weather: Weather) -> None:
         """Let faults happen, several at a time where they last: so many, or until this is cancelled."""
@@ -791,8 +785,8 @@ class World:
     async def _let_in_and_remove(self, member: str) -> None:
         """Which changes the key of the lane, as soon as the servers can be reached."""
         sharing = Sharing(self.hosts[0].home)
-        guest = read_invitation(await _until_there(partial(sharing.invite, self.lane, member)))
-        await _until_there(partial(sharing.remove, self.lane, member))
+        guest = read_invitation(await reached(partial(sharing.invite, self.lane, member)))
+        await reached(partial(sharing.remove, self.lane, member))
         self._removed.append(guest)
         self._soak.removed += 1
 
@@ -800,15 +794,10 @@ class World:
         """No server lets in who was removed, by which it may not hear at once."""
         for guest in self._removed:
             for port in self._ports:
-                journal = Sharing(self.hosts[0].home).open(by_way_of(guest, [port]))
                 try:
-                    async with asyncio.timeout(PATIENCE_S):
-                        while not await _is_refused(journal, self.lane):  # noqa: ASYNC110 - it tells nobody
-                            await asyncio.sleep(0.05)
+                    await until_refused(Sharing(self.hosts[0].home), by_way_of(guest, [port]))
                 except TimeoutError:
                     self._soak.wrong.append(f"{guest.member} was removed, and the server at {port} lets it in")
-                finally:
-                    await journal.aclose()
 
     async def settle(self) -> None:
         """Return when every host has applied all that any host has, and no store runs any more.
@@ -825,9 +814,7 @@ class World:
 
     async def until_alike(self) -> None:
         """Return when every host has applied all that any host has. Raises `TimeoutError`."""
-        async with asyncio.timeout(PATIENCE_S):
-            while not await self._is_alike():  # noqa: ASYNC110 - they tell nobody
-                await asyncio.sleep(0.05)
+        await until(self._is_alike)
 
     async def _is_alike(self) -> bool:
         positions = set[tuple[str, int]]()
@@ -1023,25 +1010,6 @@ def by_way_of(member: Membership, ports: Sequence[int]) -> Membership:
     """A membership whose servers are reached at these ports of this machine."""
     urls = tuple(f"nats://{LOOPBACK}:{port}" for port in ports)
     return msgspec.structs.replace(member, server=msgspec.structs.replace(member.server, urls=urls))
-
-
-async def _until_there(ask: Callable[[], Awaitable[T]]) -> T:
-    """The answer of servers, as soon as they can be reached."""
-    while True:
-        try:
-            return await ask()
-        except JournalAway:
-            await asyncio.sleep(0.05)
-
-
-async def _is_refused(journal: Sealed, lane: str) -> bool:
-    try:
-        await journal.head(lane)
-    except JournalRefused:
-        return True
-    except JournalAway:
-        return False
-    return False
 
 
 async def run(

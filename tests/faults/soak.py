@@ -35,8 +35,9 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import msgspec
 import psutil
 
+import tests.runtime
 from bench.client import CLOSED, HttpClient, Json, StdioClient
-from bench.harness import Runtime, token_of, wait_until
+from bench.harness import token_of
 from bench.varied_text import varied
 from remembrancer.actors.launcher.home import read_record
 from remembrancer.commands.runtime_client import ask
@@ -44,7 +45,10 @@ from remembrancer.memory.credentials import find_credential
 from remembrancer.protocol.control import AskStatus
 from remembrancer.protocol.errors import DeadlineExceeded, PeerLost, PeerUnavailable
 from remembrancer.protocol.paths import RuntimePaths
+from tests.conftest import processes_of
+from tests.patience import until
 from tests.ports import free_port
+from tests.runtime import Runtime
 
 if TYPE_CHECKING:
     from tests.faults.shared_soak import SharedSoak
@@ -175,14 +179,16 @@ class Session:
     def __init__(
         self,
         number: int,
-        runtime: Runtime,
+        home: Path,
+        environ: dict[str, str],
         soak: Soak,
         texts: Iterator[str],
         dice: random.Random,
         workspace: Path,
         over_http: Callable[[], HttpClient] | None = None,
     ) -> None:
-        self.number, self._runtime, self._soak, self._texts, self._dice = number, runtime, soak, texts, dice
+        self.number, self._home, self._soak, self._texts, self._dice = number, home, soak, texts, dice
+        self._environ = {**environ, "REMEMBRANCER_SESSION_ID": f"soak-{number}"}
         self.notes = Notes(number, workspace)
         self._over_http = over_http
         self.expected: dict[str, Expected] = {}
@@ -195,13 +201,11 @@ class Session:
 
     async def connect(self) -> None:
         """Start a bridge, as a client does whose server has gone; the session is the same one. Or shake hands."""
-        home, workspace = self._runtime.home, self.notes.workspace
         while True:
             if self._over_http is not None:
                 self.client = self._over_http()
             else:
-                environ = {**self._runtime.environ, "REMEMBRANCER_SESSION_ID": f"soak-{self.number}"}
-                self.client = StdioClient(home, cwd=workspace, environ=environ)
+                self.client = tests.runtime.Session(self._home, cwd=self.notes.workspace, environ=self._environ)
                 await self.client.start()
             answer = await self.client.request_or_error("initialize", INITIALIZE)
             if "error" not in answer:
@@ -456,7 +460,7 @@ class Killer:
             return self._soak.acknowledged > before
 
         with suppress(TimeoutError):
-            await wait_until(is_one, SETTLE_S)
+            await until(is_one, SETTLE_S)
 
     def _may(self, role: str) -> bool:
         recent = self._recent[role]
@@ -579,22 +583,8 @@ async def check_notes(sessions: list[Session], soak: Soak) -> None:
 async def check_what_is_left(home: Path, soak: Soak) -> None:
     """After the runtime was stopped: its processes and files."""
 
-    def left() -> list[str]:
-        mine = psutil.process_iter(["environ", "cwd", "cmdline", "status"])
-        return [
-            " ".join(each.info["cmdline"] or ())
-            for each in mine
-            if str(home) in ((each.info["environ"] or {}).get("REMEMBRANCER_HOME"), each.info["cwd"])
-            and each.info["status"] != psutil.STATUS_ZOMBIE
-        ]
-
-    async def none_is() -> bool:
-        return not left()
-
-    try:
-        await wait_until(none_is, LEAVE_S)
-    except TimeoutError:
-        soak.wrong.append(f"processes are left: {left()}")
+    if left := await asyncio.to_thread(processes_of, home, LEAVE_S):
+        soak.wrong.append(f"processes are left: {left}")
     if strange := strange_files(home):
         soak.wrong.append(f"files are left: {strange}")
 
@@ -610,14 +600,17 @@ async def run(kills: int, sessions: int, seed: int, pace_s: float = 1.0, embedde
     """One soak in a home of its own."""
     soak, began = Soak(seed, sessions), time.monotonic()
     port, workspace = free_port(), Path(tempfile.mkdtemp(prefix="rmb-soak-", dir="/tmp"))
-    runtime = Runtime(embedders=str(embedders), http_port=str(port), toolsets=TOOLSETS)
+    runtime = Runtime(Path(tempfile.mkdtemp(prefix="rmb-soak-", dir="/tmp")))
+    settings = {"EMBEDDERS": str(embedders), "HTTP_PORT": str(port), "TOOLSETS": TOOLSETS}
+    environ = {f"REMEMBRANCER_{name}": value for name, value in settings.items()}
     token = token_of(runtime.home, workspace)
     over_http = partial(HttpClient, f"http://127.0.0.1:{port}/mcp", token, toolsets=TOOLSETS)
     texts = iter(varied(100_000)) if kills > 100 else iter(varied(5000))
     crew = [
         Session(
             each,
-            runtime,
+            runtime.home,
+            environ,
             soak,
             texts,
             random.Random(f"{seed} {each}"),
@@ -631,15 +624,7 @@ async def run(kills: int, sessions: int, seed: int, pace_s: float = 1.0, embedde
         await crew[0].connect()  # which starts the runtime
         await asyncio.gather(*(session.connect() for session in crew[1:]))
 
-        async def is_ready() -> bool:
-            status = await runtime.status()
-            return {each["state"] for each in status["processes"]} == {"ready"} and status["embedding"]["workers"] > 0
-
-        async def is_drained() -> bool:
-            status = await runtime.status()
-            return await is_ready() and not status["write_queue"]["depth"] and not status["embedding"]["pending"]
-
-        await wait_until(is_ready, SETTLE_S, interval_s=0.2)
+        await until(runtime.is_ready, SETTLE_S)
         working = [asyncio.create_task(session.work(lambda: ended)) for session in crew]
         killing = asyncio.create_task(Killer(runtime, crew, soak, random.Random(seed)).kill(kills, pace_s))
         await asyncio.wait({killing, *working}, return_when=asyncio.FIRST_COMPLETED)
@@ -653,17 +638,16 @@ async def run(kills: int, sessions: int, seed: int, pace_s: float = 1.0, embedde
             if isinstance(session.client, StdioClient) and session.client.strays:
                 soak.wrong.append(f"lines that are no JSON-RPC: {session.client.strays[:3]}")
         try:
-            await wait_until(is_drained, SETTLE_S, interval_s=0.2)
+            await until(runtime.is_drained, SETTLE_S)
         except TimeoutError:
             soak.wrong.append(f"not drained after {SETTLE_S:g} s: {await runtime.status()}")
         await check_notes(crew, soak)
-        if not await runtime.stop():
-            soak.wrong.append("'remembrancer down' does not stop it")
+        await runtime.down()
         await check_what_is_left(runtime.home, soak)
         soak.memories = sum(len(session.expected) for session in crew)
         compare(crew, runtime.home, soak)
     except BaseException:
-        await runtime.aclose()
+        await runtime.down()
         raise
     if soak.wrong:
         soak.kept = str(runtime.home)
@@ -687,7 +671,6 @@ def main() -> int:
     )
     parser.add_argument("--operations", type=int, default=2000, help="with --journal: of each machine")
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(10**6))
-    parser.add_argument("--json", action="store_true", help="print the figures as JSON")
     options = parser.parse_args()
     print(f"seed {options.seed}", file=sys.stderr)
     soak: Soak | SharedSoak
@@ -697,14 +680,7 @@ def main() -> int:
         soak = asyncio.run(run_long(options.seed, options.operations, options.sessions, options.pace))
     else:
         soak = asyncio.run(run(options.kills, options.sessions, options.seed, options.pace))
-    if options.json:
-        print(msgspec.json.encode(soak).decode())
-    else:
-        for name, value in msgspec.to_builtins(soak).items():
-            if name != "wrong":
-                print(f"{name:18} {json.dumps(round(value, 1) if isinstance(value, float) else value)}")
-    for line in soak.wrong[:MOST_SHOWN]:
-        print(line[:2000], file=sys.stderr)
+    print(json.dumps(msgspec.to_builtins(soak), indent=1))
     return 1 if soak.wrong else 0
 
 

@@ -5,7 +5,6 @@ The worst dozen of `tests.faults.damage`, which tries all of them.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -17,7 +16,6 @@ from remembrancer.actors.store.records.sqlite_file import SqliteFile
 from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.protocol.errors import FileLocked
 from tests.faults.damage import Damage, Scene, damages, tried
-from tests.runtime import Session, command
 
 WORST = (
     "queue.db: directory",
@@ -37,14 +35,9 @@ BY_NAME = {each.name: each for each in damages()}
 pytestmark = pytest.mark.usefixtures("home")
 
 
-async def run_command(home: Path, name: str) -> int:
-    """The exit status of a command."""
-    return (await asyncio.to_thread(command, name, home=home)).returncode
-
-
 @pytest.fixture(scope="module")
 def scene() -> Iterator[Scene]:
-    made = Scene(Session, run_command)
+    made = Scene()
     try:
         anyio.run(made.prepare)
         yield made

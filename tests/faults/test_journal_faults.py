@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import aclosing, asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -20,7 +20,7 @@ from remembrancer.journal.server_config import Address
 from remembrancer.journal.sharing import Sharing
 from remembrancer.protocol.errors import EntryDamaged, JournalAway, JournalChanged, StorageFull
 from tests.links import Link
-from tests.nats_servers import NatsServers, Started
+from tests.nats_servers import NatsServers, Started, reached
 from tests.patience import PATIENCE_S
 from tests.ports import free_port
 
@@ -42,16 +42,6 @@ async def connected(*urls: str, resolve_s: float = PATIENCE_S) -> AsyncIterator[
         yield journal
     finally:
         await journal.aclose()
-
-
-async def patiently(ask: Callable[[], Awaitable[T]]) -> T:
-    """The answer of a journal whose servers elect a leader meanwhile. Nothing was appended as long as it is away."""
-    async with asyncio.timeout(PATIENCE_S):
-        while True:
-            try:
-                return await ask()
-            except JournalAway:
-                continue
 
 
 def numbered(first: int, last: int) -> list[NewEntry]:
@@ -151,7 +141,7 @@ async def test_what_a_killed_server_has_acknowledged_is_there_once(servers: Nats
         mark = await journal.create(LANE)
         for round_ in range(3):
             append = partial(journal.append, LANE, numbered(2 * round_, 2 * round_ + 1), behind=mark)
-            appending = asyncio.create_task(patiently(append))
+            appending = asyncio.create_task(reached(append))
             if round_:
                 await asyncio.to_thread(servers.servers[0].again)
             mark = await appending
@@ -164,7 +154,7 @@ async def test_a_killed_leader_is_replaced_and_nothing_acknowledged_is_lost() ->
         async with connected(*servers.urls) as journal, connected(*servers.urls) as other:
             await servers.until_ready(journal)
             begin = await journal.create(LANE)
-            mark = await patiently(lambda: journal.append(LANE, numbered(1, 2), behind=begin))
+            mark = await reached(lambda: journal.append(LANE, numbered(1, 2), behind=begin))
             client = await nats.connect(list(servers.urls))
             info = await client.jetstream().stream_info(f"RMB_{LANE}")
             await client.close()
@@ -173,16 +163,16 @@ async def test_a_killed_leader_is_replaced_and_nothing_acknowledged_is_lost() ->
             appending = asyncio.create_task(journal.append(LANE, numbered(3, 4), behind=mark))
             await asyncio.to_thread(servers.servers[int(info.cluster.leader.removeprefix("n"))].end)
             behind = await appending
-            mark = await patiently(lambda: journal.append(LANE, numbered(5, 5), behind=behind))
+            mark = await reached(lambda: journal.append(LANE, numbered(5, 5), behind=behind))
             assert mark.position == 5
-            assert await patiently(lambda: ids(other)) == [f"op-{number}" for number in range(1, 6)]
+            assert await reached(lambda: ids(other)) == [f"op-{number}" for number in range(1, 6)]
 
 
 async def until_current(journal: JetStreamJournal, lane: str) -> None:
     """Return when each of the servers has all of a lane."""
     async with asyncio.timeout(PATIENCE_S):
         while True:
-            cluster = (await patiently(lambda: journal._info(lane)))["cluster"]
+            cluster = (await reached(lambda: journal._info(lane)))["cluster"]
             if all(each["current"] for each in cluster["replicas"]):
                 return
             await asyncio.sleep(0.05)
@@ -200,22 +190,22 @@ async def test_a_lost_server_of_three_is_made_anew_from_its_configuration_and_ta
         servers.append(Started(tmp_path / name, f"127.0.0.1:{address.port}"))
     lost, other, _ = servers
     with servers[0], servers[1], servers[2]:
-        await patiently(lambda: desk.start())
-        lane = await patiently(lambda: desk.new_lane("shop", "desk"))
+        await reached(lambda: desk.start())
+        lane = await reached(lambda: desk.new_lane("shop", "desk"))
         async with aclosing(desk.open(lane)) as journal:
-            mark = await patiently(lambda: journal.append(lane.lane, numbered(1, 10), behind=START))
+            mark = await reached(lambda: journal.append(lane.lane, numbered(1, 10), behind=START))
             lost.kill()
             for left in ("data", "accounts"):
                 shutil.rmtree(lost.directory / left)
-            mark = await patiently(lambda: journal.append(lane.lane, numbered(11, 20), behind=mark))
+            mark = await reached(lambda: journal.append(lane.lane, numbered(11, 20), behind=mark))
             lost.start()
             await until_current(cast("JetStreamJournal", journal._journal), lane.lane)
             other.kill()
-            await patiently(lambda: journal.append(lane.lane, numbered(21, 30), behind=mark))
+            await reached(lambda: journal.append(lane.lane, numbered(21, 30), behind=mark))
             # Any replica answers a read, also one that is behind: such a page is a beginning, never anything else.
             wanted = [f"op-{number}" for number in range(1, 31)]
             async with asyncio.timeout(PATIENCE_S):
-                while (found := await patiently(lambda: ids(journal, lane.lane))) != wanted:
+                while (found := await reached(lambda: ids(journal, lane.lane))) != wanted:
                     assert found == wanted[: len(found)]
                     await asyncio.sleep(0.05)
 

@@ -6,8 +6,6 @@ import asyncio
 import itertools
 import json
 import random
-import sqlite3
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +15,7 @@ from bench.client import StdioClient
 from examples.real_text import memories
 from tests.patience import until
 from tests.runtime import Runtime, Session
+from tests.spaces import locked
 
 ROUNDS = 20
 """Of each of eight sessions: a store, a recall and four other calls."""
@@ -84,9 +83,7 @@ async def test_a_database_that_another_program_has_locked_holds_nothing_up_and_l
     async with Session(home) as client:
         runtime = Runtime(home)
         await client.store("before")
-        database = runtime.database
-        with closing(sqlite3.connect(database, isolation_level=None)) as other:
-            other.execute("BEGIN IMMEDIATE")
+        with locked(runtime.database):
             for content, scope in (("meanwhile", "project"), ("of the user", "user")):
                 queued = await client.store(content, scope=scope)
                 assert "locked" in json.dumps(queued["warnings"])

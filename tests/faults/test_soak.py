@@ -5,14 +5,11 @@
 
 from __future__ import annotations
 
-import asyncio
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-import tests.runtime
-from bench import harness
 from remembrancer.actors.store.records.sqlite_file import SqliteFile
 from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.protocol.runs import AddLink, AddMemory, NewMemory
@@ -27,16 +24,6 @@ OPERATIONS = 44
 """Of each host of the lane."""
 WEATHER = Weather(0.04, 0.2, 0.8, many=len(FAULTS))
 """Each fault once."""
-
-
-class ForkedRuntime(harness.Runtime):
-    """As its base, but that commands are forked."""
-
-    async def command(self, *arguments: str, directory: Path | None = None) -> tuple[int, str]:
-        done = await asyncio.to_thread(
-            tests.runtime.command, *arguments, home=self.home, directory=directory, variables=self.environ
-        )
-        return done.returncode, done.stdout
 
 
 def test_a_copy_that_consolidation_made_counts_as_none_even_when_its_run_was_undone(tmp_path: Path) -> None:
@@ -55,11 +42,7 @@ def test_a_copy_that_consolidation_made_counts_as_none_even_when_its_run_was_und
 
 @pytest.mark.hurried
 @pytest.mark.usefixtures("home")
-async def test_what_six_sessions_were_acknowledged_bears_twenty_kills(
-    seed: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(soak, "Runtime", ForkedRuntime)
-    monkeypatch.setattr(soak, "StdioClient", tests.runtime.Session)
+async def test_what_six_sessions_were_acknowledged_bears_twenty_kills(seed: int) -> None:
     found = await soak.run(KILLS, 6, seed, PACE_S, embedders=1)
     assert not found.wrong, found.wrong[:5]
     assert (found.lost, found.doubled) == (0, 0)

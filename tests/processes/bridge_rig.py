@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import select
-import signal
 import subprocess
 import sys
 import time
@@ -14,14 +13,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
-import msgspec
-
 from remembrancer.actors.bridge.bridge import LEAVE_S, START_S
-from remembrancer.actors.shell import LaunchSpec
 from remembrancer.config.settings import Settings
-from remembrancer.protocol.ids import new_ulid
 from remembrancer.protocol.paths import RuntimePaths
-from tests.forked import ForkedProcess, run_actor, run_bridge
+from tests.actors.store_process import Launched
+from tests.forked import ForkedProcess, run_bridge
 from tests.patience import PATIENCE_S
 from tests.processes.runtimes import until
 
@@ -172,26 +168,22 @@ def _closed(client: BridgeClient) -> Iterator[BridgeClient]:
         client.close()
 
 
-class GatewayProcess:
+class GatewayProcess(Launched):
     """A gateway with this test as its launcher."""
 
     def __init__(self, home: Path, settings: Settings) -> None:
-        spec = LaunchSpec("gateway", "gateway", new_ulid(), str(home), settings)
         RuntimePaths(home).run.mkdir(mode=0o700, exist_ok=True)
         self._socket = RuntimePaths(home).gateway_socket
-        self.process = ForkedProcess(run_actor, "gateway")
-        self.process.stdin.write(msgspec.json.encode(spec) + b"\n")
+        super().__init__("gateway", home, settings, {})
 
     def until_open(self) -> None:
         """Wait until a bridge can connect."""
         until(self._socket.exists)
 
-    def kill(self) -> None:
-        self.process.send_signal(signal.SIGKILL)
-        self.process.wait()
-
     def close(self) -> None:
-        self.kill()
+        """`kill -9`."""
+        self.process.kill()
+        self.process.wait()
         self.process.stdin.close()
 
 

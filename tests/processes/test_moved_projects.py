@@ -78,7 +78,7 @@ async def test_a_moved_repository_is_recognised_and_finds_its_memories_again(hom
     tree = tmp_path / "tree"
     git("worktree", "add", str(tree), at=old)
     rig = Rig(home, PATIENT)
-    async with store_rig(home), rig.running():
+    async with rig.store(), rig.running():
         async with rig.session(directory=str(old), session="session:one") as client:
             await client.store("The lantern is lit at dusk")
             mine = await client.store("I like the lantern to be green", kind="preference")
@@ -128,7 +128,7 @@ async def test_clones_beside_each_other_stay_apart_and_nothing_is_taken_from_who
     one, two = repository(tmp_path / "one"), tmp_path / "two"
     git("clone", "--quiet", str(one), str(two), at=tmp_path)
     rig = Rig(home, PATIENT)
-    async with store_rig(home), rig.running():
+    async with rig.store(), rig.running():
         async with rig.session(directory=str(one), session="session:one") as client:
             await client.store("The lantern is lit at dusk")
             refused = await moving(one, two, "--yes", home=home)

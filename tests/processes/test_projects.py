@@ -12,7 +12,6 @@ import anyio.to_thread
 from remembrancer.config.project import project_of
 from remembrancer.protocol.paths import RuntimePaths
 from tests.actors.gateway_rig import PATIENT, Rig
-from tests.actors.store_process import store_rig
 from tests.patience import until
 from tests.runtime import command
 from tests.spaces import rows_of
@@ -41,7 +40,7 @@ async def test_the_projects_are_listed_with_their_worktree_their_last_use_and_wh
     git("worktree", "add", str(worktree), at=repository)
     (worktree / "inner").mkdir()
     rig = Rig(home, PATIENT)
-    async with store_rig(home), rig.running():
+    async with rig.store(), rig.running():
         async with rig.session(directory=str(repository), session="session:one") as client:
             first = await client.store("Of the repository")
             await client.store("Forgotten", scope="session")

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 import signal
-import sqlite3
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, closing
+from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 
@@ -23,6 +22,7 @@ from tests.actors.gateway_rig import PATIENT, Rig
 from tests.patience import PATIENCE_S, until
 from tests.processes.bridge_rig import HANDSHAKE, bridge
 from tests.runtime import Runtime, Session, command
+from tests.spaces import locked
 
 
 @asynccontextmanager
@@ -107,9 +107,7 @@ async def test_an_erasing_that_is_cut_off_by_kills_is_taken_up_again_and_ended(
         assert (await anyio.to_thread.run_sync(hook)).returncode == 0
         await until(lambda: not list(RuntimePaths(home).hooks.glob("*.json")))
         await client.call("recall_memories", query=secret)
-        project = RuntimePaths(home).database
-        with closing(sqlite3.connect(project, isolation_level=None)) as other:
-            other.execute("BEGIN IMMEDIATE")  # the memory goes, and what quotes it cannot
+        with locked(RuntimePaths(home).database):
             erase = partial(command, "erase", memory_id, "--yes", home=home, directory=tmp_path)
             assert (await anyio.to_thread.run_sync(erase)).returncode != 0
             await anyio.to_thread.run_sync(runtime.kill, "gateway")

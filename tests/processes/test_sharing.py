@@ -8,7 +8,7 @@ import json
 import stat
 import subprocess
 import zlib
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
@@ -24,7 +24,7 @@ from remembrancer.journal.sealing import Keyring, Sealed
 from remembrancer.journal.server_config import Address
 from remembrancer.journal.sharing import PREFIX, Membership, Sharing
 from remembrancer.protocol.errors import ConfigurationError, InvalidInput, JournalAway, JournalRefused, KeyMissing
-from tests.nats_servers import Started, binary
+from tests.nats_servers import Started, binary, reached, until_refused
 from tests.patience import PATIENCE_S, PATIENT_JOURNAL
 from tests.ports import free_port
 
@@ -280,44 +280,17 @@ def test_three_servers_are_one_journal_and_one_that_was_away_learns_who_was_remo
     sharing = Sharing(home)
     servers = [Started(directory, f"{host}:{port}") for directory, port in zip(directories, ports, strict=True)]
     with servers[0], servers[1], servers[2]:
-        run(patiently(lambda: sharing.start()))
-        lane = run(patiently(lambda: sharing.new_lane("shop", "desk")))
-        run(patiently(lambda: appended(sharing, lane, START, "op-1")))
+        run(reached(lambda: sharing.start()))
+        lane = run(reached(lambda: sharing.new_lane("shop", "desk")))
+        run(reached(lambda: appended(sharing, lane, START, "op-1")))
         servers[0].end()
-        assert run(patiently(lambda: ids_read(sharing, lane))) == ["op-1"]
+        assert run(reached(lambda: ids_read(sharing, lane))) == ["op-1"]
         guest = Sharing(tmp_path / "guest").join(run(sharing.invite(lane.lane, "guest")))
-        run(patiently(lambda: sharing.remove(lane.lane, "guest")))
+        run(reached(lambda: sharing.remove(lane.lane, "guest")))
         servers[0].start()
         url = next(url for url in guest.server.urls if url.endswith(f":{ports[0]}"))
         alone = msgspec.structs.replace(guest, server=msgspec.structs.replace(guest.server, urls=(url,)))
         run(until_refused(sharing, alone))
-
-
-async def patiently(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
-    """What comes of it once servers that elect a leader have done so."""
-    async with asyncio.timeout(PATIENCE_S):
-        while True:
-            try:
-                return await work()
-            except JournalAway:
-                await asyncio.sleep(0.1)
-
-
-async def until_refused(sharing: Sharing, membership: Membership) -> None:
-    """Return when the server lets that member in no more. Raises `TimeoutError`."""
-    journal = sharing.open(membership)
-    try:
-        async with asyncio.timeout(PATIENCE_S):
-            while True:
-                try:
-                    await journal.head(membership.lane)
-                except JournalAway:
-                    pass
-                except JournalRefused:
-                    return
-                await asyncio.sleep(0.1)
-    finally:
-        await journal.aclose()
 
 
 def test_what_release_0_2_0_shared_by_a_database_says_how_to_go_on(
