@@ -6,7 +6,6 @@ afterwards what it was before.
 
 from __future__ import annotations
 
-import subprocess
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -24,6 +23,7 @@ from remembrancer.config.tokens import Tokens
 from remembrancer.protocol.session_life import StartSession
 from remembrancer.protocol.writes import Operation, StoreMemory
 from tests.actors.gateway_rig import AWAY, RawClient, Rig, warned
+from tests.git import make_worktree
 from tests.patience import PATIENCE_S, until
 from tests.ports import free_port
 
@@ -450,12 +450,6 @@ async def test_subscribers_hear_nothing_of_writes_that_they_may_not_see(house: H
         await intruder.request("ping")
         assert_silent(intruder, house.secrets["session"])
         assert not [line for line in intruder.heard if b"resources/updated" in line]
-
-
-def make_worktree(repository: Path, at: Path) -> None:
-    identity = ("-c", "user.name=t", "-c", "user.email=t@example.org")
-    for arguments in (("init",), ("commit", "--allow-empty", "-m", "one"), ("worktree", "add", str(at))):
-        subprocess.run(["git", *identity, *arguments], cwd=repository, check=True, capture_output=True)
 
 
 async def test_worktrees_of_one_repository_share_what_their_project_knows_and_no_session(

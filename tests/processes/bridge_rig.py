@@ -122,11 +122,14 @@ class BridgeClient:
         self.send(method="notifications/initialized")
         return answer
 
-    def store(self, content: str, **arguments: Any) -> dict[str, Any]:
-        arguments = {"content": content, "type": "semantic", "scope": "project", **arguments}
-        answer = self.request("tools/call", name="store_memory", arguments=arguments)
+    def call(self, tool: str, **arguments: Any) -> dict[str, Any]:
+        """The structured content of a tool's answer."""
+        answer = self.request("tools/call", name=tool, arguments=arguments)
         structured: dict[str, Any] = answer["result"]["structuredContent"]
         return structured
+
+    def store(self, content: str, **arguments: Any) -> dict[str, Any]:
+        return self.call("store_memory", **{"content": content, "type": "semantic", "scope": "project", **arguments})
 
     def end_input(self) -> None:
         assert self.process.stdin is not None
@@ -149,6 +152,15 @@ def bridge(leave_s: float = LEAVE_S, start_s: float = START_S, /, **environ: str
         BridgeClient(waits=waits, is_forked=False, **{"REMEMBRANCER_BRIDGE_BUDGET_S": "90", **environ})
     ) as client:
         yield client
+
+
+@contextmanager
+def session(project: Path, session_id: str = "other") -> Iterator[BridgeClient]:
+    """A session in a project, which has shaken hands, and ends in order."""
+    with bridge(REMEMBRANCER_PROJECT=str(project), REMEMBRANCER_SESSION_ID=session_id) as client:
+        client.initialize()
+        yield client
+        client.end_input()
 
 
 @contextmanager

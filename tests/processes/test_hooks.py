@@ -17,7 +17,7 @@ from remembrancer.commands.runtime_client import is_up
 from remembrancer.protocol.paths import RuntimePaths
 from tests.forked import run_command
 from tests.patience import PATIENCE_S
-from tests.processes.bridge_rig import bridge
+from tests.processes.bridge_rig import session
 from tests.processes.runtimes import until
 from tests.runtime import Runtime, start
 from tests.spaces import rows_if_there
@@ -136,12 +136,9 @@ def test_no_event_is_lost_or_doubled_by_gateways_and_stores_that_are_killed(home
 
 def remember(project: Path) -> None:
     """Have another session remember a fact of the project and a preference of the user."""
-    environ = {"REMEMBRANCER_PROJECT": str(project), "REMEMBRANCER_SESSION_ID": "other"}
-    with bridge(**environ) as client:
-        client.initialize()
+    with session(project) as client:
         client.store("The deployment of the aardvark service runs on Fridays.", importance=0.9)
         client.store("The user likes short answers.", scope="user", tags=["preference"])
-        client.end_input()
 
 
 AARDVARK = "When is the aardvark deployment?"
@@ -163,10 +160,8 @@ def test_a_session_is_told_all_with_its_first_prompt_then_what_is_new_and_all_ag
     told = prompted(project, AARDVARK)
     assert "short answers" in told
     assert "aardvark" in told
-    with bridge(REMEMBRANCER_PROJECT=str(project), REMEMBRANCER_SESSION_ID="other") as client:
-        client.initialize()
+    with session(project) as client:
         client.store("The deployment of the badger service runs on Mondays.", importance=0.9)
-        client.end_input()
     told = prompted(project, "When is the badger deployment?")
     assert "badger" in told
     assert "short answers" not in told
@@ -295,10 +290,8 @@ def edit(project: Path, session: str = "s", client: str = "", **environ: str) ->
 
 def agree(project: Path, text: str) -> None:
     """Have another session store a convention."""
-    with bridge(REMEMBRANCER_PROJECT=str(project), REMEMBRANCER_SESSION_ID="other") as client:
-        client.initialize()
+    with session(project) as client:
         client.store(text, kind="convention")
-        client.end_input()
 
 
 RULE = "For sums, function names never start with get_."

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from remembrancer.commands import exit_codes
-from tests.processes.bridge_rig import bridge
+from tests.processes.bridge_rig import session
 from tests.runtime import command, done, start, stop_runtime
 
 CONTENT = "Builds take nine minutes."
@@ -29,10 +29,8 @@ def project(home: Path, tmp_path: Path) -> Path:
     directory = tmp_path / "app"
     directory.mkdir()
     start(home)
-    with bridge(REMEMBRANCER_PROJECT=str(directory)) as client:
-        client.initialize()
+    with session(directory) as client:
         client.store(CONTENT)
-        client.end_input()
     return directory
 
 
@@ -52,11 +50,9 @@ def test_the_memories_of_a_project_of_all_and_of_the_user_are_looked_through(hom
 
 
 def test_a_run_is_undone_by_its_name_and_an_unknown_one_is_refused(home: Path, project: Path) -> None:
-    with bridge(REMEMBRANCER_PROJECT=str(project)) as client:
-        client.initialize()
+    with session(project) as client:
         for text in ("Copies are linked.", "copies are linked"):
             client.store(text)
-        client.end_input()
     said = json.loads(done("admin", "maintain", "--project", str(project), "--json", home=home))
     (place,) = said["places"]
     assert place["duplicates"] == 1

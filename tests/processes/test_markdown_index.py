@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from remembrancer.config.project import project_of
-from tests.processes.bridge_rig import bridge
+from tests.processes.bridge_rig import session
 from tests.processes.runtimes import until
 from tests.runtime import start
 
@@ -27,8 +27,7 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_the_block_follows_the_memories_and_takes_a_persons_words(home: Path, file: Path) -> None:
     file.write_text("# Mine\n")
     start(home)
-    with bridge(REMEMBRANCER_PROJECT=str(file.parent)) as client:
-        client.initialize()
+    with session(file.parent) as client:
         stored = client.store("Deploys are on Fridays.", kind="convention")
         client.store("The user likes short answers.", scope="user", kind="preference")
         until(lambda: "Deploys are on Fridays." in file.read_text())
@@ -39,11 +38,9 @@ def test_the_block_follows_the_memories_and_takes_a_persons_words(home: Path, fi
         until(lambda: "rebased" in file.read_text())
         until(lambda: "Deploys are on Mondays." in file.read_text())
         assert file.read_text().startswith("# Still mine\n")
-        found = client.request("tools/call", name="get_memory", arguments={"memory_id": stored["memory_id"]})
-        assert found["result"]["structuredContent"]["content"] == "Deploys are on Mondays."
-        client.request("tools/call", name="forget_memory", arguments={"memory_id": stored["memory_id"]})
+        assert client.call("get_memory", memory_id=stored["memory_id"])["content"] == "Deploys are on Mondays."
+        client.call("forget_memory", memory_id=stored["memory_id"])
         until(lambda: "Deploys" not in file.read_text())
-        client.end_input()
     assert [each.name for each in file.parent.iterdir()] == ["MEMORY.md"]
 
 
@@ -55,8 +52,7 @@ def test_a_file_outside_of_all_trees_is_kept_if_it_is_ours(home: Path, tmp_path:
     file.write_text("# Mine\n")
     (home / "config.toml").write_text(f'markdown_index = "{outside}/{{project}}.md"\n')
     start(home)
-    with bridge(REMEMBRANCER_PROJECT=str(tree)) as client:
-        client.initialize()
+    with session(tree) as client:
         client.store("Deploys are on Fridays.", kind="convention")
         time.sleep(3.0)  # nobody tells that a file is not written
         assert file.read_text() == "# Mine\n"
@@ -66,7 +62,6 @@ def test_a_file_outside_of_all_trees_is_kept_if_it_is_ours(home: Path, tmp_path:
         file.write_text(f"# Mine\n{file.read_text().replace('Fridays', 'Mondays')}")
         client.store("Boil water first.", kind="convention")
         until(lambda: "Deploys are on Mondays." in file.read_text() and "Boil" in file.read_text())
-        client.end_input()
     assert file.read_text().startswith("# Mine\n")
     assert list(outside.iterdir()) == [file]
     assert list(tree.iterdir()) == []

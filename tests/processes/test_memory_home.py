@@ -8,7 +8,6 @@ import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
@@ -54,11 +53,8 @@ def session(**environ: str) -> Iterator[BridgeClient]:
 
 def recall(client: BridgeClient, query: str) -> list[str]:
     """The contents of the memories with a word of the query."""
-    arguments = {"query": query, "strategy": "keyword"}
-    answer = client.request("tools/call", name="recall_memories", arguments=arguments)
-    structured: dict[str, Any] = answer["result"]["structuredContent"]
-    assert "memories" in structured, structured
-    return [memory["content"] for memory in structured["memories"]]
+    answer = client.call("recall_memories", query=query, strategy="keyword")
+    return [memory["content"] for memory in answer["memories"]]
 
 
 def runtime_pids(memory: RuntimePaths) -> list[int]:

@@ -26,9 +26,9 @@ from remembrancer.protocol.paths import RuntimePaths
 from remembrancer.protocol.projects import MoveProject
 from tests.actors.gateway_rig import PATIENT, RawClient, Rig
 from tests.actors.store_process import store_rig
+from tests.git import git
 from tests.operations import memory_id_of, store_operation
 from tests.patience import PATIENCE_S, until
-from tests.processes.test_projects import git
 from tests.runtime import command
 from tests.spaces import has_space
 

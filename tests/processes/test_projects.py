@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import time
 from pathlib import Path
 
@@ -12,14 +11,10 @@ import anyio.to_thread
 from remembrancer.config.project import project_of
 from remembrancer.protocol.paths import RuntimePaths
 from tests.actors.gateway_rig import PATIENT, Rig
+from tests.git import make_worktree
 from tests.patience import until
 from tests.runtime import command
 from tests.spaces import rows_of
-
-
-def git(*arguments: str, at: Path) -> None:
-    identity = ("-c", "user.name=t", "-c", "user.email=t@example.org", "-c", "init.defaultBranch=main")
-    subprocess.run(["git", *identity, *arguments], cwd=at, check=True, capture_output=True)
 
 
 def last_used(home: Path, project_id: str) -> tuple[float, str | None]:
@@ -34,10 +29,8 @@ async def test_the_projects_are_listed_with_their_worktree_their_last_use_and_wh
     repository, plain = tmp_path / "repository", tmp_path / "plain"
     plain.mkdir()
     repository.mkdir()
-    git("init", at=repository)
-    git("commit", "--allow-empty", "-m", "one", at=repository)
     worktree = tmp_path / "worktree"
-    git("worktree", "add", str(worktree), at=repository)
+    make_worktree(repository, worktree)
     (worktree / "inner").mkdir()
     rig = Rig(home, PATIENT)
     async with rig.store(), rig.running():
