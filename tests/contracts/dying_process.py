@@ -1,33 +1,48 @@
-"""A process that carries out a run and kills itself before a certain statement."""
+"""Processes that change records and kill themselves before a certain statement."""
 
 from __future__ import annotations
 
 import os
 import signal
+import sqlite3
 import time
 from pathlib import Path
 
 from remembrancer.actors.store.records.sqlite_file import SqliteFile
 from remembrancer.actors.store.records.sqlite_records import Records
-from remembrancer.protocol.writes import Applied
+from remembrancer.actors.store.records.types import USER
+from remembrancer.protocol.writes import Applied, Operation
+from tests.contracts.records_factories import Move
 from tests.contracts.runs_rig import consolidating, run_operation
-from tests.operations import PROJECT
+from tests.operations import PROJECT, REQUESTED_AT
 
 APPLIED = 17
 
 
 def carry_out_and_die(path: Path, statements: int) -> None:
-    """Run the process: it lives for so many statements, and ends with `APPLIED` where that was enough."""
-    left = statements
+    """Carry out a run. The process lives for so many statements, and ends with `APPLIED` where that was enough."""
     records = Records(SqliteFile(path), PROJECT.id, time.time)
+    kill_after(records._file.file.writer, statements)
+    reply = records.apply([run_operation("op", *consolidating())])[0].reply
+    os._exit(APPLIED if isinstance(reply, Applied) else 1)
 
-    def count(statement: str) -> None:
+
+def move_and_die(path: Path, promotion: Operation, statements: int) -> None:
+    """Move a memory from a project to the user, in the same way."""
+    database = SqliteFile(path)
+    project, user = (Records(database, each, lambda: REQUESTED_AT) for each in (PROJECT.id, USER))
+    kill_after(database.writer, statements)
+    Move(project, user).apply([promotion])
+    os._exit(APPLIED)
+
+
+def kill_after(connection: sqlite3.Connection, statements: int) -> None:
+    left = statements
+
+    def count(_: str) -> None:
         nonlocal left
         left -= 1
         if left <= 0:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    records._file.file.writer.set_trace_callback(count)
-    reply = records.apply([run_operation("op", *consolidating())])[0].reply
-    records._file.file.writer.set_trace_callback(None)
-    os._exit(APPLIED if isinstance(reply, Applied) else 1)
+    connection.set_trace_callback(count)

@@ -72,23 +72,18 @@ class InProcess:
         """Nothing is held open."""
 
     def lane(self) -> str:
-        """See `Journals`."""
         return f"lane-{next(self._numbers)}"
 
     async def connect(self) -> Journal:
-        """See `Journals`."""
         return InProcessJournal(self._server)
 
     async def lose(self, lane: str) -> None:
-        """See `Journals`."""
         self._server.delete(lane)
 
     async def pass_time(self, seconds: float) -> None:
-        """See `Journals`."""
         self._now += seconds
 
     def now(self) -> float:
-        """See `Journals`."""
         return self._now
 
 
@@ -120,27 +115,22 @@ class OneServer:
             await connection.aclose()
 
     def lane(self) -> str:
-        """See `Journals`."""
         return f"lane-{uuid.uuid4().hex}"
 
     async def connect(self) -> Journal:
-        """See `Journals`."""
         self._connections.append(Sealed(JetStreamJournal(self._server, resolve_s=RESOLVE_S), self._keyring))
         return self._connections[-1]
 
     async def lose(self, lane: str) -> None:
-        """See `Journals`."""
         client = await nats.connect(list(self._server.urls))
         for stream in (entries_stream(lane), state_stream(lane)):
             await client.jetstream().delete_stream(stream)
         await client.close()
 
     async def pass_time(self, seconds: float) -> None:
-        """See `Journals`."""
         await asyncio.sleep(seconds)
 
     def now(self) -> float:
-        """See `Journals`."""
         return time.time()
 
 

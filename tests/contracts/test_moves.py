@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import sqlite3
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import closing
@@ -23,9 +21,10 @@ from remembrancer.protocol.errors import InvalidInput, RemembrancerError
 from remembrancer.protocol.runs import Skipped, UndoneResult, UndoRun
 from remembrancer.protocol.work import Passage
 from remembrancer.protocol.writes import Applied, EntityRef, Operation, PortableMemory, PromoteMemory, UpdateMemory
-from tests.contracts.moving_process import promotion
+from tests.contracts.dying_process import APPLIED, move_and_die
 from tests.contracts.records_factories import Move, pending
 from tests.contracts.records_rig import MODEL, RecordsRig
+from tests.forked import run_forked
 from tests.operations import (
     OTHER_PROJECT,
     OTHER_SESSION,
@@ -35,7 +34,6 @@ from tests.operations import (
     memory_id_of,
     store_operation,
 )
-from tests.patience import PATIENCE_S
 
 STORE, LAUNCHER = EntityRef("store", "service", "about"), EntityRef("launcher", "service", "starts")
 STAYS = store_operation("stays", "a lantern that stays", related_entities=(LAUNCHER,), tags=("red",))
@@ -43,6 +41,12 @@ MOVES = store_operation(
     "moves", "a lantern that moves", scope="session", related_entities=(STORE, LAUNCHER), tags=("red", "blue")
 )
 ID = memory_id_of(MOVES)
+
+
+def promotion(memory_id: str, name: str) -> Operation:
+    return change_operation(name, PromoteMemory(memory_id, "user", "of use everywhere"))
+
+
 PROMOTE = promotion(ID, "promote")
 BACK = change_operation("back", PromoteMemory(ID, "project", "not everywhere"))
 
@@ -150,13 +154,8 @@ def test_a_move_that_was_killed_is_done_or_not_begun_and_never_done_twice(spaces
     before = spaces.project.shown(ID)
     path = spaces.project.path
     spaces.project.close()
-    process = subprocess.run(
-        [sys.executable, "-m", "tests.contracts.moving_process", str(path), ID, "promote", str(statement)],
-        timeout=PATIENCE_S,
-        check=False,
-    )
+    is_moved = run_forked(move_and_die, path, PROMOTE, statement) == APPLIED
     again = spaces.opened_again()
-    is_moved = process.returncode == 0
     assert again.whole() == (before, None) or (is_moved and again.whole()[0] is None)
     for is_replay in (is_moved, True):
         reply = again.move(PROMOTE)
