@@ -8,6 +8,7 @@ import pytest
 
 from remembrancer.code.actions import (
     MOST,
+    TOKENS_OF_FACT,
     Action,
     PastActions,
     bearing_on,
@@ -130,6 +131,13 @@ def test_what_a_rule_denies_stands_behind_a_denial_or_before_what_is_gone() -> N
 def test_only_what_forbids_says_never() -> None:
     assert says_never("Revisions are rebased, never merged.")
     assert not says_never("Revisions are rebased.")
+
+
+def test_of_a_long_memory_so_much_is_told_as_bears_on_the_action() -> None:
+    long = memory("long", f"{'The release is announced in the channel. ' * 12}Never run npm install there. Wait then.")
+    fact = fact_of(long, NPM)
+    assert fact == "… Never run npm install there. Wait then."
+    assert estimate_tokens(fact_of(memory("m", "npm " * 400), NPM)) <= TOKENS_OF_FACT + 2
 
 
 def test_two_facts_have_120_tokens_at_the_most() -> None:

@@ -155,6 +155,18 @@ def test_a_request_runs_out_of_its_budget_and_its_late_answer_is_swallowed() -> 
     assert client.conversation.next_expiry() == math.inf
 
 
+@pytest.mark.parametrize(("budget_s", "waits_s"), [(BUDGET_S, 30.0), (90.0, 90.0)])
+def test_what_waits_for_the_first_gateway_waits_no_shorter_than_any_other_request(
+    budget_s: float, waits_s: float
+) -> None:
+    client = Client(connected=False)
+    client.conversation = Conversation(budget_s, 30.0, PreparedAnswers(PREPARED_FILE))
+    client.request(0, "initialize", protocolVersion="2025-06-18")
+    assert client.conversation.expire(client.now + PREPARED_AFTER_S)
+    client.request("first")
+    assert client.conversation.next_expiry() == client.now + waits_s
+
+
 def test_what_every_session_asks_first_is_answered_without_a_gateway_and_once() -> None:
     client = Client(connected=False)
     prepared = PreparedAnswers(PREPARED_FILE)

@@ -115,7 +115,20 @@ def test_a_block_that_fits_stays_whole(block: str) -> None:
     assert any(block in chunk.text for chunk in chunks_of(text))
 
 
+def test_a_letter_with_more_accents_than_a_chunk_has_room_for_is_cut() -> None:
+    text = "a" + "\u0301" * 5_000
+    assert all(estimate_tokens(chunk.text) <= 100 for chunk in chunks_of(text, 100, 20))
+
+
 @pytest.mark.parametrize(("tokens", "overlap"), [(10, 0), (100, 51), (100, -1)])
 def test_sizes_that_make_no_sense_are_refused(tokens: int, overlap: int) -> None:
     with pytest.raises(ValueError, match="overlap"):
         chunks_of("text", tokens, overlap)
+
+
+def test_without_blocks_headings_are_lines_like_others() -> None:
+    text = f"# Harbour\n\n{PROSE[:1000]}\n\n# Lights\n\n{PROSE[:400]}"
+    assert [chunk.heading for chunk in chunks_of(text)] == ["Harbour", "Lights"]
+    (chunk, *others) = chunks_of(text, at_blocks=False)
+    assert "# Lights" in chunk.text
+    assert {each.heading for each in (chunk, *others)} == {""}

@@ -115,6 +115,14 @@ def test_no_line_with_a_name_in_it_is_lost_or_found_twice(text: str, language: s
     assert all(chunk.text == "\n".join(lines[chunk.start_line - 1 : chunk.end_line]) for chunk in chunks)
 
 
+def test_without_a_grammar_a_definition_has_its_name_and_nothing_behind_it() -> None:
+    text = "class ConnectionPool:\n    pass\n\n\ndef acquire(self):\n    pass\n\n\ndefmodule My.App do\nend\n"
+    chunk, *others = cut_by_lines(text)
+    assert (chunk.kind, chunk.name, chunk.signature) == ("class", "ConnectionPool", "class ConnectionPool")
+    assert [each.name for each in others] == ["acquire", "My.App"]
+    assert [each.name for each in cut_by_lines("namespace a::b\nfunc x\n")] == ["a::b"]
+
+
 @given(st.lists(st.text(alphabet="ab c", max_size=40), max_size=300))
 def test_no_chunk_is_longer_than_allowed(lines: list[str]) -> None:
     for chunk in cut_by_lines("\n".join(lines)):

@@ -235,6 +235,15 @@ def test_a_block_of_what_is_known_without_the_store_says_so_within_its_budget(ma
     assert ALL not in made.text
 
 
+def test_a_long_memory_is_cut_where_nothing_whole_fits() -> None:
+    made = block(facts("Start. " + "word " * 3000), 300)
+    assert made.memory_ids == ("memory:0",)
+    assert "- 0 Start. word" in made.text
+    assert "word…" in made.text
+    assert made.tokens > 280
+    assert made.truncated
+
+
 @pytest.mark.parametrize(("content", "item"), cases("context_block", "headings"))
 def test_what_would_be_a_heading_is_escaped_and_the_rest_stays(content: str, item: str) -> None:
     assert render(content, SourceRef()) == item

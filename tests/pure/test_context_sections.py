@@ -57,6 +57,13 @@ def test_an_open_end_is_given_until_it_is_closed() -> None:
     assert (len(chosen.given), chosen.replaced) == (2, ())
 
 
+def test_one_long_memory_keeps_no_other_away() -> None:
+    found = [memory(0, words=5000), *(memory(number) for number in range(1, 10))]
+    given = choose(Choice(rest=found), 600, is_part=True).given
+    assert len(given) == 10
+    assert given[0].content.endswith("word…")
+
+
 @pytest.mark.parametrize(
     ("fields", "wanted", "section"),
     [

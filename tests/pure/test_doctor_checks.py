@@ -96,6 +96,12 @@ def test_a_file_system_that_is_no_good_place_is_said(
     assert (finding.advice == "") == (status == "ok")
 
 
+def test_a_home_that_is_meant_to_pass_may_be_in_memory(at: Examination, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "file_system", lambda _: "tmpfs")
+    at.paths = RuntimePaths(at.paths.home.rename(at.paths.home.parent / "remembrancer-memory-1-x"))
+    assert doctor.check_home(at).status == "ok"
+
+
 @pytest.mark.parametrize(
     ("spoil", "status", "word"),
     [

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from remembrancer.memory.decay import DAY_S
 from remembrancer.memory.features import (
     ANSWERING_COSINE,
+    COMMON,
     COSINE_FLOOR,
     NAMES,
     UNKNOWN,
@@ -108,6 +109,12 @@ def test_recency_falls_with_age() -> None:
 # --- What the columns are made of.
 
 
+def test_a_rare_word_weighs_more_and_one_that_nobody_has_the_most() -> None:
+    unknown, rare, common = rarity([0, 1, 500], 1000)
+    assert unknown > rare > common > 0.0
+    assert rarity([COMMON], 10_000) == rarity([9_000], 10_000)
+
+
 @given(st.lists(st.integers(0, 5000), min_size=1, max_size=8), st.data())
 def test_coverage_is_a_share_that_grows_with_each_word(frequencies: list[int], data: st.DataObject) -> None:
     weights = np.array(rarity(frequencies, 5000))
@@ -119,6 +126,10 @@ def test_coverage_is_a_share_that_grows_with_each_word(frequencies: list[int], d
         more = some | (np.arange(len(some)) == place)
         fewer_covered, more_covered = coverage(np.array([some, more]), weights)
         assert 0.0 <= fewer_covered < more_covered <= 1.0 + 1e-9
+
+
+def test_a_question_without_a_word_is_covered_by_nothing() -> None:
+    assert coverage(np.zeros((1, 0), dtype=bool), np.zeros(0)).tolist() == [0.0]
 
 
 rounded = st.floats(-1.0, 1.0).map(lambda value: round(value, 6))

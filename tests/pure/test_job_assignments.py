@@ -60,6 +60,24 @@ def test_one_job_of_each_sort_runs_at_a_time_the_first_that_is_wanted() -> None:
     assert [jobs.is_assigned(each.key) for each in offered] == [True, True, False, True, False]
 
 
+def test_who_asks_again_did_not_get_what_was_handed_out_and_gets_it_again() -> None:
+    jobs, offered = JobAssignments(), [MAINTENANCE, session_end()]
+    first, long = taken(jobs, offered), taken(jobs, offered, "long")
+    second = taken(jobs, offered)
+    assert plain(second) == plain(first)
+    assert jobs.finish(first.job_id, 10.0) is None, "it is another turn"
+    assert jobs.finish(second.job_id, 10.0) == session_end()
+    assert jobs.finish(long.job_id, 10.0) == MAINTENANCE, "only the sort that was asked for was lost"
+
+
+def test_what_is_not_wanted_any_more_is_not_handed_out_again() -> None:
+    jobs = JobAssignments()
+    taken(jobs, [session_end()])
+    jobs.release(12.0)
+    assert jobs.take([], "session", 100.0) is None
+    assert jobs.returned(session_end().key) == 0
+
+
 @pytest.mark.parametrize(
     ("pauses", "first"),
     [

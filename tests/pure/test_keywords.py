@@ -186,6 +186,13 @@ def pairs_from(letters: str) -> list[str]:
     return ["".join(letters[number >> bit & 1] for bit in range(5)) for number in range(32)]
 
 
+def test_of_more_names_than_have_room_those_at_either_end_are_kept() -> None:
+    names = [f"lamp_{number}" for number in range(100)]
+    kept = terms_of(match_expression(" ".join(names)))
+    expected = [*range(MAX_TERMS // 2), *range(100 - MAX_TERMS // 2, 100)]
+    assert set(kept) == {f'"lamp {number}"' for number in expected}
+
+
 def test_what_is_quoted_or_named_twice_has_its_place_once() -> None:
     kept = terms_of(match_expression(" ".join([*FILLER, *["lamp_oil"] * 50])))
     assert kept[:4] == terms_of(match_expression("lamp_oil"))

@@ -62,6 +62,16 @@ def test_a_lock_that_we_hold_is_refused_to_others_until_we_release_it(tmp_path: 
     assert said == "held"
 
 
+def test_release_may_be_called_twice_and_the_file_stays(tmp_path: Path) -> None:
+    lock = FileLock(tmp_path / "a.lock")
+    assert not lock.is_held_elsewhere(), "there is no file yet"
+    assert not (tmp_path / "a.lock").exists(), "and looking makes none"
+    lock.try_acquire()
+    lock.release()
+    lock.release()
+    assert (tmp_path / "a.lock").stat().st_mode & 0o777 == 0o600
+
+
 def test_a_child_that_we_start_does_not_keep_the_lock(tmp_path: Path) -> None:
     lock = FileLock(tmp_path / "a.lock")
     lock.try_acquire()

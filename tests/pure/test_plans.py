@@ -22,6 +22,7 @@ from remembrancer.actors.consolidator.derived_memories import (
 from remembrancer.actors.consolidator.promoting import Near, PromotionPlan, plan_promotions
 from remembrancer.actors.consolidator.session_end import promoted_of
 from remembrancer.actors.consolidator.store_connection import PART_EDITS, Group, packed
+from remembrancer.memory import promotion
 from remembrancer.protocol.consolidation import Material
 from remembrancer.protocol.runs import AddLink, AddMemory, LogPromotion, ReviseMemory
 from remembrancer.protocol.writes import EntityRef, ProjectRef
@@ -118,6 +119,14 @@ def test_what_is_summed_up_while_a_session_runs_keeps_nothing_from_the_next_sess
     assert plain <= seen_by_the_next(carried_out(reflected, end_of(reflected)))
 
 
+def test_summaries_take_no_place_from_what_they_are_made_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(promotion, "SESSION_END_LIMIT", 2)
+    notes = [strong(number, f"note {number}", kind="fact") for number in range(3)]
+    summary = strong(9, "all notes", kind="fact", importance=1.0, is_derived=True)
+    chosen = [memory.id for memory, _ in promoted_of([summary, *notes], NOW)]
+    assert chosen == [notes[0].id, notes[1].id, summary.id]
+
+
 def test_a_promotion_that_was_undone_is_not_done_again() -> None:
     assert plan([strong(1, "tests run before each push", undone="promoted")]).groups == []
     assert moved(plan([strong(1, "tests run before each push", undone="consolidated")]))
@@ -197,6 +206,22 @@ def test_scratchpads_superseded_derived_and_memories_of_several_sessions_are_lef
     assert summed_up([*mine, *(msgspec.structs.replace(each, id=each.id + "x") for each in theirs)]) == []
 
 
+def test_a_summary_that_was_undone_is_made_again_only_for_somebody_who_asks() -> None:
+    sources = observations(undone="consolidated")
+    assert summed_up(sources) == []
+    assert len(plan_summaries(sources, NOW, again=True)) == 1
+
+
+def test_of_two_that_say_the_same_a_summary_has_one_and_the_other_is_linked_to_it() -> None:
+    sources = observations(3)
+    again = material(9, "At 2 o'clock the queue was already full", kind="observation")
+    (made,) = summed_up([*sources, again])
+    assert made.memory.content.split("\n") == list(map(dated, (sources[0], sources[2], again)))
+    assert {source.id for source in made.sources} == {each.id for each in (*sources, again)}
+    links = [edit for edit in made.group if isinstance(edit, AddLink) and edit.relation == "supports"]
+    assert [(link.source, link.target) for link in links] == [(sources[1].id, again.id)]
+
+
 def test_what_has_no_room_in_a_summary_stays_a_memory_of_its_own() -> None:
     long = material(9, "The queue was full. " + "It took long. " * 20, kind="observation")
     (made,) = summed_up([*observations(), long])
@@ -260,3 +285,11 @@ def test_a_group_is_never_divided(memories: list[Material]) -> None:
     for edits in parts:
         assert len(edits) <= PART_EDITS
         assert isinstance(edits[0], AddMemory)
+
+
+def test_what_a_long_text_says_is_no_pattern() -> None:
+    said = "Restart the worker after changing its configuration."
+    short = said_in(4, said, kind="observation")
+    assert [each.pattern.pattern for each in plan_patterns(short, NOW, "app")] == [said]
+    long = [msgspec.structs.replace(each, content=f"{said}\n" + "More was found out. " * 40) for each in short]
+    assert plan_patterns(long, NOW, "app") == []

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from remembrancer.actors.consolidator.maintenance import CopyFinder, consolidation_id, plan_archiving, plan_copies
 from remembrancer.memory.wording import normalised
 from remembrancer.protocol.consolidation import Consolidate, Job, Material
-from remembrancer.protocol.runs import AddLink
+from remembrancer.protocol.runs import AddLink, ReviseMemory
 from remembrancer.protocol.writes import ProjectRef
 from tests.pure.consolidator_world import DAY_S, NOW, carried_out, contents, material, materials
 
@@ -20,6 +20,18 @@ def test_what_is_pinned_is_neither_archived_nor_let_go() -> None:
     assert [len(changes) for changes in plan_archiving([weak, old], NOW)] == [1, 1]
     pinned = [msgspec.structs.replace(each, pinned=True) for each in (weak, old)]
     assert plan_archiving(pinned, NOW) == ({}, {})
+
+
+def test_the_weak_and_old_is_archived_and_the_long_archived_forgotten() -> None:
+    weak = material(1, kind="fact", scope="project", importance=0.1, created_at=NOW - 30 * DAY_S)
+    fresh = material(2, scope="project", importance=0.1)
+    old = material(3, scope="project", status="archived", created_at=NOW - 200 * DAY_S, updated_at=NOW - 91 * DAY_S)
+    archived, deleted = plan_archiving([weak, fresh, old], NOW)
+    assert list(archived) == [weak.id]
+    assert list(deleted) == [old.id]
+    (revision,) = deleted[old.id]
+    assert isinstance(revision, ReviseMemory)
+    assert revision.forget == "maintenance: archived for 90 days"
 
 
 @given(materials(scope="project", created_at=NOW - 100 * DAY_S))

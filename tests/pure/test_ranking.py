@@ -97,6 +97,12 @@ def test_a_shift_is_added_to_each_score_of_either_ranking() -> None:
         assert first - second == pytest.approx(0.5)
 
 
+def test_the_more_others_match_as_well_the_less_likely_each_of_them_answers() -> None:
+    alone = weigh(candidates(1, cosine=[0.6]), Asked(NOW), fitted_for(DEFAULT_MODEL)).probabilities[0]
+    crowded = weigh(candidates(9, cosine=[0.6] * 9), Asked(NOW), fitted_for(DEFAULT_MODEL)).probabilities[0]
+    assert alone > crowded > 0.0
+
+
 @given(shares, shares, shares)
 def test_the_composite_score_is_a_weighted_mean(relevance: float, importance: float, recent: float) -> None:
     assert sum(COMPOSITE.values()) == pytest.approx(1.0)
@@ -121,6 +127,12 @@ def test_the_weights_that_ship_are_of_features_that_there_are_and_calibrated_the
                 assert fitted.weights.get(name, 0.0) > 0.0, name
             for name in ("assistant", "outdated", "standing"):
                 assert fitted.weights.get(name, 0.0) < 0.0, name
+
+
+def test_a_model_without_weights_of_its_own_has_the_default_ones_and_no_model_those_by_words() -> None:
+    of_default = weights_file().models[DEFAULT_MODEL]
+    assert fitted_for("nobody-knows-it") is of_default["meaning"]
+    assert fitted_for(None) is of_default["words"]
 
 
 def test_a_weight_of_a_feature_that_there_is_not_is_refused_by_its_name() -> None:

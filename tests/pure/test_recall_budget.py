@@ -77,6 +77,12 @@ def test_a_memory_that_is_too_long_shows_its_best_passages_in_their_order() -> N
     assert "omitted" not in found
 
 
+def test_a_long_memory_leaves_room_for_those_after_it() -> None:
+    found = fitted(answer_of([SENTENCE * 400, "Short and whole", SENTENCE * 400]), 1500)
+    assert [memory.get("excerpt", False) for memory in found["memories"]] == [True, False, True]
+    assert tokens(found) > 1200
+
+
 def test_what_is_left_over_goes_to_the_passages_again() -> None:
     found = fitted(answer_of([SENTENCE * 400, "a", "b"]), 2000)
     assert len(found["memories"]) == 3

@@ -46,6 +46,12 @@ def test_what_comes_up_in_three_sessions_is_a_theme() -> None:
     assert theme.picked.content in ERRORS
 
 
+def test_the_most_frequent_theme_comes_first() -> None:
+    memories = [memory(place, session_id=f"session:{place}") for place in range(9)]
+    themes = find_themes(memories, [0, 1, 1, 0, 1, 0, 1, 2, 2])
+    assert [each.frequency for each in themes] == [4, 3]
+
+
 @pytest.mark.parametrize(
     ("kind", "specific", "scope"),
     [("preference", True, "user"), ("observation", False, "user"), ("observation", True, "project")],

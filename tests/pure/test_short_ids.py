@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from remembrancer.memory.short_ids import LEAST, has_part, id_or_part, is_whole_id, only_one, part_of_id, short_forms
 from remembrancer.protocol.errors import InvalidInput, NotFound
 
+LETTERS = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 START = "memory:01KB"
 WHOLE = START + "7" * 22
 few = st.text("AB", min_size=22, max_size=22)
@@ -22,6 +23,10 @@ def test_a_short_form_stands_for_one_memory_and_a_shorter_one_for_several(ids: s
             continue
         assert [each for each in ids if has_part(each, short)] == [memory_id]
         assert len(short) == LEAST or len([each for each in ids if has_part(each, short[1:])]) > 1
+
+
+def test_ids_that_are_not_known_have_no_short_form() -> None:
+    assert short_forms([WHOLE], []) == {}
 
 
 @pytest.mark.parametrize(

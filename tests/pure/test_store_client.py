@@ -29,6 +29,15 @@ def try_in_vain(health: StoreAvailability, times: int) -> tuple[list[float], lis
     return pauses, states
 
 
+def test_a_new_connection_is_trusted_once_it_has_answered() -> None:
+    health = StoreAvailability()
+    states: list[StoreState] = [health.state]
+    for event in (health.note_connection, health.note_answer, health.note_connection):
+        event()
+        states.append(health.state)
+    assert states == ["reconnecting", "reconnecting", "connected", "reconnecting"]
+
+
 def test_a_silent_store_is_tried_at_once_then_after_1_2_4_and_8_seconds_and_then_every_30() -> None:
     health = StoreAvailability()
     health.note_answer()
