@@ -23,14 +23,14 @@ async def show_week(home: Path, console: Console) -> bool:
         "  Days pass while the runtime is down: all times in the records are set back."
     )
     results = outcomes(await play(home, lambda line: console.print(line, soft_wrap=True)))
-    table = Table("", "the rule", "predicted", "happened", show_lines=True)
+    table = Table("", "memory or rule", "predicted", "happened", show_lines=True)
     missed = 0
-    for rule, predicted, happened in results:
+    for subject, predicted, happened in results:
         kept = predicted == happened
         missed += not kept
         table.add_row(
             "[green]✓" if kept else "[red]✗",
-            rule,
+            subject,
             escape(str(predicted)),
             "[dim]the same" if kept else f"[red]{escape(str(happened))}",
         )
