@@ -389,11 +389,3 @@ def test_what_was_a_sessions_own_then_is_shown_to_it_alone(facts: RecordsRig) ->
     facts.at(LATER + 1).do(ImportMemory(taken))
     for project, seen in (("p_1", True), (PROJECT.id, False)):
         assert ("mem_users" in known(facts, LATER, START, project=project)) == seen, "a draft is its project's"
-
-
-def test_an_import_is_known_since_when_it_was_known_elsewhere(facts: RecordsRig, tmp_path: Path) -> None:
-    facts.at(LATER).do(InvalidateMemory(OLD, "we moved", NEW))
-    with RecordsRig(tmp_path / "elsewhere" / "memory.db").at(LATER + 1) as other:
-        other.do(ImportMemory(facts.shown(OLD)))
-        for at, as_of in ((START, START), (LATER, LATER - 1), (LATER, LATER)):
-            assert known(other, at, as_of) == [each for each in known(facts, at, as_of) if each == OLD]

@@ -25,7 +25,6 @@ from tests.operations import (
     REQUESTED_AT,
     SESSION,
     change_operation,
-    memory_id_of,
     store_operation,
 )
 
@@ -132,20 +131,6 @@ def test_the_nearest_memories_are_found_for_each_memory(records: Records) -> Non
 def test_no_session_s_own_memories_are_near(records: Records) -> None:
     embed_all(records)
     assert near(records, THREE) == [[(ONE, 0.936)]]
-
-
-def test_in_a_large_file_the_same_is_found(records: Records) -> None:
-    crowd = [
-        store_operation(f"s{n}", f"hidden {n}", memory_id=f"mem_s{n}", scope="session", session_id=OTHER_SESSION)
-        for n in range(200)
-    ]
-    crowd += [store_operation(f"p{n}", f"far {n}", memory_id=f"mem_p{n}") for n in range(20)]
-    records.apply(crowd)
-    embed_all(records)
-    for operation in crowd:
-        memory_id = memory_id_of(operation)
-        embed(records, memory_id, VECTORS[0] if memory_id.startswith("mem_s") else VECTORS[4])
-    assert near(records, ONE, FOUR, "mem_none") == [[(ONE, 1.0), (TWO, 0.96)], [], []]
 
 
 # Pages that are limited in other ways

@@ -185,23 +185,6 @@ def test_vectors_are_kept_beside_their_memory_which_does_not_wait_for_them_any_m
     assert records.passages(PassageFilter(numbers=[])).numbers == []
 
 
-def test_a_memory_has_vectors_of_several_models_side_by_side(rig: RecordsRig) -> None:
-    first, second = rig.say("x"), rig.say("y")
-    one, two = rig.number(first), rig.number(second)
-
-    def waiting() -> list[list[int]]:
-        return [pending(rig.records, model) for model in (None, MODEL, OTHER_MODEL)]
-
-    kept = rig.embed(first, [1, 0, 0, 0], [0, 1, 0, 0]).kept
-    assert waiting() == [[two], [two], [one, two]]
-    other = rig.embed(first, [0, 0, 0, 1], model=OTHER_MODEL).kept
-    assert waiting() == [[two]] * 3
-    assert (rig.passages(first), rig.passages(first, OTHER_MODEL)) == (kept, other)
-    rig.do(UpdateMemory(first, content="anew"))
-    assert rig.records.passages(PassageFilter(numbers=[*kept, *other])).numbers == []
-    assert waiting() == [[one, two]] * 3
-
-
 def test_near_duplicates_are_named_on_both_sides_to_those_who_may_see_them(rig: RecordsRig) -> None:
     own: Sequence[dict[str, Any]] = ({}, {}, {"scope": "session"}, {"scope": "session", "session_id": OTHER_SESSION})
     ids = [rig.say(text, **fields) for text, fields in zip("xyzz", own, strict=True)]

@@ -10,7 +10,7 @@ from remembrancer.protocol.consolidation import ReadMemories
 from remembrancer.protocol.runs import ReviseMemory
 from remembrancer.protocol.writes import PortableMemory, TagMemory
 from tests.contracts.records_factories import SqliteFactory
-from tests.contracts.runs_rig import ONE, TWO, carry_out, stored, undo
+from tests.contracts.runs_rig import ONE, TWO, carry_out, stored
 from tests.operations import OTHER_SESSION, REQUESTED_AT, change_operation
 
 
@@ -44,14 +44,6 @@ def test_an_access_makes_an_archived_memory_active_and_its_history_says_so(recor
     (material,) = records.materials(ReadMemories(None, memory_ids=(ONE,)), None).memories
     assert material.archived_at is None
     assert shown(records, TWO).status == "archived", "only what was used"
-
-
-def test_undoing_the_run_that_archived_it_leaves_what_was_revived(records: Records) -> None:
-    records.touch(numbers(records, ONE), 5e9)
-    undone = undo(records)
-    assert undone.memories == (TWO,)
-    assert [each.memory_id for each in undone.skipped] == [ONE]
-    assert {shown(records, each).status for each in (ONE, TWO)} == {"active"}
 
 
 def test_the_time_of_archiving_is_known_in_spite_of_later_changes(factory: SqliteFactory, records: Records) -> None:

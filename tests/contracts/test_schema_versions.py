@@ -14,14 +14,13 @@ from pathlib import Path
 
 import pytest
 
-from remembrancer.actors import migrations
 from remembrancer.actors.gateway import shown_log, write_queue
 from remembrancer.actors.gateway.shown_log import FILE, ShownLog
 from remembrancer.actors.gateway.write_queue import QueueFile, queued_row
 from remembrancer.actors.migrations import Step, copy_of, drop_copies, version_in, version_of
 from remembrancer.actors.store.records.schema import MEMORY
 from remembrancer.actors.store.records.sqlite_file import SqliteFile
-from remembrancer.protocol.errors import FileUnusable, RecordsUnusable, SchemaTooNew, SchemaTooOld, StorageFull
+from remembrancer.protocol.errors import FileUnusable, RecordsUnusable, SchemaTooOld, StorageFull
 from remembrancer.protocol.session_life import RecordEvents, Turn
 from remembrancer.protocol.writes import EraseMemory
 from tests.contracts.records_factories import SqliteFactory, scrub
@@ -95,15 +94,6 @@ def test_an_older_file_is_copied_and_brought_forward_and_keeps_what_it_has(old: 
     assert version_of(copied(old)) == MEMORY.versions[FIRST - 1]
     assert rows(copied(old), "SELECT count(*) FROM memories") == [(3,)]
     assert sorted(path.name for path in old.path.parent.glob("*release*")) == [copied(old).name], "and nothing beside"
-
-
-def test_the_copy_is_put_back_by_its_name(old: SqliteFactory, monkeypatch: pytest.MonkeyPatch) -> None:
-    old.open().close()
-    comes(monkeypatch)
-    with pytest.raises(SchemaTooNew, match=r"newer release \(99.0.0"):
-        old.open()
-    copied(old).replace(old.path)
-    assert old.open().counts(None).total == 3
 
 
 def test_an_erased_memory_is_in_no_copy_of_its_file_and_others_keep_theirs(old: SqliteFactory, tmp_path: Path) -> None:
@@ -257,16 +247,6 @@ def test_without_room_on_the_disk_it_stays_as_it_was_until_there_is_some(old: Sq
     assert not list(old.path.parent.glob("*release*"))
     assert is_as_it_was(old)
     assert old.open().counts(None).total == 3
-
-
-def test_a_disk_with_too_little_room_is_said_before_anything_is_copied(
-    old: SqliteFactory, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(migrations, "SPARE_BYTES", 2**60)
-    with pytest.raises(StorageFull, match="no room for the copy"):
-        old.open()
-    assert not copied(old).exists()
-    assert is_as_it_was(old)
 
 
 def test_a_damaged_file_is_not_brought_forward(old: SqliteFactory) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any, get_args
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
@@ -192,22 +191,6 @@ def test_the_words_of_a_question_are_counted_in_each_memory_that_has_any(rig: Re
     assert rig.records.postings([]) == []
     survey = rig.records.survey(phrases_and_units("keeper bread lamp deploy")[1], SESSION, 0)
     assert survey.postings == {rig.records.space: [[all_, some], [none], [], [all_]]}
-
-
-@pytest.mark.parametrize(
-    ("content", "question"),
-    [
-        ("Set connectionPoolSize to 4.", "connection_pool_size"),
-        ("Set connection_pool_size to 4.", "connectionPoolSize"),
-        ("It fails with ECONNRESET-104.", "econnreset104"),
-        ("See src/net/retry.py for it.", "src/net/retry.py"),
-        ("我们使用数据", "数据"),
-        ("Zürich it is", "zurich"),
-    ],
-)
-def test_a_name_is_one_word_in_whichever_spelling(rig: RecordsRig, content: str, question: str) -> None:
-    number = rig.number(rig.say(content))
-    assert words_in(rig, question, number) == {number: 1}
 
 
 @given(

@@ -237,18 +237,6 @@ def test_what_one_host_stores_the_other_finds_and_knows_by_whom(hosts: Hosts) ->
     assert hosts[0].lane.behind == 0
 
 
-def test_an_operation_is_done_once_although_its_answer_was_lost(hosts: Hosts) -> None:
-    stored = store_operation("lantern", "the lantern burns oil")
-    hosts[0].journal.loses_answers = 1
-    hosts[0].submit([stored])
-    assert list(hosts[0].queued) == [stored]
-    hosts[0].lane._away_until = 0.0
-    hosts[0].submit([stored])
-    assert [reply.replayed for reply in hosts[0].acknowledged] == [True, True]
-    assert len(hosts.server.lanes[LANE].entries) == 1
-    assert hosts[0].lane.counts(None).total == 1
-
-
 def test_who_cannot_reach_the_journal_reads_on_and_is_not_kept_waiting(hosts: Hosts) -> None:
     hosts[0].submit([store_operation("lantern", "the lantern burns oil")])
     hosts[0].journal.reachable = False

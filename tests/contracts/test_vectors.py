@@ -141,17 +141,6 @@ def assert_same(found: dict[int, float], wanted: dict[int, float]) -> None:
 # Every search
 
 
-@pytest.mark.parametrize("tended", [False, True])
-def test_the_nearest_memories_come_first_each_once_with_its_best_passage(library: Library, tended: bool) -> None:
-    library.add_each([unit(1 + n % 3, seed=n) for n in range(40)])
-    if tended:
-        library.tend()
-    queries = unit(3, seed=99)
-    for query, found in zip(queries, library.vectors.nearest_each(queries, 10), strict=True):
-        assert_same(found, expected(library.rows(), query, 10))
-        assert_same(library.vectors.nearest(query, 10), found)
-
-
 @pytest.mark.parametrize("share", [1, 2, 20, 300])
 def test_only_what_is_allowed_is_found_however_little_that_is(library: Library, share: int) -> None:
     numbers = library.add_each([unit(1, seed=n) for n in range(600)])
