@@ -26,6 +26,12 @@ def test_the_estimate_errs_upwards_and_not_by_much(text: str, tokens: int) -> No
     assert tokens <= estimate_tokens(text) <= 2 * tokens
 
 
+def test_an_empty_text_has_no_tokens_and_blanks_have_few() -> None:
+    assert estimate_tokens("") == 0
+    assert estimate_tokens(" " * 1000) == 1
+    assert truncate("x" + " " * 1_000_000 + "y", 1) == "x"
+
+
 @given(st.one_of(st.text(max_size=200), st.sampled_from(SAMPLES).map(lambda text: text * 5)), st.integers(0, 60))
 def test_a_cut_is_a_beginning_of_the_text_that_fits(text: str, max_tokens: int) -> None:
     text = text.encode(errors="ignore").decode()
