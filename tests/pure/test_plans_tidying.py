@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
@@ -23,9 +25,10 @@ def test_what_is_pinned_is_neither_archived_nor_let_go() -> None:
 
 
 def test_the_weak_and_old_is_archived_and_the_long_archived_forgotten() -> None:
-    weak = material(1, kind="fact", scope="project", importance=0.1, created_at=NOW - 30 * DAY_S)
-    fresh = material(2, scope="project", importance=0.1)
-    old = material(3, scope="project", status="archived", created_at=NOW - 200 * DAY_S, updated_at=NOW - 91 * DAY_S)
+    weak = material(1, kind="observation", scope="project", importance=0.1, created_at=NOW - 30 * DAY_S)
+    fresh = material(2, kind="observation", scope="project", importance=0.1)
+    long_ago: Any = {"created_at": NOW - 200 * DAY_S, "updated_at": NOW - 91 * DAY_S}
+    old = material(3, kind="observation", scope="project", status="archived", **long_ago)
     archived, deleted = plan_archiving([weak, fresh, old], NOW)
     assert list(archived) == [weak.id]
     assert list(deleted) == [old.id]
@@ -46,10 +49,11 @@ def test_archiving_hides_nothing_and_leaves_nothing_to_archive(memories: list[Ma
 
 
 def test_what_somebody_wanted_back_is_not_archived_forgotten_or_taken_for_a_copy_again() -> None:
-    weak = material(1, scope="project", importance=0.1, created_at=NOW - 30 * DAY_S, undone="archived")
+    made: Any = {"kind": "observation", "scope": "project"}
+    weak = material(1, importance=0.1, created_at=NOW - 30 * DAY_S, undone="archived", **made)
     old = material(
         2,
-        scope="project",
+        **made,
         status="archived",
         undone="forgotten",
         created_at=NOW - 200 * DAY_S,
