@@ -129,14 +129,14 @@ class Connection(asyncio.Protocol):
     """A bridge's connection. Its first line goes to `greet`; further lines wait until a session serves them."""
 
     def __init__(self, greet: Callable[[Connection, bytes], None]) -> None:
-        self._greet: Callable[[Connection, bytes], None] | None = greet
+        self._take: Callable[[bytes], None] | None = partial(self._take_hello, greet)
+        """Takes the next line; None while there is nobody for it."""
         self._session: Session | None = None
         self._unread = bytearray()
         self._searched = 0
         """The number of unread bytes without a newline."""
         self._writable = asyncio.Event()
         self._writable.set()
-        self._is_lost = False
         self._pause: asyncio.TimerHandle | None = None
         """Set while lines wait until the session has less to do."""
         self._transport: asyncio.Transport
@@ -149,7 +149,7 @@ class Connection(asyncio.Protocol):
         self._greeting = asyncio.get_running_loop().call_later(HELLO_WAIT_S, transport.abort)
 
     def connection_lost(self, error: Exception | None) -> None:
-        self._is_lost = True
+        self._take = None
         self._greeting.cancel()
         self._writable.set()
         if self._session is not None:
@@ -168,17 +168,26 @@ class Connection(asyncio.Protocol):
         elif len(self._unread) > MAX_UNREAD_BYTES:
             self._transport.pause_reading()
 
+    def _take_hello(self, greet: Callable[[Connection, bytes], None], line: bytes) -> None:
+        self._greeting.cancel()
+        self._take = None
+        greet(self, line)
+
     def serve(self, session: Session) -> None:
         """Pass all further lines to a session."""
         self._session = session
-        if self._is_lost:
+        if self._transport.is_closing():
             session.leave()
         else:
+            self._take = session.take_line
             self._take_lines()
 
     def _take_lines(self) -> None:
         self._pause = None
-        while not self._has_to_wait:
+        while self._take is not None:
+            if (self._session is not None and self._session.is_full) or not self._writable.is_set():
+                self._pause = asyncio.get_running_loop().call_later(PAUSE_S, self._take_lines)
+                return
             end = self._unread.find(b"\n", self._searched)
             if end < 0:
                 self._searched = len(self._unread)
@@ -190,25 +199,11 @@ class Connection(asyncio.Protocol):
             line = bytes(self._unread[:end])
             del self._unread[: end + 1]
             self._searched = 0
-            if self._session is not None:
-                self._session.take_line(line)
-            elif self._greet is not None:
-                self._greeting.cancel()
-                greet, self._greet = self._greet, None
-                greet(self, line)
-        if self._session is not None and not self._is_lost:
-            self._pause = asyncio.get_running_loop().call_later(PAUSE_S, self._take_lines)
-
-    @property
-    def _has_to_wait(self) -> bool:
-        """True if no line can be taken now."""
-        if self._session is None or self._is_lost:
-            return self._greet is None or self._is_lost
-        return self._session.is_full or not self._writable.is_set()
+            self._take(line)
 
     def write(self, data: bytes) -> None:
         """Send bytes, as soon as the bridge takes them."""
-        if not self._is_lost:
+        if not self._transport.is_closing():
             self._transport.write(data)
 
     async def drain(self) -> None:
@@ -485,16 +480,13 @@ class Session(ClientConversation):
     # --- messages out ---
 
     async def _send_messages(self, outbox: MemoryObjectReceiveStream[SessionMessage]) -> None:
-        """Send all waiting messages together."""
         async with outbox:
-            async for first in outbox:
-                waiting = outbox.statistics().current_buffer_used
-                messages = [first.message, *(outbox.receive_nowait().message for _ in range(waiting))]
-                answers = [each for each in messages if isinstance(each, mcp.JSONRPCResponse | mcp.JSONRPCError)]
-                traces = [self._close(answer.id) for answer in answers]
-                self._connection.write(b"\n".join([*(self._dump(message) for message in messages), b""]))
-                for trace in traces:
-                    trace.end("answer written")
+            async for each in outbox:
+                message, trace = each.message, NO_TRACE
+                if isinstance(message, mcp.JSONRPCResponse | mcp.JSONRPCError):
+                    trace = self._close(message.id)
+                self._connection.write(self._dump(message) + b"\n")
+                trace.end("answer written")
                 await self._connection.drain()
 
     def _dump(self, message: mcp.JSONRPCMessage) -> bytes:
