@@ -117,12 +117,13 @@ def everything(home: Path) -> dict[str, tuple[int, int, int]]:
 async def test_a_running_memory_and_one_at_rest_are_well_and_nothing_of_them_is_changed_or_shown(home: Path) -> None:
     runtime = await filled(home, stop=False)
 
-    async def is_well() -> bool:  # what its session hands over comes after it has ended; a launcher may answer late
-        return Findings(home).statuses() == {}
+    async def well() -> Findings | None:
+        """A consolidator comes and goes while there are jobs: what its session hands over comes after it has ended."""
+        found = Findings(home)
+        is_ready = re.search("[45] processes are ready", found.text("processes"))
+        return found if is_ready and found.statuses() == {} else None
 
-    await until(is_well)
-    found = Findings(home)
-    assert re.search("[45] processes are ready", found.text("processes")), "a consolidator runs while there are jobs"
+    found: Findings = await until(well)
     assert "384 dimensions" in found.text("model")
     assert SECRET not in found.whole
     await runtime.down()
@@ -153,11 +154,7 @@ async def test_a_damaged_file_is_made_whole_of_what_can_be_read_and_the_daily_co
     paths = RuntimePaths(home)
     async with Session(home, cwd=home) as client:
         await client.store(SECRET)
-
-        async def is_copied() -> bool:
-            return bool(daily_copies(paths.database))
-
-        await until(is_copied)
+        await until(lambda: daily_copies(paths.database))
         later = await client.call("store_memory", content="The heron has moved.", memory_type="semantic")
     await Runtime(home).down()
     with closing(sqlite3.connect(paths.database)) as connection:

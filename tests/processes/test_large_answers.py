@@ -7,8 +7,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from remembrancer.memory.limits import MAX_ANSWER_BYTES
 from tests.runtime import Runtime, Session
 
@@ -16,13 +14,6 @@ MEMORIES = 30
 LETTERS = 195_000
 AT_ONCE = 10
 TOOLSETS = {"REMEMBRANCER_TOOLSETS": "memory,admin,graph,nodes"}
-
-
-@pytest.fixture(autouse=True)
-def time_enough(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Budgets that a busy machine keeps. Who is stuck in its work is noticed as soon as in every home."""
-    for name in ("WRITE_BUDGET_S", "READ_BUDGET_S", "CALL_BUDGET_S", "BRIDGE_BUDGET_S"):
-        monkeypatch.setenv(f"REMEMBRANCER_{name}", "60")
 
 
 def content(number: int) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
@@ -50,19 +50,13 @@ async def exchanging(home: Path) -> dict[str, Any]:
     return answers[-1]
 
 
-@contextmanager
-def nats_server(home: Path, directory: Path) -> Iterator[Started]:
-    """A server that the first home has configured."""
-    address = f"127.0.0.1:{free_port()}"
-    configured = command("share", "server-config", "--host", address, "--out", str(directory / "nats"), home=home)
-    assert configured.returncode == exit_codes.OK, configured.stderr
-    with Started(directory / "nats" / "server-1", address) as started:
-        yield started
-
-
 @pytest.fixture
 def server(home: Path, tmp_path: Path) -> Iterator[Started]:
-    with nats_server(home, tmp_path) as started:
+    """A server that the first home has configured."""
+    address = f"127.0.0.1:{free_port()}"
+    configured = command("share", "server-config", "--host", address, "--out", str(tmp_path / "nats"), home=home)
+    assert configured.returncode == exit_codes.OK, configured.stderr
+    with Started(tmp_path / "nats" / "server-1", address) as started:
         yield started
 
 
@@ -107,11 +101,7 @@ async def test_whatever_is_written_after_a_removal_is_sealed_with_the_new_key(
         with pytest.raises(KeyMissing):
             await journal.read(lane, after=page.mark)
         await journal.aclose()
-
-        async def has_key() -> bool:
-            return Sharing(other).membership(lane).keyring == Sharing(home).membership(lane).keyring
-
-        await until(has_key)
+        await until(lambda: Sharing(other).membership(lane).keyring == Sharing(home).membership(lane).keyring)
 
 
 def rows(home: Path, lane: str) -> tuple[list[Any], list[Any]]:

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
-
-import pytest
 
 from remembrancer.journal.sharing import Sharing
 from remembrancer.protocol.errors import FileLocked, JournalAway
@@ -21,7 +18,9 @@ from tests.lane_dump import dump_of
 from tests.nats_servers import Started
 from tests.operations import OTHER_PROJECT, PROJECT, SESSION, change_operation, memory_id_of, store_operation
 from tests.patience import PATIENT_JOURNAL, until
-from tests.processes.test_shared_projects import done, nats_server
+from tests.processes.test_shared_projects import done
+from tests.processes.test_shared_projects import locks as locks
+from tests.processes.test_shared_projects import server as server
 from tests.spaces import connect_space
 
 EACH = 120
@@ -32,18 +31,6 @@ TAKEN_BACK = 16
 AGAIN_S = 0.1
 """Between two tries of what the store cannot do yet."""
 READ = "SELECT content FROM memories WHERE scope = ? AND forgotten_at IS NULL"
-
-
-@pytest.fixture
-def server(home: Path, tmp_path: Path) -> Iterator[Started]:
-    with nats_server(home, tmp_path) as started:
-        yield started
-
-
-@pytest.fixture
-def locks() -> Iterator[ExitStack]:
-    with ExitStack() as stack:
-        yield stack
 
 
 def said(rig: StoreRig, *spaces: str, scope: str = "user") -> list[str]:

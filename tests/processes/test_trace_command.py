@@ -22,10 +22,8 @@ SECRET = "The harbour master keeps a heron."
 
 
 @pytest.fixture(autouse=True)
-def _patient(home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """However long it takes on a busy machine, the store answers. The runtime of the home is stopped at the end."""
-    for budget in ("WRITE", "READ", "CALL"):
-        monkeypatch.setenv(f"REMEMBRANCER_{budget}_BUDGET_S", "30")
+def _started(home: Path) -> Iterator[None]:
+    """The runtime of the home, which is stopped at the end."""
     start(home)
     yield
     stop_runtime(home)
