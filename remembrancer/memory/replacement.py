@@ -124,7 +124,7 @@ def read(text: str) -> Read:
         if word in DENIALS or word.endswith(("n't", "n’t")):
             denials += 1
             continue
-        if word in NUMBERS or any(each.isdigit() for each in written):
+        if word in NUMBERS or (not written.isalpha() and any(each.isdigit() for each in written)):
             order.append(NUMBERS.get(word, word))
             literals.add(order[-1])
         elif "_" in written or written[0] in "@#" or word in quoted or "/" in written or "." in written:
@@ -132,8 +132,8 @@ def read(text: str) -> Read:
             literals.add(word)
         elif word not in _IGNORED and stemmed not in _ASKING:
             order.append(stemmed)
-            begins = match.start() == 0 or _SENTENCE_END.search(text, max(0, match.start() - 3), match.start())
-            if written[0].isupper() and not begins:
+            start = match.start()
+            if written[0].isupper() and start and not _SENTENCE_END.search(text, max(0, start - 3), start):
                 names.add(stemmed)
         else:
             continue
@@ -237,7 +237,7 @@ def _two_things(pair: TextPair) -> float:
     at the beginning is another, and a value after it is the same ("sample 1 has 200 nm", "sample 3 has 200 nm")."""
     one, other = pair.earlier.sequence, pair.later.sequence
     matcher = SequenceMatcher(None, one, other, autojunk=False)
-    if matcher.ratio() < LEAST_FRAME:
+    if min(matcher.real_quick_ratio(), matcher.quick_ratio()) < LEAST_FRAME or matcher.ratio() < LEAST_FRAME:
         return 0.0
     values = pair.earlier.values | pair.later.values
     slots = [each for each in matcher.get_opcodes() if each[0] == "replace"]
@@ -294,6 +294,8 @@ FEATURES: Final = (
     ),
 )
 INTERCEPT: Final = -10.06
+_COSTLY: Final = ("rivals", "slots")
+"""The features that take longest; both only lower the probability."""
 
 
 def table_of(pair: TextPair) -> list[float]:
@@ -301,10 +303,18 @@ def table_of(pair: TextPair) -> list[float]:
     return [each.of(pair) for each in FEATURES]
 
 
-def probability(pair: TextPair) -> float:
-    """The probability that the later text replaces the earlier one, in [0, 1]."""
-    logit = INTERCEPT + sum(each.weight * each.of(pair) for each in FEATURES)
-    return share_of(pair.earlier, pair.later) / (1.0 + math.exp(-logit))
+def probability(pair: TextPair, least: float = 0.0) -> float:
+    """The probability that the later text replaces the earlier one, in [0, 1].
+
+    If it is below `least`, the result is any number from the probability up to `least`, which is found sooner.
+    """
+    share = share_of(pair.earlier, pair.later)
+    logit = INTERCEPT + sum(each.weight * each.of(pair) for each in FEATURES if each.name not in _COSTLY)
+    at_most = share / (1.0 + math.exp(-logit))
+    if at_most < least:
+        return at_most
+    logit += sum(each.weight * each.of(pair) for each in FEATURES if each.name in _COSTLY)
+    return share / (1.0 + math.exp(-logit))
 
 
 def share_of(earlier: Read, later: Read) -> float:

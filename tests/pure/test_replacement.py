@@ -78,6 +78,18 @@ def test_any_two_texts_have_a_probability(earlier: str, later: str, cosine: floa
     assert 0.0 < chance(earlier, later, cosine, apart_s) < 1.0
 
 
+@pytest.mark.parametrize(("earlier", "later", "cosine"), cases("replacement", "values"))
+@pytest.mark.parametrize("apart_s", [60.0, LATER_S])
+def test_a_probability_that_is_too_small_stays_too_small_when_it_is_found_sooner(
+    earlier: str, later: str, cosine: float, apart_s: float
+) -> None:
+    for nearness in (0.3, 0.5, cosine):
+        pair = TextPair(read(earlier), read(later), nearness, apart_s)
+        whole, soon = probability(pair), probability(pair, POSSIBLE)
+        assert soon == whole if whole >= POSSIBLE else whole <= soon
+        assert (soon >= POSSIBLE) is (whole >= POSSIBLE)
+
+
 def test_a_long_text_is_replaced_whole_and_replaces_all_of_another_less_probably() -> None:
     few, many, very_many = (read("word " * number) for number in (LONG_EARLIER, LONG_EARLIER + 1, LONG_LATER + 1))
     assert share_of(few, many) == 1.0 > share_of(few, very_many) == share_of(many, few) > share_of(many, very_many)

@@ -12,6 +12,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -52,12 +53,13 @@ class ReplacedMemories:
 
     def judge(self, records: Records, pairs: Sequence[NearDuplicate]) -> list[NearDuplicate]:
         """Return links from memories to those that they may replace, out of pairs of similar memories."""
-        near = {(each.later, each.earlier): each for each in sorted(pairs, key=lambda each: each.cosine)}
+        alike = (each for each in pairs if each.cosine >= LEAST_COSINE)
+        near = {(each.later, each.earlier): each for each in sorted(alike, key=lambda each: each.cosine)}
         loaded = _comparable(records.load(list({number for both in near for number in both}), None).values())
-        texts = {number: read(memory.content) for number, memory in loaded.items()}
+        text_of = cache(lambda number: read(loaded[number].content))
         possible: list[tuple[TextPair, _Judged]] = []
         for (one, other), found in near.items():
-            if one not in loaded or other not in loaded or found.cosine < LEAST_COSINE:
+            if one not in loaded or other not in loaded:
                 continue
             earlier, later = sorted((loaded[one], loaded[other]), key=lambda each: (each.happened_at, each.number))
             if earlier.scope == "session" or not _can_replace(later.kind, earlier.kind):
@@ -65,8 +67,8 @@ class ReplacedMemories:
             if same_in_words(earlier.content, later.content, found.cosine):
                 continue
             apart_s = later.happened_at - earlier.happened_at
-            compared = TextPair(texts[earlier.number], texts[later.number], found.cosine, apart_s)
-            if (at_most := probability(compared)) >= POSSIBLE:
+            compared = TextPair(text_of(earlier.number), text_of(later.number), found.cosine, apart_s)
+            if (at_most := probability(compared, POSSIBLE)) >= POSSIBLE:
                 possible.append((compared, _Judged(at_most, earlier, later, found.seen)))
         having, memories = _frequencies(records, [text for each, _ in possible for text in (each.earlier, each.later)])
         chances = [probability(replace(compared, having=having, memories=memories)) for compared, _ in possible]
