@@ -88,6 +88,13 @@ def test_a_word_of_most_actions_says_nothing() -> None:
     assert told(action, rule, past=past) == []
 
 
+def test_what_another_session_did_once_is_told_of_again() -> None:
+    past = PastActions()
+    past.add(NPM.terms)
+    past.add(NPM.terms)
+    assert told(NPM, PNPM, past=past) == ["pnpm"]
+
+
 def test_the_words_of_earlier_actions_fade() -> None:
     past = PastActions()
     for _ in range(1200):

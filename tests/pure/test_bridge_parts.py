@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from ulid import ULID
 
-from remembrancer.actors.bridge.bridge import _options, with_settings
+from remembrancer.actors.bridge.bridge import _options, main, with_settings
 from remembrancer.actors.bridge.places import hello_line, named_project, session_id
 from remembrancer.actors.bridge.replay import LineBuffer
 from remembrancer.config.reading import read_configuration
@@ -95,6 +95,14 @@ def test_options_are_read_with_a_space_or_an_equals_sign() -> None:
     ):
         with pytest.raises(ValueError, match=why):
             _options(wrong)
+
+
+def test_help_is_asked_for_and_no_error(capsys: pytest.CaptureFixture[str]) -> None:
+    for option in ("--help", "-h"):
+        assert main([option]) == 0
+        said = capsys.readouterr()
+        assert said.out.startswith("usage: remembrancer mcp")
+        assert said.err == ""
 
 
 def test_the_project_is_named_by_the_option_our_variable_or_claude_code_in_turn(tmp_path: Path) -> None:

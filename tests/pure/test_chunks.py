@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from itertools import pairwise
 
 import pytest
@@ -113,6 +114,14 @@ def test_it_is_cut_before_a_heading_and_said_what_it_stands_under() -> None:
 def test_a_block_that_fits_stays_whole(block: str) -> None:
     text = f"{PROSE[:1500]}\n\n{block}\n\n{PROSE[:1500]}"
     assert any(block in chunk.text for chunk in chunks_of(text))
+
+
+def test_a_block_that_does_not_fit_is_cut_between_its_lines() -> None:
+    fence = "```\n" + "\n".join(f"line {n} of a long listing" for n in range(200)) + "\n```"
+    chunks = chunks_of(f"# Listing\n\n{fence}", 100, 20)
+    assert len(chunks) > 10
+    assert all(re.fullmatch(r"(?:# Listing|```|line \d+ of a long listing|\n)*", chunk.text) for chunk in chunks)
+    assert {chunk.heading for chunk in chunks} == {"Listing"}
 
 
 def test_a_letter_with_more_accents_than_a_chunk_has_room_for_is_cut() -> None:

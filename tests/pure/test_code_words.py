@@ -19,6 +19,11 @@ def test_a_name_is_found_by_its_parts_however_they_are_joined(word: str) -> None
     assert {stem("get"), stem("http"), stem("response")} <= set(terms_of(word))
 
 
+def test_a_name_is_found_as_a_whole_too() -> None:
+    assert "gethttpresponse" in terms_of("getHttpResponse")
+    assert "_private_name".strip("_") in terms_of("_private_name")
+
+
 def test_names_in_other_scripts_are_found_whole_and_by_pairs() -> None:
     assert "größe" in terms_of("größe")
     assert {"接続", "続管"} <= set(terms_of("接続管理"))

@@ -20,6 +20,7 @@ from remembrancer.toolsets.memory.context_block import (
     AWAY,
     GROUPS,
     MARKED,
+    NO_ROOM,
     NOTHING,
     NOTHING_KNOWN,
     PART,
@@ -233,6 +234,14 @@ def test_a_block_of_what_is_known_without_the_store_says_so_within_its_budget(ma
     assert made.tokens == estimate_tokens(made.text) <= max_tokens
     assert made.text.startswith(f"{MARKED}\n\n{AWAY}\n\n### Facts and people\n- 0 short")
     assert ALL not in made.text
+
+
+def test_where_nothing_fits_the_block_says_so_if_that_fits() -> None:
+    found = facts("word " * 400)
+    assert block(found, 20).text == f"{TITLE}\n\n{NO_ROOM}"
+    assert block(found, 5).text == TITLE
+    nothing = block(found, 1)
+    assert (nothing.text, nothing.tokens, nothing.truncated) == ("", 0, True)
 
 
 def test_a_long_memory_is_cut_where_nothing_whole_fits() -> None:

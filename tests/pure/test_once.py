@@ -36,6 +36,9 @@ EAST: Vectors = np.array([1.0, 0.0], dtype=np.float32)
 TOLD = "The lantern hangs by the mole."
 
 
+NORTH: Vectors = np.array([0.0, 1.0], dtype=np.float32)
+
+
 def entry(
     memory_id: str, final: float, *, scope: Scope = "project", vector: Vectors | None = None, **fields: Any
 ) -> Entry:
@@ -90,6 +93,23 @@ def test_what_two_scopes_say_of_one_thing_in_other_words_is_shown_as_both_say_it
     )
     assert ids(found) == ["mine", "users"]
     assert [each.stands_for for each in found] == [(), ()]
+
+
+def test_a_summary_is_left_out_where_one_of_its_sources_says_it_better_and_else_comes_before_them() -> None:
+    behind = [entry("one", 0.8), entry("two", 0.6), entry("else", 0.7)]
+    summary = entry("summary", 0.75, derived_from=("one", "two"))
+    assert ids(each_once([*behind, summary])) == ["one", "else", "two"]
+    best = entry("summary", 0.9, derived_from=("one", "two"))
+    assert ids(each_once([*behind, best])) == ["summary", "one", "else", "two"]
+
+
+def test_a_summary_goes_with_a_source_that_another_scope_says_and_stays_for_what_it_says_of_another() -> None:
+    users = entry("users", 0.9, scope="user", content=TOLD, vector=EAST)
+    mine = entry("one", 0.8, content=TOLD, vector=EAST)
+    assert ids(each_once([users, mine, entry("summary", 0.7, vector=NORTH, derived_from=("one",))])) == ["users"]
+    summary = entry("summary", 0.85, scope="user", content=TOLD, vector=EAST, derived_from=("other",))
+    other, shown = each_once([entry("other", 0.9, vector=NORTH), summary, mine])
+    assert (other.record.id, shown.record.id, shown.stands_for) == ("other", "summary", ("one",))
 
 
 def test_a_summary_is_shown_in_the_place_of_several_memories_that_stand_behind_it() -> None:
@@ -198,6 +218,18 @@ def test_of_one_id_in_two_scopes_the_broader_is_kept_unless_the_other_was_update
         for pair in ((wide, near), (near, wide)):
             (kept,) = in_order(*pair)
             assert (kept.record.scope, kept.stands_for) == (scope, ())
+
+
+def test_one_broad_memory_may_stand_for_several_narrow_ones() -> None:
+    (kept,) = in_order(
+        said("a", "session", 0, tags=("x", "y")),
+        said("b", "session", 5),
+        said("c", "project", 10, tags=("z",)),
+        said("d", "user", 3, tags=("y",)),
+    )
+    assert (kept.record.id, kept.stands_for) == ("d", ("a", "b", "c"))
+    assert kept.found_in == ("session", "project", "user")
+    assert kept.tags == ("y", "x", "z")
 
 
 # --- Of one scope.

@@ -119,6 +119,18 @@ def test_what_is_summed_up_while_a_session_runs_keeps_nothing_from_the_next_sess
     assert plain <= seen_by_the_next(carried_out(reflected, end_of(reflected)))
 
 
+def test_what_was_summed_up_is_promoted_beside_its_summary_and_into_no_summary() -> None:
+    notes = [
+        strong(number, f"The queue was full at {number} o'clock", kind="observation", importance=1.0, confidence=1.0)
+        for number in range(1, 5)
+    ]
+    (summary,) = plan_summaries(notes, NOW)
+    reflected = carried_out(notes, [summary.group])
+    after = {memory.id: memory for memory in carried_out(reflected, end_of(reflected))}
+    assert {(after[note.id].scope, after[note.id].status) for note in notes} == {("project", "consolidated")}
+    assert (after[summary.memory.id].scope, after[summary.memory.id].status) == ("project", "active")
+
+
 def test_summaries_take_no_place_from_what_they_are_made_of(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(promotion, "SESSION_END_LIMIT", 2)
     notes = [strong(number, f"note {number}", kind="fact") for number in range(3)]

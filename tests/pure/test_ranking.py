@@ -103,6 +103,12 @@ def test_the_more_others_match_as_well_the_less_likely_each_of_them_answers() ->
     assert alone > crowded > 0.0
 
 
+def test_no_candidates_have_no_scores() -> None:
+    for formula in (None, PAGERANK):
+        weighed = weigh(candidates(0), Asked(NOW), fitted_for(None), formula)
+        assert (len(weighed.scores), len(weighed.probabilities)) == (0, 0)
+
+
 @given(shares, shares, shares)
 def test_the_composite_score_is_a_weighted_mean(relevance: float, importance: float, recent: float) -> None:
     assert sum(COMPOSITE.values()) == pytest.approx(1.0)

@@ -334,6 +334,15 @@ def test_a_setting_that_became_a_constant_is_accepted_without_effect_and_said(na
     )
 
 
+@pytest.mark.parametrize("value", ["none", "None"])
+def test_the_default_as_the_page_of_settings_has_it_is_a_value(value: str) -> None:
+    assert load_settings({f"{PREFIX}DATABASE_LIMIT_BYTES": value}) == Settings()
+    with pytest.raises(ConfigurationError, match="it must be a whole number of at least 1048576 or none"):
+        load_settings({f"{PREFIX}DATABASE_LIMIT_BYTES": "no"})
+    with pytest.raises(ConfigurationError, match="it must be a number above 0 and at most 86400"):
+        load_settings({f"{PREFIX}IDLE_TIMEOUT_S": value})
+
+
 @given(st.sampled_from(SETTINGS), st.text(st.characters(exclude_characters="\0"), max_size=12))
 def test_no_value_of_any_variable_is_worse_than_a_configuration_error(name: str, value: str) -> None:
     try:

@@ -55,6 +55,15 @@ def test_a_connection_begins_the_schedule_anew() -> None:
     assert (health.state, health.plan_attempt(), health.attempts) == ("reconnecting", 0.0, 0)
 
 
+def test_an_answer_ends_it_and_the_next_silence_begins_at_the_beginning() -> None:
+    health = StoreAvailability()
+    try_in_vain(health, 6)
+    health.note_answer()
+    assert (health.state, health.attempts, health.has_answered) == ("connected", 0, True)
+    health.note_silence()
+    assert (health.state, health.plan_attempt()) == ("away", 0.0)
+
+
 async def test_a_request_knows_its_sizes_and_builds_no_error_in_case_it_is_late(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -351,3 +351,15 @@ def test_nothing_ends_for_idleness_before_it_was_ready() -> None:
     idle.note_use(now=101.0)
     idle.ready(now=200.0)
     assert idle.ends_at == 106.0
+
+
+def test_the_time_counts_from_the_last_moment_with_a_session_without_suspensions() -> None:
+    idle = IdleWatch(300.0)
+    idle.ready(0.0)
+    assert idle.ends_at == 300.0, "where no session comes"
+    for now in range(0, 3000, 100):
+        idle.note_use(now=float(now))
+        assert idle.ends_at > now
+    assert idle.ends_at == 3200.0
+    idle.excuse(1000.0)
+    assert idle.ends_at == 4200.0
