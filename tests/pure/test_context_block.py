@@ -168,12 +168,12 @@ def test_memories_are_grouped_lines_with_short_ids_and_the_day_of_the_last_chang
     made = block(found, 2000, ids={f"memory:{number}": f"AB{number}Z" for number in range(7)})
     assert made.text == (
         f"{MARKED}\n\n"
+        "### Open ends\n- 7 due 1970-01-11: Write the minutes\n- AB3Z due 1970-01-21: Send the list\n"
+        "- AB2Z Call Frau Kessler\n\n"
         "### Preferences\n- AB1Z Prefers TypeScript\n\n"
         "### Decisions and conventions\n- AB4Z The cache is Valkey (changed 1970-01-10)\n\n"
         "### How to\n- AB6Z Deploy with make ship (from tool Bash)\n\n"
         "### Facts and people\n- AB5Z The deadline is in May\n\n"
-        "### Open ends\n- 7 due 1970-01-11: Write the minutes\n- AB3Z due 1970-01-21: Send the list\n"
-        "- AB2Z Call Frau Kessler\n\n"
         f"{ALL}"
     )
     assert not made.truncated

@@ -44,7 +44,7 @@ MAX_SOURCE: Final = 120
 INDENT: Final = "  "
 RULES: Final = "Decisions and conventions"
 FACTS: Final = "Facts and people"
-GROUPS: Final = ("Preferences", RULES, "How to", FACTS, "Open ends")
+GROUPS: Final = ("Open ends", "Preferences", RULES, "How to", FACTS)
 _GROUP_OF: Final[dict[Kind, str]] = {
     **dict.fromkeys(("decision", "convention", "architecture", "pattern"), RULES),
     **dict.fromkeys(("procedure", "error_fix"), "How to"),
