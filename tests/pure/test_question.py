@@ -32,3 +32,8 @@ def test_a_question_is_a_message_or_of_the_user_or_of_a_period(
     question = read(query)
     assert (question.asked.is_message, question.asked.of_the_user) == (is_message, of_the_user)
     assert (question.period is not None) == of_a_period
+
+
+def test_a_question_without_a_word_has_nothing_to_look_for() -> None:
+    assert read("?!").units == []
+    assert list(read("?!").phrases) == []
