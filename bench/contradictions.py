@@ -1,0 +1,109 @@
+"""Checks the pairs in Review: memories that contradict each other without their sessions knowing.
+
+`python -m bench.contradictions [FILE …] [--json] [--show]`
+
+FILE is a week (`bench/datasets.py`), as read by `bench.replaced`; `contradictions.txt`, whose pairs were not used for
+fitting, is always included. A project's memories are stored by one session a day, without saying what they replace;
+once they have vectors, the pairs of `remembrancer list --review` are compared with the true ones.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+from collections.abc import Iterator, Sequence
+from functools import partial
+from itertools import groupby
+from pathlib import Path
+from typing import Final
+
+from bench.datasets import WEEK_BEGAN
+from bench.harness import (
+    Figure,
+    Runtime,
+    answered,
+    drained,
+    iso,
+    play_in_projects,
+    print_figures,
+    session_in,
+    wait_until,
+)
+from bench.replaced import DAY_S, Haystack, Item, weeks
+
+COLD: Final = Path(__file__).with_name("contradictions.txt")
+SETTLED_S: Final = 300.0
+OLD_DAYS, NEW_DAYS = (0, 1), (2, 3, 4)
+
+
+def read_pairs(path: Path) -> Iterator[Haystack]:
+    """Read the projects of `contradictions.txt`: first the earlier lines and half of the unrelated ones, and on later
+    days the others."""
+    for section in path.read_text(encoding="utf-8").split("\n## ")[1:]:
+        lines = [line for line in section.splitlines()[1:] if line]
+        pairs = [line.split(" => ") for line in lines if " => " in line]
+        alone = [line for line in lines if " => " not in line]
+        early = [*(old for old, _ in pairs), *alone[::2]]
+        late = [*(new for _, new in pairs), *alone[1::2]]
+        items = [
+            Item(text, text, days[place % len(days)] * DAY_S + place)
+            for texts, days in ((early, OLD_DAYS), (late, NEW_DAYS))
+            for place, text in enumerate(texts)
+        ]
+        yield Haystack(path.name, sorted(items, key=lambda item: item.at), {(old, new) for old, new in pairs}, ())
+
+
+async def play(running: Runtime, directory: Path, haystack: Haystack) -> set[tuple[str, str]]:
+    """Return the pairs of texts that wait in Review in the end, the earlier one first."""
+    for _, day in groupby(haystack.items, key=lambda item: item.at // DAY_S):
+        async with session_in(running, directory) as client:
+            for item in day:
+                at = iso(WEEK_BEGAN + item.at)
+                await answered(client, "store_memory", content=item.text, scope="project", occurred_at=at)
+            await wait_until(partial(drained, client), SETTLED_S, 0.5)
+    _, out = await running.command("list", "--review", "--json", directory=directory)
+    return {(pair["older"], pair["newer"]) for pair in json.loads(out)["contradictions"]}
+
+
+def figures_of(haystacks: Sequence[Haystack], shown: Sequence[set[tuple[str, str]]], *, show: bool) -> list[Figure]:
+    """Return, by author and for all, the numbers of true pairs, of those found, and of wrong pairs shown."""
+    rows: dict[str, list[int]] = {}
+    for haystack, pairs in zip(haystacks, shown, strict=True):
+        texts = {item.key: item.text for item in haystack.items}
+        # the user's memories replace none of a project's
+        ways, undecided = (
+            {frozenset((texts[old], texts[new])) for old, new in pairs if old in texts and new in texts}
+            for pairs in (haystack.replaced, haystack.undecided)
+        )
+        right = {frozenset(pair) for pair in pairs} & ways
+        wrong = {frozenset(pair) for pair in pairs} - ways - undecided
+        if show:
+            for mark, several in (("wrong", wrong), ("missed", ways - right)):
+                print(*(f"{mark}: {' | '.join(sorted(pair))}" for pair in several), sep="\n")
+        for name in (haystack.author, "all"):
+            row = rows.setdefault(name, [0, 0, 0])
+            for place, number in enumerate((len(ways), len(right), len(wrong))):
+                row[place] += number
+    figures = []
+    for name, (there, found, none) in rows.items():
+        figures.append(Figure(f"{name}: of {there} contradictions in Review", 100 * found / there, "%", 60, True))
+        if found + none:
+            figures.append(Figure(f"{name}: of {found + none} in Review none", 100 * none / (found + none), "%", 33.4))
+    return figures
+
+
+def main() -> None:
+    """Print the share of contradictions that is found, and the share of wrong pairs."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("files", nargs="*", type=Path)
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--show", action="store_true", help="name the pairs that are wrong or missed")
+    given = parser.parse_args()
+    haystacks = [*read_pairs(COLD), *(each for path in given.files for each in weeks(path))]
+    shown = asyncio.run(play_in_projects(haystacks, play))
+    print_figures(figures_of(haystacks, shown, show=given.show), as_json=given.json)
+
+
+if __name__ == "__main__":
+    main()
