@@ -21,6 +21,7 @@ from remembrancer.journal.contract import (
 )
 from remembrancer.protocol.errors import EntryTooLarge, InvalidInput, JournalChanged
 from tests.contracts.journals import KINDS, Journals
+from tests.nats_servers import reached
 from tests.patience import PATIENCE_S
 
 
@@ -184,7 +185,7 @@ async def test_another_journal_of_the_same_name_is_noticed(journals: Journals, j
     mark = await journal.append(lane, numbered(1, 3), behind=await journal.create(lane))
     await journals.lose(lane)
     with pytest.raises(JournalChanged):
-        await journal.read(lane, after=mark)
+        await reached(lambda: journal.read(lane, after=mark))
     other = await journals.connect()
     again = await other.append(lane, numbered(11, 13), behind=await other.create(lane))
     assert again.journal != mark.journal

@@ -83,6 +83,7 @@ async def test_index_and_vectors_that_are_deleted_under_load_are_made_again(
         for file in list(home.glob("projects/*/index.db*")):  # noqa: ASYNC240
             file.unlink(missing_ok=True)
         await until(lambda: has_read(client, FILES))
+        await until((home / "vectors").exists)  # made once the texts have vectors
         shutil.rmtree(home / "vectors")
 
         async def is_found_by_meaning() -> bool:
