@@ -341,10 +341,10 @@ def test_a_stop_does_not_wait_for_a_collection_that_is_being_filled_and_the_next
     goes_on = iter([True, False])
     vectors = moved(exact.records, chroma, lambda: next(goes_on))
     assert held(chroma) == exact.rows().numbers[:ADDED_AT_ONCE]
-    assert (vectors.is_behind, vectors.newest()) == (True, exact.rows().numbers[ADDED_AT_ONCE:])
+    assert (vectors.is_behind, vectors.newest().numbers) == (True, exact.rows().numbers[ADDED_AT_ONCE:])
     vectors = moved(exact.records, chroma, iter([True, True, False]).__next__)
     assert held(chroma) == exact.rows().numbers
-    assert (vectors.is_behind, vectors.newest()) == (False, [])
+    assert (vectors.is_behind, vectors.newest().numbers) == (False, [])
 
 
 def test_a_collection_that_has_something_else_than_the_records_is_made_anew(exact: Library, chroma: Chroma) -> None:
@@ -402,7 +402,7 @@ def test_what_is_broken_on_disk_is_seen_and_made_anew(
     database.write_bytes(breakage(database.read_bytes()))
     with ExitStack() as chromas:
         again = moved_again(exact.records, folder, chromas)
-        assert again.newest() == []
+        assert again.newest().numbers == []
         assert list(again.nearest(unit(50)[7], 1)) == [numbers[7]]
         assert not again.has_failed
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import shutil
-import subprocess
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ import psutil
 import pytest
 
 from bench.client import StdioClient
+from tests.git import git
 from tests.patience import until
 from tests.runtime import Runtime, note_session
 
@@ -111,14 +112,11 @@ async def test_a_burst_of_changes_and_a_switch_of_branches_are_followed(
 ) -> None:
     monkeypatch.setenv("REMEMBRANCER_EMBEDDERS", "0")  # found by words: it is the changes that are in question
 
-    def git(*arguments: str) -> None:
-        command = ["git", "-C", str(workspace), "-c", "user.name=n", "-c", "user.email=e", *arguments]
-        subprocess.run(command, check=True)
-
-    git("init", "-q", "-b", "main")
+    here = partial(git, at=workspace)
+    here("init")
     write(workspace, 0, "lighthouse")
-    git("add", "-A")
-    git("commit", "-qm", "one")
+    here("add", "-A")
+    here("commit", "-m", "one")
     async with note_session(home, workspace) as client:
 
         async def shows_the_old_note() -> bool:
@@ -128,18 +126,18 @@ async def test_a_burst_of_changes_and_a_switch_of_branches_are_followed(
             return bool((await client.call("memory_status")).get("totalFiles") == files)
 
         await until(lambda: has(1))
-        git("checkout", "-qb", "many")
+        here("checkout", "-qb", "many")
         for number in range(MANY_FILES):
             write(workspace, number, "windmill")
         await until(lambda: has(MANY_FILES))
         await until(lambda: is_found(client, MANY_FILES - 1))
-        git("add", "-A")
-        git("commit", "-qm", "many")
-        git("checkout", "-q", "main")
+        here("add", "-A")
+        here("commit", "-qm", "many")
+        here("checkout", "-q", "main")
         await until(lambda: has(1))
         await until(shows_the_old_note)  # what was changed may be read after what is gone
         assert await paths(client, "windmill") == []
-        git("checkout", "-q", "many")
+        here("checkout", "-q", "many")
         await until(lambda: has(MANY_FILES))
 
 

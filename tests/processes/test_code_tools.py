@@ -14,6 +14,7 @@ import pytest
 from anyio import to_thread
 
 from bench.client import StdioClient
+from tests.git import git
 from tests.patience import until
 from tests.runtime import PatientSession, Runtime, command
 
@@ -109,9 +110,8 @@ async def test_a_tree_is_indexed_searched_followed_and_forgotten(home: Path, tre
 
 def committed(tree: Path) -> str:
     """Begin a repository, and the short name of its commit."""
-    who = ("-c", "user.name=a", "-c", "user.email=a@b")
-    for arguments in (("init", "-q"), (*who, "commit", "-q", "--allow-empty", "-m", "first")):
-        subprocess.run(["git", "-C", str(tree), *arguments], check=True)
+    git("init", at=tree)
+    git("commit", "--allow-empty", "-m", "first", at=tree)
     return subprocess.check_output(["git", "-C", str(tree), "rev-parse", "HEAD"], text=True)[:9]
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +15,7 @@ from remembrancer.actors.indexer.file_reading import OTHER_PROJECT, FileReader
 from remembrancer.config.settings import Settings
 from remembrancer.protocol.files import FileChunk, FileState, FileUpdate
 from remembrancer.toolsets.files.workspace_files import FoundFile, has_files, scan
+from tests.git import make_worktree
 from tests.pure.test_transcripts import lines, said
 
 Chunks = tuple[FileChunk, ...]
@@ -186,9 +186,6 @@ def test_what_assistants_remember_is_read_for_its_project_alone_and_where_asked_
 
 
 def test_a_worktree_has_what_is_remembered_of_its_repository(world: World, native: Path, tmp_path: Path) -> None:
-    subprocess.run(["git", "init", "-q", str(world.root)], check=True)
-    author = ["-c", "user.name=a", "-c", "user.email=a@b.example"]
-    subprocess.run(["git", "-C", str(world.root), *author, "commit", "-q", "--allow-empty", "-m", "a"], check=True)
-    subprocess.run(["git", "-C", str(world.root), "worktree", "add", "-q", str(tmp_path / "tree")], check=True)
+    make_worktree(world.root, tmp_path / "tree")
     found, _ = scan(tmp_path / "tree", Settings(native_memories=True))
     assert "deploy.md" in [file.path.name for file in found]

@@ -8,7 +8,7 @@ import itertools
 import json
 import logging
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -276,7 +276,7 @@ class Session(ClientConversation):
         options = server.create_initialization_options()
         options.instructions = instructions_of(self.tools)
         async with self._tasks:
-            self._start(self._send_messages(outbox_receive))
+            self._tasks.create_task(self._send_messages(outbox_receive))
             self._connection.serve(self)
             await server.run(self._inbox, outbox, options)
             self._connection.close()  # the client is gone
@@ -285,9 +285,6 @@ class Session(ClientConversation):
         """Note that the connection has ended. Requests get no answers any more."""
         self._open.clear()
         self._inbox_send.close()
-
-    def _start(self, work: Coroutine[Any, Any, object]) -> None:
-        self._tasks.create_task(work)
 
     def say_goodbye(self, reason: str) -> None:
         """Tell the bridge that the runtime stops in good order."""
@@ -329,7 +326,7 @@ class Session(ClientConversation):
             self._notices.append(Notice("project_changed", text))
         if not self.hello.passing:
             self._service.registry.known(self, caller)
-        self._start(self._recognise(caller))
+        self._tasks.create_task(self._recognise(caller))
 
     async def _recognise(self, caller: Caller) -> None:
         """Look for a former place of the project, and report it with a later answer."""
@@ -373,7 +370,7 @@ class Session(ClientConversation):
         if call_tool is None or call.id in self._open:
             return False
         context = self._open_request(call.id, CALL, sent_ms, read_at, is_plain_call=True)
-        self._start(self._call(call_tool, call, context))
+        self._tasks.create_task(self._call(call_tool, call, context))
         return True
 
     def _open_request(
@@ -412,7 +409,7 @@ class Session(ClientConversation):
                 return
             case mcp.JSONRPCResponse(id=answered) | mcp.JSONRPCError(id=answered) if self._asking.is_asked(answered):
                 given = message.result if isinstance(message, mcp.JSONRPCResponse) else {}
-                self._start(self._settle_replacement(str(answered), self._asking.decided(given)))
+                self._tasks.create_task(self._settle_replacement(str(answered), self._asking.decided(given)))
                 return
             case mcp.JSONRPCResponse(id=self._roots_request, result=result):
                 self._take_roots(result)
@@ -427,7 +424,7 @@ class Session(ClientConversation):
                 self._awaits_roots = True
                 self._connection.write(_json.encode(question) + b"\n")
             case mcp.JSONRPCNotification(method="notifications/initialized"):
-                self._start(self.caller())
+                self._tasks.create_task(self.caller())
         with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):  # the session ends
             self._inbox_send.send_nowait(SessionMessage(message, metadata))
 
@@ -466,7 +463,7 @@ class Session(ClientConversation):
             self._roots = [uri for uri in uris if isinstance(uri, str)]
         self._roots_known.set()
         # Not earlier: without the roots, the session would get the wrong project. A call waits for a limited time.
-        self._start(self._settle())
+        self._tasks.create_task(self._settle())
 
     async def _forget(self, request_id: int | str) -> None:
         """Drop a request that the client has cancelled; it gets no answer."""

@@ -169,10 +169,9 @@ class ChromaVectors(ExactVectors):
         """True if the records have changed since the collection was up to date."""
         return self.records.extent(self.model) != self._extent
 
-    def newest(self) -> list[int]:
+    def newest(self) -> PassageVectors:
         """Return the passages that are newer than those in the collection, and are compared directly."""
-        last = int(self._numbers.max(initial=0))
-        return self.records.passages(PassageFilter(self.model, after=last, vectors=False)).numbers
+        return self.records.passages(PassageFilter(self.model, after=int(self._numbers.max(initial=0))))
 
     def follow(self, goes_on: Callable[[], bool]) -> None:
         """Bring the collection up to date with the records, while `goes_on` returns True. Blocks for long."""
@@ -215,15 +214,18 @@ class ChromaVectors(ExactVectors):
         query: Vectors,
         limit: int,
         allowed: Set[int] | None = None,
-        newest: Sequence[int] = (),
+        newest: PassageVectors | None = None,
     ) -> Nearest:
         """Return the memories nearest to one query, deeper in the collection if many are not allowed."""
+        beside = {} if newest is None else _compared(newest, query, limit, allowed)
         depth = 2 * limit
         while True:
             with self._guard():
                 (ids,) = collection.query(query_embeddings=query[None], n_results=depth, include=[])["ids"]
-            passages = self.records.passages(PassageFilter(self.model, numbers=[*newest, *map(int, ids)]))
-            nearest = _compared(passages, query, limit, allowed)
+            passages = self.records.passages(PassageFilter(self.model, numbers=[*map(int, ids)]))
+            found = [*beside.items(), *_compared(passages, query, limit, allowed).items()]
+            best = dict(sorted(found, key=lambda pair: pair[1]))  # of a memory that is in both the better one
+            nearest = dict(sorted(best.items(), key=lambda pair: -pair[1])[:limit])
             if len(nearest) == limit or len(ids) < depth or depth >= DEEPEST:
                 return nearest
             depth = min(4 * depth, DEEPEST)
