@@ -21,6 +21,7 @@ _ROUNDED: Final = 4
 OLD_CHARACTERS: Final = 1000
 """The number of characters shown of a memory that is probably replaced; enough to decide whether it is."""
 SETTLED: Final = "forget_memory(id)"
+ENDED: Final = ("valid_until", "invalid_reason", "superseded_by", "possibly_superseded_by")
 MOST_LINES: Final = 5
 """The number of memories that get a line in an answer when the caller names no limit."""
 FIRST_WORDS: Final = 10
@@ -80,9 +81,9 @@ def line_of(memory: RecalledMemory) -> Answer:
     }
 
 
-def standing_line(memory: RecalledMemory) -> Answer:
+def standing_line(memory: ListedMemory) -> Answer:
     """A memory that holds for every task."""
-    return {**fields_of(memory, "id", "content"), **_unusual(memory)}
+    return {**fields_of(memory, "id", "content"), **standing_of(memory), **set_fields(memory, *ENDED)}
 
 
 def _place_of(memory: RecalledMemory) -> Answer:
@@ -124,8 +125,7 @@ def memory_of(memory: RecalledMemory, *, detail: bool = False, is_judged: bool =
 
 
 def _unusual(memory: RecalledMemory) -> Answer:
-    names = ("valid_until", "invalid_reason", "stands_for", "superseded_by", "possibly_superseded_by")
-    return standing_of(memory) | non_empty(expired=memory.expired) | set_fields(memory, *names)
+    return standing_of(memory) | non_empty(expired=memory.expired) | set_fields(memory, "stands_for", *ENDED)
 
 
 def updated(memory: ListedMemory) -> Answer:

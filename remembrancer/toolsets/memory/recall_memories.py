@@ -14,6 +14,7 @@ from msgspec import UNSET, Meta, UnsetType
 
 from remembrancer.config.project import workspace_root
 from remembrancer.memory.contexts import AROUND
+from remembrancer.memory.decay import has_ended
 from remembrancer.memory.open_ends import asks_for_open_ends
 from remembrancer.memory.promotion import used_in
 from remembrancer.memory.relevance import LIKELY, is_given_whole
@@ -24,11 +25,12 @@ from remembrancer.protocol.kinds import OPEN_END, SESSION_RECORD, STANDING, Kind
 from remembrancer.protocol.reads import (
     Filters,
     GatherContext,
+    ListedMemory,
+    ListMemories,
     ProfileName,
     Recall,
     Recalled,
     RecalledMemory,
-    Section,
     Strategy,
 )
 from remembrancer.protocol.store_client import AWAY
@@ -142,7 +144,7 @@ async def recall_memories(call: Call, arguments: RecallMemoriesArguments) -> Ans
             places = places[: within(places, arguments.max_tokens // CODE_SHARE, least=0)]
     detail = arguments.detail is True
     memories, full = list(recalled.memories), {each.id for each in recalled.memories}
-    none_answers, standing = not any(is_given_whole(each) for each in memories), dict[str, RecalledMemory]()
+    none_answers, standing = not any(is_given_whole(each) for each in memories), dict[str, ListedMemory]()
     if not (detail or is_degraded):
         memories = with_lines(memories, given(arguments.limit, MOST_LINES))
         open_ends: list[RecalledMemory] = []
@@ -157,18 +159,16 @@ async def recall_memories(call: Call, arguments: RecallMemoriesArguments) -> Ans
         has_room = given(arguments.limit, LEAST_ROOM) >= LEAST_ROOM  # who asks for a few is given no more
         if has_room and not (is_answered or is_narrowed):
             standing = {each.id: each for each in await _standing(memories, call) if each.id not in full}
-            ranked = {each.id for each in memories}
-            memories += [each for each in standing.values() if each.id not in ranked]
+            memories = [each for each in memories if each.id not in standing]
     answer: Answer = {
         "memories": [
-            memory_of(each, detail=detail, is_judged=not is_degraded)
-            if each.id in full
-            else standing_line(each)
-            if each.id in standing
-            else line_of(each)
-            for each in memories
+            *(
+                memory_of(each, detail=detail, is_judged=not is_degraded) if each.id in full else line_of(each)
+                for each in memories
+            ),
+            *map(standing_line, standing.values()),
         ],
-        "total_matched": max(recalled.total_matched, len(memories)),
+        "total_matched": max(recalled.total_matched, len(memories) + len(standing)),
     }
     answer |= non_empty(
         code=places,
@@ -208,20 +208,30 @@ def given_whole(memories: Sequence[RecalledMemory], *, with_nearest: bool) -> se
     return {each.id for each in chosen} | {newer for each in chosen for newer in each.possibly_superseded_by}
 
 
-async def _standing(nearest: Sequence[RecalledMemory], call: Call) -> list[RecalledMemory]:
+async def _standing(nearest: Sequence[RecalledMemory], call: Call) -> list[ListedMemory]:
     """The memories that hold for every task and were not yet shown to the session, the nearest first: a query that
     nothing likely answers may be a task, and no convention looks like the tasks for which it holds."""
-    request = _gathering(call, ("project_context", "preferences"), 2 * STANDING_TOKENS)
+    session_id, project = call.caller.session_id, call.caller.project
+    request = ListMemories(session_id, ("project", "user"), kinds=STANDING, project=project, order="important")
     try:
         # Not `ask`: without the store, these would be what was last shown to the session.
-        reply = await call.service.require(request, call.service.settings.read_budget_s)
+        listed = (await call.service.require(request, call.service.settings.read_budget_s)).memories
     except AWAY:
         return []
+    valid = {each.id: each for each in listed if _holds(each, call.received_at)}
     seen, places = call.service.seen(call.caller), {each.id: place for place, each in enumerate(nearest)}
-    unseen = [each for each in reply.memories if each.kind in STANDING and each.id not in seen]
+    unseen = [
+        each for key, each in valid.items() if key not in seen and valid.keys().isdisjoint(each.possibly_superseded_by)
+    ]
     unseen.sort(key=lambda each: places.get(each.id, len(places)))
     tokens = accumulate(estimate_tokens(each.content) + AROUND for each in unseen)
     return [each for each, used in zip(unseen, tokens, strict=True) if used <= STANDING_TOKENS]
+
+
+def _holds(memory: ListedMemory, now: float) -> bool:
+    """True if a memory is valid and no other one that is listed says the same."""
+    is_repeated = memory.superseded_by or memory.status in ("consolidated", "promoted")
+    return not (is_repeated or has_ended(memory.valid_until, now))
 
 
 def _asks_for_open_ends(request: Recall) -> bool:
@@ -233,14 +243,14 @@ def _asks_for_open_ends(request: Recall) -> bool:
 
 async def _open_ends(call: Call) -> list[RecalledMemory]:
     """The open ends that are not done, by due date."""
-    request = _gathering(call, ("open_ends",), MOST_TOKENS)
+    request = GatherContext(
+        *(call.caller.project, call.caller.session_id),
+        sections=("open_ends",),
+        tokens=MOST_TOKENS,
+        part_tokens=MOST_TOKENS,
+        with_subjects=False,
+    )
     return list((await call.service.ask(request, call.received_at)).reply.memories)
-
-
-def _gathering(call: Call, sections: tuple[Section, ...], tokens: int) -> GatherContext:
-    """The store request for the memories of sections of a context, within a budget of tokens."""
-    project, session_id = call.caller.project, call.caller.session_id
-    return GatherContext(project, session_id, sections=sections, tokens=tokens, part_tokens=tokens, with_subjects=False)
 
 
 def to_recall(arguments: RecallMemoriesArguments, project: ProjectRef, session_id: str, root: str = "") -> Recall:
