@@ -94,11 +94,11 @@ def replaced_in_arguments(value: Any, resolve: Callable[[str, str], str], field:
     match value:
         case str() if field in ID_FIELDS:
             return resolve(value, field)
-        case list():
+        case list() | tuple():
             return [replaced_in_arguments(each, resolve, field) for each in value]
         case msgspec.Struct():
             given = ((name, getattr(value, name)) for name in value.__struct_fields__)
-            fields = {name: each for name, each in given if each is not msgspec.UNSET}
+            fields = {name: each for name, each in given if each is not None}
             others = {name: replaced_in_arguments(each, resolve, name) for name, each in fields.items()}
             return msgspec.structs.replace(value, **others) if others != fields else value
     return value

@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 import msgspec
-from msgspec import UNSET, UnsetType
 
 from remembrancer.protocol.errors import InvalidInput
 
@@ -95,13 +94,13 @@ MAX_EXACT: Final = 2**53
 """The largest integer up to which JSON represents every one exactly."""
 
 
-def clean_object(given: dict[str, Any] | UnsetType, *, field: str) -> dict[str, Any] | None:
-    """A validated object, or None if there is none. Its top-level names are cleaned as names are.
+def clean_object(given: dict[str, Any], *, field: str) -> dict[str, Any] | None:
+    """A validated object, or None for an empty one. Its top-level names are cleaned as names are.
 
     Raises:
         InvalidInput: it is too large or too deeply nested, or holds a value that JSON or MessagePack would change.
     """
-    if given is UNSET or not given:
+    if not given:
         return None
     for name, value in given.items():
         _check_value(value, f"{field}.{shown(name)[1:-1]}", 1)

@@ -37,12 +37,14 @@ def _inline(node: Any, definitions: dict[str, Any]) -> Any:
     if "$ref" in node:
         target = definitions[node["$ref"].rpartition("/")[2]]
         return _inline({**target, **{key: value for key, value in node.items() if key != "$ref"}}, definitions)
+    if {"type": "null"} in node.get("anyOf", ()):  # an argument that may be left out
+        return _inline(node["anyOf"][0], definitions)
     flat = {
         key: {name: _inline(each, definitions) for name, each in value.items()}
         if key == "properties"
         else _inline(value, definitions)
         for key, value in node.items()
-        if key not in _DROPPED and not (key == "required" and not value)
+        if key not in _DROPPED and (value or key not in ("required", "default"))
     }
     if "enum" in flat and all(isinstance(each, str) for each in flat["enum"]):
         flat = {"type": "string", **flat}

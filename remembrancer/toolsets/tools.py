@@ -23,7 +23,6 @@ from typing import Any, Final, Generic, TypedDict, TypeVar, Unpack
 import anyio
 import anyio.to_thread
 import msgspec
-from msgspec import UNSET
 
 from remembrancer import toolsets
 from remembrancer.memory.credentials import refuse_credentials, texts_of
@@ -74,6 +73,10 @@ LONG_ANSWER: Final = 100_000
 T = TypeVar("T", bound=msgspec.Struct)
 Answer = dict[str, Any]
 _json = msgspec.json.Encoder()
+
+
+class NoArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """For a tool that takes none."""
 
 
 @dataclass(frozen=True)
@@ -358,7 +361,7 @@ def derived_tool(
 
     async def run(call: Call, given: msgspec.Struct) -> Answer:
         values = {renamed.get(each, each): getattr(given, each) for each in given.__struct_fields__}
-        values = {**fixed, **{each: value for each, value in values.items() if value is not UNSET}}
+        values = {**fixed, **{each: value for each, value in values.items() if value is not None}}
         answer = await handler(call, its_arguments(**values))
         return {answer_names.get(each, each): value for each, value in answer.items()}
 

@@ -6,14 +6,14 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 import pytest
-from msgspec import UNSET, Meta, UnsetType
+from msgspec import Meta
 
 from remembrancer.toolsets.arguments import at_path, describe, input_schema
-from remembrancer.toolsets.memory.get_memory_status import GetMemoryStatusArguments
 from remembrancer.toolsets.memory.recall_memories import RecallMemoriesArguments
 from remembrancer.toolsets.memory.store_memory import StoreMemoryArguments
+from remembrancer.toolsets.tools import NoArguments
 
-ALL = (StoreMemoryArguments, RecallMemoriesArguments, GetMemoryStatusArguments)
+ALL = (StoreMemoryArguments, RecallMemoriesArguments, NoArguments)
 
 
 class Inner(msgspec.Struct):
@@ -25,8 +25,8 @@ class Outer(msgspec.Struct):
 
     title: str
     kind: Literal["a", "b"]
-    inner: Annotated[list[Inner], Meta(description="some")] | UnsetType = UNSET
-    level: Annotated[int, Meta(ge=1, le=5)] | UnsetType = UNSET
+    inner: Annotated[list[Inner], Meta(description="some")] | None = None
+    level: Annotated[int, Meta(ge=1, le=5)] | None = None
 
 
 def test_a_schema_is_inlined_and_says_no_more_than_a_model_needs() -> None:
@@ -72,4 +72,4 @@ def test_what_must_be_given_is_required_and_each_of_several_memories_takes_what_
     assert "required" not in store, "content is missing only where there are no memories either"
     assert set(store["properties"]["memories"]["items"]["properties"]) == set(store["properties"]) - {"memories"}
     assert recall["required"] == ["query"]
-    assert input_schema(GetMemoryStatusArguments)["properties"] == {}
+    assert input_schema(NoArguments)["properties"] == {}

@@ -8,7 +8,6 @@ from typing import Any
 
 import msgspec
 import pytest
-from msgspec import UNSET, UnsetType
 
 from remembrancer import toolsets
 from remembrancer.protocol.errors import InvalidInput
@@ -57,7 +56,7 @@ def test_a_derived_tool_gives_its_arguments_and_the_answer_other_names() -> None
 
     class Short(msgspec.Struct, frozen=True):
         id: str
-        version: int | UnsetType = UNSET
+        version: int | None = None
 
     show.__annotations__ = {"call": Call, "arguments": Arguments, "return": Answer}
     names = {"id": "memory_id"}

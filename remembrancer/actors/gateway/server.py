@@ -15,7 +15,6 @@ from mcp.server.subscriptions import ListenHandler
 from mcp.shared.exceptions import MCPError
 from mcp_types import INTERNAL_ERROR, INVALID_PARAMS
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
-from msgspec import UNSET
 
 from remembrancer import __version__
 from remembrancer.actors.gateway.conversations import CallContext, request_context
@@ -128,8 +127,7 @@ class Handlers:
                 said = await tool.answer(call, checked)
                 answer = text_result(said) if tool.answers_text else Result(said, answer_text(said))
                 if answer.answer is not None and len(answer.text) > MAX_ANSWER_BYTES:
-                    offset = getattr(checked, "offset", None)
-                    said = await anyio.to_thread.run_sync(cut_to_size, said, 0 if offset is UNSET else offset)
+                    said = await anyio.to_thread.run_sync(cut_to_size, said, getattr(checked, "offset", None))
                     answer = Result(said, await anyio.to_thread.run_sync(answer_text, said))
             except RemembrancerError as error:
                 answer = self._error_result(error, tool)

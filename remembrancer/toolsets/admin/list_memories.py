@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Annotated, Final
 
 import msgspec
-from msgspec import UNSET, Meta, UnsetType
+from msgspec import Meta
 
 from remembrancer.memory.fields import DETAILS
 from remembrancer.protocol.kinds import Kind
@@ -20,19 +20,19 @@ _DETAILS: Final = tuple(name for name in DETAILS if name in ListedMemory.__struc
 
 
 class ListMemoriesArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    order: Order | UnsetType = UNSET
-    limit: Annotated[int, Meta(ge=1, le=1000)] | UnsetType = UNSET
-    offset: Offset | UnsetType = UNSET
-    scope: list[Scope] | UnsetType = UNSET
-    type: list[MemoryType] | UnsetType = UNSET
-    kind: list[Kind] | UnsetType = UNSET
-    domain: list[str] | UnsetType = UNSET
-    tags: list[str] | UnsetType = UNSET
-    min_importance: Annotated[float, Meta(ge=0, le=1)] | UnsetType = UNSET
-    after: str | UnsetType = UNSET
-    before: str | UnsetType = UNSET
-    include_forgotten: bool | UnsetType = UNSET
-    only_forgotten: bool | UnsetType = UNSET
+    order: Order | None = None
+    limit: Annotated[int, Meta(ge=1, le=1000)] | None = None
+    offset: Offset = 0
+    scope: list[Scope] = []
+    type: list[MemoryType] = []
+    kind: list[Kind] = []
+    domain: list[str] = []
+    tags: list[str] = []
+    min_importance: Annotated[float, Meta(ge=0, le=1)] = 0.0
+    after: str | None = None
+    before: str | None = None
+    include_forgotten: bool = False
+    only_forgotten: bool = False
 
 
 @tool("List memories.", read_only=True, unlisted=("only_forgotten",))
@@ -44,17 +44,17 @@ async def list_memories(call: Call, arguments: ListMemoriesArguments) -> Answer:
         session_id=call.caller.session_id,
         order=given(arguments.order, "latest"),
         limit=given(arguments.limit, 50),
-        offset=given(arguments.offset, 0),
-        scopes=tuple(given(arguments.scope, ())),
-        types=tuple(given(arguments.type, ())),
-        kinds=tuple(given(arguments.kind, ())),
+        offset=arguments.offset,
+        scopes=tuple(arguments.scope),
+        types=tuple(arguments.type),
+        kinds=tuple(arguments.kind),
         domains=clean_tags(arguments.domain, field="domain"),
         tags=clean_tags(arguments.tags),
-        min_importance=given(arguments.min_importance, 0.0),
+        min_importance=arguments.min_importance,
         after=seconds_of(arguments.after, "after"),
         before=seconds_of(arguments.before, "before"),
-        include_forgotten=arguments.include_forgotten is True,
-        only_forgotten=arguments.only_forgotten is True,
+        include_forgotten=arguments.include_forgotten,
+        only_forgotten=arguments.only_forgotten,
     )
     return await listed(call, request, _listed)
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Annotated, Final
 
 import msgspec
-from msgspec import UNSET, Meta, UnsetType
+from msgspec import Meta
 
 from remembrancer.memory.text import check_text
 from remembrancer.protocol.code import IndexCode
@@ -19,7 +19,7 @@ MAX_PATH_BYTES: Final = 4096
 
 class IndexProjectArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     path: str
-    watch: Annotated[bool, Meta(description="Follow changes", extra_json_schema={"default": True})] | UnsetType = UNSET
+    watch: Annotated[bool, Meta(description="Follow changes")] = True
 
 
 @tool("Index a repository's code for search_code, in the background; again: read what has changed.", marks_data=False)
@@ -27,6 +27,6 @@ async def index_project(call: Call, arguments: IndexProjectArguments) -> Answer:
     """The tree's id and the progress of its index. A relative path is resolved against the session's working tree."""
     check_text(arguments.path, field="path", longest_bytes=MAX_PATH_BYTES)
     path = arguments.path if arguments.path.startswith("~") else str(Path(call.caller.directory, arguments.path))
-    request = IndexCode(call.caller.project, path, arguments.watch is not False)
+    request = IndexCode(call.caller.project, path, arguments.watch)
     done = await call.service.require(request, TIMEOUT_S)
     return described(done[0])

@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-import msgspec
-
 from remembrancer.protocol.code import DescribeCode
 from remembrancer.toolsets.code.get_index_status import described
-from remembrancer.toolsets.tools import Answer, Call, cut_to_size, tool, with_caveats
-
-
-class ListProjectsArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    pass
+from remembrancer.toolsets.tools import Answer, Call, NoArguments, cut_to_size, tool, with_caveats
 
 
 @tool("The repositories that are indexed.", read_only=True, marks_data=False)
-async def list_projects(call: Call, _: ListProjectsArguments) -> Answer:
+async def list_projects(call: Call, _: NoArguments) -> Answer:
     """The trees of the session's project, in the order of their paths."""
     asked = await call.service.ask(DescribeCode(call.caller.project), call.received_at)
     answer: Answer = {"projects": [described(tree) for tree in asked.reply]}

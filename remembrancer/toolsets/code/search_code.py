@@ -7,7 +7,7 @@ from typing import Annotated, Final
 
 import anyio.to_thread
 import msgspec
-from msgspec import UNSET, Meta, UnsetType
+from msgspec import Meta
 
 from remembrancer.code.words import terms_in
 from remembrancer.memory.credentials import masked
@@ -30,19 +30,17 @@ MOST_OF_MEMORY: Final = 60
 
 class SearchCodeArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     query: str
-    project_id: Annotated[str, Meta(description="default all")] | UnsetType = UNSET
-    limit: Annotated[int, Meta(ge=1, le=50, extra_json_schema={"default": 10})] | UnsetType = UNSET
-    max_tokens: Annotated[int, Meta(ge=LEAST_TOKENS, le=MOST_TOKENS)] | UnsetType = UNSET
+    project_id: Annotated[str, Meta(description="default all")] | None = None
+    limit: Annotated[int, Meta(ge=1, le=50)] = 10
+    max_tokens: Annotated[int, Meta(ge=LEAST_TOKENS, le=MOST_TOKENS)] | None = None
 
 
 @tool("Find the places in indexed code that answer a question or define a name, the best of each file.", read_only=True)
 async def search_code(call: Call, arguments: SearchCodeArguments) -> Answer:
     """The best places within `max_tokens`, with notices of what was not searched."""
-    tree_id = None if arguments.project_id is UNSET else arguments.project_id
-    limit = 10 if arguments.limit is UNSET else arguments.limit
-    found, notices, is_degraded = await find_code(call, arguments.query, limit, tree_id)
+    found, notices, is_degraded = await find_code(call, arguments.query, arguments.limit, arguments.project_id)
     answer = with_caveats({"results": found}, notices, degraded=is_degraded)
-    if arguments.max_tokens is not UNSET:
+    if arguments.max_tokens is not None:
         room = arguments.max_tokens - estimate_tokens(answer_text({**answer, "results": []}))
         kept = within(found, room)
         if kept < len(found):

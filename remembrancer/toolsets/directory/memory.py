@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Annotated, Final, Literal
 
 import msgspec
-from msgspec import UNSET, Meta, UnsetType
+from msgspec import Meta
 
 from remembrancer.memory.limits import MAX_ANSWER_BYTES, MAX_PATH
 from remembrancer.memory.text import check_text, clean_name, counted
@@ -42,7 +42,6 @@ from remembrancer.toolsets.directory.files import (
     place_of,
     replaced,
 )
-from remembrancer.toolsets.memory.fields import given
 from remembrancer.toolsets.memory.store_memory import STATED
 from remembrancer.toolsets.tools import Answer, Call, tool, with_caveats
 
@@ -52,17 +51,15 @@ WIDER: Final[dict[Scope, int]] = {"session": 0, "project": 1, "user": 2}
 
 class MemoryArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     command: Literal["view", "create", "str_replace", "insert", "delete", "rename"]
-    path: Annotated[str, Meta(description="/memories: user; /memories/repo: project; /memories/session")] | (
-        UnsetType
-    ) = UNSET
-    file_text: str | UnsetType = UNSET
-    old_str: Annotated[str, Meta(description="Must occur once")] | UnsetType = UNSET
-    new_str: str | UnsetType = UNSET
-    insert_line: Annotated[int, Meta(description="Insert after this line")] | UnsetType = UNSET
-    insert_text: str | UnsetType = UNSET
-    view_range: list[int] | UnsetType = UNSET
-    old_path: str | UnsetType = UNSET
-    new_path: str | UnsetType = UNSET
+    path: Annotated[str, Meta(description="/memories: user; /memories/repo: project; /memories/session")] | None = None
+    file_text: str | None = None
+    old_str: Annotated[str, Meta(description="Must occur once")] | None = None
+    new_str: str | None = None
+    insert_line: Annotated[int, Meta(description="Insert after this line")] | None = None
+    insert_text: str | None = None
+    view_range: list[int] | None = None
+    old_path: str | None = None
+    new_path: str | None = None
 
 
 class _Directory:
@@ -158,8 +155,8 @@ async def memory(call: Call, arguments: MemoryArguments) -> Answer:
     return with_caveats({"text": text}, directory.notices)
 
 
-def _required(value: str | UnsetType, field: str) -> str:
-    if value is UNSET:
+def _required(value: str | None, field: str) -> str:
+    if value is None:
         raise InvalidInput(f"{field} is required for this command", field=field)
     return value
 
@@ -171,7 +168,7 @@ async def _view(directory: _Directory, arguments: MemoryArguments) -> str:
     files = await directory.read(*scopes)
     if place not in files and is_directory(files, place):
         return listing(files, place, path)
-    text = numbered(path, file_at(files, place).text, given(arguments.view_range, None))
+    text = numbered(path, file_at(files, place).text, arguments.view_range)
     if len(text.encode()) > MAX_ANSWER_BYTES:
         raise InvalidInput(f"{path} is too long to be shown at once: give a view_range", field="view_range")
     return text
@@ -190,16 +187,16 @@ async def _create(directory: _Directory, arguments: MemoryArguments) -> str:
 async def _str_replace(directory: _Directory, arguments: MemoryArguments) -> str:
     file = await directory.file(place_of(_required(arguments.path, PATH)))
     old = _required(arguments.old_str, "old_str")
-    after, text = replaced(file.place.path, file.text, old, given(arguments.new_str, ""))
+    after, text = replaced(file.place.path, file.text, old, arguments.new_str or "")
     await directory.apply(file, list(changes(file, after)))
     return text
 
 
 async def _insert(directory: _Directory, arguments: MemoryArguments) -> str:
     file = await directory.file(place_of(_required(arguments.path, PATH)))
-    new = arguments.insert_text if arguments.insert_text is not UNSET else arguments.new_str
+    new = arguments.insert_text if arguments.insert_text is not None else arguments.new_str
     line = arguments.insert_line
-    if line is UNSET:
+    if line is None:
         raise InvalidInput("insert_line is required for this command", field="insert_line")
     after = inserted(file.text, line, _required(new, "insert_text"))
     await directory.apply(file, list(changes(file, after)))
@@ -221,7 +218,7 @@ async def _delete(directory: _Directory, arguments: MemoryArguments) -> str:
 
 
 async def _rename(directory: _Directory, arguments: MemoryArguments) -> str:
-    old = place_of(_required(arguments.old_path if arguments.old_path is not UNSET else arguments.path, "old_path"))
+    old = place_of(_required(arguments.old_path or arguments.path, "old_path"))
     new = place_of(_required(arguments.new_path, "new_path"))
     if not old.name:
         raise InvalidInput(f"Cannot rename the {old.path} directory itself", field="old_path")

@@ -11,7 +11,7 @@ from typing import Annotated, Final
 import anyio
 import anyio.to_thread
 import msgspec
-from msgspec import UNSET, Meta, UnsetType
+from msgspec import Meta
 
 from remembrancer.config.settings import Settings
 from remembrancer.memory.chunks import line_starts
@@ -42,8 +42,8 @@ MAX_CHARACTERS: Final = 40_000
 
 class MemoryReadArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
     path: str
-    from_line: Annotated[int, Meta(ge=1)] | UnsetType = UNSET
-    lines: Annotated[int, Meta(ge=1, le=5000)] | UnsetType = UNSET
+    from_line: Annotated[int, Meta(ge=1)] | None = None
+    lines: Annotated[int, Meta(ge=1, le=5000)] | None = None
 
 
 @tool("Read lines of a note.", read_only=True)

@@ -6,7 +6,7 @@ import time
 from typing import Annotated, Final, Literal
 
 import msgspec
-from msgspec import UNSET, Meta, UnsetType
+from msgspec import Meta
 
 from remembrancer.config.project import workspace_root
 from remembrancer.memory.text import check_text
@@ -25,10 +25,10 @@ UNITS: Final = (("d", 86_400.0), ("h", 3600.0), ("m", 60.0))
 
 class MemorySearchArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
     query: str
-    max_results: Annotated[int, Meta(ge=1, le=100, extra_json_schema={"default": 8})] | UnsetType = UNSET
-    min_score: Annotated[float, Meta(ge=0, le=1, extra_json_schema={"default": 0.3})] | UnsetType = UNSET
-    sources: list[Source] | UnsetType = UNSET
-    path: Annotated[str, Meta(description="A file or a directory")] | UnsetType = UNSET
+    max_results: Annotated[int, Meta(ge=1, le=100, extra_json_schema={"default": 8})] | None = None
+    min_score: Annotated[float, Meta(ge=0, le=1, extra_json_schema={"default": 0.3})] | None = None
+    sources: list[Source] = []
+    path: Annotated[str, Meta(description="A file or a directory")] = ""
 
 
 @tool("Search the project's notes (MEMORY.md, memory/) by meaning and words, best first.", read_only=True)
@@ -40,8 +40,8 @@ async def memory_search(call: Call, arguments: MemorySearchArguments) -> Answer:
         arguments.query,
         limit=given(arguments.max_results, call.service.settings.search_max_results),
         min_score=given(arguments.min_score, call.service.settings.search_min_score),
-        sources=tuple(dict.fromkeys(SOURCES[name] for name in given(arguments.sources, ()))),
-        path=given(arguments.path, ""),
+        sources=tuple(dict.fromkeys(SOURCES[name] for name in arguments.sources)),
+        path=arguments.path,
     )
     asked = await call.service.ask(request, call.received_at)
     found = asked.reply

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Final, Literal
 
 import msgspec
-from msgspec import UNSET, Meta, UnsetType
+from msgspec import Meta
 
 from remembrancer.memory.credentials import masked
 from remembrancer.memory.notes import MAX_NOTE_BYTES, clean_note_path, daily_note, directories_of, edited
@@ -14,7 +14,6 @@ from remembrancer.protocol.errors import InvalidInput, RemembrancerError
 from remembrancer.protocol.files import SyncFiles
 from remembrancer.protocol.writes import NoteWritten, WriteNote
 from remembrancer.toolsets.files.memory_search import workspace_of
-from remembrancer.toolsets.memory.fields import given
 from remembrancer.toolsets.tools import Answer, Call, non_empty, tool, with_caveats
 
 INDEXED_WITHIN_S: Final = 0.5
@@ -23,10 +22,10 @@ INDEXED_WITHIN_S: Final = 0.5
 
 class MemoryStoreArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     content: Annotated[str, Meta(description="Markdown")]
-    mode: Literal["append", "replace"] | UnsetType = UNSET
-    path: Annotated[str, Meta(description="Today's memory/YYYY-MM-DD.md if left out")] | UnsetType = UNSET
-    heading: Annotated[str, Meta(description="Append under it, or replace its section")] | UnsetType = UNSET
-    expected: str | UnsetType = UNSET
+    mode: Literal["append", "replace"] | None = None
+    path: Annotated[str, Meta(description="Today's memory/YYYY-MM-DD.md if left out")] = ""
+    heading: Annotated[str, Meta(description="Append under it, or replace its section")] | None = None
+    expected: str = ""
 
 
 @tool("Write into the project's notes. Appends unless told to replace.", destructive=True, unlisted=("expected",))
@@ -37,21 +36,22 @@ async def memory_store(call: Call, arguments: MemoryStoreArguments) -> Answer:
         raise InvalidInput("notes are switched off here: the setting notes is false")
     check_text(arguments.content, field="content", longest_bytes=MAX_NOTE_BYTES)
     workspace = workspace_of(call)
-    path = clean_note_path(
-        given(arguments.path, "") or daily_note(call.received_at, settings.notes_paths),
+    path = arguments.path or daily_note(call.received_at, settings.notes_paths)
+    change = WriteNote(
         workspace.root,
-        settings.notes_paths,
+        clean_note_path(path, workspace.root, settings.notes_paths),
+        arguments.content,
+        arguments.mode or "append",
+        arguments.heading,
+        ignore=directories_of(settings.notes_paths) if settings.notes_ignored_by_git else (),
+        places=settings.notes_paths,
+        expected=arguments.expected,
     )
-    heading = None if arguments.heading is UNSET else arguments.heading
-    mode: Literal["append", "replace"] = given(arguments.mode, "append")
-    ignore = directories_of(settings.notes_paths) if settings.notes_ignored_by_git else ()
-    change = WriteNote(workspace.root, path, arguments.content, mode, heading, ignore, settings.notes_paths)
-    change = msgspec.structs.replace(change, expected=given(arguments.expected, ""))
     written = await call.submit(change)
     result = written.result
     if not isinstance(result, NoteWritten):
-        lines = edited("", arguments.content, "append", heading).lines
-        answer: Answer = {"path": path, "linesWritten": lines, "indexed": False}
+        lines = edited("", arguments.content, "append", arguments.heading).lines
+        answer: Answer = {"path": change.path, "linesWritten": lines, "indexed": False}
         return with_caveats(answer, written.notices, degraded=written.degraded)
     try:
         await call.service.require(SyncFiles(workspace, source="notes"), INDEXED_WITHIN_S)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Final
 
 import msgspec
-from msgspec import UNSET, Meta, UnsetType
+from msgspec import Meta
 
 from remembrancer.protocol.files import SyncFiles
 from remembrancer.toolsets.files.memory_search import SOURCES, Source, workspace_of
@@ -16,15 +16,15 @@ TIMEOUT_S: Final = 30.0
 
 
 class MemorySyncArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    force: Annotated[bool, Meta(description="Also what looks unchanged")] | UnsetType = UNSET
-    source: Source | UnsetType = UNSET
+    force: Annotated[bool, Meta(description="Also what looks unchanged")] = False
+    source: Source | None = None
 
 
 @tool("Read changed notes now.")
 async def memory_sync(call: Call, arguments: MemorySyncArguments) -> Answer:
     """Read the files, and report the changes of the index. Vectors may take longer: see `memory_status`."""
-    source = None if arguments.source is UNSET else SOURCES[arguments.source]
-    request = SyncFiles(workspace_of(call), arguments.force is True, source)
+    source = None if arguments.source is None else SOURCES[arguments.source]
+    request = SyncFiles(workspace_of(call), arguments.force, source)
     done = await call.service.require(request, TIMEOUT_S)
     answer: Answer = {
         "filesScanned": done.scanned,

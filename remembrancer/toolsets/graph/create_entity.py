@@ -5,7 +5,6 @@ from __future__ import annotations
 from contextlib import suppress
 
 import msgspec
-from msgspec import UNSET, UnsetType
 
 from remembrancer.memory.limits import MAX_NAME, MAX_SUMMARY, check_length
 from remembrancer.memory.text import clean_name
@@ -21,7 +20,7 @@ from remembrancer.toolsets.tools import Answer, Call, tool
 class EntityToCreate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     name: str
     entity_type: str
-    description: str | UnsetType = UNSET
+    description: str = ""
 
 
 @tool("Make an entity, to relate with others. The same name and type is the same entity.")
@@ -34,7 +33,7 @@ async def create_entity(call: Call, arguments: EntityToCreate) -> Answer:
     name = clean_name(arguments.name, field="name", longest=MAX_NAME)
     kind = clean_name(arguments.entity_type, field="entity_type", longest=MAX_NAME)
     content = title(name, kind)
-    if arguments.description is not UNSET and arguments.description.strip():
+    if arguments.description.strip():
         check_length(arguments.description, field="description", longest=MAX_SUMMARY)
         content += f": {arguments.description.strip()}"
     memory_id = call.memory_id

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 
 import msgspec
-from msgspec import UNSET, Meta, UnsetType
+from msgspec import Meta
 
 from remembrancer.memory.limits import MAX_NAME
 from remembrancer.memory.names import name_key
@@ -23,9 +23,9 @@ class RelationToCreate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     from_id: str
     to_id: str
     relation_type: str
-    weight: Annotated[float, Meta(ge=0, extra_json_schema={"default": 1})] | UnsetType = UNSET
-    valid_from: str | UnsetType = UNSET
-    valid_until: str | UnsetType = UNSET
+    weight: Annotated[float, Meta(ge=0, extra_json_schema={"default": 1})] | None = None
+    valid_from: str | None = None
+    valid_until: str | None = None
 
 
 @tool("Relate two entities. The relation is a fact with an id of its own.")
@@ -55,7 +55,7 @@ async def create_relation(call: Call, arguments: RelationToCreate) -> Answer:
             EntityRef(start, start_type, MENTIONED_WITH),
             EntityRef(end, end_type, relation, subject=start),
         ),
-        metadata={} if arguments.weight is UNSET else {"weight": arguments.weight},
+        metadata={} if arguments.weight is None else {"weight": arguments.weight},
         confidence=STATED,
         pinned=True,
         **valid,

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Annotated, Any, Final
 
 import msgspec
-from msgspec import UNSET, Meta, UnsetType
+from msgspec import Meta
 
 from remembrancer.memory.decay import has_ended
 from remembrancer.memory.text import check_text
@@ -18,34 +18,34 @@ from remembrancer.toolsets.admin.list_memories import listed
 from remembrancer.toolsets.memory.answers import VALIDITY, fields_of, set_fields
 from remembrancer.toolsets.memory.fields import Offset, seconds_of
 from remembrancer.toolsets.memory.get_memory import get_memory
-from remembrancer.toolsets.memory.get_memory_status import GetMemoryStatusArguments, get_memory_status
+from remembrancer.toolsets.memory.get_memory_status import get_memory_status
 from remembrancer.toolsets.memory.recall_memories import MAX_QUERY_BYTES
 from remembrancer.toolsets.memory.store_memory import store_memory
 from remembrancer.toolsets.memory.update_memory import update_memory
-from remembrancer.toolsets.tools import Answer, Call, derived_tool, with_caveats
+from remembrancer.toolsets.tools import Answer, Call, NoArguments, derived_tool, with_caveats
 
 LIMIT: Final = 10
 PAGE: Final = 20
 NOW: Final = "now"
-PageLimit = Annotated[int, Meta(ge=1, le=1000, extra_json_schema={"default": PAGE})]
+PageLimit = Annotated[int, Meta(ge=1, le=1000)]
 
 
 class FactQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     query: str
-    limit: Annotated[int, Meta(ge=1, le=50, extra_json_schema={"default": LIMIT})] | UnsetType = UNSET
-    include_invalid: bool | UnsetType = UNSET
+    limit: Annotated[int, Meta(ge=1, le=50)] = LIMIT
+    include_invalid: bool = False
 
 
 class Page(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    limit: PageLimit | UnsetType = UNSET
-    offset: Offset | UnsetType = UNSET
+    limit: PageLimit = PAGE
+    offset: Offset = 0
 
 
 class TimeOfFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     timestamp: Annotated[str, Meta(description="ISO 8601")]
-    as_of: Annotated[str, Meta(description="By what was known then")] | UnsetType = UNSET
-    limit: PageLimit | UnsetType = UNSET
-    offset: Offset | UnsetType = UNSET
+    as_of: Annotated[str, Meta(description="By what was known then")] | None = None
+    limit: PageLimit = PAGE
+    offset: Offset = 0
 
 
 class FactId(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -54,20 +54,20 @@ class FactId(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 class FactToStore(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     content: Annotated[str, Meta(description="One fact that makes sense alone")]
-    memory_type: MemoryType | UnsetType = UNSET
-    metadata: dict[str, Any] | UnsetType = UNSET
-    valid_from: Annotated[str, Meta(description="ISO 8601; default now")] | UnsetType = UNSET
-    valid_until: str | UnsetType = UNSET
-    allow_secrets: bool | UnsetType = UNSET
+    memory_type: MemoryType | None = None
+    metadata: dict[str, Any] | None = None
+    valid_from: Annotated[str, Meta(description="ISO 8601; default now")] | None = None
+    valid_until: str | None = None
+    allow_secrets: bool | None = None
 
 
 class FactChanges(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     id: str
-    content: str | UnsetType = UNSET
-    metadata: Annotated[dict[str, Any], Meta(description="Merged; null removes")] | UnsetType = UNSET
-    valid_from: str | UnsetType = UNSET
-    valid_until: Annotated[str, Meta(description="Empty: no end")] | UnsetType = UNSET
-    allow_secrets: bool | UnsetType = UNSET
+    content: str | None = None
+    metadata: Annotated[dict[str, Any], Meta(description="Merged; null removes")] | None = None
+    valid_from: str | None = None
+    valid_until: Annotated[str, Meta(description="Empty: no end")] | None = None
+    allow_secrets: bool | None = None
 
 
 def fact_of(memory: ListedMemory) -> Answer:
@@ -116,8 +116,8 @@ async def find_facts(call: Call, arguments: FactSearch) -> Answer:
 
 
 class FactPage(msgspec.Struct, frozen=True):
-    timestamp: str | UnsetType = UNSET
-    as_of: str | UnsetType = UNSET
+    timestamp: str | None = None
+    as_of: str | None = None
     limit: int = PAGE
     offset: int = 0
 
@@ -133,7 +133,7 @@ async def list_facts(call: Call, arguments: FactPage) -> Answer:
     request = ListMemories(
         call.caller.session_id,
         project=call.caller.project,
-        order="latest" if arguments.timestamp is UNSET else "valid",
+        order="latest" if arguments.timestamp is None else "valid",
         valid_at=call.received_at if is_now else seconds_of(arguments.timestamp, "timestamp"),
         as_of=seconds_of(arguments.as_of, "as_of"),
         limit=arguments.limit,
@@ -171,7 +171,7 @@ _tool(
     "get_status",
     "Health and counts.",
     get_memory_status,
-    GetMemoryStatusArguments,
+    NoArguments,
     read_only=True,
     marks_data=False,
 )

@@ -5,14 +5,13 @@ from __future__ import annotations
 from typing import Annotated, Any, Final, Literal
 
 import msgspec
-from msgspec import UNSET, Meta, UnsetType
+from msgspec import Meta
 
 from remembrancer.protocol.ids import entity_id, parse_entity_id
 from remembrancer.protocol.reads import Direction, GraphEntity, GraphRelationship
 from remembrancer.protocol.wire import Notice
 from remembrancer.toolsets.graph.entity_answers import entity_of, look_up, unknown_entity
 from remembrancer.toolsets.memory.answers import VALIDITY, set_fields
-from remembrancer.toolsets.memory.fields import given
 from remembrancer.toolsets.tools import Answer, Call, tool, with_caveats
 
 MOST: Final = 100
@@ -25,11 +24,8 @@ _DIRECTIONS: Final[dict[str, Direction]] = {
 
 class EntityToFollow(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     entity_id: str
-    depth: Annotated[int, Meta(ge=1, le=5, extra_json_schema={"default": 1})] | UnsetType = UNSET
-    direction: (
-        Annotated[Literal["out", "in", "both", "outgoing", "incoming"], Meta(extra_json_schema={"default": "both"})]
-        | UnsetType
-    ) = UNSET
+    depth: Annotated[int, Meta(ge=1, le=5)] = 1
+    direction: Literal["out", "in", "both", "outgoing", "incoming"] = "both"
 
 
 @tool("An entity, those related to it, the nearest first, and the relations.", read_only=True)
@@ -41,15 +37,8 @@ async def get_related(call: Call, arguments: EntityToFollow) -> Answer:
         MemoryUnavailable: the store is away.
     """
     name, kind = parse_entity_id(arguments.entity_id, field="entity_id")
-    direction = given(arguments.direction, "both")
-    asked = await look_up(
-        call,
-        name,
-        kind,
-        depth=given(arguments.depth, 1),
-        direction=_DIRECTIONS[direction],
-        limit=MOST,
-    )
+    direction = _DIRECTIONS[arguments.direction]
+    asked = await look_up(call, name, kind, depth=arguments.depth, direction=direction, limit=MOST)
     found = asked.reply
     if not found.entities:
         raise unknown_entity(arguments.entity_id, "entity_id")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 
 import msgspec
-from msgspec import UNSET, Meta, UnsetType
+from msgspec import Meta
 
 from remembrancer.protocol.ids import parse_memory_id
 from remembrancer.protocol.writes import InvalidatedResult, InvalidateMemory
@@ -16,9 +16,9 @@ from remembrancer.toolsets.tools import Answer, Call, non_empty, tool
 
 class FactToInvalidate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     id: Annotated[str, Meta(description="Of a memory or a relation")]
-    reason: str | UnsetType = UNSET
-    replaced_by: Annotated[str, Meta(description="Id of what is true now")] | UnsetType = UNSET
-    at: Annotated[str, Meta(description="Since when; default now")] | UnsetType = UNSET
+    reason: str | None = None
+    replaced_by: Annotated[str, Meta(description="Id of what is true now")] | None = None
+    at: Annotated[str, Meta(description="Since when; default now")] | None = None
 
 
 @tool(
@@ -32,7 +32,7 @@ async def invalidate(call: Call, arguments: FactToInvalidate) -> Answer:
         InvalidInput: the memory that replaces it does not exist.
     """
     memory_id = parse_memory_id(arguments.id, field="id")
-    newer = None if arguments.replaced_by is UNSET else parse_memory_id(arguments.replaced_by, field="replaced_by")
+    newer = None if arguments.replaced_by is None else parse_memory_id(arguments.replaced_by, field="replaced_by")
     at = seconds_of(arguments.at, "at")
     change = InvalidateMemory(memory_id, clean_reason(arguments.reason), newer, at)
     written = await call.submit(change)

@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import Annotated, Any, Final, TypeVar
 
 import msgspec
-from msgspec import UNSET, Meta, UnsetType
+from msgspec import Meta
 
 from remembrancer.memory.fields import FIELDS, Field
 from remembrancer.memory.limits import MAX_ENTITIES, MAX_NAME, MAX_REASON, MAX_TAG, MAX_TAGS, check_count, check_length
@@ -21,7 +21,6 @@ from remembrancer.protocol.writes import EntityRef
 
 T = TypeVar("T")
 D = TypeVar("D")
-AllowSecrets = bool
 Version = Annotated[int, Meta(ge=1)]
 Offset = Annotated[int, Meta(ge=0, le=1_000_000)]
 
@@ -30,21 +29,21 @@ class RelatedEntity(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     name: str
     type: str
     relationship: str
-    subject: str | UnsetType = UNSET
+    subject: str | None = None
 
 
-def given(value: T | UnsetType, default: D) -> T | D:
+def given(value: T | None, default: D) -> T | D:
     """The value of an optional argument, or `default` if it was left out."""
-    return default if value is UNSET else value
+    return default if value is None else value
 
 
-def clean_tags(tags: list[str] | UnsetType, *, field: str = "tags") -> tuple[str, ...]:
-    """Validated tags without duplicates, in the given order; empty if none were given.
+def clean_tags(tags: Sequence[str], *, field: str = "tags") -> tuple[str, ...]:
+    """Validated tags without duplicates, in the given order.
 
     Raises:
         InvalidInput: there are too many, or one is not a valid name.
     """
-    return clean_names(given(tags, ()), field=field, most=MAX_TAGS, longest=MAX_TAG)
+    return clean_names(tags, field=field, most=MAX_TAGS, longest=MAX_TAG)
 
 
 def clean_names(names: Sequence[str], *, field: str, most: int, longest: int) -> tuple[str, ...]:
@@ -56,7 +55,7 @@ def clean_names(names: Sequence[str], *, field: str, most: int, longest: int) ->
 
 
 def clean_tag_changes(
-    add: list[str] | UnsetType, remove: list[str] | UnsetType, prefix: str = ""
+    add: Sequence[str], remove: Sequence[str], prefix: str = ""
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The tags to add and to remove. Raises `InvalidInput` as `clean_tags` does, or if a tag is in both lists."""
     added = clean_tags(add, field=f"{prefix}add")
@@ -81,7 +80,7 @@ def clean_entities(entities: Sequence[RelatedEntity], *, field: str) -> tuple[En
         name = clean_name(entity.name, field=f"{at}.name", longest=MAX_NAME)
         kind = clean_name(entity.type, field=f"{at}.type", longest=MAX_NAME)
         relationship = clean_name(entity.relationship, field=f"{at}.relationship", longest=MAX_NAME)
-        subject = "" if entity.subject is UNSET else clean_name(entity.subject, field=f"{at}.subject", longest=MAX_NAME)
+        subject = "" if entity.subject is None else clean_name(entity.subject, field=f"{at}.subject", longest=MAX_NAME)
         cleaned_entities[EntityRef(name, kind, relationship, subject)] = None
     return tuple(cleaned_entities)
 
@@ -100,30 +99,30 @@ def clean_line(text: str, *, field: str, longest: int) -> str:
     return text.strip()
 
 
-def clean_reason(reason: str | UnsetType) -> str | None:
+def clean_reason(reason: str | None) -> str | None:
     """A reason, cleaned; None if none was given. Raises `InvalidInput` if it is blank or too long."""
-    if reason is UNSET:
+    if reason is None:
         return None
     check_length(reason, field="reason", longest=MAX_REASON)
     return reason
 
 
-def clean_version(version: int | UnsetType) -> int | None:
+def clean_version(version: int | None) -> int | None:
     """A version number; None if none was given. Raises `InvalidInput` if it is greater than any memory can have."""
-    if version is UNSET:
+    if version is None:
         return None
     if version > MAX_EXACT:
         raise InvalidInput(f"version must be an integer from 1 to {MAX_EXACT}, not {shown(version)}", field="version")
     return version
 
 
-def seconds_of(text: str | UnsetType, field: str) -> float | None:
+def seconds_of(text: str | None, field: str) -> float | None:
     """Convert an ISO 8601 date or time to seconds since the epoch; without an offset it is UTC. None if none was given.
 
     Raises:
         InvalidInput: the text is not a date or time.
     """
-    if text is UNSET:
+    if text is None:
         return None
     try:
         moment = datetime.fromisoformat(text.strip())
@@ -138,15 +137,15 @@ def seconds_of(text: str | UnsetType, field: str) -> float | None:
 class GivenFields(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """The arguments for the fields of a memory that can be given both on storing and on changing it."""
 
-    importance: Annotated[float, Meta(ge=0, le=1)] | UnsetType = UNSET
-    confidence: Annotated[float, Meta(ge=0, le=1)] | UnsetType = UNSET
-    summary: str | UnsetType = UNSET
-    domain: str | UnsetType = UNSET
-    structured: dict[str, Any] | UnsetType = UNSET
-    metadata: dict[str, Any] | UnsetType = UNSET
-    valid_from: str | UnsetType = UNSET
-    valid_until: str | UnsetType = UNSET
-    allow_secrets: bool | UnsetType = UNSET
+    importance: Annotated[float, Meta(ge=0, le=1)] | None = None
+    confidence: Annotated[float, Meta(ge=0, le=1)] | None = None
+    summary: str | None = None
+    domain: str | None = None
+    structured: dict[str, Any] | None = None
+    metadata: dict[str, Any] | None = None
+    valid_from: str | None = None
+    valid_until: str | None = None
+    allow_secrets: bool | None = None
 
 
 UNLISTED: Final = (
@@ -168,8 +167,8 @@ def cleaned(arguments: msgspec.Struct, rules: Mapping[str, Rule] = MappingProxyT
     """
     fields: dict[str, Any] = {}
     for name, rule in {**_RULES, **rules}.items():
-        value = getattr(arguments, name, UNSET)
-        if value is UNSET or name in but:
+        value = getattr(arguments, name, None)
+        if value is None or name in but:
             continue
         cleaned_value = rule(value, field=name)
         if cleaned_value is not None:

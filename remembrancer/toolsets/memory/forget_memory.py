@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Final
 
 import msgspec
-from msgspec import UNSET, UnsetType
 
 from remembrancer.protocol.ids import parse_memory_id
 from remembrancer.protocol.reads import GetMemory
@@ -23,8 +22,8 @@ UNKNOWN: Final = (
 
 class ForgetMemoryArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     memory_id: str
-    reason: str | UnsetType = UNSET
-    copies: bool | UnsetType = UNSET
+    reason: str | None = None
+    copies: bool = False
 
 
 @tool("Hide a memory.", destructive=True, unlisted=("reason", "copies"))
@@ -36,7 +35,7 @@ async def forget_memory(call: Call, arguments: ForgetMemoryArguments) -> Answer:
     result = written.result
     if not isinstance(result, ForgottenResult):
         notice = Notice("queued", UNKNOWN)
-        return with_caveats(changed(written, {"memory_id": change.memory_id}), [notice] * (arguments.copies is True))
+        return with_caveats(changed(written, {"memory_id": change.memory_id}), [notice] * arguments.copies)
     answer: Answer = {"memory_id": change.memory_id, "status": "forgotten", "reason": result.reason}
     answer = changed(written, answer | non_empty(already_forgotten=result.already))
     question = GetMemory(call.caller.project, call.caller.session_id, change.memory_id)
@@ -45,7 +44,7 @@ async def forget_memory(call: Call, arguments: ForgetMemoryArguments) -> Answer:
     except AWAY as error:
         return with_caveats(answer, [Notice(error.code, UNKNOWN)])
     answer |= non_empty(supersedes=[each.target for each in known.memory.links if each.relation == "supersedes"])
-    if known.copies and arguments.copies is not True:
+    if known.copies and not arguments.copies:
         answer["copies"] = copies_of(known)
     elif known.copies:
         for copy in known.copies:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any, Final
 
 import msgspec
-from msgspec import UNSET, UnsetType
 
 from remembrancer.memory.changes import spans_of
 from remembrancer.memory.fields import DETAILS
@@ -30,8 +29,8 @@ IDENTITY: Final = ("content", "type", "scope", "importance", "tags", "source")
 
 class GetMemoryArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     memory_id: str
-    version: Version | UnsetType = UNSET
-    detail: bool | UnsetType = UNSET
+    version: Version | None = None
+    detail: bool = False
 
 
 @tool(
@@ -55,7 +54,7 @@ async def get_memory(call: Call, arguments: GetMemoryArguments) -> Answer:
     if not response.is_old:
         service.shown(call.caller, (), used=(response.reply.memory.id,))
     answer = shown(response.reply, version)
-    if arguments.detail is not True:
+    if not arguments.detail:
         answer = short(answer)
     return with_caveats(answer, response.notices, degraded=response.is_old)
 

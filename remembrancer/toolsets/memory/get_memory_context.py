@@ -8,7 +8,7 @@ from typing import Annotated, Final, Literal
 
 import anyio.to_thread
 import msgspec
-from msgspec import UNSET, Meta, UnsetType
+from msgspec import Meta
 
 from remembrancer.code.actions import Action
 from remembrancer.config.project import workspace_root
@@ -32,15 +32,15 @@ PROMPT_PROBABILITY: Final = 0.5
 
 
 class GetMemoryContextArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    task_description: str | UnsetType = UNSET
-    files_in_context: list[str] | UnsetType = UNSET
-    max_tokens: Annotated[int, Meta(ge=100, le=8000, extra_json_schema={"default": ALL_TOKENS})] | UnsetType = UNSET
-    sections: list[Literal[Section, "day"]] | UnsetType = UNSET
-    detail: bool | UnsetType = UNSET
-    day: Annotated[str, Meta(description="Its log")] | UnsetType = UNSET
-    unseen: bool | UnsetType = UNSET
-    action: Action | UnsetType = UNSET
-    given: list[str] | UnsetType = UNSET
+    task_description: str = ""
+    files_in_context: list[str] = []
+    max_tokens: Annotated[int, Meta(ge=100, le=8000, extra_json_schema={"default": ALL_TOKENS})] | None = None
+    sections: list[Literal[Section, "day"]] = []
+    detail: bool = False
+    day: Annotated[str, Meta(description="Its log")] | None = None
+    unseen: bool = False
+    action: Action | None = None
+    given: list[str] = []
 
 
 @tool(
@@ -53,9 +53,9 @@ class GetMemoryContextArguments(msgspec.Struct, frozen=True, forbid_unknown_fiel
 async def get_memory_context(call: Call, arguments: GetMemoryContextArguments) -> Answer:
     """The block and its contents; the memories in it count as accessed."""
     caller, service = call.caller, call.service
-    if arguments.action is not UNSET:
-        return await action_block(call, arguments.action, given(arguments.given, ()))
-    if arguments.day is not UNSET or "day" in given(arguments.sections, ()):
+    if arguments.action is not None:
+        return await action_block(call, arguments.action, arguments.given)
+    if arguments.day is not None or "day" in arguments.sections:
         return await day_block(call, given(arguments.day, "today"), given(arguments.max_tokens, PART_TOKENS))
     root = workspace_root(caller.directory, service.settings)
     request = to_gather(arguments, caller.project, caller.session_id, root)
@@ -66,13 +66,13 @@ async def get_memory_context(call: Call, arguments: GetMemoryContextArguments) -
         away = "starting" if service.store_health.is_starting else "unavailable"
     memories = list(reply.memories)
     is_all, is_new = reply.is_all, not memories
-    if arguments.unseen is True:
+    if arguments.unseen:
         seen = service.seen(caller)
         memories = [each for each in memories if each.id not in seen]
         if not (request.with_subjects or is_all):  # unrequested memories have to be relevant to the prompt
             least = PROMPT_PROBABILITY
             memories = [] if away else [each for each in memories if each.scores.relevance >= least]
-    says_nothing = arguments.unseen is True and not memories and not (is_all and arguments.sections is UNSET and is_new)
+    says_nothing = arguments.unseen and not memories and not (is_all and not arguments.sections and is_new)
     budget = request.tokens if is_all else request.part_tokens
     frame: Answer = {"context_block": "", "memories_used": 100, "tokens_used": 8000, "truncated": False}
     frame = with_caveats(frame, [*response.notices, *call.take_notices()], degraded=response.is_degraded)
@@ -92,8 +92,8 @@ async def get_memory_context(call: Call, arguments: GetMemoryContextArguments) -
         subjects=reply.subjects,
         left_out=left_out_of(reply),
         notes=reply.notes,
-        is_whole_memory=not given(arguments.sections, []),
-        is_addition=arguments.unseen is True and not request.with_subjects,
+        is_whole_memory=not arguments.sections,
+        is_addition=arguments.unseen and not request.with_subjects,
         today=f"{datetime.fromtimestamp(call.received_at):%Y-%m-%d}",
     )
     # In a thread, because counting the tokens of long memories takes a while.
@@ -105,7 +105,7 @@ async def get_memory_context(call: Call, arguments: GetMemoryContextArguments) -
         "tokens_used": around + (0 if says_nothing else block.tokens),
         "truncated": block.truncated,
     }
-    if arguments.detail is True:
+    if arguments.detail:
         answer["memory_ids"] = list(block.memory_ids)
     return answer
 
@@ -119,10 +119,10 @@ def to_gather(
     arguments: GetMemoryContextArguments, project: ProjectRef, session_id: str, root: str = ""
 ) -> GatherContext:
     """The store request for a call. A blank task counts as none. Raises `InvalidInput` if a field is not allowed."""
-    task = given(arguments.task_description, "").strip()
+    task = arguments.task_description.strip()
     if task:
         check_text(task, field="task_description", longest_bytes=MAX_TASK_BYTES)
-    files = given(arguments.files_in_context, ())
+    files = arguments.files_in_context
     check_count(files, field="files_in_context", most=MAX_FILES)
     cleaned = (
         clean_name(file, field=f"files_in_context[{place}]", longest=MAX_PATH) for place, file in enumerate(files)
@@ -134,9 +134,9 @@ def to_gather(
         files=tuple(dict.fromkeys(cleaned)),
         tokens=given(arguments.max_tokens, ALL_TOKENS),
         part_tokens=given(arguments.max_tokens, PART_TOKENS),
-        with_subjects=arguments.unseen is not True or arguments.sections is UNSET,  # not with a session's later prompts
+        with_subjects=not (arguments.unseen and arguments.sections),  # not with a session's later prompts
     )
-    if arguments.sections is UNSET or not arguments.sections:
+    if not arguments.sections:
         return msgspec.structs.replace(request, root=root)  # only a context of everything says what else there is
     wanted = tuple(name for name in request.sections if name in arguments.sections)
     return msgspec.structs.replace(request, sections=wanted)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Literal
 
 import msgspec
-from msgspec import UNSET, UnsetType
 
 from remembrancer.protocol.ids import parse_memory_id
 from remembrancer.protocol.writes import PromotedResult, PromoteMemory
@@ -17,7 +16,7 @@ from remembrancer.toolsets.tools import Answer, Call, non_empty, tool
 class PromoteMemoryArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     memory_id: str
     target_scope: Literal["project", "user"]
-    reason: str | UnsetType = UNSET
+    reason: str | None = None
 
 
 @tool("Move a memory between scopes.", unlisted=("reason",))

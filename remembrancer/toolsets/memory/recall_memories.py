@@ -10,7 +10,7 @@ from typing import Annotated, Final, Literal
 
 import anyio.to_thread
 import msgspec
-from msgspec import UNSET, Meta, UnsetType
+from msgspec import Meta
 
 from remembrancer.config.project import workspace_root
 from remembrancer.memory.contexts import AROUND
@@ -66,33 +66,27 @@ FILTER_ARGUMENTS: Final = {"tags": "tags", "after": "time_range", "before": "tim
 
 
 class TimeRange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    after: Annotated[str, Meta(extra_json_schema={"format": "date-time"})] | UnsetType = UNSET
-    before: Annotated[str, Meta(extra_json_schema={"format": "date-time"})] | UnsetType = UNSET
+    after: Annotated[str, Meta(extra_json_schema={"format": "date-time"})] | None = None
+    before: Annotated[str, Meta(extra_json_schema={"format": "date-time"})] | None = None
 
 
 class RecallMemoriesArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     query: str
-    scope: list[Scope] | UnsetType = UNSET
-    type: list[MemoryType] | UnsetType = UNSET
-    kind: list[str] | UnsetType = UNSET
-    domain: list[str] | UnsetType = UNSET
-    strategy: (
-        Annotated[
-            Literal["vector", "keyword", "hybrid", "graph"],
-            Meta(extra_json_schema={"default": "hybrid"}),
-        ]
-        | UnsetType
-    ) = UNSET
-    limit: Annotated[int, Meta(ge=1, le=50, extra_json_schema={"default": 10})] | UnsetType = UNSET
-    min_importance: Annotated[float, Meta(ge=0, le=1, extra_json_schema={"default": 0})] | UnsetType = UNSET
-    tags: list[str] | UnsetType = UNSET
-    time_range: TimeRange | UnsetType = UNSET
-    include_forgotten: Annotated[bool, Meta(extra_json_schema={"default": False})] | UnsetType = UNSET
-    profile: ProfileName | UnsetType = UNSET
-    reference_time: str | UnsetType = UNSET
-    max_tokens: Annotated[int, Meta(ge=LEAST_TOKENS, le=MOST_TOKENS)] | UnsetType = UNSET
-    detail: bool | UnsetType = UNSET
-    sources: list[Source] | UnsetType = UNSET
+    scope: list[Scope] = []
+    type: list[MemoryType] = []
+    kind: list[str] = []
+    domain: list[str] = []
+    strategy: Strategy = "hybrid"
+    limit: Annotated[int, Meta(ge=1, le=50, extra_json_schema={"default": 10})] | None = None
+    min_importance: Annotated[float, Meta(ge=0, le=1)] = 0.0
+    tags: list[str] = []
+    time_range: TimeRange | None = None
+    include_forgotten: bool = False
+    profile: ProfileName | None = None
+    reference_time: str | None = None
+    max_tokens: Annotated[int, Meta(ge=LEAST_TOKENS, le=MOST_TOKENS)] | None = None
+    detail: bool = False
+    sources: list[Source] = []
 
 
 @tool(
@@ -100,23 +94,7 @@ class RecallMemoriesArguments(msgspec.Struct, frozen=True, forbid_unknown_fields
     read_only=True,
     marks_data=False,
     always_loaded=True,
-    unlisted=(
-        "scope",
-        "type",
-        "kind",
-        "domain",
-        "strategy",
-        "limit",
-        "min_importance",
-        "tags",
-        "time_range",
-        "include_forgotten",
-        "profile",
-        "reference_time",
-        "max_tokens",
-        "detail",
-        "sources",
-    ),
+    unlisted=RecallMemoriesArguments.__struct_fields__[1:],
 )
 async def recall_memories(call: Call, arguments: RecallMemoriesArguments) -> Answer:
     """The likely and possible answers in full, or else the nearest memory; one line for each of the others. Names the
@@ -127,7 +105,7 @@ async def recall_memories(call: Call, arguments: RecallMemoriesArguments) -> Ans
     started = time.perf_counter()
     root = workspace_root(call.caller.directory, call.service.settings)
     request = to_recall(arguments, call.caller.project, call.caller.session_id, root)
-    asked_for = given(arguments.sources, ())
+    asked_for = arguments.sources
     response = Asked(NOTHING)
     if not asked_for or request.sources:
         response = await call.service.ask(request, call.received_at)
@@ -140,22 +118,22 @@ async def recall_memories(call: Call, arguments: RecallMemoriesArguments) -> Ans
             call, arguments.query, request.limit, beside=[each.id for each in recalled.memories]
         )
         is_degraded = is_degraded or is_old
-        if arguments.max_tokens is not UNSET:
+        if arguments.max_tokens is not None:
             places = places[: within(places, arguments.max_tokens // CODE_SHARE, least=0)]
-    detail = arguments.detail is True
+    detail = arguments.detail
     memories, full = list(recalled.memories), {each.id for each in recalled.memories}
     none_answers, standing = not any(is_given_whole(each) for each in memories), dict[str, ListedMemory]()
     if not (detail or is_degraded):
         memories = with_lines(memories, given(arguments.limit, MOST_LINES))
         open_ends: list[RecalledMemory] = []
-        if arguments.limit is UNSET and _asks_for_open_ends(request):
+        if arguments.limit is None and _asks_for_open_ends(request):
             open_ends = await _open_ends(call)
             known = {each.id for each in open_ends}
             memories = [*open_ends, *(each for each in memories if each.id not in known and is_given_whole(each))]
             none_answers = none_answers and not open_ends
         full = {each.id for each in open_ends} | given_whole(memories, with_nearest=none_answers)
         is_answered = bool(open_ends) or any(each.scores.relevance >= LIKELY for each in memories)
-        is_narrowed = request.filters != Filters(request.session_id) or arguments.max_tokens is not UNSET
+        is_narrowed = request.filters != Filters(request.session_id) or arguments.max_tokens is not None
         has_room = given(arguments.limit, LEAST_ROOM) >= LEAST_ROOM  # who asks for a few is given no more
         if has_room and not (is_answered or is_narrowed):
             standing = {each.id: each for each in await _standing(memories, call) if each.id not in full}
@@ -186,7 +164,7 @@ async def recall_memories(call: Call, arguments: RecallMemoriesArguments) -> Ans
         else hint_for(request, recalled),
     )
     answer = with_caveats(answer, (*response.notices, *code_notices), degraded=is_degraded)
-    if arguments.max_tokens is not UNSET:
+    if arguments.max_tokens is not None:
         formed = with_caveats(answer, call.take_notices())
         passages = [each.passages if each.id in full else () for each in memories]
         # In a thread, because counting the tokens of long memories takes a while.
@@ -256,32 +234,31 @@ async def _open_ends(call: Call) -> list[RecalledMemory]:
 def to_recall(arguments: RecallMemoriesArguments, project: ProjectRef, session_id: str, root: str = "") -> Recall:
     """The store request for a call. Raises `InvalidInput` if a field is not allowed."""
     check_text(arguments.query, field="query", longest_bytes=MAX_QUERY_BYTES)
-    times = given(arguments.time_range, TimeRange())
+    times = arguments.time_range or TimeRange()
     after, before = seconds_of(times.after, "time_range.after"), seconds_of(times.before, "time_range.before")
     if after is not None and before is not None and after > before:
         raise InvalidInput("time_range.after must not be later than time_range.before", field="time_range.after")
-    strategy: Strategy = given(arguments.strategy, "hybrid")
     request = Recall(
         project=project,
         session_id=session_id,
         query=arguments.query,
-        strategy=strategy,
+        strategy=arguments.strategy,
         limit=given(arguments.limit, 10),
-        scopes=tuple(dict.fromkeys(given(arguments.scope, ()))),
-        types=tuple(dict.fromkeys(given(arguments.type, ()))),
-        kinds=_kinds(given(arguments.kind, [])),
+        scopes=tuple(dict.fromkeys(arguments.scope)),
+        types=tuple(dict.fromkeys(arguments.type)),
+        kinds=_kinds(arguments.kind),
         domains=clean_tags(arguments.domain, field="domain"),
         tags=clean_tags(arguments.tags),
-        min_importance=given(arguments.min_importance, 0.0),
+        min_importance=arguments.min_importance,
         after=after,
         before=before,
-        include_forgotten=arguments.include_forgotten is True,
-        profile=given(arguments.profile, None),
+        include_forgotten=arguments.include_forgotten,
+        profile=arguments.profile,
         reference_time=seconds_of(arguments.reference_time, "reference_time"),
         utc_offset_s=_utc_offset_s(arguments.reference_time),
-        with_passages=arguments.max_tokens is not UNSET,
-        counts_accesses=arguments.max_tokens is UNSET,  # memories that are left out were not shown
-        sources=tuple(dict.fromkeys(each for each in given(arguments.sources, ()) if each != CODE)),
+        with_passages=arguments.max_tokens is not None,
+        counts_accesses=arguments.max_tokens is None,  # memories that are left out were not shown
+        sources=tuple(dict.fromkeys(each for each in arguments.sources if each != CODE)),
         root=root,
     )
     narrowing = [name for name in OF_MEMORIES if getattr(request, name)]
@@ -301,9 +278,9 @@ def _kinds(kinds: list[str]) -> tuple[Kind, ...]:
     )
 
 
-def _utc_offset_s(moment: str | UnsetType) -> float | None:
+def _utc_offset_s(moment: str | None) -> float | None:
     """The zone of an ISO 8601 time that `seconds_of` accepts, in seconds east of UTC; None if it has none."""
-    offset = None if moment is UNSET else datetime.fromisoformat(moment.strip()).utcoffset()
+    offset = None if moment is None else datetime.fromisoformat(moment.strip()).utcoffset()
     return None if offset is None else offset.total_seconds()
 
 

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Final
+from typing import Final
 
 import msgspec
-from msgspec import UNSET, Meta, UnsetType
 
 from remembrancer.memory.text import clean_name, shown
 from remembrancer.protocol.consolidation import Reflect, Reflected, ReflectStrategy
@@ -14,17 +13,16 @@ from remembrancer.protocol.errors import DeadlineExceeded, InvalidInput, NotFoun
 from remembrancer.protocol.runs import ApplyRun, UndoneResult, UndoRun
 from remembrancer.protocol.wire import Notice
 from remembrancer.protocol.writes import Operation
-from remembrancer.toolsets.memory.fields import given
 from remembrancer.toolsets.tools import Answer, Call, non_empty, tool, with_caveats
 
 MAX_RUN_ID: Final = 100
 
 
 class ReflectAndConsolidateArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    session_id: str | UnsetType = UNSET
-    strategy: Annotated[ReflectStrategy, Meta(extra_json_schema={"default": "full"})] | UnsetType = UNSET
-    dry_run: Annotated[bool, Meta(extra_json_schema={"default": False})] | UnsetType = UNSET
-    undo: str | UnsetType = UNSET
+    session_id: str | None = None
+    strategy: ReflectStrategy | None = None
+    dry_run: bool | None = None
+    undo: str | None = None
 
 
 @tool("Sum up a session.", unlisted=("session_id", "strategy", "dry_run", "undo"))
@@ -40,7 +38,7 @@ async def reflect_and_consolidate(call: Call, arguments: ReflectAndConsolidateAr
         session_id=caller.session_id,
         about=caller.session_id,
         strategy=strategy,
-        dry_run=arguments.dry_run is True,
+        dry_run=bool(arguments.dry_run),
         operation_id=call.operation_id,
     )
     budget_s = service.settings.reflect_budget_s
@@ -60,14 +58,13 @@ async def reflect_and_consolidate(call: Call, arguments: ReflectAndConsolidateAr
 
 def strategy_of(arguments: ReflectAndConsolidateArguments, session_id: str) -> ReflectStrategy:
     """The work to do with the session's own memories. Raises `InvalidInput` if another session is named."""
-    if arguments.session_id is not UNSET and arguments.session_id.strip() != session_id:
+    if arguments.session_id is not None and arguments.session_id.strip() != session_id:
         message = (
             f"session_id must be the current session's ({session_id}) or left out, not {shown(arguments.session_id)}: "
             "another session's private memories cannot be used"
         )
         raise InvalidInput(message, field="session_id")
-    strategy: ReflectStrategy = given(arguments.strategy, "full")
-    return strategy
+    return arguments.strategy or "full"
 
 
 def run_to_undo(arguments: ReflectAndConsolidateArguments) -> str | None:
@@ -76,9 +73,9 @@ def run_to_undo(arguments: ReflectAndConsolidateArguments) -> str | None:
     Raises:
         InvalidInput: it is not an id, or a reflection is requested at the same time.
     """
-    if arguments.undo is UNSET:
+    if arguments.undo is None:
         return None
-    others = [name for name in ("strategy", "dry_run") if getattr(arguments, name) is not UNSET]
+    others = [name for name in ("strategy", "dry_run") if getattr(arguments, name) is not None]
     if others:
         raise InvalidInput(f"undo and {others[0]} do not go together: undo alone undoes a run", field="undo")
     return clean_name(arguments.undo, field="undo", longest=MAX_RUN_ID)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import msgspec
-from msgspec import UNSET, UnsetType
 
 from remembrancer.protocol.ids import parse_memory_id
 from remembrancer.protocol.writes import RestoredResult, RestoreMemory
@@ -14,8 +13,8 @@ from remembrancer.toolsets.tools import Answer, Call, non_empty, tool
 
 class RestoreMemoryArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     memory_id: str
-    version: Version | UnsetType = UNSET
-    reason: str | UnsetType = UNSET
+    version: Version | None = None
+    reason: str | None = None
 
 
 @tool("Undo a forget, or return to a version.", destructive=True, marks_data=False, unlisted=("reason",))

@@ -5,23 +5,22 @@ from __future__ import annotations
 from typing import Annotated
 
 import msgspec
-from msgspec import UNSET, Meta, UnsetType
+from msgspec import Meta
 
 from remembrancer.memory.limits import MAX_NAME
 from remembrancer.memory.text import clean_name
 from remembrancer.protocol.reads import Direction, GraphEntity, GraphFound, SearchGraph
 from remembrancer.toolsets.memory.answers import memory_of, set_fields
-from remembrancer.toolsets.memory.fields import given
 from remembrancer.toolsets.tools import Answer, Call, non_empty, tool, with_caveats
 
 
 class SearchKnowledgeGraphArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    entity: str | UnsetType = UNSET
-    relationship_type: str | UnsetType = UNSET
-    direction: Annotated[Direction, Meta(extra_json_schema={"default": "both"})] | UnsetType = UNSET
-    depth: Annotated[int, Meta(ge=1, le=3, extra_json_schema={"default": 1})] | UnsetType = UNSET
-    include_memories: Annotated[bool, Meta(extra_json_schema={"default": True})] | UnsetType = UNSET
-    limit: Annotated[int, Meta(ge=1, le=100, extra_json_schema={"default": 20})] | UnsetType = UNSET
+    entity: str = ""
+    relationship_type: str = ""
+    direction: Direction = "both"
+    depth: Annotated[int, Meta(ge=1, le=3)] = 1
+    include_memories: bool = True
+    limit: Annotated[int, Meta(ge=1, le=100)] = 20
 
 
 @tool(
@@ -31,16 +30,15 @@ class SearchKnowledgeGraphArguments(msgspec.Struct, frozen=True, forbid_unknown_
 )
 async def search_knowledge_graph(call: Call, arguments: SearchKnowledgeGraphArguments) -> Answer:
     """Find the entities related to an entity, or give an overview of the graph. An unknown entity is no error."""
-    direction: Direction = given(arguments.direction, "both")
     request = SearchGraph(
         project=call.caller.project,
         session_id=call.caller.session_id,
         entity=_name(arguments.entity, "entity"),
         relationship_type=_name(arguments.relationship_type, "relationship_type"),
-        direction=direction,
-        depth=given(arguments.depth, 1),
-        include_memories=arguments.include_memories is not False,
-        limit=given(arguments.limit, 20),
+        direction=arguments.direction,
+        depth=arguments.depth,
+        include_memories=arguments.include_memories,
+        limit=arguments.limit,
     )
     response = await call.service.ask(request, call.received_at)
     graph = response.reply
@@ -50,9 +48,9 @@ async def search_knowledge_graph(call: Call, arguments: SearchKnowledgeGraphArgu
     return with_caveats(_answer(graph), response.notices, degraded=response.is_degraded)
 
 
-def _name(name: str | UnsetType, field: str) -> str | None:
+def _name(name: str, field: str) -> str | None:
     """A name; None if it is blank."""
-    return None if name is UNSET or not name.strip() else clean_name(name, field=field, longest=MAX_NAME)
+    return None if not name.strip() else clean_name(name, field=field, longest=MAX_NAME)
 
 
 def _answer(graph: GraphFound) -> Answer:

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Annotated, Any, Final
 
 import msgspec
-from msgspec import UNSET, Meta, UnsetType
+from msgspec import Meta
 
 from remembrancer.memory.changes import with_subjects
 from remembrancer.memory.limits import MAX_LINKS, MAX_NAME, MAX_PATH, MAX_SESSION_ID, MAX_TURN, check_count
@@ -30,7 +30,6 @@ from remembrancer.toolsets.memory.fields import (
     clean_entities,
     clean_tags,
     cleaned,
-    given,
 )
 from remembrancer.toolsets.tools import LISTED, Answer, Call, non_empty, tool, with_caveats
 
@@ -56,33 +55,33 @@ _kinds_in: Final = finder_of(f"(?i){words}" for words in _KIND_WORDS.values())
 
 
 class Source(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    tool: str | UnsetType = UNSET
-    file: str | UnsetType = UNSET
-    conversation_turn: int | UnsetType = UNSET
+    tool: str | None = None
+    file: str | None = None
+    conversation_turn: int | None = None
 
 
 class MemoryArguments(GivenFields, frozen=True, forbid_unknown_fields=True):
     """One memory to store."""
 
-    content: Annotated[str, Meta(description="Under 40 words, no preamble; steps whole")] | UnsetType = UNSET
+    content: Annotated[str, Meta(description="Under 40 words, no preamble; steps whole")] | None = None
     scope: (
         Annotated[Scope, Meta(description="user: in every project", extra_json_schema={LISTED: ["project", "user"]})]
-        | UnsetType
-    ) = UNSET
-    kind: Annotated[GivenKind, Meta(extra_json_schema={LISTED: USUAL_KINDS})] | UnsetType = UNSET
-    type: MemoryType | UnsetType = UNSET
-    tags: list[str] | UnsetType = UNSET
-    source: Source | UnsetType = UNSET
-    related_entities: list[RelatedEntity] | UnsetType = UNSET
-    session_id: str | UnsetType = UNSET
-    wait_for_embedding: bool | UnsetType = UNSET
-    occurred_at: str | UnsetType = UNSET
-    due: str | UnsetType = UNSET
-    supersedes: list[str] | UnsetType = UNSET
+        | None
+    ) = None
+    kind: Annotated[GivenKind, Meta(extra_json_schema={LISTED: USUAL_KINDS})] | None = None
+    type: MemoryType | None = None
+    tags: list[str] | None = None
+    source: Source | None = None
+    related_entities: list[RelatedEntity] | None = None
+    session_id: str | None = None
+    wait_for_embedding: bool | None = None
+    occurred_at: str | None = None
+    due: str | None = None
+    supersedes: list[str] | None = None
 
 
 class StoreMemoryArguments(MemoryArguments, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    memories: Annotated[list[MemoryArguments], Meta(description="Several, with these fields")] | UnsetType = UNSET
+    memories: Annotated[list[MemoryArguments], Meta(description="Several, with these fields")] | None = None
 
 
 @tool(
@@ -113,10 +112,10 @@ async def store_memory(call: Call, arguments: StoreMemoryArguments) -> Answer:
         try:
             answers.append(await _store(call, memory, change, str(place) if place else ""))
         except RemembrancerError as error:
-            if arguments.memories is UNSET:
+            if arguments.memories is None:
                 raise
             answers.append({"content": first_words(change.content, 5), "error": error.code, "message": error.message})
-    return answers[0] if len(answers) == 1 and arguments.memories is UNSET else _together(answers)
+    return answers[0] if len(answers) == 1 and arguments.memories is None else _together(answers)
 
 
 def changes_of(
@@ -128,16 +127,16 @@ def changes_of(
     Raises:
         InvalidInput: a field is not allowed, or there are too many memories.
     """
-    if arguments.memories is UNSET:
+    if arguments.memories is None:
         return [(arguments, to_change(arguments, session_id, content_limit_bytes))]
     beside = {name: getattr(arguments, name) for name in MemoryArguments.__struct_fields__}
     alone = MemoryArguments(**beside)
     check_count(arguments.memories, field="memories", most=MOST_AT_ONCE)
     changes: list[tuple[MemoryArguments, StoreMemory]] = []
-    if arguments.content is not UNSET:
+    if arguments.content is not None:
         changes.append((alone, to_change(alone, session_id, content_limit_bytes)))
     for place, memory in enumerate(arguments.memories):
-        unset = {name: value for name, value in beside.items() if name != "content" and getattr(memory, name) is UNSET}
+        unset = {name: value for name, value in beside.items() if name != "content" and getattr(memory, name) is None}
         whole = msgspec.structs.replace(memory, **unset)
         try:
             changes.append((whole, to_change(whole, session_id, content_limit_bytes)))
@@ -172,7 +171,7 @@ async def _store(call: Call, arguments: MemoryArguments, change: StoreMemory, pa
     """Store one memory of a call. `part` distinguishes it from the others."""
     memory_id = call.memory_id_of(part)  # not earlier: an id can only be derived from checked arguments
     change = msgspec.structs.replace(change, memory_id=memory_id)
-    given_scope = given(arguments.scope, change.scope)
+    given_scope = arguments.scope or change.scope
     written = await call.submit(change, part=part, allow_secrets=arguments.allow_secrets is True)
     result = written.result
     if not isinstance(result, StoredResult):
@@ -183,22 +182,22 @@ async def _store(call: Call, arguments: MemoryArguments, change: StoreMemory, pa
     if change.scope != given_scope:
         text = f"A {change.kind} is for its session alone: it has the scope session, not {given_scope}."
         notices.append(Notice("scope_changed", text))
-    if change.kind != given(arguments.kind, change.kind):
+    if change.kind != (arguments.kind or change.kind):
         text = f"A {arguments.kind} with a due date is an open end, until update_memory says that it is done."
         notices.append(Notice("kind_changed", text))
-    if arguments.wait_for_embedding is True:
+    if arguments.wait_for_embedding:
         embedding = await call.service.await_embedding(call.caller, memory_id, call.received_at)
         if not embedding.embedded:
             notices.append(not_embedded(embedding.error or written.embedding_error))
     elif written.embedding_error is not None:
         notices.append(not_embedded(written.embedding_error))
     answer: Answer = {"memory_id": memory_id}
-    if arguments.wait_for_embedding is True:  # without waiting it never has a vector yet
+    if arguments.wait_for_embedding:  # without waiting it never has a vector yet
         answer["embedding_generated"] = embedding.embedded
     answer |= non_empty(
         graph_edges_created=result.graph_edges_created or None,
-        scope=result.scope if result.scope != given(arguments.scope, "project") else None,
-        kind=change.kind if change.kind != given(arguments.kind, None) else None,
+        scope=result.scope if result.scope != (arguments.scope or "project") else None,
+        kind=change.kind if change.kind != arguments.kind else None,
         already_known=result.already_known,
         duplicates=list(result.duplicates),
         near_duplicates=list(embedding.near_duplicates),
@@ -215,7 +214,7 @@ def to_change(arguments: MemoryArguments, session_id: str, content_limit_bytes: 
     Raises:
         InvalidInput: a field is not allowed.
     """
-    if arguments.content is UNSET:
+    if arguments.content is None:
         raise InvalidInput("content is missing: it must be a string", field="content")
     check_text(arguments.content, field="content", longest_bytes=content_limit_bytes)
     scope, memory_type, kind = _scope_and_kind(arguments, arguments.content)
@@ -239,15 +238,15 @@ def _scope_and_kind(arguments: MemoryArguments, content: str) -> tuple[Scope, Me
     A kind determines the type, and a kind that exists only in sessions determines the scope. If only a type is given,
     the kind that the wording suggests is used if it has this type.
     """
-    scope: Scope = given(arguments.scope, "project")
-    if arguments.due is not UNSET and given(arguments.kind, OPEN_END) not in (OPEN_END, "fact"):  # of a coming event
+    scope: Scope = arguments.scope or "project"
+    if arguments.due is not None and arguments.kind not in (None, OPEN_END, "fact"):  # of a coming event
         raise InvalidInput("only an open end has a due date", field="due", remedy=f"kind: {OPEN_END}")
-    if arguments.due is not UNSET:
+    if arguments.due is not None:
         return scope, type_of_kind(OPEN_END), OPEN_END
-    if arguments.kind is UNSET and arguments.type is not UNSET:
+    if arguments.kind is None and arguments.type is not None:
         likely = kind_of(content)
         return scope, arguments.type, likely if type_of_kind(likely) == arguments.type and likely != "fact" else None
-    kind = kind_of(content) if arguments.kind is UNSET else arguments.kind
+    kind = arguments.kind or kind_of(content)
     return "session" if kind in SESSION_KINDS else scope, type_of_kind(kind), kind
 
 
@@ -261,13 +260,13 @@ def kind_of(content: str) -> Kind:
 
 
 def _clean_source(source: Source, *, field: str) -> SourceRef:
-    turn = given(source.conversation_turn, None)
+    turn = source.conversation_turn
     if turn is not None and not 0 <= turn <= MAX_TURN:
         message = f"{field}.conversation_turn must be an integer from 0 to {MAX_TURN}, not {shown(turn)}"
         raise InvalidInput(message, field=f"{field}.conversation_turn")
     return SourceRef(
-        tool=None if source.tool is UNSET else clean_name(source.tool, field=f"{field}.tool", longest=MAX_NAME),
-        file=None if source.file is UNSET else clean_name(source.file, field=f"{field}.file", longest=MAX_PATH),
+        tool=None if source.tool is None else clean_name(source.tool, field=f"{field}.tool", longest=MAX_NAME),
+        file=None if source.file is None else clean_name(source.file, field=f"{field}.file", longest=MAX_PATH),
         conversation_turn=turn,
     )
 

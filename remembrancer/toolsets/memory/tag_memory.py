@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import msgspec
-from msgspec import UNSET, UnsetType
 
 from remembrancer.protocol.errors import InvalidInput
 from remembrancer.protocol.ids import parse_memory_id
@@ -15,8 +14,8 @@ from remembrancer.toolsets.tools import Answer, Call, tool
 
 class TagMemoryArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     memory_id: str
-    add: list[str] | UnsetType = UNSET
-    remove: list[str] | UnsetType = UNSET
+    add: list[str] = []
+    remove: list[str] = []
 
 
 @tool("Change tags.")

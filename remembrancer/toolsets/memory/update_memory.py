@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import get_args
 
 import msgspec
-from msgspec import UNSET, UnsetType
 
 from remembrancer.memory.fields import FIELDS
 from remembrancer.memory.limits import MAX_ENTITIES, MAX_LINKS, MAX_NAME, check_count
@@ -26,25 +25,24 @@ from remembrancer.toolsets.memory.fields import (
     clean_reason,
     clean_tag_changes,
     cleaned,
-    given,
 )
 from remembrancer.toolsets.tools import Answer, Call, non_empty, tool
 
 
 class TagChanges(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    add: list[str] | UnsetType = UNSET
-    remove: list[str] | UnsetType = UNSET
+    add: list[str] = []
+    remove: list[str] = []
 
 
 class EntityChanges(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    add: list[RelatedEntity] | UnsetType = UNSET
-    remove: list[str] | UnsetType = UNSET
+    add: list[RelatedEntity] = []
+    remove: list[str] = []
 
 
 class LinkArgument(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     relation: Relation
     target: str
-    strength: float | UnsetType = UNSET
+    strength: float = 1.0
 
 
 class RemovedLink(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -54,18 +52,18 @@ class RemovedLink(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 class UpdateMemoryArguments(GivenFields, frozen=True, forbid_unknown_fields=True):
     memory_id: str
-    old: str | UnsetType = UNSET
-    new: str | UnsetType = UNSET
-    content: str | UnsetType = UNSET
-    tags: TagChanges | UnsetType = UNSET
-    related_entities: EntityChanges | UnsetType = UNSET
-    kind: str | UnsetType = UNSET
-    due: str | UnsetType = UNSET
-    done: bool | UnsetType = UNSET
-    supersedes: list[str] | UnsetType = UNSET
-    add_links: list[LinkArgument] | UnsetType = UNSET
-    remove_links: list[RemovedLink] | UnsetType = UNSET
-    reason: str | UnsetType = UNSET
+    old: str | None = None
+    new: str | None = None
+    content: str | None = None
+    tags: TagChanges | None = None
+    related_entities: EntityChanges | None = None
+    kind: str | None = None
+    due: str | None = None
+    done: bool | None = None
+    supersedes: tuple[str, ...] = ()
+    add_links: tuple[LinkArgument, ...] = ()
+    remove_links: tuple[RemovedLink, ...] = ()
+    reason: str | None = None
 
 
 @tool(
@@ -98,38 +96,33 @@ def to_update(arguments: UpdateMemoryArguments, content_limit_bytes: int) -> Upd
         InvalidInput: a field is not allowed, or nothing is to be changed.
     """
     memory_id = parse_memory_id(arguments.memory_id)
-    content: str | TextEdit | None = given(arguments.content, None)
+    content: str | TextEdit | None = arguments.content
     if isinstance(content, str):
         check_text(content, field="content", longest_bytes=content_limit_bytes)
-    if arguments.old is not UNSET or arguments.new is not UNSET:
-        if arguments.old is UNSET or arguments.new is UNSET or content is not None:
+    if arguments.old is not None or arguments.new is not None:
+        if arguments.old is None or arguments.new is None or content is not None:
             raise InvalidInput("give either both old and new, or content", field="old")
         check_text(arguments.old, field="old", longest_bytes=content_limit_bytes)
         if arguments.new:
             check_text(f"{arguments.new}x", field="new", longest_bytes=content_limit_bytes)
         content = TextEdit(arguments.old, arguments.new)
-    tags = given(arguments.tags, TagChanges())
+    tags, entities = arguments.tags or TagChanges(), arguments.related_entities or EntityChanges()
     add_tags, remove_tags = clean_tag_changes(tags.add, tags.remove, "tags.")
-    entities = given(arguments.related_entities, EntityChanges())
     emptied = {each.name for each in FIELDS if each.is_clearable and getattr(arguments, each.name) == ""}
     cleared = tuple(name for name in get_args(Clearable) if name in emptied)
     fields = cleaned(arguments, {"kind": clean_kind}, *emptied) | dict.fromkeys(emptied.difference(cleared), "")
-    added = list(given(arguments.add_links, ()))
-    added += [
-        LinkArgument("supersedes", parse_memory_id(each, field="supersedes"))
-        for each in given(arguments.supersedes, ())
-    ]
+    replaced = [LinkArgument("supersedes", parse_memory_id(each, field="supersedes")) for each in arguments.supersedes]
     change = UpdateMemory(
         memory_id=memory_id,
         content=content,
         add_tags=add_tags,
         remove_tags=remove_tags,
-        add_entities=clean_entities(given(entities.add, ()), field="related_entities.add"),
+        add_entities=clean_entities(entities.add, field="related_entities.add"),
         remove_entities=clean_names(
-            given(entities.remove, ()), field="related_entities.remove", most=MAX_ENTITIES, longest=MAX_NAME
+            entities.remove, field="related_entities.remove", most=MAX_ENTITIES, longest=MAX_NAME
         ),
-        add_links=_clean_links(added, memory_id, "add_links"),
-        remove_links=_clean_links(given(arguments.remove_links, ()), memory_id, "remove_links"),
+        add_links=_clean_links([*arguments.add_links, *replaced], memory_id, "add_links"),
+        remove_links=_clean_links(arguments.remove_links, memory_id, "remove_links"),
         cleared=cleared,
         reason=clean_reason(arguments.reason),
         **fields,
@@ -156,7 +149,7 @@ def _clean_links(links: Sequence[LinkArgument | RemovedLink], memory_id: str, fi
             raise InvalidInput(
                 f"{at}.target is the memory itself: a memory cannot be linked to itself", field=f"{at}.target"
             )
-        strength = given(link.strength, 1.0) if isinstance(link, LinkArgument) else 1.0
+        strength = link.strength if isinstance(link, LinkArgument) else 1.0
         if not 0 < strength <= 1:
             message = f"{at}.strength must be more than 0 and at most 1, not {shown(strength)}"
             raise InvalidInput(message, field=f"{at}.strength")

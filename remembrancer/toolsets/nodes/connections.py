@@ -5,20 +5,17 @@ from __future__ import annotations
 from typing import Annotated
 
 import msgspec
-from msgspec import UNSET, Meta, UnsetType
+from msgspec import Meta
 
 from remembrancer.protocol.ids import parse_memory_id
 from remembrancer.protocol.wire import Notice
-from remembrancer.toolsets.memory.fields import given
 from remembrancer.toolsets.nodes.answering import follow, node_of
 from remembrancer.toolsets.tools import Answer, Call, tool, with_caveats
 
 
 class ConnectionsArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     node_id: str
-    depth: Annotated[int, Meta(ge=0, le=10, description="Links away", extra_json_schema={"default": 1})] | UnsetType = (
-        UNSET
-    )
+    depth: Annotated[int, Meta(ge=0, le=10, description="Links away")] = 1
 
 
 @tool("A node and those linked to it, the nearest first.", read_only=True)
@@ -30,7 +27,7 @@ async def connections(call: Call, arguments: ConnectionsArguments) -> Answer:
         MemoryUnavailable: the store is away.
     """
     node_id = parse_memory_id(arguments.node_id, field="node_id")
-    asked = await follow(call, [node_id], depth=given(arguments.depth, 1))
+    asked = await follow(call, [node_id], depth=arguments.depth)
     found = asked.reply
     ids = [memory.id for memory in found.memories]
     call.service.shown(call.caller, ids, used=(node_id,), tool=call.tool, question=node_id)

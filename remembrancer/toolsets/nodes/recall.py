@@ -6,7 +6,7 @@ from contextlib import suppress
 from typing import Annotated, Final
 
 import msgspec
-from msgspec import UNSET, Meta, UnsetType
+from msgspec import Meta
 
 from remembrancer.memory.promotion import used_in
 from remembrancer.memory.text import check_text
@@ -14,7 +14,7 @@ from remembrancer.protocol.errors import InvalidInput, NotFound
 from remembrancer.protocol.reads import ListedMemory, ListMemories, Recall
 from remembrancer.protocol.store_client import AWAY
 from remembrancer.protocol.wire import Notice
-from remembrancer.toolsets.memory.fields import clean_tags, given
+from remembrancer.toolsets.memory.fields import clean_tags
 from remembrancer.toolsets.memory.recall_memories import MAX_QUERY_BYTES
 from remembrancer.toolsets.nodes.answering import follow, node_of
 from remembrancer.toolsets.tools import Answer, Call, tool, with_caveats
@@ -23,9 +23,9 @@ NO_LINKS: Final = "Their links are not available now."
 
 
 class NodeQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    query: str | UnsetType = UNSET
-    tags: Annotated[list[str], Meta(description="Any of these")] | UnsetType = UNSET
-    limit: Annotated[int, Meta(ge=1, le=50, extra_json_schema={"default": 10})] | UnsetType = UNSET
+    query: str = ""
+    tags: Annotated[list[str], Meta(description="Any of these")] = []
+    limit: Annotated[int, Meta(ge=1, le=50)] = 10
 
 
 @tool("Find nodes by query, tags or both, best (or newest) first.", read_only=True)
@@ -34,7 +34,7 @@ async def recall(call: Call, arguments: NodeQuery) -> Answer:
 
     Facts that are no longer valid are left out, because a node could not show that.
     """
-    tags, limit, query = clean_tags(arguments.tags), given(arguments.limit, 10), given(arguments.query, "")
+    tags, limit, query = clean_tags(arguments.tags), arguments.limit, arguments.query
     project, session_id = call.caller.project, call.caller.session_id
     found: tuple[ListedMemory, ...]
     used: list[str] = []
@@ -64,7 +64,7 @@ async def recall(call: Call, arguments: NodeQuery) -> Answer:
     if found:
         with suppress(NotFound, *AWAY):  # all may just have been deleted
             linked = {memory.id: memory for memory in (await follow(call, ids)).reply.memories}
-    call.service.shown(call.caller, ids, used=used, tool=call.tool, question=given(arguments.query, ""))
+    call.service.shown(call.caller, ids, used=used, tool=call.tool, question=query)
     if len(linked) < len(ids):
         notices = (*notices, Notice("no_links", NO_LINKS))
     return with_caveats(

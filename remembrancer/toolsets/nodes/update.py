@@ -5,40 +5,40 @@ from __future__ import annotations
 from typing import Annotated
 
 import msgspec
-from msgspec import UNSET, Meta, UnsetType
+from msgspec import Meta
 
 from remembrancer.memory.text import check_text
 from remembrancer.protocol.errors import InvalidInput
 from remembrancer.protocol.ids import parse_memory_id
 from remembrancer.protocol.writes import UpdatedResult, UpdateMemory
-from remembrancer.toolsets.memory.fields import clean_tags, given
+from remembrancer.toolsets.memory.fields import clean_tags
 from remembrancer.toolsets.nodes.answering import clean_links, written_node
 from remembrancer.toolsets.tools import Answer, Call, tool
 
 
 class NodeChanges(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     node_id: str
-    content: str | UnsetType = UNSET
-    tags: Annotated[list[str], Meta(description="In place of all tags")] | UnsetType = UNSET
-    links: Annotated[list[str], Meta(description="In place of all links")] | UnsetType = UNSET
-    allow_secrets: bool | UnsetType = UNSET
+    content: str | None = None
+    tags: Annotated[list[str], Meta(description="In place of all tags")] | None = None
+    links: Annotated[list[str], Meta(description="In place of all links")] | None = None
+    allow_secrets: bool = False
 
 
 @tool("Replace a node's content, tags or links.", destructive=True)
 async def update(call: Call, arguments: NodeChanges) -> Answer:
     """Change the given fields, and return the whole node."""
     node_id = parse_memory_id(arguments.node_id, field="node_id")
-    content, links = given(arguments.content, None), given(arguments.links, None)
+    content, tags, links = arguments.content, arguments.tags, arguments.links
     if content is not None:
         check_text(content, field="content", longest_bytes=call.service.settings.content_limit_bytes)
     change = UpdateMemory(
         node_id,
         content=content,
-        tags=None if arguments.tags is UNSET else clean_tags(arguments.tags),
+        tags=None if tags is None else clean_tags(tags),
         related=None if links is None else clean_links(links),
     )
     if change == UpdateMemory(node_id):
         raise InvalidInput("there is nothing to change: give content, tags or links", field="content")
-    written = await call.submit(change, allow_secrets=arguments.allow_secrets is True)
+    written = await call.submit(change, allow_secrets=arguments.allow_secrets)
     missing = written.result.missing if isinstance(written.result, UpdatedResult) else ()
     return await written_node(call, written, node_id, missing)
