@@ -100,7 +100,7 @@ def _key(keyring: Keyring, sealed: bytes) -> bytes:
     name = sealed[1 : 1 + _KEY_ID_BYTES].hex()
     if name not in keyring.keys:
         raise KeyMissing(
-            "it is sealed with a key that this host does not have: ask for a new invitation, and join again"
+            "it is sealed with a key that has not reached this host: if none comes, join again with a new invitation"
         )
     return keyring.keys[name]
 

@@ -308,7 +308,8 @@ class EntryDamaged(RemembrancerError):
 
 
 class KeyMissing(RemembrancerError):
-    """An entry or a snapshot is encrypted with a key that this host does not have: it needs a new invitation."""
+    """An entry or a snapshot is encrypted with a key that this host does not have yet: it waits for the key, or needs a
+    new invitation."""
 
     code = "key_missing"
 

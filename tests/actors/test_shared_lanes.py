@@ -23,7 +23,7 @@ from remembrancer.actors.store.write_handlers import WriteHandlers
 from remembrancer.commands.backup import back_up, restore
 from remembrancer.commands.share import look_at_lanes
 from remembrancer.journal.jetstream import Server
-from remembrancer.journal.sealing import Keyring
+from remembrancer.journal.sealing import KEY_BYTES, Keyring, Sealed
 from remembrancer.journal.sharing import Membership
 from remembrancer.protocol.errors import InvalidInput, JournalAway, KeyMissing, RemembrancerError
 from remembrancer.protocol.home import (
@@ -37,7 +37,15 @@ from remembrancer.protocol.home import (
     WriteExport,
 )
 from remembrancer.protocol.paths import RuntimePaths
-from remembrancer.protocol.sharing import DescribeLanes, LaneLeft, LeaveLane, ProjectShared, RejoinLane, ShareProject
+from remembrancer.protocol.sharing import (
+    DescribeLanes,
+    LaneLeft,
+    LaneState,
+    LeaveLane,
+    ProjectShared,
+    RejoinLane,
+    ShareProject,
+)
 from remembrancer.protocol.wire import Request
 from remembrancer.protocol.writes import (
     Applied,
@@ -272,6 +280,18 @@ async def test_what_a_session_gives_to_a_shared_lane_leaves_its_drafts_behind(ho
     assert again.replayed
 
 
+async def test_a_shared_project_takes_back_what_it_gave_to_the_user_before(hosts: list[Host]) -> None:
+    here, there = hosts
+    memory_id = await here.store("lantern", "the lantern burns oil")
+    await here.done("promote", PromoteMemory(memory_id, "user"))
+    await here.share()
+    await there.share()
+    back = await here.done("back", PromoteMemory(memory_id, "project"))
+    assert isinstance(back.result, PromotedResult)
+    assert (back.result.previous_scope, here.finds("user", "lantern")) == ("user", False)
+    await until(lambda: there.finds("project", "lantern"))
+
+
 async def test_a_promotion_whose_outcome_nobody_knew_is_done_once_when_it_is_asked_for_again(
     hosts: list[Host],
 ) -> None:
@@ -412,6 +432,40 @@ async def test_what_is_shared_can_be_read_without_a_membership_and_goes_on_with_
     here.refusal = None
     await here.ask(RejoinLane(LANE))
     await until(lambda: here.finds("project", "bottle"))
+
+
+async def test_a_host_that_a_new_key_has_not_reached_yet_waits_and_goes_on_with_it(
+    hosts: list[Host], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where the server that it reads from has not taken over the key that others have."""
+    here, there = hosts
+    monkeypatch.setattr("remembrancer.actors.store.shared_lanes.AGAIN_S", 0.0)
+    keys, secret = Keyring.new(), b"s" * KEY_BYTES
+    sealed = Sealed(InProcessJournal(here.server), keys)
+    here.journal, there.journal = (
+        cast("InProcessJournal", each)
+        for each in (sealed, Sealed(InProcessJournal(here.server), keys, member="there", secret=secret))
+    )
+    await both_have_one(here, there)
+    newer = Keyring.new(keys)
+    await sealed.hand_keys(LANE, newer, {})
+    await here.store("torch", "the torch burns pitch")
+
+    async def code() -> str | None:
+        (state,) = cast("tuple[LaneState, ...]", await there.ask(DescribeLanes()))
+        return state.code
+
+    async def is_waiting() -> bool:
+        return await code() == KeyMissing.code
+
+    await until(is_waiting)
+    waiting = await there.submit(store_operation("candle", "the candle burns wax", project=there.project))
+    assert isinstance(waiting, JournalAway)
+    await sealed.hand_keys(LANE, newer, {"there": secret})
+    await until(lambda: there.finds("project", "torch"))
+    await until(lambda: there.lanes._open[LANE].silent is None)
+    await there.store("candle", "the candle burns wax")
+    await until(lambda: here.finds("project", "candle"))
 
 
 async def test_what_is_shared_is_exported_listed_and_examined(hosts: list[Host], tmp_path: Path) -> None:

@@ -42,7 +42,7 @@ from remembrancer.journal.server_config import Address
 from remembrancer.journal.sharing import Membership, Sharing, read_invitation
 from remembrancer.protocol.consolidation import Job, Maintained
 from remembrancer.protocol.control import PeerGone, Ready
-from remembrancer.protocol.errors import Failure, JournalAway
+from remembrancer.protocol.errors import Failure, JournalAway, KeyMissing
 from remembrancer.protocol.ids import derive_memory_id, new_ulid
 from remembrancer.protocol.kinds import Scope
 from remembrancer.protocol.paths import RuntimePaths
@@ -825,7 +825,7 @@ class World:
                 return False
             assert not isinstance(described, Failure), described
             for state in described:
-                if state.code not in (None, JournalAway.code):
+                if state.code not in (None, JournalAway.code, KeyMissing.code):  # those two wait
                     self._soak.wrong.append(f"host {host.number} has stopped: {state.problem}")
                     raise TimeoutError
                 positions.add((state.lane, state.position))

@@ -30,7 +30,7 @@ from remembrancer.actors.store.records.space_copies import take_in, write_space
 from remembrancer.actors.store.records.sqlite_edits import ArrivingEdits, SqliteEdits
 from remembrancer.actors.store.records.sqlite_file import SqliteFile, as_error, encode_json
 from remembrancer.actors.store.records.sqlite_records import UNACCEPTABLE, Records
-from remembrancer.actors.store.records.types import Outcome
+from remembrancer.actors.store.records.types import USER, Outcome
 from remembrancer.journal.contract import (
     MAX_APPEND,
     MAX_APPEND_BYTES,
@@ -91,8 +91,9 @@ AWAY_S: Final = 1.0
 """For this long after the journal failed to answer, writes are refused at once instead of waiting again."""
 ACCESSES_S: Final = 30.0
 """The shortest time between two appends of accesses. A write also takes them along."""
-STOPS: Final = (JournalChanged, EntryDamaged, KeyMissing, SchemaTooNew)
-"""The errors that stop all applying and appending until somebody acts on them."""
+STOPS: Final = (JournalChanged, EntryDamaged, SchemaTooNew)
+"""The errors that stop all applying and appending until somebody acts on them. A key that is missing may be under way:
+it is waited for."""
 _TO_SCRUB: Final = """lane_erasures AS e JOIN lane_entries AS l
     ON e.space = @SPACE AND l.space = @SPACE AND l.memory_id = e.memory_id"""
 _REACHED: Final = "max(e.position, l.position)"
@@ -238,8 +239,8 @@ class SharedLane(Records):
         self._used: defaultdict[str, set[str]] = defaultdict(set)
         self._told_at = clock()
         self._may_be_there = True
-        """True after an append without an answer: the journal is searched for the entries before they are appended
-        again."""
+        """True after an append without an answer, or without a key to read on: the journal is read before anything is
+        appended again."""
         self.problem: RemembrancerError | None = None
         """The error that stopped all applying and appending."""
         self.head = 0
@@ -267,18 +268,27 @@ class SharedLane(Records):
 
     def _brought_in_by(self, operation: Operation) -> PortableMemory | None:
         """Return the memory of a local space that a promotion moves into the lane; None if it is in the lane. Raises as
-        `memory_to_move`."""
-        if not isinstance(operation.change, PromoteMemory) or self.outcome_of(operation.operation_id) is not None:
+        `memory_to_move`.
+
+        A copy of what the user's lane has is brought in all the same: another host may take back the lane's meanwhile.
+        """
+        change = operation.change
+        if not isinstance(change, PromoteMemory) or self.outcome_of(operation.operation_id) is not None:
             return None
         with self._file.transaction() as connection:
-            here = SqliteEdits(connection, self._clock())
-            is_taken_back = self.is_users and _takes_back(operation)
-            if is_taken_back or here.memory(operation.change.memory_id) is not None:
-                if is_taken_back:
-                    memory_to_move(Planner(operation, here))
+            here, local = SqliteEdits(connection, self._clock()), self._local(connection, operation)
+            if self.is_users and _takes_back(operation):
+                memory_to_move(Planner(operation, here))
                 return None
-            local = self._local(connection, operation)
-            return None if local is None else memory_to_move(Planner(operation, local))
+            if local is None:
+                return None
+            planner, known, own = (
+                Planner(operation, local),
+                here.memory(change.memory_id),
+                local.memory(change.memory_id),
+            )
+            is_copy = known is not None and own is not None and own.id == known.id and planner.sees(own)
+            return memory_to_move(planner) if known is None or (is_copy and self.is_users) else None
 
     def _submitted(self, operation: Operation, memory: PortableMemory | None = None) -> Submitted:
         """Return the entry for an operation, without the project's directory, which differs from host to host. A user's
@@ -368,7 +378,8 @@ class SharedLane(Records):
 
         Raises:
             JournalAway, JournalRefused: the journal cannot be read now.
-            JournalChanged, EntryDamaged, KeyMissing, SchemaTooNew: the lane has stopped (see `problem`).
+            KeyMissing: the others have a new key, which has not reached this host yet.
+            JournalChanged, EntryDamaged, SchemaTooNew: the lane has stopped (see `problem`).
             Trimmed: this host was away for too long, or unread entries were scrubbed: it has to load a snapshot
             (`take_in`).
             RemembrancerError: the file cannot be written.
@@ -469,6 +480,8 @@ class SharedLane(Records):
                 self._stop(error)
             if isinstance(error, Trimmed):  # it waits until the snapshot is loaded
                 error = JournalAway("what others have stored is taken from a snapshot first: try again in a moment")
+            if isinstance(error, KeyMissing) and self.problem is None:
+                error = JournalAway(f"what others have stored cannot be read yet: {error.message}")
             for operation_id in bodies:
                 outcomes.setdefault(operation_id, Outcome(error))
         return [outcomes[each.operation.operation_id] for each in entries]
@@ -526,6 +539,9 @@ class SharedLane(Records):
                     raise problem
                 if page.is_last and self.mark.position >= position:
                     return outcomes
+        except KeyMissing:
+            self._may_be_there = True  # so that nothing more is sealed with the former key
+            raise
         except STOPS as error:
             self._stop(error)
             raise
@@ -555,17 +571,19 @@ class SharedLane(Records):
     # Applying.
 
     def _local(self, connection: SpaceConnection, operation: Operation) -> SqliteEdits | None:
-        """Return the space of this host from or to which an operation moves a memory: the one that shares the lane or,
-        for a promotion to the user's lane, that of its project. None if it is not here, or nothing is moved."""
-        if not isinstance(operation.change, PromoteMemory | ImportMemory):
+        """Return the space of this host from or to which an operation moves a memory: the one that shares the lane; for
+        a promotion to the user's lane, that of its project; for one that a project takes back, the user's. None if it
+        is not here, or nothing is moved."""
+        change = operation.change
+        if not isinstance(change, PromoteMemory | ImportMemory):
             return None
-        is_project = self.is_users and isinstance(operation.change, PromoteMemory)
-        name = "?" if is_project else "(SELECT name FROM shares WHERE lane = ?)"
-        rows = connection.query(
-            f"SELECT number FROM spaces WHERE name = {name}",  # noqa: S608 - our names
-            (operation.project.id if is_project else self.name,),
-        )
-        return SqliteEdits(SpaceConnection(connection.connection, rows[0][0]), self._clock()) if rows else None
+        names = [name for (name,) in connection.query("SELECT name FROM shares WHERE lane = ?", (self.name,))]
+        if isinstance(change, PromoteMemory):
+            names = [operation.project.id] if self.is_users else [*names, USER]
+        rows = [row for name in names for row in connection.query("SELECT number FROM spaces WHERE name = ?", (name,))]
+        spaces = [SqliteEdits(SpaceConnection(connection.connection, row[0]), self._clock()) for row in rows]
+        memory_id = memory_id_of(change) or ""
+        return next((each for each in spaces if each.memory(memory_id) is not None), spaces[0] if spaces else None)
 
     def _refusals(self, operations: Iterable[Operation]) -> list[Outcome | None]:
         """Return the refusals by this host's own limits, which do not affect how entries are applied: a refused
