@@ -30,12 +30,10 @@ async def test_the_prepared_answers_are_the_gateways_own(home: Path) -> None:
                     answers[method] = await client.request(method)
                 given[version] = {method: answer["result"] for method, answer in answers.items()}
     file = Path(PREPARED_FILE)
-    prepared = json.loads(file.read_bytes())  # noqa: ASYNC240 - nothing else runs here
+    prepared = json.loads(file.read_bytes())
     current = {"protocolVersions": list(HANDSHAKE_PROTOCOL_VERSIONS), **given[LATEST]}
     if prepared != current:
-        file.write_text(  # noqa: ASYNC240
-            json.dumps(current, indent=1, ensure_ascii=False) + "\n", encoding="utf-8"
-        )
+        file.write_text(json.dumps(current, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
         pytest.fail(f"{file.name} was of another state of the gateway, and has been written anew: commit it")
     for version, answers in given.items():
         for method, result in answers.items():

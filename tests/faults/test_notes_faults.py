@@ -81,7 +81,7 @@ async def test_index_and_vectors_that_are_deleted_under_load_are_made_again(
                     errors.append(answer)
 
         load = asyncio.create_task(search())
-        for file in list(home.glob("projects/*/index.db*")):  # noqa: ASYNC240
+        for file in list(home.glob("projects/*/index.db*")):
             file.unlink(missing_ok=True)
         await until(lambda: has_read(client, FILES))
         await until((home / "vectors").exists)  # made once the texts have vectors
@@ -92,7 +92,7 @@ async def test_index_and_vectors_that_are_deleted_under_load_are_made_again(
             return answer["searchMode"] == "hybrid" and bool(answer["results"])
 
         await until(is_found_by_meaning)
-        for file in list(home.glob("projects/*/index.db")):  # noqa: ASYNC240
+        for file in list(home.glob("projects/*/index.db")):
             file.write_bytes(b"damaged" * 1000)
         for number in range(FILES):
             write(workspace, number, "windmill")

@@ -163,7 +163,7 @@ async def test_a_runtime_that_a_person_starts_hides_the_key_that_it_was_started_
 ) -> None:
     runtime = Runtime(home)
     environ = {**os.environ, **settings(provider), "REMEMBRANCER_HOME": str(home)}
-    launcher = subprocess.Popen(  # noqa: ASYNC220 - it is not waited for
+    launcher = subprocess.Popen(
         [sys.executable, "-m", "remembrancer", "up"], env=environ, stdout=subprocess.DEVNULL, stdin=subprocess.DEVNULL
     )
     try:

@@ -25,11 +25,10 @@ from remembrancer.protocol.writes import PromoteMemory, Scope
 from tests.forked import run_forked
 from tests.operations import PROJECT
 from tests.patience import PATIENCE_S
-from tests.processes.bridge_rig import BridgeClient
 from tests.processes.dying_restore import restore_and_die
 from tests.processes.portable_rig import ask, change, exported, fill, id_of, recall, store
 from tests.processes.runtimes import until
-from tests.runtime import Runtime, command, done, start, stop_runtime
+from tests.runtime import Runtime, Session, command, done, start, stop_runtime
 from tests.spaces import rows_of
 
 pytestmark = pytest.mark.usefixtures("without_embedders")
@@ -116,28 +115,20 @@ def test_a_backup_has_what_was_acknowledged_before_it_began(home: Path, second: 
         writer.join()
 
 
-def test_writes_that_wait_in_the_queue_are_in_a_backup(
+async def test_writes_that_wait_in_the_queue_are_in_a_backup(
     home: Path, second: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("REMEMBRANCER_WRITE_BUDGET_S", "2")
     monkeypatch.setenv("REMEMBRANCER_STALL_TIMEOUT_S", "60")  # the store hangs until the test lets it go on
-    start(home)
-    runtime = Runtime(home)
-    client = BridgeClient()
-    client.initialize()
-    client.store("This is there already.")
-    until(lambda: rows_of(RuntimePaths(home).write_queue, "SELECT count(*) FROM queued") == [(0,)])
-    assert "This is there already." in runtime.contents().values()
-    store_process = runtime.process("store")
-    store_process.send_signal(signal.SIGSTOP)
-    answer = client.store("This waits in the queue.")
-    assert "queued" in json.dumps(answer)
-    said = json.loads(done("backup", str(home / "backup.tar"), "--json", home=home))
-    assert said["queued"] == 1
-    exported_now = json.loads(done("backup", "export", str(home / "export"), "--json", home=home))
-    assert exported_now["queued"] == 1
-    store_process.send_signal(signal.SIGCONT)
-    client.close()
+    async with Session(home) as client:
+        await client.store("This is there already.")
+        until(lambda: rows_of(RuntimePaths(home).write_queue, "SELECT count(*) FROM queued") == [(0,)])
+        store_process = Runtime(home).process("store")
+        store_process.suspend()
+        assert "queued" in json.dumps(await client.store("This waits in the queue."))
+        for made in (("backup", str(home / "backup.tar")), ("backup", "export", str(home / "export"))):
+            assert json.loads(done(*made, "--json", home=home))["queued"] == 1
+        store_process.resume()
     restore(home / "backup.tar", second)
     start(second)
     contents = Runtime(second).contents

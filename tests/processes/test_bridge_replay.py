@@ -2,38 +2,50 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import shutil
 import signal
 import socket
-import sqlite3
-import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
 
+from bench.client import ClientError, StdioClient
 from remembrancer.config.settings import Settings
 from remembrancer.protocol.file_locks import FileLock
 from remembrancer.protocol.paths import RuntimePaths
-from tests.patience import PATIENCE_S
-from tests.processes.bridge_rig import (
-    HANDSHAKE,
-    BridgeClient,
-    bridge,
-    forked_bridge,
-    gateway,
-)
-from tests.processes.runtimes import until
-from tests.runtime import stop_runtime
+from tests.actors.store_process import Launched
+from tests.patience import PATIENCE_S, until
+from tests.runtime import ColdSession, Runtime
+from tests.spaces import rows_of
 
 QUICK = Settings(write_budget_s=0.2, read_budget_s=0.2)
-FOREVER = 3600.0
+FOREVER = "3600"
 """Seconds in which no test comes to its end: a bridge that leaves has not waited for them."""
+PATIENT = f"""
+import sys, remembrancer.actors.bridge.bridge as bridge
+bridge.LEAVE_S = {PATIENCE_S}
+sys.exit(bridge.main([]))
+"""
+"""A bridge that waits long for open answers when its input has ended."""
+NOISY = """
+import os, sys, remembrancer.actors.bridge.bridge as bridge
+claim = bridge._claim_output
+def claim_and_print():
+    descriptor = claim()
+    print("stray", flush=True)
+    os.system("echo stray")
+    return descriptor
+bridge._claim_output = claim_and_print
+sys.exit(bridge.main([]))
+"""
 
 
 @pytest.fixture
@@ -44,68 +56,116 @@ def runtime(home: Path) -> Iterator[Path]:
         yield home
 
 
-def queued_contents(home: Path) -> int:
-    """The memories that wait in the queue; beside them the ends of sessions may, of which a busy machine hears late."""
-    database = sqlite3.connect(RuntimePaths(home).write_queue)
+@pytest.fixture
+def listener(runtime: Path) -> Iterator[socket.socket]:
+    """Something that listens where the gateway should."""
+    paths = RuntimePaths(runtime)
+    paths.run.mkdir(mode=0o700)
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(paths.gateway_socket))
+        listener.listen()
+        listener.settimeout(PATIENCE_S)
+        yield listener
+
+
+@asynccontextmanager
+async def gateway(home: Path) -> AsyncIterator[Launched]:
+    """A gateway with this test as its launcher, which is killed at the end."""
+    paths = RuntimePaths(home)
+    paths.run.mkdir(mode=0o700, exist_ok=True)
+    process = Launched("gateway", home, QUICK, {})
     try:
-        (count,) = database.execute("SELECT count(*) FROM queued WHERE memory_id != ''").fetchone()
+        await until(paths.gateway_socket.exists)
+        yield process
     finally:
-        database.close()
+        await process.kill()
+
+
+@asynccontextmanager
+async def bridge(home: Path, **environ: str) -> AsyncIterator[StdioClient]:
+    """A client whose bridge has begun, without a handshake; it is killed at the end."""
+    client = StdioClient(home, environ=environ)
+    await client.start()
+    try:
+        yield client
+    finally:
+        if client.process.returncode is None:
+            client.process.kill()
+        await client.aclose()
+
+
+async def stray(client: StdioClient) -> dict[str, Any]:
+    """The next message that answers no request of the client's own."""
+    await until(lambda: client.strays)
+    message: dict[str, Any] = json.loads(client.strays.pop(0))
+    return message
+
+
+def input_of(client: StdioClient) -> int:
+    """The descriptor of the pipe to a bridge."""
+    assert client.process.stdin is not None
+    return int(client.process.stdin.transport.get_extra_info("pipe").fileno())
+
+
+def queued(home: Path) -> int:
+    """The memories that wait in the queue; beside them the ends of sessions may, of which a busy machine hears late."""
+    query = "SELECT count(*) FROM queued WHERE memory_id != ''"
+    ((count,),) = rows_of(RuntimePaths(home).write_queue, query)
     return int(count)
 
 
-def test_a_crash_of_the_gateway_is_not_seen_by_the_client(runtime: Path) -> None:
-    with bridge() as client:
-        with gateway(runtime, QUICK):
-            assert client.initialize()["result"]["serverInfo"]["name"] == "remembrancer"
-            first = client.store("before the crash")
-        with gateway(runtime, QUICK):
-            second = client.store("after the crash")
-            tools = client.request("tools/list")["result"]["tools"]
+async def test_a_crash_of_the_gateway_is_not_seen_by_the_client(runtime: Path) -> None:
+    async with bridge(runtime) as client:
+        async with gateway(runtime):
+            assert (await client.initialize())["serverInfo"]["name"] == "remembrancer"
+            first = await client.store("before the crash")
+        async with gateway(runtime):
+            second = await client.store("after the crash")
+            tools = (await client.request("tools/list"))["tools"]
+        assert client.strays == []
     assert first["memory_id"] != second["memory_id"]
     assert "store_memory" in {tool["name"] for tool in tools}
-    assert [json.loads(line)["id"] for line in client.lines] == [1, 2, 3, 4]
 
 
-def test_a_request_that_a_crash_interrupts_is_done_once(runtime: Path) -> None:
-    with bridge() as client:
-        with gateway(runtime, QUICK) as first:
-            client.initialize()
-            client.store("warm")
+async def test_a_request_that_a_crash_interrupts_is_done_once(runtime: Path) -> None:
+    async with bridge(runtime) as client:
+        async with gateway(runtime) as first:
+            await client.initialize()
+            await client.store("warm")
             first.process.send_signal(signal.SIGSTOP)
-            arguments = {"content": "interrupted", "type": "semantic", "scope": "project"}
-            client.send(id="x", method="tools/call", params={"name": "store_memory", "arguments": arguments})
-        with gateway(runtime, QUICK):
-            answer = client.hear()
-            assert answer["id"] == "x"
-            assert answer["result"]["structuredContent"]["warnings"][0]["code"] == "queued"
-            with pytest.raises(TimeoutError):
-                client.hear(0.3)
-        assert queued_contents(runtime) == 2
+            storing = asyncio.create_task(client.store("interrupted"))
+            await asyncio.sleep(0)
+        async with gateway(runtime):
+            assert (await storing)["warnings"][0]["code"] == "queued"
+            await asyncio.sleep(0.3)  # in which a second answer would come
+        assert client.strays == []
+    assert queued(runtime) == 2
 
 
-def test_a_gateway_that_hangs_is_not_waited_for_longer_and_its_late_answer_is_swallowed(runtime: Path) -> None:
-    with gateway(runtime, QUICK) as hanging, bridge(REMEMBRANCER_BRIDGE_BUDGET_S="1.0") as client:
-        hanging.until_open()
-        client.initialize()
+async def test_a_gateway_that_hangs_is_not_waited_for_longer_and_its_late_answer_is_swallowed(runtime: Path) -> None:
+    async with gateway(runtime) as hanging, bridge(runtime, REMEMBRANCER_BRIDGE_BUDGET_S="1.0") as client:
+
+        async def answers() -> bool:
+            return "error" not in await client.request_or_error("ping")
+
+        await client.initialize()
         hanging.process.send_signal(signal.SIGSTOP)
-        assert client.request("ping")["error"]["code"] == -32000
-        assert client.request("tools/list")["result"]["tools"], "what is the same for all is known without it"
+        assert (await client.request_or_error("ping"))["error"] == -32000
+        assert (await client.request("tools/list"))["tools"], "what is the same for all is known without it"
         hanging.process.send_signal(signal.SIGCONT)
-        until(lambda: "result" in client.request("ping"))
-        with pytest.raises(TimeoutError):
-            client.hear(0.3)
+        await until(answers)
+        await asyncio.sleep(0.3)
+        assert client.strays == []
 
 
-def test_a_client_has_its_tools_at_once_however_long_the_runtime_takes_to_start(home: Path) -> None:
+async def test_a_client_has_its_tools_at_once_however_long_the_runtime_takes_to_start(home: Path) -> None:
     lock = FileLock(RuntimePaths(home).start_lock)
     assert lock.try_acquire()  # somebody else is starting one, and is slow
-    with forked_bridge() as client:
-        assert client.initialize()["result"]["serverInfo"]["name"] == "remembrancer"
-        assert "store_memory" in [tool["name"] for tool in client.request("tools/list")["result"]["tools"]]
+    async with ColdSession(home) as client:
+        assert "store_memory" in [tool["name"] for tool in (await client.request("tools/list"))["tools"]]
         lock.release()
-        assert client.store("Deployments are on Tuesdays.")["memory_id"]
-    stop_runtime(home)
+        assert (await client.store("Deployments are on Tuesdays."))["memory_id"]
+    await Runtime(home).down()
 
 
 def launched(home: Path) -> list[int]:
@@ -121,164 +181,131 @@ def is_removed(directory: Path) -> bool:
     return not directory.exists()
 
 
-def test_a_runtime_keeps_no_secrets_of_the_session_that_started_it_and_makes_way_when_its_sockets_are_deleted(
+async def test_a_runtime_keeps_no_secrets_of_the_session_that_started_it_and_makes_way_when_its_sockets_are_deleted(
     home: Path,
 ) -> None:
     names = ("ANTHROPIC_API_KEY", "HTTPS_PROXY", "REMEMBRANCER_X_TOKEN")
-    with bridge(**dict.fromkeys(names, "sk-secret")) as client:
-        client.initialize()
-        assert client.store("Deployments are on Tuesdays.")["memory_id"]
-        processes = until(lambda: launched(home))
+    async with StdioClient(home, environ=dict.fromkeys(names, "sk-secret")) as client:
+        assert (await client.store("Deployments are on Tuesdays."))["memory_id"]
+        processes = await until(lambda: launched(home))
         environments = [Path(f"/proc/{pid}/environ").read_bytes() for pid in processes]
         assert all(b"PATH=" in environment for environment in environments)
         assert not any(b"sk-secret" in environment for environment in environments)
-        until(lambda: is_removed(home / "run"))
-        with bridge() as newcomer:
-            newcomer.initialize()
-            assert newcomer.store("Releases are on Fridays.")["memory_id"]
-        assert client.store("Reviews are on Mondays.")["memory_id"]
-    stop_runtime(home)
+        await until(lambda: is_removed(home / "run"))
+        async with StdioClient(home) as newcomer:
+            assert (await newcomer.store("Releases are on Fridays."))["memory_id"]
+        assert (await client.store("Reviews are on Mondays."))["memory_id"]
+    await Runtime(home).down()
 
 
-def test_a_runtime_that_cannot_be_started_is_named_as_the_reason(home: Path) -> None:
-    with bridge(REMEMBRANCER_EMBEDDERS="many", REMEMBRANCER_BRIDGE_BUDGET_S=f"{FOREVER}") as client:
-        client.initialize()
-        answer = client.request("tools/call", name="get_memory_status")
-        assert "could not be started: REMEMBRANCER_EMBEDDERS has a value" in answer["error"]["message"]
-        assert answer["error"]["data"]["retry_possible"] is False
+async def test_a_runtime_that_cannot_be_started_is_named_as_the_reason(home: Path) -> None:
+    async with bridge(home, REMEMBRANCER_EMBEDDERS="many", REMEMBRANCER_BRIDGE_BUDGET_S=FOREVER) as client:
+        await client.initialize()
+        answer = await client.call_or_error("get_memory_status")
+        assert "could not be started: REMEMBRANCER_EMBEDDERS has a value" in answer["message"]
+        assert answer["retry_possible"] is False
         assert not list(home.glob("*.err"))
-        assert "could not be started" in client.request("ping")["error"]["message"], "the budget is not waited out"
+        refused = await client.request_or_error("ping")
+        assert "could not be started" in refused["message"], "the budget is not waited out"
 
 
-def test_broken_lines_are_answered_and_harm_nobody(runtime: Path) -> None:
-    with gateway(runtime, QUICK), bridge() as client:
-        client.initialize()
+async def test_broken_lines_are_answered_and_harm_nobody(runtime: Path) -> None:
+    async with gateway(runtime), bridge(runtime) as client:
+        await client.initialize()
         for data, code in ((b"{broken", -32700), (b"\xff\xfe", -32700), (b"[]", -32600), (b"x" * 17_000_000, -32600)):
-            client.say(data)
-            refusal = client.hear()
-            assert refusal["id"] is None
-            assert refusal["error"]["code"] == code
-        client.say(b"")
-        client.say(b'{"jsonrpc":"2.0","id":"crlf","method":"ping"}\r')
-        assert client.hear() == {"jsonrpc": "2.0", "id": "crlf", "result": {}}
+            await client.send_raw(data + b"\n")
+            refusal = await stray(client)
+            assert (refusal["id"], refusal["error"]["code"]) == (None, code)
+        await client.send_raw(b'\n{"jsonrpc":"2.0","id":"crlf","method":"ping"}\r\n')
+        assert await stray(client) == {"jsonrpc": "2.0", "id": "crlf", "result": {}}
         for params in (b'{"n":NaN}', b"[" * 940 + b"]" * 940, b"3"):  # the second is too deep for the gateway alone
-            client.say(b'{"jsonrpc":"2.0","id":"unread","method":"ping","params":' + params + b"}")
-            refusal = client.hear()
+            await client.send_raw(b'{"jsonrpc":"2.0","id":"unread","method":"ping","params":' + params + b"}\n")
+            refusal = await stray(client)
             assert (refusal["id"], refusal["error"]["code"]) == ("unread", -32700)
-        with bridge(REMEMBRANCER_SESSION_ID="x" * 201) as misfit:
-            error = misfit.request("initialize", **HANDSHAKE)["error"]
-            assert (error["code"], error["data"]) == (-32602, {"error": "invalid_input", "retry_possible": False})
-            assert error["message"] == "REMEMBRANCER_SESSION_ID may have at most 200 characters, but has 201"
+        async with bridge(runtime, REMEMBRANCER_SESSION_ID="x" * 201) as misfit:
+            with pytest.raises(ClientError) as refused:
+                await misfit.initialize()
+            assert refused.value.error == {
+                "code": -32602,
+                "message": "REMEMBRANCER_SESSION_ID may have at most 200 characters, but has 201",
+                "data": {"error": "invalid_input", "retry_possible": False},
+            }
 
 
-def test_many_answers_and_a_slow_reader_lose_nothing(runtime: Path) -> None:
-    with gateway(runtime, QUICK), bridge() as client:
-        client.initialize()
+async def test_many_answers_and_a_slow_reader_lose_nothing(runtime: Path) -> None:
+    async with gateway(runtime), bridge(runtime) as client:
+        await client.initialize()
         text = "word " * 3_000
+        asked = {"jsonrpc": "2.0", "method": "prompts/get", "params": {"name": "remember", "arguments": {"what": text}}}
+        os.set_blocking(input_of(client), True)  # nobody reads until all is sent
         for number in range(400):
-            params = {"name": "remember", "arguments": {"what": text}}
-            client.send(id=f"slow {number}", method="prompts/get", params=params)
-        until(lambda: client.process.poll() is None)
-        answered = set()
-        for _ in range(400):
-            answer = client.hear()
-            answered.add(answer["id"])
-            assert text.strip() in answer["result"]["messages"][0]["content"]["text"]
-        assert len(answered) == 400
+            line = json.dumps({**asked, "id": f"slow {number}"}).encode() + b"\n"
+            assert os.write(input_of(client), line) == len(line)
+        os.set_blocking(input_of(client), False)
+        await until(lambda: len(client.strays) == 400)
+        answers = [json.loads(line) for line in client.strays]
+        assert {answer["id"] for answer in answers} == {f"slow {number}" for number in range(400)}
+        assert all(text.strip() in answer["result"]["messages"][0]["content"]["text"] for answer in answers)
 
 
-@contextmanager
-def silent_gateway(home: Path) -> Iterator[None]:
-    """Something that listens where the gateway should, and never reads."""
-    paths = RuntimePaths(home)
-    paths.run.mkdir(mode=0o700, exist_ok=True)
-    with socket.socket(socket.AF_UNIX) as listener:
-        listener.bind(str(paths.gateway_socket))
-        listener.listen()
-        yield
-    paths.gateway_socket.unlink()
-
-
-def leave(client: BridgeClient) -> None:
-    client.end_input()
-    assert client.process.wait(PATIENCE_S) == 0
-
-
-def test_a_bridge_leaves_soon_although_the_socket_is_full(runtime: Path) -> None:
-    with silent_gateway(runtime), bridge(REMEMBRANCER_BRIDGE_BUDGET_S=f"{FOREVER}") as client:
-        assert client.process.stdin is not None
-        os.set_blocking(client.process.stdin.fileno(), False)
+@pytest.mark.usefixtures("listener")
+async def test_a_bridge_leaves_soon_although_the_socket_is_full(runtime: Path) -> None:
+    async with bridge(runtime, REMEMBRANCER_BRIDGE_BUDGET_S=FOREVER) as client:
         data = b'{"jsonrpc":"2.0","method":"notifications/x","params":{"x":"' + b"y" * 60_000 + b'"}}\n'
         sent = 0
         while sent < 4_000_000:
             try:
-                sent += os.write(client.process.stdin.fileno(), data[sent % len(data) :])
+                sent += os.write(input_of(client), data[sent % len(data) :])
             except BlockingIOError:
                 break
-        leave(client)
+        await client.aclose()
+        assert client.process.returncode == 0
 
 
-def test_what_is_under_way_at_the_end_of_input_is_still_answered(runtime: Path) -> None:
-    with gateway(runtime, QUICK), bridge(PATIENCE_S) as client:
-        client.initialize()
-        client.request("ping")
-        arguments = {"content": "last words", "type": "semantic", "scope": "project"}
-        client.send(id="last", method="tools/call", params={"name": "store_memory", "arguments": arguments})
-        client.end_input()
-        assert client.hear()["result"]["isError"] is False
-        assert client.process.wait(PATIENCE_S) == 0
-    assert queued_contents(runtime) == 1
+async def test_what_is_under_way_at_the_end_of_input_is_still_answered(
+    runtime: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bench.client.command_line", lambda: [sys.executable, "-c", PATIENT])
+    async with gateway(runtime), bridge(runtime) as client:
+        await client.initialize()
+        storing = asyncio.create_task(client.store("last words"))
+        await asyncio.sleep(0)
+        await client.aclose()
+        assert "memory_id" in await storing
+        assert client.process.returncode == 0
+    assert queued(runtime) == 1
 
 
-def test_nothing_but_the_protocol_reaches_the_output(runtime: Path) -> None:
-    noisy = (
-        "import sys, os; import remembrancer.actors.bridge.bridge as b; claim = b._claim_output\n"
-        "def claim_and_print():\n"
-        "    descriptor = claim()\n"
-        "    print('stray'); sys.stdout.flush(); os.system('echo stray')\n"
-        "    return descriptor\n"
-        "b._claim_output = claim_and_print\n"
-        f"b.LEAVE_S = {PATIENCE_S}\n"
-        "sys.exit(b.main([]))"
-    )
-    with gateway(runtime, QUICK) as process:
-        process.until_open()
-        done = subprocess.run(
-            [sys.executable, "-c", noisy],
-            input=b'{"jsonrpc":"2.0","id":1,"method":"ping"}\n',
-            capture_output=True,
-            timeout=PATIENCE_S,
-            check=True,
-        )
-    assert json.loads(done.stdout) == {"jsonrpc": "2.0", "id": 1, "result": {}}
-    assert done.stderr.count(b"stray") == 2
+async def test_nothing_but_the_protocol_reaches_the_output(
+    runtime: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("bench.client.command_line", lambda: [sys.executable, "-c", NOISY])
+    async with gateway(runtime), bridge(runtime) as client:
+        await client.initialize()
+        assert client.strays == []
+    assert capfd.readouterr().err.count("stray") == 2
 
 
-def test_a_gateway_of_another_release_is_named_as_the_reason_and_left_alone(runtime: Path) -> None:
-    paths = RuntimePaths(runtime)
-    paths.run.mkdir(mode=0o700)
-    with socket.socket(socket.AF_UNIX) as listener, bridge() as client:
-        listener.bind(str(paths.gateway_socket))
-        listener.listen()
+async def test_a_gateway_of_another_release_is_named_as_the_reason_and_left_alone(
+    runtime: Path, listener: socket.socket
+) -> None:
+    async with bridge(runtime) as client:
         for _ in range(2):
-            client.send(id="x", method="tools/list")
+            await client.send({"jsonrpc": "2.0", "id": "x", "method": "tools/list"})
             link, _ = listener.accept()
             with link:
                 assert b'"link":1' in link.recv(65536)
                 link.sendall(b"!refused run remembrancer down\n")
-            assert client.hear()["error"]["message"] == "run remembrancer down"
+            assert (await stray(client))["error"]["message"] == "run remembrancer down"
         listener.settimeout(0.3)
         with pytest.raises(TimeoutError):
             listener.accept()
 
 
-def test_after_an_ordered_stop_nothing_is_started_until_the_client_asks_again(runtime: Path) -> None:
-    paths = RuntimePaths(runtime)
-    paths.run.mkdir(mode=0o700)
-    with socket.socket(socket.AF_UNIX) as listener, bridge() as client:
-        listener.bind(str(paths.gateway_socket))
-        listener.listen()
-        listener.settimeout(PATIENCE_S)
+async def test_after_an_ordered_stop_nothing_is_started_until_the_client_asks_again(
+    runtime: Path, listener: socket.socket
+) -> None:
+    async with bridge(runtime) as client:
         link, _ = listener.accept()
         with link:
             link.sendall(b"!welcome {}\n!bye idle\n")
@@ -286,8 +313,9 @@ def test_after_an_ordered_stop_nothing_is_started_until_the_client_asks_again(ru
         with pytest.raises(TimeoutError):
             listener.accept()
         listener.settimeout(PATIENCE_S)
-        client.send(id=1, method="ping")
+        pinging = asyncio.create_task(client.request("ping"))
+        await asyncio.sleep(0)
         link, _ = listener.accept()
         with link:
             link.sendall(b'!welcome {}\n{"jsonrpc":"2.0","id":1,"result":{}}\n')
-            assert client.hear()["id"] == 1
+            assert await pinging == {}

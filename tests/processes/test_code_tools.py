@@ -105,7 +105,7 @@ async def test_a_tree_is_indexed_searched_followed_and_forgotten(home: Path, tre
         assert await paths(client, "Reservoir") == []
         refused = await client.call_or_error("get_index_status", project_id=tree_id)
         assert refused["error"] == "not_found"
-        assert not list(home.glob("projects/*/code/*.db*"))  # noqa: ASYNC240
+        assert not list(home.glob("projects/*/code/*.db*"))
 
 
 def committed(tree: Path) -> str:

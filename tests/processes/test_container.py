@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import re
@@ -14,12 +15,12 @@ from urllib.request import urlopen
 
 import pytest
 
+from bench.client import StdioClient
 from remembrancer.actors.bridge.bridge import _options
 from remembrancer.command_line import COMMANDS
 from tests.conftest import PATIENT_ENVIRONMENT
 from tests.patience import PATIENCE_S
 from tests.ports import free_port
-from tests.processes.bridge_rig import BridgeClient
 from tests.processes.runtimes import until
 from tests.runtime import done
 
@@ -105,14 +106,12 @@ def test_what_it_starts_is_healthy_with_nothing_writable_but_its_volume(home: Pa
         looks = [sys.executable, *(each.replace("8080", port) for each in looks[1:])]
         until(lambda: subprocess.run(looks, check=False, capture_output=True).returncode == 0)
         (home / "token").write_text(token)
-        client = BridgeClient(
-            *("--url", f"{url}/mcp", "--token-file", str(home / "token")), REMEMBRANCER_BRIDGE_BUDGET_S="60"
-        )
-        try:
-            client.initialize()
-            assert "memory_id" in client.store("It is in a box")
-        finally:
-            client.close()
+
+        async def store() -> None:
+            async with StdioClient(home, arguments=("--url", f"{url}/mcp", "--token-file", str(home / "token"))) as box:
+                assert "memory_id" in await box.store("It is in a box")
+
+        asyncio.run(store())
         until((home / "memory.db").is_file)  # what was stored may be queued first
     finally:
         runtime.terminate()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import subprocess
@@ -17,9 +18,8 @@ from remembrancer.commands.runtime_client import is_up
 from remembrancer.protocol.paths import RuntimePaths
 from tests.forked import run_command
 from tests.patience import PATIENCE_S
-from tests.processes.bridge_rig import session
 from tests.processes.runtimes import until
-from tests.runtime import Runtime, start
+from tests.runtime import Runtime, done, start
 from tests.spaces import rows_if_there
 
 pytestmark = pytest.mark.usefixtures("without_embedders")
@@ -134,11 +134,15 @@ def test_no_event_is_lost_or_doubled_by_gateways_and_stores_that_are_killed(home
     assert rows(home, TURNS) == expected
 
 
+def add(project: Path, text: str, *options: str) -> None:
+    """Have another session store something."""
+    done("add", text, *options, home=Path(os.environ["REMEMBRANCER_HOME"]), directory=project)
+
+
 def remember(project: Path) -> None:
     """Have another session remember a fact of the project and a preference of the user."""
-    with session(project) as client:
-        client.store("The deployment of the aardvark service runs on Fridays.", importance=0.9)
-        client.store("The user likes short answers.", scope="user", tags=["preference"])
+    add(project, "The deployment of the aardvark service runs on Fridays.", "--importance", "0.9")
+    add(project, "The user likes short answers.", "--user", "--tag", "preference")
 
 
 AARDVARK = "When is the aardvark deployment?"
@@ -160,8 +164,8 @@ def test_a_session_is_told_all_with_its_first_prompt_then_what_is_new_and_all_ag
     told = prompted(project, AARDVARK)
     assert "short answers" in told
     assert "aardvark" in told
-    with session(project) as client:
-        client.store("The deployment of the badger service runs on Mondays.", importance=0.9)
+    add(project, "The deployment of the badger service runs on Mondays.", "--importance", "0.9")
+    until(lambda: asyncio.run(Runtime(home).is_drained()))  # words alone do not make it as likely
     told = prompted(project, "When is the badger deployment?")
     assert "badger" in told
     assert "short answers" not in told
@@ -288,18 +292,12 @@ def edit(project: Path, session: str = "s", client: str = "", **environ: str) ->
     return json.loads(finished.stdout)["hookSpecificOutput"] if finished.stdout else {}
 
 
-def agree(project: Path, text: str) -> None:
-    """Have another session store a convention."""
-    with session(project) as client:
-        client.store(text, kind="convention")
-
-
 RULE = "For sums, function names never start with get_."
 
 
 def test_a_convention_is_told_once_in_a_session_before_an_edit_on_which_it_bears(home: Path, project: Path) -> None:
     start(home)
-    agree(project, RULE)
+    add(project, RULE, "--kind", "convention")
     told = edit(project)
     assert told["hookEventName"] == "PreToolUse"
     assert RULE in told["additionalContext"]
@@ -315,7 +313,7 @@ def test_a_convention_that_says_never_has_the_user_asked_where_that_is_set(
 ) -> None:
     monkeypatch.setenv("REMEMBRANCER_BEFORE_ACTIONS", "ask")
     start(home)
-    agree(project, RULE)
+    add(project, RULE, "--kind", "convention")
     asked = edit(project)
     assert (asked["permissionDecision"], "additionalContext" in asked) == ("ask", False)
     assert RULE in asked["permissionDecisionReason"]

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from remembrancer.commands import exit_codes
-from tests.processes.bridge_rig import session
 from tests.runtime import command, done, start, stop_runtime
 
 CONTENT = "Builds take nine minutes."
@@ -29,8 +28,7 @@ def project(home: Path, tmp_path: Path) -> Path:
     directory = tmp_path / "app"
     directory.mkdir()
     start(home)
-    with session(directory) as client:
-        client.store(CONTENT)
+    done("add", CONTENT, home=home, directory=directory)
     return directory
 
 
@@ -50,9 +48,8 @@ def test_the_memories_of_a_project_of_all_and_of_the_user_are_looked_through(hom
 
 
 def test_a_run_is_undone_by_its_name_and_an_unknown_one_is_refused(home: Path, project: Path) -> None:
-    with session(project) as client:
-        for text in ("Copies are linked.", "copies are linked"):
-            client.store(text)
+    for text in ("Copies are linked.", "copies are linked"):
+        done("add", text, home=home, directory=project)
     said = json.loads(done("admin", "maintain", "--project", str(project), "--json", home=home))
     (place,) = said["places"]
     assert place["duplicates"] == 1

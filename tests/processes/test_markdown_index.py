@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
+import anyio
 import pytest
 
 from remembrancer.config.project import project_of
-from tests.processes.bridge_rig import session
-from tests.processes.runtimes import until
-from tests.runtime import start
+from tests.patience import until
+from tests.runtime import Session
 
 pytestmark = pytest.mark.usefixtures("without_embedders")
 
@@ -24,44 +23,42 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tree / "MEMORY.md"
 
 
-def test_the_block_follows_the_memories_and_takes_a_persons_words(home: Path, file: Path) -> None:
+async def test_the_block_follows_the_memories_and_takes_a_persons_words(home: Path, file: Path) -> None:
     file.write_text("# Mine\n")
-    start(home)
-    with session(file.parent) as client:
-        stored = client.store("Deploys are on Fridays.", kind="convention")
-        client.store("The user likes short answers.", scope="user", kind="preference")
-        until(lambda: "Deploys are on Fridays." in file.read_text())
+    async with Session(home, cwd=file.parent) as client:
+        stored = await client.store("Deploys are on Fridays.", kind="convention")
+        await client.store("The user likes short answers.", scope="user", kind="preference")
+        await until(lambda: "Deploys are on Fridays." in file.read_text())
         assert file.read_text().startswith("# Mine\n")
         assert "short answers" not in file.read_text(), "the file may be everybody's"
         file.write_text(file.read_text().replace("Fridays", "Mondays").replace("# Mine", "# Still mine"))
-        client.store("Revisions are rebased, never merged.", kind="convention")
-        until(lambda: "rebased" in file.read_text())
-        until(lambda: "Deploys are on Mondays." in file.read_text())
+        await client.store("Revisions are rebased, never merged.", kind="convention")
+        await until(lambda: "rebased" in file.read_text() and "Deploys are on Mondays." in file.read_text())
         assert file.read_text().startswith("# Still mine\n")
-        assert client.call("get_memory", memory_id=stored["memory_id"])["content"] == "Deploys are on Mondays."
-        client.call("forget_memory", memory_id=stored["memory_id"])
-        until(lambda: "Deploys" not in file.read_text())
+        shown = await client.call("get_memory", memory_id=stored["memory_id"])
+        assert shown["content"] == "Deploys are on Mondays."
+        await client.call("forget_memory", memory_id=stored["memory_id"])
+        await until(lambda: "Deploys" not in file.read_text())
     assert [each.name for each in file.parent.iterdir()] == ["MEMORY.md"]
 
 
-def test_a_file_outside_of_all_trees_is_kept_if_it_is_ours(home: Path, tmp_path: Path) -> None:
+async def test_a_file_outside_of_all_trees_is_kept_if_it_is_ours(home: Path, tmp_path: Path) -> None:
     tree, outside = tmp_path / "app", tmp_path / "memories_extensions"
     tree.mkdir()
     outside.mkdir()
     file = outside / f"app-{project_of(tree).id}.md"
     file.write_text("# Mine\n")
     (home / "config.toml").write_text(f'markdown_index = "{outside}/{{project}}.md"\n')
-    start(home)
-    with session(tree) as client:
-        client.store("Deploys are on Fridays.", kind="convention")
-        time.sleep(3.0)  # nobody tells that a file is not written
+    async with Session(home, cwd=tree) as client:
+        await client.store("Deploys are on Fridays.", kind="convention")
+        await anyio.sleep(3.0)  # nobody tells that a file is not written
         assert file.read_text() == "# Mine\n"
         file.unlink()
-        client.store("Revisions are rebased, never merged.", kind="convention")
-        until(lambda: file.exists() and "Deploys are on Fridays." in file.read_text())
+        await client.store("Revisions are rebased, never merged.", kind="convention")
+        await until(lambda: file.exists() and "Deploys are on Fridays." in file.read_text())
         file.write_text(f"# Mine\n{file.read_text().replace('Fridays', 'Mondays')}")
-        client.store("Boil water first.", kind="convention")
-        until(lambda: "Deploys are on Mondays." in file.read_text() and "Boil" in file.read_text())
+        await client.store("Boil water first.", kind="convention")
+        await until(lambda: "Deploys are on Mondays." in file.read_text() and "Boil" in file.read_text())
     assert file.read_text().startswith("# Mine\n")
     assert list(outside.iterdir()) == [file]
     assert list(tree.iterdir()) == []

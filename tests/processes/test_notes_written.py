@@ -125,17 +125,17 @@ async def test_a_note_on_a_disk_that_hangs_is_written_when_it_answers_and_holds_
             queued = await writing
             assert [each["code"] for each in queued["warnings"]] == ["queued"]
             log = Path(workspace, queued["path"])
-            assert not log.exists()  # noqa: ASYNC240
+            assert not log.exists()
             await until(partial(is_stored_at_once, client, "The mole is old"))  # while the note is queued
 
         async def is_written() -> bool:
-            return log.exists()  # noqa: ASYNC240
+            return log.exists()
 
         await until(is_written)
-        assert log.read_text() == "- the harbour is deep\n"  # noqa: ASYNC240
+        assert log.read_text() == "- the harbour is deep\n"
         assert "memory" in (workspace / ".gitignore").read_text()
         await anyio.sleep(0.5)  # in which a repetition would come
-        assert log.read_text() == "- the harbour is deep\n"  # noqa: ASYNC240
+        assert log.read_text() == "- the harbour is deep\n"
 
 
 async def test_a_note_waits_for_a_store_that_is_away_and_is_written_once(home: Path, workspace: Path) -> None:
@@ -154,7 +154,7 @@ async def test_a_note_waits_for_a_store_that_is_away_and_is_written_once(home: P
 
         async def is_written() -> bool:
             # On a busy machine the first one may be queued as well, and there is no file until the store goes on.
-            return log.is_file() and log.read_text() == "- first\n- second\n"  # noqa: ASYNC240
+            return log.is_file() and log.read_text() == "- first\n- second\n"
 
         await until(is_written)
         for number in range(3):
@@ -162,7 +162,7 @@ async def test_a_note_waits_for_a_store_that_is_away_and_is_written_once(home: P
             await client.call("memory_store", content=f"- after {number}")
 
         async def is_all_written() -> bool:
-            return sorted(log.read_text().splitlines()) == [  # noqa: ASYNC240
+            return sorted(log.read_text().splitlines()) == [
                 "- after 0",
                 "- after 1",
                 "- after 2",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import socket
@@ -15,9 +16,10 @@ from typing import Any, ClassVar
 
 import pytest
 
+from bench.client import ClientError, StdioClient
+from tests import patience
 from tests.patience import PATIENCE_S
 from tests.ports import free_port
-from tests.processes.bridge_rig import BridgeClient
 from tests.processes.http_door import Door
 from tests.processes.runtimes import until
 from tests.runtime import Runtime
@@ -25,14 +27,17 @@ from tests.runtime import Runtime
 pytestmark = pytest.mark.usefixtures("without_embedders")
 
 
-@contextmanager
-def bridged(url: str, *arguments: str) -> Iterator[BridgeClient]:
+def bridged(url: str, *arguments: str) -> StdioClient:
     """A client whose bridge goes to an address."""
-    client = BridgeClient("--url", url, *arguments)
-    try:
-        yield client
-    finally:
-        client.close()
+    return StdioClient(Path(os.environ["REMEMBRANCER_HOME"]), arguments=("--url", url, *arguments))
+
+
+async def refused(url: str, *arguments: str) -> str:
+    """The error with which a bridge answers a handshake."""
+    with pytest.raises(ClientError) as raised:
+        async with bridged(url, *arguments):
+            pass
+    return str(raised.value.error["message"])
 
 
 def token_file(door: Door, directory: Path, *arguments: str) -> Path:
@@ -41,30 +46,19 @@ def token_file(door: Door, directory: Path, *arguments: str) -> Path:
     return path
 
 
-def call(client: BridgeClient, number: int, tool: str, **given: Any) -> dict[str, Any]:
-    """A tool's structured answer."""
-    client.send(id=number, method="tools/call", params={"name": tool, "arguments": given})
-    answer = client.answer(number)
-    assert "result" in answer, answer
-    found: dict[str, Any] = answer["result"]["structuredContent"]
-    return found
-
-
-def test_a_client_on_stdio_has_the_memory_of_another_host_and_hears_its_news(door: Door, tmp_path: Path) -> None:
+async def test_a_client_on_stdio_has_the_memory_of_another_host_and_hears_its_news(door: Door, tmp_path: Path) -> None:
     token = token_file(door, tmp_path)
     door.start()
-    with bridged(door.url, "--token-file", str(token)) as client:
-        client.initialize()
-        preferences = "memory://user/preferences"
-        client.send(id="watch", method="resources/subscribe", params={"uri": preferences})
-        assert "result" in client.answer("watch")
-        stored = call(client, 1, "store_memory", content="Prefers short answers", scope="user", kind="preference")
-        found = call(client, 2, "recall_memories", query="short answers")
+    async with bridged(door.url, "--token-file", str(token)) as client:
+        preferences = {"uri": "memory://user/preferences"}
+        await client.request("resources/subscribe", preferences)
+        stored = await client.store("Prefers short answers", scope="user", kind="preference")
+        found = await client.call("recall_memories", query="short answers")
         assert [each["id"] for each in found["memories"]] == [stored["memory_id"]]
-        news = client.notification("notifications/resources/updated")
-        assert news["params"]["uri"] == preferences
-        client.send(id="wrong", method="no/such")
-        assert client.answer("wrong")["error"]["code"] == -32601
+        news = {"jsonrpc": "2.0", "method": "notifications/resources/updated", "params": preferences}
+        await patience.until(lambda: news in client.notifications)
+        with pytest.raises(ClientError, match="-32601"):
+            await client.request("no/such")
 
 
 class Saw:
@@ -112,34 +106,41 @@ def stored_once(door: Door, token: Path, answers: list[dict[str, Any]]) -> None:
     until(lambda: door.count_in_project(own) == len(answers))
 
 
-def test_a_way_that_is_cut_again_and_again_loses_and_doubles_nothing(door: Door, tmp_path: Path) -> None:
+async def test_a_way_that_is_cut_again_and_again_loses_and_doubles_nothing(door: Door, tmp_path: Path) -> None:
     token = token_file(door, tmp_path)
     door.start()
     saw = Saw(door.port)
-    with bridged(f"http://127.0.0.1:{saw.port}/mcp", "--token-file", str(token)) as client:
-        client.initialize()
+    async with bridged(f"http://127.0.0.1:{saw.port}/mcp", "--token-file", str(token)) as client:
         saw.is_sharp = True
-        answers = [call(client, number, "store_memory", content=f"Fact number {number}") for number in range(20)]
+        answers = [await client.store(f"Fact number {number}") for number in range(20)]
     saw.close()
     assert saw.cuts >= 6
     stored_once(door, token, answers)
 
 
-def test_a_killed_gateway_on_the_other_host_loses_and_doubles_nothing(door: Door, tmp_path: Path) -> None:
+async def test_a_killed_gateway_on_the_other_host_loses_and_doubles_nothing(door: Door, tmp_path: Path) -> None:
     token = token_file(door, tmp_path)
     door.start()
     runtime = Runtime(door.home)
-    with bridged(door.url, "--token-file", str(token)) as client:
-        client.initialize()
+    async with bridged(door.url, "--token-file", str(token)) as client:
         answers = []
         for number in range(30):
-            asked = {"name": "store_memory", "arguments": {"content": f"Fact number {number}"}}
-            client.send(id=number, method="tools/call", params=asked)
+            storing = asyncio.create_task(client.store(f"Fact number {number}"))
+            await asyncio.sleep(0)
             if number in (5, 20):
-                os.kill(runtime.process("gateway").pid, 9)
-            answers.append(client.answer(number)["result"]["structuredContent"])
+                runtime.process("gateway").kill()
+            answers.append(await storing)
     until(door.is_up)
     stored_once(door, token, answers)
+
+
+@contextmanager
+def serving(handler: type[BaseHTTPRequestHandler]) -> Iterator[str]:
+    """The address of a web server that is no gateway."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}/mcp"
+        server.shutdown()
 
 
 class _Other(BaseHTTPRequestHandler):
@@ -180,44 +181,35 @@ class _Stopping(BaseHTTPRequestHandler):
         """Nothing is printed."""
 
 
-def test_a_request_that_a_stopping_gateway_leaves_undone_is_asked_again_of_the_next() -> None:
-    stopping = ThreadingHTTPServer(("127.0.0.1", 0), _Stopping)
-    threading.Thread(target=stopping.serve_forever, daemon=True).start()
-    try:
-        with bridged(f"http://127.0.0.1:{stopping.server_port}/mcp") as client:
-            client.send(id=1, method="initialize", params={"protocolVersion": "2025-11-25", "capabilities": {}})
-            assert client.answer(1)["result"]["serverInfo"]["name"] == "remembrancer"
-    finally:
-        stopping.shutdown()
-        stopping.server_close()
-    assert len(_Stopping.asked) == 2
+async def test_a_request_that_a_stopping_gateway_leaves_undone_is_asked_again_of_the_next() -> None:
+    with serving(_Stopping) as url:
+        client = bridged(url)
+        await client.start()
+        assert (await client.initialize())["serverInfo"]["name"] == "remembrancer"
+        client.process.kill()
+        await client.aclose()
+    assert _Stopping.asked[:2] == [1, 1]
 
 
-def test_a_wrong_token_an_absent_host_and_another_server_are_told_in_a_sentence(door: Door, tmp_path: Path) -> None:
+async def test_a_wrong_token_an_absent_host_and_another_server_are_told_in_a_sentence(
+    door: Door, tmp_path: Path
+) -> None:
     wrong = tmp_path / "wrong"
     wrong.write_text("rmb_wrong\n")
     door.token("someone", "--project", str(tmp_path))
     door.start()
-    other = ThreadingHTTPServer(("127.0.0.1", 0), _Other)
-    threading.Thread(target=other.serve_forever, daemon=True).start()
-    nobody = free_port()
-    try:
+    with serving(_Other) as other:
         for url, arguments, said in (
             (door.url, ("--token-file", str(wrong)), "needs a token that is valid"),
             (door.url, (), "needs a token that is valid"),
-            (f"http://127.0.0.1:{other.server_port}/mcp", (), "not as Remembrancer does"),
-            (f"http://127.0.0.1:{nobody}/mcp", (), "cannot be reached"),
+            (other, (), "not as Remembrancer does"),
+            (f"http://127.0.0.1:{free_port()}/mcp", (), "cannot be reached"),
             (door.url.replace("http:", "https:"), (), "SSL"),
         ):
-            with bridged(url, *arguments) as client:
-                client.send(id=1, method="initialize", params={"protocolVersion": "2025-11-25", "capabilities": {}})
-                assert said in client.answer(1)["error"]["message"]
-    finally:
-        other.shutdown()
-        other.server_close()
+            assert said in await refused(url, *arguments)
 
 
-def test_a_certificate_of_one_s_own_is_trusted_by_its_file_alone(
+async def test_a_certificate_of_one_s_own_is_trusted_by_its_file_alone(
     door: Door, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"
@@ -230,12 +222,10 @@ def test_a_certificate_of_one_s_own_is_trusted_by_its_file_alone(
     url = door.url.replace("http:", "https:")
     door.start(wait=False)
     until(lambda: listens(door.port))
-    with bridged(url, "--ca-file", str(certificate), "--token-file", str(token_file(door, tmp_path))) as client:
-        client.initialize()
-        assert call(client, 1, "store_memory", content="It is sealed")["memory_id"]
-    with bridged(url) as client:
-        client.send(id=1, method="initialize", params={"protocolVersion": "2025-11-25", "capabilities": {}})
-        assert "not trusted" in client.answer(1)["error"]["message"]
+    token = token_file(door, tmp_path)
+    async with bridged(url, "--ca-file", str(certificate), "--token-file", str(token)) as client:
+        assert (await client.store("It is sealed"))["memory_id"]
+    assert "not trusted" in await refused(url)
 
 
 def listens(port: int) -> bool:

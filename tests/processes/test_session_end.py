@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import signal
 from collections.abc import AsyncIterator
@@ -14,13 +15,13 @@ import anyio.abc
 import anyio.to_thread
 import pytest
 
+from bench.client import StdioClient
 from remembrancer.protocol.file_locks import FileLock
 from remembrancer.protocol.gateway_link import END
 from remembrancer.protocol.paths import RuntimePaths
 from remembrancer.protocol.session_life import EndSession, StartSession
 from tests.actors.gateway_rig import PATIENT, Rig
 from tests.patience import PATIENCE_S, until
-from tests.processes.bridge_rig import HANDSHAKE, bridge
 from tests.runtime import Runtime, Session, command
 from tests.spaces import locked
 
@@ -40,15 +41,12 @@ async def test_a_client_that_ends_its_input_or_its_server_by_a_signal_ends_its_s
     home: Path, number: signal.Signals | None
 ) -> None:
     async with served(home) as rig:
-        with bridge(REMEMBRANCER_SESSION_ID="session:real") as client:
-            await anyio.to_thread.run_sync(client.initialize)
+        async with StdioClient(home, environ={"REMEMBRANCER_SESSION_ID": "session:real"}) as client:
             await until(lambda: len(rig.life) == 1)
-            if number is None:
-                client.end_input()
-            else:
+            if number is not None:
                 client.process.send_signal(number)
-            await until(lambda: len(rig.life) == 2)
-            assert await anyio.to_thread.run_sync(client.process.wait) >= 0
+                assert await client.process.wait() >= 0
+        await until(lambda: len(rig.life) == 2)
         start, end = rig.life
         assert isinstance(start, StartSession)
         assert start.session_id == "session:real"
@@ -57,15 +55,13 @@ async def test_a_client_that_ends_its_input_or_its_server_by_a_signal_ends_its_s
 
 async def test_a_bridge_that_is_killed_ends_no_session(home: Path) -> None:
     async with served(home) as rig:
-        with bridge() as client:
-            await anyio.to_thread.run_sync(client.initialize)
+        async with StdioClient(home) as client:
             await until(lambda: len(rig.life) == 1)
             client.process.kill()
             await until(lambda: rig.gateway.health().sessions == 0)
-        with bridge() as another:
-            await anyio.to_thread.run_sync(another.initialize)
+        async with StdioClient(home):
             await until(lambda: len(rig.life) == 2)
-        assert [type(change) for change in rig.life] == [StartSession, StartSession]
+            assert [type(change) for change in rig.life] == [StartSession, StartSession]
 
 
 async def test_an_end_that_a_crash_of_the_gateway_swallowed_is_said_again(home: Path) -> None:
@@ -74,16 +70,17 @@ async def test_an_end_that_a_crash_of_the_gateway_swallowed_is_said_again(home: 
     with FileLock(paths.runtime_lock) as lock:
         assert lock.try_acquire()
         async with await anyio.create_unix_listener(paths.gateway_socket) as listener:
-            with bridge() as client:
-                client.send(id="open", method="initialize", params=HANDSHAKE)
-                client.end_input()
-                for _ in range(2):
-                    with anyio.fail_after(PATIENCE_S):
-                        async with await listener.accept() as connection:
-                            heard = await said_until_end(connection)
-                    assert b'"id": "open"' in heard
+            client = StdioClient(home)
+            await client.start()
+            await client.send({"jsonrpc": "2.0", "id": "open", "method": "initialize", "params": {}})
+            ending = asyncio.create_task(client.aclose())
+            for _ in range(2):
                 with anyio.fail_after(PATIENCE_S):
-                    assert await anyio.to_thread.run_sync(client.process.wait) == 0
+                    async with await listener.accept() as connection:
+                        assert b'"id":"open"' in await said_until_end(connection)
+            with anyio.fail_after(PATIENCE_S):
+                await ending
+            assert client.process.returncode == 0
 
 
 async def said_until_end(connection: anyio.abc.SocketStream) -> bytes:

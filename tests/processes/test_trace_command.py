@@ -2,59 +2,44 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
-import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import psutil
-import pytest
+from anyio import to_thread
 
 from remembrancer.commands import exit_codes
 from remembrancer.protocol.tracing import SLOW_S
-from tests.processes.bridge_rig import bridge
-from tests.processes.runtimes import until
-from tests.runtime import Runtime, patiently, start, stop_runtime
-
-SECRET = "The harbour master keeps a heron."
+from tests.patience import until
+from tests.runtime import Runtime, Session, patiently
 
 
-@pytest.fixture(autouse=True)
-def _started(home: Path) -> Iterator[None]:
-    """The runtime of the home, which is stopped at the end."""
-    start(home)
-    yield
-    stop_runtime(home)
+async def test_a_slow_call_is_shown_through_all_processes_and_nothing_of_a_memory(home: Path) -> None:
+    async def traced(wanted: str, *options: str) -> Any:
+        return await to_thread.run_sync(lambda: patiently("status", "--trace", wanted, *options, home=home))
 
+    async def logged() -> Any:
+        calls = json.loads((await traced("recent", "--json")).stdout)
+        return next((call for call in calls if call["tool"] == "recall_memories"), None)
 
-def test_a_slow_call_is_shown_through_all_processes_and_nothing_of_a_memory(home: Path) -> None:
-    with bridge() as client:
-        client.initialize()
-        client.store(SECRET)
+    async with Session(home) as client:
+        await client.store("The harbour master keeps a heron.")
         store = Runtime(home).process("store")
         store.suspend()
-        question = {"query": "Who keeps a heron?", "strategy": "keyword"}
-        client.send(id="slow", method="tools/call", params={"name": "recall_memories", "arguments": question})
-        asked = time.monotonic()
-        until(lambda: time.monotonic() > asked + 2 * SLOW_S)
+        recalling = asyncio.create_task(client.call("recall_memories", query="Who keeps a heron?", strategy="keyword"))
+        await asyncio.sleep(2 * SLOW_S)
         with contextlib.suppress(psutil.NoSuchProcess):  # the launcher has put another in its place
             store.resume()
-        assert "heron" in json.dumps(client.answer("slow"))
-
-        def logged() -> Any:
-            calls = json.loads(patiently("status", "--trace", "recent", "--json", home=home).stdout)
-            return next((call for call in calls if call["tool"] == "recall_memories"), None)
-
-        slow = until(logged)
+        assert "heron" in json.dumps(await recalling)
+        slow = await until(logged)
         for wanted in (slow["trace"], "slowest", "last"):
-            shown = patiently("status", "--trace", wanted, home=home).stdout
-            assert "ms" in shown
-            assert "heron" not in shown
+            shown = (await traced(wanted)).stdout
+            assert ("ms" in shown, "heron" in shown) == (True, False)
         assert slow["total_ms"] > SLOW_S * 1000
         assert "gateway" in {each["process"] for each in slow["steps"]}
-        missing = patiently("status", "--trace", "ffffffff00", home=home)
-        assert missing.returncode == exit_codes.REFUSED
-        assert "--trace recent" in missing.stderr
-        client.end_input()
+        missing = await traced("ffffffff00")
+        assert (missing.returncode, "--trace recent" in missing.stderr) == (exit_codes.REFUSED, True)
+    await Runtime(home).down()
