@@ -34,6 +34,7 @@ STEPS_BETWEEN_LOOKS: Final = 100_000
 DAMAGE: Final = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 """SQLite's errors that prove damage."""
 PRIMARY_CODE: Final = 0xFF
+SQLITE_RELEASE: Final = sqlite3.sqlite_version
 
 
 class Snapshot(NamedTuple):
@@ -139,13 +140,6 @@ def _is_at_rest(path: Path) -> bool:
 def _address(path: Path, *, immutable: bool) -> str:
     """The URI that opens a database for reading. `immutable`: without a log or a lock, while nobody writes."""
     return f"{path.absolute().as_uri()}?mode=ro{'&immutable=1' if immutable else ''}"
-
-
-def sqlite_version() -> tuple[str, bool]:
-    """The version of SQLite, and whether it has full-text search."""
-    with closing(sqlite3.connect(":memory:")) as connection:
-        has_fts5 = ("ENABLE_FTS5",) in connection.execute("PRAGMA compile_options").fetchall()
-    return sqlite3.sqlite_version, has_fts5
 
 
 # --- whole copies ---

@@ -1,4 +1,4 @@
-"""`remembrancer doctor`: looks for problems and suggests fixes. Changes nothing except file modes with --fix.
+"""`remembrancer doctor`: looks for problems and suggests fixes.
 
 A check is a function from an `Examination` to a `Finding`. No finding contains the content of a memory.
 """
@@ -28,13 +28,13 @@ from remembrancer import __version__
 from remembrancer.actors.gateway.queue_contents import read_queue
 from remembrancer.actors.launcher.home import read_record
 from remembrancer.actors.migrations import COPY, daily_copies, drop_old_files, was_made
-from remembrancer.actors.snapshots import sqlite_version
+from remembrancer.actors.snapshots import SQLITE_RELEASE
 from remembrancer.actors.store.bring_forward import REPORT, is_old, old_files, problems
 from remembrancer.actors.store.daily_copies import DAY_S, is_due, made_at
 from remembrancer.actors.store.home_reader import lanes_of_projects
 from remembrancer.commands import exit_codes
 from remembrancer.commands.clients import Client, ClientFile, FileRefused, Surroundings, clients, is_ours, read_object
-from remembrancer.commands.report import Report, command, count, flag, option
+from remembrancer.commands.report import Report, command, count, flag
 from remembrancer.commands.runtime_client import ask, ask_home, is_up, paths_here
 from remembrancer.commands.setup import probe
 from remembrancer.commands.share import INSTALL, lanes_here, look_at_lanes
@@ -54,7 +54,6 @@ from remembrancer.protocol.errors import (
     ConfigurationError,
     DeadlineExceeded,
     HomeUnusable,
-    InvalidInput,
     JournalAway,
     ModelUnusable,
     PeerLost,
@@ -94,23 +93,6 @@ PASSING_FILE_SYSTEMS: Final = {
 }
 IN_MEMORY: Final = "remembrancer-memory-"
 """The prefix of a home that is kept in RAM on purpose."""
-OURS: Final = (
-    *("logs", "run", "user", "projects", "lanes", "sharing", "vectors", "keys", "hooks"),
-    *(
-        "*.lock",
-        "*.db",
-        "*.db-*",
-        "*.damaged-*",
-        "*.release-*",
-        "runtime.*",
-        "tokens.*",
-        "config.*",
-        "restore.*",
-        "before-restore-*",
-        "backups",
-    ),
-)
-"""The names that belong in a home. Anything else in it is a person's: it is neither checked nor made private."""
 MOVE: Final = "set REMEMBRANCER_HOME to a directory of your own"
 ENOUGH_MEMORIES: Final = 10
 """With fewer memories, the languages of a user are not known well enough."""
@@ -148,7 +130,6 @@ class Examination:
 
     paths: RuntimePaths
     around: Surroundings
-    fix: bool = False
     settings: Settings | None = None
     runtime: RuntimeStatus | None = None
     _examined: FilesExamined | None = field(default=None, repr=False)
@@ -175,28 +156,16 @@ class Examination:
 
 
 @command(
-    option(
-        "--project",
-        metavar="DIR",
-        default=".",
-        help="The project whose clients' files are checked (default: this directory).",
-    ),
     flag("--all", "shows_all", help="Show every check, not only those that found something."),
-    flag("--fix", help="Close files that other users can open."),
     flag(
         "--repair",
         help="Repair damaged memory files from their readable parts and the last daily copy, then check again.",
     ),
-    flag(
-        "--delete-old-files",
-        help="Delete the files of release 0.2.0 that were kept after the upgrade.",
-    ),
+    flag("--delete-old-files", help="Delete the files of release 0.2.0 that were kept after the upgrade."),
 )
-def doctor(project: str, shows_all: bool, fix: bool, repair: bool, delete_old_files: bool) -> Report:
+def doctor(shows_all: bool, repair: bool, delete_old_files: bool) -> Report:
     """Look for problems with this home's memory and the clients that start it, and suggest fixes. Exit status 3:
     there is a problem."""
-    if not Path(project).is_dir():
-        raise InvalidInput(f"{project} is not a directory")
     paths = paths_here()
     facts: dict[str, Any] = {"home": str(paths.home)}
     lines: list[Line] = []
@@ -204,16 +173,16 @@ def doctor(project: str, shows_all: bool, fix: bool, repair: bool, delete_old_fi
         from remembrancer.commands.repair import repair_home
 
         repaired = repair_home(paths)
-        facts["repaired"] = msgspec.to_builtins(repaired)
-        lines += [line for file in repaired for line in file.lines()]
+        facts["repaired"] = [] if repaired is None else [msgspec.to_builtins(repaired)]
+        lines += [] if repaired is None else repaired.lines()
     if delete_old_files and paths.database.exists():
         drop_old_files(paths.home)
         (paths.home / REPORT).unlink(missing_ok=True)
-    findings = Examination(paths, Surroundings.here(os.environ, Path(project)), fix=fix).run()
+    findings = Examination(paths, Surroundings.here(os.environ, Path())).run()
     status = worst(finding.status for finding in findings.values())
     checks = [{"name": name, **msgspec.to_builtins(finding)} for name, finding in findings.items()]
     outcome = exit_codes.DEGRADED if status == "problem" else exit_codes.OK
-    lines += lines_of(paths.home, findings, shows_all=shows_all or fix)
+    lines += lines_of(paths.home, findings, shows_all=shows_all)
     return Report(facts | {"status": status, "checks": checks}, lines, outcome)
 
 
@@ -228,8 +197,8 @@ def worst(statuses: Iterator[CheckStatus] | Sequence[CheckStatus]) -> CheckStatu
 def lines_of(home: Path, findings: Mapping[str, Finding], *, shows_all: bool) -> list[Line]:
     """The findings that need attention, each with its advice, and a last line with all counts; a single line if there
     are none."""
-    python, (sqlite, _) = ".".join(map(str, sys.version_info[:3])), sqlite_version()
-    lines: list[Line] = [f"Remembrancer {__version__}, Python {python}, SQLite {sqlite}, home {home}"]
+    python = ".".join(map(str, sys.version_info[:3]))
+    lines: list[Line] = [f"Remembrancer {__version__}, Python {python}, SQLite {SQLITE_RELEASE}, home {home}"]
     selected = {
         name: finding for name, finding in findings.items() if shows_all or finding.advice or finding.status != "ok"
     }
@@ -247,11 +216,7 @@ def lines_of(home: Path, findings: Mapping[str, Finding], *, shows_all: bool) ->
     totals += [f"[yellow]{warnings} warning{'s' * (warnings > 1)} to look at[/yellow]"] if warnings else []
     hidden = f": {count(len(findings) - len(selected), 'check')} found nothing wrong (--all shows them)"
     last = "; ".join(totals) or "[green]All is well[/green]"
-    return [
-        *lines,
-        listed,
-        styled(last + (hidden if len(selected) < len(findings) else "")),
-    ]
+    return [*lines, listed, styled(last + (hidden if len(selected) < len(findings) else ""))]
 
 
 # --- this installation and its settings ---
@@ -333,6 +298,8 @@ def check_home(at: Examination) -> Finding:
         return Finding("problem", f"{home} belongs to another user", MOVE)
     if home.exists() and about.st_mode & stat.S_IWOTH:
         return Finding("problem", f"everyone can write to {home}", f"chmod 700 it, or {MOVE}")
+    if home.exists() and about.st_mode & 0o077:
+        return Finding("warning", f"other users can open {home}", "chmod 700 it; the next start does so, too")
     if os.statvfs(nearest).f_flag & os.ST_RDONLY or not os.access(nearest, os.R_OK | os.W_OK | os.X_OK):
         return Finding("problem", f"{home} cannot be written", f"fix its owner and mode (0700), or {MOVE}")
     if at.paths.restore_mark.exists():
@@ -366,80 +333,43 @@ def file_system(path: Path) -> str:
 
 
 def everything(paths: RuntimePaths) -> Iterator[tuple[Path, os.stat_result]]:
-    """The home and our files in it, with their `stat` results. Symbolic links are not followed."""
-    if not paths.home.is_dir():
-        return
-    yield paths.home, paths.home.stat()
-    tops = sorted({path for pattern in OURS for path in paths.home.glob(pattern)})
-    for top in (*tops, *([] if paths.run.parent == paths.home else [paths.run])):
-        below = (Path(directory, name) for directory, *names in os.walk(top) for name in (*names[0], *names[1]))
-        for path in (top, *(() if top.is_symlink() else sorted(below))):
+    """The directories and files of the home, with their `stat` results. Symbolic links are not followed."""
+    for directory, _, names in os.walk(paths.home):
+        for path in (Path(directory), *(Path(directory, name) for name in names)):
             with suppress(OSError):  # deleted meanwhile, or not readable by us
                 yield path, path.lstat()
 
 
-def check_permissions(at: Examination) -> Finding:
-    """Check that our files are private, and belong to this user."""
-    narrowed = []
-    if at.fix:
-        for path, about in everything(at.paths):
-            if _is_wide(about) and about.st_uid == os.getuid():
-                with suppress(OSError):  # the next check still reports it
-                    path.chmod(about.st_mode & 0o700)
-                    narrowed.append(f"{path}: {_modes(about, ' is now ')}")
+def check_owners(at: Examination) -> Finding:
+    """Check that all files belong to this user: those of a command that ran as root do not."""
     places = list(everything(at.paths))
-    foreign = [f"{path}: belongs to another user" for path, about in places if about.st_uid != os.getuid()]
-    wide = [
-        f"{path}: mode {_modes(about, ', should be ')}"
-        for path, about in places
-        if _is_wide(about) and about.st_uid == os.getuid()
-    ]
-    if not foreign and not wide:
-        text = f"only you can open the {len(places)} files and directories"
-        text += f"; {len(narrowed)} were narrowed" if narrowed else ""
-        return Finding("ok", text, details=few(narrowed))
-    advice = ["change the owner to your user (chown)"] if foreign else []
-    advice += ["'remembrancer doctor --fix' makes them private"] if wide else []
-    text = f"{len(foreign) + len(wide)} of {len(places)} can be opened by others"
-    return Finding("problem" if foreign else "warning", text, "; ".join(advice), few([*foreign, *wide, *narrowed]))
-
-
-def _is_wide(about: os.stat_result) -> bool:
-    return not stat.S_ISLNK(about.st_mode) and bool(about.st_mode & 0o077)
-
-
-def _modes(about: os.stat_result, between: str) -> str:
-    mode = stat.S_IMODE(about.st_mode)
-    return f"{mode:04o}{between}{mode & 0o700:04o}"
+    foreign = [str(path) for path, about in places if about.st_uid != os.getuid()]
+    if not foreign:
+        return Finding("ok", f"the {len(places)} files and directories are yours")
+    text = f"{len(foreign)} of {len(places)} files and directories belong to another user"
+    return Finding("problem", text, "change the owner to your user (chown)", few(foreign))
 
 
 def check_files(at: Examination) -> Finding:
     """Check that the memories have not been lost, and that no file was set aside because of damage."""
-    home = at.paths.home
-    lost = [f"{path} is missing or empty, although it had memories" for path in _lost(at)]
     patterns = ("*.damaged-*", "*/*.damaged-*", "projects/*/*.damaged-*")
-    aside = sorted(path for pattern in patterns for path in home.glob(pattern))
-    details = few([*lost, *(f"set aside: {path}" for path in aside)])
-    if lost:
-        return Finding(
-            "problem",
-            "memories are lost",
-            "'remembrancer doctor --repair' puts back the last copy, 'remembrancer backup restore' a backup",
-            details,
-        )
+    aside = sorted(path for pattern in patterns for path in at.paths.home.glob(pattern))
+    details = few([f"set aside: {path}" for path in aside])
+    if _is_lost(at.paths):
+        text = f"{at.paths.database} is missing or empty, although it had memories"
+        advice = "'remembrancer doctor --repair' puts back the last copy, 'remembrancer backup restore' a backup"
+        return Finding("problem", text, advice, details)
     if aside:
         advice = "check their contents, restore a backup of lost memories, and delete them"
         return Finding("warning", f"{len(aside)} were damaged or lost, and replaced by new ones", advice, details)
     return Finding("ok", "no file is lost or was set aside")
 
 
-def _lost(at: Examination) -> list[Path]:
-    """The file of memories, if it existed and is gone."""
-    if is_old(at.paths) and old_files(at.paths):
-        return []  # the next start makes it from the old files
-    path = at.paths.database
-    look, had_memories = look_at(path), was_made(path) or at.paths.catalog.exists()
-    return [path] if had_memories and look.problem is None and not look.size_bytes else []
+def _is_lost(paths: RuntimePaths) -> bool:
+    """True if the file of memories existed and is gone. The next start makes that of an old home."""
+    look, had_memories = look_at(paths.database), was_made(paths.database) or paths.catalog.exists()
+    is_gone = had_memories and look.problem is None and not look.size_bytes
+    return is_gone and not (is_old(paths) and old_files(paths))
 
 
 def check_disk(at: Examination) -> Finding:
@@ -532,33 +462,23 @@ def check_records(at: Examination) -> Finding:
         size = size_in_words(sum(path.stat().st_size for path in old.values()))
         advice |= {f"'doctor --delete-old-files' deletes {count(len(old), 'file')} of release 0.2.0, {size}": None}
     status = worst([*(finding.status for finding in findings.values()), "warning" if left_out else "ok"])
-    return Finding(
-        status,
-        f"{whole} of {count(len(files), 'file')} whole, {total}",
-        "; ".join(advice),
-        few(details),
-    )
+    return Finding(status, f"{whole} of {count(len(files), 'file')} whole, {total}", "; ".join(advice), few(details))
 
 
 def check_copies(at: Examination) -> Finding:
-    """Check that every file of memories has a recent daily copy."""
+    """Check that the file of memories has a recent daily copy."""
     kept = at.settings.backup_copies if at.settings is not None else None
     if kept == 0 or at.paths.home.name.startswith(IN_MEMORY):
         return Finding("ok", "none is made")
-    now, late, ages, size = time.time(), list[str](), list[float](), 0
-    for file in at.records.files:
-        path, copies = Path(file.path), daily_copies(Path(file.path))
-        size += sum(copy.stat().st_size for copy in copies)
-        ages += [now - made_at(copies[0])] if copies else []
-        if file.size_bytes and is_due(path, now - LATE_S):
-            late.append(f"{path}: {f'the last one is {ages[-1] / DAY_S:.0f} days old' if copies else 'none yet'}")
-    if not ages:
-        return Finding("ok", "none yet: a running memory makes one of each file every day")
-    text = f"every file was copied in the last {duration(max(ages))}; the copies take {size_in_words(size)}"
-    if late:
-        text = f"{count(len(late), 'file')} without a copy of the last two days"
-        return Finding("warning", text, "free disk space, or see store.log for the reason", few(late))
-    return Finding("ok", text)
+    path, now = at.paths.database, time.time()
+    copies = daily_copies(path)
+    if not copies:
+        return Finding("ok", "none yet: a running memory makes one a day")
+    last = f"the last one is {duration(now - made_at(copies[0]))} old"
+    if is_due(path, now - LATE_S):
+        advice = "free disk space, or see store.log for the reason"
+        return Finding("warning", f"{path} has changed since its last copy: {last}", advice)
+    return Finding("ok", f"{last}; the copies take {size_in_words(sum(copy.stat().st_size for copy in copies))}")
 
 
 def finding_of(file: ExaminedFile) -> Finding:
@@ -686,7 +606,7 @@ CHECKS: Final[dict[str, Callable[[Examination], Finding]]] = {
     "start": check_start,
     "configuration": check_configuration,
     "home": check_home,
-    "permissions": check_permissions,
+    "owners": check_owners,
     "files": check_files,
     "disk": check_disk,
     "processes": check_processes,

@@ -61,7 +61,7 @@ class RepairedFile(msgspec.Struct, frozen=True):
             yield f"  the damaged file is kept as {self.damaged}: delete it when you do not need it"
 
 
-def repair_home(paths: RuntimePaths) -> list[RepairedFile]:
+def repair_home(paths: RuntimePaths) -> RepairedFile | None:
     """Repair the database if necessary. (Old files are salvaged when a home is upgraded.)
 
     Raises:
@@ -73,7 +73,7 @@ def repair_home(paths: RuntimePaths) -> list[RepairedFile]:
     with locked(paths):
         path = paths.database
         is_needed = is_damaged(path) if path.exists() else bool(daily_copies(path))
-        return [repair(path, time.time())] if is_needed else []
+        return repair(path, time.time()) if is_needed else None
 
 
 def repair(path: Path, now: float) -> RepairedFile:

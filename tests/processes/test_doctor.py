@@ -31,7 +31,7 @@ CHECKS = {
     "start",
     "configuration",
     "home",
-    "permissions",
+    "owners",
     "files",
     "disk",
     "processes",

@@ -107,6 +107,7 @@ def test_a_home_that_is_meant_to_pass_may_be_in_memory(at: Examination, monkeypa
     ("spoil", "status", "word"),
     [
         (lambda paths: paths.home.chmod(0o707), "problem", "everyone"),
+        (lambda paths: paths.home.chmod(0o755), "warning", "other users"),
         (lambda paths: paths.restore_mark.touch(), "problem", "interrupted"),
         (lambda paths: (paths.home.rmdir(), paths.home.touch()), "problem", "not a directory"),
         (
@@ -130,27 +131,11 @@ def test_a_home_that_cannot_be_used_is_said(
 def test_a_home_of_somebody_else_is_said(at: Examination, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "getuid", lambda: 4711)
     assert "another user" in doctor.check_home(at).found
-    permissions = doctor.check_permissions(at)
-    assert permissions.status == "problem"
-    assert "chown" in permissions.advice
-    assert "--fix" not in permissions.advice
-
-
-def test_what_others_can_get_at_is_listed_then_counted_and_narrowed_when_asked(at: Examination) -> None:
     for number in range(12):
         (at.paths.home / f"{number:02}.db").touch()
-        (at.paths.home / f"{number:02}.db").chmod(0o644)
-    finding = doctor.check_permissions(at)
-    assert finding.status == "warning"
-    assert "12 of 13" in finding.found
-    assert "--fix" in finding.advice
-    assert len(finding.details) == 11
-    assert finding.details[0].endswith("mode 0644, should be 0600")
-    assert finding.details[-1] == "and 2 more"
-    at.fix = True
-    mended = doctor.check_permissions(at)
-    assert mended.status == "ok"
-    assert mended.details[0].endswith("00.db: 0644 is now 0600")
+    owners = doctor.check_owners(at)
+    assert (owners.status, "13 of 13" in owners.found, "chown" in owners.advice) == ("problem", True, True)
+    assert (len(owners.details), owners.details[-1]) == (11, "and 3 more")
 
 
 @pytest.mark.parametrize(
