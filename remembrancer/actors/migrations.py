@@ -18,13 +18,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from remembrancer import __version__
-from remembrancer.protocol.errors import (
-    FileUnusable,
-    RecordsUnusable,
-    SchemaTooNew,
-    SchemaTooOld,
-    disk_full,
-)
+from remembrancer.protocol.errors import FileUnusable, RecordsUnusable, SchemaTooNew, SchemaTooOld, disk_full
 from remembrancer.protocol.paths import sync_directory
 
 WAIT_S: Final = 2.0
@@ -131,7 +125,8 @@ class Schema:
             if found < self.latest:
                 self.refuse(path or Path(), found or _unnamed(connection))
                 if path is not None and found:
-                    keep_copy(path, release_of(found))
+                    no_room = f"there is no room for the copy of {path} that is made before this release changes it"
+                    write_checked_copy(path, copy_of(path, release_of(found)), no_room)
                 self._take_steps(connection, path or Path(), found)
             connection.execute("COMMIT")
         except BaseException:
@@ -196,36 +191,9 @@ def version_of(path: Path, wait_s: float = WAIT_S) -> int:
             return _version(connection)
 
 
-def releases_in(home: Path) -> dict[str, str]:
-    """The release of each database of a home by its name there, without indexes and unreadable files."""
-    found = {}
-    for pattern in ("*.db", "user/*.db", "projects/*/memory.db", "lanes/*.db"):
-        for path in sorted(home.glob(pattern)):
-            with contextlib.suppress(sqlite3.Error, OSError):
-                if version := version_of(path, 0.0):
-                    found[str(path.relative_to(home))] = release_of(version)
-    return found
-
-
 def copy_of(path: Path, release: str) -> Path:
     """The path of the copy of a file that has the schema of that release."""
     return path.with_name(f"{path.name}.{COPY}-{release}")
-
-
-def keep_copy(path: Path, release: str) -> Path:
-    """Copy a database beside itself, completely and durably, while nobody writes it. Returns the path of the copy.
-
-    Raises:
-        StorageFull: the disk has no room for it.
-        RecordsUnusable: the file is damaged.
-        FileUnusable: the copy cannot be written for another reason.
-        sqlite3.DatabaseError: any other error of SQLite.
-    """
-    target = copy_of(path, release)
-    write_checked_copy(
-        path, target, f"there is no room for the copy of {path} that is made before this release changes it"
-    )
-    return target
 
 
 def write_checked_copy(path: Path, target: Path, no_room: str, pause: Callable[[], None] | None = None) -> None:
@@ -234,7 +202,9 @@ def write_checked_copy(path: Path, target: Path, no_room: str, pause: Callable[[
 
     Raises:
         StorageFull: the disk has no room for it (`no_room`).
-        RecordsUnusable, FileUnusable, sqlite3.DatabaseError: as `keep_copy`.
+        RecordsUnusable: the file is damaged.
+        FileUnusable: the copy cannot be written for another reason.
+        sqlite3.DatabaseError: any other error of SQLite.
     """
     fresh = target.with_name(f"{target.name}.new")
     try:
@@ -280,37 +250,32 @@ def drop_copies(path: Path, *words: str) -> None:
     """
     daily = (path.parent / BACKUPS).glob(f"{path.name}.*")  # includes unfinished ones
     for copy in (*path.parent.glob(f"{path.name}.{COPY}-*"), *daily):
-        try:
-            if not words or _has(copy, words):
-                copy.unlink(missing_ok=True)
-                sync_directory(copy.parent)
-        except OSError as error:
-            raise FileUnusable(
-                f"{copy} may still have what was erased, and cannot be deleted ({error.strerror or error}): delete it"
-            ) from error
+        _drop([copy], words)
 
 
-def drop_old_files(home: Path, *words: str) -> int:
+def drop_old_files(home: Path, *words: str) -> None:
     """Delete the files of release 0.2.0, with their logs and copies: those that contain one of these words, or all if
-    no word is given. Returns their size in bytes.
+    no word is given.
 
     Raises:
         FileUnusable: one cannot be read or deleted.
     """
-    size = 0
     for path in [path for pattern in (*OLD_FILES, *OLD_CATALOGUE) for path in home.glob(pattern)]:
-        beside = [*path.parent.glob(f"{path.name}*"), *(path.parent / BACKUPS).glob(f"{path.name}.*")]
-        try:
-            if not words or any(_has(each, words) for each in beside):
-                for each in beside:
-                    size += each.stat().st_size
-                    each.unlink(missing_ok=True)
-                sync_directory(path.parent)
-        except OSError as error:
-            raise FileUnusable(
-                f"{path} may still have what was erased, and cannot be deleted ({error.strerror or error}): delete it"
-            ) from error
-    return size
+        _drop([*path.parent.glob(f"{path.name}*"), *(path.parent / BACKUPS).glob(f"{path.name}.*")], words)
+
+
+def _drop(paths: Sequence[Path], words: Sequence[str]) -> None:
+    """Delete files if one of them contains one of these words, or if there is no word."""
+    try:
+        if not words or any(_has(each, words) for each in paths):
+            for each in paths:
+                each.unlink(missing_ok=True)
+                sync_directory(each.parent)
+    except OSError as error:
+        why = error.strerror or error
+        raise FileUnusable(
+            f"{paths[0]} may still have what was erased, and cannot be deleted ({why}): delete it"
+        ) from error
 
 
 def _has(path: Path, words: Sequence[str]) -> bool:

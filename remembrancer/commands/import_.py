@@ -27,32 +27,23 @@ import click
 import msgspec
 
 from remembrancer import __version__
-from remembrancer.actors.store.home_reader import HomeReader, refuse_unfinished
 from remembrancer.commands import exit_codes
 from remembrancer.commands.output_files import PRIVATE_UMASK, cannot
 from remembrancer.commands.report import Report, argument, command, count, flag, option
-from remembrancer.commands.runtime_client import AskStore, connected_store, directory_here, paths_here
+from remembrancer.commands.runtime_client import AskStore, connected_store, directory_here
 from remembrancer.commands.terminal import said_when_slow
 from remembrancer.config.project import project_of, working_tree_of
 from remembrancer.config.reading import load_settings
 from remembrancer.config.settings import Settings
 from remembrancer.memory.credentials import refuse_credentials, texts_of
-from remembrancer.memory.export_format import (
-    EndLine,
-    MemoryLine,
-    ProjectLine,
-    SessionLine,
-    decode_header,
-    decode_line,
-)
+from remembrancer.memory.export_format import EndLine, MemoryLine, ProjectLine, SessionLine, decode_header, decode_line
 from remembrancer.memory.fields import check_memory
 from remembrancer.memory.limits import MAX_SESSION_ID, check_time
 from remembrancer.memory.markdown_files import DETAILS, read_file, sections_of
 from remembrancer.memory.text import clean_name, client_title
 from remembrancer.protocol.errors import FileUnusable, InvalidInput, RemembrancerError
-from remembrancer.protocol.home import FindMemories, MemoriesFound
+from remembrancer.protocol.home import FindMemories
 from remembrancer.protocol.ids import derive_memory_id, new_ulid
-from remembrancer.protocol.paths import RuntimePaths
 from remembrancer.protocol.reads import ListedMemory, ListMemories
 from remembrancer.protocol.session_life import SHELL_SESSION, SessionEntry
 from remembrancer.protocol.writes import (
@@ -204,92 +195,89 @@ class Tally(msgspec.Struct):
     rejected: list[Refusal] = []
 
 
-class Importer:
-    """Imports memories and sessions into a home. `report` has the progress, also after an error."""
+async def _import(placed: Sequence[Placed], dry_run: bool) -> Tally:
+    """Import memories, in order, and then sessions. `dry_run`: only count.
 
-    def __init__(self, paths: RuntimePaths, ask_store: AskStore | None, now: float) -> None:
-        """If `ask_store` is None, nothing is sent, only counted. `now` is in seconds since the epoch."""
-        self._paths = paths
-        self._ask_store = ask_store
-        self._now = now
-        self.report = Tally()
+    Raises:
+        MemoryUnavailable: the store went away and did not come back.
+        RemembrancerError: it refuses to continue, for example because the disk is full.
+    """
+    tally, now = Tally(), time.time()
+    sessions: dict[ProjectRef | None, list[SessionEntry]] = {}
+    for project, content in placed:
+        if isinstance(content, SessionEntry):
+            sessions.setdefault(project, []).append(content)
+    async with connected_store() as ask_store:
+        try:
+            for batch in _batches(placed):
+                changes = await _changes(ask_store, batch, now)
+                tally.present += len(batch) - len(changes)
+                if dry_run:
+                    tally.imported += len(changes)
+                else:
+                    await _submit(ask_store, changes, tally)
+            for project, entries in () if dry_run else sessions.items():
+                for first in range(0, len(entries), BATCH_OPERATIONS):
+                    await ask_store(ImportSessions(project, tuple(entries[first : first + BATCH_OPERATIONS])))
+        except RemembrancerError:
+            verb = "was" if tally.imported == 1 else "were"
+            print(f"{count(tally.imported, 'memory')} {verb} imported before it ended.", file=sys.stderr)
+            raise
+    return tally
 
-    async def take(self, lines: Iterable[Placed]) -> None:
-        """Import everything, in order.
 
-        Raises:
-            MemoryUnavailable: the store went away and did not come back.
-            RemembrancerError: it refuses to continue, for example because the disk is full.
-        """
-        batch: list[PlacedMemory] = []
-        sessions: dict[ProjectRef | None, list[SessionEntry]] = {}
-        size = 0
-        for project, content in lines:
-            if isinstance(content, SessionEntry):
-                sessions.setdefault(project, []).append(content)
-                continue
+def _batches(placed: Iterable[Placed]) -> Iterator[list[PlacedMemory]]:
+    batch: list[PlacedMemory] = []
+    size = 0
+    for project, content in placed:
+        if isinstance(content, PortableMemory):
             size += len(_encoder.encode(content))
             if batch and (len(batch) >= BATCH_OPERATIONS or size > BATCH_BYTES):
-                await self._take_memories(batch)
+                yield batch
                 batch, size = [], len(_encoder.encode(content))
             batch.append((project, content))
-        await self._take_memories(batch)
-        if self._ask_store is None:
-            return
-        for project, entries in sessions.items():
-            for first in range(0, len(entries), BATCH_OPERATIONS):
-                await self._ask_store(ImportSessions(project, tuple(entries[first : first + BATCH_OPERATIONS])))
+    yield batch
 
-    async def _take_memories(self, batch: Sequence[PlacedMemory]) -> None:
-        changes = await self._changes(batch)
-        self.report.present += len(batch) - len(changes)
-        if self._ask_store is None:
-            self.report.imported += len(changes)
-            return
-        operations = {operation.operation_id: (memory_id, operation) for memory_id, operation in changes}
-        while operations:
-            waiting = [operation for _, operation in operations.values()]
-            try:
-                answer = await self._ask_store(SubmitBatch(tuple(waiting)))
-            except RemembrancerError as error:  # of the first one
-                if error.retry_possible:
-                    raise
-                memory_id, _ = operations.pop(waiting[0].operation_id)
-                self.report.rejected.append(Refusal(memory_id, error.message))
-                continue
-            for operation_id in answer.applied:
-                if operations.pop(operation_id, None) is not None:
-                    self.report.imported += 1
-            for rejected in answer.rejected:
-                memory_id, _ = operations.pop(rejected.operation_id, ("", None))
-                self.report.rejected.append(Refusal(memory_id, rejected.message))
 
-    async def _changes(self, batch: Sequence[PlacedMemory]) -> list[tuple[str, Operation]]:
-        """The operations that import the memories of a batch, each with its memory's id. There is none for a memory
-        that exists already, in its project or, after a promotion, among the user's, unless undoing its import has
-        forgotten it. The second of two with the same id counts as existing."""
-        wanted: dict[str | None, dict[str, None]] = {}
-        for project, memory in batch:
-            for place in {None, _place(project)}:
-                wanted.setdefault(place, {})[memory.id] = None
-        answers = {place: await self._find(place, tuple(ids)) for place, ids in wanted.items()}
-        present = {place: set(answer.words) for place, answer in answers.items()}
-        changes: list[tuple[str, Operation]] = []
-        for project, memory in batch:
-            there, reasons = present[_place(project)], answers[_place(project)].forgotten | answers[None].forgotten
-            if memory.id not in there | present[None]:
-                changes.append((memory.id, import_operation(project, memory, self._now)))
-                there.add(memory.id)
-            elif reasons.pop(memory.id, None) == UNDONE and memory.forgotten_at is None:
-                again = RestoreMemory(memory.id, reason="its import was repeated")
-                changes.append((memory.id, _operation(project, memory.session_id, self._now, again)))
-        return changes
+async def _submit(ask_store: AskStore, changes: Iterable[tuple[str, Operation]], tally: Tally) -> None:
+    """Have the store apply the operations, each given with its memory's id."""
+    operations = {operation.operation_id: (memory_id, operation) for memory_id, operation in changes}
+    while operations:
+        waiting = [operation for _, operation in operations.values()]
+        try:
+            answer = await ask_store(SubmitBatch(tuple(waiting)))
+        except RemembrancerError as error:  # of the first one
+            if error.retry_possible:
+                raise
+            memory_id, _ = operations.pop(waiting[0].operation_id)
+            tally.rejected.append(Refusal(memory_id, error.message))
+            continue
+        tally.imported += sum(operations.pop(each, None) is not None for each in answer.applied)
+        for rejected in answer.rejected:
+            memory_id, _ = operations.pop(rejected.operation_id, ("", None))
+            tally.rejected.append(Refusal(memory_id, rejected.message))
 
-    async def _find(self, project_id: str | None, ids: tuple[str, ...]) -> MemoriesFound:
-        request = FindMemories(project_id, ids)
-        if self._ask_store is not None:
-            return await self._ask_store(request)
-        return HomeReader(self._paths).answer(request)
+
+async def _changes(ask_store: AskStore, batch: Sequence[PlacedMemory], now: float) -> list[tuple[str, Operation]]:
+    """The operations that import the memories of a batch, each with its memory's id. There is none for a memory that
+    exists already, in its project or, after a promotion, among the user's, unless undoing its import has forgotten it.
+    The second of two with the same id counts as existing."""
+    wanted: dict[str | None, dict[str, None]] = {}
+    for project, memory in batch:
+        for place in {None, _place(project)}:
+            wanted.setdefault(place, {})[memory.id] = None
+    answers = {place: await ask_store(FindMemories(place, tuple(ids))) for place, ids in wanted.items()}
+    present = {place: set(answer.words) for place, answer in answers.items()}
+    changes: list[tuple[str, Operation]] = []
+    for project, memory in batch:
+        there, reasons = present[_place(project)], answers[_place(project)].forgotten | answers[None].forgotten
+        if memory.id not in there | present[None]:
+            changes.append((memory.id, import_operation(project, memory, now)))
+            there.add(memory.id)
+        elif reasons.pop(memory.id, None) == UNDONE and memory.forgotten_at is None:
+            again = RestoreMemory(memory.id, reason="its import was repeated")
+            changes.append((memory.id, _operation(project, memory.session_id, now, again)))
+    return changes
 
 
 def _place(project: ProjectRef | None) -> str | None:
@@ -575,25 +563,6 @@ async def _undo(placed: Sequence[Placed], places: Sequence[Path], here: ProjectR
                 change = ForgetMemory(memory_id, reason=UNDONE)
                 await ask_store(Submit(_operation(project, session_id, time.time(), change)))
     return report
-
-
-async def _import(placed: Sequence[Placed], dry_run: bool) -> Tally:
-    paths = paths_here()
-    refuse_unfinished(paths)
-    if dry_run:
-        importer = Importer(paths, None, time.time())
-        await importer.take(placed)
-        return importer.report
-    async with connected_store() as ask_store:
-        importer = Importer(paths, ask_store, time.time())
-        try:
-            await importer.take(placed)
-        except RemembrancerError:
-            imported = count(importer.report.imported, "memory")
-            verb = "was" if importer.report.imported == 1 else "were"
-            print(f"{imported} {verb} imported before it ended.", file=sys.stderr)
-            raise
-        return importer.report
 
 
 def _summary_lines(contents: Contents, tally: Tally, *, dry_run: bool, undo: bool) -> list[str]:

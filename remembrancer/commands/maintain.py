@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any, Final, NamedTuple, get_args
 
 import anyio
@@ -11,13 +10,12 @@ import anyio
 from remembrancer.actors.store.home_reader import lanes_of_projects
 from remembrancer.commands import exit_codes
 from remembrancer.commands.changing import undo_run
-from remembrancer.commands.projects import known_projects
 from remembrancer.commands.report import Report, command, flag, option
 from remembrancer.commands.runtime_client import ask_home, connected_store, paths_here
 from remembrancer.commands.selection import Where
 from remembrancer.protocol.consolidation import Maintain, Maintained, Upkept
 from remembrancer.protocol.errors import InvalidInput, RemembrancerError
-from remembrancer.protocol.home import FindMemories
+from remembrancer.protocol.home import DescribeProjects, FindMemories
 from remembrancer.protocol.writes import ProjectRef
 
 ANSWER_S: Final = 900.0
@@ -71,7 +69,7 @@ def maintain(project: str | None, user: bool, everywhere: bool, dry_run: bool, u
 def places_of(where: Where) -> list[Place]:
     """The selected projects and the user, as far as something is remembered there. Raises `InvalidInput` if nothing
     is."""
-    described = known_projects(paths_here())
+    described = ask_home(paths_here(), DescribeProjects())
     by_path = sorted((each.path, each.id) for each in described.projects if each.path is not None)
     known = {project_id: ProjectRef(project_id, path) for path, project_id in by_path}
     if where.user or where.all_projects:
@@ -119,7 +117,8 @@ def _lines(visits: list[Visit], *, dry_run: bool, is_whole: bool) -> list[str]:
         counts = [f"{report.examined:,} examined"]
         counts += [f"{report.of(sort).count:,} {sort}" for sort in SORTS if sort in report.done]
         what = ", what is shared" if is_shared else ""
-        lines.append(f"{_name(place)}{what}: {', '.join(counts)}")
+        name = USER if place is None else place.path.removesuffix("/.git")
+        lines.append(f"{name}{what}: {', '.join(counts)}")
         lines += [f"  {line}" for line in _memory_lines(place, report)]
         where = "--user" if place is None else f"--project {place.id}"
         lines += [f"  to undo: remembrancer undo {run_id} {where}" for run_id in report.run_ids]
@@ -137,13 +136,6 @@ def _memory_lines(place: Place, report: Maintained) -> Iterator[str]:
     words = ask_home(paths_here(), request).words if named else {}
     for what, memory_id in named:
         yield f"{what}: {words.get(memory_id, 'not here any more')}  {memory_id}"
-
-
-def _name(place: Place) -> str:
-    if place is None:
-        return USER
-    path = Path(place.path)
-    return str(path.parent if path.name == ".git" else path)
 
 
 COMMANDS = {"maintain": maintain}

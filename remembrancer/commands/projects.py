@@ -13,11 +13,10 @@ import anyio
 import msgspec
 
 from remembrancer.actors.gateway.queue_contents import read_queue
-from remembrancer.commands import exit_codes
 from remembrancer.commands.report import Group, Report, Rows, argument, command, count, flag
 from remembrancer.commands.runtime_client import ask_home, ask_store, paths_here, running_store
 from remembrancer.config.project import project_of, working_tree_of
-from remembrancer.protocol.errors import InvalidInput, NotFound, from_failure
+from remembrancer.protocol.errors import InvalidInput, NotFound
 from remembrancer.protocol.home import DescribeProjects, KnownProject, ProjectsDescribed
 from remembrancer.protocol.paths import RuntimePaths
 from remembrancer.protocol.projects import MoveProject
@@ -41,7 +40,7 @@ def move(old: str, new: str, dry_run: bool, yes: bool) -> Report:
     and joined with them. Works while the runtime is up; a session in the old place has to end first."""
     paths = paths_here()
     target, directory = _new_place(new)
-    source = _old_place(old, known_projects(paths), target)
+    source = _old_place(old, ask_home(paths, DescribeProjects()), target)
     if not yes and os.path.lexists(source.path):
         raise InvalidInput(
             f"{source.path} is still there: it would lose its memories. Use --yes if you mean that; to give a "
@@ -76,8 +75,6 @@ def _old_place(named: str, described: ProjectsDescribed, new: ProjectRef) -> Pro
     if not matching:
         matching = [each for each in known if each.directory in wanted]
     if not matching or matching[0].path is None:
-        for failure in described.unreadable:
-            raise from_failure(failure)
         raise InvalidInput(f"there are no memories of {named}: 'remembrancer admin projects' lists the projects")
     if matching[0].id == new.id:
         raise InvalidInput(f"{named} and {new.path} are already the same project")
@@ -95,21 +92,12 @@ def _refuse_queued(paths: RuntimePaths, project: ProjectRef) -> None:
 @command(name="list")
 def list_projects() -> Report:
     """List the projects of this home: where each is, when a session last started in it, and its number of memories.
-    Works with and without a runtime. Exit status 10: a file cannot be read (the others are listed)."""
+    Works with and without a runtime."""
     paths = paths_here()
-    described = known_projects(paths)
-    unreadable = [failure.message for failure in described.unreadable]
-    facts = {"home": str(paths.home), "projects": described.projects, "unreadable": unreadable}
-    notes = [f"remembrancer admin projects: {message}" for message in unreadable]
-    if not described.projects:
-        notes.insert(0, f"The home {paths.home} has no memories of a project yet.")
-    status = exit_codes.FILE_UNUSABLE if unreadable else exit_codes.OK
-    return Report(facts, _table(described.projects) if described.projects else (), status, notes)
-
-
-def known_projects(paths: RuntimePaths) -> ProjectsDescribed:
-    """The projects with memories, most recently used first, and the files that cannot be read."""
-    return ask_home(paths, DescribeProjects())
+    described = ask_home(paths, DescribeProjects())
+    facts = {"home": str(paths.home), "projects": described.projects}
+    nothing = f"The home {paths.home} has no memories of a project yet."
+    return Report(facts, _table(described.projects) if described.projects else nothing)
 
 
 def notice_of_move(directory: Path) -> str:

@@ -72,10 +72,9 @@ def is_up(paths: RuntimePaths) -> bool:
         ) from error
 
 
-def _run(work: Callable[..., Awaitable[T]], *arguments: object) -> T:
+def _run(work: Callable[[], Awaitable[T]]) -> T:
     """Run it in an event loop of its own, even in a thread with the context of another loop."""
-    result: T = Context().run(anyio.run, work, *arguments)
-    return result
+    return Context().run(anyio.run, work)
 
 
 def ask(paths: RuntimePaths, question: Request[T]) -> T:
@@ -185,13 +184,12 @@ def ask_home(paths: RuntimePaths, request: Request[T]) -> T:
 
 def ask_running_home(paths: RuntimePaths, request: Request[T]) -> T:
     """Like `ask_home`, but only of a running store. Raises one of `AWAY` if it does not answer."""
-    answer: T = _run(_ask_running_store, paths, request)
-    return answer
 
+    async def asked() -> T:
+        async with running_store(paths) as store:
+            return await store.request(request, timeout_s=HOME_ANSWER_S)
 
-async def _ask_running_store(paths: RuntimePaths, request: Request[T]) -> T:
-    async with running_store(paths) as store:
-        return await store.request(request, timeout_s=HOME_ANSWER_S)
+    return _run(asked)
 
 
 @asynccontextmanager

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import os
 import re
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
@@ -70,13 +69,11 @@ class Place(NamedTuple):
 
 
 def known_places() -> list[Place]:
-    """The projects of the home. Files that cannot be read are named on stderr."""
-    from remembrancer.commands.projects import known_projects
-    from remembrancer.commands.runtime_client import paths_here
+    """The projects of the home."""
+    from remembrancer.commands.runtime_client import ask_home, paths_here
+    from remembrancer.protocol.home import DescribeProjects
 
-    described = known_projects(paths_here())
-    for failure in described.unreadable:
-        print(f"{failure.code}: {failure.message}", file=sys.stderr)
+    described = ask_home(paths_here(), DescribeProjects())
     return [Place(project.path, project.id) for project in described.projects if project.path is not None]
 
 

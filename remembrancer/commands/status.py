@@ -4,9 +4,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -17,15 +16,7 @@ from remembrancer.commands import exit_codes
 from remembrancer.commands.model import describe
 from remembrancer.commands.projects import notice_of_move
 from remembrancer.commands.report import Report, Rows, command, count, option
-from remembrancer.commands.runtime_client import (
-    ask,
-    ask_home,
-    ask_running_home,
-    directory_here,
-    is_up,
-    nothing_runs,
-    paths_here,
-)
+from remembrancer.commands.runtime_client import ask, directory_here, is_up, nothing_runs, paths_here
 from remembrancer.commands.terminal import styled, table
 from remembrancer.protocol.control import (
     AskStatus,
@@ -38,11 +29,9 @@ from remembrancer.protocol.control import (
     RuntimeStatus,
 )
 from remembrancer.protocol.errors import DeadlineExceeded, PeerLost, PeerUnavailable
-from remembrancer.protocol.home import DescribeReleases
 from remembrancer.protocol.paths import RuntimePaths, read_file
 from remembrancer.protocol.problems import MIB, Problem, find_problems
 from remembrancer.protocol.reads import EmbeddingSummary
-from remembrancer.protocol.store_client import AWAY
 from remembrancer.protocol.tracing import SLOW_CALL, SLOW_S
 from remembrancer.toolsets.files.workspace_files import native_files
 
@@ -79,8 +68,7 @@ def status(trace: str | None) -> Report:
             problem = Problem("peer_unavailable", "problem", what, advice)
             notes = (f"remembrancer status: {problem}",)
             return Report(report(paths.home, None, (problem,)), (), exit_codes.DEGRADED, notes)
-    releases = dict(ask_home(paths, DescribeReleases()))
-    return Report(report(paths.home, None, (), releases), (), exit_codes.NOT_RUNNING, (nothing_runs(paths.home),))
+    return Report(report(paths.home, None, ()), (), exit_codes.NOT_RUNNING, (nothing_runs(paths.home),))
 
 
 COMMANDS = {"status": status}
@@ -89,44 +77,24 @@ COMMANDS = {"status": status}
 def _present(paths: RuntimePaths) -> Report:
     state = ask(paths, AskStatus())
     problems = find_problems(state)
-    releases = _releases(paths, state)
     lines = lines_of(state, problems)
     status = exit_codes.DEGRADED if problems else exit_codes.OK
-    facts = report(paths.home, state, problems, releases)
+    facts = report(paths.home, state, problems)
     notes = []
-    if _has_store(state) and (notice := notice_of_move(directory_here())):
+    has_store = any(process.role == "store" and process.state == "ready" for process in state.processes)
+    if has_store and (notice := notice_of_move(directory_here())):
         notes.append(notice)
         facts["warnings"].append(notice)
     return Report(facts, lines, status, notes)
 
 
-def _has_store(status: RuntimeStatus) -> bool:
-    return any(process.role == "store" and process.state == "ready" for process in status.processes)
-
-
-def _releases(paths: RuntimePaths, status: RuntimeStatus) -> dict[str, str]:
-    """The releases of the files, as the store reports them: no other process opens them while it runs."""
-    if not _has_store(status):
-        return {}
-    try:
-        return dict(ask_running_home(paths, DescribeReleases()))
-    except AWAY:  # it stopped or hangs, as the next status will show
-        return {}
-
-
-def report(
-    home: Path,
-    status: RuntimeStatus | None,
-    problems: tuple[Problem, ...],
-    releases: Mapping[str, str] = MappingProxyType({}),
-) -> dict[str, Any]:
+def report(home: Path, status: RuntimeStatus | None, problems: tuple[Problem, ...]) -> dict[str, Any]:
     """The object that `status --json` prints; `status` is None if nothing runs or answers."""
     store, gateway = (status.store, status.gateway) if status else (None, None)
     embedding = store.embedding if store else None
     return {
         "home": str(home),
         "release": __version__,
-        "formats": dict(releases),
         "processes": [
             _fields(process, ProcessStatus)
             | {"name": process.name or process.role, "uptime_s": round(process.uptime_s, 3)}

@@ -6,7 +6,6 @@ from typing import Literal
 
 import msgspec
 
-from remembrancer.protocol.errors import Failure
 from remembrancer.protocol.kinds import Scope
 from remembrancer.protocol.wire import Request
 
@@ -31,18 +30,14 @@ class KnownProject(msgspec.Struct, frozen=True):
 
 
 class ProjectsDescribed(msgspec.Struct, frozen=True, tag=True):
-    """The projects, the last used first; and for each file that could not be read, and has counts of 0, the reason.
-
-    `has_user`: there is a file of the user's memories.
-    """
+    """The projects, the last used first. `has_user`: the user has memories."""
 
     projects: tuple[KnownProject, ...]
-    unreadable: tuple[Failure, ...] = ()
     has_user: bool = False
 
 
 class DescribeProjects(Request[ProjectsDescribed], frozen=True):
-    """List the projects that have a file of memories."""
+    """List the projects that have memories."""
 
 
 class MemoriesFound(msgspec.Struct, frozen=True, tag=True):
@@ -53,7 +48,7 @@ class MemoriesFound(msgspec.Struct, frozen=True, tag=True):
 
 
 class FindMemories(Request[MemoriesFound], frozen=True):
-    """Check which of these memories are in the file of a project, or (None) of the user."""
+    """Check which of these memories are those of a project, or (None) of the user."""
 
     project_id: str | None
     memory_ids: tuple[str, ...]
@@ -68,8 +63,7 @@ class ExaminedFile(msgspec.Struct, frozen=True):
     """A file of records. `reason` is SQLite's message, which names pages and rows but never their content, or says that
     the file belongs to another release.
 
-    `languages` counts the memories whose language is known. `release` is given for files that could be read and are not
-    empty.
+    `languages` counts the memories whose language is known.
     """
 
     path: str
@@ -77,7 +71,6 @@ class ExaminedFile(msgspec.Struct, frozen=True):
     size_bytes: int = 0
     reason: str = ""
     languages: dict[str, int] = {}
-    release: str = ""
 
 
 class FilesExamined(msgspec.Struct, frozen=True, tag=True):
@@ -89,10 +82,6 @@ class FilesExamined(msgspec.Struct, frozen=True, tag=True):
 
 class ExamineFiles(Request[FilesExamined], frozen=True):
     """Read every file of records completely, and report damage."""
-
-
-class DescribeReleases(Request[tuple[tuple[str, str], ...]], frozen=True):
-    """Tell the name in the home and the release of each database, without indexes and files that cannot be read."""
 
 
 class CopiedFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -148,4 +137,4 @@ class WriteExport(Request[ExportWritten], frozen=True):
         return "user" in self.scopes if self.scopes else self.projects is None
 
 
-HomeRequest = DescribeProjects | FindMemories | ExamineFiles | DescribeReleases | CopyRecords | WriteExport
+HomeRequest = DescribeProjects | FindMemories | ExamineFiles | CopyRecords | WriteExport

@@ -31,7 +31,7 @@ from remembrancer.protocol.control import (
     StoreHealth,
 )
 from remembrancer.protocol.errors import ModelUnusable
-from remembrancer.protocol.home import DescribeReleases, MemoriesFound
+from remembrancer.protocol.home import MemoriesFound
 from remembrancer.protocol.paths import RuntimePaths
 from remembrancer.protocol.reads import Counts, EmbeddingSummary
 from remembrancer.protocol.sockets import Peer, Router
@@ -40,7 +40,6 @@ from tests.forked import forking, redirect
 from tests.operations import to_store
 
 BEHAVIOUR = "behaviour"
-RELEASES = {"memory.db": "7.7.7"}
 """The releases of files by the word of a store, which has none."""
 
 
@@ -80,8 +79,7 @@ class BadlyBehaved(Actor):
 
     def _answer(self, peer: Peer, envelope: Envelope, question: Any) -> None:
         """Answer what commands ask a store about its home."""
-        answer = tuple(RELEASES.items()) if isinstance(question, DescribeReleases) else MemoriesFound({})
-        self._router.send(peer, answer, in_reply_to=envelope.message_id)
+        self._router.send(peer, MemoriesFound({}), in_reply_to=envelope.message_id)
 
     def health(self) -> ProcessHealth:
         self._pinged.set()

@@ -33,7 +33,7 @@ from release.home import (
     unpack_home,
 )
 from remembrancer.actors.gateway import shown_log, write_queue
-from remembrancer.actors.migrations import Schema, copy_of, release_of, releases_in, version_in, version_of
+from remembrancer.actors.migrations import Schema, copy_of, release_of, version_in, version_of
 from remembrancer.actors.store.records.schema import MEMORY
 from remembrancer.commands.runtime_client import connected_store
 from remembrancer.config.project import project_of
@@ -133,7 +133,7 @@ async def test_the_home_of_each_release_is_read_whole_and_goes_on(home: Path, re
     erased = patiently("erase", boat, "--yes", home=home)
     assert erased.returncode == 0, erased.stdout + erased.stderr
     assert databases_with("boat leaves at seven", home) == []
-    assert releases_in(home)["memory.db"] == release_of(MEMORY.latest)
+    assert version_of(home / "memory.db") == MEMORY.latest
     assert schemas_of(home) == schemas_of_new_files(tmp_path)
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from remembrancer.command_line import main
-from remembrancer.commands import exit_codes, maintain, projects
+from remembrancer.commands import exit_codes, maintain, runtime_client
 from remembrancer.commands.selection import Where
 from remembrancer.protocol.consolidation import Maintain, Maintained
 from remembrancer.protocol.errors import ConsolidatorUnavailable, InvalidInput, RemembrancerError
@@ -45,7 +45,8 @@ def refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Rememb
     async def connected() -> AsyncIterator[Callable[..., Awaitable[Maintained]]]:
         yield answer
 
-    monkeypatch.setattr(projects, "ask_home", lambda *_: described)
+    for module in (maintain, runtime_client):
+        monkeypatch.setattr(module, "ask_home", lambda *_: described)
     monkeypatch.setattr(maintain, "connected_store", connected)
     return refusals
 

@@ -20,7 +20,7 @@ from pathlib import Path, PurePath
 from tempfile import TemporaryDirectory
 from typing import Any, Final, TypeVar, cast
 
-from remembrancer.actors.migrations import Schema, release_of, releases_in
+from remembrancer.actors.migrations import Schema, release_of
 from remembrancer.actors.snapshots import (
     DAMAGE,
     PRIMARY_CODE,
@@ -51,7 +51,6 @@ from remembrancer.protocol.errors import (
     InvalidInput,
     MemoryUnavailable,
     RecordsUnusable,
-    RemembrancerError,
     SchemaTooNew,
     SchemaTooOld,
     is_disk_full,
@@ -60,7 +59,6 @@ from remembrancer.protocol.home import (
     CopiedFile,
     CopyRecords,
     DescribeProjects,
-    DescribeReleases,
     ExaminedFile,
     ExamineFiles,
     ExportWritten,
@@ -166,7 +164,6 @@ class HomeReader:
             DescribeProjects: lambda _: self._describe(),
             FindMemories: self._find,
             ExamineFiles: lambda _: self._examine(),
-            DescribeReleases: lambda _: tuple(releases_in(self._paths.home).items()),
             CopyRecords: lambda request: self._copy(Path(request.directory)),
             WriteExport: self._export,
         }
@@ -239,22 +236,19 @@ class HomeReader:
         counts: dict[str, tuple[int, int]] = {}
         sessions: dict[str, int] = {}
         shared: dict[str, str] = {}
-        try:
-            with self._records() as file:
-                if file is not None:
-                    projects = "SELECT id, path, directory, created_at, last_used_at FROM projects"
-                    known = {project_id: about for project_id, *about in file.rows(projects)}
-                    shared = dict(file.rows("SELECT name, lane FROM shares"))
-                    rows = file.rows(
-                        """SELECT s.name, total(t.count) FILTER (WHERE NOT t.forgotten),
-                               total(t.count) FILTER (WHERE t.forgotten)
-                           FROM spaces AS s LEFT JOIN tallies AS t ON t.space = s.number GROUP BY s.number"""
-                    )
-                    counts = {name: (int(memories), int(forgotten)) for name, memories, forgotten in rows}
-                    its = "SELECT s.name, count(*) FROM sessions JOIN spaces AS s ON s.number = space GROUP BY space"
-                    sessions = dict(file.rows(its))
-        except RemembrancerError as error:
-            return ProjectsDescribed((), (error.to_failure(),))
+        with self._records() as file:
+            if file is not None:
+                projects = "SELECT id, path, directory, created_at, last_used_at FROM projects"
+                known = {project_id: about for project_id, *about in file.rows(projects)}
+                shared = dict(file.rows("SELECT name, lane FROM shares"))
+                rows = file.rows(
+                    """SELECT s.name, total(t.count) FILTER (WHERE NOT t.forgotten),
+                           total(t.count) FILTER (WHERE t.forgotten)
+                       FROM spaces AS s LEFT JOIN tallies AS t ON t.space = s.number GROUP BY s.number"""
+                )
+                counts = {name: (int(memories), int(forgotten)) for name, memories, forgotten in rows}
+                its = "SELECT s.name, count(*) FROM sessions JOIN spaces AS s ON s.number = space GROUP BY space"
+                sessions = dict(file.rows(its))
         found = []
         for project_id in filter(PROJECT_ID.fullmatch, counts):
             path, directory, created_at, used_at = known.get(project_id, (None, None, None, None))
@@ -265,7 +259,7 @@ class HomeReader:
             about = (project_id, path, directory, created_at, used_at)
             found.append(KnownProject(*about, memories, forgotten, sessions.get(project_id, 0), lane))
         found.sort(key=lambda project: (-(project.last_used_at or 0.0), project.id))
-        return ProjectsDescribed(tuple(found), (), USER in counts)
+        return ProjectsDescribed(tuple(found), USER in counts)
 
     def _find(self, request: FindMemories) -> MemoriesFound:
         if not request.memory_ids:  # only checks that somebody answers; the records may be damaged
@@ -417,10 +411,9 @@ def examine_file(path: Path, schema: Schema) -> ExaminedFile:
         return ExaminedFile(str(path), "damaged", size, f"{said[0]} (and {len(said) - 1} more)")
     if dangling:
         return ExaminedFile(str(path), "dangling", size, f"{dangling} rows refer to rows that are gone", languages)
-    release = release_of(version) if version else ""
-    is_older = 0 < version < schema.latest
-    reason = release if is_older else ""
-    return ExaminedFile(str(path), "older" if is_older else "whole", size, reason, languages, release)
+    if 0 < version < schema.latest:
+        return ExaminedFile(str(path), "older", size, release_of(version), languages)
+    return ExaminedFile(str(path), "whole", size, languages=languages)
 
 
 def _trouble(path: Path, error: sqlite3.Error | OSError) -> FileCondition:
