@@ -41,7 +41,7 @@ from remembrancer.protocol.control import (
 )
 from remembrancer.protocol.errors import Failure, HomeUnusable, PeerUnavailable, RemembrancerError
 from remembrancer.protocol.file_locks import FileLock
-from remembrancer.protocol.paths import RuntimePaths, look_at, set_aside
+from remembrancer.protocol.paths import RuntimePaths
 from remembrancer.protocol.sockets import Dealer, Speaker, let_messages_leave
 
 EXIT_STOPPED: Final = 0
@@ -92,12 +92,10 @@ class LaunchSpec(msgspec.Struct, frozen=True):
 def configure_logs(directory: Path, actor: str, level: str) -> None:
     """Write the log of this process to `<directory>/<actor>.log`, one JSON object per line, rotated.
 
-    A memory's content is never logged above debug. Anything but a file at the path of a log is set aside; if no log can
-    be written (a full disk), nothing is logged, and the actor continues.
+    A memory's content is never logged above debug. If no log can be written (a full disk), nothing is logged, and the
+    actor continues.
     """
     path = directory / f"{actor}.log"
-    if look_at(path).problem is not None:
-        set_aside(path)
     handler: logging.Handler
     try:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -44,14 +44,7 @@ from remembrancer.actors.store.home_reader import (
 )
 from remembrancer.commands.export import export
 from remembrancer.commands.import_ import import_
-from remembrancer.commands.output_files import (
-    PRIVATE_UMASK,
-    cannot,
-    new_directory,
-    new_file,
-    stamp,
-    target_of,
-)
+from remembrancer.commands.output_files import PRIVATE_UMASK, cannot, new_directory, new_file, stamp, target_of
 from remembrancer.commands.report import Group, Report, argument, command, confirm, count, flag, option
 from remembrancer.commands.runtime_client import ask_home, is_up, paths_here
 from remembrancer.config.home import locate
@@ -76,7 +69,6 @@ LEFT_OUT: Final = ("config.toml", "sharing", "keys", "tokens.json", "vectors", "
 STAGING: Final = "restore.staging"
 LOCK_WAIT_S: Final = 3.0
 """The time to wait for locks: a status holds one briefly, and processes of a crashed runtime are about to end."""
-LOOK_S: Final = 0.02
 BESIDE_A_DATABASE: Final = ("-wal", "-shm", "-journal")
 SPARE_BYTES: Final = 16 * 1024 * 1024
 _UNREADABLE: Final = (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile)
@@ -95,11 +87,6 @@ class Manifest(msgspec.Struct, frozen=True):
     def total(self, what: str) -> int:
         """The sum of one count over all files."""
         return sum(file.counts.get(what, 0) for file in self.files)
-
-
-class _FormatOnly(msgspec.Struct):
-    format: str
-    version: int
 
 
 def _is_known(name: str) -> bool:
@@ -213,15 +200,14 @@ def _first_member(archive: tarfile.TarFile) -> Manifest:
     """The manifest, which may be damaged, too: the seal tells."""
     content = _small_member(archive, MANIFEST)
     try:
-        head = msgspec.json.decode(content, type=_FormatOnly)
-        if head.format == FORMAT and head.version > FORMAT_VERSION:
-            raise SchemaTooNew(
-                f"the backup has format {head.version}, and this release reads up to {FORMAT_VERSION}: "
-                "install the newer release that made it"
-            )
         manifest = msgspec.json.decode(content, type=Manifest)
     except UNDECODABLE as error:
         raise FileUnusable(f"it is not a backup: {error}") from error
+    if manifest.version > FORMAT_VERSION:
+        raise SchemaTooNew(
+            f"the backup has format {manifest.version}, and this release reads up to {FORMAT_VERSION}: "
+            "install the newer release that made it"
+        )
     names = [file.name for file in manifest.files]
     strange = [name for name in names if not _is_known(name)]
     if strange or len(set(names)) < len(names):
@@ -366,21 +352,13 @@ def locked(paths: RuntimePaths) -> Iterator[None]:
     with ExitStack() as stack:
         stack.enter_context(take_home(paths, LOCK_WAIT_S / 10))
         for path in (paths.store_lock, paths.gateway_lock):
-            if not _acquired(stack.enter_context(FileLock(path))):
+            try:
+                is_held = stack.enter_context(FileLock(path)).acquire(LOCK_WAIT_S)
+            except OSError as error:
+                raise unusable(paths.home, error) from error
+            if not is_held:
                 raise HomeUnusable(f"a process of a crashed runtime still holds {path}: end it, or wait for its end")
         yield
-
-
-def _acquired(lock: FileLock) -> bool:
-    give_up_at = time.monotonic() + LOCK_WAIT_S
-    try:
-        while not lock.try_acquire():
-            if time.monotonic() >= give_up_at:
-                return False
-            time.sleep(LOOK_S)
-    except OSError as error:
-        raise unusable(Path(lock.path).parent, error) from error
-    return True
 
 
 def restore(paths: RuntimePaths, archive: Path, now: float) -> tuple[Manifest, Path | None]:

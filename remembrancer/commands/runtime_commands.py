@@ -33,7 +33,6 @@ STOP_LIMIT_S: Final = 15.0
 """The time to wait for the end. Stopping takes 9 s if every process has to be killed."""
 ACTOR: Final[Command] = actor_command
 """The command line of an actor's process."""
-STATE_COLOURS: Final = {"ready": "green", "failed": "red", "restarting": "yellow", "unresponsive": "yellow"}
 
 
 def _default_address(environ: Mapping[str, str]) -> str:
@@ -53,13 +52,7 @@ def _default_address(environ: Mapping[str, str]) -> str:
     flag("--for-sessions", help="As a session starts it.", hidden=True),
     flag("--secrets-on-stdin", help="As a session starts it.", hidden=True),
 )
-def up(
-    embedders: int | None,
-    http: str | None,
-    no_token: bool,
-    for_sessions: bool,
-    secrets_on_stdin: bool,
-) -> int:
+def up(embedders: int | None, http: str | None, no_token: bool, for_sessions: bool, secrets_on_stdin: bool) -> int:
     """Run the runtime in the foreground until Ctrl-C. Sessions that start share it."""
     when_started = _detach() if for_sessions else None
     home = locate(os.environ)
@@ -153,24 +146,20 @@ def _load_configuration(embedders: int | None, address: tuple[str, int] | None) 
 def _observer(home: Home, address: tuple[str, int] | None) -> Callable[[Changed], None]:
     """Prints a line for each change of a process, and how to connect once clients can be served. `address` is the
     requested HTTP address."""
-    from rich.markup import escape
-
     from remembrancer import __version__
-    from remembrancer.commands.terminal import Terminal
+    from remembrancer.memory.text import printable
 
-    class PatientTerminal(Terminal):
-        def on_broken_pipe(self) -> None:
-            self.quiet = True  # rather than ending the process
-
-    console = PatientTerminal()
     awaited = {"gateway", "store"}
-    console.print(f"[bold]Remembrancer {__version__}[/bold], home {escape(str(home.on_disk))}")
 
-    def say(change: Changed) -> None:
-        name, colour = escape(change.name), STATE_COLOURS.get(change.state, "dim")
-        why = f" after {change.after_s:.1f} s" if change.state == "ready" else ""
-        why = f": {escape(change.error)}" if change.error and change.state in STATE_COLOURS else why
-        console.print(f"  [{colour}]{change.state:<12}[/{colour}]  {name}{why}")
+    def say(text: str) -> None:
+        with contextlib.suppress(OSError):  # a closed terminal must not stop the runtime
+            print(printable(text), flush=True)
+
+    def observe(change: Changed) -> None:
+        why = (
+            f" after {change.after_s:.1f} s" if change.state == "ready" else f": {change.error}" if change.error else ""
+        )
+        say(f"  {change.state:<12}  {change.name}{why}")
         if change.state == "ready" and change.name in awaited:
             awaited.discard(change.name)
             if not awaited:
@@ -178,23 +167,18 @@ def _observer(home: Home, address: tuple[str, int] | None) -> Callable[[Changed]
 
     def say_how_to_connect() -> None:
         is_named = home.named_by in HOME_VARIABLES
-        beside = f" and REMEMBRANCER_HOME={escape(str(home.on_disk))} in its environment" if is_named else ""
+        beside = f" and REMEMBRANCER_HOME={home.on_disk} in its environment" if is_named else ""
         setting = f"-e REMEMBRANCER_HOME={home.on_disk} " if is_named else ""
         if address is not None:
-            where = escape(f"{address[0]}:{address[1]}")
-            console.print(f"HTTP at {where}: /mcp for clients, /browser for you (sign in with 'remembrancer ui').")
-        console.print(
-            f"Ready. Connect a client with the command [bold]remembrancer mcp[/bold]{beside}, for example:\n"
-            f"{escape(f'  claude mcp add remembrancer {setting}-- remembrancer mcp')}\n"
+            where = f"{address[0]}:{address[1]}"
+            say(f"HTTP at {where}: /mcp for clients, /browser for you (sign in with 'remembrancer ui').")
+        say(
+            f"Ready. Connect a client with the command 'remembrancer mcp'{beside}, for example:\n"
+            f"  claude mcp add remembrancer {setting}-- remembrancer mcp\n"
             "'remembrancer status' shows its state; Ctrl-C stops it."
         )
 
-    def observe(change: Changed) -> None:
-        try:
-            say(change)
-        except OSError:  # a closed terminal must not stop the runtime
-            console.quiet = True
-
+    say(f"Remembrancer {__version__}, home {home.on_disk}")
     return observe
 
 

@@ -1,29 +1,15 @@
 """File locks of processes. Hooks import this while a session waits, so it avoids pathlib."""
 
-# ruff: noqa: PTH101, PTH110, PTH116
+# ruff: noqa: PTH110
 from __future__ import annotations
 
 import fcntl
 import os
-import stat
+import time
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from pathlib import Path
-
-
-def _open_to_lock(path: Path | str) -> int:
-    flags = os.O_CLOEXEC | os.O_NONBLOCK
-    try:
-        return os.open(path, os.O_RDWR | os.O_CREAT | flags, 0o600)
-    except IsADirectoryError:  # a directory can be locked as well
-        return os.open(path, os.O_RDONLY | flags)
-    except PermissionError:
-        about = os.stat(path)
-        if about.st_uid != os.geteuid() or not stat.S_ISREG(about.st_mode):
-            raise
-        os.chmod(path, 0o600)  # the file has lost its mode, and it is empty
-        return os.open(path, os.O_RDWR | flags)
 
 
 class FileLock:
@@ -40,13 +26,22 @@ class FileLock:
         """Take the lock if it is free. Returns True if this object holds it, even from before."""
         if self._descriptor is not None:
             return True
-        descriptor = _open_to_lock(self.path)
+        descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK, 0o600)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             os.close(descriptor)
             return False
         self._descriptor = descriptor
+        return True
+
+    def acquire(self, wait_s: float) -> bool:
+        """Take the lock within that time. Returns True if this object holds it."""
+        give_up_at = time.monotonic() + wait_s
+        while not self.try_acquire():
+            if time.monotonic() >= give_up_at:
+                return False
+            time.sleep(0.01)  # flock offers no event to wait for
         return True
 
     def release(self) -> None:

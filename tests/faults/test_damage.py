@@ -24,9 +24,7 @@ WORST = (
     "projects/P/index.db: directory",
     "tokens.json: directory",
     "config.toml: pipe",
-    "logs/gateway.log: pipe",
     "logs: file",
-    "run: file",
     "runtime.json: directory",
     ".: full disk",
 )

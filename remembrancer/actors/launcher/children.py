@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import BinaryIO, Final, Literal
 
 from remembrancer.protocol.environment import runtime_environment
-from remembrancer.protocol.paths import RuntimePaths, look_at, set_aside
+from remembrancer.protocol.paths import RuntimePaths
 
 OUTPUT_LIMIT_BYTES: Final = 1024 * 1024
 """A process's output file is kept across starts up to this size. Its actual log rotates by itself."""
@@ -63,12 +63,7 @@ class Child:
                 stderr=output,
                 process_group=0,  # interrupts go to the launcher; the whole group can be killed
                 cwd=paths.home,  # a session's directory may be deleted, or its disk unmounted, while the runtime lives
-                env={
-                    **SMALL,
-                    **runtime_environment(environ),
-                    "REMEMBRANCER_HOME": str(paths.home),
-                    **(secrets or {}),
-                },
+                env={**SMALL, **runtime_environment(environ), "REMEMBRANCER_HOME": str(paths.home), **(secrets or {})},
             )
         return cls(name, process)
 
@@ -118,10 +113,7 @@ class Child:
 
 
 def _open_output(path: Path) -> BinaryIO:
-    """Open the file for a process's output; anything else at its path is set aside. If that fails, output is
-    discarded."""
-    if look_at(path, "file", os.W_OK).problem is not None:
-        set_aside(path)
+    """Open the file for a process's output. If that fails, output is discarded."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NONBLOCK
     try:
         descriptor = os.open(path, flags, PRIVATE_FILE)

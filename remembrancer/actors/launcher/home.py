@@ -8,18 +8,16 @@ import json
 import os
 import shutil
 import stat
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from remembrancer.protocol.file_locks import FileLock
-from remembrancer.protocol.paths import RuntimePaths, look_at, read_file, set_aside
+from remembrancer.protocol.paths import RuntimePaths, read_file
 
 if TYPE_CHECKING:
     from remembrancer.protocol.errors import HomeUnusable
 
 PRIVATE_DIRECTORY: Final = 0o700
-LOOK_S: Final = 0.01
 
 
 def prepare_home(paths: RuntimePaths) -> None:
@@ -31,20 +29,15 @@ def prepare_home(paths: RuntimePaths) -> None:
     try:
         paths.home.mkdir(mode=PRIVATE_DIRECTORY, parents=True, exist_ok=True)
         _make_private(paths.home)
-        make_logs_directory(paths.logs)
-        if _is_inside(paths) and look_at(paths.run, "directory", 0).problem is not None:
-            set_aside(paths.run)
-        _make_run_directory(paths.run, inside=_is_inside(paths))
+        with contextlib.suppress(OSError):  # nothing depends on the logs
+            paths.logs.mkdir(mode=PRIVATE_DIRECTORY, exist_ok=True)
+        if _is_inside(paths):
+            paths.run.mkdir(mode=PRIVATE_DIRECTORY, exist_ok=True)
+            paths.run.chmod(PRIVATE_DIRECTORY)
+        else:
+            _claim(paths.run, "sockets go there")
     except OSError as error:
         raise unusable(paths.home, error) from error
-
-
-def make_logs_directory(logs: Path) -> None:
-    """Make the directory of the logs, and set aside anything else at its path. Nothing depends on it."""
-    if look_at(logs, "directory").problem is not None:
-        set_aside(logs)
-    with contextlib.suppress(OSError):
-        logs.mkdir(mode=PRIVATE_DIRECTORY, exist_ok=True)
 
 
 def refuse_half_restored(paths: RuntimePaths) -> None:
@@ -69,14 +62,12 @@ def _make_private(directory: Path) -> None:
         directory.chmod(PRIVATE_DIRECTORY)
 
 
-def _make_run_directory(directory: Path, *, inside: bool) -> None:
+def _claim(directory: Path, use: str) -> None:
+    """Make a directory for this user alone, in a place where another user may have put a link or a directory there."""
     directory.mkdir(mode=PRIVATE_DIRECTORY, exist_ok=True)
-    about = directory.lstat()  # outside the home, another user may have put a link or a directory there
-    ours = stat.S_ISDIR(about.st_mode) and about.st_uid == os.getuid()
-    if inside and ours:
-        directory.chmod(PRIVATE_DIRECTORY)
-    elif not ours or stat.S_IMODE(about.st_mode) != PRIVATE_DIRECTORY:
-        raise unusable(directory, "sockets go there, and other users can access it")
+    about = directory.lstat()
+    if not stat.S_ISDIR(about.st_mode) or about.st_uid != os.getuid() or stat.S_IMODE(about.st_mode) & 0o077:
+        raise unusable(directory, f"{use}, and other users can access it")
 
 
 def unusable(directory: Path, reason: OSError | str) -> HomeUnusable:
@@ -97,12 +88,9 @@ def claim_memory_home(home: Path) -> None:
         HomeUnusable: another user owns the path, or it cannot be made.
     """
     try:
-        home.mkdir(mode=PRIVATE_DIRECTORY, exist_ok=True)
+        _claim(home, "this memory goes there")
     except OSError as error:
         raise unusable(home, error) from error
-    about = home.lstat()  # checks the path itself, not the target of a link
-    if not stat.S_ISDIR(about.st_mode) or about.st_uid != os.getuid() or stat.S_IMODE(about.st_mode) & 0o077:
-        raise unusable(home, "this memory goes there, and other users can access it")
 
 
 def take_home(paths: RuntimePaths, wait_s: float) -> FileLock:
@@ -112,36 +100,26 @@ def take_home(paths: RuntimePaths, wait_s: float) -> FileLock:
         AlreadyRunning: another runtime has it.
         HomeUnusable: the lock's file cannot be made or locked.
     """
-    give_up_at = time.monotonic() + wait_s
     lock = FileLock(paths.runtime_lock)
-    while not _try_lock(lock, paths.home):
-        if time.monotonic() >= give_up_at:
-            from remembrancer.protocol.errors import AlreadyRunning
-
-            pid = read_record(paths)
-            who = "another process" if pid is None else f"process {pid}"
-            raise AlreadyRunning(
-                f"a runtime of the home {paths.home} is already up ({who}): "
-                "'remembrancer status' shows it, 'remembrancer down' stops it"
-            )
-        time.sleep(LOOK_S)  # flock offers no event to wait for
-    return lock
-
-
-def _try_lock(lock: FileLock, home: Path) -> bool:
     try:
-        return lock.try_acquire()
+        if lock.acquire(wait_s):
+            return lock
     except OSError as error:
-        raise unusable(home, error) from error
+        raise unusable(paths.home, error) from error
+    from remembrancer.protocol.errors import AlreadyRunning
+
+    pid = read_record(paths)
+    who = "another process" if pid is None else f"process {pid}"
+    raise AlreadyRunning(
+        f"a runtime of the home {paths.home} is already up ({who}): "
+        "'remembrancer status' shows it, 'remembrancer down' stops it"
+    )
 
 
 def remove_sockets(paths: RuntimePaths) -> None:
     """Remove the sockets of a dead runtime. Call this only with the lock of the home."""
     for path in paths.run.glob("*.sock"):
-        try:
-            path.unlink(missing_ok=True)
-        except OSError:  # a directory, say
-            set_aside(path)
+        path.unlink(missing_ok=True)
 
 
 def leave_run_directory(paths: RuntimePaths) -> None:
@@ -175,11 +153,5 @@ def read_record(paths: RuntimePaths) -> int | None:
 
 
 def write_record(paths: RuntimePaths, pid: int) -> None:
-    """Record the launcher. Anything else at the path of the record is set aside.
-
-    Raises:
-        OSError: it cannot be written.
-    """
-    if look_at(paths.runtime_record, "file", 0).problem is not None:
-        set_aside(paths.runtime_record)
+    """Record the launcher. Raises `OSError`."""
     paths.runtime_record.write_text(json.dumps({"pid": pid}), encoding="utf-8")

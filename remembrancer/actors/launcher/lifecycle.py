@@ -30,13 +30,7 @@ class Lifecycle:
     the first.
     """
 
-    def __init__(
-        self,
-        role: Role,
-        name: str,
-        settings: Settings,
-        new_incarnation: Callable[[], str],
-    ) -> None:
+    def __init__(self, role: Role, name: str, settings: Settings, new_incarnation: Callable[[], str]) -> None:
         self.role: Role = role
         self.name = name
         self.state: ProcessState = "starting"
@@ -60,13 +54,14 @@ class Lifecycle:
         self._kill_at: float | None = None
         self._cause: str | None = None
         self._reported = False
-        self._stop_sequence: StopSequence | None = None
+        self._stop_steps: list[tuple[float, Step]] | None = None
+        """The next steps of a stop, each with its time; None if it was not asked to stop."""
         self._last_seen_state: ProcessState | None = None
 
     @property
     def retiring(self) -> bool:
         """True if it was asked to end and will not be started again."""
-        return self._stop_sequence is not None or self.state == "stopped"
+        return self._stop_steps is not None or self.state == "stopped"
 
     def start(self, now: float) -> list[Instruction]:
         """Start the first incarnation, or the next."""
@@ -144,7 +139,9 @@ class Lifecycle:
             return []
         if not self.alive:
             return self._end(now)
-        self._stop_sequence = StopSequence(now, starting=self._ready_at is None)
+        terms_at = now if self._ready_at is None else now + ASK_S
+        kill_at = terms_at + (STARTING_S if self._ready_at is None else TERM_S)
+        self._stop_steps = [(terms_at, "terminate"), (kill_at, "kill"), (kill_at + KILL_S, "abandon")]
         self.state, self._kill_at = "stopping", None
         return [Tell(self.name, self.incarnation, Stop(reason, GRACE_S)), *self._changed(now), *self.tick(now)]
 
@@ -179,8 +176,8 @@ class Lifecycle:
 
     def tick(self, now: float) -> list[Instruction]:
         """Do everything that is due."""
-        if self._stop_sequence is not None:
-            return self._proceed(self._stop_sequence, now)
+        if self._stop_steps is not None:
+            return self._proceed(self._stop_steps, now)
         if self._restart_at is not None and self._restart_at <= now and not self.alive:
             return self.start(now)
         if self._kill_at is not None and self._kill_at <= now:
@@ -192,12 +189,18 @@ class Lifecycle:
     @property
     def next_at(self) -> float | None:
         """The time at which `tick` next has something to do; None: only after an event."""
-        if self._stop_sequence is not None:
-            return self._stop_sequence.next_at
+        if self._stop_steps is not None:
+            return self._stop_steps[0][0] if self._stop_steps else None
         return self._restart_at if self._restart_at is not None and not self.alive else self._kill_at
 
-    def _proceed(self, sequence: StopSequence, now: float) -> list[Instruction]:
-        match sequence.due(now):
+    def _proceed(self, steps: list[tuple[float, Step]], now: float) -> list[Instruction]:
+        """Take the step of a stop that is due. If it is taken late, because the launcher was suspended or starved, the
+        later ones are postponed: the process may have had no processor time either."""
+        if not steps or steps[0][0] > now:
+            return []
+        at, step = steps[0]
+        self._stop_steps = [(later + now - at, each) for later, each in steps[1:]]
+        match step:
             case "terminate":
                 return [Signal(self.name, "TERM")]
             case "kill":
@@ -206,10 +209,9 @@ class Lifecycle:
                 self.error = "it did not die of SIGKILL: the kernel holds it"
                 self.alive = False
                 return self._end(now)
-        return []
 
     def _end(self, now: float) -> list[Instruction]:
-        self.state, self._stop_sequence, self._restart_at = "stopped", None, None
+        self.state, self._stop_steps, self._restart_at = "stopped", None, None
         return self._changed(now)
 
     def _changed(self, now: float) -> list[Instruction]:
@@ -283,33 +285,3 @@ KILL_S: Final = 1.0
 """From SIGKILL until the launcher stops waiting; only a process stuck in the kernel (state D) takes so long."""
 STARTING_S: Final = 0.5
 """From `Stop` and SIGTERM together to SIGKILL, for a process that is still starting: it has nothing to finish."""
-
-
-class StopSequence:
-    """The steps of one stop, each at its time, counted from the request to stop.
-
-    If the launcher takes a step late, because it was suspended or starved, the later steps are postponed: the process
-    may have had no processor time either.
-    """
-
-    def __init__(self, now: float, *, starting: bool) -> None:
-        self._steps: list[tuple[float, Step]]
-        if starting:
-            kill_at = now + STARTING_S
-            self._steps = [(now, "terminate"), (kill_at, "kill"), (kill_at + KILL_S, "abandon")]
-        else:
-            kill_at = now + ASK_S + TERM_S
-            self._steps = [(now + ASK_S, "terminate"), (kill_at, "kill"), (kill_at + KILL_S, "abandon")]
-
-    def due(self, now: float) -> Step | None:
-        """The step that is due now."""
-        if not self._steps or self._steps[0][0] > now:
-            return None
-        at, step = self._steps.pop(0)
-        self._steps = [(later + now - at, each) for later, each in self._steps]
-        return step
-
-    @property
-    def next_at(self) -> float | None:
-        """The time of the next step; None after the last."""
-        return self._steps[0][0] if self._steps else None

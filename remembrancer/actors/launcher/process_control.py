@@ -98,14 +98,12 @@ class Supervisor:
         )
         self._tasks: anyio.abc.TaskGroup | None = None
 
-    async def run(self, pending_signals: list[int]) -> str:
-        """Run until told to stop, and stop in order. Returns the reason. `pending_signals` came before."""
+    async def run(self) -> str:
+        """Run until told to stop, and stop in order. Returns the reason."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             if signal.getsignal(number) is not signal.SIG_IGN:  # keep ignoring it, as nohup asks
                 loop.add_signal_handler(number, self._on_signal, number)
-        for noted in pending_signals:
-            self._on_signal(noted)
         async with self._router, anyio.create_task_group() as self._tasks:
             self._carry_out(self._core.begin(time.monotonic()))
             self._tasks.start_soon(self._watch_sockets)

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-import signal
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
 from remembrancer.actors.launcher.children import Child, Command, actor_command
@@ -88,7 +86,7 @@ class Runtime:
         else:
             prepare_home(self._paths)
         wait_s = SESSION_LOCK_WAIT_S if self._for_sessions else LOCK_WAIT_S
-        with take_home(self._paths, wait_s), _noted_signals() as signals:
+        with take_home(self._paths, wait_s):
             if self._in_memory:
                 prepare_home(self._paths)
             refuse_half_restored(self._paths)
@@ -97,7 +95,7 @@ class Runtime:
                 write_record(self._paths, os.getpid())
             first = self._start_first()
             try:
-                reason = self._supervise(first, signals)
+                reason = self._supervise(first)
             finally:
                 for child in first.values():
                     child.kill_and_wait()  # no effect after an orderly stop
@@ -117,7 +115,7 @@ class Runtime:
                 continue  # the supervisor tries again, and reports it
         return started
 
-    def _supervise(self, first: dict[str, Child], signals: list[int]) -> str:
+    def _supervise(self, first: dict[str, Child]) -> str:
         import logging
 
         logger = logging.getLogger(__name__)
@@ -142,7 +140,7 @@ class Runtime:
             on_change=None if self._observe is None else self._observe(),
         )
         try:
-            return anyio.run(supervisor.run, signals)
+            return anyio.run(supervisor.run)
         except Exception:
             logger.exception("the launcher crashed")
             raise
@@ -187,18 +185,3 @@ def _blot_out(name: str, value: str) -> None:
         if address:
             ctypes.memset(address, ord("*"), len(os.fsencode(value)))
         del os.environ[name]
-
-
-@contextmanager
-def _noted_signals() -> Iterator[list[int]]:
-    """Collect signals that arrive before the event loop handles them."""
-    noted: list[int] = []
-    previous = {}
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        if signal.getsignal(number) is not signal.SIG_IGN:  # keep ignoring it, as nohup asks
-            previous[number] = signal.signal(number, lambda caught, _: noted.append(caught))
-    try:
-        yield noted
-    finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)

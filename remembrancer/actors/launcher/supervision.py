@@ -42,21 +42,11 @@ STOP_ORDER: Final[tuple[Role, ...]] = ("gateway", "consolidator", "indexer", "em
 later; a worker hands back its jobs; the store closes last."""
 
 
-def embedder_name(number: int) -> str:
-    """The name of an embedder by its number, from 1."""
-    return f"embedder-{number}"
-
-
 class Supervision:
     """The launcher's decisions. `for_sessions`: the runtime ends by itself after a long time without sessions."""
 
     def __init__(
-        self,
-        settings: Settings,
-        new_incarnation: Callable[[], str],
-        *,
-        for_sessions: bool,
-        now: float,
+        self, settings: Settings, new_incarnation: Callable[[], str], *, for_sessions: bool, now: float
     ) -> None:
         self._settings = settings
         self._new_incarnation = new_incarnation
@@ -67,8 +57,8 @@ class Supervision:
         self._embedders: dict[int, Lifecycle] = {}
         self._consolidator: Lifecycle | None = None
         self._indexer: Lifecycle | None = None
-        self._idle = IdleWatch(settings.idle_timeout_s) if for_sessions else None
-        self._rest = IdleWatch(settings.rest_timeout_s) if for_sessions else None
+        self._idle = IdleWatch(settings.idle_timeout_s if for_sessions else math.inf)
+        self._rest = IdleWatch(settings.rest_timeout_s if for_sessions else math.inf)
         self.is_resting = False
         """True after a while without use: only gateway and store stay, to serve the next request at once."""
         self._busy: set[str] = set()
@@ -104,7 +94,7 @@ class Supervision:
     def next_at(self) -> float:
         """The earliest time at which `tick` has something to do."""
         moments = [process.next_at for process in self.processes]
-        moments += [self._idle.ends_at if self._idle and self.stopping is None else None]
+        moments += [self._idle.ends_at if self.stopping is None else None]
         return min([self._next_beat, *(moment for moment in moments if moment is not None)])
 
     def is_current(self, name: str, incarnation: str) -> bool:
@@ -122,8 +112,8 @@ class Supervision:
             return []
         done = process.on_ready(now)
         if process is self._gateway:
-            for watch in self._watches:
-                watch.ready(now)
+            self._idle.ready(now)
+            self._rest.ready(now)
         if done:
             done += [Tell(name, incarnation, other.failure) for other in self._others(process) if other.failure]
         return done + self.tick(now)
@@ -152,7 +142,7 @@ class Supervision:
         if isinstance(health, GatewayHealth):
             if health.sessions:
                 self._note_use(now)
-            elif self._idle is not None and (health.pages or self._settings.http_port):
+            elif health.pages or self._settings.http_port:
                 self._idle.note_use(now)  # a client over HTTP, or a browser, cannot start a runtime
         done = self.on_ready(name, incarnation, now) if health is not None else []
         needs_indexer = isinstance(health, StoreHealth) and health.has_files and not self.is_resting
@@ -161,22 +151,17 @@ class Supervision:
             done += self._indexer.start(now)
         return done
 
-    @property
-    def _watches(self) -> list[IdleWatch]:
-        return [watch for watch in (self._idle, self._rest) if watch is not None]
-
     def _note_use(self, now: float) -> None:
         """Note that the runtime is in use: resting processes are started again."""
-        for watch in self._watches:
-            watch.note_use(now)
-        if self.is_resting and self.stopping is None:
-            self.is_resting = False
+        self._idle.note_use(now)
+        self._rest.note_use(now)
+        self.is_resting = self.is_resting and self.stopping is not None
 
     def _note_work(self, incarnation: str, *, is_busy: bool) -> None:
         (self._busy.add if is_busy else self._busy.discard)(incarnation)
 
     def _may_rest(self, now: float) -> bool:
-        if self._rest is None or self.is_resting or self.stopping is not None:
+        if self.is_resting or self.stopping is not None:
             return False
         self._busy &= {
             each.incarnation for each in self.processes if each.state == "ready"
@@ -214,7 +199,7 @@ class Supervision:
     def tick(self, now: float) -> list[Instruction]:
         """Do everything that is due, and everything that follows from the last event."""
         done = self._beat(now) if now >= self._next_beat else []
-        if self._idle is not None and self.stopping is None and now >= self._idle.ends_at:
+        if self.stopping is None and now >= self._idle.ends_at:
             self._go_down(f"no session for {self._settings.idle_timeout_s:g} s")
         if self._may_rest(now):
             done += self._send_to_rest(now)
@@ -242,8 +227,8 @@ class Supervision:
     def _beat(self, now: float) -> list[Instruction]:
         late_s = now - self._next_beat
         self._next_beat = now + HEARTBEAT_S
-        for watch in self._watches:
-            watch.excuse(late_s)
+        self._idle.excuse(late_s)
+        self._rest.excuse(late_s)
         return [instruction for process in self.processes for instruction in process.beat(now, late_s)]
 
     def _arrange_embedders(self, now: float) -> list[Instruction]:
@@ -256,7 +241,7 @@ class Supervision:
         plan = plan_scale(wanted, self._models, running)
         done: list[Instruction] = []
         for number, model in plan.start:
-            process = self._new("embedder", embedder_name(number))
+            process = self._new("embedder", f"embedder-{number}")
             process.threads = threads_per_worker(self._settings, self._wanted)
             process.model = model
             self._embedders[number] = process
@@ -297,7 +282,7 @@ class Supervision:
 
     def _spread_failures(self, now: float) -> list[Instruction]:
         done: list[Instruction] = []
-        if self._gateway.failure is not None and self._idle is not None:
+        if self._gateway.failure is not None:
             self._idle.ready(now)  # no session will ever be served: there is none to wait for
         for process in self.processes:
             if process.failure != self._told.get(process.name):
