@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import os
-import select
 import time
 
 from remembrancer.actors.bridge.places import hello_line
@@ -38,15 +37,10 @@ def reach(starter: Starter, until: float) -> socket.socket | None:
         starter.tend(now)
         if starter.failure is not None or now + LEAST_START_S >= until:
             return None
-        pause(LOOK_S)  # the appearance of a socket is no event to wait for
+        time.sleep(LOOK_S)  # the appearance of a socket is no event to wait for
     starter.connected()
     link.settimeout(max(LOOK_S, until - time.monotonic()))
     return link
-
-
-def pause(seconds: float) -> None:
-    """Sleep for a relative time. `time.sleep` takes an absolute one, which fails under a clock of libfaketime's."""
-    select.select((), (), (), seconds)
 
 
 class GatewayClient:

@@ -45,7 +45,7 @@ MAX_NAME = 200
 DEEPEST = 6
 LONGEST_LIST = 50
 LARGEST_INTEGER = 2**63 - 1
-STRING_LIMITS = (1000, 300, 100, 30)
+STRING_LIMITS = (1000, 100)
 """Limits for the length of each text in a tool's arguments: the first with which all of them fit is used."""
 AGAIN = b"again"
 """The note on a session whose conversation has lost its context."""

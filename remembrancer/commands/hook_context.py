@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 
 from remembrancer.actors.bridge.starter import Starter
-from remembrancer.commands.gateway_client import GatewayClient, pause, reach
+from remembrancer.commands.gateway_client import GatewayClient, reach
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -66,7 +66,8 @@ def wanted(places: Places, environ: Mapping[str, str]) -> tuple[int, float, floa
     first prompt and for later ones."""
     tokens = int(_setting(LENGTH, DEFAULT_TOKENS, places, environ))
     wait_s = min(MOST_WAIT_S, _setting(WAIT, DEFAULT_WAIT_S, places, environ))
-    return _within_bounds(tokens), wait_s, min(LATER_WAIT_S, wait_s)
+    tokens = 0 if tokens <= 0 else min(MOST_TOKENS, max(LEAST_TOKENS, tokens))
+    return tokens, wait_s, min(LATER_WAIT_S, wait_s)
 
 
 def _setting(name: str, otherwise: float, places: Places, environ: Mapping[str, str]) -> float:
@@ -92,10 +93,6 @@ def _is_in_file(config: str | None, name: str) -> bool:
         return name.encode() in read_file(config)
     except OSError:
         return False
-
-
-def _within_bounds(tokens: int) -> int:
-    return 0 if tokens <= 0 else min(MOST_TOKENS, max(LEAST_TOKENS, tokens))
 
 
 def question(text: str, tokens: int, *, is_first: bool, is_again: bool) -> dict[str, Any]:
@@ -218,7 +215,7 @@ def ask(session: Session, arguments: dict[str, Any], wait_s: float, *, is_first:
             gateway = _client(link, session)
             answer = gateway.call("get_memory_context", arguments, until)
             while answer.get("degraded") and not answer["memory_ids"] and time.monotonic() + AGAIN_S < until:
-                pause(AGAIN_S)  # the gateway is up before the store
+                time.sleep(AGAIN_S)  # the gateway is up before the store
                 answer = gateway.call("get_memory_context", arguments, until)
         except OSError:  # it disconnected, or is too slow
             return None

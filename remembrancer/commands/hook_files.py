@@ -11,7 +11,7 @@ import json
 import os
 import stat
 
-from remembrancer.protocol.gateway_link import DROPPED, HOOK_SUFFIX, MAX_WAITING_EVENTS, RUNNING, event_name
+from remembrancer.protocol.gateway_link import MAX_WAITING_EVENTS, RUNNING, event_name
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -30,12 +30,11 @@ def leave(directory: str, event: dict[str, Any], now_ns: int) -> None:
     """Leave an event for the gateway. `now_ns` is the time in nanoseconds since the epoch.
 
     Raises:
-        OSError: it cannot be written, or others may write there.
+        OSError: it cannot be written, too many wait already, or others may write there.
     """
     _make_private(directory)
-    waiting = [name for name in os.listdir(directory) if name.endswith(HOOK_SUFFIX)]
-    if len(waiting) >= MAX_WAITING_EVENTS:
-        _drop(directory, sorted(waiting)[: len(waiting) - MAX_WAITING_EVENTS + 1])
+    if len(os.listdir(directory)) > MAX_WAITING_EVENTS:
+        raise OSError(f"{MAX_WAITING_EVENTS} events wait already: 'remembrancer doctor' says why nobody takes them")
     name = event_name(now_ns, os.urandom(4).hex())
     unnamed = os.path.join(directory, f".{name}")
     _write_new(unnamed, json.dumps(event, separators=(",", ":")).encode())
@@ -117,14 +116,6 @@ def _make_private(directory: str) -> None:
         raise PermissionError(f"{directory} is not a directory that only this user can access")
 
 
-def _drop(directory: str, names: list[str]) -> None:
-    """Delete the oldest events, and count them for the gateway."""
-    with open(os.path.join(directory, DROPPED), "ab", buffering=0, opener=_open_private) as counted:
-        for name in names:
-            if _remove(os.path.join(directory, name)):
-                counted.write(b".")
-
-
 def _write_new(path: str, content: bytes) -> None:
     with open(path, "xb", opener=_open_private) as file:
         try:
@@ -139,12 +130,11 @@ def _open_private(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_NOFOLLOW, 0o600)
 
 
-def _remove(path: str) -> bool:
+def _remove(path: str) -> None:
     try:
         os.unlink(path)
     except OSError:  # another process was faster
-        return False
-    return True
+        return
 
 
 def _changed_at(path: str) -> float:

@@ -59,14 +59,12 @@ HOOK_EVENTS = (
 GIVEN = "ContextGiven"
 """The hook's own event: the memories that it gave the assistant."""
 MAX_WAITING_EVENTS = 5000
-"""The most events that wait for a gateway. Beyond that the oldest are dropped."""
+"""The most events that wait for a gateway. Beyond that none is recorded."""
 MAX_EVENT_BYTES = 256 * 1024
 """The largest file of an event: the longest turn takes a fraction of it."""
 MAX_TURN_BYTES = 32 * 1024
 MAX_TOOL_BYTES = 2 * 1024
 """The bytes that are kept of a turn, of a tool's arguments and of its result; the rest is cut, with a note."""
-DROPPED = ".dropped"
-"""A file with one byte for each event that was dropped since the gateway last looked."""
 REJECTED = "rejected"
 """The directory for files that are not valid events."""
 RUNNING = "running"

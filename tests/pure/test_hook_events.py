@@ -232,17 +232,15 @@ async def test_an_event_that_can_never_be_written_is_put_aside(tmp_path: Path, e
     assert len(list((tmp_path / "rejected").iterdir())) == 1
 
 
-async def test_too_many_events_push_the_oldest_out_and_that_is_counted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_of_too_many_events_the_later_ones_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hook_files, "MAX_WAITING_EVENTS", 3)
-    for number in range(5):
+    for number in range(4):
         leave(str(tmp_path), prompt(f"{number}"), number)
-    assert (tmp_path / ".dropped").read_bytes() == b".."
+    with pytest.raises(OSError, match="doctor"):
+        leave(str(tmp_path), prompt("4"), 4)
     writes = Recorder()
     await intake_of(tmp_path, writes).take_all()
-    assert writes.texts == ["2", "3", "4"]
-    assert not (tmp_path / ".dropped").exists()
+    assert writes.texts == ["0", "1", "2", "3"]
 
 
 def test_a_tools_duration_is_known_once_from_its_beginning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,7 +23,7 @@ from remembrancer.memory.credentials import masked, masked_value
 from remembrancer.memory.limits import MAX_SESSION_ID
 from remembrancer.memory.text import clean_name
 from remembrancer.protocol.errors import InvalidInput, RemembrancerError
-from remembrancer.protocol.gateway_link import DROPPED, HOOK_FORMAT, HOOK_SUFFIX, MAX_EVENT_BYTES, REJECTED
+from remembrancer.protocol.gateway_link import HOOK_FORMAT, HOOK_SUFFIX, MAX_EVENT_BYTES, REJECTED
 from remembrancer.protocol.ids import derive_operation_id
 from remembrancer.protocol.session_life import EndSession, RecordEvents, StartSession, ToolCall, Turn, TurnRole
 from remembrancer.protocol.writes import Operation, ProjectRef, SessionChange
@@ -220,15 +220,13 @@ class HookIntake:
             found = sorted(path.name for path in self._directory.iterdir())
         except FileNotFoundError:
             return []
-        if DROPPED in found:
-            self._tell_of_dropped()
         return [name for name in found if name.endswith(HOOK_SUFFIX) and not name.startswith(".")]
 
     async def _take(self, name: str) -> bool:
         path = self._directory / name
         try:
             operation = await anyio.to_thread.run_sync(_read, path)
-        except FileNotFoundError:  # dropped meanwhile, because there were too many
+        except FileNotFoundError:
             return False
         except InvalidInput as error:
             self._reject(path, error.message)
@@ -261,11 +259,6 @@ class HookIntake:
         path.replace(aside / path.name)
         for oldest in sorted(aside.iterdir())[:-MAX_REJECTED]:
             oldest.unlink(missing_ok=True)
-
-    def _tell_of_dropped(self) -> None:
-        path = self._directory / DROPPED
-        logger.warning("hooks dropped events, since too many waited", extra={"count": path.stat().st_size})
-        path.unlink(missing_ok=True)
 
 
 def _read(path: Path) -> Operation:
