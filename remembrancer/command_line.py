@@ -56,13 +56,12 @@ FORMER = {
 MEANT = {
     **{"recall": "search", "find": "search", "query": "search", "ls": "list", "get": "show", "cat": "show"},
     **{"remember": "add", "store": "add", "update": "edit", "rm": "forget", "remove": "forget", "browser": "ui"},
+    **{"delete": "forget (--for-good deletes)"},
     **{"stop": "down", "start": "up", "settings": "config", "serve": "up", "install": "setup", "upgrade": "doctor"},
 }
 """Names of commands in other programs, and ours."""
 COMPLETE = "_REMEMBRANCER_COMPLETE"
 """The variable by which a shell requests completions, as in `click`."""
-HIDDEN = {"delete": "changing"}
-"""Hidden commands for a word that could mean either of two others."""
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -91,7 +90,7 @@ def main(argv: list[str] | None = None) -> int:
             return report.run(up, ["--for-sessions", *rest], "remembrancer up")
     from remembrancer.commands import exit_codes, report
 
-    if arguments[:1] != ["up"]:  # `up` prints only through a `Terminal`
+    if arguments[:1] != ["up"]:  # clients may be waiting
         _clean_output()
     if arguments[:1] == ["help"]:
         arguments = [*arguments[1:2], "--help"]
@@ -105,17 +104,19 @@ def main(argv: list[str] | None = None) -> int:
 
 def group() -> click.Group:
     """All commands. Each is imported when it is run or its help is requested."""
+    import difflib
+
     import click
 
     from remembrancer.commands import exit_codes
-    from remembrancer.commands.report import LazyGroup, nearest
+    from remembrancer.commands.report import LazyGroup
 
     class Commands(LazyGroup):
         def resolve_command(
             self, ctx: click.Context, args: list[str]
         ) -> tuple[str | None, click.Command | None, list[str]]:
-            if args[0] not in COMMANDS and args[0] not in HIDDEN and not args[0].startswith("-"):
-                near = nearest(args[0], [*COMMANDS, *FORMER, *MEANT])
+            if args[0] not in COMMANDS and not args[0].startswith("-"):
+                near = next(iter(difflib.get_close_matches(args[0], [*COMMANDS, *FORMER, *MEANT], n=1)), None)
                 known = f"known are {', '.join(COMMANDS)}"
                 hint = f"did you mean {MEANT.get(near, FORMER.get(near, near))}? ({known})" if near else known
                 ctx.fail(f"unknown command {args[0][:60]!a}: {hint}")
@@ -128,7 +129,6 @@ def group() -> click.Group:
     return Commands(
         "remembrancer",
         COMMANDS,
-        hidden=HIDDEN,
         params=[click.Option(["--version"], is_flag=True, help="Print the version.")],
         help="Long-term memory for AI assistants, served over MCP from this machine. Each command has its own --help.",
         no_args_is_help=True,

@@ -29,12 +29,7 @@ from remembrancer.protocol.browsing import (
 from remembrancer.protocol.code import ListStale
 from remembrancer.protocol.errors import InvalidInput
 from remembrancer.protocol.kinds import OPEN_END
-from remembrancer.protocol.reads import (
-    DescribeSession,
-    DescribeStore,
-    GetMemory,
-    ListMemories,
-)
+from remembrancer.protocol.reads import DescribeSession, DescribeStore, GetMemory, ListMemories
 from remembrancer.toolsets.memory.day_log import FORGOTTEN, verb_of
 
 PAGE: Final = 100
@@ -233,11 +228,7 @@ def asked_of(log: Iterable[Any]) -> dict[str, list[Asked]]:
 
 
 def parts_of(
-    activity: ActivityRead,
-    queries: Mapping[str, list[Asked]],
-    sessions: Mapping[str, ListedSession],
-    *,
-    can_undo: bool,
+    activity: ActivityRead, queries: Mapping[str, list[Asked]], sessions: Mapping[str, ListedSession], *, can_undo: bool
 ) -> list[Part]:
     """A day by session, the most recently active first. A memory belongs to the session that changed it last; memories
     of the user that sessions of other projects changed form one part, which comes last."""

@@ -119,21 +119,12 @@ async def _results(view: View) -> Response:
             values["about_hint"] = await _why_not_weighed(view, about, filters)
     else:
         order: Order = next((each for each in ORDERS if each == view.asked("order")), "latest")
-        # The next page of the latest memories starts at the time of the last one, since counting through all the
-        # earlier ones would take ever longer. Other results are counted.
         past = min(_number(view.asked("past")), MOST_PAST)
-        if order == "latest" and (older := view.asked("older")):
-            filters["before"] = min(float_of(older), math.inf if filters["before"] is None else filters["before"])
         listing = ListMemories(project=view.project, order=order, limit=PAGE + 1, offset=past, **filters)
         listed = await view.ask(listing)
         values["memories"] = page = listed.memories[:PAGE]
         if len(listed.memories) > PAGE or listed.more:
-            go_on: dict[str, Any] = {"past": past + len(page)}
-            if order == "latest" and page:
-                last = page[-1].happened_at
-                alike = sum(each.happened_at == last for each in page)
-                go_on = {"older": repr(last), "past": alike + (past if alike == len(page) else 0)}
-            values["more"] = view.at("/", **{**view.request.query_params, **go_on})
+            values["more"] = view.at("/", **{**view.request.query_params, "past": past + len(page)})
     if view.request.url.path.endswith("/export"):
         lines = b"".join(msgspec.json.encode(each) + b"\n" for each in values["memories"])
         headers = {"Content-Disposition": 'attachment; filename="memories.jsonl"'}

@@ -24,8 +24,7 @@ from remembrancer.memory.text import harmless
 
 HERE: Final = Path(__file__).parent
 MAX_DIFF_PARTS: Final = 2000
-"""The number of words in two versions together up to which they are compared, or of lines; beyond it only the changed
-middle is shown."""
+"""The number of words in two versions together up to which they are compared, or of lines."""
 MAX_MARKDOWN: Final = 20_000
 """The number of characters that are rendered as Markdown; longer texts are shown as they are. Some texts take seconds
 per 10,000 characters."""
@@ -80,25 +79,13 @@ def bars(shares: Mapping[str, float]) -> list[Bar]:
 
 
 def word_diff(before: str, after: str, *, least: float = 0.0) -> Markup:
-    """The second text with marks for removed and added runs of words. Texts that have less than the share `least` in
-    common are not compared."""
+    """The second text with marks for removed and added runs of words, or of lines if it is long. Texts that have less
+    than the share `least` in common, or very many lines, are not compared."""
     for parts in (_WORDS.findall, partial(str.splitlines, keepends=True)):
         old, new = parts(before), parts(after)
         if len(old) + len(new) <= MAX_DIFF_PARTS:
             return Markup("").join(_diffed(old, new, least))
-    begins = _alike(before, after)
-    ends = _alike(before[begins:][::-1], after[begins:][::-1])
-    middle = [text[begins : len(text) - ends] for text in (before, after)]
-    return Markup("{}<del>{}</del><ins>{}</ins>{}").format(
-        *map(harmless, (after[:begins], *middle, after[len(after) - ends :]))
-    )
-
-
-def _alike(one: str, other: str) -> int:
-    """The length of the common prefix of two texts."""
-    return next(
-        (place for place, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other))
-    )
+    return escape(harmless(after))
 
 
 def _diffed(old: Sequence[str], new: Sequence[str], least: float) -> Iterator[Markup]:
@@ -211,15 +198,6 @@ def inline(text: str) -> Markup:
     return Markup(_INLINE_CODE.sub(r"<code>\1</code>", str(escape(harmless(text)))))  # noqa: S704 - escaped
 
 
-def size(bytes_: float) -> str:
-    """A readable number of bytes."""
-    for unit in ("B", "KB", "MB"):
-        if bytes_ < 1000:
-            return f"{bytes_:.0f} {unit}"
-        bytes_ /= 1000
-    return f"{bytes_:.1f} GB"
-
-
 def count(number: int, one: str, many: str = "") -> str:
     """A number with its noun: "1 memory", "2 memories"."""
     if not many:
@@ -271,7 +249,7 @@ def environment() -> Environment:
         lstrip_blocks=True,
     )
     made.filters |= {
-        **{"markdown": markdown, "moment": moment, "day": day, "beginning": beginning, "bars": bars, "size": size},
+        **{"markdown": markdown, "moment": moment, "day": day, "beginning": beginning, "bars": bars},
         **{"inline": inline, "tags": tags_text, "count": count, "clock": clock, "when_due": when_due},
         "scope": lambda scope: SCOPES.get(scope, scope),
         "without_marks": without_marks,

@@ -241,8 +241,7 @@ def name_of(project: ProjectRef) -> str:
 
 def directory_of(project: ProjectRef) -> str:
     """The directory that a person works in: without the `.git` that identifies a project."""
-    path = PurePath(project.path)
-    return str(path.parent if path.name == ".git" else path)
+    return project.path.removesuffix("/.git")
 
 
 def who(session_id: str, sessions: Mapping[str, ListedSession]) -> str:

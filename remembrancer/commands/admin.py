@@ -30,7 +30,4 @@ TABLE = {
     "hook": ("commands", "", "record an event of a session (clients' hooks run this)"),
     "completion": ("commands", "admin", "print the completion script for bash, zsh or fish"),
 }
-COMMANDS = {
-    "admin": LazyGroup("admin", TABLE, help="What is rarely wanted by hand."),
-    "completion": completion,
-}
+COMMANDS = {"admin": LazyGroup("admin", TABLE, help="What is rarely wanted by hand."), "completion": completion}

@@ -32,7 +32,6 @@ from remembrancer.memory.sentences import cut_at_word
 from remembrancer.memory.short_ids import has_part, id_or_part
 from remembrancer.protocol.errors import InvalidInput, NotFound
 from remembrancer.protocol.kinds import KINDS
-from remembrancer.protocol.session_life import SHELL_SESSION
 
 RUN: Final = "run:"
 """The prefix of a run's id."""
@@ -208,31 +207,17 @@ def _unsettle(where: Where, memory: str, other: str, reason: str | None) -> Repo
     """Put two memories that were found to be both true back into review, in either order of their ids.
 
     Raises:
-        InvalidInput: they are no such pair, or one of them is forgotten or no longer valid.
+        InvalidInput: they are no such pair.
     """
     one, two = (where.ask("get_memory", memory_id=each, detail=True) for each in (memory, other))
-    for each in (one, two):
-        bare, ends = short(each["id"]), each.get("valid_until")
-        if each["status"] == "forgotten":
-            raise InvalidInput(f"{bare} is forgotten: 'remembrancer restore {bare}' brings it back")
-        if ends and datetime.fromisoformat(ends) <= datetime.now().astimezone():
-            raise InvalidInput(f"{bare} is no longer valid: 'remembrancer undo {bare}' takes back its last change")
-    links = {
-        (link["relation"], source["id"]): target["id"]
-        for source, target in ((one, two), (two, one))
-        for link in source.get("links", ())
-        if link["target"] == target["id"]
-    }
+    for source, target in ((one, two["id"]), (two, one["id"])):
+        if any((each["relation"], each["target"]) == ("related_to", target) for each in source.get("links", ())):
+            related, doubted = ([{"relation": each, "target": target}] for each in ("related_to", "contradicts"))
+            links = {"remove_links": related, "add_links": doubted}
+            answer = where.ask("update_memory", memory_id=source["id"], reason=reason, **links)
+            return _done(answer, "It waits for review again.")
     pair = f"{short(one['id'])} and {short(two['id'])}"
-    source = next((each for relation, each in links if relation == "related_to"), None)
-    if source is None and any(relation == "contradicts" for relation, _ in links):
-        raise InvalidInput(f"{pair} are not settled: 'remembrancer list --review' lists the pairs that wait")
-    if source is None:
-        raise InvalidInput(f"{pair} are no pair that 'remembrancer edit ID --both' has settled: nothing was changed")
-    target = links["related_to", source]
-    related, doubted = ([{"relation": each, "target": target}] for each in ("related_to", "contradicts"))
-    answer = where.ask("update_memory", memory_id=source, remove_links=related, add_links=doubted, reason=reason)
-    return _done(answer, "It waits for review again.")
+    raise InvalidInput(f"{pair} are no pair that 'remembrancer edit ID --both' has settled: nothing was changed")
 
 
 def _input_text() -> str:
@@ -295,23 +280,8 @@ def forget(
     where: Where, memories: Sequence[str], reason: str | None, copies: bool, for_good: bool, yes: bool
 ) -> Report:
     """Hide memories from search. They can be restored, unless --for-good deletes them."""
-    return _erase(where, memories, yes=yes) if for_good else _forget(where, memories, reason, copies=copies)
-
-
-def _texts_of(where: Where, memories: Sequence[str]) -> dict[str, str]:
-    """The texts of memories that are about to be changed; none for one that was erased. Raises `NotFound` if there
-    was never such a memory."""
-    texts = {}
-    for memory in memories:
-        try:
-            texts[memory] = one_line(where.ask("get_memory", memory_id=memory)["content"])
-        except NotFound as error:
-            if ERASED not in error.message:
-                raise NotFound(f"{error.message}; nothing was changed") from error
-    return texts
-
-
-def _forget(where: Where, memories: Sequence[str], reason: str | None = None, *, copies: bool = False) -> Report:
+    if for_good:
+        return _erase(where, memories, yes=yes)
     if len(memories) > 1:
         _texts_of(where, memories)
     answers = [where.ask("forget_memory", memory_id=each, reason=reason, copies=copies or None) for each in memories]
@@ -328,6 +298,19 @@ def _forget(where: Where, memories: Sequence[str], reason: str | None = None, *,
     return _all_done("forgotten", answers, lines)
 
 
+def _texts_of(where: Where, memories: Sequence[str]) -> dict[str, str]:
+    """The texts of memories that are about to be changed; none for one that was erased. Raises `NotFound` if there
+    was never such a memory."""
+    texts = {}
+    for memory in memories:
+        try:
+            texts[memory] = one_line(where.ask("get_memory", memory_id=memory)["content"])
+        except NotFound as error:
+            if ERASED not in error.message:
+                raise NotFound(f"{error.message}; nothing was changed") from error
+    return texts
+
+
 def _erase(where: Where, memories: Sequence[str], *, yes: bool) -> Report:
     texts, erased = _texts_of(where, memories), []
     for memory in memories:
@@ -342,23 +325,6 @@ def _erase(where: Where, memories: Sequence[str], *, yes: bool) -> Report:
         also = f"; memories that may repeat it: {', '.join(each['also_said_by'])}" if "also_said_by" in each else ""
         lines.append(f"{short(each['memory_id'])} {verb}{made}{also}")
     return Report({"erased": erased}, [*lines, "Backups and exports that were made before still have it."])
-
-
-@memory_command(IDS, name="delete")
-def delete(where: Where, memories: Sequence[str]) -> Report:
-    """Ask whether memories are to be forgotten, which can be undone, or deleted for good."""
-    if not sys.stdin.isatty():
-        raise InvalidInput(
-            "say which is meant: 'remembrancer forget ID', which can be undone, or 'forget ID --for-good'"
-        )
-    for text in _texts_of(where, memories).values():
-        print(text[:LONGEST], file=sys.stderr)
-    where.close()
-    ways = click.Choice(("forget", "for-good", "neither"))
-    way = click.prompt("Forget it (that can be undone), or delete it for good?", type=ways, default="forget", err=True)
-    if way == "neither":
-        raise click.Abort
-    return _forget(where, memories) if way == "forget" else _erase(where, memories, yes=True)
 
 
 @memory_command(
@@ -413,7 +379,6 @@ def undo(where: Where, change: str | None, yes: bool) -> Report:
             f"there is nothing more to undo: {one_line(current['content'])}  {bare} ('remembrancer restore {bare}' "
             "brings it back if it is forgotten)"
         )
-    _refuse_settled_since(where, changes[-1]["at"], current["id"])
     replaced, replaced_changes = _replaced_since(where, current, changes[-1]["at"])
     if len(changes) == 1 and not replaced_changes and sys.stdin.isatty():
         where.close()
@@ -448,30 +413,10 @@ def _last_change(where: Where, yes: bool) -> str:
         if memory not in changes:
             changes[memory] = _not_undone(where.ask("get_memory", memory_id=memory, detail=True))
         if any(change["version"] == each["version"] for change in changes[memory][-1:]):
-            _refuse_settled_since(where, each["at"])
             where.close()
             confirm(f"Undo this? {each['did']}: {one_line(each['text'])}", yes=yes)
             return memory
-    _refuse_settled_since(where, answer["begins"])
     raise NotFound("nothing of today is left to undo here: 'remembrancer undo ID' undoes an older change")
-
-
-def _refuse_settled_since(where: Where, at: str, memory: str | None = None) -> None:
-    """Raises `InvalidInput` if a pair (with this memory) was settled as both true since then, which no history has."""
-    from remembrancer.commands.runtime_client import ask_store
-    from remembrancer.protocol.browsing import FindPairs
-
-    since = datetime.fromisoformat(at).timestamp()
-    for place in where.places():
-        request = FindPairs(place.project, where.session or SHELL_SESSION, settled_since=since)
-        for pair in ask_store(request):
-            if memory in (None, pair.newer.id, pair.older.id):
-                newer, older = short(pair.newer.id), short(pair.older.id)
-                raise InvalidInput(
-                    f"the last change is that {older} and {newer} are related as both true: "
-                    f"'remembrancer edit {newer} --undecided {older}' puts them into review, after which "
-                    "undo takes the change before that"
-                )
 
 
 def _not_undone(memory: Answer) -> list[Answer]:
@@ -556,4 +501,4 @@ def _all_done(name: str, answers: Sequence[Answer], lines: Sequence[str]) -> Rep
     return Report(facts, lines, notes=[note for each in answers for note in as_notes(warnings_of(each))])
 
 
-COMMANDS = {each.name: each for each in (add, edit, tag, forget, delete, restore, undo)}
+COMMANDS = {each.name: each for each in (add, edit, tag, forget, restore, undo)}

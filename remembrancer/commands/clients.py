@@ -223,13 +223,7 @@ def make_groups(client: Client, command: tuple[str, ...], environ: Mapping[str, 
 
 def _document(place: ClientFile, wanted: Mapping[str, object]) -> str:
     """A whole file with nothing but our entries (or hooks)."""
-    content = {place.key: dict(wanted)}
-    match place.path.suffix:
-        case ".toml":
-            return tomlkit.dumps(content).rstrip()
-        case ".yaml":
-            return str(yaml.safe_dump(content, sort_keys=False, allow_unicode=True)).rstrip()
-    return json.dumps(content, indent=2, ensure_ascii=False)
+    return _written(place, "", {place.key: dict(wanted)}).rstrip()
 
 
 def is_ours(client: Client, entry: object) -> bool:
@@ -353,7 +347,9 @@ def plan_hooks(client: Client, place: ClientFile, text: str | None, wanted: Mapp
         made: Json = {event: [*others.get(event, [])] for event in {**present, **wanted}}
         for event, group in wanted.items():
             made[event].append(group)
-        if made.keys() == present.keys() and all(_has_same_groups(present[event], made[event]) for event in made):
+        if made.keys() == present.keys() and all(
+            sorted(map(repr, present[event])) == sorted(map(repr, made[event])) for event in made
+        ):
             return _Change("nothing", "already has the hooks")
         if others == present:
             return _Change("add", "the hooks are added", made)
@@ -415,10 +411,6 @@ def _plan(
         return replace(plan, after="" if is_empty else _written(place, text or "", content))
     except FileRefused as error:
         return plan.refused(error.reason)
-
-
-def _has_same_groups(present: list[Any], made: list[Any]) -> bool:
-    return len(present) == len(made) and all(group in present for group in made)
 
 
 def _without_ours(present: Mapping[str, Any]) -> dict[str, list[Any]]:

@@ -37,10 +37,7 @@ if TYPE_CHECKING:
 
 @command(
     option(
-        "--set",
-        "assignment",
-        metavar="NAME=VALUE",
-        help="Write a setting to the home's config.toml; NAME= removes it.",
+        "--set", "assignment", metavar="NAME=VALUE", help="Write a setting to the home's config.toml; NAME= removes it."
     ),
     option(
         "--import",

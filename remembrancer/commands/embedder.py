@@ -20,6 +20,7 @@ import msgspec
 
 from remembrancer.actors.shell import LaunchSpec
 from remembrancer.commands import exit_codes
+from remembrancer.commands.output_files import new_file
 from remembrancer.commands.report import Report, command, flag, option
 from remembrancer.commands.runtime_client import paths_here
 from remembrancer.config.reading import load_settings
@@ -27,7 +28,7 @@ from remembrancer.config.settings import Settings, model_choices, threads_per_wo
 from remembrancer.config.worker_keys import Invitation, WorkerKeys
 from remembrancer.memory.limits import MAX_NAME
 from remembrancer.memory.text import clean_name
-from remembrancer.protocol.errors import FileUnusable, InvalidInput
+from remembrancer.protocol.errors import InvalidInput
 from remembrancer.protocol.ids import new_ulid
 from remembrancer.protocol.work import ModelChoice
 
@@ -93,16 +94,8 @@ def _endpoint(text: str) -> str:
 def _invite(keys: WorkerKeys, file: Path, name: str | None) -> Report:
     settings = load_settings(os.environ)
     name = clean_name(name or file.stem, field="NAME", longest=MAX_NAME)
-    try:
-        descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-    except OSError as error:
-        raise FileUnusable(f"{file} cannot be made: {error.strerror}") from error
-    with os.fdopen(descriptor, "wb") as stream:
-        try:
-            invitation = keys.invite(name, model_choices(settings)[0], time.time())
-        except BaseException:
-            file.unlink()
-            raise
+    with new_file(file.absolute(), force=False) as stream:
+        invitation = keys.invite(name, model_choices(settings)[0], time.time())
         stream.write(msgspec.json.format(msgspec.json.encode(invitation), indent=2) + b"\n")
     listen = settings.embedder_listen
     host, _, port = (listen or DEFAULT_LISTEN).removeprefix("tcp://").rpartition(":")

@@ -41,16 +41,7 @@ OF_ERRORS: Final = {
     "file_unusable": FILE_UNUSABLE,
     "records_unusable": FILE_UNUSABLE,
     "schema_too_new": FILE_UNUSABLE,
-    "worker_refused": REFUSED,
     "schema_too_old": FILE_UNUSABLE,
-    "storage_full": REFUSED,
-    "disk_unavailable": REFUSED,
-    "file_locked": REFUSED,
-    "too_many_files": REFUSED,
-    "journal_refused": REFUSED,
-    "journal_changed": REFUSED,
-    "entry_damaged": REFUSED,
-    "key_missing": REFUSED,
     "journal_away": NO_ANSWER,
     "memory_unavailable": NO_ANSWER,
     "peer_unavailable": NO_ANSWER,
@@ -58,4 +49,4 @@ OF_ERRORS: Final = {
     "query_timeout": NO_ANSWER,
     "protocol_version": NO_ANSWER,
 }
-"""The exit status for each error code of `protocol.errors`."""
+"""The exit status for error codes of `protocol.errors`; `REFUSED` for the others."""

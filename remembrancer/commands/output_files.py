@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import shutil
 import tempfile
@@ -17,7 +16,6 @@ from remembrancer.protocol.errors import FileUnusable, InvalidInput
 from remembrancer.protocol.paths import sync_directory
 
 PRIVATE_UMASK: Final = 0o077
-_NO_HARD_LINKS: Final = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK)
 STAGING: Final = ".remembrancer-unfinished-"
 """The prefix of the directories in which such a file is prepared."""
 ABANDONED_S: Final = 86_400.0
@@ -69,8 +67,9 @@ def new_file(target: Path, *, force: bool) -> Iterator[IO[bytes]]:
                 yield file
                 file.flush()
                 os.fsync(file.fileno())
-            if force or not _linked(fresh, target):
-                fresh.replace(target)
+            if not force:
+                _refuse_existing(target)
+            fresh.replace(target)
             sync_directory(target.parent)
         except OSError as error:
             raise cannot("written", target, error) from error
@@ -91,18 +90,6 @@ def new_directory(target: Path) -> Iterator[Path]:
         raise cannot("written", target, error) from error
     with directory as name:
         yield Path(name)
-
-
-def _linked(fresh: Path, target: Path) -> bool:
-    """Give a file its name unless another file has it by now. Returns False if there are no hard links."""
-    try:
-        os.link(fresh, target)
-    except OSError as error:
-        _refuse_existing(target)
-        if error.errno not in _NO_HARD_LINKS:
-            raise
-        return False
-    return True
 
 
 def _refuse_existing(target: Path) -> None:

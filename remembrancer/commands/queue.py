@@ -25,22 +25,14 @@ from remembrancer.protocol.writes import Operation, StoreMemory
 
 SHOWN: Final = 60
 """Characters of a content in one line."""
-DONE: Final = {
-    "retry": "Queued again, to be applied within seconds or at the next start",
-    "drop": "Deleted for good",
-}
+DONE: Final = {"retry": "Queued again, to be applied within seconds or at the next start", "drop": "Deleted for good"}
 _operation = msgspec.msgpack.Decoder(Operation)
 _json = msgspec.json.Encoder()
 
 
 @command(
     argument("what", required=False, default="list", type=click.Choice(("list", "retry", "export", "drop"))),
-    argument(
-        "ids",
-        nargs=-1,
-        metavar="[ID]...",
-        help="Rejected operations (default: all; drop needs ids or --all).",
-    ),
+    argument("ids", nargs=-1, metavar="[ID]...", help="Rejected operations (default: all; drop needs ids or --all)."),
     flag("--all", "drops_all", help="With drop: all rejected operations."),
 )
 def queue(what: str, ids: Sequence[str], drops_all: bool) -> Report:
@@ -93,10 +85,6 @@ def _about(write: QueuedWrite) -> str:
     return text if len(text) <= SHOWN else f"{text[: SHOWN - 1]}…"
 
 
-def _when(seconds: float) -> str:
-    return moment(seconds).strftime("%Y-%m-%d %H:%M")
-
-
 def _listed(queued: Sequence[QueuedWrite], aside: Sequence[QueuedWrite]) -> Report:
     facts = [
         [
@@ -110,7 +98,13 @@ def _listed(queued: Sequence[QueuedWrite], aside: Sequence[QueuedWrite]) -> Repo
         Rows(
             columns,
             [
-                (each.operation_id, each.lane, _when(each.queued_at), _about(each), each.message or "")
+                (
+                    each.operation_id,
+                    each.lane,
+                    f"{moment(each.queued_at):%Y-%m-%d %H:%M}",
+                    _about(each),
+                    each.message or "",
+                )
                 for each in writes
             ],
             title,

@@ -3,14 +3,12 @@ parses, groups and completes."""
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import json
 import os
 import sys
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
@@ -143,15 +141,12 @@ class LazyGroup(click.Group):
     """Commands that are imported only when they are run or their help is requested.
 
     `table` has for each name its section in the help, the module of `remembrancer.commands` that has it in its
-    `COMMANDS` (or none, if it runs without `click`), and a line of help; `hidden` has the modules of commands that no
-    help lists.
+    `COMMANDS` (or none, if it runs without `click`), and a line of help.
     """
 
-    def __init__(
-        self, name: str, table: Table, *, hidden: Mapping[str, str] = MappingProxyType({}), **settings: Any
-    ) -> None:
+    def __init__(self, name: str, table: Table, **settings: Any) -> None:
         super().__init__(name, **settings)
-        self.table, self.modules = table, {**hidden, **{name: module for name, (_, module, _) in table.items()}}
+        self.table = table
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """The names, in the order of the help."""
@@ -159,10 +154,11 @@ class LazyGroup(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """The command of that name."""
-        if cmd_name not in self.modules:
+        if cmd_name not in self.table:
             return None
-        if not (module := self.modules[cmd_name]):
-            return click.Command(cmd_name, help=self.table[cmd_name][2])
+        _, module, text = self.table[cmd_name]
+        if not module:
+            return click.Command(cmd_name, help=text)
         commands: Mapping[str, click.Command]
         commands = importlib.import_module(f"remembrancer.commands.{module}").COMMANDS
         return commands[cmd_name]
@@ -199,24 +195,19 @@ def run(group: click.Command, arguments: list[str], name: str = "remembrancer") 
     except Exception as error:
         from remembrancer.protocol.errors import RemembrancerError  # takes 20 ms, and a client may be waiting
 
-        if not isinstance(error, RemembrancerError) or error.code not in exit_codes.OF_ERRORS:
+        if not isinstance(error, RemembrancerError):
             raise  # a bug of ours: show the traceback
         from remembrancer.commands.terminal import clean_output
 
         clean_output()
         print(f"{label}: {error.message}", file=sys.stderr)
         _show_error(arguments, error.code, error.message)
-        return exit_codes.OF_ERRORS[error.code]
+        return exit_codes.OF_ERRORS.get(error.code, exit_codes.REFUSED)
 
 
 def _show_error(arguments: Sequence[str], code: str, message: str) -> None:
     if "--json" in arguments:
         print(json.dumps({"error": code, "message": message}, ensure_ascii=False))
-
-
-def nearest(name: str, known: Sequence[str]) -> str | None:
-    """The known name that was probably meant, if any."""
-    return next(iter(difflib.get_close_matches(name, known, n=1, cutoff=0.6)), None)
 
 
 def count(number: int, noun: str, plural: str = "") -> str:

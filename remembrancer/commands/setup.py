@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -47,7 +47,6 @@ from remembrancer.commands.clients import (
     plan_removal,
     plan_rules,
     read_object,
-    read_text,
 )
 from remembrancer.commands.config import write_setting
 from remembrancer.commands.report import Report, argument, command, flag, option
@@ -188,8 +187,6 @@ class Setup:
                 for number, plan in enumerate(done)
                 if plan.action != "nothing" or not self.remove or (number == 0 and place.scope == self.scope)
             ]
-        if self.hooks and not self.remove:
-            self._note_double_hooks([client.name for client, _ in targets])
         works = not self.remove and not all(plan.action == "refuse" for plan in plans)
         probed = probe(self.line, self.environ) if works and not self.no_check else None
         self._tell(plans, probed)
@@ -224,10 +221,11 @@ class Setup:
             chosen = [client for client in clients() if client.is_found(self.around)]
         else:
             chosen = [client_named(self.client or ALL)]
-            if self.hooks and self.scope not in chosen[0].hooks:
-                self._note(self._without_hooks(chosen[0]))
+            if self.hooks and (self.scope not in chosen[0].hooks or chosen[0].hooks_of):
+                self._note(self._about_hooks(chosen[0]))
             if self.rules and self.scope not in chosen[0].rules:
-                self._note(f"{self.client} has no instruction file for {self._all_or_one()}: none is written")
+                which = "all projects: name one with --project" if self.scope == "user" else "a project"
+                self._note(f"{self.client} has no instruction file for {which}: none is written")
         targets = [(client, place) for client in chosen if (place := client.place(self.around, self.scope)) is not None]
         if self.remove and self.scope == "user":  # those of this directory's project as well
             known = {place.path for _, place in targets}
@@ -239,32 +237,18 @@ class Setup:
             raise InvalidInput("no client was found on this machine: name one (see 'remembrancer setup --help')")
         raise InvalidInput(f"{chosen[0].title} has no configuration for a project: leave out --project")
 
-    def _without_hooks(self, client: Client) -> str:
+    def _about_hooks(self, client: Client) -> str:
         if client.hooks_of is None:
             return f"setup knows no hooks for {client.name}: none are written"
         other = client_named(client.hooks_of)
+        if client.hooks:
+            return (
+                f"{client.title} runs the hooks of {other.title}, too: have one of the two, or it reports events twice"
+            )
         return f"{client.title} runs the hooks of {other.title}: write them with 'setup {other.name} --hooks'"
-
-    def _note_double_hooks(self, names: Collection[str]) -> None:
-        """Warn about each of these clients that runs its own hooks and those of another."""
-        for client in clients():
-            if client.hooks and client.hooks_of and not {client.name, client.hooks_of}.isdisjoint(names):
-                other = client_named(client.hooks_of)
-                if self._has_hooks(client) and self._has_hooks(other):
-                    self._note(
-                        f"{client.title} runs the hooks of {other.title}, too, so it reports each event twice: keep "
-                        f"one of the two ('remembrancer setup {client.name} --remove', and again without --hooks)"
-                    )
-
-    def _has_hooks(self, client: Client) -> bool:
-        places = [place for scope in client.hooks if (place := client.hooks_place(self.around, scope))]
-        return any(plan_hooks_removal(client, each, read_text(each.path)).action == "remove" for each in places)
 
     def _note(self, text: str) -> None:
         self.notes.append(f"remembrancer setup: {text}")
-
-    def _all_or_one(self) -> str:
-        return "all projects: name one with --project" if self.scope == "user" else "a project"
 
     def _edits(self, client: Client, place: ClientFile) -> list[Edit]:
         """The edits of a client's files: of the entry, and of the hooks and rules that are requested."""

@@ -17,13 +17,7 @@ from remembrancer.commands.report import Group, Report, argument, command, confi
 from remembrancer.commands.runtime_client import connected_store, directory_here, is_up, paths_here
 from remembrancer.config.project import project_of, working_tree_of
 from remembrancer.protocol.errors import ConfigurationError, InvalidInput, RemembrancerError
-from remembrancer.protocol.sharing import (
-    DescribeLanes,
-    LaneState,
-    LeaveLane,
-    RejoinLane,
-    ShareProject,
-)
+from remembrancer.protocol.sharing import DescribeLanes, LaneState, LeaveLane, RejoinLane, ShareProject
 from remembrancer.protocol.writes import ProjectRef
 
 if TYPE_CHECKING:

@@ -186,16 +186,11 @@ def list_(where: Where, order: str | None, is_open: bool, about: str | None, **g
         return _stale(where) if about == "stale" else _waiting(where)
     most = given["number"]
     arguments = _filters(where, given) | {"order": order or "latest", "kind": list(given["kind"] or KINDS)}
+    if 0 < most < MOST_LISTED:
+        arguments["limit"] = most + 1
     memories, warnings, _ = _gather(where, "list_memories", arguments)
-    more = ""
-    if len(memories) >= most:
-        known, cut, _ = _gather(where, "list_memories", arguments | {"limit": MOST_LISTED})
-        left = max(0, len(known) - most)
-        at_least = "at least " if "answer_cut" in cut.values() or len(known) >= MOST_LISTED else ""
-        way = f"-n {most + left} lists them too"
-        if at_least and most + left >= MOST_LISTED:
-            way = f"-n {MOST_LISTED} lists the first {MOST_LISTED:,}, --until DAY older ones"
-        more = f"{at_least}{left} more; {way}" if left or at_least else ""
+    is_cut = len(memories) > most or "answer_cut" in warnings.values() or len(memories) == MOST_LISTED
+    more = f"there are more: a larger -n (up to {MOST_LISTED}) lists them, --until DAY older ones" if is_cut else ""
     if order == "due":
         memories.sort(key=lambda memory: memory.get("due", NEVER))
     else:

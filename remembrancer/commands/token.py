@@ -67,9 +67,7 @@ def revoke(name: str) -> Report:
 
 COMMANDS = {
     "token": Group(
-        "token",
-        *(create, list_tokens, revoke),
-        help="Manage the tokens for access over HTTP (remembrancer up --http).",
+        "token", *(create, list_tokens, revoke), help="Manage the tokens for access over HTTP (remembrancer up --http)."
     )
 }
 

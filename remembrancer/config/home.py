@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from remembrancer.config.named_home import IN_MEMORY, MODE_VARIABLES, config_file, first_of, named_home
-from remembrancer.protocol.paths import look_at, read_file
+from remembrancer.protocol.paths import read_file
 
 MEMORY_STORAGE: Final = Path("/dev/shm")  # noqa: S108 - private: owner and mode are checked
 MAX_FILE_BYTES: Final = 1024 * 1024
@@ -116,16 +116,11 @@ def read_settings_file(path: Path) -> dict[str, object]:
 def read_settings_text(path: Path) -> str:
     """The text of a file of settings. Raises `ValueError` if it cannot be read."""
     try:
-        look = look_at(path, "file", 0)
-        if look.kind not in ("file", "missing", "unreachable"):
-            raise ValueError("it is not a file")
-        if look.size_bytes > MAX_FILE_BYTES:
-            raise ValueError(f"it has more than {MAX_FILE_BYTES} bytes")
         text = read_file(path, MAX_FILE_BYTES).decode("utf-8-sig")
     except FileNotFoundError:
         raise ValueError("there is no such file") from None
     except OSError as error:
-        raise ValueError(f"it cannot be read: {error.strerror}") from None
+        raise ValueError(f"it cannot be read: {error.strerror or error}") from None
     except UnicodeDecodeError:
         raise ValueError("it is not UTF-8") from None
     return text.replace("\r\n", "\n")

@@ -88,7 +88,3 @@ class JsonList(Generic[T]):
     def write(self, listed: tuple[T, ...]) -> None:
         """Replace the list durably, under the lock."""
         write_whole(self._path, msgspec.json.format(msgspec.json.encode(listed), indent=2))
-
-    def remove(self) -> None:
-        """Delete the list. Raises `OSError`."""
-        self._path.unlink(missing_ok=True)

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from remembrancer.config.home import Home, locate, read_settings_file
-from remembrancer.config.named_home import CONFIG_FILE, CONFIG_FILES, is_file
+from remembrancer.config.named_home import CONFIG_FILE
 from remembrancer.config.settings import (
     CONSTANTS,
     IN_FILE,
@@ -29,7 +29,6 @@ from remembrancer.config.settings import (
 )
 from remembrancer.config.tokens import LOOPBACK
 from remembrancer.protocol.errors import ConfigurationError
-from remembrancer.protocol.paths import look_at
 
 IMPORT: Final = f"'remembrancer config --import {{}}' makes {CONFIG_FILE} of it"
 WITHOUT_EFFECT: Final = "accepted for compatibility, without effect in this release"
@@ -103,13 +102,11 @@ def load_configuration(environ: Mapping[str, str]) -> Configuration:
 
 
 def configuration_of(environ: Mapping[str, str], home: Home) -> Configuration:
-    """As `read_configuration` of the home's file, with warnings about files that are of another format or none."""
+    """As `read_configuration` of the home's file, with a warning about a file of another format."""
     configuration = read_configuration(environ, home.file)
     warnings = configuration.warnings
     if home.file is not None and home.file.suffix.lower() != ".toml":
         warnings += (f"{home.file} is read, and cannot be changed here: {IMPORT.format(home.file)}",)
-    looks = [look_at(path, "file", 0) for path in (home.on_disk / name for name in CONFIG_FILES) if not is_file(path)]
-    warnings += tuple(f"{look.problem}: there are no settings in it" for look in looks if look.problem is not None)
     return configuration._replace(warnings=warnings)
 
 

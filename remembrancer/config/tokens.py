@@ -55,13 +55,7 @@ class Tokens:
 
     def __init__(self, home: Path) -> None:
         self._list = JsonList(
-            home,
-            home / FILE,
-            home / f"{FILE}.lock",
-            Grant,
-            thing="a token",
-            things="tokens",
-            remedy="make new tokens",
+            home, home / FILE, home / f"{FILE}.lock", Grant, thing="a token", things="tokens", remedy="make new tokens"
         )
 
     def all(self) -> tuple[Grant, ...]:

@@ -92,13 +92,9 @@ class ReadTurns(SessionRequest[TurnsRead], frozen=True):
 
 
 class FindPairs(SessionRequest[tuple[Pair, ...]], frozen=True):
-    """Find memories that contradict each other, and after these memories that say nearly the same, by similarity.
-
-    With `settled_since`, find those that were related as both true at that time or later, and after the last change of
-    both."""
+    """Find memories that contradict each other, and after these memories that say nearly the same, by similarity."""
 
     limit: int = 50
-    settled_since: float | None = None
 
 
 class UsageRead(msgspec.Struct, frozen=True, tag=True):

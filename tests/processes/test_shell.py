@@ -222,24 +222,6 @@ def test_an_undo_without_an_id_takes_the_newest_change_even_of_those_of_one_seco
     assert "nothing of today is left" in shell("undo", "--yes", status=exit_codes.FAILED)
 
 
-def test_an_undo_takes_no_change_from_before_a_pair_was_settled_as_both_true(shell: Shell) -> None:
-    old, new = (shell.json("add", f"the lantern listens on port {port}")["memory_id"] for port in ("8080", "9090 now"))
-    while not shell.json("list", "--review")["contradictions"]:
-        pass
-    shell("edit", old, "--both")
-    for named in ((), (old,), (new,)):
-        refused = shell("undo", *named, "--yes", status=exit_codes.USAGE)
-        assert f"'remembrancer edit {new} --undecided {old}'" in refused
-    assert len(shell.json("list")["memories"]) == 2
-    shell("edit", new, "--undecided", old)
-    assert len(shell.json("list", "--review")["contradictions"]) == 1
-    assert "it is forgotten" in shell("undo", "--yes")
-    shell("restore", new)
-    shell("edit", old, "--both")
-    shell("tag", new, "ops")
-    assert "tags as before" in shell("undo", new)
-
-
 def test_a_program_gets_an_error_as_an_object(shell: Shell) -> None:
     for arguments, code in ((("show", "ZZZZ"), "not_found"), (("list", "--kind", "nope"), "invalid_input")):
         done = command(*arguments, "--json", home=shell.home, directory=shell.directory)
@@ -375,20 +357,12 @@ def test_only_a_pair_that_was_settled_as_both_true_is_put_back_into_review(shell
     assert "no pair that" in refused(apart, old)
     while not shell.json("list", "--review")["contradictions"]:
         pass
-    assert "are not settled" in refused(new, old)
+    assert "no pair that" in refused(new, old)
     for pair in ((new, old), (old, new)):
         shell("edit", old, "--both")
         assert "waits for review again" in shell("edit", pair[0], "--undecided", pair[1])
         [waiting] = shell.json("list", "--review")["contradictions"]
         assert (waiting["newer_id"], waiting["older_id"]) == (new, old)
-    shell("edit", old, "--both")
-    shell("forget", new)
-    assert f"{new} is forgotten" in refused(new, old)
-    shell("restore", new)
-    shell("edit", new, "--undecided", old)
-    shell("edit", old, "--replaced")
-    assert f"{old} is no longer valid" in refused(new, old)
-    assert shell.json("list", "--review")["contradictions"] == []
 
 
 @alone
@@ -403,9 +377,8 @@ def test_what_is_erased_is_nowhere_in_the_home_any_more(shell: Shell, home: Path
     status, shown = shell.at_a_terminal(*erase, says="n\n")
     assert status == exit_codes.FAILED
     assert "marigold" in shown, "what is about to go is shown"
-    assert "forget ID --for-good" in shell("delete", memory_id, status=exit_codes.USAGE)
-    assert shell.at_a_terminal("delete", memory_id, says="neither\n")[0] == exit_codes.FAILED
-    assert shell.at_a_terminal("delete", memory_id, says="forget\n")[0] == exit_codes.OK
+    assert "did you mean forget (--for-good deletes)?" in shell("delete", memory_id, status=exit_codes.USAGE)
+    shell("forget", memory_id)
     assert shell.json("show", memory_id)["status"] == "forgotten"
     assert shell.json(*erase, "--yes")["erased"][0]["status"] == "erased"
     also = shell.json("add", "a marigold in a pot")["memory_id"]
@@ -557,7 +530,7 @@ COMPLETED = {
     "share invite --read": "--read-only",
     "admin mai": "maintain",
     "backup res": "restore",
-    "doctor --f": "--fix",
+    "doctor --r": "--repair",
 }
 
 

@@ -192,7 +192,7 @@ def test_variables_of_others_that_are_empty_or_no_settings_say_nothing(environ: 
     ("text", "message"),
     [
         *cases("config_files", "wrong_files"),
-        ("#" * (MAX_FILE_BYTES + 1), "c.toml: it has more than 1048576 bytes"),
+        ("#" * (MAX_FILE_BYTES + 1), "c.toml: it cannot be read: .* has more than 1048576 bytes"),
     ],
 )
 def test_what_is_wrong_with_a_file_is_said_with_its_name(tmp_path: Path, text: str, message: str) -> None:
@@ -208,7 +208,7 @@ def test_what_is_wrong_with_a_file_is_said_with_its_name(tmp_path: Path, text: s
 
 def test_a_file_that_is_no_file_is_refused(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.toml")
-    for name, why in (("pipe.toml", "it is not a file"), ("missing.toml", "there is no such file")):
+    for name, why in (("pipe.toml", "it cannot be read: .* is not a file"), ("missing.toml", "there is no such file")):
         with pytest.raises(ConfigurationError, match=f"{name}: {why}"):
             load_settings({"REMEMBRANCER_CONFIG": str(tmp_path / name), "REMEMBRANCER_HOME": str(tmp_path)})
     (tmp_path / "latin.toml").write_bytes(b'model = "\xe9"')

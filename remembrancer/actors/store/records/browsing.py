@@ -180,22 +180,18 @@ WAITING: Final = """l.relation IN ('contradicts', 'similar_to')
        SELECT 1 FROM memory_links AS s JOIN memory_links AS t USING (source, relation)
        WHERE s.target = a.number AND t.target = b.number AND relation = 'derived_from'))"""
 """The pairs to be decided: with no link that settles them, and not of one summary, which has both."""
-SETTLED: Final = """l.relation = 'related_to' AND l.created_at >= ?3 AND l.created_at > (
-       SELECT max(h.changed_at) FROM history AS h WHERE h.space = @SPACE AND h.memory_id IN (a.id, b.id))"""
-"""The links that settle a pair make no version, unlike a change of either memory."""
 
 
 def _pairs(records: SqliteSearch, request: FindPairs) -> tuple[Pair, ...]:
-    since = request.settled_since
     rows = records.spaces.read(
         f"""SELECT min(a.number, b.number), max(a.number, b.number), l.relation, max(l.strength) FROM memory_links AS l
            JOIN memories AS a ON a.number = l.source JOIN memories AS b ON b.number = l.target
-           WHERE a.space = @SPACE AND {WAITING if since is None else SETTLED}
+           WHERE a.space = @SPACE AND {WAITING}
            AND a.forgotten_at IS NULL AND b.forgotten_at IS NULL AND a.status != 'archived' AND b.status != 'archived'
            AND a.valid_until IS NULL AND b.valid_until IS NULL
            AND {shown_to("a", "?1")} AND {shown_to("b", "?1")}
            GROUP BY 1, 2, 3 ORDER BY l.relation, max(l.strength) DESC, 2 DESC LIMIT ?2""",  # noqa: S608 - fixed
-        (request.session_id, request.limit, *(() if since is None else (since,))),
+        (request.session_id, request.limit),
     )
     listed = _listed(records, {number: None for row in rows for number in row[:2]}, request.session_id)
     return tuple(
