@@ -26,10 +26,7 @@ class World:
         self.now = 1000.0
         numbers = itertools.count(1)
         self.core = Supervision(
-            settings or Settings(),
-            lambda: f"incarnation-{next(numbers)}",
-            for_sessions=for_sessions,
-            now=self.now,
+            settings or Settings(), lambda: f"incarnation-{next(numbers)}", for_sessions=for_sessions, now=self.now
         )
         self.running: dict[str, str] = {}
         self.told: list[tuple[str, FromLauncher]] = []

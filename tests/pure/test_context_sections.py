@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
@@ -81,14 +81,7 @@ def test_one_long_memory_keeps_no_other_away() -> None:
 def test_a_memory_is_in_one_section_of_those_that_are_asked_for(
     fields: dict[str, Any], wanted: tuple[Section, ...] | None, section: Section | None
 ) -> None:
-    sections: tuple[Section, ...] = (
-        "preferences",
-        "project_context",
-        "session_history",
-        "relevant_procedures",
-        "open_ends",
-    )
-    assert section_of(memory(1, **fields), wanted or sections) == section
+    assert section_of(memory(1, **fields), wanted or get_args(Section)) == section
 
 
 # --- Open files are searched for by what tells them apart, and recognised however a memory names them.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import contextlib
 import json
 import re
@@ -11,7 +10,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from remembrancer.command_line import COMMANDS, FORMER, main
+from remembrancer.command_line import COMMANDS, main
 from remembrancer.commands.config import written
 from remembrancer.config.home import read_settings_file
 from remembrancer.config.named_home import CONFIG_FILE, CONFIG_VARIABLES, HOME_VARIABLES
@@ -55,15 +54,6 @@ def test_the_page_of_the_shell_lists_every_command() -> None:
     page = (ROOT / "docs" / "shell.md").read_text()
     for command in COMMANDS:
         assert re.search(rf"\bremembrancer {command}\b", page), command
-
-
-def test_nothing_names_a_command_by_its_former_name() -> None:
-    sources = [path for kind in ("py", "md", "html") for path in (ROOT / "remembrancer").rglob(f"*.{kind}")]
-    for path in [*pages(), *sources]:
-        text = path.read_text().replace("`remembrancer export` that belongs", "").replace("export' of the release", "")
-        named = set(re.findall(r"[`'\"> ]remembrancer ([a-z-]+)", text))
-        named -= {"import"} if path.suffix == ".py" else set()  # from remembrancer import …
-        assert named & FORMER.keys() == set(), path
 
 
 def test_every_warning_of_an_answer_is_documented() -> None:
@@ -149,18 +139,6 @@ def test_every_option_that_a_page_gives_a_command_is_one_of_it(capsys: pytest.Ca
 def text_of(page: Path) -> str:
     """A page in which every call of a command stands at the beginning of a line."""
     return re.sub(r"`(remembrancer [a-z]+[^`]*)`", r"\n\1\n", page.read_text())
-
-
-def test_no_docstring_begins_with_a_question_word() -> None:
-    """A docstring says what is given or done, as a sentence or a noun; it does not leave the noun out. So does the text
-    behind a constant or a field."""
-    paths = [path for top in ("remembrancer", "bench", "examples", "release") for path in (ROOT / top).rglob("*.py")]
-    assert len(paths) > 300
-    for path in paths:
-        for node in ast.walk(ast.parse(path.read_text())):
-            match node:
-                case ast.Expr(value=ast.Constant(value=str(text))) if text.split():
-                    assert text.split()[0] not in {"What", "Whether", "How", "Where", "When"}, f"{path}: {text}"
 
 
 def pages() -> list[Path]:

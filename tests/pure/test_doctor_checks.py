@@ -378,15 +378,6 @@ def test_a_model_of_many_languages_is_proposed_when_most_memories_are_not_in_eng
     )
 
 
-def test_where_the_multilingual_model_is_not_installed_the_extra_is_named(
-    at: Examination, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    remembered(at.paths.database, {"de": 12})
-    at.settings = Settings()
-    monkeypatch.setattr(doctor, "find_spec", lambda name: None)
-    assert doctor.check_model(at).advice.startswith("pipx install --force '/path/to/clone[multilingual]'")
-
-
 def shared(at: Examination, lane: str = "l_0123456789ab") -> Sharing:
     """A home with a project that shares a lane on a server that is not there."""
     with closing(sqlite3.connect(at.paths.database)) as connection, connection:

@@ -9,13 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from remembrancer.memory.decay import (
-    DAY_S,
-    is_stale,
-    memory_strength,
-    should_archive,
-    should_delete,
-)
+from remembrancer.memory.decay import DAY_S, is_stale, memory_strength, should_archive, should_delete
 from remembrancer.protocol.consolidation import Material
 from remembrancer.protocol.kinds import SCOPES, STATUSES, Scope, Status
 from tests.cases import cases

@@ -10,15 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from remembrancer.actors.store.retrieval.entity_names import longest, mentions_in
-from remembrancer.actors.store.retrieval.graph import (
-    Edge,
-    Expansion,
-    Node,
-    Reached,
-    Sighting,
-    connection,
-    walk,
-)
+from remembrancer.actors.store.retrieval.graph import Edge, Expansion, Node, Reached, Sighting, connection, walk
 from remembrancer.memory.names import name_key
 from remembrancer.protocol.reads import Direction
 from tests.cases import cases

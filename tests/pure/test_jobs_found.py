@@ -8,12 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remembrancer.actors.store.job_finder import (
-    FORGOTTEN_S,
-    PROMOTED_TOGETHER,
-    SessionWatch,
-    jobs_of,
-)
+from remembrancer.actors.store.job_finder import FORGOTTEN_S, PROMOTED_TOGETHER, SessionWatch, jobs_of
 from remembrancer.actors.store.records.types import MaintenanceState, Promotable, WaitingWork
 from remembrancer.protocol.consolidation import Consolidate, Maintain, PromoteAtOnce, SessionEnded
 from remembrancer.protocol.session_life import SessionEntry

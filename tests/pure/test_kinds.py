@@ -8,27 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remembrancer.protocol.kinds import (
-    ENTITY_KINDS,
-    KINDS,
-    EntityKind,
-    Kind,
-    MemoryType,
-    entity_kind,
-    type_of_kind,
-)
-
-TYPES: dict[MemoryType, set[Kind]] = {
-    "episodic": {"observation", "error_fix", "scratchpad", "tool_outcome", "open_end"},
-    "semantic": {"fact", "preference", "architecture", "entity", "pattern", "convention", "decision"},
-    "procedural": {"procedure"},
-}
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_every_kind_belongs_to_one_type(kind: Kind) -> None:
-    assert kind in TYPES[type_of_kind(kind)]
-    assert sum(kind in kinds for kinds in TYPES.values()) == 1
+from remembrancer.protocol.kinds import ENTITY_KINDS, EntityKind, entity_kind
 
 
 @pytest.mark.parametrize(

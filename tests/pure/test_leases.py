@@ -110,10 +110,7 @@ class Workers(RuleBasedStateMachine):
         self.credit.pop(worker, None)
         self.in_hand.pop(worker, None)
 
-    @rule(
-        limit=st.sampled_from([None, None, 0, 1, 3]),
-        hand_bytes=st.sampled_from([HAND_BYTES, HAND_BYTES // 10]),
-    )
+    @rule(limit=st.sampled_from([None, None, 0, 1, 3]), hand_bytes=st.sampled_from([HAND_BYTES, HAND_BYTES // 10]))
     def hand_out(self, limit: int | None, hand_bytes: int) -> None:
         sent = self.store.deliver(limit, hand_bytes)
         assert limit is None or sum(map(len, sent.values())) <= limit

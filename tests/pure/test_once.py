@@ -28,7 +28,6 @@ from remembrancer.memory.decay import DAY_S
 from remembrancer.protocol.kinds import SCOPES, Scope
 from remembrancer.protocol.reads import Scores
 from remembrancer.protocol.writes import SourceRef
-from tests.cases import cases
 from tests.pure.test_context_block import texts
 
 NOW = 1_700_000_000.0
@@ -268,11 +267,6 @@ def test_texts_of_one_scope_are_one_where_words_vectors_and_the_day_of_an_event_
     entries: Sequence[Entry], kept: str
 ) -> None:
     assert left(*entries) == list(kept)
-
-
-@pytest.mark.parametrize(("one", "other"), cases("once", "different"))
-def test_another_number_name_or_denial_is_another_fact_however_near(one: str, other: str) -> None:
-    assert left(said("a", content=one), said("b", content=other)) == ["a", "b"]
 
 
 # --- Whatever is given.

@@ -6,14 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remembrancer.memory.times.period_questions import (
-    _PAST,
-    EMPTY,
-    KINDS_NAMED,
-    LONGEST,
-    PeriodQuestion,
-    asks_for_period,
-)
+from remembrancer.memory.times.period_questions import _PAST, KINDS_NAMED, LONGEST, PeriodQuestion, asks_for_period
 from remembrancer.memory.times.windows import time_windows
 from remembrancer.protocol.kinds import KINDS
 from tests.cases import cases
@@ -28,19 +21,10 @@ def test_a_question_may_ask_for_all_of_a_time_or_for_its_memories_of_a_kind(quer
 
 
 @pytest.mark.parametrize(
-    "query",
-    [
-        *cases("period_questions", "no_periods"),
-        "what did we do yesterday? " + "and what did we do? " * 20,
-    ],
+    "query", [*cases("period_questions", "no_periods"), "what did we do yesterday? " + "and what did we do? " * 20]
 )
 def test_a_question_with_a_subject_a_moment_or_a_plan_asks_for_no_period(query: str) -> None:
     assert asks_for_period(query) is None
-
-
-def test_the_tables_say_one_thing_of_a_word_and_all_in_small_letters() -> None:
-    assert not KINDS_NAMED.keys() & (_PAST | EMPTY)
-    assert all(word == word.casefold() for word in (*KINDS_NAMED, *_PAST, *EMPTY))
 
 
 @given(

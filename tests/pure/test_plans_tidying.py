@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from remembrancer.actors.consolidator.maintenance import CopyFinder, consolidation_id, plan_archiving, plan_copies
 from remembrancer.memory.wording import normalised
 from remembrancer.protocol.consolidation import Consolidate, Job, Material
-from remembrancer.protocol.runs import AddLink, ReviseMemory
+from remembrancer.protocol.runs import AddLink
 from remembrancer.protocol.writes import ProjectRef
 from tests.pure.consolidator_world import DAY_S, NOW, carried_out, contents, material, materials
 
@@ -22,19 +22,6 @@ def test_what_is_pinned_is_neither_archived_nor_let_go() -> None:
     assert [len(changes) for changes in plan_archiving([weak, old], NOW)] == [1, 1]
     pinned = [msgspec.structs.replace(each, pinned=True) for each in (weak, old)]
     assert plan_archiving(pinned, NOW) == ({}, {})
-
-
-def test_the_weak_and_old_is_archived_and_the_long_archived_forgotten() -> None:
-    weak = material(1, kind="observation", scope="project", importance=0.1, created_at=NOW - 30 * DAY_S)
-    fresh = material(2, kind="observation", scope="project", importance=0.1)
-    long_ago: Any = {"created_at": NOW - 200 * DAY_S, "updated_at": NOW - 91 * DAY_S}
-    old = material(3, kind="observation", scope="project", status="archived", **long_ago)
-    archived, deleted = plan_archiving([weak, fresh, old], NOW)
-    assert list(archived) == [weak.id]
-    assert list(deleted) == [old.id]
-    (revision,) = deleted[old.id]
-    assert isinstance(revision, ReviseMemory)
-    assert revision.forget == "maintenance: archived for 90 days"
 
 
 @given(materials(scope="project", created_at=NOW - 100 * DAY_S))
@@ -52,12 +39,7 @@ def test_what_somebody_wanted_back_is_not_archived_forgotten_or_taken_for_a_copy
     made: Any = {"kind": "observation", "scope": "project"}
     weak = material(1, importance=0.1, created_at=NOW - 30 * DAY_S, undone="archived", **made)
     old = material(
-        2,
-        **made,
-        status="archived",
-        undone="forgotten",
-        created_at=NOW - 200 * DAY_S,
-        updated_at=NOW - 91 * DAY_S,
+        2, **made, status="archived", undone="forgotten", created_at=NOW - 200 * DAY_S, updated_at=NOW - 91 * DAY_S
     )
     assert plan_archiving([weak, old], NOW) == ({}, {})
     kept = material(3, "the same", scope="project")

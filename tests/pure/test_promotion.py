@@ -226,9 +226,6 @@ def test_which_are_promoted_does_not_depend_on_their_order(memories: list[Materi
         assert proposed_to_user(shuffled, NOW) == proposed_to_user(memories, NOW)
 
 
-# --- Merging.
-
-
 # --- Is it about one project?
 
 

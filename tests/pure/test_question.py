@@ -25,6 +25,13 @@ def test_what_is_valid_is_asked_for_at_the_time_of_the_question() -> None:
     assert read("port").filters.valid_at is None
 
 
+def test_yesterday_is_that_of_the_zone_of_the_reference_time() -> None:
+    reference = datetime(2023, 5, 19, 16, tzinfo=UTC).timestamp()  # in Tokyo the 20th has begun
+    for offset_s, hour in ((9 * 3600.0, 15), (0.0, 0), (None, 0)):
+        (window,) = read("yesterday", reference_time=reference, utc_offset_s=offset_s).windows
+        assert window.start == datetime(2023, 5, 18, hour, tzinfo=UTC).timestamp()
+
+
 @pytest.mark.parametrize(("query", "is_message", "of_the_user", "of_a_period"), cases("question", "questions"))
 def test_a_question_is_a_message_or_of_the_user_or_of_a_period(
     query: str, is_message: bool, of_the_user: bool, of_a_period: bool

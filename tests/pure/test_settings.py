@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from remembrancer.actors.gateway.hello import setting_warnings
 from remembrancer.commands.config import written
 from remembrancer.config.home import MAX_FILE_BYTES, find_home, read_settings_file, read_settings_text
-from remembrancer.config.other_formats import NAMES, PROVIDERS, read_other_format
+from remembrancer.config.other_formats import read_other_format
 from remembrancer.config.reading import (
     Configuration,
     check_configuration,
@@ -86,11 +86,6 @@ def test_a_file_with_yaml_in_front_is_imported(tmp_path: Path) -> None:
 
 
 OTHER_VALUES = cases("config_files", "names_in_sections")
-
-
-def test_every_name_in_a_section_is_tried() -> None:
-    tried = {name for name, *_ in OTHER_VALUES}
-    assert tried == {*NAMES, *PROVIDERS} - {"embedding_model"}
 
 
 @pytest.mark.parametrize(("name", "value", "setting", "meant"), OTHER_VALUES)

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from remembrancer.memory.short_ids import LEAST, has_part, id_or_part, is_whole_id, only_one, part_of_id, short_forms
 from remembrancer.protocol.errors import InvalidInput, NotFound
 
-LETTERS = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 START = "memory:01KB"
 WHOLE = START + "7" * 22
 few = st.text("AB", min_size=22, max_size=22)

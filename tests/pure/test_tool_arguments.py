@@ -358,18 +358,6 @@ def test_what_is_left_out_or_null_stays_as_it_is() -> None:
     assert restore(version=None) == RestoreMemory(ID)
 
 
-@pytest.mark.parametrize("memory_id", [ID, BARE, BARE.lower(), f"memory:{BARE.lower()}"])
-def test_an_id_may_be_given_with_its_prefix_or_without(memory_id: str) -> None:
-    for change in (
-        update(memory_id=memory_id, content="x"),
-        tag(memory_id=memory_id, add="x"),
-        forget(memory_id=memory_id),
-        promote(memory_id=memory_id),
-        restore(memory_id=memory_id),
-    ):
-        assert change.memory_id == ID
-
-
 @pytest.mark.parametrize("call", [partial(update, content="x"), partial(tag, add="x"), forget, promote, restore])
 @pytest.mark.parametrize("memory_id", ["", "memory:", "x" * 26, "session:" + BARE, ID + "0", "memory:\ud800"])
 def test_what_is_no_id_is_refused_by_every_tool(call: Any, memory_id: str) -> None:
