@@ -10,6 +10,7 @@ from remembrancer.protocol.runs import (
     AddMemory,
     ApplyRun,
     ChainLink,
+    CloseSession,
     Edit,
     LogPromotion,
     NewMemory,
@@ -19,6 +20,7 @@ from remembrancer.protocol.runs import (
     UndoRun,
 )
 from remembrancer.protocol.writes import Applied, Operation, PortableMemory
+from tests.contracts.records_factories import work_of
 from tests.operations import PROJECT, REQUESTED_AT, SESSION, store_operation
 
 ONE, TWO, THREE, FOUR = "mem_one", "mem_two", "mem_three", "mem_four"
@@ -71,6 +73,20 @@ def shown(records: Records, memory_id: str) -> PortableMemory:
     memory = records.portable(memory_id, None)
     assert memory is not None
     return memory
+
+
+def number(records: Records, memory_id: str) -> int:
+    """The number of a memory that is there."""
+    found = records.number_of(memory_id)
+    assert found is not None
+    return found
+
+
+def closing(records: Records, session_id: str = SESSION) -> CloseSession:
+    """What closes a session whose end waits to be dealt with."""
+    (ended_at,) = (each.ended_at for each in work_of(records).sessions if each.session_id == session_id)
+    assert ended_at is not None
+    return CloseSession(session_id, "completed", ended_at)
 
 
 def consolidating() -> tuple[Edit, ...]:

@@ -68,10 +68,7 @@ def test_what_was_derived_from_it_is_named(rig: RecordsRig) -> None:
 def test_what_quotes_it_goes_along_and_the_record_of_its_session_stays(rig: RecordsRig) -> None:
     secret, other = rig.say(f"Next: {SECRET}", type="episodic"), rig.say("Next: paint the cellar", type="episodic")
     turns = (Turn("user", f"Next: {SECRET}, please", 1.0), Turn("user", "and thanks", 1.0))
-    calls = (
-        ToolCall("store_memory", 1.0, {"content": f"Next: {SECRET}"}),
-        ToolCall("Edit", 1.0, {"path": "cellar"}),
-    )
+    calls = (ToolCall("store_memory", 1.0, {"content": f"Next: {SECRET}"}), ToolCall("Edit", 1.0, {"path": "cellar"}))
     rig.do(RecordEvents(SESSION, turns, calls))
     rig.do(EndSession(SESSION))
     made = NewMemory("mem_summary", f"Next: {SECRET}\nNext: paint the cellar", "fact", "project", SESSION)

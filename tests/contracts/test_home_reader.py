@@ -13,13 +13,7 @@ from remembrancer.actors.store.home_reader import HomeReader
 from remembrancer.actors.store.records.schema import MEMORY
 from remembrancer.actors.store.records.sqlite_file import SqliteFile
 from remembrancer.actors.store.records.sqlite_records import Records
-from remembrancer.protocol.home import (
-    CopyRecords,
-    DescribeProjects,
-    FindMemories,
-    MemoriesFound,
-    ProjectsDescribed,
-)
+from remembrancer.protocol.home import CopyRecords, DescribeProjects, FindMemories, MemoriesFound, ProjectsDescribed
 from remembrancer.protocol.paths import RuntimePaths
 from tests.operations import PROJECT, REQUESTED_AT, memory_id_of, store_operation
 

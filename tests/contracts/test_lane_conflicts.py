@@ -29,6 +29,7 @@ from remembrancer.protocol.writes import (
     PromoteMemory,
     UpdateMemory,
 )
+from tests.contracts.runs_rig import shown
 from tests.contracts.test_shared_lane import LANE, Host, Hosts
 from tests.in_process_journal import InProcessJournal
 from tests.operations import PROJECT, REQUESTED_AT, change_operation, memory_id_of, store_operation
@@ -103,9 +104,7 @@ def test_a_memory_that_is_changed_while_its_promotion_is_on_the_way_keeps_the_ch
     project.apply([change_operation("gas", UpdateMemory(memory_id, content="the lantern burns gas"))])
     host.catch_up()
     assert memory_of(host, memory_id).content == "the lantern burns oil"
-    kept = project.portable(memory_id, None)
-    assert kept is not None
-    assert kept.content == "the lantern burns gas"
+    assert shown(project, memory_id).content == "the lantern burns gas"
 
 
 @pytest.mark.parametrize("statement", [*range(1, 80, 6), 1000])

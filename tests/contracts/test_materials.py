@@ -13,20 +13,13 @@ from remembrancer.actors.store.records.types import EmbeddedMemory, MaintenanceS
 from remembrancer.actors.store.vectors.exact_vectors import ExactVectors
 from remembrancer.actors.store.vectors.near_duplicates import find_near
 from remembrancer.protocol.consolidation import FindNear, ReadMemories
-from remembrancer.protocol.runs import AddLink, CloseRequest, CloseSession, ReviseMemory
+from remembrancer.protocol.runs import AddLink, CloseRequest, ReviseMemory
 from remembrancer.protocol.session_life import EndSession, StartSession
 from remembrancer.protocol.work import Passage
 from remembrancer.protocol.writes import EntityRef, ForgetMemory, UpdateMemory
 from tests.contracts.records_factories import SqliteFactory, texts_of, work_of
-from tests.contracts.runs_rig import CONTENTS, FOUR, ONE, THREE, TWO, carry_out, stored
-from tests.operations import (
-    OTHER_SESSION,
-    PROJECT,
-    REQUESTED_AT,
-    SESSION,
-    change_operation,
-    store_operation,
-)
+from tests.contracts.runs_rig import CONTENTS, FOUR, ONE, THREE, TWO, carry_out, closing, number, stored
+from tests.operations import OTHER_SESSION, PROJECT, REQUESTED_AT, SESSION, change_operation, store_operation
 
 MODEL = "small.int8.0123456789ab.4"
 EVERYTHING = ReadMemories(None)
@@ -48,12 +41,11 @@ def ids(records: Records, **fields: Any) -> list[str]:
 
 def embed(records: Records, memory_id: str, *vectors: Any) -> None:
     """Give a memory a passage for each vector."""
-    number = records.number_of(memory_id)
-    assert number is not None
-    content = texts_of(records, [number])[number]
+    place = number(records, memory_id)
+    content = texts_of(records, [place])[place]
     rows = np.asarray(vectors, dtype=np.float32)
     passages = tuple(Passage(0, len(content)) for _ in vectors)
-    records.save_embeddings(MODEL, [EmbeddedMemory(number, digest_of(content), passages, rows)])
+    records.save_embeddings(MODEL, [EmbeddedMemory(place, digest_of(content), passages, rows)])
 
 
 def embed_all(records: Records) -> None:
@@ -145,14 +137,10 @@ def test_kinds_importance_waiting_and_closed_sessions_limit_a_page(records: Reco
     assert ids(records, closed_before=1e12) == []
     end = [change_operation("start", StartSession(SESSION)), change_operation("end", EndSession(SESSION))]
     records.apply(end)
-    (session,) = list(work_of(records).sessions)
-    assert session.ended_at is not None
-    carry_out(records, CloseSession(SESSION, "completed", session.ended_at))
-    assert ids(records, closed_before=session.ended_at) == []
-    assert ids(records, closed_before=session.ended_at + 1, scopes=("session",)) == [THREE, FOUR]
-
-
-# Edges of entities
+    closed = closing(records)
+    carry_out(records, closed)
+    assert ids(records, closed_before=closed.ended_at) == []
+    assert ids(records, closed_before=closed.ended_at + 1, scopes=("session",)) == [THREE, FOUR]
 
 
 # Sessions, requests, maintenance
@@ -201,18 +189,17 @@ def test_what_can_reach_the_score_with_all_that_may_be_added_is_offered(
 
 def test_maintenance_knows_when_it_was_done_and_how_many_sessions_ended_since(records: Records) -> None:
     assert work_of(records).maintenance == MaintenanceState(None, 0)
-    for number in range(3):
-        name = f"session {number}"
+    for place in range(3):
+        name = f"session {place}"
         records.apply(
             [
-                change_operation(f"start{number}", StartSession(name)),
-                change_operation(f"end{number}", EndSession(name), requested_at=REQUESTED_AT + number),
+                change_operation(f"start{place}", StartSession(name)),
+                change_operation(f"end{place}", EndSession(name), requested_at=REQUESTED_AT + place),
             ]
         )
-        entry = next(each for each in work_of(records).sessions if each.session_id == name)
-        assert entry.ended_at is not None
-        carry_out(records, CloseSession(name, "completed", entry.ended_at), part=number)
-        if number == 1:
-            done_at = entry.ended_at
+        closed = closing(records, name)
+        carry_out(records, closed, part=place)
+        if place == 1:
+            done_at = closed.ended_at
             records.note_maintenance(done_at)
     assert work_of(records).maintenance == MaintenanceState(done_at, 1)

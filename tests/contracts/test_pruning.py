@@ -8,14 +8,15 @@ from remembrancer.actors.store.records.background import KEPT_VERSIONS
 from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.actors.store.records.types import USER
 from remembrancer.protocol.errors import NotFound
-from remembrancer.protocol.runs import CloseSession, Prune, ReviseMemory
+from remembrancer.protocol.runs import Prune, ReviseMemory
 from remembrancer.protocol.session_life import EndSession, RecordEvents, StartSession, ToolCall, Turn
 from remembrancer.protocol.writes import Applied, PromoteMemory, UpdateMemory
-from tests.contracts.records_factories import Move, SqliteFactory, work_of
+from tests.contracts.records_factories import Move, SqliteFactory
 from tests.contracts.runs_rig import (
     ONE,
     TWO,
     carry_out,
+    closing,
     shown,
     stored,
     undo_operation,
@@ -36,9 +37,7 @@ def records(factory: SqliteFactory) -> Records:
         events = RecordEvents(session, TURNS, CALLS)
         made.apply([change_operation(f"events {session}", events, session_id=session)])
     made.apply([change_operation("end", EndSession(SESSION))])
-    ended = next(each.ended_at for each in work_of(made).sessions if each.session_id == SESSION)
-    assert ended is not None
-    carry_out(made, CloseSession(SESSION, "completed", ended), run_id="closing")
+    carry_out(made, closing(made), run_id="closing")
     carry_out(made, *(ReviseMemory(each, "archived", status="archived") for each in (ONE, TWO)))
     return made
 
@@ -80,9 +79,7 @@ def test_a_run_of_long_ago_cannot_be_undone_any_more_and_its_memories_stay(
     (outcome,) = records.apply([undo_operation("undo")])
     assert isinstance(outcome.reply, NotFound)
     assert "cannot be undone any more" in outcome.reply.message
-    one = records.portable(ONE, None)
-    assert one is not None
-    assert [entry.change for entry in one.history] == ["stored", "archived"]
+    assert [entry.change for entry in shown(records, ONE).history] == ["stored", "archived"]
 
 
 def test_what_came_of_operations_of_long_ago_goes(factory: SqliteFactory, records: Records) -> None:

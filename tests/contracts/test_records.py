@@ -18,14 +18,7 @@ from remembrancer.memory.fields import check_memory
 from remembrancer.protocol.errors import InvalidInput, NotFound, StorageFull
 from remembrancer.protocol.reads import Counts
 from remembrancer.protocol.work import Passage
-from remembrancer.protocol.writes import (
-    Applied,
-    EntityRef,
-    ForgetMemory,
-    Operation,
-    SourceRef,
-    UpdateMemory,
-)
+from remembrancer.protocol.writes import Applied, EntityRef, ForgetMemory, Operation, SourceRef, UpdateMemory
 from tests.contracts.records_factories import SqliteFactory, near_duplicates, pending, texts_of
 from tests.contracts.records_rig import MODEL, RecordsRig
 from tests.operations import OTHER_SESSION, REQUESTED_AT, SESSION, change_operation, memory_id_of, store_operation

@@ -8,9 +8,9 @@ from remembrancer.actors.store.records.memory_rows import archived_since
 from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.protocol.consolidation import ReadMemories
 from remembrancer.protocol.runs import ReviseMemory
-from remembrancer.protocol.writes import PortableMemory, TagMemory
+from remembrancer.protocol.writes import TagMemory
 from tests.contracts.records_factories import SqliteFactory
-from tests.contracts.runs_rig import ONE, TWO, carry_out, stored
+from tests.contracts.runs_rig import ONE, TWO, carry_out, number, shown, stored
 from tests.operations import OTHER_SESSION, REQUESTED_AT, change_operation
 
 
@@ -23,19 +23,8 @@ def records(factory: SqliteFactory) -> Records:
     return made
 
 
-def shown(records: Records, memory_id: str) -> PortableMemory:
-    memory = records.portable(memory_id, None)
-    assert memory is not None
-    return memory
-
-
-def numbers(records: Records, *memory_ids: str) -> list[int]:
-    found = [records.number_of(each) for each in memory_ids]
-    return [number for number in found if number is not None]
-
-
 def test_an_access_makes_an_archived_memory_active_and_its_history_says_so(records: Records) -> None:
-    records.touch(numbers(records, ONE, ONE), 5e9, OTHER_SESSION)
+    records.touch([number(records, ONE)] * 2, 5e9, OTHER_SESSION)
     one = shown(records, ONE)
     assert (one.status, one.version, one.updated_at, one.access_count) == ("active", 3, 5e9, 2)
     last = one.history[-1]

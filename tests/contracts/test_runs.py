@@ -23,7 +23,6 @@ from remembrancer.protocol.runs import (
     AddMemory,
     ApplyRun,
     ChainLink,
-    CloseSession,
     DropOrphans,
     Edit,
     LogPromotion,
@@ -41,7 +40,6 @@ from remembrancer.protocol.session_life import EndSession, RecordEvents, StartSe
 from remembrancer.protocol.writes import (
     Applied,
     EntityRef,
-    EraseMemory,
     ForgetMemory,
     PortableMemory,
     PromoteMemory,
@@ -60,7 +58,9 @@ from tests.contracts.runs_rig import (
     THREE,
     TWO,
     carry_out,
+    closing,
     consolidating,
+    number,
     run_operation,
     shown,
     stored,
@@ -68,14 +68,7 @@ from tests.contracts.runs_rig import (
     undo_operation,
 )
 from tests.forked import run_forked
-from tests.operations import (
-    OTHER_PROJECT,
-    OTHER_SESSION,
-    PROJECT,
-    REQUESTED_AT,
-    SESSION,
-    change_operation,
-)
+from tests.operations import OTHER_PROJECT, OTHER_SESSION, PROJECT, REQUESTED_AT, SESSION, change_operation
 
 EVERYTHING = Filters(SESSION)
 
@@ -130,16 +123,6 @@ def test_a_run_does_all_that_it_says(records: Records) -> None:
     assert [(entry.score, entry.merged_into) for entry in records.surroundings(FOUR, "", None).promotions] == [
         (0.875, None)
     ]
-
-
-def test_a_run_that_is_sent_again_is_answered_as_before_and_done_once(records: Records) -> None:
-    first, again = (records.apply([run_operation("op", *consolidating())])[0].reply for _ in range(2))
-    assert isinstance(first, Applied)
-    assert again == msgspec.structs.replace(first, replayed=True)
-    assert [shown(records, memory_id).version for memory_id in CONTENTS] == [2, 2, 2, 2]
-    assert len(records.surroundings(FOUR, "", None).promotions) == 1
-    assert records.merged_into([ONE, THREE, FOUR]) == {THREE: TWO}
-    assert records.merged_into([]) == {}
 
 
 def test_what_changed_since_it_was_looked_at_is_passed_over_with_all_that_hangs_on_it(records: Records) -> None:
@@ -215,27 +198,22 @@ def test_a_session_is_closed_if_its_end_is_the_one_that_was_dealt_with(
     factory: SqliteFactory, records: Records
 ) -> None:
     records.apply([change_operation("start", StartSession(SESSION)), change_operation("end", EndSession(SESSION))])
-    (entry,) = list(work_of(records).sessions)
-    assert entry.ended_at == factory.clock.now
-    closing = CloseSession(SESSION, "completed", entry.ended_at)
+    closed = closing(records)
+    assert closed.ended_at == factory.clock.now
     promoted = LogPromotion(ONE, "fact", "session", "project", "importance", SESSION)
     carry_out(records, promoted, msgspec.structs.replace(promoted, memory_id=TWO), run_id="promotion")
-    assert carry_out(records, msgspec.structs.replace(closing, ended_at=1.0)).edits == 0
-    assert carry_out(records, closing, part=1).edits == 1
+    assert carry_out(records, msgspec.structs.replace(closed, ended_at=1.0)).edits == 0
+    assert carry_out(records, closed, part=1).edits == 1
     assert list(work_of(records).sessions) == []
-    closed = records.describe_session(SESSION)
-    assert (closed.status, closed.memories_promoted) == ("completed", 2)
+    told = records.describe_session(SESSION)
+    assert (told.status, told.memories_promoted) == ("completed", 2)
 
 
 def test_only_what_the_session_itself_writes_has_its_end_dealt_with_again(records: Records) -> None:
     records.apply([change_operation("end", EndSession(SESSION))])
-    (entry,) = list(work_of(records).sessions)
-    assert entry.ended_at is not None
-    closing = CloseSession(SESSION, "completed", entry.ended_at)
-    carry_out(records, closing)
-    number = records.number_of(ONE)
-    assert number is not None
-    records.touch([number], 5.0, SESSION)
+    closed = closing(records)
+    carry_out(records, closed)
+    records.touch([number(records, ONE)], 5.0, SESSION)
     carry_out(records, *consolidating(), session_id=SESSION, part=1)
     undo(records, session_id="")
     undo(records, session_id=SESSION, name="undo again")
@@ -243,12 +221,10 @@ def test_only_what_the_session_itself_writes_has_its_end_dealt_with_again(record
     assert list(work_of(records).sessions) == []
     records.apply([change_operation("late", TagMemory(ONE, ("late",)))])
     assert [session.ended_at for session in work_of(records).sessions] == [None], "it goes on"
-    carry_out(records, closing, run_id="another")
+    carry_out(records, closed, run_id="another")
     assert [session.status for session in work_of(records).sessions] == ["active"]
     records.apply([change_operation("end again", EndSession(SESSION))])
-    (entry,) = list(work_of(records).sessions)
-    assert entry.ended_at is not None
-    carry_out(records, CloseSession(SESSION, "completed", entry.ended_at), run_id="once more")
+    carry_out(records, closing(records), run_id="once more")
     assert list(work_of(records).sessions) == []
 
 
@@ -274,9 +250,7 @@ def test_a_session_that_did_something_after_its_end_and_is_left_then_is_not_an_a
 def test_a_summary_is_found_by_what_it_says_and_not_by_what_it_was_only_made_of(records: Records) -> None:
     summary = NewMemory(SUMMARY, f"{CONTENTS[ONE]}\nlights of several colours", "fact", "project", SESSION, "lights")
     carry_out(records, AddMemory(summary), AddLink(SUMMARY, ONE, "derived_from"), AddLink(SUMMARY, TWO, "derived_from"))
-    one, two, made = (records.number_of(each) for each in (ONE, TWO, SUMMARY))
-    assert one is not None
-    assert two is not None
+    one, two, made = (number(records, each) for each in (ONE, TWO, SUMMARY))
     assert records.summaries_of([one, two]) == {made: [one]}
     assert records.surroundings(ONE, CONTENTS[ONE], None).summed_up_in == (SUMMARY,)
     assert records.surroundings(TWO, CONTENTS[TWO], None).summed_up_in == ()
@@ -286,20 +260,10 @@ def test_a_summary_is_found_by_what_it_says_and_not_by_what_it_was_only_made_of(
     assert records.summaries_of([one, two]) == {}
 
 
-def test_what_stood_behind_an_erased_summary_is_active_again(records: Records) -> None:
-    summary = NewMemory(SUMMARY, f"{CONTENTS[ONE]}\n{CONTENTS[TWO]}", "fact", "project", SESSION, "lights")
-    marks = [ReviseMemory(each, "consolidated", status="consolidated", only_with=SUMMARY) for each in (ONE, TWO)]
-    links = [AddLink(SUMMARY, each, "derived_from") for each in (ONE, TWO)]
-    carry_out(records, AddMemory(summary), *marks, *links)
-    assert {shown(records, each).status for each in (ONE, TWO)} == {"consolidated"}
-    records.apply([change_operation("erase", EraseMemory(SUMMARY))])
-    assert {shown(records, each).status for each in (ONE, TWO)} == {"active"}
-
-
 def test_no_pair_of_one_summary_waits_for_a_decision_and_no_summary_replaces_another_memory(records: Records) -> None:
     def judge(later: str, earlier: str) -> None:
-        number, other = (records.number_of(each) or 0 for each in (later, earlier))
-        records.link_similar([NearDuplicate(number, other, 0.9, relation="contradicts")])
+        pair = number(records, later), number(records, earlier)
+        records.link_similar([NearDuplicate(*pair, 0.9, relation="contradicts")])
 
     def waiting() -> set[tuple[str, str]]:
         pairs: Any = records.browse(FindPairs(PROJECT, SESSION))
@@ -366,10 +330,7 @@ def test_runs_that_are_undone_in_the_other_order_leave_nothing_behind(records: R
 
 
 def test_what_stood_behind_a_near_duplicate_is_active_again_when_that_says_something_else(records: Records) -> None:
-    one, two = records.number_of(ONE), records.number_of(TWO)
-    assert one is not None
-    assert two is not None
-    records.link_similar([NearDuplicate(two, one, 0.97)])
+    records.link_similar([NearDuplicate(number(records, TWO), number(records, ONE), 0.97)])
     carry_out(records, ReviseMemory(TWO, "consolidated", status="consolidated"))
     records.apply([change_operation("tag", TagMemory(ONE, ("red",)))])
     assert shown(records, TWO).status == "consolidated"
@@ -379,16 +340,10 @@ def test_what_stood_behind_a_near_duplicate_is_active_again_when_that_says_somet
 
 def test_the_last_part_of_a_run_that_was_undone_meanwhile_only_closes_its_session(records: Records) -> None:
     records.apply([change_operation("end", EndSession(SESSION))])
-    (entry,) = list(work_of(records).sessions)
-    assert entry.ended_at is not None
+    closed = closing(records)
     carry_out(records, ReviseMemory(ONE, "consolidated", status="consolidated"))
     undo(records, session_id="")
-    last = carry_out(
-        records,
-        ReviseMemory(TWO, "consolidated", status="consolidated"),
-        CloseSession(SESSION, "completed", entry.ended_at),
-        part=1,
-    )
+    last = carry_out(records, ReviseMemory(TWO, "consolidated", status="consolidated"), closed, part=1)
     assert (last.edits, last.skipped) == (1, (Skipped(TWO, "the run was undone", "ReviseMemory"),))
     assert list(work_of(records).sessions) == []
 
@@ -466,14 +421,14 @@ def test_no_run_and_no_undoing_takes_any_content_out_of_reach(
         records = factory.open()
         try:
             records.apply(stored())
-            for number, step in enumerate(planned):
+            for place, step in enumerate(planned):
                 if isinstance(step, tuple):
-                    operation = run_operation(f"op{number}", *step, run_id=f"run{number}")
+                    operation = run_operation(f"op{place}", *step, run_id=f"run{place}")
                 elif isinstance(step, int):
-                    operation = undo_operation(f"op{number}", f"run{step}")
+                    operation = undo_operation(f"op{place}", f"run{step}")
                 else:
-                    operation = change_operation(f"op{number}", step)
-                operation = msgspec.structs.replace(operation, requested_at=REQUESTED_AT + number)
+                    operation = change_operation(f"op{place}", step)
+                operation = msgspec.structs.replace(operation, requested_at=REQUESTED_AT + place)
                 before = operation.change, [shown(records, memory_id).version for memory_id in CONTENTS]
                 reply = records.apply([operation])[0].reply
                 assert reachable(records) >= set(CONTENTS.values()), before
@@ -492,8 +447,8 @@ def test_what_is_undone_at_once_is_as_before(parts: list[tuple[Edit, ...]], earl
         records = factory.open()
         try:
             records.apply(stored())
-            for number, run in enumerate(earlier):
-                carry_out(records, *run, run_id=f"earlier{number}")
+            for place, run in enumerate(earlier):
+                carry_out(records, *run, run_id=f"earlier{place}")
             before = whole(records)
             for part, run in enumerate(parts):
                 carry_out(records, *run, part=part, at=REQUESTED_AT + 1)

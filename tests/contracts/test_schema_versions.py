@@ -4,11 +4,7 @@ from __future__ import annotations
 
 import resource
 import shutil
-import signal
 import sqlite3
-import subprocess
-import sys
-import textwrap
 from contextlib import closing
 from pathlib import Path
 
@@ -28,26 +24,6 @@ from tests.operations import PROJECT, SESSION, change_operation, memory_id_of, s
 
 COLOURS = Step("99.0.0", "ALTER TABLE memories ADD COLUMN colour TEXT; UPDATE memories SET colour = 'green';\n")
 NEXT = version_in("99.0.0")
-DIES = """
-    import os, signal, sys
-    from pathlib import Path
-    from remembrancer.actors.migrations import Step
-    from remembrancer.actors.store.records.schema import MEMORY
-    from remembrancer.actors.store.records.sqlite_file import SqliteFile
-    import sqlite3
-
-    MEMORY.steps += (Step("99.0.0", '''UPDATE memories SET content = content || hex(randomblob(100000));
-        SELECT die();'''),)
-    connect = sqlite3.connect
-
-    def connected(*args, **named):
-        made = connect(*args, **named)
-        made.create_function("die", 0, lambda: os.kill(os.getpid(), signal.SIGKILL))
-        return made
-
-    sqlite3.connect = connected
-    SqliteFile(Path(sys.argv[1]))
-"""
 
 
 @pytest.fixture
@@ -198,16 +174,6 @@ def test_a_step_may_make_a_table_anew_that_others_refer_to(old: SqliteFactory, m
     comes(monkeypatch, Step("99.0.0", anew))
     old.open()
     assert rows(old.path, "SELECT count(*) FROM run_changes") == [(1,)], "nothing was deleted with the old table"
-
-
-def test_a_kill_in_the_middle_leaves_the_file_as_it_was(old: SqliteFactory) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(DIES), str(old.path)], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == -signal.SIGKILL, done.stderr
-    assert is_as_it_was(old)
-    assert old.open().counts(None).total == 3
-    assert version_of(old.path) == NEXT
 
 
 def test_of_two_openings_at_once_one_takes_the_steps_and_each_finds_the_present_schema(old: SqliteFactory) -> None:

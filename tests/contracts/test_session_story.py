@@ -12,7 +12,7 @@ from remembrancer.actors.store.records.types import USER, Filters
 from remembrancer.protocol.browsing import ReadTurns, TurnsRead
 from remembrancer.protocol.errors import InvalidInput
 from remembrancer.protocol.kinds import SESSION_RECORD
-from remembrancer.protocol.runs import ApplyRun, CloseSession, Edit, LogPromotion
+from remembrancer.protocol.runs import ApplyRun, Edit, LogPromotion
 from remembrancer.protocol.session_life import EndSession, RecordEvents, StartSession, ToolCall, Turn
 from remembrancer.protocol.writes import (
     Applied,
@@ -23,8 +23,9 @@ from remembrancer.protocol.writes import (
     PortableMemory,
     UpdateMemory,
 )
-from tests.contracts.records_factories import SqliteFactory, work_of
+from tests.contracts.records_factories import SqliteFactory
 from tests.contracts.records_rig import RecordsRig
+from tests.contracts.runs_rig import closing
 from tests.operations import OTHER_SESSION, PROJECT, REQUESTED_AT, SESSION, change_operation, store_operation
 
 AT = REQUESTED_AT
@@ -32,12 +33,10 @@ AT = REQUESTED_AT
 
 def close(rig: RecordsRig, session: str, promotions: int, run_id: str = "run") -> None:
     """Have the consolidator deal with the end of a session, and promote so many of its memories."""
-    (entry,) = (each for each in work_of(rig.records).sessions if each.session_id == session)
-    assert entry.ended_at is not None
     edits: list[Edit] = [
         LogPromotion(f"memory:{n}", "fact", "session", "project", "importance", session) for n in range(promotions)
     ]
-    edits.append(CloseSession(session, "completed", entry.ended_at))
+    edits.append(closing(rig.records, session))
     rig.do(ApplyRun(run_id, "project", "session_end", "promote", tuple(edits)), session="")
 
 
@@ -80,18 +79,6 @@ def test_what_a_session_did_in_two_spaces_is_one_and_topics_that_mean_the_same_a
     assert (described.started_at, described.stored_by_type) == (10.0, {"semantic": 3})
     assert (described.changes, described.topics) == ({"updated": 1}, ("AuthService", "grpc", "tabs"))
     assert both.session_start(SESSION) == (10.0, 3)
-
-
-def test_the_registry_the_turns_and_the_tool_calls_of_a_session_are_told(rig: RecordsRig) -> None:
-    turns = Turn("user", "hello", AT), Turn("assistant", "hi", AT)
-    calls = ToolCall("Bash", AT), ToolCall("Bash", AT, success=False)
-    for change in (StartSession(SESSION), RecordEvents(SESSION, turns, calls), EndSession(SESSION)):
-        rig.do(change)
-    close(rig, SESSION, promotions=2)
-    told = rig.records.describe_session(SESSION)
-    assert (told.status, told.memories_promoted) == ("completed", 2)
-    assert told.summary is None, "it worked on no file"
-    assert (told.turns, told.tool_calls, told.tool_failures) == (2, 2, 1)
 
 
 def test_the_last_sessions_are_told_of_with_what_the_project_may_see_of_them(rig: RecordsRig) -> None:

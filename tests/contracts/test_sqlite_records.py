@@ -7,7 +7,6 @@ import random
 import resource
 import shutil
 import sqlite3
-import statistics
 import subprocess
 import sys
 import threading
@@ -276,29 +275,6 @@ def test_what_was_acknowledged_is_there_after_kill_9_at_any_moment(factory: Sqli
     assert len(pending(records)) == len(applied)
     replies = [outcome.reply for outcome in records.apply([store_operation(each, "again") for each in acknowledged])]
     assert all(isinstance(reply, Applied) and reply.replayed for reply in replies)
-
-
-def test_a_store_takes_as_many_steps_among_many_memories_as_among_few(factory: SqliteFactory) -> None:
-    records = factory.open()
-    counted: list[int] = []
-
-    def steps_of(first: int, number: int) -> float:
-        """The steps of SQLite for one store, at the median: it merges words now and then."""
-        counted.clear()
-        for n in range(first, first + number):
-            counted.append(0)
-            records.apply([store_operation(f"op{n}", f"lantern number {n}")])
-        return statistics.median(counted)
-
-    def count() -> None:
-        counted[-1] += 1
-
-    records._file.file.writer.set_progress_handler(count, 1)
-    among_few = steps_of(0, 50)
-    records._file.file.writer.set_progress_handler(None, 1)
-    records.apply([store_operation(f"op{n}", f"lantern number {n}") for n in range(50, 1050)])
-    records._file.file.writer.set_progress_handler(count, 1)
-    assert steps_of(1050, 50) < 1.5 * among_few
 
 
 # The catalogue
