@@ -10,19 +10,13 @@ import pytest
 
 from tests.actors.gateway_rig import PATIENT, QUICK, RawClient, Rig
 from tests.actors.spaces_rig import Spaces
-from tests.actors.store_process import WITH_CHROMA, StoreRig, store_rig
+from tests.actors.store_process import StoreRig, store_rig
 
 
 @pytest.fixture
 async def rig(home: Path) -> AsyncIterator[StoreRig]:
     """A home with a store. Modules about the gateway have a rig of their own."""
     async with store_rig(home) as made:
-        yield made
-
-
-@pytest.fixture
-async def rig_with_chroma(home: Path) -> AsyncIterator[StoreRig]:
-    async with store_rig(home, settings=WITH_CHROMA) as made:
         yield made
 
 

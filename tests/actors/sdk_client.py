@@ -1,4 +1,4 @@
-"""The SDK's own client on the gateway's socket, as a bridge would connect it. `CONNECT` has a way in for each era."""
+"""The SDK's own client on the gateway's socket, as a bridge would connect it. `ERAS` has the modes of it."""
 
 from __future__ import annotations
 
@@ -79,3 +79,11 @@ def sdk_client(rig: Rig, mode: str, *, bridge: str = "00" * 16, **options: Any) 
     hello = rig.hello(bridge, **options)
     transport: Transport = GatewayTransport(rig.paths.gateway_socket, hello)
     return Client(transport, mode=mode, message_handler=handler, cache=None)
+
+
+async def store(client: Client, content: str, **arguments: Any) -> str:
+    """Store a memory of the project; its id."""
+    given = {"content": content, "type": "semantic", "scope": "project", **arguments}
+    answer = (await client.call_tool("store_memory", given)).structured_content
+    assert answer is not None
+    return str(answer["memory_id"])

@@ -228,8 +228,6 @@ def the(memories: tuple[RecalledMemory, ...], memory_id: str) -> RecalledMemory:
 DIMENSIONS = 64
 IDENTITY = ModelIdentity("onnx", "words", "0123456789abcdef", "float32", DIMENSIONS, 256)
 SETTINGS = Settings()
-WITH_CHROMA = Settings(exact_search_passages=0)
-"""As for a project that is too large to be searched in memory."""
 CHOICE, _ = model_choices(SETTINGS)
 PASSAGE_WORDS = 20
 
@@ -265,9 +263,8 @@ class Worker:
         holds: bool = False,
         endpoint: str | None = None,
         keys: CurveKeys | None = None,
-        speaker: Speaker | None = None,
     ) -> None:
-        self.speaker = speaker or Speaker(name, new_ulid())
+        self.speaker = Speaker(name, new_ulid())
         self.credit = credit
         self.identity = identity
         self.choice = choice
@@ -279,7 +276,6 @@ class Worker:
         self._held: list[Job] = []
         self.asked: list[UseModel | Failure] = []
         self.pings = 0
-        self.shut_out: list[bool | str] = []
         self.holds = holds
         """Takes texts and does not answer them."""
         self.refuses: Callable[[str], bool] = lambda text: False
@@ -290,7 +286,6 @@ class Worker:
             to_worker,
             on_message=self._hear,
             keys=keys,
-            on_refused=self.shut_out.append,
         )
         self._outbox: asyncio.Queue[tuple[object, int | None]] = asyncio.Queue()
         self._sending: asyncio.Task[None] | None = None
@@ -480,4 +475,4 @@ async def store_rig(
         yield rig
 
 
-__all__ = ["WITH_CHROMA", "Gateway", "Launched", "Launcher", "StartFailed", "StoreRig", "Worker", "store_rig"]
+__all__ = ["Gateway", "Launched", "Launcher", "StartFailed", "StoreRig", "Worker", "store_rig"]

@@ -11,21 +11,11 @@ from pathlib import Path
 import anyio
 import pytest
 
-from remembrancer.actors.store.committer import (
-    MAX_GROUP,
-    MAX_GROUPS_IN_A_ROW,
-    Committer,
-    Complete,
-    as_they_are,
-)
+from remembrancer.actors.store.committer import MAX_GROUP, MAX_GROUPS_IN_A_ROW, Committer, Complete, as_they_are
 from remembrancer.actors.store.records.sqlite_file import SqliteFile
 from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.actors.store.records.types import Outcome
-from remembrancer.protocol.errors import (
-    InternalError,
-    MemoryUnavailable,
-    RecordsUnusable,
-)
+from remembrancer.protocol.errors import InternalError, MemoryUnavailable, RecordsUnusable
 from remembrancer.protocol.writes import Applied, Operation
 from tests.operations import REQUESTED_AT, store_operation
 from tests.patience import PATIENCE_S

@@ -18,38 +18,16 @@ from remembrancer.actors.consolidator.derived_memories import name_of
 from remembrancer.actors.consolidator.promoting import propose_to_user
 from remembrancer.actors.consolidator.store_connection import StoreConnection, all_memories
 from remembrancer.config.settings import Settings
-from remembrancer.memory import decay
-from remembrancer.memory.decay import ArchiveRule
-from remembrancer.protocol.consolidation import (
-    Maintain,
-    Maintained,
-    Material,
-    ReadMemories,
-    Reflect,
-    Reflected,
-)
+from remembrancer.protocol.consolidation import Maintain, Maintained, Material, ReadMemories, Reflect, Reflected
 from remembrancer.protocol.errors import InvalidInput
 from remembrancer.protocol.ids import new_ulid
 from remembrancer.protocol.kinds import SESSION_RECORD, type_of_kind
 from remembrancer.protocol.paths import RuntimePaths
-from remembrancer.protocol.reads import (
-    DescribeSession,
-    DescribeStore,
-    MemoryShown,
-    NoteAccess,
-    SessionDescription,
-)
+from remembrancer.protocol.reads import DescribeSession, DescribeStore, MemoryShown, NoteAccess, SessionDescription
 from remembrancer.protocol.runs import UndoRun
 from remembrancer.protocol.session_life import EndSession, StartSession
 from remembrancer.protocol.sockets import Speaker
-from remembrancer.protocol.writes import (
-    Applied,
-    Change,
-    Operation,
-    ProjectRef,
-    PromoteMemory,
-    Scope,
-)
+from remembrancer.protocol.writes import Applied, Change, Operation, ProjectRef, PromoteMemory, Scope
 from tests.actors.store_process import StoreRig, store_rig
 from tests.operations import OTHER_PROJECT, PROJECT, SESSION
 from tests.patience import until
@@ -153,20 +131,6 @@ async def workplace(home: Path, settings: Settings | None = None) -> AsyncIterat
             yield Workplace(rig, link)
             assert loop.health().failed == 0, loop.health()
             tasks.cancel_scope.cancel()
-
-
-async def test_a_memory_that_is_worth_it_goes_into_the_project_at_the_end_of_its_session(home: Path) -> None:
-    async with workplace(home) as place:
-        await place.start()
-        kept = await place.note(CONVENTION, importance=0.8, confidence=0.8)
-        left = await place.note("the coffee machine is out of order", kind="observation", importance=0.2)
-        scratch = await place.note("try the other flag", kind="scratchpad", importance=1.0, confidence=1.0)
-        await place.end()
-        memories = await place.memories()
-        assert (memories[kept].scope, memories[kept].status) == ("project", "active")
-        assert memories[left].scope == memories[scratch].scope == "session"
-        session = await place.session()
-        assert (session.status, session.memories_promoted) == ("completed", 1)
 
 
 async def test_what_says_the_same_as_the_project_does_is_merged_into_it(home: Path) -> None:
@@ -338,12 +302,6 @@ async def test_maintenance_does_what_its_dry_run_said_and_then_finds_nothing_to_
         again = await place.maintain()
         assert again == Maintained(PROJECT.id, examined=1)
         assert plan.run_ids == again.run_ids == ()
-
-
-def archives_after(seconds: float, patch: pytest.MonkeyPatch, *, strength: float = 0.05) -> None:
-    """Have a project's memories archived that are older than this."""
-    rule = ArchiveRule(strength, seconds, decay.PROJECT_ARCHIVING.accessed_below)
-    patch.setattr(decay, "PROJECT_ARCHIVING", rule)
 
 
 class Dying(StoreConnection):

@@ -142,20 +142,6 @@ async def test_entities_live_without_a_memory_and_relations_have_a_time(served: 
         assert old["id"] not in [each["id"] for each in found]
 
 
-async def test_one_tool_takes_the_forms_of_both_toolsets_whichever_is_named_first(served: Rig) -> None:
-    async with served.session(environment={"REMEMBRANCER_TOOLSETS": "graph,memory,admin"}) as client:
-        stored = await client.call(
-            "store_memory", content="Pages have 50 rows", memory_type="procedural", tags=["page"]
-        )
-        both = {"id": stored["memory_id"], "memory_id": stored["memory_id"]}
-        assert (await client.call("get_memory", **both))["field"] == "id"
-        await client.call("update_memory", id=stored["memory_id"], tags={"add": ["rows"]})
-        whole = await client.call("get_memory", memory_id=stored["memory_id"], detail=True)
-        assert (whole["type"], whole["tags"]) == ("procedural", ["page", "rows"])
-        (listed,) = (await client.call("list_memories", tags=["rows"], offset=0))["memories"]
-        assert listed["id"] == stored["memory_id"]
-
-
 async def test_a_search_of_the_graph_has_the_seeds_shape_and_fields(client: RawClient) -> None:
     def named(subject: str, *others: tuple[str, str]) -> list[dict[str, str]]:
         of = {"type": "component"}

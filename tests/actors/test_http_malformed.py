@@ -1,7 +1,4 @@
-"""Bad messages over HTTP: malformed, smuggled, oversized.
-
-Against the gateway's own transport in this process, behind which is no memory.
-"""
+"""Bad messages over HTTP, against the gateway's own transport in this process, behind which is no memory."""
 
 from __future__ import annotations
 
@@ -11,7 +8,6 @@ import os
 import random
 import re
 import time
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -22,18 +18,6 @@ from tests.patience import PATIENCE_S
 
 pytestmark = pytest.mark.filterwarnings("ignore::mcp.shared.exceptions.MCPDeprecationWarning")
 PING = b'{"jsonrpc":"2.0","id":1,"method":"ping"}'
-
-
-@pytest.fixture
-async def port(home: Path) -> AsyncIterator[int]:
-    async with served(home) as url:
-        yield int(url.rpartition(":")[2].partition("/")[0])
-
-
-def request(*more: bytes, body: bytes = PING, length: bool = True, host: bytes = b"Host: localhost") -> bytes:
-    lines = [b"POST /mcp HTTP/1.1", host, b"Content-Type: application/json", *more]
-    lines += [b"Content-Length: %d" % len(body)] if length else []
-    return b"\r\n".join(lines) + b"\r\n\r\n" + body
 
 
 async def said_to(port: int, data: bytes, patience_s: float = PATIENCE_S) -> bytes:
@@ -60,7 +44,15 @@ async def test_nothing_that_chance_makes_of_a_request_is_a_fault_or_shows_a_toke
 ) -> None:
     token = Tokens(home).create("ana", (str(home),), time.time()).encode()
     chance = random.Random(int(os.environ["TEST_SEED"]))
-    whole = request(b"Authorization: Bearer " + token, b"Accept: application/json")
+    lines = (
+        b"POST /mcp HTTP/1.1",
+        b"Host: localhost",
+        b"Content-Type: application/json",
+        b"Accept: application/json",
+        b"Authorization: Bearer " + token,
+        b"Content-Length: %d" % len(PING),
+    )
+    whole = b"\r\n".join(lines) + b"\r\n\r\n" + PING
     pieces = (b"\r\n", b"\0", b"\xff", b":", b" ", b"chunked", b"{", b'"', b"-1", b"\r\n\r\n", b"999999", token, b"%00")
     with caplog.at_level(logging.DEBUG):
         async with served(home) as url:

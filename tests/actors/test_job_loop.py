@@ -12,14 +12,7 @@ import anyio
 from remembrancer.actors.consolidator.actor import CarryOut, JobLoop
 from remembrancer.actors.consolidator.store_connection import Clock, StoreConnection, all_memories
 from remembrancer.config.settings import Settings
-from remembrancer.protocol.consolidation import (
-    Job,
-    Maintain,
-    Maintained,
-    ReadMemories,
-    Reflect,
-    Reflected,
-)
+from remembrancer.protocol.consolidation import Job, Maintain, Maintained, ReadMemories, Reflect, Reflected
 from remembrancer.protocol.ids import new_ulid
 from remembrancer.protocol.sockets import Speaker
 from remembrancer.protocol.writes import UpdateMemory

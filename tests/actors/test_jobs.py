@@ -113,26 +113,6 @@ def session_of(job: Job) -> SessionEntry:
     return job.work.session
 
 
-async def test_the_end_of_a_session_is_a_job_until_it_is_dealt_with(rig: StoreRig) -> None:
-    async with Consolidator(rig.home) as consolidator:
-        await consolidator.no_job()
-        await end_session(rig)
-        job = await consolidator.job()
-        assert job.project == PROJECT
-        assert (session_of(job).session_id, session_of(job).ending) == (SESSION, "completed")
-        await consolidator.close_session(job)
-        await consolidator.no_job(done=job.job_id)
-
-
-async def test_the_job_of_a_consolidator_that_dies_goes_to_the_next(rig: StoreRig) -> None:
-    await end_session(rig)
-    async with Consolidator(rig.home) as first:
-        job = await first.job()
-    await rig.launcher.tell(rig.store, first.gone)
-    async with Consolidator(rig.home) as second:
-        assert (await second.job()).work == job.work
-
-
 async def test_a_consolidator_that_dies_takes_nothing_from_the_next_which_was_heard_of_before(rig: StoreRig) -> None:
     await end_session(rig)
     async with Consolidator(rig.home) as first, Consolidator(rig.home) as second:

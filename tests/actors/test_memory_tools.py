@@ -106,7 +106,7 @@ async def test_a_list_of_open_ends_is_stored_as_so_many_memories_once(client: Ra
     assert (await client.call("store_memory", **listed))["ids"] == ids, "the same texts"
     whole = [await client.call("get_memory", memory_id=each) for each in ids]
     assert [each["content"] for each in whole] == [
-        *("ask Jonas (RB-412)", "run the backfill (RB-412)", "write to Ilse (RB-412)"),
+        *("ask Jonas (RB-412)", "run the backfill (RB-412)", "write to Ilse (RB-412)")
     ]
     assert {each["due"] for each in whole} == {"2030-05-02"}
     assert {tuple(each["tags"]) for each in whole} == {("rb",)}

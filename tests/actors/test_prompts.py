@@ -3,20 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import mcp_types as mcp
 import pytest
 from mcp import Client
 
-from remembrancer.toolsets.memory.prompts import (
-    TEXTS,
-    entity_lines,
-    memory_lines,
-    message_of,
-)
+from remembrancer.toolsets.memory.prompts import TEXTS, entity_lines, memory_lines, message_of
 from tests.actors.gateway_rig import AWAY, Rig
-from tests.actors.sdk_client import sdk_client
+from tests.actors.sdk_client import sdk_client, store
 
 GATEWAY = {"name": "Gateway", "type": "component", "relationship": "is"}
 
@@ -32,13 +26,6 @@ async def text_of(client: Client, prompt: str, **arguments: str) -> str:
     assert message.role == "user"
     assert isinstance(message.content, mcp.TextContent)
     return message.content.text
-
-
-async def store(client: Client, content: str, **arguments: Any) -> str:
-    given = {"content": content, "type": "semantic", "scope": "project", **arguments}
-    answer = (await client.call_tool("store_memory", given)).structured_content
-    assert answer is not None
-    return str(answer["memory_id"])
 
 
 async def completed(client: Client, prompt: str, argument: str, value: str) -> list[str]:

@@ -21,10 +21,7 @@ from remembrancer.protocol.runs import LogPromotion, ReviseMemory
 from remembrancer.protocol.writes import ForgetMemory, UpdateMemory
 from tests.actors.spaces_rig import NOW, Spaces
 from tests.actors.store_process import vector_of
-from tests.operations import (
-    OTHER_SESSION,
-    SESSION,
-)
+from tests.operations import OTHER_SESSION, SESSION
 
 
 async def section(files: Spaces, section: Section, task: str = "") -> list[str]:
@@ -78,9 +75,7 @@ async def test_a_question_that_names_a_time_alone_gets_what_happened_then(files:
     assert filtered == [users]
 
 
-async def test_a_context_leaves_out_what_is_over_and_what_is_stood_for_where_it_has_more(
-    files: Spaces,
-) -> None:
+async def test_a_context_leaves_out_what_is_over_and_what_is_stood_for_where_it_has_more(files: Spaces) -> None:
     archived = files.store("the lantern is archived", importance=0.0)
     stood_for = files.store("the lantern is stood for", importance=1.0)
     over = files.store("the lantern is over", importance=0.9)
@@ -116,9 +111,7 @@ async def test_a_context_has_what_was_merged_only_while_its_session_cannot_see_w
     assert await section(files, "session_history") == [], "what it was merged into is there again"
 
 
-async def test_open_ends_are_in_every_context_by_due_date_and_the_done_are_named_for_two_weeks(
-    files: Spaces,
-) -> None:
+async def test_open_ends_are_in_every_context_by_due_date_and_the_done_are_named_for_two_weeks(files: Spaces) -> None:
     end: dict[str, Any] = {"kind": "open_end", "type": "episodic"}
     undated = files.store("cut the wick of the lantern", **end)
     later = files.store("paint the boat", "user", due=NOW + 9, **end)

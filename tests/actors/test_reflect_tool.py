@@ -40,9 +40,7 @@ async def test_a_reflection_answers_as_the_design_says(
                 "scope": "session",
             }
         ],
-        "patterns_detected": [
-            {"pattern": "asks about error handling", "frequency": 4, "suggested_scope": "user"},
-        ],
+        "patterns_detected": [{"pattern": "asks about error handling", "frequency": 4, "suggested_scope": "user"}],
         "session_stats": {"memories_analyzed": 15, "consolidated_into": 1, "patterns_found": 1},
         "run_id": "run_1",
         "skipped": 1,

@@ -14,16 +14,9 @@ import pytest
 from mcp import Client
 from mcp.shared.exceptions import MCPDeprecationWarning, MCPError
 
-from remembrancer.toolsets.memory.resources import (
-    FIXED,
-    GRAPH,
-    MEMORY_START,
-    PREFERENCES,
-    STATUS,
-    SUMMARY,
-)
+from remembrancer.toolsets.memory.resources import FIXED, GRAPH, MEMORY_START, PREFERENCES, STATUS, SUMMARY
 from tests.actors.gateway_rig import RawClient, Rig
-from tests.actors.sdk_client import ERAS, sdk_client
+from tests.actors.sdk_client import ERAS, sdk_client, store
 from tests.patience import PATIENCE_S, until
 
 NOBODY = "memory:01ARZ3NDEKTSV4RRFFQ69G5FAV"
@@ -34,13 +27,6 @@ async def read(client: Client, uri: str) -> str:
     assert isinstance(content, mcp.TextResourceContents)
     assert content.uri == uri
     return content.text
-
-
-async def store(client: Client, content: str, **arguments: Any) -> str:
-    given = {"content": content, "type": "semantic", "scope": "project", **arguments}
-    answer = (await client.call_tool("store_memory", given)).structured_content
-    assert answer is not None
-    return str(answer["memory_id"])
 
 
 async def subscribe(client: Client, *uris: str) -> None:
@@ -166,11 +152,7 @@ async def test_while_the_store_is_away_no_session_may_watch_a_memory_that_may_be
 
 
 async def test_queued_writes_are_told_of_when_the_store_has_them(quick_rig: Rig) -> None:
-    async with (
-        quick_rig.store(),
-        quick_rig.running(),
-        subscriber(quick_rig, PREFERENCES) as (client, heard),
-    ):
+    async with quick_rig.store(), quick_rig.running(), subscriber(quick_rig, PREFERENCES) as (client, heard):
         await client.call_tool("get_memory_status", {})
         async with quick_rig.hanging_store():
             await store(client, "written while the store was away", scope="user")

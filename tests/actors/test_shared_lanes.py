@@ -334,18 +334,6 @@ async def test_without_the_journal_what_is_shared_waits_and_what_is_private_does
     await until(lambda: here.finds("project", "bottle") and not here.lanes.notices(PROJECT.id))
 
 
-async def test_a_shared_project_is_shared_after_a_restart_and_a_first_question_finds_it(hosts: list[Host]) -> None:
-    here, _ = hosts
-    await here.share()
-    await here.store("lantern", "the lantern burns oil")
-    await here.aclose()
-    here.start()
-    assert here.files.is_there(PROJECT)
-    await here.files.project(PROJECT)
-    assert here.finds("project", "lantern")
-    assert {records.name for records in here.files} == {"user", PROJECT.id, LANE}
-
-
 async def test_who_leaves_keeps_a_copy_and_takes_nothing_from_the_others(hosts: list[Host]) -> None:
     here, there = hosts
     memory_id = await both_have_one(here, there)

@@ -37,7 +37,6 @@ class Worker(Host):
 
     def start(self) -> None:
         super().start()
-        self.has_consolidator = True
         self.jobs = JobAssignments()
         self.finder = JobFinder(
             self.files,
@@ -48,7 +47,7 @@ class Worker(Host):
             lambda: None,
             self.count_accesses,
             self.lanes,
-            lambda: self.has_consolidator,
+            lambda: True,
         )
 
     async def apply(self, operation: Operation) -> Applied:

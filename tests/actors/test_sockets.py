@@ -58,13 +58,11 @@ class Service:
     def __init__(self, endpoint: str) -> None:
         self.heard: list[ToService] = []
         self.peers: list[Peer] = []
-        self.arrived = anyio.Event()
         self.router: Router[ToService] = Router(endpoint, Speaker("service", "01S"), to_launcher, self._hear)
 
     def _hear(self, peer: Peer, envelope: Envelope, message: ToService) -> None:
         self.heard.append(message)
         self.peers.append(peer)
-        self.arrived.set()
         if isinstance(message, AskScale):
             if message.embedders < 0:
                 raise ZeroDivisionError("a fault in the service")

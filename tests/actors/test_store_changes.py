@@ -14,13 +14,7 @@ from remembrancer.protocol.writes import (
     UpdateMemory,
 )
 from tests.actors.store_process import StoreRig
-from tests.operations import (
-    OTHER_PROJECT,
-    OTHER_SESSION,
-    change_operation,
-    memory_id_of,
-    store_operation,
-)
+from tests.operations import OTHER_PROJECT, OTHER_SESSION, change_operation, memory_id_of, store_operation
 from tests.patience import until
 
 # Where a change goes
@@ -107,6 +101,3 @@ async def test_vectors_of_the_old_text_that_come_late_are_neither_kept_nor_repor
     assert (await waiting).embedded
     assert (await rig.gateway.found("seven green bottles", strategy="vector")) == [memory_id]
     assert await meaning_of(rig, memory_id, "a brass lantern") < 1.0
-
-
-# Promotion

@@ -9,13 +9,7 @@ import pytest
 
 from remembrancer.code.index import CodeIndex
 from remembrancer.config.project import project_of
-from remembrancer.protocol.code import (
-    DeleteCode,
-    DescribeCode,
-    IndexCode,
-    ListCodeFiles,
-    SearchCode,
-)
+from remembrancer.protocol.code import DeleteCode, DescribeCode, IndexCode, ListCodeFiles, SearchCode
 from remembrancer.protocol.errors import InvalidInput
 from remembrancer.protocol.paths import delete_database
 from remembrancer.protocol.projects import MoveProject

@@ -13,14 +13,7 @@ import numpy as np
 import pytest
 
 from remembrancer.actors.store.records.types import USER, Vectors
-from remembrancer.protocol.reads import (
-    FollowLinks,
-    GraphEntity,
-    GraphFound,
-    LinkedMemory,
-    Memories,
-    SearchGraph,
-)
+from remembrancer.protocol.reads import FollowLinks, GraphEntity, GraphFound, LinkedMemory, Memories, SearchGraph
 from remembrancer.protocol.writes import EntityRef, ForgetMemory, Operation
 from tests.actors.spaces_rig import Spaces
 from tests.actors.store_process import StoreRig
@@ -172,9 +165,6 @@ async def test_a_recall_through_the_graph_filters_and_keeps_apart_as_any_other(r
     assert len(await rig.gateway.found("what of Ada?", strategy="graph", limit=2)) == 2
 
 
-# Completion
-
-
 async def test_a_walk_over_links_ends_where_the_answer_is_full_and_counts_what_it_shows(rig: StoreRig) -> None:
     middle = await rig.gateway.store("the middle")
     near = [await rig.gateway.store(f"{each} " * 20, related=(middle,)) for each in ("north", "south")]
@@ -209,12 +199,7 @@ JOINED = "Nadia alone has the keys of Argo CD."
         (f"{ASKED[:-1]} today?", {CLUE: 0.76}, True),  # all of them are of today
         ("Is BillingService deployed on a merge?", {CLUE: 0.76}, False),
     ],
-    ids=[
-        "a part is answered",
-        "a part is answered by words",
-        "of the time of all",
-        "all is answered",
-    ],
+    ids=["a part is answered", "a part is answered by words", "of the time of all", "all is answered"],
 )
 async def test_what_is_joined_to_a_memory_answers_what_that_leaves_open(
     files: Spaces, question: str, cosines: dict[str, float], is_open: bool

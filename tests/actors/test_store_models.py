@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sqlite3
-from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, closing
 from pathlib import Path
@@ -12,10 +11,9 @@ import anyio
 import msgspec
 import pytest
 
-from remembrancer.actors.store.records.types import MAX_ATTEMPTS
 from remembrancer.config.settings import Settings
 from remembrancer.protocol.work import ChooseModel, ModelChoice, ModelProgress
-from tests.actors.store_process import IDENTITY, REQUEST_S, WITH_CHROMA, StoreRig, Worker, store_rig
+from tests.actors.store_process import IDENTITY, REQUEST_S, StoreRig, Worker, store_rig
 from tests.operations import PROJECT
 from tests.patience import until
 from tests.spaces import connect_space
@@ -35,7 +33,7 @@ async def rig(home: Path) -> AsyncIterator[StoreRig]:
 
 @pytest.fixture
 async def rig_with_chroma(home: Path) -> AsyncIterator[StoreRig]:
-    async with store_rig(home, settings=msgspec.structs.replace(WITH_CHROMA, read_budget_s=REQUEST_S)) as made:
+    async with store_rig(home, settings=Settings(read_budget_s=REQUEST_S, exact_search_passages=0)) as made:
         yield made
 
 
@@ -234,25 +232,3 @@ async def test_the_fallback_answers_for_the_provider_and_the_local_model_for_bot
         await answers(openai, without=(voyage,))
         await answers(voyage)
         assert [len(worker.jobs) for worker in workers.values()] == [MANY] * 3, "each has embedded everything once"
-
-
-async def test_a_text_that_the_next_model_refuses_is_given_up_and_the_change_completes(rig: StoreRig) -> None:
-    await rig.worker()
-    ids = await fill(rig)
-    await choose(rig, OTHER)
-    async with Worker(rig.home, "embedder-2", identity=BETTER, choice=OTHER) as new:
-        new.refuses = lambda text: text.startswith("word3 ")
-        new.announce()
-        await rig.gateway.until(lambda now: now.embedding.model == BETTER.model)
-        asked = Counter(job.text for job in new.jobs)
-        refused = next(text for text in asked if new.refuses(text))
-        assert asked.pop(refused) == MAX_ATTEMPTS
-        assert set(asked.values()) == {1}
-        assert (await rig.gateway.describe()).embedding.dead_letters == 1
-        assert not (await rig.gateway.embedding_of(ids[3])).embedded
-        await assert_found_by_meaning(rig, ids)
-        new.refuses = lambda text: False
-        new.announce()
-        await rig.gateway.until(lambda now: not now.embedding.dead_letters)
-        await rig.gateway.until_embedded()
-        assert (await rig.gateway.embedding_of(ids[3])).embedded, "another worker had another chance"

@@ -5,9 +5,8 @@ from __future__ import annotations
 import time
 from datetime import UTC, datetime
 
-from remembrancer.protocol.writes import ProjectRef
 from tests.actors.store_process import StoreRig, the
-from tests.operations import OTHER_SESSION, PROJECT, SESSION
+from tests.operations import OTHER_SESSION, SESSION
 
 DAY_S = 86_400.0
 QUESTION = "What did the keeper say about the lantern in the harbour?"
@@ -21,36 +20,22 @@ def at(day: str) -> float:
     return datetime.fromisoformat(day).replace(tzinfo=UTC).timestamp()
 
 
-async def converse(
-    rig: StoreRig, project: ProjectRef, *, answered_by: str = SESSION, later_s: float = 60.0
-) -> dict[str, str]:
-    """Have a conversation in a project, and the answer told at some time after the words of its question; their ids."""
-    told = time.time() - 3 * DAY_S
-    ids = {
-        "decoy": await rig.gateway.store(
-            DECOY, project=project, session_id="session:decoy", requested_at=told, type="episodic"
-        ),
-        "lender": await rig.gateway.store(LENDER, project=project, requested_at=told, type="episodic"),
-        "answer": await rig.gateway.store(
-            ANSWER, project=project, session_id=answered_by, requested_at=told + later_s, type="episodic"
-        ),
-    }
-    await rig.gateway.until_embedded(project)
-    return ids
-
-
 async def test_an_answer_without_a_word_of_the_question_is_found_after_the_words_that_it_was_told_next_to(
     rig: StoreRig,
 ) -> None:
+    gateway, told = rig.gateway, time.time() - 3 * DAY_S
     await rig.worker()
-    ids = await converse(rig, PROJECT)
-    answer = await rig.gateway.recall(QUESTION)
-    assert [memory.id for memory in answer.memories][:2] == [ids["lender"], ids["answer"]]
-    shares = the(answer.memories, ids["answer"]).scores.shares
+    await gateway.store(DECOY, session_id="session:decoy", requested_at=told, type="episodic")
+    lender = await gateway.store(LENDER, requested_at=told, type="episodic")
+    after_it = await gateway.store(ANSWER, requested_at=told + 60.0, type="episodic")
+    await gateway.until_embedded()
+    answer = await gateway.recall(QUESTION)
+    assert [memory.id for memory in answer.memories][:2] == [lender, after_it]
+    shares = the(answer.memories, after_it).scores.shares
     assert "bm25" not in shares
     assert shares["context_words"] > 0.0
     for session in (SESSION, OTHER_SESSION):
-        assert await rig.gateway.found(QUESTION, session_id=session) == [each.id for each in answer.memories]
+        assert await gateway.found(QUESTION, session_id=session) == [each.id for each in answer.memories]
 
 
 async def test_a_time_in_the_question_moves_what_is_of_it_to_the_front_and_takes_nothing_away(rig: StoreRig) -> None:

@@ -2,24 +2,12 @@
 
 from __future__ import annotations
 
-from remembrancer.protocol.reads import (
-    DescribeSession,
-    SearchGraph,
-)
-from remembrancer.protocol.runs import (
-    ApplyRun,
-    SaveTopics,
-    Topic,
-)
+from remembrancer.protocol.reads import DescribeSession, SearchGraph
+from remembrancer.protocol.runs import ApplyRun, SaveTopics, Topic
 from remembrancer.protocol.session_life import RecordEvents, StartSession, ToolCall, Turn
 from remembrancer.protocol.writes import EntityRef
 from tests.actors.store_process import StoreRig
-from tests.operations import (
-    OTHER_PROJECT,
-    PROJECT,
-    REQUESTED_AT,
-    SESSION,
-)
+from tests.operations import OTHER_PROJECT, PROJECT, REQUESTED_AT, SESSION
 
 
 def a_run_with(*topics: Topic) -> ApplyRun:

@@ -15,17 +15,10 @@ import pytest
 from remembrancer.actors.migrations import BACKUPS
 from remembrancer.actors.shell import EXIT_CRASHED
 from remembrancer.actors.store.records import sqlite_file
-from remembrancer.protocol.control import PeerGone
 from remembrancer.protocol.errors import UNREADABLE, FileLocked, PeerLost, RecordsUnusable, RemembrancerError
 from remembrancer.protocol.paths import RuntimePaths
 from remembrancer.protocol.writes import Operation, TagMemory, UpdateMemory
-from tests.actors.store_process import (
-    DIMENSIONS,
-    START_S,
-    StoreRig,
-    Worker,
-    store_rig,
-)
+from tests.actors.store_process import START_S, StoreRig, Worker, store_rig
 from tests.operations import OTHER_PROJECT, change_operation, memory_id_of, store_operation
 from tests.patience import until
 from tests.spaces import locked
@@ -47,21 +40,6 @@ async def assert_all_found(rig: StoreRig, ids: list[str]) -> None:
 
 
 # Workers
-
-
-async def test_the_jobs_of_a_worker_that_dies_go_to_another(rig: StoreRig) -> None:
-    dying = await rig.worker("embedder-1", credit=MANY, holds=True)
-    ids = await fill(rig)
-    await until(lambda: len(dying.jobs) == MANY)
-    other = await rig.worker("embedder-2", credit=MANY)
-    assert (await rig.gateway.describe()).embedding.pending == MANY, "they are in the first one's hands"
-    assert other.jobs == []
-    await dying.dealer.aclose()
-    await rig.launcher.tell(rig.store, PeerGone("embedder", dying.speaker.incarnation))
-    await rig.gateway.until_embedded()
-    assert {job.text for job in other.jobs} == {job.text for job in dying.jobs}
-    assert (await rig.gateway.describe()).embedding.workers == 1
-    await assert_all_found(rig, ids)
 
 
 async def test_a_worker_without_a_model_is_a_warning_until_it_has_one(rig: StoreRig) -> None:
@@ -126,19 +104,9 @@ async def test_answers_to_an_earlier_store_are_not_taken(rig: StoreRig) -> None:
     await assert_all_found(rig, ids)
 
 
-GARBLES = {
-    "a byte too few": lambda vectors: vectors[:-1],
-    "nothing": lambda vectors: b"",
-    "a vector too many": lambda vectors: vectors + bytes(4 * DIMENSIONS),
-    "not a number": lambda vectors: b"\x00\x00\xc0\x7f" * (len(vectors) // 4),
-}
-
-
-@pytest.mark.parametrize("garble", GARBLES.values(), ids=list(GARBLES))
-async def test_a_worker_that_answers_with_nonsense_hurts_nobody(rig: StoreRig, garble: object) -> None:
-    assert callable(garble)
+async def test_a_worker_that_answers_with_nonsense_hurts_nobody(rig: StoreRig) -> None:
     mad = await rig.worker("embedder-1")
-    mad.garbles = garble
+    mad.garbles = lambda vectors: vectors[:-1]
     ids = await fill(rig, 10)
     await rig.gateway.until(lambda now: now.embedding.pending == 0)  # tried as often as may be
     answer = await rig.gateway.recall("word4", strategy="hybrid")

@@ -10,20 +10,10 @@ import pytest
 
 from remembrancer.actors.shell import EXIT_STOPPED
 from remembrancer.protocol.control import Ready
-from remembrancer.protocol.errors import (
-    InvalidInput,
-    RemembrancerError,
-    StorageFull,
-)
+from remembrancer.protocol.errors import InvalidInput, RemembrancerError, StorageFull
 from remembrancer.protocol.writes import Applied, ProjectRef
 from tests.actors.store_process import StoreRig
-from tests.operations import (
-    PROJECT,
-    SESSION,
-    memory_id_of,
-    result_of,
-    store_operation,
-)
+from tests.operations import PROJECT, SESSION, result_of, store_operation
 from tests.patience import until
 from tests.spaces import connect_space
 
@@ -33,19 +23,6 @@ def stored_ids(rig: StoreRig) -> list[str]:
     with closing(connect_space(rig.paths, PROJECT.id)) as connection:
         assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
         return [row[0] for row in connection.execute("SELECT id FROM memories ORDER BY number")]
-
-
-async def test_the_same_operation_is_one_memory_however_often_and_wherever_it_is_sent(rig: StoreRig) -> None:
-    operation = store_operation("once", "a lantern")
-    first = await rig.gateway.submit(operation)
-    again = await asyncio.gather(*(rig.gateway.submit(operation) for _ in range(10)))
-    await rig.restart()
-    again.append(await rig.gateway.submit(operation))
-    batch = await rig.gateway.submit_batch(operation, operation)
-    assert not first.replayed
-    assert all(each.replayed and each.result == first.result for each in again)
-    assert batch.applied == ("once", "once")
-    assert stored_ids(rig) == [memory_id_of(operation)]
 
 
 async def test_a_refused_write_says_why_and_stores_nothing(rig: StoreRig) -> None:

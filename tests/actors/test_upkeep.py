@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import time
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from remembrancer.actors.consolidator import maintenance
-from remembrancer.protocol.reads import NoteAccess
 from remembrancer.protocol.runs import UndoRun
 from remembrancer.protocol.session_life import RecordEvents, ToolCall, Turn
-from tests.actors.test_consolidation import Workplace, archives_after, workplace
+from tests.actors.test_consolidation import Workplace, workplace
 from tests.operations import OTHER_SESSION, PROJECT, SESSION
 from tests.spaces import connect_space
 
@@ -53,17 +51,3 @@ async def test_what_closed_sessions_noted_for_themselves_goes_after_a_while(
         await place.change(UndoRun(run_id, "project"), session_id="")
         assert {scratch, outcome} <= set(await place.memories())
         assert "notes" not in (await place.maintain()).done, "somebody wanted it back"
-
-
-async def test_use_saves_what_a_leap_of_the_clock_has_archived(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    archives_after(60.0, monkeypatch)
-    async with workplace(home) as place:
-        weak = await place.note(
-            "a detail", kind="observation", scope="project", importance=0.05, requested_at=time.time() - 3600
-        )
-        assert (await place.maintain()).of("archived").count == 1
-        for _ in range(2):  # so often used, nothing is archived, however weak
-            await place.rig.gateway.ask(NoteAccess(PROJECT, SESSION, (weak,)))
-        await place.until(weak, status="active")
-        assert "archived" not in (await place.maintain()).done
-        assert (await place.show(weak)).memory.history[-1].change == "revived"
