@@ -61,7 +61,9 @@ def export(
     """Write memories with their history as JSON Lines, also while the runtime works. docs/backup.md describes the
     format; 'remembrancer backup import' reads it."""
     os.umask(PRIVATE_UMASK)
-    to_stdout = file == "-" and not markdown
+    to_stdout = file == "-"
+    if to_stdout and markdown:
+        raise click.UsageError("--markdown writes a directory, so it cannot go to standard output: name one")
     default = f"remembrancer-{stamp(time.time())}" + ("" if markdown else ".jsonl")
     target = None if to_stdout else target_of(file, default, force=force)
     projects = tuple(place.project.id for named in project for place in Where(named).places())

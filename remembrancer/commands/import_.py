@@ -312,7 +312,7 @@ _NAMED_TARGET: Final = re.compile("(p_[0-9a-f]{12})=(.+)", re.DOTALL)
         type=click.Choice((CLAUDE_CODE, *NATIVE)),
         help="Import this assistant's own memory files instead of FILE, one memory a section.",
     ),
-    flag("--undo", help="Forget the memories that this import added."),
+    flag("--undo", help="Forget the memories of FILE again, also those that were here before."),
     option(
         "--project",
         multiple=True,
@@ -409,7 +409,7 @@ def _notes(named: str | None, client: str | None) -> Notes | None:
             raise InvalidInput(f"there are no memory files of {client_title(client)}: looked for them in {looked}")
         return Notes(places, "user" if client in NATIVE else "project")
     path = Path(named or "").expanduser()
-    return Notes([path.absolute()], "project") if named != "-" and path.is_dir() else None
+    return Notes([path.resolve()], "project") if named != "-" and path.is_dir() else None
 
 
 def _read(
@@ -579,4 +579,5 @@ def _summary_lines(contents: Contents, tally: Tally, *, dry_run: bool, undo: boo
         line += f"; {count(len(contents.bad), 'line')} skipped, for the reasons above"
     if not tally.imported or dry_run:
         return [f"{line}."]
-    return [f"{line}.", "They can be found by their words now, and by their meaning in a moment."]
+    they, their = ("It", "its") if tally.imported == 1 else ("They", "their")
+    return [f"{line}.", f"{they} can be found by {their} words now, and by {their} meaning in a moment."]

@@ -53,7 +53,8 @@ def move(old: str, new: str, dry_run: bool, yes: bool) -> Report:
     except NotFound as error:
         raise InvalidInput(error.message) from error
     facts = {"id": target.id, "former_id": source.id, "from": source.path, "to": target.path}
-    joined = f", and join the {moved.joined:,} that are there" if moved.joined else ""
+    were = "was" if moved.joined == 1 else "were"
+    joined = f", where there {were} {moved.joined:,} already" if moved.joined else ""
     would = "would move" if dry_run else "moved"
     line = f"{count(moved.memories, 'memory')} {would} from {source.path} to {target.path}{joined}."
     return Report({"dry_run": dry_run, **facts, **msgspec.structs.asdict(moved)}, line)

@@ -280,6 +280,9 @@ def _way(begun: _Logged, notes: Iterable[_Logged]) -> tuple[float, tuple[Step, .
 def _trace(paths: RuntimePaths, choice: str) -> Report:
     """The time line of one slow call, or of all logged ones (`recent`)."""
     calls = slow_calls(paths.logs)
+    if not calls:
+        none = f"remembrancer status: no call is logged that took over {SLOW_S * 1000:.0f} ms"
+        return Report([], (), exit_codes.OK if choice == RECENT else exit_codes.REFUSED, (none,))
     if choice == RECENT:
         rows = [(call.trace, call.tool, call.when, f"{call.total_ms:.2f}") for call in reversed(calls)]
         return Report(calls[::-1], Rows(("trace", "tool", "ended", ">ms"), rows))
@@ -289,7 +292,7 @@ def _trace(paths: RuntimePaths, choice: str) -> Report:
         chosen = next((call for call in calls if call.trace == choice), None)
     if chosen is None:
         unknown = f"remembrancer status: no call {choice!r} is logged that took over {SLOW_S * 1000:.0f} ms"
-        return Report({}, (), exit_codes.REFUSED, (f"{unknown}: see `remembrancer status --trace recent`",))
+        return Report({}, (), exit_codes.REFUSED, (f"{unknown}: 'remembrancer status --trace recent' lists them",))
     listed = table("process", "step", ">by ms", ">took ms", ">share")
     for step in chosen.steps:
         share, style = ("", "dim") if step.beside else (f"{step.share:.0%}", "")

@@ -86,10 +86,11 @@ def decode_header(line: bytes) -> Header:
         header = _header_decoder.decode(line.removeprefix(BOM_UTF8))  # some editors add one
     except UNDECODABLE as error:
         raise FileUnusable(
-            "it is no export of Remembrancer (Markdown is imported by its directory, a backup by 'backup restore')"
+            "the file is no export of Remembrancer "
+            "(Markdown is imported by its directory, a backup by 'backup restore')"
         ) from error
     if header.format != FORMAT:
-        raise FileUnusable(f"it is no export of Remembrancer: its first line says {header.format[:60]!r}")
+        raise FileUnusable(f"the file is no export of Remembrancer: its first line says {header.format[:60]!r}")
     if header.version > FORMAT_VERSION:
         raise SchemaTooNew(
             f"the export has format {header.version}, and this release reads up to {FORMAT_VERSION}: "

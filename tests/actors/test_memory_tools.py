@@ -177,6 +177,7 @@ async def test_of_several_memories_none_is_stored_if_one_cannot_be_and_one_that_
     ):
         answer = await client.call("store_memory", memories=[good, bad])
         assert (answer["error"], answer["field"]) == ("invalid_input", field), answer
+    assert (await client.call("store_memory", memories=[]))["field"] == "memories"
     assert (await client.call("recall_memories", query="lantern"))["memories"] == []
     answer = await client.call("store_memory", memories=[{"content": "x y z", "supersedes": [unknown]}, good])
     (refused,) = (each for each in answer["memories"] if "error" in each)

@@ -96,6 +96,8 @@ def test_what_is_exported_can_be_chosen(home: Path) -> None:
     there = command("backup", "export", str(write_lines(home / "there")), home=home)
     assert there.returncode == exit_codes.USAGE
     assert "--force" in there.stderr
+    printed = command("backup", "export", "-", "--markdown", home=home)
+    assert (printed.returncode, "--markdown writes a directory" in printed.stderr) == (exit_codes.USAGE, True)
 
 
 def test_lines_that_no_tool_would_have_stored_are_named_and_the_others_are_imported(home: Path) -> None:
@@ -112,6 +114,7 @@ def test_lines_that_no_tool_would_have_stored_are_named_and_the_others_are_impor
     assert "line 4: " in partly.stderr
     assert "\x1b" not in partly.stderr + partly.stdout
     assert "1 memory imported" in partly.stdout
+    assert "It can be found by its words now" in partly.stdout
 
     nothing = write_lines(home / "bad", "four")
     nothing.write_bytes(nothing.read_bytes().replace(b'"type":', b'"importance":7,"type":', 1))
@@ -213,6 +216,17 @@ def test_a_directory_of_markdown_brings_everything_back(home: Path, second: Path
     assert (again["imported"], again["present"]) == (8, 1), "the one that was forgotten before stays so"
     for each in (line["memory"] for line in exported(second) if line["line"] == "memory"):
         assert ("forgotten_at" in each) is (each["id"] in forgotten)
+
+
+def test_a_directory_is_the_same_by_every_path_to_it(home: Path, tmp_path: Path) -> None:
+    notes = tmp_path / "notes"
+    notes.mkdir()
+    (notes / "deploy.md").write_text("# Deploy\n\nNever on Fridays.\n")
+    (tmp_path / "link").symlink_to(notes)
+    assert "1 memory imported" in done("backup", "import", str(notes), home=home)
+    for path in (f"{notes}/../notes", str(tmp_path / "link")):
+        assert "0 memories imported, 1 was there" in done("backup", "import", path, home=home)
+    assert "1 memory forgotten" in done("backup", "import", str(tmp_path / "link"), "--undo", home=home)
 
 
 def test_what_an_assistant_remembers_by_itself_is_taken_over_once_and_forgotten_again(

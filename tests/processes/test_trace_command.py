@@ -25,6 +25,10 @@ async def test_a_slow_call_is_shown_through_all_processes_and_nothing_of_a_memor
         calls = json.loads((await traced("recent", "--json")).stdout)
         return next((call for call in calls if call["tool"] == "recall_memories"), None)
 
+    for choice, status in (("recent", exit_codes.OK), ("last", exit_codes.REFUSED)):
+        nothing = await traced(choice)
+        assert (nothing.returncode, nothing.stdout) == (status, "")
+        assert "no call is logged" in nothing.stderr
     async with Session(home) as client:
         await client.store("The harbour master keeps a heron.")
         store = Runtime(home).process("store")

@@ -132,6 +132,8 @@ def changes_of(
     beside = {name: getattr(arguments, name) for name in MemoryArguments.__struct_fields__}
     alone = MemoryArguments(**beside)
     check_count(arguments.memories, field="memories", most=MOST_AT_ONCE)
+    if not arguments.memories and arguments.content is None:
+        raise InvalidInput("memories must not be empty", field="memories")
     changes: list[tuple[MemoryArguments, StoreMemory]] = []
     if arguments.content is not None:
         changes.append((alone, to_change(alone, session_id, content_limit_bytes)))
