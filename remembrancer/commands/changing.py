@@ -47,9 +47,10 @@ STORING_UNDONE: Final = "its storing was undone"
 
 
 def due_date(text: str) -> str:
-    """Parse a due date for the tools: a day (2026-02-20), `today`, `tomorrow`, a weekday (the next one, or today), or a
-    distance from today (`3d`, `2w`). An empty text or `none` clears it."""
+    """Parse a due date for the tools: a day (2026-02-20) or a local time, `today`, `tomorrow`, a weekday (the next one,
+    or today), or a distance from today (`3d`, `2w`). An empty text or `none` clears it."""
     from remembrancer.memory.times.phrases import WEEKDAYS
+    from remembrancer.toolsets.memory.answers import iso
 
     today, word = datetime.now().astimezone(), text.strip().lower()
     near = {"yesterday": -1, "today": 0, "tomorrow": 1}
@@ -61,8 +62,8 @@ def due_date(text: str) -> str:
     if word[:-1].isdigit() and word[-1] in "dw":
         return f"{today + timedelta(days=int(word[:-1]) * (7 if word[-1] == 'w' else 1)):%Y-%m-%d}"
     with suppress(ValueError):
-        datetime.fromisoformat(text)
-        return text
+        at = datetime.fromisoformat(text)
+        return iso(at.timestamp()) if len(text) > len("2026-02-20") else text
     raise click.BadParameter(f"{text!r} is no day: say 2026-02-20, today, tomorrow, Friday, 3d, 2w or none")
 
 
@@ -77,7 +78,8 @@ FIELDS: Final = (
         "--due",
         type=due_date,
         metavar="DATE",
-        help="The due date of an open end: 2026-02-20, today, tomorrow, Friday, 3d, 2w (from today); none removes it.",
+        help="The due date of an open end: 2026-02-20, 2026-02-20T14:30, today, tomorrow, Friday, 3d, 2w (from today); "
+        "none removes it.",
     ),
     option("--kind", type=click.Choice(KINDS), metavar="KIND", help=", ".join(KINDS)),
     option("--importance", type=float, metavar="0-1", help="The memory's importance."),
@@ -109,7 +111,7 @@ def add(where: Where, text: Sequence[str], tag: Sequence[str], allow_secrets: bo
         scope="user" if where.user else "project",
         tags=list(tag) or None,
         allow_secrets=allow_secrets or None,
-        **given,
+        **given | {"due": given["due"] or None},
     )
     known = "Already remembered" if answer.get("already_known") else "Remembered"
     ids = map(short, answer["ids"] if "ids" in answer else [answer["memory_id"]])

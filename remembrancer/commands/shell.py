@@ -4,6 +4,7 @@ socket."""
 from __future__ import annotations
 
 import os
+import re
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -51,6 +52,8 @@ MOST_LISTED: Final = 1000
 NAMED: Final = 200
 """The number of a project's sessions, the latest ones, that are named by their clients."""
 NEVER: Final = "9999-12-31"
+TIME: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
+"""A time in an answer of a tool."""
 COLOURS: Final = {"forgotten": "red", "expired": "red", "likely": "green"}
 PEOPLE: Final = {SHELL_SESSION: "you, in the shell", BROWSER_SESSION: "you, in the browser"}
 INCOMING: Final = {"supersedes": "replaced by", "related_to": "related to", "contradicts": "contradicted by"}
@@ -82,7 +85,7 @@ def _edge(text: str, edge: Callable[[TimeWindow], float]) -> str:
     with suppress(ValueError):
         moment = datetime.fromisoformat(text)
         if len(text) > len("2026-02-20"):
-            return text
+            return iso(moment.timestamp())
         start, end = (moment + timedelta(days=days) for days in (0, 1))
         return iso(edge(TimeWindow(start.timestamp(), end.timestamp(), 0, 0)))
     for phrase in (text, f"on {text}", f"in {text}"):
@@ -112,6 +115,8 @@ def _filters(where: Where, given: Answer) -> Answer:
     filters = given | {"scope": ("user",) if where.user else given["scope"]}
     limit = filters.pop("number")
     chosen = {name: list(value) if isinstance(value, tuple) else value for name, value in filters.items() if value}
+    if chosen.get("after", "") > chosen.get("before", NEVER):
+        raise InvalidInput("--since must not be later than --until")
     return {"limit": limit, **chosen}
 
 
@@ -335,7 +340,7 @@ def _marks(memory: Answer) -> list[str]:
     marks = [name for name in ("forgotten", "expired", "done") if memory.get(name) or (name == "expired" and is_past)]
     if (newer := memory.get("possibly_superseded_by")) and not memory.get("superseded_by"):
         marks.append(f"probably replaced by {short(newer[0])}")
-    if due := memory.get("due"):
+    if due := _local(memory.get("due", "")):
         is_late = due < f"{datetime.now().astimezone():%Y-%m-%d}" and not memory.get("done")
         marks.append(f"overdue since {due}" if is_late else f"due {due}")
     return [*marks, memory["answers"]] if "answers" in memory else marks
@@ -347,7 +352,7 @@ def _happened(memory: Answer) -> str:
 
 def _day(memory: Answer) -> str:
     """The day of a memory's last change, or else of the event that it describes."""
-    return str(memory.get("updated") or _happened(memory))[:10]
+    return _local(str(memory.get("updated") or _happened(memory)).removesuffix("T00:00:00Z"))[:10]
 
 
 def _stale(where: Where) -> Report:
@@ -427,7 +432,8 @@ def show(where: Where, named: Sequence[str], version: int | None, view: str | No
     ]
     facts = reports[0][0] if len(reports) == 1 else {"memories": [each for each, _ in reports]}
     notes = [note for answer in answers for note in as_notes(warnings_of(answer))]
-    return Report(facts, [line for _, lines in reports for line in lines], notes=notes)
+    lines = [line for place, (_, lines) in enumerate(reports) for line in (*([""] if place else []), *lines)]
+    return Report(facts, lines, notes=notes)
 
 
 def _clients(where: Where) -> dict[str, str]:
@@ -533,7 +539,8 @@ def _showings(where: Where, ids: Sequence[str], number: int) -> Report:
     ):
         when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at))
         author = _author({"session_id": session}, clients)
-        lines.append(f"{when}  {author}, {tool.replace('_', ' ')}: {one_line(question)}")
+        asked = f": {one_line(question)}" if question else ""
+        lines.append(f"{when}  {author}, {tool.replace('_', ' ')}{asked}")
         for row in rows:
             text = words.get(row.memory_id, "not here")
             lines.append(f"  {row.place}  {text}  {short(row.memory_id)}" if row.memory_id else "  nothing was found")
@@ -587,12 +594,19 @@ def _minute(at: str) -> str:
     return datetime.fromisoformat(at).astimezone().strftime("%Y-%m-%d %H:%M")
 
 
+def _local(text: str) -> str:
+    """A time of an answer as the clock here shows it. Another text, such as a day, stays as it is."""
+    with suppress(OverflowError):  # at the end of the calendar
+        return _minute(text) if TIME.fullmatch(text) else text
+    return text
+
+
 def _plain(value: Any) -> str:
     if isinstance(value, list):
-        return ", ".join(map(_plain, value))
+        return ", ".join(map(_plain, value)) or "none"
     if isinstance(value, dict):
-        return ", ".join(f"{name}: {_plain(each)}" for name, each in value.items())
-    return str(value)
+        return ", ".join(f"{name}: {_plain(each)}" for name, each in value.items()) or "none"
+    return _local(str(value))
 
 
 # --- the log of a day ---

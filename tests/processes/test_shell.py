@@ -13,7 +13,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import closing
-from datetime import date, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -149,6 +149,8 @@ def test_several_memories_are_looked_up_before_any_is_changed(shell: Shell) -> N
         assert "ends with ZZZZ" in refused
         assert "nothing was changed" in refused
         assert len(shell.json("list")["memories"]) == 2
+    one, two = ids
+    assert f"\n{one}\n\nthe port is 5433\n" in shell("show", one, two)
     assert len(shell.json("forget", *ids)["forgotten"]) == 2
 
 
@@ -239,7 +241,10 @@ def test_contradicting_options_change_nothing(shell: Shell) -> None:
     assert shell("search", "what is left to do?").endswith("\topen_end\tPaint the boat\t\n")
     shell("edit", memory_id, "--due", "2020-02-20")
     assert "overdue since 2020-02-20" in shell("list", "--open")
-    assert "due: none → 2020-02-20" in " ".join(shell("show", memory_id, "--history").split())
+    shell("tag", memory_id, "boat")
+    history = " ".join(shell("show", memory_id, "--history").split())
+    assert "due: none → 2020-02-20" in history
+    assert "tags: none → boat" in history
     assert "Forgotten" in shell("forget", memory_id)
     assert "was forgotten before" in shell("forget", memory_id)
     assert "--kind open_end" in shell("add", "x y", "--kind", "decision", "--due", "today", status=exit_codes.USAGE)
@@ -257,6 +262,8 @@ def test_contradicting_options_change_nothing(shell: Shell) -> None:
         assert error in shell("list", *options, status=exit_codes.USAGE)
     for looks in (("list",), ("search", "x")):
         assert "-n must be" in shell(*looks, "-n", "0", status=exit_codes.USAGE)
+        turned = ("--since", "yesterday", "--until", "2020-02-20")
+        assert "--since must not be later" in shell(*looks, *turned, status=exit_codes.USAGE)
 
 
 def test_an_empty_memory_says_how_to_add_to_it_and_a_full_one_that_nothing_fits(shell: Shell) -> None:
@@ -485,6 +492,25 @@ def test_a_due_date_may_be_a_word(shell: Shell) -> None:
         assert shell.json("show", memory_id)["due"].startswith(f"{today + timedelta(days=days):%Y-%m-%d}")
     assert "say 2026-02-20, today, tomorrow" in shell("edit", memory_id, "--due", "soon", status=exit_codes.USAGE)
     assert "tomorrow" in shell("add", "--help")
+    memory_id = shell.json("add", "sand the boat", "--kind", "open_end", "--due", "none")["memory_id"]
+    assert "due" not in shell.json("show", memory_id)
+
+
+def test_days_and_times_are_those_of_the_zone_here(shell: Shell) -> None:
+    hours = 14 if datetime.now(UTC).hour >= 12 else -12  # where it is another day than in UTC
+    here = {"TZ": f"Etc/GMT{-hours:+}", "COLUMNS": "200", "NO_COLOR": "1"}
+    day = f"{datetime.now(UTC) + timedelta(hours=hours):%Y-%m-%d}"
+    shell.at_a_terminal("add", "Paint the boat", "--due", "2030-12-01T15:30", **here)
+    (memory,) = shell.json("list")["memories"]
+    assert memory["due"] == f"{datetime(2030, 12, 1, 15, 30) - timedelta(hours=hours):%Y-%m-%dT%H:%M:%SZ}"
+    shell("tag", memory["id"], "sea")
+    for looks in (("list",), ("search", "boat"), ("list", "--since", f"{day}T00:00")):
+        shown = " ".join(shell.at_a_terminal(*looks, **here)[1].split())
+        assert "due 2030-12-01 15:30" in shown
+        assert day in shown
+    assert "No memory here fits" in shell.at_a_terminal("list", "--until", f"{day}T00:00", **here)[1]
+    shell("forget", memory["id"])
+    assert f"forgotten at: {day}" in shell.at_a_terminal("show", memory["id"], **here)[1]
 
 
 FORMER_NAMES = {

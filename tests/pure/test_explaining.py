@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from datetime import UTC, datetime
 from typing import Any
 
@@ -123,6 +124,18 @@ def test_a_copy_says_which_memory_stays() -> None:
 def test_a_forgotten_memory_is_said_to_be_restorable() -> None:
     text = said(memory("project", forgotten_at=NOW, forgotten_reason="outdated"))
     assert text.endswith("Forgotten on 2026-02-02 (outdated): recall leaves it out, and it can be restored.")
+
+
+def test_a_day_is_one_of_the_zone_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TZ", "America/St_Johns")
+    time.tzset()
+    try:
+        one_o_clock = datetime(2026, 2, 2, 1, tzinfo=UTC).timestamp()
+        assert "Forgotten on 2026-02-01:" in said(memory("project", forgotten_at=one_o_clock))
+        assert "Valid until 9999-12-31." in said(memory("project", valid_until=253402300799.0))
+    finally:
+        monkeypatch.undo()
+        time.tzset()
 
 
 @given(

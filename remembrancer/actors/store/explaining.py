@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from remembrancer.actors.store.records.memory_rows import archived_since
@@ -149,4 +150,7 @@ def _ids(links: Sequence[MemoryLink], relation: str) -> str:
 
 
 def _day(seconds: float) -> str:
-    return moment(seconds).date().isoformat()
+    at = moment(seconds)
+    with suppress(OverflowError):  # at the ends of the calendar
+        at = at.astimezone()
+    return at.date().isoformat()

@@ -12,7 +12,7 @@ from remembrancer.memory.fields import DETAILS
 from remembrancer.protocol.kinds import Kind
 from remembrancer.protocol.reads import ListedMemory, ListMemories, Order
 from remembrancer.protocol.writes import MemoryType, Scope
-from remembrancer.toolsets.memory.answers import fields_of, set_fields, standing_of, updated
+from remembrancer.toolsets.memory.answers import fields_of, iso, set_fields, standing_of
 from remembrancer.toolsets.memory.fields import Offset, clean_tags, given, seconds_of
 from remembrancer.toolsets.tools import Answer, Call, cut_notice, tool, with_caveats
 
@@ -72,4 +72,5 @@ def _listed(memory: ListedMemory) -> Answer:
         **fields_of(memory, "id", "content", "type", "scope", "importance", "created_at", "access_count"),
         **set_fields(memory, "tags", *_DETAILS),
     }
-    return shown | updated(memory) | standing_of(memory)
+    changed = {"updated": iso(memory.updated_at)} if memory.version > 1 else {}
+    return shown | changed | standing_of(memory)
