@@ -15,9 +15,9 @@ from remembrancer.actors.store import note_files
 from remembrancer.actors.store.note_files import NoteFiles
 from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.actors.store.records.types import Outcome
-from remembrancer.memory.edits import Edits, NoteWrite
 from remembrancer.memory.notes import MAX_FILE_BYTES
-from remembrancer.memory.planner import Planner
+from remembrancer.memory.repository import NoteWrite
+from remembrancer.memory.writer import Writer
 from remembrancer.protocol.errors import (
     InvalidInput,
     MemoryUnavailable,
@@ -229,7 +229,7 @@ def test_a_note_that_is_saved_while_it_is_written_is_read_again(work: Workspace)
     )
     prepare = work.records.prepare
 
-    def prepare_late(operation: Operation, step: Callable[[Planner], Edits[T]]) -> T | Outcome:
+    def prepare_late(operation: Operation, step: Callable[[Writer], T]) -> T | Outcome:
         done = prepare(operation, step)
         save = next(saves, None)
         if save is not None:

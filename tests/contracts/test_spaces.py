@@ -40,7 +40,7 @@ from remembrancer.actors.store.retrieval.graph import Edge, Graph, Node
 from remembrancer.actors.store.retrieval.graph_search import search_graph, suggest
 from remembrancer.actors.store.retrieval.recalls import recall
 from remembrancer.actors.store.retrieval.view import Source, View
-from remembrancer.memory.edits import NoteWrite
+from remembrancer.memory.repository import NoteWrite
 from remembrancer.memory.times.windows import TimeWindow
 from remembrancer.protocol.browsing import (
     BrowserRequest,

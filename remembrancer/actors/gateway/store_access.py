@@ -28,7 +28,7 @@ from remembrancer.actors.gateway.write_queue import NOTES, USER_LANE, Drain, Wri
 from remembrancer.code.actions import PastActions
 from remembrancer.config.settings import Settings
 from remembrancer.memory.contexts import in_sections
-from remembrancer.memory.plan import texts_of
+from remembrancer.memory.rules import texts_of
 from remembrancer.memory.sentences import quotable
 from remembrancer.protocol.control import GatewayHealth
 from remembrancer.protocol.errors import (

@@ -39,11 +39,11 @@ import msgspec
 
 from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.actors.store.records.types import Outcome
-from remembrancer.memory.edits import Edits, NoteWrite, Put, Remove
 from remembrancer.memory.moves import decode_operation, encode_operation
 from remembrancer.memory.notes import MAX_FILE_BYTES, edited
-from remembrancer.memory.planner import Planner
+from remembrancer.memory.repository import NoteWrite
 from remembrancer.memory.text import shown
+from remembrancer.memory.writer import Writer
 from remembrancer.protocol.errors import (
     DiskUnavailable,
     InternalError,
@@ -170,22 +170,22 @@ class NoteFiles:
         return self._in_records(partial(self._records.complete, operation, partial(_end, result=made[-1])))
 
 
-def _begin(planner: Planner, result: NoteWritten) -> Edits[None]:
+def _begin(writer: Writer, result: NoteWritten) -> None:
     """Record that the note is about to be written, with the result."""
-    operation = planner.operation
-    yield Put(NoteWrite(operation.operation_id, encode_operation(operation), _encode_result(result)))
+    operation = writer.operation
+    writer.space.put(NoteWrite(operation.operation_id, encode_operation(operation), _encode_result(result)))
 
 
-def _end(planner: Planner, result: NoteWritten) -> Edits[NoteWritten]:
+def _end(writer: Writer, result: NoteWritten) -> NoteWritten:
     """Record that the note is written, and that its session is active."""
-    yield from _drop(planner)
-    yield from planner.note_active()
+    _drop(writer)
+    writer.note_active()
     return result
 
 
-def _drop(planner: Planner) -> Edits[None]:
+def _drop(writer: Writer) -> None:
     """Record that the note is not being written."""
-    yield Remove(NoteWrite, "operation_id", planner.operation.operation_id)
+    writer.space.remove(NoteWrite, "operation_id", writer.operation.operation_id)
 
 
 def _change(operation: Operation) -> WriteNote:

@@ -17,6 +17,7 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Coroutine, Iterable, Sequence
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
@@ -43,8 +44,8 @@ from remembrancer.journal.contract import (
     Trimmed,
 )
 from remembrancer.memory.moves import end_move, is_unchanged, let_go, memory_to_move, receive_move, return_move
-from remembrancer.memory.plan import check_session_limit, plan
-from remembrancer.memory.planner import Planner
+from remembrancer.memory.rules import carry_out, check_session_limit
+from remembrancer.memory.writer import Writer
 from remembrancer.protocol.errors import (
     EntryDamaged,
     EntryTooLarge,
@@ -78,6 +79,7 @@ from remembrancer.protocol.writes import (
     ProjectRef,
     PromotedResult,
     PromoteMemory,
+    Result,
     StoreMemory,
     memory_id_of,
     needs_room,
@@ -278,17 +280,17 @@ class SharedLane(Records):
         with self._file.transaction() as connection:
             here, local = SqliteEdits(connection, self._clock()), self._local(connection, operation)
             if self.is_users and _takes_back(operation):
-                memory_to_move(Planner(operation, here))
+                memory_to_move(Writer(operation, here))
                 return None
             if local is None:
                 return None
-            planner, known, own = (
-                Planner(operation, local),
+            writer, known, own = (
+                Writer(operation, local),
                 here.memory(change.memory_id),
                 local.memory(change.memory_id),
             )
-            is_copy = known is not None and own is not None and own.id == known.id and planner.sees(own)
-            return memory_to_move(planner) if known is None or (is_copy and self.is_users) else None
+            is_copy = known is not None and own is not None and own.id == known.id and writer.sees(own)
+            return memory_to_move(writer) if known is None or (is_copy and self.is_users) else None
 
     def _submitted(self, operation: Operation, memory: PortableMemory | None = None) -> Submitted:
         """Return the entry for an operation, without the project's directory, which differs from host to host. A user's
@@ -651,19 +653,19 @@ def _moved(local: SqliteEdits, entry: Submitted, taken_back: PortableMemory | No
     """
     if not isinstance(outcome.reply, Applied):
         return outcome
-    operation, result, planner = entry.operation, outcome.reply.result, Planner(entry.operation, local)
+    operation, result = entry.operation, outcome.reply.result
     here = local.memory(memory_id_of(operation.change) or "")
     if taken_back is not None:
         if here is None or here.id != taken_back.id:
-            received = local.carry_out(operation, receive_move(planner, taken_back))
+            received = local.carry_out(operation, partial(receive_move, memory=taken_back))
             outcome = Outcome(outcome.reply, received.to_embed)
         return outcome
     given = operation.change.memory if isinstance(operation.change, ImportMemory) else entry.memory
     if given is not None and isinstance(result, PromotedResult):
-        if is_unchanged(planner, given):
-            local.carry_out(operation, end_move(planner, result))
+        if is_unchanged(Writer(operation, local), given):
+            local.carry_out(operation, partial(end_move, result=result))
     elif given is not None:
-        local.carry_out(operation, let_go(planner, given))
+        local.carry_out(operation, partial(let_go, memory=given))
     return outcome
 
 
@@ -685,12 +687,12 @@ def _applied(edits: SqliteEdits, entry: Submitted, position: int, at: float, *, 
     if earlier is not None:
         return Outcome(earlier)
     is_taken_back = entry.memory is None and is_users and _takes_back(operation)
-    if is_taken_back:
-        outcome = edits.carry_out(operation, return_move(Planner(operation, edits, entry.by)))
-    elif entry.memory is None:
-        outcome = edits.carry_out(operation, plan(operation, edits, entry.by))
+    step: Callable[[Writer], Result]
+    if entry.memory is not None:
+        step = partial(receive_move, memory=entry.memory)
     else:
-        outcome = edits.carry_out(operation, receive_move(Planner(operation, edits, entry.by), entry.memory))
+        step = return_move if is_taken_back else carry_out
+    outcome = edits.carry_out(operation, step, entry.by)
     result = outcome.reply.result if isinstance(outcome.reply, Applied) else None
     memory_id = getattr(result, "memory_id", None) or memory_id_of(operation.change)
     quoted = [memory_id] if memory_id is not None else _quoted_by(operation.change)

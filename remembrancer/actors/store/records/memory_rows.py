@@ -13,10 +13,10 @@ import msgspec
 from remembrancer.actors.store.records.space import shown_to
 from remembrancer.actors.store.records.sqlite_file import Query, encode_json
 from remembrancer.actors.store.records.subword_tokens import subword_tokens
-from remembrancer.memory.edits import Memory
 from remembrancer.memory.fields import FIELDS, SEARCHED
-from remembrancer.memory.plan import RELATED
 from remembrancer.memory.ranking import is_assistants
+from remembrancer.memory.repository import Memory
+from remembrancer.memory.rules import RELATED
 from remembrancer.memory.stop_words import language_of
 from remembrancer.protocol.kinds import kind_of_type
 from remembrancer.protocol.reads import ListedMemory

@@ -1,12 +1,9 @@
-"""Applies the edits of a space in SQLite, and answers the queries of rules.
-
-Callers open and commit the transaction.
-"""
+"""A space in SQLite as rules read and change it. Callers open and commit the transaction."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Final, TypeVar, assert_never, get_type_hints
+from typing import Any, Final, TypeVar, get_type_hints
 
 import msgspec
 
@@ -26,40 +23,27 @@ from remembrancer.actors.store.records.space import SpaceConnection, drop_space
 from remembrancer.actors.store.records.sqlite_file import Query, encode_json
 from remembrancer.actors.store.records.transfer import read_portable
 from remembrancer.actors.store.records.types import Outcome
-from remembrancer.memory.edits import (
-    AddAlias,
+from remembrancer.memory.fields import SEARCHED
+from remembrancer.memory.names import name_key, name_words
+from remembrancer.memory.repository import (
     AppliedOperation,
-    CountAccess,
-    Delete,
-    Edits,
     Erased,
-    EraseTraces,
     FoundTopic,
-    Insert,
+    Link,
     LoggedPromotion,
     Memory,
-    NoteActive,
-    NoteUse,
     NoteWrite,
     PatternRow,
     Proposed,
-    Put,
-    PutLink,
-    Remove,
-    Revise,
     Row,
-    RowEdit,
     Run,
     RunChange,
     SessionDeeds,
-    Unlink,
 )
-from remembrancer.memory.fields import SEARCHED
-from remembrancer.memory.names import name_key, name_words
-from remembrancer.memory.plan import carry_out, check_session_limit, plan
-from remembrancer.memory.planner import SIMILAR, make_active
+from remembrancer.memory.rules import carry_out, check_session_limit
+from remembrancer.memory.writer import SIMILAR, Writer, make_active
 from remembrancer.protocol.errors import InvalidInput, NotFound
-from remembrancer.protocol.runs import CloseRequest, DropOrphans, NoteMaintenance, Prune
+from remembrancer.protocol.runs import ChainLink, CloseRequest, NoteMaintenance, Prune
 from remembrancer.protocol.session_life import RecordEvents, SessionEntry
 from remembrancer.protocol.writes import (
     MENTIONED_WITH,
@@ -137,9 +121,10 @@ _decode_result: Final = msgspec.msgpack.Decoder(Result).decode
 
 
 class SqliteEdits:
-    """One space inside a transaction, at the time `now` (seconds since the epoch).
+    """One space inside a transaction, at the time `now` (seconds since the epoch): a `Repository` of rules, and changes
+    that need none.
 
-    `to_embed` are the memories that need vectors because of the edits so far.
+    `to_embed` are the memories that need vectors because of the changes so far.
     """
 
     def __init__(self, connection: SpaceConnection, now: float) -> None:
@@ -161,25 +146,24 @@ class SqliteEdits:
                 check_session_limit(operation, self, stored, session_limit)
         except InvalidInput as refusal:
             return Outcome(refusal)
-        return self.carry_out(operation, plan(operation, self))
+        return self.carry_out(operation)
 
-    def carry_out(self, operation: Operation, edits: Edits[Any]) -> Outcome:
-        """Apply the plan of an operation, or of one of its steps, record its result, and return the outcome."""
+    def carry_out(
+        self, operation: Operation, step: Callable[[Writer], Result] = carry_out, member: str | None = None
+    ) -> Outcome:
+        """Carry out an operation, or a step of it, record its result, and return the outcome. In a shared lane,
+        `member` requested it.
+
+        The time of keeping the result, which answers repetitions, begins now, however long the operation waited in the
+        write queue, since its client may repeat it.
+        """
         try:
-            result = carry_out(edits, self.apply)
+            result = step(Writer(operation, self, member))
         except (InvalidInput, NotFound) as refusal:
             return Outcome(refusal)
-        self.note_applied(operation, result)
-        return Outcome(Applied(operation.operation_id, result), next(iter(self.to_embed), None))
-
-    def note_applied(self, operation: Operation, result: Result) -> None:
-        """Record the result of an operation, which answers repetitions.
-
-        The time of keeping it begins now, however long the operation waited in the write queue, since its client may
-        repeat it.
-        """
         applied_at = max(self._now, operation.requested_at)
-        self.apply(Put(AppliedOperation(operation.operation_id, encode_result(result), applied_at)))
+        self.put(AppliedOperation(operation.operation_id, encode_result(result), applied_at))
+        return Outcome(Applied(operation.operation_id, result), next(iter(self.to_embed), None))
 
     def stored_by(self, session_id: str) -> int:
         """Return the number of unforgotten memories that a session has stored, without derived ones."""
@@ -227,7 +211,7 @@ class SqliteEdits:
         for (memory_id,) in archived:
             memory = self.memory(memory_id)
             assert memory is not None, "it was there in this transaction"
-            self.apply(make_active(memory, REVIVED, "it was used again", at))
+            make_active(self, memory, REVIVED, "it was used again", at)
 
     def scrub(self, memory_id: str, at: float) -> bool:
         """Delete the remains of an erased memory; True if it was erased here, or anything was left.
@@ -237,9 +221,9 @@ class SqliteEdits:
         if self._query("SELECT 1 FROM memories WHERE space = @SPACE AND id = ?", (memory_id,)):
             return False
         is_erased = self.is_erased(memory_id)
-        found = bool(self.apply(EraseTraces(memory_id)))
+        found = bool(self.erase_traces(memory_id))
         if found and not is_erased:
-            self.apply(Put(Erased(memory_id, at)))
+            self.put(Erased(memory_id, at))
         return found or is_erased
 
     def is_erased(self, memory_id: str) -> bool:
@@ -274,9 +258,9 @@ class SqliteEdits:
                 renamed = tuple(
                     dict.fromkeys(new if project == old else project for project in pattern.source_projects)
                 )
-                self.apply(Put(msgspec.structs.replace(pattern, source_projects=renamed)))
+                self.put(msgspec.structs.replace(pattern, source_projects=renamed))
 
-    # Queries of rules: see `Reader`.
+    # Queries of rules: see `Repository`.
 
     def memory(self, memory_id: str) -> Memory | None:
         return read_memory(self._query, memory_id)
@@ -315,7 +299,7 @@ class SqliteEdits:
     def turns(self, session_id: str) -> int:
         return count_turns(self._query, session_id)
 
-    def links(self, memory_id: str) -> list[PutLink]:
+    def links(self, memory_id: str) -> list[Link]:
         rows = self._query(
             """SELECT s.id, t.id, l.relation, l.strength, l.created_at FROM (
                    SELECT * FROM memory_links
@@ -326,80 +310,59 @@ class SqliteEdits:
                ORDER BY l.source, l.target, l.relation""",
             (memory_id,),
         )
-        return [PutLink(*row) for row in rows]
+        return [Link(*row) for row in rows]
 
     def rows(self, kind: type[R], field: str, value: str | int) -> list[R]:
         return read_rows(self._query, kind, field, value)
 
-    # Edits.
+    # Changes of rules: see `Repository`.
 
-    def apply(self, edit: RowEdit) -> int:
-        """Apply an edit. Returns the number of rows that `EraseTraces`, `DropOrphans` and `Prune`
-        removed or changed."""
-        match edit:
-            case Insert():
-                self._insert(edit)
-            case Revise():
-                self._revise(edit)
-            case PutLink():
-                self.execute(
-                    """INSERT INTO memory_links SELECT s.number, t.number, ?, ?, ? FROM memories AS s, memories AS t
-                       WHERE s.space = @SPACE AND s.id = ? AND t.space = @SPACE
-                       AND t.id = ? ON CONFLICT DO UPDATE SET strength = excluded.strength""",
-                    (edit.relation, edit.strength, edit.created_at, edit.source, edit.target),
-                )
-            case Unlink():
-                self.execute(
-                    """DELETE FROM memory_links WHERE relation = ?
-                       AND source = (SELECT number FROM memories WHERE space = @SPACE AND id = ?)
-                       AND target = (SELECT number FROM memories WHERE space = @SPACE AND id = ?)""",
-                    (edit.relation, edit.source, edit.target),
-                )
-            case Put():
-                self._put(edit.row)
-            case Remove():
-                table = LOGS[edit.kind][0] if edit.kind in LOGS else TABLES[edit.kind]
-                where = "" if edit.field is None else f"AND {edit.field} = ?"
-                values = () if edit.field is None else (edit.value,)
-                self.execute(f"DELETE FROM {table} WHERE space = @SPACE {where}", values)  # noqa: S608 - our names
-            case AddAlias():
-                self.execute(
-                    """INSERT INTO aliases SELECT ?1, number FROM memories WHERE space = @SPACE AND id = ?2
-                       AND NOT EXISTS (SELECT 1 FROM aliases AS a CROSS JOIN memories AS m ON m.number = a.memory
-                                       WHERE a.alias = ?1 AND m.space = @SPACE)""",
-                    (edit.alias, edit.memory_id),
-                )
-            case CountAccess():
-                self.execute(
-                    "UPDATE memories SET access_count = ?, last_accessed_at = ? WHERE space = @SPACE AND id = ?",
-                    (edit.count, edit.last_accessed_at, edit.memory_id),
-                )
-            case NoteUse():
-                self.note_use(edit.memory_ids, edit.session_id)
-            case NoteActive():
-                self._note_active(edit)
-            case Delete():
-                self._delete(edit.memory_id)
-                if edit.with_history:
-                    self._drop_history(edit.memory_id)
-            case EraseTraces():
-                return self._erase_traces(edit.memory_id)
-            case RecordEvents():
-                self._record_events(edit)
-            case DropOrphans():
-                return self._drop_entities("created_at < ?", (edit.before,))
-            case Prune():
-                return prune(self.execute, edit)
-            case CloseRequest():
-                note_done(self._query, CONSOLIDATION, self._now)
-            case NoteMaintenance():
-                note_done(self._query, MAINTENANCE, self._now)
-            case _:
-                assert_never(edit)
-        return 0
+    def put_link(self, source: str, target: str, relation: str, strength: float, created_at: float) -> None:
+        self.execute(
+            """INSERT INTO memory_links SELECT s.number, t.number, ?, ?, ? FROM memories AS s, memories AS t
+               WHERE s.space = @SPACE AND s.id = ? AND t.space = @SPACE
+               AND t.id = ? ON CONFLICT DO UPDATE SET strength = excluded.strength""",
+            (relation, strength, created_at, source, target),
+        )
+
+    def unlink(self, link: Link) -> None:
+        self.execute(
+            """DELETE FROM memory_links WHERE relation = ?
+               AND source = (SELECT number FROM memories WHERE space = @SPACE AND id = ?)
+               AND target = (SELECT number FROM memories WHERE space = @SPACE AND id = ?)""",
+            (link.relation, link.source, link.target),
+        )
+
+    def add_alias(self, alias: str, memory_id: str) -> None:
+        self.execute(
+            """INSERT INTO aliases SELECT ?1, number FROM memories WHERE space = @SPACE AND id = ?2
+               AND NOT EXISTS (SELECT 1 FROM aliases AS a CROSS JOIN memories AS m ON m.number = a.memory
+                               WHERE a.alias = ?1 AND m.space = @SPACE)""",
+            (alias, memory_id),
+        )
+
+    def set_accesses(self, memory_id: str, count: int, last_accessed_at: float | None) -> None:
+        self.execute(
+            "UPDATE memories SET access_count = ?, last_accessed_at = ? WHERE space = @SPACE AND id = ?",
+            (count, last_accessed_at, memory_id),
+        )
+
+    def remove(self, kind: type[Row], field: str | None = None, value: str | int | None = None) -> None:
+        table = LOGS[kind][0] if kind in LOGS else TABLES[kind]
+        where = "" if field is None else f"AND {field} = ?"
+        values = () if field is None else (value,)
+        self.execute(f"DELETE FROM {table} WHERE space = @SPACE {where}", values)  # noqa: S608 - our names
+
+    def drop_orphans(self, before: float) -> int:
+        return self._drop_entities("created_at < ?", (before,))
+
+    def prune(self, edit: Prune) -> int:
+        return prune(self.execute, edit)
+
+    def note_done(self, job: CloseRequest | NoteMaintenance) -> None:
+        note_done(self._query, CONSOLIDATION if isinstance(job, CloseRequest) else MAINTENANCE, self._now)
 
     def note_use(self, memory_ids: Sequence[str], session_id: str) -> None:
-        """Record that a session has used memories. Only the first sessions of each memory are kept."""
         if memory_ids and session_id:
             self.execute(
                 """INSERT OR IGNORE INTO memory_sessions
@@ -409,7 +372,7 @@ class SqliteEdits:
                 (session_id, _json(sorted(set(memory_ids))), SESSIONS_KEPT),
             )
 
-    def _put(self, row: Row) -> None:
+    def put(self, row: Row) -> None:
         kind = type(row)
         names = _COLUMNS[kind]
         values = [getattr(row, name) for name in names]
@@ -426,8 +389,7 @@ class SqliteEdits:
             values,
         )
 
-    def _insert(self, edit: Insert) -> None:
-        memory = edit.memory
+    def insert(self, memory: PortableMemory, at: float, *, comes_whole: bool = False) -> None:
         columns = columns_of(memory, STORED_FIELDS)
         columns |= {name: getattr(memory, name) for name in _INSERTED}
         columns |= {"archived_at": archived_since(memory), "promotion_chain": _json(memory.promotion_chain)}
@@ -442,8 +404,8 @@ class SqliteEdits:
             used_by = [(number, session_id) for session_id in memory.accessed_in]
             self._execute_many("INSERT OR IGNORE INTO memory_sessions VALUES (?, ?)", used_by)
         self._add_tags(number, memory.tags)
-        self._link_entities(number, memory.related_entities, edit.at, {})
-        if edit.comes_whole:
+        self._link_entities(number, memory.related_entities, at, {})
+        if comes_whole:
             self._drop_history(memory.id)  # of an earlier stay here: its own tells that, or was told elsewhere
             self._execute_many(
                 "INSERT OR IGNORE INTO awaited_links VALUES (?, ?, ?, ?, ?)",
@@ -475,15 +437,17 @@ class SqliteEdits:
             (memory_id, number),
         )
 
-    def _revise(self, edit: Revise) -> None:
-        before, after, at, fields = edit.before, edit.entry.record, edit.entry.changed_at, edit.fields
-        columns = columns_of(after, fields) | {"version": edit.entry.version}
+    def revise(
+        self, before: Memory, entry: HistoryEntry, fields: tuple[str, ...], chain: Sequence[ChainLink] | None = None
+    ) -> None:
+        after, at = entry.record, entry.changed_at
+        columns = columns_of(after, fields) | {"version": entry.version}
         if fields != ("status",) or after.forgotten == before.now.forgotten:  # hidden and brought back, it is unchanged
             columns["updated_at"] = at
         if after.occurred_at != before.now.occurred_at:
             columns["occurred_at"] = after.occurred_at
-        if edit.chain is not None:
-            columns["promotion_chain"] = _json(edit.chain)
+        if chain is not None:
+            columns["promotion_chain"] = _json(chain)
         if "status" in fields:
             if after.forgotten != before.now.forgotten:
                 columns["forgotten_at"] = at if after.forgotten else None
@@ -506,7 +470,7 @@ class SqliteEdits:
             self._add_tags(number, [tag for tag in after.tags if tag not in before.now.tags])
         if "related_entities" in fields:
             self._relink_entities(number, after.related_entities, at)
-        self._add_entry(before.id, before.created_at, edit.entry)
+        self._add_entry(before.id, before.created_at, entry)
         if "content" in fields:
             self._drop_derived(number)
             self.to_embed.append(number)
@@ -571,14 +535,16 @@ class SqliteEdits:
                 (entry.changed_at, memory_id, entry.version),
             )
 
-    def _delete(self, memory_id: str) -> None:
+    def delete(self, memory_id: str, *, with_history: bool = False) -> None:
         for (number,) in self._query("SELECT number FROM memories WHERE space = @SPACE AND id = ?", (memory_id,)):
             entities = self._query("SELECT entity FROM memory_entities WHERE memory = ?", (number,))
             self._drop_words(number)
             self.execute("DELETE FROM memories WHERE number = ?", (number,))
             self.remove_unlinked(entity for (entity,) in entities)
+        if with_history:
+            self._drop_history(memory_id)
 
-    def _erase_traces(self, memory_id: str) -> int:
+    def erase_traces(self, memory_id: str) -> int:
         found = sum(self.execute(statement, (memory_id,)).rowcount for statement in _TRACES)
         chains = self._query(
             "SELECT number, promotion_chain FROM memories WHERE space = @SPACE AND instr(promotion_chain, ?)",
@@ -590,21 +556,19 @@ class SqliteEdits:
             self.execute("UPDATE memories SET promotion_chain = ? WHERE number = ?", (left, number))
         return found + len(chains)
 
-    def _note_active(self, edit: NoteActive) -> None:
-        """Note that a session is active. If it is reopened, the way in which it ended before is kept."""
+    def note_active(self, session_id: str, at: float) -> None:
         running = """UPDATE sessions SET last_active_at = max(last_active_at, ?) WHERE space = @SPACE AND session_id = ?
                      AND status = 'active' AND ended_at IS NULL"""
-        if self.execute(running, (edit.at, edit.session_id)).rowcount:
+        if self.execute(running, (at, session_id)).rowcount:
             return  # its index is not written again
         self.execute(
             """INSERT INTO sessions (space, session_id, started_at, last_active_at) VALUES (@SPACE, ?, ?, ?)
                ON CONFLICT DO UPDATE SET status = 'active', ended_at = NULL,
                last_active_at = max(last_active_at, excluded.last_active_at)""",
-            (edit.session_id, edit.at, edit.at),
+            (session_id, at, at),
         )
 
-    def _record_events(self, change: RecordEvents) -> None:
-        """Add turns and tool calls; a tool call belongs to the last turn before it."""
+    def record_events(self, change: RecordEvents) -> None:
         session = change.session_id
         its = "space = @SPACE AND session_id = "
         ((last,),) = self._query(f"SELECT coalesce(max(turn_number), 0) FROM turns WHERE {its}?", (session,))  # noqa: S608
@@ -711,15 +675,14 @@ class SqliteEdits:
 
 
 class ArrivingEdits(SqliteEdits):
-    """Edits of the space to which a memory moves from another one: a plan's insertion moves the memory itself, with all
-    that depends on it."""
+    """The space to which a memory moves from another one: its insertion moves the memory itself, with all that depends
+    on it."""
 
     def __init__(self, connection: SpaceConnection, now: float, source: SqliteEdits) -> None:
         super().__init__(connection, now)
         self._source = source
 
-    def _insert(self, edit: Insert) -> None:
-        memory = edit.memory
+    def insert(self, memory: PortableMemory, at: float, *, comes_whole: bool = False) -> None:
         ((number,),) = self._source._query("SELECT number FROM memories WHERE space = @SPACE AND id = ?", (memory.id,))
         self.take_over(number, memory.id)
         self.execute(

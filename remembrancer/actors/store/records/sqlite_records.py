@@ -7,6 +7,7 @@ import logging
 import sqlite3
 import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Final, TypeVar, cast
 
 from remembrancer.actors.store.records.background import SqliteBackground
@@ -26,10 +27,9 @@ from remembrancer.actors.store.records.sqlite_edits import (
 from remembrancer.actors.store.records.sqlite_file import AMONG, SqliteFile, json_list
 from remembrancer.actors.store.records.transfer import read_portable
 from remembrancer.actors.store.records.types import USER, Outcome
-from remembrancer.memory.edits import Edits, Row
 from remembrancer.memory.moves import end_move, memory_to_move, receive_move
-from remembrancer.memory.plan import carry_out
-from remembrancer.memory.planner import Planner
+from remembrancer.memory.repository import Row
+from remembrancer.memory.writer import Writer
 from remembrancer.protocol.browsing import BrowserAnswer, BrowserRequest
 from remembrancer.protocol.errors import InvalidInput, NotFound, RemembrancerError, StorageFull
 from remembrancer.protocol.kinds import SESSION_RECORD
@@ -212,7 +212,7 @@ class Records(Reader, EmbeddedTexts):
         )
         return [memory_id for (memory_id,) in rows]
 
-    def prepare(self, operation: Operation, step: Callable[[Planner], Edits[T]]) -> T | Outcome:
+    def prepare(self, operation: Operation, step: Callable[[Writer], T]) -> T | Outcome:
         """Carry out one step of an operation, to be followed by others, in one durable transaction, and return its
         result.
 
@@ -223,18 +223,18 @@ class Records(Reader, EmbeddedTexts):
             if earlier is not None:
                 return Outcome(earlier)
             try:
-                return carry_out(step(Planner(operation, edits)), edits.apply)
+                return step(Writer(operation, edits))
             except (InvalidInput, NotFound) as refusal:
                 return Outcome(refusal)
 
-    def complete(self, operation: Operation, step: Callable[[Planner], Edits[Result]]) -> Outcome:
+    def complete(self, operation: Operation, step: Callable[[Writer], Result]) -> Outcome:
         """Carry out the last step of an operation here, and record its outcome, in one durable transaction.
 
         If it was completed before, the earlier outcome is returned.
         """
         with self._edits() as edits:
             earlier = edits.outcome_of(operation.operation_id)
-            return edits.carry_out(operation, step(Planner(operation, edits))) if earlier is None else Outcome(earlier)
+            return edits.carry_out(operation, step) if earlier is None else Outcome(earlier)
 
     def note_commit(self) -> None:
         """Count a write to this space that was made in a transaction of another one."""
@@ -298,13 +298,13 @@ class Records(Reader, EmbeddedTexts):
 def _promoted(operation: Operation, source: SqliteEdits, destination: SqliteEdits) -> Outcome:
     """Carry out a promotion, or its return: the steps of a move between lanes, in one transaction."""
     try:
-        memory = memory_to_move(Planner(operation, source))
+        memory = memory_to_move(Writer(operation, source))
     except (InvalidInput, NotFound) as refusal:
         return Outcome(refusal)
-    received = destination.carry_out(operation, receive_move(Planner(operation, destination), memory))
+    received = destination.carry_out(operation, partial(receive_move, memory=memory))
     if isinstance(received.reply, Applied):
         assert isinstance(received.reply.result, PromotedResult)
-        source.carry_out(operation, end_move(Planner(operation, source), received.reply.result))
+        source.carry_out(operation, partial(end_move, result=received.reply.result))
     return received
 
 

@@ -9,28 +9,22 @@ from typing import Final, assert_never
 import msgspec
 
 from remembrancer.memory.changes import BREADTH, is_visible, revised, unrevised
-from remembrancer.memory.edits import (
+from remembrancer.memory.fields import FIELDS
+from remembrancer.memory.moves import note_pattern, propose, unnote_pattern, without_steps
+from remembrancer.memory.repository import (
     Added,
-    CountAccess,
     Deed,
-    Edits,
     FoundTopic,
     Left,
     Linked,
     LoggedPromotion,
     Memory,
     Observed,
-    Put,
-    PutLink,
-    Remove,
     Revised,
     Run,
     RunChange,
-    Unlink,
 )
-from remembrancer.memory.fields import FIELDS
-from remembrancer.memory.moves import note_pattern, propose, unnote_pattern, without_steps
-from remembrancer.memory.planner import RELEASED, Planner
+from remembrancer.memory.writer import RELEASED, Writer
 from remembrancer.protocol.errors import NotFound
 from remembrancer.protocol.kinds import type_of_kind
 from remembrancer.protocol.runs import (
@@ -62,20 +56,20 @@ UNDONE: Final = "the run was undone"
 TO_THE_USER: Final = "it has gone to the user, and stays there"
 
 
-def apply_run(planner: Planner, change: ApplyRun) -> Edits[RunResult]:
+def apply_run(writer: Writer, change: ApplyRun) -> RunResult:
     """Apply the edits of a run in order. The result lists the skipped edits.
 
     If the run was undone meanwhile, only the edits that close its session or its request are applied, since its job is
     done.
     """
-    carrying = _Carrying(planner, change)
-    run = planner.row(Run, change.run_id)
+    carrying = _Carrying(writer, change)
+    run = writer.row(Run, change.run_id)
     if run is None:
-        run = Run(change.run_id, change.kind, change.session_id, planner.at)
-        yield Put(run)
+        run = Run(change.run_id, change.kind, change.session_id, writer.at)
+        writer.space.put(run)
     for edit in change.edits:
         if run.undone_at is None or isinstance(edit, (CloseSession, CloseRequest)):
-            obstacle = yield from carrying.carry_out(edit)
+            obstacle = carrying.carry_out(edit)
         else:
             obstacle = UNDONE
         carrying.note(edit, obstacle)
@@ -86,7 +80,7 @@ def apply_run(planner: Planner, change: ApplyRun) -> Edits[RunResult]:
 class _Carrying:
     """A run while it is being applied."""
 
-    planner: Planner
+    writer: Writer
     change: ApplyRun
     edits: int = 0
     orphans: int = 0
@@ -105,37 +99,37 @@ class _Carrying:
             self.passed_over.add(subject)
         self.skipped.append(Skipped(subject, obstacle, type(edit).__name__))
 
-    def carry_out(self, edit: RunEdit) -> Edits[str | None]:
+    def carry_out(self, edit: RunEdit) -> str | None:
         """Apply an edit. Returns the reason if it is skipped."""
         for memory_id in _hangs_on(edit):
             if memory_id in self.passed_over:
                 return f"{memory_id} was passed over"
         match edit:
             case AddMemory():
-                return self._outlived(edit.made_of) or (yield from self._add(edit.memory))
+                return self._outlived(edit.made_of) or self._add(edit.memory)
             case ReviseMemory():
-                return (yield from self._revise(edit))
+                return self._revise(edit)
             case AddLink():
-                return (yield from self._link(edit))
+                return self._link(edit)
             case LogPromotion():
-                yield from self.planner.log_promotion(edit, self.change.run_id)
+                self.writer.log_promotion(edit, self.change.run_id)
             case NotePattern():
-                return (yield from self._observe(edit))
+                return self._observe(edit)
             case ProposeMemory():
-                proposed = yield from propose(self.planner, edit)
-                return None if proposed else "it was proposed before, or is not the project's any more"
+                if not propose(self.writer, edit):
+                    return "it was proposed before, or is not the project's any more"
             case DropOrphans():
-                self.orphans += yield edit
+                self.orphans += self.writer.space.drop_orphans(edit.before)
             case Prune():
-                self.pruned += yield edit
+                self.pruned += self.writer.space.prune(edit)
             case SaveTopics():
-                yield Remove(FoundTopic)
+                self.writer.space.remove(FoundTopic)
                 for topic in edit.topics:
-                    yield Put(FoundTopic(topic.label, topic.entities, self.planner.at))
+                    self.writer.space.put(FoundTopic(topic.label, topic.entities, self.writer.at))
             case CloseSession():
-                return (yield from self._close_session(edit))
+                return self._close_session(edit)
             case CloseRequest() | NoteMaintenance():
-                yield edit
+                self.writer.space.note_done(edit)
             case RequestConsolidation():
                 return "its need is a query"
             case _:
@@ -145,7 +139,7 @@ class _Carrying:
     def _outlived(self, made_of: Sequence[tuple[str, int]]) -> str | None:
         """The reason why a memory can no longer be derived from these versions, or None."""
         for memory_id, version in made_of:
-            memory = self.planner.known.memory(memory_id)
+            memory = self.writer.space.memory(memory_id)
             if memory is None or memory.now.forgotten:
                 return f"{memory_id}, which it is made of, is forgotten or gone"
             if memory.version != version and not self._made_version(memory_id, version, memory.version):
@@ -154,23 +148,23 @@ class _Carrying:
 
     def _made_version(self, memory_id: str, before: int, after: int) -> bool:
         """True if this run made one version from the other."""
-        made = {entry.version: entry.details.get("run") for entry in self.planner.known.history(memory_id)}
+        made = {entry.version: entry.details.get("run") for entry in self.writer.space.history(memory_id)}
         return after == before + 1 and made.get(after) == self.change.run_id
 
-    def _add(self, memory: NewMemory) -> Edits[str | None]:
-        if self.planner.known.memory(memory.id) is not None:
+    def _add(self, memory: NewMemory) -> str | None:
+        if self.writer.space.memory(memory.id) is not None:
             return "there is a memory with this id already"
         given = {each.name: getattr(memory, each.name) for each in FIELDS if hasattr(memory, each.name)}
         tags = tuple(dict.fromkeys(memory.tags))
         entities = tuple(dict.fromkeys(EntityRef(*entity) for entity in memory.entities))
         values = given | {"type": type_of_kind(memory.kind), "tags": tags, "related_entities": entities}
         first = MemoryVersion(**values)
-        yield from self.planner.insert(memory.id, first, run=self.change.run_id)
-        yield self._did(memory.id, Added())
+        self.writer.insert(memory.id, first, run=self.change.run_id)
+        self._log(memory.id, Added())
         return None
 
-    def _revise(self, edit: ReviseMemory) -> Edits[str | None]:
-        memory = self.planner.known.memory(edit.memory_id)
+    def _revise(self, edit: ReviseMemory) -> str | None:
+        memory = self.writer.space.memory(edit.memory_id)
         if memory is None:
             return "it is not here any more"
         if memory.now.forgotten:
@@ -179,7 +173,7 @@ class _Carrying:
             return f"it has been changed since: its version is {memory.version}, not {edit.expected_version}"
         if edit.scope is not None and BREADTH[edit.scope] <= BREADTH[memory.now.scope]:
             return f"its scope is {memory.now.scope} already"
-        made = yield from self.planner.revise(
+        made = self.writer.revise(
             memory,
             revised(memory.now, edit),
             edit.change,
@@ -189,45 +183,44 @@ class _Carrying:
             score=None if edit.chain is None else edit.chain.score,
             previous_scope=None if edit.scope is None else memory.now.scope,
         )
-        at = self.planner.at if edit.accessed else None
+        at = self.writer.at if edit.accessed else None
         if at is not None:
-            yield CountAccess(memory.id, memory.access_count + 1, at)
+            self.writer.space.set_accesses(memory.id, memory.access_count + 1, at)
         if made.version != memory.version or at is not None:
-            yield self._did(memory.id, Revised(memory.version, made.version, edit.chain, at, memory.last_accessed_at))
+            self._log(memory.id, Revised(memory.version, made.version, edit.chain, at, memory.last_accessed_at))
         return None
 
-    def _link(self, edit: AddLink) -> Edits[str | None]:
+    def _link(self, edit: AddLink) -> str | None:
         if edit.source == edit.target:
             return "a memory is not linked to itself"
-        ends = [self.planner.known.memory(memory_id) for memory_id in (edit.source, edit.target)]
+        ends = [self.writer.space.memory(memory_id) for memory_id in (edit.source, edit.target)]
         is_here = [end.id for end in ends if end is not None] == [edit.source, edit.target]
-        if not is_here or self.planner.link(edit.source, edit.target, edit.relation) is not None:
+        if not is_here or self.writer.link(edit.source, edit.target, edit.relation) is not None:
             return f"it is linked to {edit.target} already, or one of them is gone"
-        yield PutLink(edit.source, edit.target, edit.relation, edit.strength, self.planner.at)
-        yield self._did(edit.source, Linked(edit.target, edit.relation, self.planner.at))
+        self.writer.space.put_link(edit.source, edit.target, edit.relation, edit.strength, self.writer.at)
+        self._log(edit.source, Linked(edit.target, edit.relation, self.writer.at))
         return None
 
-    def _observe(self, edit: NotePattern) -> Edits[str | None]:
-        memory = self.planner.known.memory(edit.memory_id)
+    def _observe(self, edit: NotePattern) -> str | None:
+        memory = self.writer.space.memory(edit.memory_id)
         if memory is None or memory.now.forgotten:
             return "it is not here any more, or forgotten"
-        is_new = yield from note_pattern(self.planner, edit)
-        yield self._did(edit.memory_id, Observed(edit.project_id, is_new))
+        self._log(edit.memory_id, Observed(edit.project_id, note_pattern(self.writer, edit)))
         return None
 
-    def _close_session(self, edit: CloseSession) -> Edits[str | None]:
+    def _close_session(self, edit: CloseSession) -> str | None:
         """Close a session, if it was not reopened since the end that the run processed."""
-        entry = self.planner.row(SessionEntry, edit.session_id)
+        entry = self.writer.row(SessionEntry, edit.session_id)
         if entry is None or entry.status != "active" or entry.ended_at != edit.ended_at:
             return "the session has begun again since, or was closed before"
-        logged = self.planner.known.rows(LoggedPromotion, "source_session", edit.session_id)
+        logged = self.writer.space.rows(LoggedPromotion, "source_session", edit.session_id)
         promoted = max(entry.memories_promoted, sum(each.from_scope == "session" for each in logged))
-        yield Put(msgspec.structs.replace(entry, status=edit.status, memories_promoted=promoted))
-        yield from self.planner.write_record(edit.session_id)
+        self.writer.space.put(msgspec.structs.replace(entry, status=edit.status, memories_promoted=promoted))
+        self.writer.write_record(edit.session_id)
         return None
 
-    def _did(self, memory_id: str, deed: Deed) -> Put:
-        return Put(RunChange(self.change.run_id, memory_id, deed))
+    def _log(self, memory_id: str, deed: Deed) -> None:
+        self.writer.space.put(RunChange(self.change.run_id, memory_id, deed))
 
 
 def _subject_of(edit: RunEdit) -> str:
@@ -263,17 +256,17 @@ def _hangs_on(edit: RunEdit) -> tuple[str | None, ...]:
 # --- Undoing.
 
 
-def undo_run(planner: Planner, change: UndoRun) -> Edits[UndoneResult]:
+def undo_run(writer: Writer, change: UndoRun) -> UndoneResult:
     """Undo all parts of a run, the last action first. Memories that have changed since are left alone, and listed.
 
     Raises:
         NotFound: there is no such run here, or it changed a memory that the operation's session may not see, or one
             of another project.
     """
-    run = planner.row(Run, change.run_id)
-    deeds = [(made.memory_id, made.details) for made in planner.known.rows(RunChange, "run_id", change.run_id)]
-    is_hidden = any(_is_hidden(planner, memory_id) for memory_id, _ in deeds)
-    if run is None or is_hidden or (change.place == "user" and not _is_of(planner.operation.project.id, deeds)):
+    run = writer.row(Run, change.run_id)
+    deeds = [(made.memory_id, made.details) for made in writer.space.rows(RunChange, "run_id", change.run_id)]
+    is_hidden = any(_is_hidden(writer, memory_id) for memory_id, _ in deeds)
+    if run is None or is_hidden or (change.place == "user" and not _is_of(writer.operation.project.id, deeds)):
         if change.if_there:
             return UndoneResult(change.run_id, found=False)
         raise NotFound(
@@ -283,26 +276,26 @@ def undo_run(planner: Planner, change: UndoRun) -> Edits[UndoneResult]:
         )
     if run.undone_at is not None:
         return UndoneResult(change.run_id, already=True)
-    undoing = _Undoing(planner, change.run_id)
+    undoing = _Undoing(writer, change.run_id)
     versions: dict[str, list[Added | Revised]] = {}
     for memory_id, deed in reversed(deeds):
         match deed:
             case Added() | Revised():
                 versions.setdefault(memory_id, []).append(deed)
             case Linked():
-                link = planner.link(memory_id, deed.target, deed.relation)
+                link = writer.link(memory_id, deed.target, deed.relation)
                 if link is not None and link.created_at == deed.created_at:  # otherwise it was created again since
-                    yield Unlink(memory_id, deed.target, deed.relation)
+                    writer.space.unlink(link)
             case Observed(project_id=project_id, was_new=was_new):
-                yield from unnote_pattern(planner, NotePattern(memory_id, project_id), was_new=was_new)
+                unnote_pattern(writer, NotePattern(memory_id, project_id), was_new=was_new)
             case Left():
                 undoing.leave(memory_id)
             case _:
                 assert_never(deed)
     for memory_id, latest_first in versions.items():
-        yield from undoing.restore(memory_id, latest_first)
-    yield Remove(LoggedPromotion, "run_id", change.run_id)
-    yield Put(msgspec.structs.replace(run, undone_at=planner.at))
+        undoing.restore(memory_id, latest_first)
+    writer.space.remove(LoggedPromotion, "run_id", change.run_id)
+    writer.space.put(msgspec.structs.replace(run, undone_at=writer.at))
     return UndoneResult(change.run_id, tuple(undoing.memories), tuple(undoing.skipped))
 
 
@@ -310,7 +303,7 @@ def undo_run(planner: Planner, change: UndoRun) -> Edits[UndoneResult]:
 class _Undoing:
     """A run while it is being undone."""
 
-    planner: Planner
+    writer: Writer
     run_id: str
     memories: list[str] = field(default_factory=list)
     skipped: list[Skipped] = field(default_factory=list)
@@ -318,13 +311,13 @@ class _Undoing:
 
     def leave(self, memory_id: str) -> None:
         """Record that a memory was promoted to the user: undoing does not return it to its project."""
-        if memory_id not in self.left and self.planner.known.memory(memory_id) is None:
+        if memory_id not in self.left and self.writer.space.memory(memory_id) is None:
             self.left.add(memory_id)
             self._skip(memory_id, TO_THE_USER)
 
-    def restore(self, memory_id: str, latest_first: list[Added | Revised]) -> Edits[None]:
+    def restore(self, memory_id: str, latest_first: list[Added | Revised]) -> None:
         """Restore a memory to its state before the run; if the run made it, forget it."""
-        memory = self.planner.known.memory(memory_id)
+        memory = self.writer.space.memory(memory_id)
         if memory is None:
             if memory_id not in self.left:
                 self._skip(memory_id, "it is not here any more")
@@ -343,7 +336,7 @@ class _Undoing:
             after = msgspec.structs.replace(memory.now, forgotten=True, forgotten_reason=f"undone: {self.run_id}")
         else:
             as_of = undone[-1].before
-            known = [entry.record for entry in self.planner.known.history(memory_id) if entry.version == as_of]
+            known = [entry.record for entry in self.writer.space.history(memory_id) if entry.version == as_of]
             if not known:
                 self._skip(memory_id, "what it was before is not known any more")
                 return
@@ -351,18 +344,18 @@ class _Undoing:
         steps = [deed.chain for deed in undone if deed.chain is not None]
         chain = without_steps(memory.promotion_chain, steps) if steps else None
         about = {"run": self.run_id, "undid": undid, "as_of": as_of}
-        yield from self.planner.revise(memory, after, "undone", chain=chain, **about)
+        self.writer.revise(memory, after, "undone", chain=chain, **about)
         count, last_at = memory.access_count, memory.last_accessed_at
         for deed in undone:  # restore the time of the last access if there was no other since
             if deed.accessed_at is not None:
                 count = max(0, count - 1)
                 last_at = deed.last_accessed_at if last_at == deed.accessed_at else last_at
-                yield CountAccess(memory_id, count, last_at)
+                self.writer.space.set_accesses(memory_id, count, last_at)
         self.memories.append(memory_id)
 
     def _stands_at(self, memory: Memory) -> tuple[int, str | None]:
         """The version that a memory equals, apart from undone changes, and the change that made that version."""
-        entries = {entry.version: entry for entry in self.planner.known.history(memory.id)}
+        entries = {entry.version: entry for entry in self.writer.space.history(memory.id)}
         version = memory.version
         while True:
             entry = entries.get(version)
@@ -401,8 +394,8 @@ def _is_of(project_id: str, deeds: list[tuple[str, Deed]]) -> bool:
     return origins <= {"", project_id}
 
 
-def _is_hidden(planner: Planner, memory_id: str) -> bool:
+def _is_hidden(writer: Writer, memory_id: str) -> bool:
     """True if the operation has a session that may not see a memory. A deleted memory counts as visible."""
-    memory = planner.known.memory(memory_id)
-    session_id = planner.operation.session_id or None
+    memory = writer.space.memory(memory_id)
+    session_id = writer.operation.session_id or None
     return memory is not None and not is_visible(memory.now.scope, memory.now.session_id, session_id)

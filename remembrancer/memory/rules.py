@@ -1,14 +1,14 @@
-"""The plan of an operation: its edits in one space, and its result.
+"""The rules of operations: what each changes in one space, and its result.
 
-Pure: a plan depends only on the space and the operation, not on clocks or settings, so the same operations produce the
-same space on every host. An operation is refused before its first edit.
+They depend only on the space and the operation, not on clocks or settings, so the same operations produce the same
+space on every host. An operation is refused before its first edit.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import msgspec
 
@@ -26,27 +26,12 @@ from remembrancer.memory.changes import (
     updated,
 )
 from remembrancer.memory.decay import has_ended
-from remembrancer.memory.edits import (
-    AddAlias,
-    CountAccess,
-    Delete,
-    Edits,
-    Erased,
-    EraseTraces,
-    Insert,
-    Memory,
-    NoteUse,
-    Put,
-    PutLink,
-    Reader,
-    RowEdit,
-    Unlink,
-)
 from remembrancer.memory.found_names import tickets_in
 from remembrancer.memory.moves import join_promoted, log_entry, propose_again, refuse_proposal, snapshot_of, step_of
-from remembrancer.memory.planner import SIMILAR, Planner, restating
-from remembrancer.memory.run_plan import apply_run, undo_run
+from remembrancer.memory.repository import Erased, Memory, Repository
+from remembrancer.memory.run_rules import apply_run, undo_run
 from remembrancer.memory.sentences import first_words, quotable
+from remembrancer.memory.writer import SIMILAR, Writer, restating
 from remembrancer.protocol.errors import InvalidInput, NotFound
 from remembrancer.protocol.kinds import kind_of_type
 from remembrancer.protocol.runs import ApplyRun, UndoRun
@@ -92,38 +77,25 @@ INVALIDATED: Final = "invalidated"
 RELATED: Final = "related_to"
 """The undirected relation: a link of one memory is a link of the other as well."""
 
-T = TypeVar("T")
 Targets = list[tuple[LinkRef, Memory]]
 """Requested links, each with its target."""
 
 
-def plan(operation: Operation, known: Reader, member: str | None = None) -> Edits[Result]:
-    """The edits of an operation on a space, each to be applied before the next is requested; the result comes last. In
-    a shared lane, `member` requested the operation.
+def carry_out(writer: Writer) -> Result:
+    """Carry out an operation, and return its result.
 
     Raises:
-        InvalidInput, NotFound: the operation is refused; nothing has been yielded.
+        InvalidInput, NotFound: the operation is refused; nothing has been written.
     """
-    change, planner = operation.change, Planner(operation, known, member)
+    change = writer.operation.change
     if type(change) not in RULES:
         raise InvalidInput(f"a {type(change).__name__} is no change of records")
-    result: Result = yield from RULES[type(change)](planner, change)
+    result = RULES[type(change)](writer, change)
     if isinstance(change, BY_A_SESSION):
-        yield from planner.note_active()
+        writer.note_active()
         if used := used_by(change):
-            yield NoteUse(used, operation.session_id)
+            writer.space.note_use(used, writer.operation.session_id)
     return result
-
-
-def carry_out(edits: Edits[T], apply: Callable[[RowEdit], int]) -> T:
-    """Apply the edits of a plan in order, and return its result."""
-    try:
-        edit = next(edits)
-        while True:
-            edit = edits.send(apply(edit))
-    except StopIteration as end:
-        result: T = end.value
-        return result
 
 
 def used_by(change: Change) -> tuple[str, ...]:
@@ -143,71 +115,71 @@ def used_by(change: Change) -> tuple[str, ...]:
 # --- Storing memories.
 
 
-def _store(planner: Planner, change: StoreMemory) -> Edits[Result]:
+def _store(writer: Writer, change: StoreMemory) -> Result:
     """Store a memory, which may supersede another. If the text exists already, its memory is merged with the new
     fields."""
-    if planner.row(Erased, change.memory_id):
+    if writer.row(Erased, change.memory_id):
         raise InvalidInput(f"{change.memory_id} was erased for good: it is not stored again", field="memory_id")
     replaced = (change.supersedes,) if isinstance(change.supersedes, str) else change.supersedes or ()
     wanted = [LinkRef(SUPERSEDES, memory_id) for memory_id in replaced]
-    links = _targets(planner, change.memory_id, wanted, "supersedes")
+    links = _targets(writer, change.memory_id, wanted, "supersedes")
     _check_may_supersede(change.memory_id, change.scope, links, "supersedes")
-    yield from planner.note_active()  # the session of the operation, which may differ from the memory's
-    same = planner.known.same_content(change.content, planner.operation.session_id)
-    known = planner.known_as(change, same)
+    writer.note_active()  # the session of the operation, which may differ from the memory's
+    same = writer.space.same_content(change.content, writer.operation.session_id)
+    known = writer.known_as(change, same)
     if known is None:
         fields = change.fields() | {
             "related_entities": tuple(dict.fromkeys(change.related_entities)),
             "kind": change.kind or kind_of_type(change.type),
         }
         first = MemoryVersion(**fields)
-        yield from planner.insert(change.memory_id, first)
+        writer.insert(change.memory_id, first)
         duplicates = tuple(memory_id for memory_id, _, _ in same)
-        touches = _touched(planner, change.content)
+        touches = _touched(writer, change.content)
         edges = len(first.related_entities)
         result = StoredResult(change.memory_id, change.type, change.scope, edges, duplicates, touches=touches)
     else:
         others = tuple(memory_id for memory_id, _, _ in same if memory_id != known.id)
-        result = yield from _store_again(planner, change, known, others)
+        result = _store_again(writer, change, known, others)
     if links or change.related:
-        made = planner.memory(result.memory_id)
-        yield from _add_links(planner, made, [link for link in links if link[1].id != made.id])
-        yield NoteUse(change.related, planner.operation.session_id)
-        _, missing = yield from _relate(planner, made, change.related)
+        made = writer.memory(result.memory_id)
+        _add_links(writer, made, [link for link in links if link[1].id != made.id])
+        writer.space.note_use(change.related, writer.operation.session_id)
+        _, missing = _relate(writer, made, change.related)
         result = msgspec.structs.replace(result, missing=missing)
     return result
 
 
-def _touched(planner: Planner, content: str) -> tuple[tuple[str, str], ...]:
+def _touched(writer: Writer, content: str) -> tuple[tuple[str, str], ...]:
     """The newest open ends of earlier sessions that name a ticket of this text, with their first words: what is said of
     the ticket probably changes or closes them."""
     tickets = tickets_in(content)
-    ends = planner.known.open_ends(planner.operation.session_id, OPEN_ENDS) if tickets else []
+    ends = writer.space.open_ends(writer.operation.session_id, OPEN_ENDS) if tickets else []
     naming = ((memory_id, first_words(text, 10)) for memory_id, text in ends if tickets & tickets_in(text))
     return tuple(islice(naming, TOUCHED))
 
 
-def check_session_limit(operation: Operation, known: Reader, stored: int, limit: int) -> None:
+def check_session_limit(operation: Operation, space: Repository, stored: int, limit: int) -> None:
     """Raises `InvalidInput` if a change would store a memory in a session that has already stored `limit` of them.
 
-    The limit is a setting of one host, so it is not part of a plan, but checked before it.
+    The limit is a setting of one host, so it is not part of the rules, but checked before.
     """
     change = operation.change
     if stored < limit or not isinstance(change, StoreMemory):
         return
-    if Planner(operation, known).known_as(change) is None:
+    if Writer(operation, space).known_as(change) is None:
         raise InvalidInput(
             f"this session has stored {stored} memories, and the setting max_memories_per_session allows "
             f"{limit}: forget what is not needed, or update a memory instead"
         )
 
 
-def _store_again(planner: Planner, change: StoreMemory, known: Memory, others: tuple[str, ...]) -> Edits[StoredResult]:
+def _store_again(writer: Writer, change: StoreMemory, known: Memory, others: tuple[str, ...]) -> StoredResult:
     """Merge a restated text into the memory that has it, and make the new id an alias of it."""
-    revised = yield from planner.revise(known, joined(known.now, change), "stored again")
-    yield AddAlias(change.memory_id, known.id)
-    yield CountAccess(known.id, known.access_count + 1, planner.at)
-    yield NoteUse((known.id,), planner.operation.session_id)
+    revised = writer.revise(known, joined(known.now, change), "stored again")
+    writer.space.add_alias(change.memory_id, known.id)
+    writer.space.set_accesses(known.id, known.access_count + 1, writer.at)
+    writer.space.note_use((known.id,), writer.operation.session_id)
     had = known.now.related_entities
     edges = len({*had, *change.related_entities}) - len(had)
     return StoredResult(
@@ -215,47 +187,47 @@ def _store_again(planner: Planner, change: StoreMemory, known: Memory, others: t
     )
 
 
-def _import(planner: Planner, change: ImportMemory) -> Edits[Result]:
+def _import(writer: Writer, change: ImportMemory) -> Result:
     """Import a memory unchanged. Does nothing if its id exists already."""
     memory = change.memory
-    if planner.row(Erased, memory.id):
+    if writer.row(Erased, memory.id):
         raise InvalidInput(f"{memory.id} was erased for good: it is not imported again", field="id")
-    present = planner.known.memory(memory.id)
+    present = writer.space.memory(memory.id)
     if present is not None and present.id == memory.id:
         return ImportedResult(memory.id, "present")
     if change.joins_same and memory.forgotten_at is None:
         again = restating(memory.id, memory, memory.created_at, memory.scope)
-        known = planner.known_as(again, planner.known.same_content(memory.content, ""))
+        known = writer.known_as(again, writer.space.same_content(memory.content, ""))
         if known is not None:
-            yield from planner.revise(known, joined(known.now, again), "stored again")
+            writer.revise(known, joined(known.now, again), "stored again")
             if present is None:
-                yield AddAlias(memory.id, known.id)
+                writer.space.add_alias(memory.id, known.id)
             return ImportedResult(known.id, "present")
     history = memory.history
     if all(entry.version != memory.version for entry in history):
-        history = (*history, planner.entry(memory.version, "imported", snapshot_of(memory), planner.at))
-    yield Insert(msgspec.structs.replace(memory, history=history), planner.at, comes_whole=True)
+        history = (*history, writer.entry(memory.version, "imported", snapshot_of(memory), writer.at))
+    writer.space.insert(msgspec.structs.replace(memory, history=history), writer.at, comes_whole=True)
     return ImportedResult(memory.id, "imported")
 
 
 # --- Changing memories.
 
 
-def _update(planner: Planner, change: UpdateMemory) -> Edits[UpdatedResult]:
+def _update(writer: Writer, change: UpdateMemory) -> UpdatedResult:
     """Change the given fields. Links alone do not make a new version."""
-    memory = planner.memory(change.memory_id)
+    memory = writer.memory(change.memory_id)
     check_remembered(memory.id, memory.now)
     after = updated(memory.now, change)
-    to_add = _targets(planner, memory.id, change.add_links, "add_links")
+    to_add = _targets(writer, memory.id, change.add_links, "add_links")
     _check_may_supersede(memory.id, memory.now.scope, to_add, "add_links")
-    to_remove = _targets(planner, memory.id, change.remove_links, "remove_links")
-    made = yield from planner.revise(memory, after, "updated", reason=change.reason)
-    yield from _valid_again(planner, memory, after)
-    unlinked = yield from _remove_links(planner, memory, to_remove)
-    relinked = yield from _add_links(planner, memory, to_add, change.reason)
+    to_remove = _targets(writer, memory.id, change.remove_links, "remove_links")
+    made = writer.revise(memory, after, "updated", reason=change.reason)
+    _valid_again(writer, memory, after)
+    unlinked = _remove_links(writer, memory, to_remove)
+    relinked = _add_links(writer, memory, to_add, change.reason)
     missing: tuple[str, ...] = ()
     if change.related is not None:
-        related, missing = yield from _relate(planner, memory, change.related, alone=True)
+        related, missing = _relate(writer, memory, change.related, alone=True)
         relinked = relinked or related
     fields = (*made.fields, "links") if unlinked or relinked else made.fields
     line = changed_line(memory.now.content, change.content) if isinstance(change.content, TextEdit) else ""
@@ -263,61 +235,61 @@ def _update(planner: Planner, change: UpdateMemory) -> Edits[UpdatedResult]:
     return UpdatedResult(memory.id, fields, "content" in fields, made.version, missing, line, was)
 
 
-def _tag(planner: Planner, change: TagMemory) -> Edits[TaggedResult]:
+def _tag(writer: Writer, change: TagMemory) -> TaggedResult:
     """Add and remove tags."""
-    memory = planner.memory(change.memory_id)
+    memory = writer.memory(change.memory_id)
     check_remembered(memory.id, memory.now)
     after = tagged(memory.now, change)
-    made = yield from planner.revise(memory, after, "tagged")
+    made = writer.revise(memory, after, "tagged")
     return TaggedResult(memory.id, after.tags, made.version)
 
 
-def _forget(planner: Planner, change: ForgetMemory) -> Edits[ForgottenResult]:
+def _forget(writer: Writer, change: ForgetMemory) -> ForgottenResult:
     """Hide a memory. If it is already forgotten, the first reason stays."""
-    memory = planner.memory(change.memory_id)
+    memory = writer.memory(change.memory_id)
     if memory.now.forgotten:
         return ForgottenResult(memory.id, memory.now.forgotten_reason, already=True)
     after = msgspec.structs.replace(memory.now, forgotten=True, forgotten_reason=change.reason)
-    yield from planner.revise(memory, after, "forgotten", reason=change.reason)
+    writer.revise(memory, after, "forgotten", reason=change.reason)
     return ForgottenResult(memory.id, change.reason)
 
 
-def _restore(planner: Planner, change: RestoreMemory) -> Edits[RestoredResult]:
+def _restore(writer: Writer, change: RestoreMemory) -> RestoredResult:
     """Restore a forgotten memory, or return to an earlier version. If the memory is neither forgotten nor invalidated,
     renew a refused proposal to promote it to the user."""
-    memory = planner.memory(change.memory_id)
+    memory = writer.memory(change.memory_id)
     is_whole = not memory.now.forgotten and memory.now.invalid_reason is None
-    if change.version is None and is_whole and (yield from propose_again(planner, memory.id)):
+    if change.version is None and is_whole and propose_again(writer, memory.id):
         return RestoredResult(memory.id, memory.version, (), False)
     if change.version is None and memory.now.forgotten:
         after = msgspec.structs.replace(memory.now, forgotten=False, forgotten_reason=None)
     elif change.version is None and memory.now.invalid_reason is not None:
         after = msgspec.structs.replace(
-            memory.now, valid_until=_valid_until_before(planner, memory.id), invalid_reason=None
+            memory.now, valid_until=_valid_until_before(writer, memory.id), invalid_reason=None
         )
     else:
-        after = reverted(memory.now, _earlier(planner, memory, change.version))
-    made = yield from planner.revise(memory, after, "restored", reason=change.reason, restored_version=change.version)
-    yield from _valid_again(planner, memory, after)
+        after = reverted(memory.now, _earlier(writer, memory, change.version))
+    made = writer.revise(memory, after, "restored", reason=change.reason, restored_version=change.version)
+    _valid_again(writer, memory, after)
     return RestoredResult(memory.id, made.version, made.fields, "content" in made.fields)
 
 
-def _valid_until_before(planner: Planner, memory_id: str) -> float | None:
+def _valid_until_before(writer: Writer, memory_id: str) -> float | None:
     """The end of the validity in the last version before the invalidation."""
-    valid = [entry.record for entry in planner.known.history(memory_id) if entry.record.invalid_reason is None]
+    valid = [entry.record for entry in writer.space.history(memory_id) if entry.record.invalid_reason is None]
     return valid[-1].valid_until if valid else None
 
 
-def _earlier(planner: Planner, memory: Memory, version: int | None) -> MemoryVersion:
+def _earlier(writer: Writer, memory: Memory, version: int | None) -> MemoryVersion:
     """An earlier version of a memory. Versions that the session may not see count as missing.
 
     Raises:
         InvalidInput: there is no such version, or none was given.
     """
-    operation, scope, source = planner.operation, memory.now.scope, memory.source_project
+    operation, scope, source = writer.operation, memory.now.scope, memory.source_project
     known = {
         entry.version: entry.record
-        for entry in planner.known.history(memory.id)
+        for entry in writer.space.history(memory.id)
         if is_version_visible(entry.record, scope, source, operation.session_id, operation.project.id)
     }
     if version is not None and version in known:
@@ -329,72 +301,70 @@ def _earlier(planner: Planner, memory: Memory, version: int | None) -> MemoryVer
     raise InvalidInput(message, field="version")
 
 
-def _invalidate(planner: Planner, change: InvalidateMemory) -> Edits[InvalidatedResult]:
+def _invalidate(writer: Writer, change: InvalidateMemory) -> InvalidatedResult:
     """End the validity of a memory. If it was already invalidated, the new reason replaces the old one."""
-    memory = planner.memory(change.memory_id)
+    memory = writer.memory(change.memory_id)
     check_remembered(memory.id, memory.now)
     wanted = [] if change.replaced_by is None else [LinkRef(SUPERSEDES, change.replaced_by)]
-    replacing = _targets(planner, memory.id, wanted, "replaced_by")
+    replacing = _targets(writer, memory.id, wanted, "replaced_by")
     for link, newer in replacing:
         _check_may_supersede(newer.id, newer.now.scope, [(link, memory)], "replaced_by")
-    after = invalidated(memory.now, change.reason, planner.at if change.at is None else change.at)
+    after = invalidated(memory.now, change.reason, writer.at if change.at is None else change.at)
     by = replacing[0][1].id if replacing else None
-    made = yield from planner.revise(memory, after, INVALIDATED, reason=change.reason, by=by)
+    made = writer.revise(memory, after, INVALIDATED, reason=change.reason, by=by)
     for link, newer in replacing:
-        if planner.link(newer.id, memory.id, link.relation) is None:
-            yield PutLink(newer.id, memory.id, link.relation, link.strength, planner.at)
+        if writer.link(newer.id, memory.id, link.relation) is None:
+            writer.space.put_link(newer.id, memory.id, link.relation, link.strength, writer.at)
     assert after.valid_until is not None
     assert after.invalid_reason is not None
     already = memory.now.invalid_reason is not None
     return InvalidatedResult(memory.id, after.valid_until, after.invalid_reason, made.version, already)
 
 
-def _valid_again(planner: Planner, memory: Memory, after: MemoryVersion) -> Edits[None]:
+def _valid_again(writer: Writer, memory: Memory, after: MemoryVersion) -> None:
     """Remove the links that supersede a memory if a change makes it valid again."""
-    if has_ended(memory.now.valid_until, planner.at) and not has_ended(after.valid_until, planner.at):
-        for link in planner.known.links(memory.id):
+    if has_ended(memory.now.valid_until, writer.at) and not has_ended(after.valid_until, writer.at):
+        for link in writer.space.links(memory.id):
             if link.target == memory.id and link.relation == SUPERSEDES:
-                yield Unlink(link.source, link.target, SUPERSEDES)
+                writer.space.unlink(link)
 
 
-def _promote(planner: Planner, change: PromoteMemory) -> Edits[PromotedResult]:
+def _promote(writer: Writer, change: PromoteMemory) -> PromotedResult:
     """Promote a session's memory to its project, in the same space. The session is recorded as its origin.
 
     Promoting a project's memory to the project refuses the proposal to promote it to the user.
     """
-    memory = planner.memory(change.memory_id)
+    memory = writer.memory(change.memory_id)
     check_remembered(memory.id, memory.now)
-    if memory.now.scope == change.target_scope:
-        refused = yield from refuse_proposal(planner, memory.id, change.reason)
-        if refused:
-            return PromotedResult(memory.id, "project", "project", memory.version, change.reason)
+    if memory.now.scope == change.target_scope and refuse_proposal(writer, memory.id, change.reason):
+        return PromotedResult(memory.id, "project", "project", memory.version, change.reason)
     check_broader(memory.now.scope, change.target_scope)
     before = memory.now.scope
     again = restating(memory.id, memory.now, memory.created_at, change.target_scope)
-    if (known := planner.known_as(again)) is not None:
+    if (known := writer.known_as(again)) is not None:
         reason = f"merged into {known.id}, which says the same"
         hidden = msgspec.structs.replace(memory.now, status="promoted")
-        made = yield from planner.revise(memory, hidden, "promoted", reason=change.reason or reason)
-        yield from join_promoted(planner, known, again, memory.now, change, None)
-        yield PutLink(memory.id, known.id, "supports", 1.0, planner.at)
+        made = writer.revise(memory, hidden, "promoted", reason=change.reason or reason)
+        join_promoted(writer, known, again, memory.now, change, None)
+        writer.space.put_link(memory.id, known.id, "supports", 1.0, writer.at)
         return PromotedResult(memory.id, before, change.target_scope, made.version, change.reason, known.id)
-    made = yield from planner.revise(
+    made = writer.revise(
         memory,
         msgspec.structs.replace(memory.now, scope=change.target_scope),
         "promoted",
-        chain=(*memory.promotion_chain, step_of(memory.id, memory.now, change, planner.at, None)),
+        chain=(*memory.promotion_chain, step_of(memory.id, memory.now, change, writer.at, None)),
         reason=change.reason,
         previous_scope=before,
         score=change.score,
     )
-    yield from planner.log_promotion(log_entry(memory.id, memory.now, change))
+    writer.log_promotion(log_entry(memory.id, memory.now, change))
     return PromotedResult(memory.id, before, change.target_scope, made.version, change.reason)
 
 
 # --- Links.
 
 
-def _targets(planner: Planner, source_id: str, links: Iterable[LinkRef], field: str) -> Targets:
+def _targets(writer: Writer, source_id: str, links: Iterable[LinkRef], field: str) -> Targets:
     """The targets of links. `field` is the argument that had them.
 
     Raises:
@@ -403,7 +373,7 @@ def _targets(planner: Planner, source_id: str, links: Iterable[LinkRef], field: 
     targets: Targets = []
     for link in dict.fromkeys(links):
         try:
-            target = planner.memory(link.target)
+            target = writer.memory(link.target)
         except NotFound as error:
             raise InvalidInput(
                 f"there is no memory with the id {link.target} to link to: "
@@ -428,7 +398,7 @@ def _check_may_supersede(source_id: str, scope: Scope, links: Targets, field: st
             )
 
 
-def _add_links(planner: Planner, source: Memory, links: Targets, reason: str | None = None) -> Edits[bool]:
+def _add_links(writer: Writer, source: Memory, links: Targets, reason: str | None = None) -> bool:
     """Add links; True if one is new or has another strength. A superseding link ends the validity of its target, if
     that is open.
 
@@ -436,59 +406,54 @@ def _add_links(planner: Planner, source: Memory, links: Targets, reason: str | N
     """
     changed = False
     for link, target in links:
-        present = planner.link(source.id, target.id, link.relation)
-        if present is None:
-            yield PutLink(source.id, target.id, link.relation, link.strength, planner.at)
-            if link.relation not in (SIMILAR, CONTRADICTS, SUPERSEDES):  # then both are valid
-                for one, other in ((source.id, target.id), (target.id, source.id)):
-                    if planner.link(one, other, CONTRADICTS) is not None:
-                        yield Unlink(one, other, CONTRADICTS)
-            if link.relation == SUPERSEDES:
-                yield from _end_validity(planner, source.id, target.id, reason)
-        elif present.strength != link.strength and link.relation != SIMILAR:
-            yield msgspec.structs.replace(present, strength=link.strength)
-        else:
+        present = writer.link(source.id, target.id, link.relation)
+        if present is not None and (present.strength == link.strength or link.relation == SIMILAR):
             continue
         changed = True
+        writer.space.put_link(source.id, target.id, link.relation, link.strength, writer.at)
+        if present is None and link.relation == SUPERSEDES:
+            _end_validity(writer, source.id, target.id, reason)
+        elif present is None and link.relation not in (SIMILAR, CONTRADICTS):  # then both are valid
+            for ends in ((source.id, target.id), (target.id, source.id)):
+                if (contradiction := writer.link(*ends, CONTRADICTS)) is not None:
+                    writer.space.unlink(contradiction)
     return changed
 
 
-def _remove_links(planner: Planner, source: Memory, links: Targets) -> Edits[bool]:
+def _remove_links(writer: Writer, source: Memory, links: Targets) -> bool:
     """Remove links; True if one existed. An end of validity that a link had set is removed with it."""
     changed = False
     for link, target in links:
-        if planner.link(source.id, target.id, link.relation) is not None:
+        if (present := writer.link(source.id, target.id, link.relation)) is not None:
             changed = True
-            yield Unlink(source.id, target.id, link.relation)
+            writer.space.unlink(present)
             if link.relation == SUPERSEDES:
-                yield from _restore_validity(planner, source.id, target.id)
+                _restore_validity(writer, source.id, target.id)
     return changed
 
 
-def _end_validity(planner: Planner, source_id: str, target_id: str, reason: str | None) -> Edits[None]:
-    target = planner.memory(target_id)
+def _end_validity(writer: Writer, source_id: str, target_id: str, reason: str | None) -> None:
+    target = writer.memory(target_id)
     if target.now.valid_until is None:
-        after = msgspec.structs.replace(target.now, valid_until=planner.at)
-        yield from planner.revise(target, after, SUPERSEDED, by=source_id, reason=reason)
+        after = msgspec.structs.replace(target.now, valid_until=writer.at)
+        writer.revise(target, after, SUPERSEDED, by=source_id, reason=reason)
 
 
-def _restore_validity(planner: Planner, source_id: str, target_id: str) -> Edits[None]:
+def _restore_validity(writer: Writer, source_id: str, target_id: str) -> None:
     """Restore from the history the validity that a link ended, unless another change has set it since."""
-    target = planner.memory(target_id)
+    target = writer.memory(target_id)
     ended = [
         entry
-        for entry in planner.known.history(target.id)
+        for entry in writer.space.history(target.id)
         if entry.change in (SUPERSEDED, INVALIDATED) and entry.details.get("by") == source_id
     ]
     if ended and target.now.valid_until is not None and ended[-1].record.valid_until == target.now.valid_until:
-        until = None if target.now.invalid_reason is None else _valid_until_before(planner, target.id)
+        until = None if target.now.invalid_reason is None else _valid_until_before(writer, target.id)
         after = msgspec.structs.replace(target.now, valid_until=until, invalid_reason=None)
-        yield from planner.revise(target, after, "superseding_undone", by=source_id)
+        writer.revise(target, after, "superseding_undone", by=source_id)
 
 
-def _relate(
-    planner: Planner, memory: Memory, ids: Sequence[str], *, alone: bool = False
-) -> Edits[tuple[bool, tuple[str, ...]]]:
+def _relate(writer: Writer, memory: Memory, ids: Sequence[str], *, alone: bool = False) -> tuple[bool, tuple[str, ...]]:
     """Relate a memory to others; with `alone`, all links to other memories are removed, in either direction.
 
     Returns whether anything has changed, and the unknown ids.
@@ -497,21 +462,21 @@ def _relate(
     missing: list[str] = []
     for memory_id in dict.fromkeys(ids):
         try:
-            target = planner.memory(memory_id)
+            target = writer.memory(memory_id)
             check_remembered(target.id, target.now)
         except (NotFound, InvalidInput):
             missing.append(memory_id)
             continue
         if target.id != memory.id:
             wanted[target.id] = target
-    links = [link for link in planner.known.links(memory.id) if link.relation == RELATED]
+    links = [link for link in writer.space.links(memory.id) if link.relation == RELATED]
     others = {link: link.target if link.source == memory.id else link.source for link in links}
     new: Targets = [(LinkRef(RELATED, target), wanted[target]) for target in wanted if target not in others.values()]
-    changed = yield from _add_links(planner, memory, new)
+    changed = _add_links(writer, memory, new)
     for link, other in others.items() if alone else ():
-        related = planner.known.memory(other)
-        if other not in wanted and related is not None and planner.sees(related) and not related.now.forgotten:
-            yield Unlink(link.source, link.target, RELATED)
+        related = writer.space.memory(other)
+        if other not in wanted and related is not None and writer.sees(related) and not related.now.forgotten:
+            writer.space.unlink(link)
             changed = True
     return changed, tuple(missing)
 
@@ -519,34 +484,34 @@ def _relate(
 # --- Deleting memories for good.
 
 
-def _erase(planner: Planner, change: EraseMemory) -> Edits[ErasedResult]:
+def _erase(writer: Writer, change: EraseMemory) -> ErasedResult:
     """Delete a memory for good, with its history. Its id remains known as erased."""
-    known = planner.known
+    space = writer.space
     try:
-        memory = planner.memory(change.memory_id)
+        memory = writer.memory(change.memory_id)
     except NotFound:
-        was_erased = planner.row(Erased, change.memory_id) is not None
+        was_erased = writer.row(Erased, change.memory_id) is not None
         if not was_erased:
             if not change.was_queued:
                 raise
-            yield Put(Erased(change.memory_id, planner.at))
+            space.put(Erased(change.memory_id, writer.at))
         return ErasedResult(change.memory_id, already=was_erased)
-    derived = planner.derived_from(memory.id, known.links(memory.id))
-    texts = _all_texts(known, memory)
+    derived = writer.derived_from(memory.id, space.links(memory.id))
+    texts = _all_texts(space, memory)
     quotes = (*(text.strip() for text in texts), *quotable(texts))  # in memories derived from it
-    also = [made for made in derived if _is_made_by_run(known, made.id) and _says_any(known, made, quotes)]
-    record = known.session_record(memory.now.session_id)
+    also = [made for made in derived if _is_made_by_run(space, made.id) and _says_any(space, made, quotes)]
+    record = space.session_record(memory.now.session_id)
     quoting = list(also)
-    if record is not None and record.id != memory.id and _says_any(known, record, quotes):
+    if record is not None and record.id != memory.id and _says_any(space, record, quotes):
         quoting.append(record)
     for gone in (*quoting, memory):
         if not gone.now.forgotten:  # activates the memories that it stood for, and forgets its summaries
-            yield from planner.revise(gone, msgspec.structs.replace(gone.now, forgotten=True), "forgotten")
-        yield Delete(gone.id)
-        yield EraseTraces(gone.id)
+            writer.revise(gone, msgspec.structs.replace(gone.now, forgotten=True), "forgotten")
+        space.delete(gone.id)
+        space.erase_traces(gone.id)
     also_erased = tuple(made.id for made in also)
     for memory_id in dict.fromkeys((memory.id, change.memory_id, *also_erased)):
-        yield Put(Erased(memory_id, planner.at))
+        space.put(Erased(memory_id, writer.at))
     said_by = tuple(made.id for made in derived if made not in also and made != record)
     return ErasedResult(memory.id, said_by=said_by, also_erased=also_erased)
 
@@ -557,68 +522,68 @@ def texts_of(now: RecordedFields, history: Iterable[HistoryEntry]) -> tuple[str,
     return tuple(dict.fromkeys(text for version in versions for text in (version.content, version.summary) if text))
 
 
-def _all_texts(known: Reader, memory: Memory) -> tuple[str, ...]:
-    return texts_of(memory.now, known.history(memory.id))
+def _all_texts(space: Repository, memory: Memory) -> tuple[str, ...]:
+    return texts_of(memory.now, space.history(memory.id))
 
 
-def _is_made_by_run(known: Reader, memory_id: str) -> bool:
+def _is_made_by_run(space: Repository, memory_id: str) -> bool:
     """True if a memory was derived in the background, and never stored by anybody."""
-    return any(entry.version == 1 and entry.details.get("run") is not None for entry in known.history(memory_id))
+    return any(entry.version == 1 and entry.details.get("run") is not None for entry in space.history(memory_id))
 
 
-def _says_any(known: Reader, memory: Memory, quotes: Sequence[str]) -> bool:
+def _says_any(space: Repository, memory: Memory, quotes: Sequence[str]) -> bool:
     """True if any version of a memory contains one of these quotations."""
-    return any(quote in text for text in _all_texts(known, memory) for quote in quotes)
+    return any(quote in text for text in _all_texts(space, memory) for quote in quotes)
 
 
 # --- Sessions.
 
 
-def _start_session(planner: Planner, change: StartSession) -> Edits[SessionResult]:
+def _start_session(writer: Writer, change: StartSession) -> SessionResult:
     """Register a session, or reopen it."""
-    before = planner.row(SessionEntry, change.session_id)
+    before = writer.row(SessionEntry, change.session_id)
     if before is None:
-        entry = SessionEntry(change.session_id, planner.at, planner.at, client=change.client)
+        entry = SessionEntry(change.session_id, writer.at, writer.at, client=change.client)
     else:
         entry = msgspec.structs.replace(
             before,
-            last_active_at=max(before.last_active_at, planner.at),
+            last_active_at=max(before.last_active_at, writer.at),
             status="active",
             ended_at=None,
             ending=None,
             client=change.client or before.client,
         )
-    yield Put(entry)
-    return _result(planner, change.session_id)
+    writer.space.put(entry)
+    return _result(writer, change.session_id)
 
 
-def _end_session(planner: Planner, change: EndSession) -> Edits[SessionResult]:
+def _end_session(writer: Writer, change: EndSession) -> SessionResult:
     """Record the end of a session and write its record; the rest is done later. Unknown and ended sessions stay as they
     are.
 
     A session that ended once, and continues without a second end, does not count as abandoned.
     """
-    before = planner.row(SessionEntry, change.session_id)
+    before = writer.row(SessionEntry, change.session_id)
     if before is not None and before.status == "active" and before.ended_at is None:
         ending = (before.ending or "abandoned") if change.how == "abandoned" else "completed"
-        yield Put(msgspec.structs.replace(before, ended_at=planner.at, ending=ending))
-        yield from planner.write_record(change.session_id)
-    return _result(planner, change.session_id)
+        writer.space.put(msgspec.structs.replace(before, ended_at=writer.at, ending=ending))
+        writer.write_record(change.session_id)
+    return _result(writer, change.session_id)
 
 
-def _record_events(planner: Planner, change: RecordEvents) -> Edits[SessionResult]:
+def _record_events(writer: Writer, change: RecordEvents) -> SessionResult:
     """Record turns and tool calls of a session."""
-    yield from planner.note_active(change.session_id)
-    yield change
-    return SessionResult(change.session_id, "active", planner.known.turns(change.session_id))
+    writer.note_active(change.session_id)
+    writer.space.record_events(change)
+    return SessionResult(change.session_id, "active", writer.space.turns(change.session_id))
 
 
-def _result(planner: Planner, session_id: str) -> SessionResult:
-    entry = planner.row(SessionEntry, session_id)
-    return SessionResult(session_id, "abandoned" if entry is None else entry.status, planner.known.turns(session_id))
+def _result(writer: Writer, session_id: str) -> SessionResult:
+    entry = writer.row(SessionEntry, session_id)
+    return SessionResult(session_id, "abandoned" if entry is None else entry.status, writer.space.turns(session_id))
 
 
-RULES: Final[dict[type[Any], Callable[[Planner, Any], Edits[Any]]]] = {
+RULES: Final[dict[type[Any], Callable[[Writer, Any], Result]]] = {
     StoreMemory: _store,
     ImportMemory: _import,
     UpdateMemory: _update,

@@ -1,26 +1,16 @@
-"""The edits of a space that rules yield, and the queries that rules make.
-
-A backend applies the edits and implements `Reader`. Memories are identified by their ids: edits do not depend on
-tables, row numbers or clocks.
-"""
+"""A space as rules read and change it. Memories are identified by their ids: rules do not depend on tables, row numbers
+or clocks."""
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 import msgspec
 
 from remembrancer.protocol.kinds import Kind, Scope
-from remembrancer.protocol.runs import (
-    ChainLink,
-    CloseRequest,
-    DropOrphans,
-    NoteMaintenance,
-    PromotionReason,
-    Prune,
-)
+from remembrancer.protocol.runs import ChainLink, CloseRequest, NoteMaintenance, PromotionReason, Prune
 from remembrancer.protocol.session_life import RecordEvents, SessionEntry
 from remembrancer.protocol.writes import HistoryEntry, MemoryVersion, PortableMemory
 
@@ -39,6 +29,17 @@ class Memory:
     forgotten_at: float | None = None
     promotion_chain: tuple[ChainLink, ...] = ()
     source_project: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """A link between two memories."""
+
+    source: str
+    target: str
+    relation: str
+    strength: float
+    created_at: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,135 +194,8 @@ Row = (
 R = TypeVar("R", bound=Row)
 
 
-# --- Edits.
-
-
-class Insert(msgspec.Struct, frozen=True):
-    """Insert a memory with its history. `at` is the time for its edges to entities.
-
-    A memory that `comes_whole` from elsewhere has links, and others may link to it: links wait until both ends exist.
-    """
-
-    memory: PortableMemory
-    at: float
-    comes_whole: bool = False
-
-
-class Revise(msgspec.Struct, frozen=True):
-    """Add a version (`entry`) to a memory. `fields` are the changed ones.
-
-    `chain` is the new promotion chain, if it has changed. If the content changes, all data derived from the old one
-    (passages, near-duplicates, found names) is deleted.
-    """
-
-    before: Memory
-    entry: HistoryEntry
-    fields: tuple[str, ...]
-    chain: tuple[ChainLink, ...] | None = None
-
-
-class Delete(msgspec.Struct, frozen=True):
-    """Delete a memory with everything that depends on it, except its history. `with_history` deletes the history too,
-    apart from versions private to a session."""
-
-    memory_id: str
-    with_history: bool = False
-
-
-class EraseTraces(msgspec.Struct, frozen=True):
-    """Delete all traces of a memory that is not in the space: in history, logs, answers and promotion chains."""
-
-    memory_id: str
-
-
-class PutLink(msgspec.Struct, frozen=True):
-    """Link two memories, or change the strength of their link. Does nothing if one of them does not exist."""
-
-    source: str
-    target: str
-    relation: str
-    strength: float
-    created_at: float
-
-
-class Unlink(msgspec.Struct, frozen=True):
-    """Remove a link."""
-
-    source: str
-    target: str
-    relation: str
-
-
-class AddAlias(msgspec.Struct, frozen=True):
-    """Give a memory another id by which it can be found."""
-
-    alias: str
-    memory_id: str
-
-
-class CountAccess(msgspec.Struct, frozen=True):
-    """Set the number of accesses of a memory, and the time of the last one."""
-
-    memory_id: str
-    count: int
-    last_accessed_at: float | None
-
-
-class NoteUse(msgspec.Struct, frozen=True):
-    """Record that a session has used the memories that it can see. For each memory only the first few sessions are
-    kept."""
-
-    memory_ids: tuple[str, ...]
-    session_id: str
-
-
-class NoteActive(msgspec.Struct, frozen=True):
-    """Record that a session was active: a new one is registered, and an ended one is reopened."""
-
-    session_id: str
-    at: float
-
-
-class Put(msgspec.Struct, frozen=True):
-    """Write a row in place of the one with its key, or append a row to a log."""
-
-    row: Row
-
-
-class Remove(msgspec.Struct, frozen=True):
-    """Remove the rows of a kind in which a field has a value; without a `field`, all rows."""
-
-    kind: type[Any]
-    field: str | None = None
-    value: str | int | None = None
-
-
-RowEdit = (
-    Insert
-    | Revise
-    | Delete
-    | EraseTraces
-    | PutLink
-    | Unlink
-    | AddAlias
-    | CountAccess
-    | NoteUse
-    | NoteActive
-    | Put
-    | Remove
-    | RecordEvents
-    | DropOrphans
-    | Prune
-    | CloseRequest
-    | NoteMaintenance
-)
-T = TypeVar("T")
-Edits = Generator[RowEdit, int, T]
-"""A sequence of edits. Each is applied before the next is requested; the number of removed rows is sent back."""
-
-
-class Reader(Protocol):
-    """Queries of a space in its state after the edits so far."""
+class Repository(Protocol):
+    """One space inside a transaction. Queries see the changes so far."""
 
     def memory(self, memory_id: str) -> Memory | None:
         """A memory, whether forgotten or not, by its id or an alias."""
@@ -329,7 +203,7 @@ class Reader(Protocol):
     def history(self, memory_id: str) -> tuple[HistoryEntry, ...]:
         """All versions of a memory, the first one first."""
 
-    def links(self, memory_id: str) -> list[PutLink]:
+    def links(self, memory_id: str) -> list[Link]:
         """The links from and to a memory."""
 
     def portable(self, memory_id: str) -> PortableMemory | None:
@@ -359,3 +233,65 @@ class Reader(Protocol):
 
     def rows(self, kind: type[R], field: str, value: str | int) -> list[R]:
         """The rows of a kind in which a field has a value, in order."""
+
+    def insert(self, memory: PortableMemory, at: float, *, comes_whole: bool = False) -> None:
+        """Insert a memory with its history. `at` is the time for its edges to entities.
+
+        A memory that `comes_whole` from elsewhere has links, and others may link to it: links wait until both ends
+        exist.
+        """
+
+    def revise(
+        self, before: Memory, entry: HistoryEntry, fields: tuple[str, ...], chain: Sequence[ChainLink] | None = None
+    ) -> None:
+        """Add a version (`entry`) to a memory. `fields` are the changed ones.
+
+        `chain` is the new promotion chain, if it has changed. If the content changes, all data derived from the old one
+        (passages, near-duplicates, found names) is deleted.
+        """
+
+    def delete(self, memory_id: str, *, with_history: bool = False) -> None:
+        """Delete a memory with everything that depends on it, except its history. `with_history` deletes the history
+        too, apart from versions private to a session."""
+
+    def erase_traces(self, memory_id: str) -> int:
+        """Delete all traces of a memory that is not in the space: in history, logs, answers and promotion chains.
+        Returns the number of rows that were deleted or changed."""
+
+    def put_link(self, source: str, target: str, relation: str, strength: float, created_at: float) -> None:
+        """Link two memories, or change the strength of their link. Does nothing if one of them does not exist."""
+
+    def unlink(self, link: Link) -> None:
+        """Remove a link."""
+
+    def add_alias(self, alias: str, memory_id: str) -> None:
+        """Give a memory another id by which it can be found."""
+
+    def set_accesses(self, memory_id: str, count: int, last_accessed_at: float | None) -> None:
+        """Set the number of accesses of a memory, and the time of the last one."""
+
+    def note_use(self, memory_ids: Sequence[str], session_id: str) -> None:
+        """Record that a session has used the memories that it can see. For each memory only the first few sessions are
+        kept."""
+
+    def note_active(self, session_id: str, at: float) -> None:
+        """Record that a session was active: a new one is registered, and an ended one is reopened. The way in which
+        that ended is kept."""
+
+    def record_events(self, change: RecordEvents) -> None:
+        """Add turns and tool calls; a tool call belongs to the last turn before it."""
+
+    def put(self, row: Row) -> None:
+        """Write a row in place of the one with its key, or append a row to a log."""
+
+    def remove(self, kind: type[Row], field: str | None = None, value: str | int | None = None) -> None:
+        """Remove the rows of a kind in which a field has a value; without a `field`, all rows."""
+
+    def drop_orphans(self, before: float) -> int:
+        """Delete the entities of before that time to which no memory is linked, and return their number."""
+
+    def prune(self, edit: Prune) -> int:
+        """Delete up to `edit.limit` rows that are no longer needed, and return their number."""
+
+    def note_done(self, job: CloseRequest | NoteMaintenance) -> None:
+        """Record that consolidation or maintenance was done now."""

@@ -1,6 +1,6 @@
 """The rules shared by all operations: which memory may be changed, and the consequences of a new version.
 
-Pure: a rule queries a `Reader`, and yields edits for a backend to apply. The only clock is the time of the operation.
+The only clock is the time of the operation.
 """
 
 from __future__ import annotations
@@ -12,19 +12,14 @@ from typing import Final
 import msgspec
 
 from remembrancer.memory.changes import differences, is_visible, says_the_same, unknown_memory
-from remembrancer.memory.edits import (
-    Edits,
-    Insert,
+from remembrancer.memory.limits import moment
+from remembrancer.memory.repository import (
+    Link,
     LoggedPromotion,
     Memory,
-    NoteActive,
-    Put,
-    PutLink,
     R,
-    Reader,
-    Revise,
+    Repository,
 )
-from remembrancer.memory.limits import moment
 from remembrancer.protocol.ids import derive_memory_id
 from remembrancer.protocol.kinds import SESSION_RECORD, type_of_kind
 from remembrancer.protocol.runs import ChainLink, LogPromotion
@@ -68,18 +63,18 @@ def restating(memory_id: str, memory: MemoryFields, created_at: float, scope: Sc
     return again
 
 
-class Planner:
-    """One operation on the space that `known` reads; in a shared lane, with the member that requested it."""
+class Writer:
+    """One operation on a space; in a shared lane, with the member that requested it."""
 
-    def __init__(self, operation: Operation, known: Reader, member: str | None = None) -> None:
+    def __init__(self, operation: Operation, space: Repository, member: str | None = None) -> None:
         self.operation = operation
-        self.known = known
+        self.space = space
         self._member = member
         self.at = operation.requested_at
 
     def memory(self, memory_id: str) -> Memory:
         """The memory that the operation changes. Raises `NotFound` if its session cannot see it."""
-        memory = self.known.memory(memory_id)
+        memory = self.space.memory(memory_id)
         if memory is None or not self.sees(memory):
             raise unknown_memory(memory_id)
         return memory
@@ -88,10 +83,10 @@ class Planner:
         """The memory with the same text and scope as a store, if there is one. `same` are the memories with that text,
         if they have been read already."""
         if same is None:
-            same = self.known.same_content(change.content, self.operation.session_id)
+            same = self.space.same_content(change.content, self.operation.session_id)
         for memory_id, scope, owner in same:
             if scope == change.scope and (scope != "session" or owner == change.session_id):
-                memory = self.known.memory(memory_id)
+                memory = self.space.memory(memory_id)
                 if memory is not None and says_the_same(memory.now, memory.created_at, change, self.at):
                     return memory
         return None
@@ -112,7 +107,7 @@ class Planner:
             {name: value for name, value in {**details, "member": self._member}.items() if value is not None},
         )
 
-    def insert(self, memory_id: str, first: MemoryVersion, **details: object) -> Edits[None]:
+    def insert(self, memory_id: str, first: MemoryVersion, **details: object) -> None:
         """Insert the first version of a memory."""
         memory = PortableMemory(
             **first.recorded(),
@@ -121,7 +116,7 @@ class Planner:
             updated_at=self.at,
             history=(self.entry(1, "stored", first, self.at, **details),),
         )
-        yield Insert(memory, self.at)
+        self.space.insert(memory, self.at)
 
     def revise(
         self,
@@ -131,7 +126,7 @@ class Planner:
         *,
         chain: tuple[ChainLink, ...] | None = None,
         **about: object,
-    ) -> Edits[Revision]:
+    ) -> Revision:
         """Make `after` the next version of a memory. Does nothing if there is no difference.
 
         `chain` is a new promotion chain, which makes a version by itself. If the text changes, the summaries and
@@ -144,7 +139,7 @@ class Planner:
         is_another = "content" in fields or after.forgotten
         is_over = is_another or ("valid_until" in fields and after.valid_until is not None)
         is_taken_back = after.scope == "session" and "scope" in fields
-        links = self.known.links(memory.id) if is_over or is_taken_back else []
+        links = self.space.links(memory.id) if is_over or is_taken_back else []
         stale: list[Memory] = []
         if is_over and memory.now.status == "consolidated":
             stale += self._summaries(memory, links)
@@ -158,16 +153,16 @@ class Planner:
             **about,
             fields=fields,
         )
-        yield Revise(memory, entry, fields, chain)
+        self.space.revise(memory, entry, fields, chain)
         for summary in stale:
             reason = f"{memory.id}, which it says, was changed, superseded or forgotten"
             gone = msgspec.structs.replace(summary.now, forgotten=True, forgotten_reason=reason)
-            yield from self.revise(summary, gone, "forgotten", reason=reason)
+            self.revise(summary, gone, "forgotten", reason=reason)
         if is_another:
-            yield from self._release(memory.id, links)
+            self._release(memory.id, links)
         return Revision(entry.version, fields)
 
-    def _summaries(self, memory: Memory, links: Sequence[PutLink]) -> list[Memory]:
+    def _summaries(self, memory: Memory, links: Sequence[Link]) -> list[Memory]:
         """The summaries that repeat a memory, except those that somebody has reworded."""
         made = self.derived_from(memory.id, links)
         return [
@@ -178,7 +173,7 @@ class Planner:
             and self._is_untouched(summary)
         ]
 
-    def _records(self, memory: Memory, links: Sequence[PutLink]) -> list[Memory]:
+    def _records(self, memory: Memory, links: Sequence[Link]) -> list[Memory]:
         """The session records that repeat a memory (as those of release 0.2.0 do), except those that somebody has
         reworded."""
         made = self.derived_from(memory.id, links)
@@ -186,15 +181,15 @@ class Planner:
 
     def _is_untouched(self, memory: Memory) -> bool:
         """True if a memory is not forgotten and has not been reworded."""
-        return not memory.now.forgotten and all(entry.change != "updated" for entry in self.known.history(memory.id))
+        return not memory.now.forgotten and all(entry.change != "updated" for entry in self.space.history(memory.id))
 
-    def derived_from(self, memory_id: str, links: Sequence[PutLink]) -> list[Memory]:
+    def derived_from(self, memory_id: str, links: Sequence[Link]) -> list[Memory]:
         """The memories derived from one, by its links."""
         sources = [link.source for link in links if link.target == memory_id and link.relation == DERIVED]
-        memories = map(self.known.memory, sources)
+        memories = map(self.space.memory, sources)
         return [memory for memory in memories if memory is not None]
 
-    def _release(self, memory_id: str, links: Sequence[PutLink]) -> Edits[None]:
+    def _release(self, memory_id: str, links: Sequence[Link]) -> None:
         """Reactivate the memories that this one stood for until its text changed, unless another one stands for them.
         `links` are its links before the change.
 
@@ -207,36 +202,36 @@ class Planner:
             elif link.target == memory_id and link.relation == SIMILAR:
                 behind.append(link.source)
         for hidden_id in dict.fromkeys(behind):
-            hidden = self.known.memory(hidden_id)
+            hidden = self.space.memory(hidden_id)
             if hidden is None or hidden.now.forgotten or hidden.now.status != "consolidated":
                 continue
-            if not self.known.summed_up_in(hidden_id):
+            if not self.space.summed_up_in(hidden_id):
                 reason = "what stood for it does not say it any more"
-                yield make_active(hidden, RELEASED, reason, self.at)
+                make_active(self.space, hidden, RELEASED, reason, self.at)
 
-    def link(self, source: str, target: str, relation: str) -> PutLink | None:
+    def link(self, source: str, target: str, relation: str) -> Link | None:
         """The link from one memory to another."""
-        links = (link for link in self.known.links(source) if link.source == source and link.target == target)
+        links = (link for link in self.space.links(source) if link.source == source and link.target == target)
         return next((link for link in links if link.relation == relation), None)
 
     def row(self, kind: type[R], key: str | int) -> R | None:
         """The row of a kind with the key."""
-        return next(iter(self.known.rows(kind, kind.__struct_fields__[0], key)), None)
+        return next(iter(self.space.rows(kind, kind.__struct_fields__[0], key)), None)
 
-    def note_active(self, session_id: str | None = None) -> Edits[None]:
+    def note_active(self, session_id: str | None = None) -> None:
         """Record that a session, by default the operation's, is active. Background work and shells have none."""
         session_id = self.operation.session_id if session_id is None else session_id
         if session_id not in ("", SHELL_SESSION):
-            yield NoteActive(session_id, self.at)
+            self.space.note_active(session_id, self.at)
 
-    def log_promotion(self, entry: LogPromotion, run_id: str | None = None) -> Edits[None]:
+    def log_promotion(self, entry: LogPromotion, run_id: str | None = None) -> None:
         """Add an entry to the promotion log."""
-        yield Put(LoggedPromotion(**msgspec.structs.asdict(entry), run_id=run_id, promoted_at=self.at))
+        self.space.put(LoggedPromotion(**msgspec.structs.asdict(entry), run_id=run_id, promoted_at=self.at))
 
-    def write_record(self, session_id: str) -> Edits[None]:
+    def write_record(self, session_id: str) -> None:
         """Write the record of an ended session, replacing an earlier one: the files that it worked on. A session
         without files has no record."""
-        deeds = self.known.session_deeds(session_id, self.operation.project.path)
+        deeds = self.space.session_deeds(session_id, self.operation.project.path)
         if deeds is None or not deeds.files:
             return
         more = f" and {len(deeds.files) - NAMED_FILES} more" if len(deeds.files) > NAMED_FILES else ""
@@ -252,17 +247,17 @@ class Planner:
             confidence=RECORD_CONFIDENCE,
             structured={"prompts": deeds.prompts, "tool_calls": deeds.tool_calls, "files": list(deeds.files)},
         )
-        before = self.known.session_record(session_id)
+        before = self.space.session_record(session_id)
         if before is None:
-            yield from self.insert(derive_memory_id(f"record\n{session_id}", deeds.ended_at), first)
+            self.insert(derive_memory_id(f"record\n{session_id}", deeds.ended_at), first)
         else:
-            yield from self.revise(before, first, "recorded")
+            self.revise(before, first, "recorded")
 
 
-def make_active(memory: Memory, change: str, reason: str, at: float) -> Revise:
-    """The version that reactivates an archived or consolidated memory. It is no older than the previous one, and
-    belongs to no operation."""
+def make_active(space: Repository, memory: Memory, change: str, reason: str, at: float) -> None:
+    """Reactivate an archived or consolidated memory. The version is no older than the previous one, and belongs to no
+    operation."""
     after = msgspec.structs.replace(memory.now, status="active")
     details = {"reason": reason, "fields": ("status",)}
     entry = HistoryEntry(memory.version + 1, change, max(at, memory.updated_at), "", "", after, details)
-    return Revise(memory, entry, ("status",))
+    space.revise(memory, entry, ("status",))
