@@ -30,6 +30,7 @@ from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.actors.store.shared_lane import SharedLane
 from remembrancer.commands.hook_files import leave
 from remembrancer.config.project import project_of
+from remembrancer.protocol.errors import Failure
 from remembrancer.protocol.gateway_link import HOOK_FORMAT, PROMPT
 from remembrancer.protocol.ids import derive_memory_id
 from remembrancer.protocol.kinds import KINDS
@@ -40,7 +41,6 @@ from remembrancer.protocol.writes import (
     EraseMemory,
     Operation,
     PromoteMemory,
-    Rejected,
     StoreMemory,
     UpdateMemory,
     memory_id_of,
@@ -228,7 +228,7 @@ def _leave_waiting(home: Path) -> None:
     waiting, refused = (_stored(name, content, now) for name, content in (("waiting", QUEUED), ("refused", REFUSED)))
     queue = QueueFile(home / "queue.db")
     queue.append([queued_row(each, project.id, now) for each in (waiting, refused)])
-    queue.settle((), [Rejected(refused.operation_id, "invalid_input", "it was too late")], now)
+    queue.settle((), {refused.operation_id: Failure("invalid_input", "it was too late")}, now)
     queue.close()
     event = {"format": HOOK_FORMAT, "event": PROMPT, "at": now, "session": "wednesday", "directory": PROJECT}
     leave(str(home / "hooks"), event | {"text": PROMPTED}, time.time_ns())

@@ -35,7 +35,6 @@ from remembrancer.protocol.control import (
     ProcessHealth,
     Ready,
     Role,
-    StartFailed,
     Stop,
     from_launcher,
 )
@@ -46,7 +45,7 @@ from remembrancer.protocol.sockets import Dealer, Speaker, let_messages_leave
 
 EXIT_STOPPED: Final = 0
 EXIT_START_FAILED: Final = 2
-"""The actor gave the reason in a `StartFailed`; restarting it would fail in the same way."""
+"""The actor gave the reason in a `Failure`; restarting it would fail in the same way."""
 EXIT_CRASHED: Final = 70
 EXIT_ORPHANED: Final = 71
 """The launcher died first. A new runtime waits for the locks of this one, so the work in hand is left: what was
@@ -233,7 +232,7 @@ async def _live(factory: Callable[[LaunchSpec], Actor], spec: LaunchSpec) -> int
             logger.error("start failed", extra={"code": error.code, "reason": error.message})
             await control.wait_connected(LISTENS_S)
             if not error.retry_possible:
-                _say(control, StartFailed(error.code, error.message))
+                _say(control, error.to_failure())
                 with anyio.move_on_after(HEARD_WAIT_S):
                     await life.stop.wait()  # acknowledged: unsent messages die with this process
             tasks.cancel_scope.cancel()
@@ -293,7 +292,7 @@ async def _change_queue(control: Dealer[FromLauncher], actor: Actor, change: Cha
 async def _say_ready(control: Dealer[FromLauncher]) -> None:
     """Report readiness as soon as the launcher listens, which may be late."""
     await control.wait_connected(math.inf)
-    _say(control, Ready(os.getpid()))
+    _say(control, Ready())
 
 
 def _say(

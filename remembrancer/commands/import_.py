@@ -253,9 +253,9 @@ async def _submit(ask_store: AskStore, changes: Iterable[tuple[str, Operation]],
             tally.rejected.append(Refusal(memory_id, error.message))
             continue
         tally.imported += sum(operations.pop(each, None) is not None for each in answer.applied)
-        for rejected in answer.rejected:
-            memory_id, _ = operations.pop(rejected.operation_id, ("", None))
-            tally.rejected.append(Refusal(memory_id, rejected.message))
+        for operation_id, failure in answer.rejected.items():
+            memory_id, _ = operations.pop(operation_id, ("", None))
+            tally.rejected.append(Refusal(memory_id, failure.message))
 
 
 async def _changes(ask_store: AskStore, batch: Sequence[PlacedMemory], now: float) -> list[tuple[str, Operation]]:

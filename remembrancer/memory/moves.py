@@ -14,7 +14,6 @@ import msgspec
 from remembrancer.memory.changes import check_broader, check_remembered, joined
 from remembrancer.memory.repository import (
     Left,
-    LoggedPromotion,
     Memory,
     PatternRow,
     Proposed,
@@ -25,7 +24,7 @@ from remembrancer.memory.repository import (
 from remembrancer.memory.writer import Writer, restating
 from remembrancer.protocol.errors import InvalidInput
 from remembrancer.protocol.kinds import SESSION_RECORD, kind_of_type
-from remembrancer.protocol.runs import ChainLink, LogPromotion, NotePattern, ProposeMemory
+from remembrancer.protocol.runs import ChainLink, LoggedPromotion, LogPromotion, NotePattern, ProposeMemory
 from remembrancer.protocol.writes import (
     ImportedResult,
     MemoryVersion,

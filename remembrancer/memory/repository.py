@@ -9,8 +9,7 @@ from typing import Protocol, TypeVar
 
 import msgspec
 
-from remembrancer.protocol.kinds import Kind, Scope
-from remembrancer.protocol.runs import ChainLink, CloseRequest, NoteMaintenance, PromotionReason, Prune
+from remembrancer.protocol.runs import ChainLink, CloseRequest, LoggedPromotion, NoteMaintenance, Prune
 from remembrancer.protocol.session_life import RecordEvents, SessionEntry
 from remembrancer.protocol.writes import HistoryEntry, MemoryVersion, PortableMemory
 
@@ -107,21 +106,6 @@ class AppliedOperation(msgspec.Struct, frozen=True):
     operation_id: str
     result: bytes
     applied_at: float
-
-
-class LoggedPromotion(msgspec.Struct, frozen=True):
-    """An entry of the promotion log. `run_id` is the run that promoted or merged the memory."""
-
-    memory_id: str
-    kind: Kind
-    from_scope: Scope
-    to_scope: Scope
-    reason: PromotionReason
-    score: float | None
-    source_session: str
-    merged_into: str | None
-    run_id: str | None
-    promoted_at: float
 
 
 class Added(msgspec.Struct, frozen=True, tag=True, tag_field="did"):

@@ -15,14 +15,13 @@ from remembrancer.memory.changes import differences, is_visible, says_the_same, 
 from remembrancer.memory.limits import moment
 from remembrancer.memory.repository import (
     Link,
-    LoggedPromotion,
     Memory,
     R,
     Repository,
 )
 from remembrancer.protocol.ids import derive_memory_id
 from remembrancer.protocol.kinds import SESSION_RECORD, type_of_kind
-from remembrancer.protocol.runs import ChainLink, LogPromotion
+from remembrancer.protocol.runs import ChainLink, LoggedPromotion, LogPromotion
 from remembrancer.protocol.session_life import SHELL_SESSION
 from remembrancer.protocol.writes import (
     HistoryEntry,

@@ -5,8 +5,8 @@ from __future__ import annotations
 import msgspec
 
 from remembrancer.protocol.kinds import Kind
-from remembrancer.protocol.reads import ListedMemory, Pair, SessionRequest
-from remembrancer.protocol.session_life import SessionEntry, ToolCall, Turn
+from remembrancer.protocol.reads import ListedMemory, ListedSession, Pair, SessionRequest
+from remembrancer.protocol.session_life import ToolCall, Turn
 
 
 class MemoryChanged(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -57,14 +57,6 @@ class ReadActivity(SessionRequest[ActivityRead], frozen=True):
     after: float = 0.0
     characters: int = 200
     """The number of characters read of each text."""
-
-
-class ListedSession(SessionEntry, frozen=True, omit_defaults=True):
-    """A session, and how much of it is kept."""
-
-    memories: int = 0
-    turns: int = 0
-    tool_calls: int = 0
 
 
 class ListSessions(SessionRequest[tuple[ListedSession, ...]], frozen=True):

@@ -7,6 +7,7 @@ from typing import Final, Literal
 
 import msgspec
 
+from remembrancer.protocol.errors import Failure
 from remembrancer.protocol.reads import Counts, EmbeddingSummary
 from remembrancer.protocol.wire import Request
 from remembrancer.protocol.work import ModelChoice
@@ -148,15 +149,6 @@ ProcessHealth = StoreHealth | GatewayHealth | EmbedderHealth | ConsolidatorHealt
 class Ready(msgspec.Struct, frozen=True, tag=True):
     """Actor to launcher: the actor is ready for work. Sent once."""
 
-    pid: int
-
-
-class StartFailed(msgspec.Struct, frozen=True, tag=True):
-    """Actor to launcher: the actor cannot start, and restarting it would not help. Answered by `Stop`."""
-
-    code: str
-    message: str
-
 
 class Ping(Request[ProcessHealth | None], frozen=True):
     """Launcher to actor: a health check. Answered from the event loop, with None while the actor starts."""
@@ -218,7 +210,8 @@ class AskDown(Request[int], frozen=True):
 
 
 FromLauncher = Ping | Stop | PeerGone | PeerFailed | ChangeQueue
-FromActor = Ready | StartFailed
+FromActor = Ready | Failure
+"""A `Failure`: the actor cannot start, and restarting it would not help. Answered by `Stop`."""
 ToLauncher = FromActor | AskStatus | AskScale | AskDown | ChangeQueue
 from_launcher: Final = msgspec.msgpack.Decoder(FromLauncher)
 to_launcher: Final = msgspec.msgpack.Decoder(ToLauncher)

@@ -52,13 +52,6 @@ class FileUpdate(msgspec.Struct, frozen=True, array_like=True):
     chunks: tuple[FileChunk, ...] | None = None
 
 
-class SkippedFile(msgspec.Struct, frozen=True, array_like=True):
-    """A skipped file, and the reason."""
-
-    path: str
-    reason: str
-
-
 class Files(msgspec.Struct, Generic[F], frozen=True, tag=True):
     """Files in the order of their paths. `more`: there are further files."""
 
@@ -101,7 +94,8 @@ class SyncDone(msgspec.Struct, frozen=True, tag=True):
     removed: int
     duration_s: float
     sync_id: int | None = None
-    skipped: tuple[SkippedFile, ...] = ()
+    skipped: dict[str, str] = {}
+    """The skipped files, each with the reason."""
     error: str | None = None
 
 
@@ -155,7 +149,7 @@ class FilesDescription(msgspec.Struct, frozen=True, tag=True):
     stale: int
     pending: int
     bytes: int
-    skipped: tuple[SkippedFile, ...] = ()
+    skipped: dict[str, str] = {}
 
 
 class DescribeFiles(Request[FilesDescription], frozen=True):

@@ -8,8 +8,8 @@ from typing import Any, Generic, Literal, TypeVar, get_args
 import msgspec
 
 from remembrancer.protocol.kinds import FileSource, Kind, Origin, Status
-from remembrancer.protocol.runs import Topic
-from remembrancer.protocol.session_life import SessionStatus
+from remembrancer.protocol.runs import LoggedPromotion, Topic
+from remembrancer.protocol.session_life import SessionEntry, SessionStatus
 from remembrancer.protocol.wire import Request, T_co
 from remembrancer.protocol.work import ModelProgress
 from remembrancer.protocol.writes import (
@@ -344,19 +344,6 @@ class DescribeStore(SessionRequest[StoreDescription], frozen=True):
     """Describe the memory as one session of one project sees it."""
 
 
-class Promotion(msgspec.Struct, frozen=True, omit_defaults=True):
-    """An entry of the promotion log."""
-
-    memory_id: str
-    from_scope: Scope
-    to_scope: Scope
-    promoted_at: float
-    reason: str
-    source_session: str
-    score: float | None = None
-    merged_into: str | None = None
-
-
 class MemoryShown(msgspec.Struct, frozen=True, tag=True):
     """A complete memory, with the state of its vectors, and its near duplicates (cosine >= 0.95).
 
@@ -370,7 +357,7 @@ class MemoryShown(msgspec.Struct, frozen=True, tag=True):
     strength: float | None = None
     is_stale: bool = False
     incoming: tuple[MemoryLink, ...] = ()
-    promotions: tuple[Promotion, ...] = ()
+    promotions: tuple[LoggedPromotion, ...] = ()
     observed_in: tuple[str, ...] = ()
     """Ids of the projects in which a pattern of the user was observed."""
     found_entities: tuple[str, ...] = ()
@@ -542,16 +529,15 @@ class Suggest(SessionRequest[Suggestions], frozen=True):
     limit: int = 20
 
 
-class EarlierSession(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Another session of the project, which has ended. `left` are its most important memories that the whole project
-    may see, by their summary or else their first words."""
+class ListedSession(SessionEntry, frozen=True, omit_defaults=True):
+    """A session, and how much of it is kept."""
 
-    session_id: str
-    started_at: float
-    last_active_at: float
-    status: SessionStatus
-    memories_promoted: int = 0
+    memories: int = 0
+    turns: int = 0
+    tool_calls: int = 0
     left: tuple[str, ...] = ()
+    """Of an ended session: its most important memories that the whole project may see, by their summary or else their
+    first words."""
 
 
 class SessionDescription(msgspec.Struct, frozen=True, tag=True):
@@ -570,7 +556,7 @@ class SessionDescription(msgspec.Struct, frozen=True, tag=True):
     memories_promoted: int = 0
     memories_consolidated: int = 0
     average_importance: float | None = None
-    earlier: tuple[EarlierSession, ...] = ()
+    earlier: tuple[ListedSession, ...] = ()
     """The project's last ended sessions, the latest first."""
 
 

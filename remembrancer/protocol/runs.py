@@ -123,6 +123,21 @@ class LogPromotion(msgspec.Struct, frozen=True, tag=True, tag_field="edit", omit
     merged_into: str | None = None
 
 
+class LoggedPromotion(msgspec.Struct, frozen=True):
+    """An entry of the promotion log. `run_id` is the run that promoted or merged the memory."""
+
+    memory_id: str
+    kind: Kind
+    from_scope: Scope
+    to_scope: Scope
+    reason: PromotionReason
+    score: float | None
+    source_session: str
+    merged_into: str | None
+    run_id: str | None
+    promoted_at: float
+
+
 class NotePattern(msgspec.Struct, frozen=True, tag=True, tag_field="edit"):
     """In the user's space: note that a memory's pattern was observed in a project (again)."""
 

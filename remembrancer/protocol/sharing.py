@@ -4,20 +4,12 @@ from __future__ import annotations
 
 import msgspec
 
+from remembrancer.protocol.projects import MemoriesMoved
 from remembrancer.protocol.wire import Request
 from remembrancer.protocol.writes import Operation, ProjectRef
 
 
-class ProjectShared(msgspec.Struct, frozen=True, tag=True):
-    """The number of memories that were moved into the lane (or would be), the number that stay, and the reason for the
-    first of them."""
-
-    memories: int
-    left: int = 0
-    reason: str | None = None
-
-
-class ShareProject(Request[ProjectShared], frozen=True):
+class ShareProject(Request[MemoriesMoved], frozen=True):
     """Share a project's memories in a lane that this home is a member of, and move its existing ones there. None: share
     the user's memories of scope `user`.
 

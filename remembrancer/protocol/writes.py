@@ -6,6 +6,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
+from remembrancer.protocol.errors import Failure
 from remembrancer.protocol.kinds import OPEN_END, Relation, Status
 from remembrancer.protocol.kinds import Kind as Kind
 from remembrancer.protocol.kinds import MemoryType as MemoryType
@@ -542,23 +543,15 @@ class Submit(Request[Applied], frozen=True):
     quotes: tuple[str, ...] = ()
 
 
-class Rejected(msgspec.Struct, frozen=True):
-    """An operation of a batch that can never be applied, with the reason."""
-
-    operation_id: str
-    code: str
-    message: str
-
-
 class BatchApplied(msgspec.Struct, frozen=True, tag=True):
-    """Store to gateway: these were committed (now or before); the rejected ones never will be.
+    """Store to gateway: these were committed (now or before); the rejected ones, by their ids, never will be.
 
     Operations of the batch that are in neither list were not attempted: send them again. If the first one is refused
     for now, so is the batch.
     """
 
     applied: tuple[str, ...]
-    rejected: tuple[Rejected, ...] = ()
+    rejected: dict[str, Failure] = {}
 
 
 class SubmitBatch(Request[BatchApplied], frozen=True):

@@ -28,7 +28,6 @@ from remembrancer.protocol.control import (
     ProcessHealth,
     Ready,
     Role,
-    StartFailed,
     Stop,
     StoreHealth,
     ToLauncher,
@@ -475,4 +474,4 @@ async def store_rig(
         yield rig
 
 
-__all__ = ["Gateway", "Launched", "Launcher", "StartFailed", "StoreRig", "Worker", "store_rig"]
+__all__ = ["Gateway", "Launched", "Launcher", "StoreRig", "Worker", "store_rig"]

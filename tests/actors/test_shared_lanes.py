@@ -37,15 +37,8 @@ from remembrancer.protocol.home import (
     WriteExport,
 )
 from remembrancer.protocol.paths import RuntimePaths
-from remembrancer.protocol.sharing import (
-    DescribeLanes,
-    LaneLeft,
-    LaneState,
-    LeaveLane,
-    ProjectShared,
-    RejoinLane,
-    ShareProject,
-)
+from remembrancer.protocol.projects import MemoriesMoved
+from remembrancer.protocol.sharing import DescribeLanes, LaneLeft, LaneState, LeaveLane, RejoinLane, ShareProject
 from remembrancer.protocol.wire import Request
 from remembrancer.protocol.writes import (
     Applied,
@@ -177,14 +170,14 @@ async def test_a_project_gives_what_it_has_to_the_lane_and_keeps_what_is_a_sessi
     memory_id = await here.store("lantern", "the lantern burns oil")
     await here.store("candle", "the candle burns wax", "session")
     await here.change("tag", TagMemory(memory_id, ("lit",)))
-    assert await here.share(dry_run=True) == ProjectShared(1)
+    assert await here.share(dry_run=True) == MemoriesMoved(1)
     assert not here.paths.lanes.exists(), "it was only asked"
-    assert await here.share() == ProjectShared(1)
-    assert await here.share() == ProjectShared(0), "to say it again does nothing"
+    assert await here.share() == MemoriesMoved(1)
+    assert await here.share() == MemoriesMoved(0), "to say it again does nothing"
     assert (here.finds("session", "lantern"), here.finds("project", "lantern")) == (False, True)
     assert (here.finds("session", "candle"), here.finds("project", "candle")) == (True, False)
     torch = await there.store("torch", "the torch burns pitch")
-    assert await there.share() == ProjectShared(1)
+    assert await there.share() == MemoriesMoved(1)
     assert there.finds("project", "lantern")
     shown = there.memory("project", memory_id, "session:elsewhere")
     assert [entry.change for entry in shown.history] == ["stored", "tagged"]
@@ -347,7 +340,7 @@ async def test_who_leaves_keeps_a_copy_and_takes_nothing_from_the_others(hosts: 
     assert not there.finds("project", "torch")
     with pytest.raises(InvalidInput, match="shares nothing"):
         await there.ask(LeaveLane(OTHER_PROJECT))
-    assert await there.share() == ProjectShared(1), "one may come back"
+    assert await there.share() == MemoriesMoved(1), "one may come back"
     assert not there.finds("session", "lantern")
     assert there.finds("project", "torch")
 
@@ -399,7 +392,7 @@ async def test_a_backup_from_before_a_project_was_shared_brings_it_back_as_priva
     await here.files.project(PROJECT)
     assert here.records("project") is here.records("session")
     assert here.finds("session", "lantern")
-    assert await here.share() == ProjectShared(1)
+    assert await here.share() == MemoriesMoved(1)
 
 
 async def test_what_is_shared_can_be_read_without_a_membership_and_goes_on_with_one(hosts: list[Host]) -> None:

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from remembrancer.protocol.errors import InvalidInput, JournalAway, NotFound
-from remembrancer.protocol.sharing import LaneLeft, LeaveLane, ProjectShared, ShareProject
+from remembrancer.protocol.projects import MemoriesMoved
+from remembrancer.protocol.sharing import LaneLeft, LeaveLane, ShareProject
 from remembrancer.protocol.writes import (
     ImportMemory,
     ProjectRef,
@@ -74,11 +75,11 @@ async def test_a_user_has_on_each_machine_what_he_had_on_any(hosts: list[OwnHost
     await here.store("lantern", "the lantern burns oil")
     await there.store("coffee", "I drink no coffee", "user")
     twin = await there.store("tea there", "I drink tea", "user")
-    assert await here.ask(ShareProject(None, LANE, dry_run=True)) == ProjectShared(1)
+    assert await here.ask(ShareProject(None, LANE, dry_run=True)) == MemoriesMoved(1)
     assert not here.paths.lanes.exists(), "it was only asked"
-    assert await here.ask(USER) == ProjectShared(1)
-    assert await here.ask(USER) == ProjectShared(0), "to say it again does nothing"
-    assert await there.ask(USER) == ProjectShared(2)
+    assert await here.ask(USER) == MemoriesMoved(1)
+    assert await here.ask(USER) == MemoriesMoved(0), "to say it again does nothing"
+    assert await there.ask(USER) == MemoriesMoved(2)
     await until(lambda: here.finds("user", "coffee"))
     for host in hosts:
         assert host.contents() == ["I drink no coffee", "I drink tea"], "the same text is one memory"
@@ -110,7 +111,7 @@ async def test_what_a_user_shares_is_his_after_a_restart_and_private_again_when_
     await there.reopen()
     assert there.contents() == ["I drink no coffee", "I drink tea", "I go to bed late"]
     assert not here.finds("user", "bed")
-    assert await there.ask(USER) == ProjectShared(3)
+    assert await there.ask(USER) == MemoriesMoved(3)
     await until(lambda: here.finds("user", "bed"))
     assert here.contents() == there.contents() == ["I drink no coffee", "I drink tea", "I go to bed late"]
 

@@ -24,7 +24,6 @@ from remembrancer.protocol.control import (
     ChangeQueue,
     Ping,
     Ready,
-    StartFailed,
     Stop,
     from_launcher,
     to_launcher,
@@ -42,7 +41,7 @@ from remembrancer.protocol.sockets import Dealer, Peer, Router, Speaker
 from remembrancer.protocol.wire import PROTOCOL_VERSION, Envelope, encoder
 from tests.patience import PATIENCE_S, until
 
-ToService = Ready | StartFailed | AskStatus | AskScale | AskDown
+ToService = Ready | Failure | AskStatus | AskScale | AskDown
 ToClient = Ping | Stop | ChangeQueue | Failure
 to_client = msgspec.msgpack.Decoder(ToClient)
 
@@ -105,7 +104,7 @@ async def test_the_router_asks_and_gets_each_its_own_answer_or_the_refusal(endpo
         dealer = client(endpoint, on_message=lambda body: asked.append((dealer.heard.message_id, body)))
         async with dealer:
             assert await dealer.wait_connected(PATIENCE_S)
-            dealer.send(Ready(1))
+            dealer.send(Ready())
             await until(lambda: bool(service.peers))
             questions = [ChangeQueue((name,)) for name in "abc"]
             answers = [
@@ -131,12 +130,12 @@ async def test_a_request_to_nobody_fails_at_once(endpoint: str) -> None:
         with pytest.raises(PeerUnavailable):
             await dealer.request(AskScale(1), timeout_s=30)
         with pytest.raises(PeerUnavailable):
-            dealer.send(Ready(1))
+            dealer.send(Ready())
         assert time.monotonic() - begun < 25
         assert not dealer.connected
         assert not await dealer.wait_connected(0.01)
     with pytest.raises(PeerUnavailable):
-        dealer.send(Ready(1))
+        dealer.send(Ready())
 
 
 async def test_requests_in_flight_are_lost_when_the_router_closes_and_the_dealer_mends_itself(endpoint: str) -> None:
@@ -229,7 +228,7 @@ async def test_the_dealer_counts_and_drops_whatever_is_malformed_and_listens_on(
         raw.bind(endpoint)
         async with client(endpoint, on_message=said.append) as dealer:
             assert await dealer.wait_connected(PATIENCE_S)
-            dealer.send(Ready(1))
+            dealer.send(Ready())
             routing_id = (await receive_raw(raw))[0]
             for _ in range(300):
                 await send_raw(raw, [routing_id, *malformed(rng)])
@@ -273,7 +272,7 @@ async def test_a_flood_of_messages_does_not_keep_the_process_from_its_other_work
 
     async with serving(endpoint) as service:
         with raw_dealer(context, endpoint) as raw:
-            frames = [encoder.encode(Envelope(PROTOCOL_VERSION, 1, "x", "01X")), encoder.encode(Ready(1))]
+            frames = [encoder.encode(Envelope(PROTOCOL_VERSION, 1, "x", "01X")), encoder.encode(Ready())]
             for _ in range(4000):
                 raw.send_multipart(frames)  # not a word of asyncio in between: all of it lies there when we look
             await until(lambda: service.heard)
@@ -286,14 +285,15 @@ async def test_a_flood_of_messages_does_not_keep_the_process_from_its_other_work
 
 LAST_WORDS = """
 import os, sys, anyio
-from remembrancer.protocol.control import StartFailed, from_launcher
+from remembrancer.protocol.control import from_launcher
+from remembrancer.protocol.errors import Failure
 from remembrancer.protocol.sockets import Dealer, Speaker, let_messages_leave
 
 async def say() -> None:
     async with Dealer(sys.argv[1], Speaker("dying", "01D"), from_launcher) as dealer:
         await dealer.wait_connected(60)
         for _ in range(200):
-            dealer.send(StartFailed("", "x" * 10_000))
+            dealer.send(Failure("", "x" * 10_000))
 
 anyio.run(say)
 let_messages_leave()

@@ -15,9 +15,9 @@ import pytest
 
 from remembrancer.actors.gateway.write_queue import SCHEMA, WriteQueue
 from remembrancer.command_line import main
-from remembrancer.protocol.errors import MemoryUnavailable
+from remembrancer.protocol.errors import Failure, MemoryUnavailable
 from remembrancer.protocol.paths import database_files
-from remembrancer.protocol.writes import Change, ForgetMemory, Operation, ProjectRef, Rejected, StoreMemory
+from remembrancer.protocol.writes import Change, ForgetMemory, Operation, ProjectRef, StoreMemory
 from tests.spaces import locked
 
 
@@ -42,9 +42,9 @@ async def test_a_queue_that_another_program_has_locked_keeps_what_it_has(tmp_pat
     async with opened(tmp_path / "queue.db") as queue:
         await queue.append(operation(1))
         with locked(tmp_path / "queue.db"), pytest.raises(MemoryUnavailable, match="another program"):
-            await queue.settle(["0" * 31 + "1"], [])
+            await queue.settle(["0" * 31 + "1"], {})
         assert queue.depth == 1
-        await queue.settle(["0" * 31 + "1"], [])
+        await queue.settle(["0" * 31 + "1"], {})
         assert queue.depth == 0
 
 
@@ -72,7 +72,7 @@ async def test_what_is_settled_leaves_and_what_is_rejected_is_kept_aside(tmp_pat
     async with opened(path) as queue:
         for number in range(3):
             await queue.append(operation(number))
-        await queue.settle([operation(0).operation_id], [Rejected(operation(1).operation_id, "invalid_input", "why")])
+        await queue.settle([operation(0).operation_id], {operation(1).operation_id: Failure("invalid_input", "why")})
         assert (queue.depth, queue.rejected) == (1, 1)
         assert await queue.head("p_0", 10, 10_000) == [operation(2)]
     async with opened(path) as queue:
@@ -87,7 +87,7 @@ async def test_what_was_erased_before_it_is_rejected_is_not_counted_as_set_aside
     async with opened(tmp_path / "queue.db") as queue:
         await queue.append(operation(0))
         await queue.erase(["memory:0"], operation(0))
-        await queue.settle([], [Rejected(operation(0).operation_id, "invalid_input", "it was erased")])
+        await queue.settle([], {operation(0).operation_id: Failure("invalid_input", "it was erased")})
         assert (queue.depth, queue.rejected) == (0, 0)
 
 
@@ -137,7 +137,7 @@ async def test_a_file_that_is_deleted_while_it_is_open_is_made_anew_with_its_wri
     async with opened(path) as queue:
         for number in (1, 2, 3):
             await queue.append(operation(number))
-        await queue.settle([], [Rejected(operation(1).operation_id, "invalid_input", "why")])
+        await queue.settle([], {operation(1).operation_id: Failure("invalid_input", "why")})
         for file in database_files(path) if with_log else [path]:
             file.unlink(missing_ok=True)
         if replaced_by is not None:
@@ -149,7 +149,7 @@ async def test_a_file_that_is_deleted_while_it_is_open_is_made_anew_with_its_wri
         if replaced_by is not None:
             assert path.with_name(queue.damage.rsplit(" ", 1)[1]).read_bytes() == replaced_by
         await queue.append(operation(5))
-        await queue.settle([operation(2).operation_id], [])
+        await queue.settle([operation(2).operation_id], {})
         kept.mkdir()
         for file in database_files(path):  # as a crash would leave it
             if file.exists():
@@ -200,7 +200,7 @@ async def test_the_command_lists_retries_exports_and_drops_what_is_set_aside(
     async with opened(path) as queue:
         for number in range(3):
             await queue.append(operation(number, f"content {number}"))
-        refused = [Rejected(operation(number).operation_id, "not_found", "gone") for number in (0, 1)]
+        refused = {operation(number).operation_id: Failure("not_found", "gone") for number in (0, 1)}
         await queue.settle([], refused)
         assert main(["admin", "queue", "list", "--json"]) == 0
         listed = json.loads(capsys.readouterr().out)

@@ -46,10 +46,11 @@ from remembrancer.protocol.errors import Failure, JournalAway, KeyMissing
 from remembrancer.protocol.ids import derive_memory_id, new_ulid
 from remembrancer.protocol.kinds import Scope
 from remembrancer.protocol.paths import RuntimePaths
+from remembrancer.protocol.projects import MemoriesMoved
 from remembrancer.protocol.reads import NoteAccess, Recall
 from remembrancer.protocol.runs import AddLink, AddMemory, ApplyRun, NewMemory, ReviseMemory, RunResult, UndoRun
 from remembrancer.protocol.session_life import EndSession, StartSession
-from remembrancer.protocol.sharing import DescribeLanes, LaneLeft, LeaveLane, OthersWrote, ProjectShared, ShareProject
+from remembrancer.protocol.sharing import DescribeLanes, LaneLeft, LeaveLane, OthersWrote, ShareProject
 from remembrancer.protocol.sockets import Dealer, Speaker
 from remembrancer.protocol.store_client import AWAY
 from remembrancer.protocol.wire import Envelope, Request
@@ -512,7 +513,7 @@ class Session:
             assert left.code == "invalid_input", left  # it has left already
         await asyncio.sleep(self._dice.uniform(0, ANSWER_S / 10))
         joined = await self._ask_alone(ShareProject(project, lane))
-        assert isinstance(joined, ProjectShared), joined
+        assert isinstance(joined, MemoriesMoved), joined
         self._soak.operations += 1
         name = f"{LeaveAndJoin.__name__}{' (user)' if is_users else ''}"
         self._soak.changes[name] = self._soak.changes.get(name, 0) + 1
@@ -554,12 +555,12 @@ class Session:
             return operations
         if not isinstance(answer, BatchApplied):
             return operations
-        refused = {each.operation_id: each for each in answer.rejected}
         for operation in operations:
-            if operation.operation_id in refused:
-                why = refused[operation.operation_id]
-                self._note(operation, Failure(why.code, why.message))
-        return [each for each in operations if each.operation_id not in refused]  # the answers of others are wanted too
+            if operation.operation_id in answer.rejected:
+                self._note(operation, answer.rejected[operation.operation_id])
+        return [
+            each for each in operations if each.operation_id not in answer.rejected
+        ]  # the answers of others are wanted too
 
     def _again(self, code: str) -> None:
         self._soak.sent_again[code] = self._soak.sent_again.get(code, 0) + 1
@@ -691,7 +692,7 @@ class World:
                 for first in begun:
                     share = ShareProject(None if first.is_users else host.project, first.lane)
                     shared = await host.answer(share)
-                    assert isinstance(shared, ProjectShared), shared
+                    assert isinstance(shared, MemoriesMoved), shared
                 self._consolidate(host)
             yield
 

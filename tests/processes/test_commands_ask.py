@@ -22,8 +22,8 @@ from remembrancer.commands.output_files import STAGING
 from remembrancer.commands.runtime_client import ask
 from remembrancer.config.settings import Settings
 from remembrancer.protocol.control import AskStatus
+from remembrancer.protocol.errors import Failure
 from remembrancer.protocol.paths import RuntimePaths
-from remembrancer.protocol.writes import Rejected
 from tests.operations import PROJECT, store_operation
 from tests.patience import PATIENCE_S
 from tests.processes.portable_rig import fill
@@ -68,7 +68,7 @@ def test_a_running_store_answers_what_its_files_say(
     refused = [store_operation(f"refused {number}", "Refused") for number in range(2)]
     with closing(QueueFile(home / "queue.db")) as file:
         file.append([queued_row(each, PROJECT.id, 1.0) for each in refused])
-        file.settle([], [Rejected(each.operation_id, "not_found", "gone") for each in refused], now=2.0)
+        file.settle([], {each.operation_id: Failure("not_found", "gone") for each in refused}, now=2.0)
     fill(home)
 
     def connect(database: Any, *arguments: Any, **options: Any) -> sqlite3.Connection:

@@ -10,8 +10,9 @@ from remembrancer.journal.sharing import Sharing
 from remembrancer.protocol.errors import FileLocked, JournalAway
 from remembrancer.protocol.file_locks import FileLock
 from remembrancer.protocol.paths import RuntimePaths
+from remembrancer.protocol.projects import MemoriesMoved
 from remembrancer.protocol.reads import GetMemory
-from remembrancer.protocol.sharing import ProjectShared, ShareProject
+from remembrancer.protocol.sharing import ShareProject
 from remembrancer.protocol.writes import ProjectRef, PromoteMemory
 from tests.actors.store_process import StoreRig, store_rig
 from tests.lane_dump import dump_of
@@ -116,7 +117,7 @@ async def test_what_a_project_takes_back_is_in_one_place_though_its_machine_was_
     async with store_rig(home, constants=constants) as here, store_rig(other, constants=constants) as there:
         await asyncio.to_thread(Sharing(other).join, await desk.invite(lane, "laptop"))
         for rig in (here, there):
-            assert await rig.gateway.ask(ShareProject(None, lane)) == ProjectShared(0)
+            assert await rig.gateway.ask(ShareProject(None, lane)) == MemoriesMoved(0)
         lanes = [rig.paths.database for rig in (here, there)]
         await here.gateway.submit_batch(*stored, *given)
         await until(lambda: said(there, lane) == sorted(texts))

@@ -29,12 +29,11 @@ from remembrancer.journal.jetstream import Server
 from remembrancer.journal.sealing import Keyring
 from remembrancer.journal.sharing import Membership, Sharing
 from remembrancer.protocol.control import GatewayHealth, ProcessState, ProcessStatus, RuntimeStatus, StoreHealth
-from remembrancer.protocol.errors import FileLocked
+from remembrancer.protocol.errors import Failure, FileLocked
 from remembrancer.protocol.file_locks import FileLock
 from remembrancer.protocol.paths import RuntimePaths
 from remembrancer.protocol.problems import find_problems
 from remembrancer.protocol.reads import Counts, EmbeddingSummary
-from remembrancer.protocol.writes import Rejected
 from tests.operations import store_operation
 from tests.ports import free_port
 
@@ -285,7 +284,7 @@ def test_rejected_writes_and_damaged_queues_are_named_without_their_contents(at:
     queue = QueueFile(at.paths.write_queue)
     operation, *others = (store_operation(name, "the heron nests") for name in ("one", "two", "three"))
     queue.append([queued_row(each, "p_0", 1.0) for each in (operation, *others)])
-    queue.settle((), [Rejected(operation.operation_id, "schema_too_new", "of a newer release")], 2.0)
+    queue.settle((), {operation.operation_id: Failure("schema_too_new", "of a newer release")}, 2.0)
     queue.close()
     finding = doctor.check_queue(at)
     assert finding.status == "warning"

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from remembrancer.actors.store.explaining import Circumstances, explain
 from remembrancer.memory.decay import DAY_S
 from remembrancer.protocol.kinds import KINDS, SCOPES, STATUSES, Scope
-from remembrancer.protocol.reads import Promotion, Proposal
-from remembrancer.protocol.runs import ChainLink
+from remembrancer.protocol.reads import Proposal
+from remembrancer.protocol.runs import ChainLink, LoggedPromotion
 from remembrancer.protocol.writes import HistoryEntry, MemoryLink, MemoryVersion, PortableMemory
 
 STORED = datetime(2026, 2, 1, 12, tzinfo=UTC).timestamp()
@@ -89,7 +89,7 @@ def test_a_memory_that_was_taken_back_from_the_user_is_not_said_to_be_refused() 
 def test_each_status_says_how_the_memory_is_found() -> None:
     text = said(memory("project", status="consolidated"), summed_up_in=(OTHER,))
     assert f"Consolidated: {OTHER} stands for it. It is still found, ranked a little lower." in text
-    entry = Promotion("memory:m", "session", "project", NOW, "importance", "session:s", 0.7, OTHER)
+    entry = LoggedPromotion("memory:m", "fact", "session", "project", "importance", 0.7, "session:s", OTHER, None, NOW)
     assert f"Merged into {OTHER}," in said(memory(status="promoted"), promotions=(entry,))
     archived = said(memory("project", status="archived"))
     assert "ranked a little lower" in archived

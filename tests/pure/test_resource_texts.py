@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from remembrancer.protocol.reads import (
-    EarlierSession,
     GraphEntity,
     GraphFound,
     GraphRelationship,
+    ListedSession,
     SessionDescription,
 )
 from remembrancer.protocol.runs import Topic
@@ -58,8 +58,15 @@ def test_the_summary_says_in_a_line_what_there_was(
 def test_the_summary_names_the_sessions_before_with_what_they_left_in_a_line_each() -> None:
     hour = 3600.0
     earlier = (
-        EarlierSession("s2", STARTED - hour, STARTED, "completed", 2, ("Deploy on\n# Mondays", "y" * 400)),
-        EarlierSession("s1", STARTED - 2 * hour, STARTED - hour, "abandoned"),
+        ListedSession(
+            "s2",
+            STARTED - hour,
+            STARTED,
+            "completed",
+            memories_promoted=2,
+            left=("Deploy on\n# Mondays", "y" * 400),
+        ),
+        ListedSession("s1", STARTED - 2 * hour, STARTED - hour, "abandoned"),
     )
     text = session_summary("s", STARTED, story(earlier=earlier), (0, 0), STARTED)
     assert text.endswith(

@@ -33,6 +33,7 @@ from remembrancer.memory.sentences import quotable
 from remembrancer.protocol.control import GatewayHealth
 from remembrancer.protocol.errors import (
     DeadlineExceeded,
+    Failure,
     FileLocked,
     JournalAway,
     MemoryUnavailable,
@@ -64,7 +65,6 @@ from remembrancer.protocol.writes import (
     EraseMemory,
     Operation,
     ProjectRef,
-    Rejected,
     Submit,
     memory_id_of,
     needs_room,
@@ -153,7 +153,7 @@ class StoreAccess(MemoryService):
     def take_refused(self, caller: Caller) -> list[Notice]:
         return self._refused.pop((caller.project.id, caller.session_id), [])
 
-    def _note_refused(self, operation: Operation, why: Rejected) -> None:
+    def _note_refused(self, operation: Operation, why: Failure) -> None:
         about = memory_id_of(operation.change)
         name = type(operation.change).__name__
         text = f"{name} of {about} was queued and has been refused: {why.message}" if about else why.message

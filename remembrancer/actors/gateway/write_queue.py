@@ -10,7 +10,7 @@ import logging
 import sqlite3
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager, suppress
 from functools import partial
@@ -24,6 +24,7 @@ import msgspec
 from remembrancer.actors.migrations import Schema, Step, drop_copies
 from remembrancer.protocol.errors import (
     UNREADABLE,
+    Failure,
     InternalError,
     MemoryUnavailable,
     QueueFull,
@@ -35,10 +36,10 @@ from remembrancer.protocol.paths import Look, database_files, delete_database, l
 from remembrancer.protocol.runs import ApplyRun, UndoRun
 from remembrancer.protocol.store_client import AWAY, StoreClient
 from remembrancer.protocol.writes import (
+    BatchApplied,
     ForgetMemory,
     InvalidateMemory,
     Operation,
-    Rejected,
     RestoreMemory,
     StoreMemory,
     SubmitBatch,
@@ -110,7 +111,6 @@ class QueueFile:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._fresh = path.with_suffix(".new")
         self.damage: str | None = None
         with self._explained():
             try:
@@ -118,7 +118,8 @@ class QueueFile:
             except sqlite3.DatabaseError as error:
                 if not _is_damage(error):
                     raise
-                self._database = self._salvaged(error)
+                with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as source:
+                    self._database = self._renewed(source, f"was damaged ({error})")
 
     @contextmanager
     def _opened(self) -> Iterator[sqlite3.Connection]:
@@ -131,13 +132,13 @@ class QueueFile:
         """
         with self._explained():
             if _identity(self._path) != self._identity:  # what is written to a deleted file is lost with this process
-                self._database = self._put_back(self._database)
+                self._database = self._renewed(self._database, "was deleted or replaced")
             try:
                 yield self._database
             except sqlite3.DatabaseError as error:
                 if not _is_damage(error):
                     raise
-                self._database = self._salvaged(error, self._database)
+                self._database = self._renewed(self._database, f"was damaged ({error})")
                 raise MemoryUnavailable(f"{self.damage}: call again") from error
 
     @contextmanager
@@ -152,54 +153,25 @@ class QueueFile:
                 raise MemoryUnavailable(f"another program has locked {self._path}") from error
             raise MemoryUnavailable(f"the write queue {self._path} cannot be used: {error}") from error
 
-    def _salvaged(self, error: sqlite3.Error, former: sqlite3.Connection | None = None) -> sqlite3.Connection:
-        """Set the file aside, and continue in a new one with the rows that can be read. An error leaves everything as
-        it is, also the connection `former`."""
-        with closing(sqlite3.connect(f"{self._path.absolute().as_uri()}?mode=ro", uri=True)) as source:
-            kept = self._copy(source)
-        if former is not None:
-            former.close()  # before the next is opened: SQLite deletes the log beside it by its name
-        aside = self._set_aside()
-        return self._renewed(
-            f"the write queue was damaged ({error}): {kept} queued writes could be read, and are applied. It is kept "
-            f"as {aside.name}, with anything that could not be read"
-        )
-
-    def _put_back(self, former: sqlite3.Connection) -> sqlite3.Connection:
-        """Continue in a new file with the rows of a file that was deleted or replaced while it was open. An error while
+    def _renewed(self, source: sqlite3.Connection, what: str) -> sqlite3.Connection:
+        """Continue in a new file with the readable rows of `source`, and set aside what is at the path. An error while
         they are copied leaves everything as it is."""
-        kept = self._copy(former)
-        former.close()
-        if self._path.exists():
-            found = f" What was in its place is kept as {self._set_aside().name}"
-        else:
-            delete_database(self._path)  # the log may have been left
-            found = ""
-        return self._renewed(
-            f"the file of the write queue was deleted or replaced: {kept} queued writes were put back.{found}"
-        )
-
-    def _copy(self, source: sqlite3.Connection) -> int:
-        """Copy the rows that can be read to a new file beside this one. Returns the number of queued ones."""
-        fresh = self._fresh
+        fresh = self._path.with_suffix(".new")
         delete_database(fresh)
         with closing(_connect(fresh)) as target:
             _copy_readable(source, target)
             (kept,) = target.execute("SELECT count(*) FROM queued").fetchone()
-        return int(kept)
-
-    def _set_aside(self) -> Path:
-        aside = self._path.with_suffix(f".damaged-{int(time.time())}")
-        for old, new in zip(database_files(self._path), database_files(aside), strict=True):
-            if old.exists():
-                old.rename(new)
-        return aside
-
-    def _renewed(self, damage: str) -> sqlite3.Connection:
-        """Move the new file into place, and open it."""
-        self._fresh.rename(self._path)
-        self.damage = damage
-        logger.error("the write queue was made anew", extra={"reason": damage})
+        source.close()  # before the next is opened: SQLite deletes the log beside it by its name
+        self.damage = f"the file of the write queue {what}: {kept} queued writes could be read, and are applied"
+        if self._path.exists():
+            aside = self._path.with_suffix(f".damaged-{int(time.time())}")
+            for old, new in zip(database_files(self._path), database_files(aside), strict=True):
+                if old.exists():
+                    old.rename(new)
+            self.damage += f". What was in its place is kept as {aside.name}"
+        delete_database(self._path)  # the log may have been left
+        fresh.rename(self._path)
+        logger.error("the write queue was made anew", extra={"reason": self.damage})
         return self._connected()
 
     def _connected(self) -> sqlite3.Connection:
@@ -268,13 +240,13 @@ class QueueFile:
         with self._opened() as database, _transaction(database):
             database.executemany(f"INSERT OR IGNORE INTO queued ({_QUEUED}) VALUES (?, ?, ?, ?, ?)", rows)  # noqa: S608
 
-    def head(self, lane: str, count: int, size_bytes: int) -> tuple[list[Operation], list[Rejected]]:
+    def head(self, lane: str, count: int, size_bytes: int) -> tuple[list[Operation], dict[str, Failure]]:
         """The oldest operations of a lane: at most `count`, and about `size_bytes`, but at least one.
 
-        Also returns the undecodable operations (of a newer release) among them.
+        Also returns the errors of undecodable operations (of a newer release) among them, by their ids.
         """
         oldest: list[Operation] = []
-        unreadable: list[Rejected] = []
+        unreadable: dict[str, Failure] = {}
         total = 0
         query = "SELECT operation_id, operation FROM queued WHERE lane = ? ORDER BY sequence"
         with self._opened() as database, closing(database.execute(query, (lane,))) as rows:
@@ -282,7 +254,7 @@ class QueueFile:
                 try:
                     operation = _decoder.decode(blob)
                 except msgspec.DecodeError as error:
-                    unreadable.append(Rejected(operation_id, UNREADABLE_OPERATION, str(error)))
+                    unreadable[operation_id] = Failure(UNREADABLE_OPERATION, str(error))
                     continue
                 total += len(blob)
                 if oldest and (len(oldest) == count or total > size_bytes):
@@ -290,16 +262,16 @@ class QueueFile:
                 oldest.append(operation)
         return oldest, unreadable
 
-    def settle(self, applied: Sequence[str], rejected: Sequence[Rejected], now: float) -> int:
+    def settle(self, applied: Sequence[str], rejected: Mapping[str, Failure], now: float) -> int:
         """Remove applied operations, and set rejected ones aside. Returns the number now set aside."""
         with self._opened() as database, _transaction(database):
             database.executemany(
                 "INSERT OR REPLACE INTO rejected SELECT operation_id, operation, lane, memory_id, queued_at, ?, ?, ?"
                 " FROM queued WHERE operation_id = ?",
-                [(now, each.code, each.message, each.operation_id) for each in rejected],
+                [(now, error.code, error.message, operation_id) for operation_id, error in rejected.items()],
             )
-            removed = [*applied, *(each.operation_id for each in rejected)]
-            database.executemany("DELETE FROM queued WHERE operation_id = ?", [(each,) for each in removed])
+            removed = [(operation_id,) for operation_id in (*applied, *rejected)]
+            database.executemany("DELETE FROM queued WHERE operation_id = ?", removed)
             (set_aside,) = database.execute("SELECT count(*) FROM rejected").fetchone()
         return int(set_aside)
 
@@ -544,10 +516,10 @@ class WriteQueue:
             await self.settle((), unreadable)
         return oldest
 
-    async def settle(self, applied: Sequence[str], rejected: Sequence[Rejected]) -> None:
+    async def settle(self, applied: Sequence[str], rejected: Mapping[str, Failure]) -> None:
         """Remove operations that the store has applied or will never apply."""
         self.rejected = await self._do(lambda file: file.settle(applied, rejected, time.time()))
-        for operation_id in (*applied, *(each.operation_id for each in rejected)):
+        for operation_id in (*applied, *rejected):
             self._remove(operation_id)
         self._announce()
 
@@ -628,7 +600,7 @@ class Drain:
         queue: WriteQueue,
         store: StoreClient,
         on_applied: Callable[[Operation], None],
-        on_refused: Callable[[Operation, Rejected], None],
+        on_refused: Callable[[Operation, Failure], None],
     ) -> None:
         self._queue = queue
         self._store = store
@@ -685,12 +657,7 @@ class Drain:
         except RemembrancerError as error:
             await self._note_refusal(lane, batch, error)
             return
-        done, refused = set(reply.applied), {each.operation_id: each for each in reply.rejected}
-        await self._settle(
-            lane,
-            [operation for operation in batch if operation.operation_id in done],
-            [(operation, refused[operation.operation_id]) for operation in batch if operation.operation_id in refused],
-        )
+        await self._settle(lane, batch, reply)
         logger.info("drained", extra={"applied": len(reply.applied), "depth": self._queue.depth})
 
     async def _note_refusal(self, lane: str, batch: list[Operation], error: RemembrancerError) -> None:
@@ -700,7 +667,7 @@ class Drain:
             self._one_by_one.add(lane)
             self._again_at.pop(lane, None)
         elif self._is_final(oldest.operation_id, error):
-            await self._settle(lane, (), [(oldest, Rejected(oldest.operation_id, error.code, error.message))])
+            await self._settle(lane, batch, BatchApplied((), {oldest.operation_id: error.to_failure()}))
         else:
             before = self._queue.refusals.get(lane)
             if before is None or before.message != error.message:
@@ -709,23 +676,25 @@ class Drain:
                 )
             self._queue.refusals[lane] = error
 
-    async def _settle(
-        self, lane: str, applied: Sequence[Operation], rejected: Sequence[tuple[Operation, Rejected]]
-    ) -> None:
-        await self._queue.settle([operation.operation_id for operation in applied], [each for _, each in rejected])
+    async def _settle(self, lane: str, batch: list[Operation], reply: BatchApplied) -> None:
+        await self._queue.settle(reply.applied, reply.rejected)
+        done = set(reply.applied)
+        applied = [operation for operation in batch if operation.operation_id in done]
         self._queue.note_applied(lane, applied)
         self._again_at.pop(lane, None)
         self._one_by_one.discard(lane)
+        for operation_id in (*reply.applied, *reply.rejected):
+            self._internal_failures.pop(operation_id, None)
         for operation in applied:
-            self._internal_failures.pop(operation.operation_id, None)
             self._on_applied(operation)
-        for operation, why in rejected:
-            self._internal_failures.pop(operation.operation_id, None)
-            logger.error(
-                "a queued write was rejected and is kept aside",
-                extra={"operation_id": why.operation_id, "code": why.code, "reason": why.message},
-            )
-            self._on_refused(operation, why)
+        for operation in batch:
+            error = reply.rejected.get(operation.operation_id)
+            if error is not None:
+                logger.error(
+                    "a queued write was rejected and is kept aside",
+                    extra={"operation_id": operation.operation_id, "code": error.code, "reason": error.message},
+                )
+                self._on_refused(operation, error)
 
     def _is_final(self, operation_id: str, error: RemembrancerError) -> bool:
         if not isinstance(error, InternalError):

@@ -25,7 +25,6 @@ from remembrancer.protocol.files import (
     FileUpdate,
     IndexFiles,
     ReadIndexed,
-    SkippedFile,
     SyncDone,
     SyncFiles,
     Workspace,
@@ -188,7 +187,7 @@ class WorkspaceIndexer:
                 known.pop(path, None)
         self._known = known if epoch == self._epoch else None
         unreadable = ((file, reason) for file, reason in self._unreadable.items() if reason != OTHER_PROJECT)
-        skipped += [SkippedFile(file.shown, reason) for file, reason in unreadable]
+        skipped |= {file.shown: reason for file, reason in unreadable}
         duration_s = time.monotonic() - began
         updated, added, gone_chunks = counts
         return SyncDone(
@@ -198,7 +197,7 @@ class WorkspaceIndexer:
             added,
             gone_chunks,
             duration_s,
-            skipped=tuple(skipped),
+            skipped=skipped,
         )
 
     async def _read_known(self) -> dict[str, FileState]:

@@ -37,12 +37,17 @@ from remembrancer.protocol.control import (
     ProcessStatus,
     Ready,
     RuntimeStatus,
-    StartFailed,
     StoreHealth,
     ToLauncher,
     to_launcher,
 )
-from remembrancer.protocol.errors import DeadlineExceeded, MemoryUnavailable, PeerUnavailable, RemembrancerError
+from remembrancer.protocol.errors import (
+    DeadlineExceeded,
+    Failure,
+    MemoryUnavailable,
+    PeerUnavailable,
+    RemembrancerError,
+)
 from remembrancer.protocol.ids import new_ulid
 from remembrancer.protocol.paths import RuntimePaths
 from remembrancer.protocol.sockets import Peer, Router, Speaker
@@ -225,7 +230,7 @@ class Supervisor:
         match message:
             case Ready():
                 self._events.put_nowait(functools.partial(self._core.on_ready, *actor))
-            case StartFailed(code=code, message=text):
+            case Failure(code=code, message=text):
                 self._events.put_nowait(functools.partial(self._core.on_start_failed, *actor, code, text))
             case ChangeQueue():
                 self._answer_soon(peer, envelope, self._change_queue(message))

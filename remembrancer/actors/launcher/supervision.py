@@ -119,7 +119,7 @@ class Supervision:
         return done + self.tick(now)
 
     def on_start_failed(self, name: str, incarnation: str, code: str, message: str, now: float) -> list[Instruction]:
-        """Handle `StartFailed` from a process."""
+        """Handle a `Failure` from a process."""
         process = self._find(name, incarnation)
         return [] if process is None else process.on_start_failed(code, message, now) + self.tick(now)
 

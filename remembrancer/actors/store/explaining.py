@@ -19,8 +19,8 @@ from remembrancer.memory.promotion import (
 from remembrancer.memory.replacement import PROBABLE
 from remembrancer.memory.text import counted
 from remembrancer.protocol.kinds import SESSION_KINDS, Scope, kind_of_type
-from remembrancer.protocol.reads import Promotion, Proposal
-from remembrancer.protocol.runs import ChainLink
+from remembrancer.protocol.reads import Proposal
+from remembrancer.protocol.runs import ChainLink, LoggedPromotion
 from remembrancer.protocol.writes import MemoryLink, PortableMemory
 
 
@@ -30,7 +30,7 @@ class Circumstances:
 
     embedded: bool
     incoming: Sequence[MemoryLink] = ()
-    promotions: Sequence[Promotion] = ()
+    promotions: Sequence[LoggedPromotion] = ()
     summed_up_in: Sequence[str] = ()
     proposal: Proposal | None = None
 

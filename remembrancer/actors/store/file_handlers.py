@@ -303,7 +303,7 @@ class FileHandlers:
             stale=stale,
             pending=pending,
             bytes=size,
-            skipped=done.skipped if done is not None else (),
+            skipped=done.skipped if done is not None else {},
         )
 
     async def _list(self, request: ListFiles, context: RequestContext) -> Files[ListedFile]:

@@ -23,8 +23,8 @@ from remembrancer.protocol.errors import InvalidInput, NotFound
 from remembrancer.protocol.ids import PROJECT_ID
 from remembrancer.protocol.paths import RuntimePaths, sync_directory
 from remembrancer.protocol.projects import (
+    MemoriesMoved,
     MoveProject,
-    ProjectMoved,
     ProjectRecognised,
     RecogniseProject,
 )
@@ -76,7 +76,7 @@ class ProjectMoves:
                     former.append((each.path, counts.total))
         return ProjectRecognised(tuple(former))
 
-    async def _move(self, request: MoveProject, _context: RequestContext) -> ProjectMoved:
+    async def _move(self, request: MoveProject, _context: RequestContext) -> MemoriesMoved:
         """Move a project.
 
         Raises:
@@ -87,7 +87,7 @@ class ProjectMoves:
         async with self._moving:
             return await self._move_one(request.old, request.new, request.directory, dry_run=request.dry_run)
 
-    async def _move_one(self, old: ProjectRef, new: ProjectRef, directory: str, *, dry_run: bool) -> ProjectMoved:
+    async def _move_one(self, old: ProjectRef, new: ProjectRef, directory: str, *, dry_run: bool) -> MemoriesMoved:
         files, committer = self._files, self._committer
         if not PROJECT_ID.fullmatch(new.id) or new.id == old.id:
             raise InvalidInput(f"{new.path} is no other place than {old.path}")
@@ -102,7 +102,7 @@ class ProjectMoves:
         target = await files.project(new) if files.is_there(new) else None
         joined = 0 if target is None else (await committer.run(new.id, partial(target.counts, None))).total
         if dry_run:
-            return ProjectMoved(memories, joined)
+            return MemoriesMoved(memories, joined)
         for users in files.users:
             await committer.run(users.name, partial(users.rename_project, old.id, new.id))
         await self._file_handlers.discard_index(old.id)
@@ -115,7 +115,7 @@ class ProjectMoves:
                 files.let_go(name)
         await files.project(new)
         logger.info("a project was moved", extra={"project": old.id, "to": new.id, "memories": memories})
-        return ProjectMoved(memories, joined)
+        return MemoriesMoved(memories, joined)
 
     def _rename(self, old: ProjectRef, new: ProjectRef, directory: str) -> None:
         """Rename the space. Runs on the records' thread, so nothing is committed meanwhile."""

@@ -35,12 +35,12 @@ from remembrancer.protocol.errors import (
 )
 from remembrancer.protocol.ids import derive_memory_id, new_ulid
 from remembrancer.protocol.paths import RuntimePaths
+from remembrancer.protocol.projects import MemoriesMoved
 from remembrancer.protocol.sharing import (
     DescribeLanes,
     LaneLeft,
     LaneState,
     LeaveLane,
-    ProjectShared,
     RejoinLane,
     ShareProject,
 )
@@ -372,7 +372,7 @@ class SharedLanes:
 
     # Requests.
 
-    async def _share(self, request: ShareProject, _context: RequestContext) -> ProjectShared:
+    async def _share(self, request: ShareProject, _context: RequestContext) -> MemoriesMoved:
         """Share a project, or the user's memories.
 
         Raises:
@@ -392,7 +392,7 @@ class SharedLanes:
             if request.dry_run:
                 there = project is None or files.is_there(project)
                 own = await self._own(project) if there else None
-                return ProjectShared(0 if own is None else len(await self._committer.run(own.name, own.shareable)))
+                return MemoriesMoved(0 if own is None else len(await self._committer.run(own.name, own.shareable)))
             await self._check_whose(request)
             opened = await self._opened(request.lane)
             await opened.snapshots.catch_up()  # otherwise sharing is not started
@@ -414,10 +414,10 @@ class SharedLanes:
         """Return the space that a lane belongs to."""
         return self._files.user_file if project is None else await self._files.project(project)
 
-    async def _move_into(self, lane: SharedLane, own: Records, project: ProjectRef) -> ProjectShared:
+    async def _move_into(self, lane: SharedLane, own: Records, project: ProjectRef) -> MemoriesMoved:
         ids = await self._committer.run(own.name, own.shareable)
         if lane.read_only and ids:
-            return ProjectShared(0, len(ids), "this machine may only read what is shared")
+            return MemoriesMoved(0, left=len(ids), reason="this machine may only read what is shared")
         moved, reasons = 0, list[str]()
         for begin in range(0, len(ids), MOVED_AT_ONCE):
             some = ids[begin : begin + MOVED_AT_ONCE]
@@ -429,7 +429,7 @@ class SharedLanes:
             self._follow_up.wake()
             moved += len(outcomes) - len(errors)
             reasons += [error.message for error in errors]
-        return ProjectShared(moved, len(reasons), reasons[0] if reasons else None)
+        return MemoriesMoved(moved, left=len(reasons), reason=reasons[0] if reasons else None)
 
     def _move_some(self, lane: SharedLane, own: Records, project: ProjectRef, ids: Sequence[str]) -> list[Outcome]:
         """Move memories into a lane, and return the outcome of each. Runs on the lane's thread."""

@@ -19,7 +19,7 @@ from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.actors.store.records.types import USER, Outcome
 from remembrancer.actors.store.requests import Handler, LoadGate, RequestContext
 from remembrancer.actors.store.vectors.embedding_scheduler import EmbeddingScheduler
-from remembrancer.protocol.errors import UNREADABLE, RemembrancerError
+from remembrancer.protocol.errors import UNREADABLE, Failure, RemembrancerError
 from remembrancer.protocol.runs import ApplyRun, UndoRun
 from remembrancer.protocol.session_life import EndSession, RecordEvents, SessionResult, StartSession
 from remembrancer.protocol.tracing import current
@@ -31,7 +31,6 @@ from remembrancer.protocol.writes import (
     ImportMemory,
     ImportSessions,
     Operation,
-    Rejected,
     RestoredResult,
     StoredResult,
     StoreMemory,
@@ -124,7 +123,7 @@ class WriteHandlers:
             RemembrancerError: the error of the first operation, if it ended the batch.
         """
         applied: list[str] = []
-        rejected: list[Rejected] = []
+        rejected: dict[str, Failure] = {}
         left = list(operations)
         while left:
             run = _independent(left)
@@ -135,10 +134,10 @@ class WriteHandlers:
                 elif reply.retry_possible or reply.code in UNREADABLE:  # the file may become readable again
                     if not (applied or rejected):
                         raise reply
-                    return BatchApplied(tuple(applied), tuple(rejected))
+                    return BatchApplied(tuple(applied), rejected)
                 else:
-                    rejected.append(Rejected(operation.operation_id, reply.code, reply.message))
-        return BatchApplied(tuple(applied), tuple(rejected))
+                    rejected[operation.operation_id] = reply.to_failure()
+        return BatchApplied(tuple(applied), rejected)
 
     async def _commit(self, operations: Sequence[Operation]) -> list[Answer]:
         """Commit operations of which no two change the same memory, and return the replies."""

@@ -29,6 +29,6 @@ async def memory_status(call: Call, _: NoArguments) -> Answer:
     }
     answer |= non_empty(
         pendingChunks=found.pending or None,
-        skipped=[{"path": skipped.path, "reason": skipped.reason} for skipped in found.skipped],
+        skipped=[{"path": path, "reason": reason} for path, reason in found.skipped.items()],
     )
     return with_caveats(answer, asked.notices, degraded=asked.is_old)

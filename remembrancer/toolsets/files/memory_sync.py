@@ -33,4 +33,4 @@ async def memory_sync(call: Call, arguments: MemorySyncArguments) -> Answer:
         "chunksRemoved": done.removed,
         "duration": f"{done.duration_s:.1f}s",
     }
-    return answer | non_empty(skipped=[{"path": skipped.path, "reason": skipped.reason} for skipped in done.skipped])
+    return answer | non_empty(skipped=[{"path": path, "reason": reason} for path, reason in done.skipped.items()])

@@ -27,7 +27,6 @@ from remembrancer.memory.notes import MAX_FILE_BYTES
 from remembrancer.memory.text import shown
 from remembrancer.memory.transcripts import PROJECT_HASH
 from remembrancer.protocol.errors import InvalidInput
-from remembrancer.protocol.files import SkippedFile
 from remembrancer.protocol.kinds import FileSource
 
 ENDINGS: Final = (".md", ".markdown")
@@ -224,13 +223,13 @@ def is_of_workspace(directory: str, transcript: Path, root: Path) -> bool:
     return _folder_name(root) in transcript.parts
 
 
-def scan(root: Path, settings: Settings) -> tuple[list[FoundFile], list[SkippedFile]]:
+def scan(root: Path, settings: Settings) -> tuple[list[FoundFile], dict[str, str]]:
     """The files of a workspace in the order of their paths, and the skipped ones, each with the reason.
 
     A file with two names (on a case-insensitive disk, or by a link) is read once.
     """
     found: dict[tuple[int, int], FoundFile] = {}
-    skipped: list[SkippedFile] = []
+    skipped: dict[str, str] = {}
     notes = (path for start in note_paths(root, settings) for path in markdown_below(start))
     sources: list[tuple[FileSource, Iterator[Path], int]] = [
         ("notes", notes, MAX_FILE_BYTES),
@@ -258,11 +257,11 @@ def scan(root: Path, settings: Settings) -> tuple[list[FoundFile], list[SkippedF
         except OSError as error:
             reason = f"it cannot be read: {error.strerror}"
         if reason is not None:
-            skipped.append(SkippedFile(named, reason))
+            skipped[named] = reason
         else:
             key = (about.st_dev, about.st_ino)
             found.setdefault(key, FoundFile(named, path, source, about.st_mtime_ns, about.st_size))
-    return sorted(found.values(), key=lambda file: file.shown), skipped[:MOST_SKIPPED]
+    return sorted(found.values(), key=lambda file: file.shown), dict(itertools.islice(skipped.items(), MOST_SKIPPED))
 
 
 def markdown_below(start: Path) -> Iterator[Path]:

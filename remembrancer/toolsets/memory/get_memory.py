@@ -10,8 +10,8 @@ from remembrancer.memory.changes import spans_of
 from remembrancer.memory.fields import DETAILS
 from remembrancer.protocol.errors import InvalidInput
 from remembrancer.protocol.ids import parse_memory_id
-from remembrancer.protocol.reads import GetMemory, MemoryShown, Promotion
-from remembrancer.protocol.runs import ChainLink
+from remembrancer.protocol.reads import GetMemory, MemoryShown
+from remembrancer.protocol.runs import ChainLink, LoggedPromotion
 from remembrancer.protocol.writes import HistoryEntry, MemoryLink, MemoryVersion, PortableMemory
 from remembrancer.toolsets.memory.answers import copies_of, fields_of, iso, set_fields, state_of
 from remembrancer.toolsets.memory.fields import Version, clean_version
@@ -161,11 +161,11 @@ def _link(link: MemoryLink, end: str) -> dict[str, Any]:
     return {end: link.target, "relation": link.relation, "strength": round(link.strength, 4)}
 
 
-def _promotion(step: ChainLink | Promotion) -> dict[str, Any]:
+def _promotion(step: ChainLink | LoggedPromotion) -> dict[str, Any]:
     """One promotion or demotion of a memory."""
-    known = {name: getattr(step, name) for name in step.__struct_fields__ if name not in ("scope", "promoted_at")}
+    known = msgspec.structs.asdict(step) | {"promoted_at": None, "kind": None}
     if isinstance(step, ChainLink):
-        known["from_scope"] = step.scope
+        known["from_scope"] = known.pop("scope")
     return non_empty(**known | {"at": iso(step.promoted_at), "score": step.score and round(step.score, 3)})
 
 

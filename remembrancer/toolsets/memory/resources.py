@@ -17,10 +17,10 @@ from remembrancer.protocol.errors import InvalidInput, NotFound
 from remembrancer.protocol.ids import MEMORY_PREFIX
 from remembrancer.protocol.reads import (
     DescribeSession,
-    EarlierSession,
     GatherContext,
     GraphEntity,
     GraphFound,
+    ListedSession,
     RecalledMemory,
     SearchGraph,
     SessionDescription,
@@ -225,7 +225,7 @@ def list_item(content: str, source: SourceRef, details: Sequence[str]) -> str:
     return f"{item}{start}[{'; '.join(one_line(detail) for detail in details)}]"
 
 
-def _earlier(session: EarlierSession) -> str:
+def _earlier(session: ListedSession) -> str:
     promoted = f", {session.memories_promoted} promoted" if session.memories_promoted else ""
     lines = [one_line(text) for text in session.left]
     texts = "; ".join(text if len(text) <= LEFT_SHOWN else f"{text[: LEFT_SHOWN - 1].rstrip()}…" for text in lines)

@@ -25,8 +25,8 @@ from remembrancer.actors.store.records.types import (
 from remembrancer.memory.promotion import CONFIDENCE_SHARE, COUNTED_USES, DIGITS, IMPORTANCE_SHARE, MOST_BESIDE
 from remembrancer.protocol.consolidation import Material, ReadEntityEdges, ReadMemories
 from remembrancer.protocol.kinds import Scope
-from remembrancer.protocol.reads import Promotion, Proposal
-from remembrancer.protocol.runs import Prune
+from remembrancer.protocol.reads import Proposal
+from remembrancer.protocol.runs import LoggedPromotion, Prune
 from remembrancer.protocol.wire import Request
 from remembrancer.protocol.writes import MemoryLink
 
@@ -189,14 +189,14 @@ def _copies(query: Query, memory_id: str, content: str, session_id: str | None) 
     return dict(rows)
 
 
-def _promotions_of(query: Query, memory_id: str) -> tuple[Promotion, ...]:
+def _promotions_of(query: Query, memory_id: str) -> tuple[LoggedPromotion, ...]:
     """Return the log entries of a memory and of those merged into it, oldest first."""
     rows = query(
-        """SELECT memory_id, from_scope, to_scope, promoted_at, reason, source_session, score, merged_into
+        """SELECT memory_id, kind, from_scope, to_scope, reason, score, source_session, merged_into, run_id, promoted_at
            FROM promotion_log WHERE space = @SPACE AND (memory_id = ? OR merged_into = ?) ORDER BY sequence""",
         (memory_id, memory_id),
     )
-    return tuple(Promotion(*row) for row in rows)
+    return tuple(LoggedPromotion(*row) for row in rows)
 
 
 def _observed_in(query: Query, memory_id: str) -> tuple[str, ...]:

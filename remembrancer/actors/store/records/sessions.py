@@ -14,7 +14,7 @@ from remembrancer.actors.store.records.sqlite_file import Query, encode_json
 from remembrancer.memory.names import name_key
 from remembrancer.memory.repository import SessionDeeds
 from remembrancer.protocol.kinds import MEMORY_TYPES, SCOPES, SESSION_RECORD
-from remembrancer.protocol.reads import EarlierSession, SessionDescription
+from remembrancer.protocol.reads import ListedSession, SessionDescription
 from remembrancer.protocol.runs import Topic
 from remembrancer.protocol.session_life import SessionEntry
 
@@ -213,14 +213,14 @@ def read_session_start(query: Query, session_id: str) -> tuple[float | None, int
     return began, stored
 
 
-def _earlier(query: Query, spaces: Spaces, session_id: str) -> tuple[EarlierSession, ...]:
+def _earlier(query: Query, spaces: Spaces, session_id: str) -> tuple[ListedSession, ...]:
     """Return the last closed sessions, latest first, with the memories that they left to their project."""
     sessions = """SELECT * FROM (SELECT session_id, started_at, last_active_at, status, memories_promoted FROM sessions
         WHERE space = @SPACE AND session_id != ?1 AND status != 'active'
         ORDER BY last_active_at DESC, session_id LIMIT ?2)"""
     latest = f"{spaces.for_each(sessions)} ORDER BY last_active_at DESC, session_id LIMIT ?2"
     return tuple(
-        EarlierSession(name, started_at, last_active_at, status, promoted, _left(query, name))
+        ListedSession(name, started_at, last_active_at, status, memories_promoted=promoted, left=_left(query, name))
         for name, started_at, last_active_at, status, promoted in query(latest, (session_id, EARLIER))
     )
 

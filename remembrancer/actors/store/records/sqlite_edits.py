@@ -30,7 +30,6 @@ from remembrancer.memory.repository import (
     Erased,
     FoundTopic,
     Link,
-    LoggedPromotion,
     Memory,
     NoteWrite,
     PatternRow,
@@ -43,7 +42,7 @@ from remembrancer.memory.repository import (
 from remembrancer.memory.rules import carry_out, check_session_limit
 from remembrancer.memory.writer import SIMILAR, Writer, make_active
 from remembrancer.protocol.errors import InvalidInput, NotFound
-from remembrancer.protocol.runs import ChainLink, CloseRequest, NoteMaintenance, Prune
+from remembrancer.protocol.runs import ChainLink, CloseRequest, LoggedPromotion, NoteMaintenance, Prune
 from remembrancer.protocol.session_life import RecordEvents, SessionEntry
 from remembrancer.protocol.writes import (
     MENTIONED_WITH,

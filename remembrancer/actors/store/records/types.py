@@ -15,9 +15,9 @@ from remembrancer.protocol.kinds import Kind, Relation, Status
 from remembrancer.protocol.reads import Filters as Filters
 from remembrancer.protocol.reads import (
     ListedMemory,
-    Promotion,
     Proposal,
 )
+from remembrancer.protocol.runs import LoggedPromotion
 from remembrancer.protocol.session_life import SessionEntry
 from remembrancer.protocol.work import Passage
 from remembrancer.protocol.writes import (
@@ -80,7 +80,7 @@ class Surroundings:
     """
 
     incoming: tuple[MemoryLink, ...] = ()
-    promotions: tuple[Promotion, ...] = ()
+    promotions: tuple[LoggedPromotion, ...] = ()
     observed_in: tuple[str, ...] = ()
     copies: Mapping[str, Scope] = field(default_factory=dict)
     summed_up_in: tuple[str, ...] = ()
