@@ -5,6 +5,7 @@ Errors name the field and the limit.
 
 from __future__ import annotations
 
+import difflib
 import json
 import math
 import re
@@ -85,6 +86,14 @@ def shown(value: object) -> str:
     """A value as an error message quotes it: short, in ASCII, and in JSON if it is not a text."""
     text = ascii(value) if isinstance(value, str) else json.dumps(value)
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """The end of an error message about an unknown name: the nearest known one, if there is one, and all of them."""
+    names = list(known)
+    near = [each for each in names if name in each.split("_")] or difflib.get_close_matches(name, names, 1, 0.5)
+    listed = f"known are {', '.join(names)}" if names else "there are none"
+    return f": did you mean {near[0]}? ({listed})" if near else f": {listed}"
 
 
 MAX_OBJECT_BYTES: Final = 65_536

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import difflib
 import json
 import re
 from collections.abc import Mapping
@@ -12,7 +11,7 @@ from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 
-from remembrancer.memory.text import shown
+from remembrancer.memory.text import nearest, shown
 from remembrancer.protocol.errors import InvalidInput
 
 _DROPPED: Final = frozenset({"title", "additionalProperties"})
@@ -151,7 +150,7 @@ def _lenient(value: Any, node: dict[str, Any], path: tuple[str, ...]) -> Any:
         for name in value:
             if name not in known:
                 field = ".".join((*path, shown(name)[1:-1]))
-                raise InvalidInput(f"unknown field {shown(name)}{_hint(name, list(known))}", field=field)
+                raise InvalidInput(f"unknown field {shown(name)}{nearest(name, known)}", field=field)
         return {
             name: _lenient(each, known[name], (*path, name))
             for name, each in value.items()
@@ -173,9 +172,3 @@ def _value_at(given: Any, steps: list[re.Match[str]]) -> Any:
     for step in steps:
         given = given[step["name"]] if step["name"] else given[int(step["index"])]
     return given
-
-
-def _hint(name: str, known: list[str]) -> str:
-    near = [each for each in known if name in each.split("_")] or difflib.get_close_matches(name, known, 1, 0.5)
-    listed = f"known are {', '.join(known)}" if known else "there are none"
-    return f": did you mean {near[0]}? ({listed})" if near else f": {listed}"

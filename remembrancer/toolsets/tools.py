@@ -7,7 +7,6 @@ tool that does the same as another one under other names is registered by `deriv
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import itertools
 import pkgutil
@@ -33,7 +32,7 @@ from remembrancer.memory.short_ids import (
     replaced_in_answer,
     replaced_in_arguments,
 )
-from remembrancer.memory.text import neutralised, neutralised_value, shown
+from remembrancer.memory.text import nearest, neutralised, neutralised_value, shown
 from remembrancer.protocol.errors import MemoryUnavailable, RemembrancerError
 from remembrancer.protocol.ids import derive_memory_id, derive_operation_id
 from remembrancer.protocol.reads import FindIds
@@ -527,8 +526,6 @@ def error_result(error: RemembrancerError, *, degraded: bool, as_text: bool = Fa
     return Result(cleaned, answer_text(cleaned), is_error=True)
 
 
-def unknown_tool(name: str, known: list[str]) -> str:
+def unknown_tool(name: str, known: Iterable[str]) -> str:
     """The error message for an unknown tool, with the nearest known name."""
-    listed = f"known are {', '.join(known)}"
-    near = difflib.get_close_matches(name, known, n=1)
-    return f"there is no tool {shown(name)}: " + (f"did you mean {near[0]}? ({listed})" if near else listed)
+    return f"there is no tool {shown(name)}{nearest(name, known)}"

@@ -558,9 +558,8 @@ class Session:
         for operation in operations:
             if operation.operation_id in answer.rejected:
                 self._note(operation, answer.rejected[operation.operation_id])
-        return [
-            each for each in operations if each.operation_id not in answer.rejected
-        ]  # the answers of others are wanted too
+        # The answers of the others are wanted, too.
+        return [each for each in operations if each.operation_id not in answer.rejected]
 
     def _again(self, code: str) -> None:
         self._soak.sent_again[code] = self._soak.sent_again.get(code, 0) + 1

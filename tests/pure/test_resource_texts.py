@@ -107,7 +107,7 @@ def test_the_graph_has_types_density_and_the_most_connected() -> None:
 def test_a_graph_of_one_entity_has_no_density_and_a_hub_does_not_flood_the_text() -> None:
     edges = tuple(GraphRelationship("uses", f"part {number}", "outgoing") for number in range(8))
     hub = GraphEntity("hub", "component", edges, memory_count=1)
-    text = knowledge_graph(GraphFound((hub,), total_entities=1, total_relationships=8))
+    text = knowledge_graph(GraphFound((hub,), total_entities=1, total_relationships=8, entity_types={"component": 1}))
     assert "**Entities:** 1 (1 component)\n" in text
     assert "**Density:** 0 " in text
     assert "- hub (component, 1 memory): uses → part 0, " in text

@@ -221,8 +221,8 @@ class _CallParams(msgspec.Struct, forbid_unknown_fields=True):
     meta: dict[str, Any] = msgspec.field(name="_meta", default_factory=dict)
 
 
-class _PlainCall(msgspec.Struct):
-    """A tool call of the usual form. The others are left to the SDK, which reports their errors."""
+class PlainCall(msgspec.Struct):
+    """A tool call of the usual form."""
 
     jsonrpc: Literal["2.0"]
     id: int | str
@@ -230,7 +230,14 @@ class _PlainCall(msgspec.Struct):
     params: _CallParams
 
 
-_decode_plain_call: Final = msgspec.json.Decoder(_PlainCall).decode
+_decode_plain_call: Final = msgspec.json.Decoder(PlainCall).decode
+
+
+def plain_call_in(text: bytes) -> PlainCall | None:
+    """The tool call in a message; None for any other message, which is left to the SDK, as it reports the errors."""
+    with suppress(ValueError, RecursionError):
+        return _decode_plain_call(text)
+    return None
 
 
 class Session(ClientConversation):
@@ -362,12 +369,8 @@ class Session(ClientConversation):
     def _take_plain_call(self, text: bytes, sent_ms: int, read_at: float) -> bool:
         """Begin to answer a plain tool call. The SDK's server would double its time. Returns False for anything
         else."""
-        call_tool = self._service.call_tool
-        try:
-            call = _decode_plain_call(text)
-        except (ValueError, RecursionError):
-            return False
-        if call_tool is None or call.id in self._open:
+        call_tool, call = self._service.call_tool, plain_call_in(text)
+        if call_tool is None or call is None or call.id in self._open:
             return False
         context = self._open_request(call.id, CALL, sent_ms, read_at, is_plain_call=True)
         self._tasks.create_task(self._call(call_tool, call, context))
@@ -430,14 +433,14 @@ class Session(ClientConversation):
 
     def _note_request(self, request: mcp.JSONRPCRequest) -> None:
         if self.client is None:
-            self.client = _client_name(request)
+            self.client = client_name(request.params)
         if request.method == "initialize":
             self._handshake = request.id
             capabilities = (request.params or {}).get("capabilities")
             self._asking.note_capabilities(capabilities)
             self._expects_roots = isinstance(capabilities, dict) and isinstance(capabilities.get("roots"), dict)
 
-    async def _call(self, call_tool: CallTool, call: _PlainCall, context: CallContext) -> None:
+    async def _call(self, call_tool: CallTool, call: PlainCall, context: CallContext) -> None:
         arguments = call.params.arguments
         result = await call_tool(context, call.id, call.params.name, arguments)
         line = await result.response(call.id)
@@ -528,11 +531,11 @@ def _id_in(text: bytes) -> int | str | None:
         return None
 
 
-def _client_name(request: mcp.JSONRPCRequest) -> str | None:
-    """The client's name in a request: in its handshake, or (2026-07-28) in each request's envelope."""
-    params = request.params or {}
-    envelope = params.get("_meta")
-    info = params.get("clientInfo")
+def client_name(params: Any) -> str | None:
+    """The client's name in a request's parameters: in its handshake, or (2026-07-28) in each request's envelope."""
+    if not isinstance(params, dict):
+        return None
+    envelope, info = params.get("_meta"), params.get("clientInfo")
     if info is None and isinstance(envelope, dict):
         info = envelope.get(mcp.CLIENT_INFO_META_KEY)
     name = info.get("name") if isinstance(info, dict) else None

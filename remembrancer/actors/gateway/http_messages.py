@@ -13,8 +13,6 @@ from mcp_types import INVALID_REQUEST, PARSE_ERROR
 from starlette.datastructures import Headers
 from starlette.types import Message, Receive, Send
 
-from remembrancer.actors.gateway.conversations import CALL, MAX_CLIENT_NAME
-
 MAX_BODY_BYTES: Final = 4 * 1024 * 1024
 SESSION: Final = "mcp-session-id"
 
@@ -71,22 +69,6 @@ class MessageHead(msgspec.Struct, frozen=True):
     id: Any = msgspec.UNSET
     method: Any = None
     params: Any = None
-
-    @property
-    def is_call(self) -> bool:
-        """True for a tool call of the usual form. The SDK reports the errors of others."""
-        params = self.params
-        if self.method != CALL or not isinstance(self.id, int | str) or not isinstance(params, dict):
-            return False
-        if not params.keys() <= {"name", "arguments", "_meta"} or not isinstance(params.get("name"), str):
-            return False
-        return isinstance(params.get("arguments", {}), dict) and isinstance(params.get("_meta", {}), dict)
-
-    @property
-    def client(self) -> str:
-        info = self.params.get("clientInfo") if isinstance(self.params, dict) else None
-        name = info.get("name") if isinstance(info, dict) else None
-        return " ".join(name.split())[:MAX_CLIENT_NAME] if isinstance(name, str) else ""
 
 
 _decode_head: Final = msgspec.json.Decoder(MessageHead).decode

@@ -36,7 +36,16 @@ from starlette.routing import Mount, Router
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from remembrancer.actors.gateway.attendance import ClientConversation
-from remembrancer.actors.gateway.conversations import CALL, MAX_CLIENT_NAME, CallContext, CallTool, McpService
+from remembrancer.actors.gateway.conversations import (
+    CALL,
+    MAX_CLIENT_NAME,
+    CallContext,
+    CallTool,
+    McpService,
+    PlainCall,
+    client_name,
+    plain_call_in,
+)
 from remembrancer.actors.gateway.http_messages import (
     MAX_BODY_BYTES,
     SESSION,
@@ -330,16 +339,16 @@ class HttpServer:
             # A client without a session restarts its request ids at each start, so each request gets its own id.
             key = headers.get(RETRY) or new_ulid()
             session = f"session:{key}" if begins else _shared_session(grant)
-            visitor = await self._visitor(key, session, scope, headers, grant, head.client)
+            visitor = await self._visitor(key, session, scope, headers, grant, client_name(head.params))
         elif (known := self._visitors.get(session_id)) is not None and known.owner == _whose(grant):
             visitor = known
         else:
             raise HttpRefusal(404, "there is no such session (any more): begin one with initialize")
         try:
             reads_json = any(each in headers.get("accept", "*/*") for each in ("application/json", "*/*"))
-            call_tool = self._service.call_tool
-            if call_tool is not None and has_handshake and head.is_call and reads_json:
-                answer = await self._call(call_tool, visitor, head, session_id)
+            call_tool, call = self._service.call_tool, plain_call_in(body)
+            if call_tool is not None and call is not None and has_handshake and reads_json:
+                answer = await self._call(call_tool, visitor, call, session_id)
                 await answer(scope, receive, send)
             else:
                 is_alone = session_id is None and has_handshake and not begins
@@ -385,13 +394,13 @@ class HttpServer:
             await manager.handle_request(scope, replayed(body, receive), send)
             tasks.cancel_scope.cancel()
 
-    async def _call(self, call_tool: CallTool, visitor: Visitor, head: MessageHead, session_id: str | None) -> Response:
+    async def _call(self, call_tool: CallTool, visitor: Visitor, call: PlainCall, session_id: str | None) -> Response:
         """Answer a tool call directly. Through the SDK it would take several times as long."""
         trace = begin(CALL)
         trace.mark("call read")
         context = CallContext(visitor, time.time(), trace)
-        result = await call_tool(context, head.id, head.params["name"], head.params.get("arguments") or {})
-        body = await result.response(head.id)
+        result = await call_tool(context, call.id, call.params.name, call.params.arguments)
+        body = await result.response(call.id)
         trace.end("answer made")
         headers = {} if session_id is None else {SESSION: session_id}
         self._manager.note_use(session_id or "")
@@ -409,7 +418,7 @@ class HttpServer:
                 return
 
     async def _visitor(
-        self, key: str, session: str, scope: Scope, headers: Headers, grant: Grant | None, client: str
+        self, key: str, session: str, scope: Scope, headers: Headers, grant: Grant | None, client: str | None
     ) -> Visitor:
         """A client in the project that its request names, or else in the first project of its token.
 

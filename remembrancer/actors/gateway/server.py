@@ -111,7 +111,7 @@ class Handlers:
             trace.mark("handler began")
             try:
                 if tool is None:
-                    raise InvalidInput(unknown_tool(name, list(session.tools)), field="name")
+                    raise InvalidInput(unknown_tool(name, session.tools), field="name")
                 caller = await session.caller()
                 call = Call(
                     name,
@@ -149,19 +149,11 @@ class Handlers:
 
     async def list_resources(self, _: Context, __: mcp.PaginatedRequestParams | None) -> Any:
         """`resources/list`."""
-        resources = [
-            {"uri": uri, "name": name, "description": description, "mimeType": mime_type}
-            for uri, name, description, mime_type in RESOURCES
-        ]
-        return {"resources": resources, **CONSTANT}
+        return {"resources": RESOURCES, **CONSTANT}
 
     async def list_templates(self, _: Context, __: mcp.PaginatedRequestParams | None) -> Any:
         """`resources/templates/list`."""
-        templates = [
-            {"uriTemplate": uri, "name": name, "description": description, "mimeType": mime_type}
-            for uri, name, description, mime_type in TEMPLATES
-        ]
-        return {"resourceTemplates": templates, **CONSTANT}
+        return {"resourceTemplates": TEMPLATES, **CONSTANT}
 
     async def read_resource(self, ctx: Context, params: mcp.ReadResourceRequestParams) -> Any:
         """`resources/read`."""

@@ -405,21 +405,14 @@ class StoreAccess(MemoryService):
             MemoryUnavailable, DeadlineExceeded: it is away, or has not answered in time.
             RemembrancerError: it refuses the request, with the reason.
         """
-        late: DeadlineExceeded | None = None
         while True:
-            try:
-                await self._wait_for_store(until)
-            except MemoryUnavailable:
-                if late is not None:
-                    raise late from None
-                raise
+            await self._wait_for_store(until)
             if self._queue.depth:
                 with anyio.move_on_after(min(self.settings.read_budget_s, until - time.time())):
                     await self._queue.wait_empty(_project_of(question))
             try:
                 return await self._store.fetch(question, min(answer_s, _left_s(until)), is_long=is_long)
             except AWAY as error:
-                late = error if isinstance(error, DeadlineExceeded) else None
                 # The store's health hears of a lost connection a moment later.
                 is_lost = isinstance(error, PeerUnavailable | PeerLost)
                 if is_lost and time.time() < until:

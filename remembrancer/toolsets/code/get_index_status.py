@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
-
 import msgspec
 
 from remembrancer.protocol.code import DescribeCode, TreeDescription
+from remembrancer.toolsets.memory.answers import iso
 from remembrancer.toolsets.tools import Answer, Call, non_empty, tool, with_caveats
 
 
@@ -34,12 +33,8 @@ def described(tree: TreeDescription) -> Answer:
     }
     return answer | non_empty(
         watch=tree.watch,
-        started_at=_iso(tree.started_at),
-        completed_at=_iso(tree.completed_at),
+        started_at=None if tree.started_at is None else iso(tree.started_at),
+        completed_at=None if tree.completed_at is None else iso(tree.completed_at),
         skipped=tree.skipped,
         error=tree.error,
     )
-
-
-def _iso(at: float | None) -> str | None:
-    return None if at is None else datetime.fromtimestamp(at, UTC).isoformat(timespec="seconds")

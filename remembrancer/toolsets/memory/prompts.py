@@ -6,7 +6,6 @@ Memories are put into a data block that their content cannot close, after a line
 
 from __future__ import annotations
 
-import difflib
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,7 +14,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from remembrancer.memory.text import check_text, shown
+from remembrancer.memory.text import check_text, nearest, shown
 from remembrancer.protocol.errors import InvalidInput, RemembrancerError
 from remembrancer.protocol.ids import MEMORY_PREFIX
 from remembrancer.protocol.kinds import SCOPES
@@ -139,13 +138,6 @@ def check_arguments(name: str, prompt: Prompt, arguments: Mapping[str, str]) -> 
     if name == "memory" and ("action" in arguments) != ("about" in arguments):
         missing, given = ("about", "action") if "action" in arguments else ("action", "about")
         raise InvalidInput(f"{missing} is missing: it goes with {given}", field=missing)
-
-
-def nearest(name: str, known: Iterable[str]) -> str:
-    """The end of an error message about an unknown name: a suggestion of the nearest known one."""
-    names = list(known)
-    near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
-    return f": did you mean {near[0]}? (known are {', '.join(names)})" if near else f": known are {', '.join(names)}"
 
 
 def message_of(text: str, arguments: Mapping[str, str], lines: Sequence[str]) -> str:

@@ -178,9 +178,8 @@ def knowledge_graph(graph: GraphFound) -> str:
     lines = ["## Project Knowledge Graph", MARK]
     if not entities:
         return "\n".join([*lines, "No entities yet. Memories that name related_entities make the graph."]) + "\n"
-    by_type = graph.entity_types or _types_of(graph.entities, entities)
     lines += [
-        f"**Entities:** {_counted(by_type, total=entities)}",
+        f"**Entities:** {_counted(graph.entity_types, total=entities)}",
         f"**Relationships:** {_counted(graph.relationship_types, total=relationships)}",
         f"**Density:** {_density(entities, relationships)} ({relationships / entities:.1f} relationships per entity)",
         "",
@@ -258,14 +257,6 @@ def _topic(topic: Topic) -> str:
     return f"- {one_line(topic.label)}: {members}" + (f" and {more} more" if more > 0 else "")
 
 
-def _types_of(entities: Sequence[GraphEntity], total: int) -> dict[str, int]:
-    """The number of entities by type, if these are all entities."""
-    counts: dict[str, int] = {}
-    for entity in entities if len(entities) == total else ():
-        counts[entity.type] = counts.get(entity.type, 0) + 1
-    return counts
-
-
 def _density(entities: int, relationships: int) -> str:
     possible = entities * (entities - 1)
     return f"{relationships / possible:.4g}" if possible else "0"
@@ -292,13 +283,22 @@ MARKDOWN: Final = "text/markdown"
 MOST_CONNECTED: Final = 10
 PREFERENCES_TOKENS: Final = 20_000
 PREFERENCES_SHOWN: Final = 50
-RESOURCES: Final = (
+_DESCRIBED: Final = (
     (STATUS, "Memory System Status", "Connection health, memory counts, and storage statistics", JSON),
     (SUMMARY, "Current Session Summary", "Memories stored, recalled, and consolidated this session", MARKDOWN),
     (GRAPH, "Project Knowledge Graph", "Entity and relationship overview for the current project", MARKDOWN),
     (PREFERENCES, "User Preferences", "Learned user preferences and coding patterns", MARKDOWN),
 )
-TEMPLATES: Final = ((MEMORY_TEMPLATE, "Memory", "One memory whole, with its history and relationships", JSON),)
+RESOURCES: Final = [dict(zip(("uri", "name", "description", "mimeType"), row, strict=True)) for row in _DESCRIBED]
+TEMPLATES: Final = [
+    {
+        "uriTemplate": MEMORY_TEMPLATE,
+        "name": "Memory",
+        "description": "One memory whole, with its history and relationships",
+        "mimeType": JSON,
+    }
+]
+"""The entries for `resources/list` and `resources/templates/list`."""
 
 
 @dataclass(frozen=True, slots=True)
