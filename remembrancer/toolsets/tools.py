@@ -1,13 +1,15 @@
 """Tools and toolsets: how tools are described and registered, and how clients get their answers and errors.
 
 A tool is a function in a module of its own, `toolsets/<family>/<tool>.py`, with the decorator `tool`. The decorator
-registers it under its own name in the toolset of its folder; its schema comes from the type of its second parameter. A
-tool that does the same as another one under other names is registered by `derived_tool`.
+registers it under its own name in the toolset of its folder. Its arguments are its parameters after the call, or the
+fields of the struct that is its only one. A tool that does the same as another one under other names is registered by
+`derived_tool`.
 """
 
 from __future__ import annotations
 
 import importlib
+import inspect
 import itertools
 import pkgutil
 import re
@@ -15,9 +17,9 @@ import typing
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, wraps
 from types import MappingProxyType, ModuleType
-from typing import Any, Final, Generic, TypedDict, TypeVar, Unpack
+from typing import Any, Concatenate, Final, Generic, ParamSpec, TypedDict, TypeVar, Unpack
 
 import anyio
 import anyio.to_thread
@@ -69,13 +71,10 @@ LONG_TEXT: Final = 20_000
 LONG_ANSWER: Final = 100_000
 """The number of characters from which on an answer's response is made in a thread."""
 
+P = ParamSpec("P")
 T = TypeVar("T", bound=msgspec.Struct)
 Answer = dict[str, Any]
 _json = msgspec.json.Encoder()
-
-
-class NoArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """For a tool that takes none."""
 
 
 @dataclass(frozen=True)
@@ -140,7 +139,7 @@ class Call:
             await anyio.to_thread.run_sync(refuse_credentials, change, texts)
 
 
-Handler = Callable[[Call, T], Awaitable[Answer]]
+Handler = Callable[Concatenate[Call, P], Awaitable[Answer]]
 
 
 @dataclass(frozen=True)
@@ -151,7 +150,7 @@ class Tool(Generic[T]):
     toolset: str
     description: str
     decoder: ArgumentDecoder[T]
-    run: Handler[T]
+    run: Callable[[Call, T], Awaitable[Answer]]
     read_only: bool = False
     destructive: bool = False
     is_short_form: bool = False
@@ -319,7 +318,7 @@ class Hints(TypedDict, total=False):
 
 def tool(
     description: str, *, aliases: Mapping[str, str] = MappingProxyType({}), **hints: Unpack[Hints]
-) -> Callable[[Handler[T]], Handler[T]]:
+) -> Callable[[Handler[P]], Handler[P]]:
     """Register a function as a tool of the same name, in the toolset of its folder.
 
     `aliases` are other names for its arguments.
@@ -328,10 +327,11 @@ def tool(
         ValueError: the toolset already has a tool of that name.
     """
 
-    def register(run: Handler[T]) -> Handler[T]:
-        decoder = ArgumentDecoder[T](_arguments_of(run), aliases)
-        _register(Tool(run.__name__, run.__module__.split(".")[-2], description, decoder, run, **hints), run.__module__)
-        return run
+    def register(handler: Handler[P]) -> Handler[P]:
+        arguments, run = _declared(handler)
+        name, module = handler.__name__, handler.__module__
+        _register(name, module, description, ArgumentDecoder(arguments, aliases), run, hints)
+        return handler
 
     return register
 
@@ -340,8 +340,8 @@ def derived_tool(
     module: str,
     name: str,
     description: str,
-    handler: Handler[T],
-    arguments: type[msgspec.Struct],
+    handler: Handler[...],
+    arguments: type[msgspec.Struct] | None = None,
     *,
     renamed: Mapping[str, str] = MappingProxyType({}),
     fixed: Mapping[str, Any] = MappingProxyType({}),
@@ -356,28 +356,47 @@ def derived_tool(
     Raises:
         ValueError: the toolset already has a tool of that name.
     """
-    its_arguments = _arguments_of(handler)
+    its_arguments, its_run = _declared(handler)
 
     async def run(call: Call, given: msgspec.Struct) -> Answer:
         values = {renamed.get(each, each): getattr(given, each) for each in given.__struct_fields__}
         values = {**fixed, **{each: value for each, value in values.items() if value is not None}}
-        answer = await handler(call, its_arguments(**values))
+        answer = await its_run(call, its_arguments(**values))
         return {answer_names.get(each, each): value for each, value in answer.items()}
 
-    _register(Tool(name, module.split(".")[-2], description, ArgumentDecoder(arguments), run, **hints), module)
+    _register(name, module, description, ArgumentDecoder(arguments or its_arguments), run, hints)
 
 
-def _arguments_of(handler: Handler[T]) -> type[T]:
-    _, arguments, *_ = typing.get_type_hints(handler).values()
-    arguments_type: type[T] = arguments
-    return arguments_type
+def _declared(handler: Handler[...]) -> tuple[type[msgspec.Struct], Callable[[Call, Any], Awaitable[Answer]]]:
+    """The type of a handler's arguments, and a function that calls it with them."""
+    hints = typing.get_type_hints(handler, include_extras=True)
+    parameters = list(inspect.signature(handler).parameters.values())[1:]
+    if len(parameters) == 1 and isinstance(hints[parameters[0].name], type(msgspec.Struct)):
+        return hints[parameters[0].name], handler
+    fields = [
+        (each.name, hints[each.name]) if each.default is each.empty else (each.name, hints[each.name], each.default)
+        for each in parameters
+    ]
+
+    @wraps(handler)
+    async def run(call: Call, given: msgspec.Struct) -> Answer:
+        return await handler(call, **msgspec.structs.asdict(given))
+
+    return msgspec.defstruct(handler.__name__, fields, frozen=True, forbid_unknown_fields=True), run
 
 
-def _register(made: Tool[Any], module: str) -> None:
-    key = made.toolset, made.name
-    if key in _registered:
-        raise ValueError(f"two tools of the toolset {made.toolset} have the name {made.name}: see {module}")
-    _registered[key] = made
+def _register(
+    name: str,
+    module: str,
+    description: str,
+    decoder: ArgumentDecoder[Any],
+    run: Callable[[Call, Any], Awaitable[Answer]],
+    hints: Hints,
+) -> None:
+    toolset = module.split(".")[-2]
+    if (toolset, name) in _registered:
+        raise ValueError(f"two tools of the toolset {toolset} have the name {name}: see {module}")
+    _registered[toolset, name] = Tool(name, toolset, description, decoder, run, **hints)
 
 
 def load_tools() -> list[Tool[Any]]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from remembrancer.protocol.reads import MemoryShown, Promotion
-from remembrancer.protocol.runs import ChainLink
+from remembrancer.protocol.reads import MemoryShown
+from remembrancer.protocol.runs import ChainLink, LoggedPromotion
 from remembrancer.protocol.writes import HistoryEntry, MemoryLink, MemoryVersion, PortableMemory
 from remembrancer.toolsets.memory.get_memory import shown
 from tests.actors.gateway_rig import RawClient
@@ -97,6 +97,7 @@ def test_a_memory_is_explained() -> None:
             ),
         ),
     )
+    log_entry = LoggedPromotion(memory.id, "decision", "session", "project", "importance", 0.7, "s", NEAR, None, at_s)
     reply = MemoryShown(
         memory,
         embedded=True,
@@ -104,7 +105,7 @@ def test_a_memory_is_explained() -> None:
         strength=0.41,
         is_stale=True,
         incoming=(MemoryLink(NEAR, "derived_from", 1.0, 1.0),),
-        promotions=(Promotion(memory.id, "session", "project", at_s, "importance", "s", 0.7, NEAR),),
+        promotions=(log_entry,),
         observed_in=("p_0123456789ab",),
         reasons=("Stored by session s.",),
     )

@@ -11,9 +11,8 @@ from msgspec import Meta
 from remembrancer.toolsets.arguments import at_path, describe, input_schema
 from remembrancer.toolsets.memory.recall_memories import RecallMemoriesArguments
 from remembrancer.toolsets.memory.store_memory import StoreMemoryArguments
-from remembrancer.toolsets.tools import NoArguments
 
-ALL = (StoreMemoryArguments, RecallMemoriesArguments, NoArguments)
+ALL = (StoreMemoryArguments, RecallMemoriesArguments)
 
 
 class Inner(msgspec.Struct):
@@ -72,4 +71,3 @@ def test_what_must_be_given_is_required_and_each_of_several_memories_takes_what_
     assert "required" not in store, "content is missing only where there are no memories either"
     assert set(store["properties"]["memories"]["items"]["properties"]) == set(store["properties"]) - {"memories"}
     assert recall["required"] == ["query"]
-    assert input_schema(NoArguments)["properties"] == {}

@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-import msgspec
-
 from remembrancer.protocol.ids import parse_memory_id
 from remembrancer.protocol.writes import EraseMemory, Operation
 from remembrancer.toolsets.tools import Answer, Call, non_empty, tool
 
 
-class EraseMemoryArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    memory_id: str
-
-
 @tool("Delete a memory for good, with its history. It cannot be restored.", destructive=True, marks_data=False)
-async def erase_memory(call: Call, arguments: EraseMemoryArguments) -> Answer:
+async def erase_memory(call: Call, memory_id: str) -> Answer:
     """Delete content, history, vectors, full text and queued copies at once. The id stays known as erased.
 
     Raises:
         NotFound: the caller can see no such memory, and none was erased.
         MemoryUnavailable: the store is away; nothing is queued.
     """
-    memory_id = parse_memory_id(arguments.memory_id)
+    memory_id = parse_memory_id(memory_id)
     operation = Operation(
         call.operation_id, call.caller.project, call.caller.session_id, call.received_at, EraseMemory(memory_id)
     )

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from remembrancer.toolsets.tools import Answer, Call, NoArguments, tool
+from remembrancer.toolsets.tools import Answer, Call, tool
 
 
 @tool("Open the memory browser; its address.", marks_data=False)
-async def open_browser(call: Call, _: NoArguments) -> Answer:
+async def open_browser(call: Call) -> Answer:
     """The address of the memory browser. Raises `MemoryUnavailable` if HTTP cannot be served."""
     return {"url": await call.service.browser_url()}

@@ -2,25 +2,16 @@
 
 from __future__ import annotations
 
-import msgspec
-
 from remembrancer.toolsets.memory.answers import iso
 from remembrancer.toolsets.memory.day_log import read_day, verb_of
 from remembrancer.toolsets.memory.fields import given
 from remembrancer.toolsets.tools import Answer, Call, non_empty, tool, with_caveats
 
 
-class ReadLogArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    day: str | None = None
-    include_forgotten: bool = False
-
-
 @tool("What was done on a day.", read_only=True, unlisted=("include_forgotten",))
-async def read_log(call: Call, arguments: ReadLogArguments) -> Answer:
+async def read_log(call: Call, day: str | None = None, include_forgotten: bool = False) -> Answer:
     """The log of a day (default: today). Raises `MemoryUnavailable` if the store is away."""
-    day, changes, asked = await read_day(
-        call, given(arguments.day, "today"), with_forgotten=arguments.include_forgotten
-    )
+    day, changes, asked = await read_day(call, given(day, "today"), with_forgotten=include_forgotten)
     entries = [
         {"at": iso(each.at), "did": verb_of(each), "id": each.memory_id, "text": each.begins, "version": each.version}
         | non_empty(forgotten=each.is_forgotten or None)

@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-import msgspec
-
 from remembrancer.protocol.code import DescribeCode, TreeDescription
 from remembrancer.toolsets.memory.answers import iso
 from remembrancer.toolsets.tools import Answer, Call, non_empty, tool, with_caveats
 
 
-class GetIndexStatusArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    project_id: str
-
-
 @tool("How far the index of a repository is.", read_only=True, marks_data=False)
-async def get_index_status(call: Call, arguments: GetIndexStatusArguments) -> Answer:
+async def get_index_status(call: Call, project_id: str) -> Answer:
     """The state of one tree's index, and what it leaves out."""
-    question = DescribeCode(call.caller.project, arguments.project_id)
+    question = DescribeCode(call.caller.project, project_id)
     asked = await call.service.ask(question, call.received_at)
     return with_caveats(described(asked.reply[0]), asked.notices, degraded=asked.is_old)
 

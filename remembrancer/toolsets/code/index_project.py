@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Final
 
-import msgspec
 from msgspec import Meta
 
 from remembrancer.memory.text import check_text
@@ -17,16 +16,13 @@ TIMEOUT_S: Final = 10.0
 MAX_PATH_BYTES: Final = 4096
 
 
-class IndexProjectArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    path: str
-    watch: Annotated[bool, Meta(description="Follow changes")] = True
-
-
 @tool("Index a repository's code for search_code, in the background; again: read what has changed.", marks_data=False)
-async def index_project(call: Call, arguments: IndexProjectArguments) -> Answer:
+async def index_project(
+    call: Call, path: str, watch: Annotated[bool, Meta(description="Follow changes")] = True
+) -> Answer:
     """The tree's id and the progress of its index. A relative path is resolved against the session's working tree."""
-    check_text(arguments.path, field="path", longest_bytes=MAX_PATH_BYTES)
-    path = arguments.path if arguments.path.startswith("~") else str(Path(call.caller.directory, arguments.path))
-    request = IndexCode(call.caller.project, path, arguments.watch)
+    check_text(path, field="path", longest_bytes=MAX_PATH_BYTES)
+    path = path if path.startswith("~") else str(Path(call.caller.directory, path))
+    request = IndexCode(call.caller.project, path, watch)
     done = await call.service.require(request, TIMEOUT_S)
     return described(done[0])

@@ -6,7 +6,6 @@ from collections.abc import Sequence, Set
 from typing import Annotated, Final
 
 import anyio.to_thread
-import msgspec
 from msgspec import Meta
 
 from remembrancer.code.words import terms_in
@@ -28,20 +27,19 @@ MOST_OF_MEMORY: Final = 60
 """Tokens shown of a memory beside a place."""
 
 
-class SearchCodeArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    query: str
-    project_id: Annotated[str, Meta(description="default all")] | None = None
-    limit: Annotated[int, Meta(ge=1, le=50)] = 10
-    max_tokens: Annotated[int, Meta(ge=LEAST_TOKENS, le=MOST_TOKENS)] | None = None
-
-
 @tool("Find the places in indexed code that answer a question or define a name, the best of each file.", read_only=True)
-async def search_code(call: Call, arguments: SearchCodeArguments) -> Answer:
+async def search_code(
+    call: Call,
+    query: str,
+    project_id: Annotated[str, Meta(description="default all")] | None = None,
+    limit: Annotated[int, Meta(ge=1, le=50)] = 10,
+    max_tokens: Annotated[int, Meta(ge=LEAST_TOKENS, le=MOST_TOKENS)] | None = None,
+) -> Answer:
     """The best places within `max_tokens`, with notices of what was not searched."""
-    found, notices, is_degraded = await find_code(call, arguments.query, arguments.limit, arguments.project_id)
+    found, notices, is_degraded = await find_code(call, query, limit, project_id)
     answer = with_caveats({"results": found}, notices, degraded=is_degraded)
-    if arguments.max_tokens is not None:
-        room = arguments.max_tokens - estimate_tokens(answer_text({**answer, "results": []}))
+    if max_tokens is not None:
+        room = max_tokens - estimate_tokens(answer_text({**answer, "results": []}))
         kept = within(found, room)
         if kept < len(found):
             answer = with_caveats({**answer, "results": found[:kept]}, [cut_notice(kept, None)])

@@ -5,11 +5,11 @@ from __future__ import annotations
 from remembrancer.protocol.files import DescribeFiles, SourceCounts
 from remembrancer.toolsets.files.memory_search import SOURCES, workspace_of
 from remembrancer.toolsets.memory.answers import iso
-from remembrancer.toolsets.tools import Answer, Call, NoArguments, non_empty, tool, with_caveats
+from remembrancer.toolsets.tools import Answer, Call, non_empty, tool, with_caveats
 
 
 @tool("State of the index of notes.", read_only=True)
-async def memory_status(call: Call, _: NoArguments) -> Answer:
+async def memory_status(call: Call) -> Answer:
     """The state of the index for the session's workspace, and the skipped files with reasons."""
     asked = await call.service.ask(DescribeFiles(workspace_of(call)), call.received_at)
     found = asked.reply

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Annotated, Final, Literal
 
-import msgspec
 from msgspec import Meta
 
 from remembrancer.memory.credentials import masked
@@ -20,37 +19,36 @@ INDEXED_WITHIN_S: Final = 0.5
 """The time to wait until the note can be found by its words. It is stored in any case."""
 
 
-class MemoryStoreArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    content: Annotated[str, Meta(description="Markdown")]
-    mode: Literal["append", "replace"] | None = None
-    path: Annotated[str, Meta(description="Today's memory/YYYY-MM-DD.md if left out")] = ""
-    heading: Annotated[str, Meta(description="Append under it, or replace its section")] | None = None
-    expected: str = ""
-
-
 @tool("Write into the project's notes. Appends unless told to replace.", destructive=True, unlisted=("expected",))
-async def memory_store(call: Call, arguments: MemoryStoreArguments) -> Answer:
+async def memory_store(
+    call: Call,
+    content: Annotated[str, Meta(description="Markdown")],
+    mode: Literal["append", "replace"] | None = None,
+    path: Annotated[str, Meta(description="Today's memory/YYYY-MM-DD.md if left out")] = "",
+    heading: Annotated[str, Meta(description="Append under it, or replace its section")] | None = None,
+    expected: str = "",
+) -> Answer:
     """Change a note on disk, once. The answer contains the text that a replacement removes."""
     settings = call.service.settings
     if not settings.notes:
         raise InvalidInput("notes are switched off here: the setting notes is false")
-    check_text(arguments.content, field="content", longest_bytes=MAX_NOTE_BYTES)
+    check_text(content, field="content", longest_bytes=MAX_NOTE_BYTES)
     workspace = workspace_of(call)
-    path = arguments.path or daily_note(call.received_at, settings.notes_paths)
+    path = path or daily_note(call.received_at, settings.notes_paths)
     change = WriteNote(
         workspace.root,
         clean_note_path(path, workspace.root, settings.notes_paths),
-        arguments.content,
-        arguments.mode or "append",
-        arguments.heading,
+        content,
+        mode or "append",
+        heading,
         ignore=directories_of(settings.notes_paths) if settings.notes_ignored_by_git else (),
         places=settings.notes_paths,
-        expected=arguments.expected,
+        expected=expected,
     )
     written = await call.submit(change)
     result = written.result
     if not isinstance(result, NoteWritten):
-        lines = edited("", arguments.content, "append", arguments.heading).lines
+        lines = edited("", content, "append", heading).lines
         answer: Answer = {"path": change.path, "linesWritten": lines, "indexed": False}
         return with_caveats(answer, written.notices, degraded=written.degraded)
     try:

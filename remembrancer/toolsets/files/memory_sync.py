@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Annotated, Final
 
-import msgspec
 from msgspec import Meta
 
 from remembrancer.protocol.files import SyncFiles
@@ -15,16 +14,15 @@ TIMEOUT_S: Final = 30.0
 """The time that a caller waits for the files to be read; reading continues after it."""
 
 
-class MemorySyncArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    force: Annotated[bool, Meta(description="Also what looks unchanged")] = False
-    source: Source | None = None
-
-
 @tool("Read changed notes now.")
-async def memory_sync(call: Call, arguments: MemorySyncArguments) -> Answer:
+async def memory_sync(
+    call: Call,
+    force: Annotated[bool, Meta(description="Also what looks unchanged")] = False,
+    source: Source | None = None,
+) -> Answer:
     """Read the files, and report the changes of the index. Vectors may take longer: see `memory_status`."""
-    source = None if arguments.source is None else SOURCES[arguments.source]
-    request = SyncFiles(workspace_of(call), arguments.force, source)
+    source = None if source is None else SOURCES[source]
+    request = SyncFiles(workspace_of(call), force, source)
     done = await call.service.require(request, TIMEOUT_S)
     answer: Answer = {
         "filesScanned": done.scanned,

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-import msgspec
-
 from remembrancer.memory.limits import MAX_NAME, MAX_SUMMARY, check_length
 from remembrancer.memory.text import clean_name
 from remembrancer.protocol.ids import entity_id
@@ -17,25 +15,19 @@ from remembrancer.toolsets.memory.store_memory import STATED
 from remembrancer.toolsets.tools import Answer, Call, tool
 
 
-class EntityToCreate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    name: str
-    entity_type: str
-    description: str = ""
-
-
 @tool("Make an entity, to relate with others. The same name and type is the same entity.")
-async def create_entity(call: Call, arguments: EntityToCreate) -> Answer:
+async def create_entity(call: Call, name: str, entity_type: str, description: str = "") -> Answer:
     """Store an entity as a memory of the project that describes it. A known entity gets the description if that is new.
 
     Raises:
         InvalidInput: the name or the type is invalid.
     """
-    name = clean_name(arguments.name, field="name", longest=MAX_NAME)
-    kind = clean_name(arguments.entity_type, field="entity_type", longest=MAX_NAME)
+    name = clean_name(name, field="name", longest=MAX_NAME)
+    kind = clean_name(entity_type, field="entity_type", longest=MAX_NAME)
     content = title(name, kind)
-    if arguments.description.strip():
-        check_length(arguments.description, field="description", longest=MAX_SUMMARY)
-        content += f": {arguments.description.strip()}"
+    if description.strip():
+        check_length(description, field="description", longest=MAX_SUMMARY)
+        content += f": {description.strip()}"
     memory_id = call.memory_id
     known = None
     with suppress(*AWAY):

@@ -22,7 +22,7 @@ from remembrancer.toolsets.memory.get_memory_status import get_memory_status
 from remembrancer.toolsets.memory.recall_memories import MAX_QUERY_BYTES
 from remembrancer.toolsets.memory.store_memory import store_memory
 from remembrancer.toolsets.memory.update_memory import update_memory
-from remembrancer.toolsets.tools import Answer, Call, NoArguments, derived_tool, with_caveats
+from remembrancer.toolsets.tools import Answer, Call, derived_tool, with_caveats
 
 LIMIT: Final = 10
 PAGE: Final = 20
@@ -86,58 +86,47 @@ def fact_of(memory: ListedMemory) -> Answer:
     return fact
 
 
-class FactSearch(msgspec.Struct, frozen=True):
-    query: str
-    strategy: Strategy
-    ranking: Ranking = "fitted"
-    limit: int = LIMIT
-    include_invalid: bool = False
-
-
-async def find_facts(call: Call, arguments: FactSearch) -> Answer:
+async def find_facts(
+    call: Call, query: str, limit: int, include_invalid: bool, strategy: Strategy, ranking: Ranking = "fitted"
+) -> Answer:
     """The best memories for a query, including those no longer valid only on request."""
-    check_text(arguments.query, field="query", longest_bytes=MAX_QUERY_BYTES)
+    check_text(query, field="query", longest_bytes=MAX_QUERY_BYTES)
     request = Recall(
         call.caller.session_id,
         project=call.caller.project,
-        query=arguments.query,
-        strategy=arguments.strategy,
-        ranking=arguments.ranking,
-        limit=arguments.limit,
+        query=query,
+        strategy=strategy,
+        ranking=ranking,
+        limit=limit,
         sources=("memory",),
-        valid_only=not arguments.include_invalid,
+        valid_only=not include_invalid,
     )
     asked = await call.service.ask(request, call.received_at)
     memories = asked.reply.memories
     ids = [memory.id for memory in memories]
-    call.service.shown(call.caller, ids, tool=call.tool, question=arguments.query)
+    call.service.shown(call.caller, ids, tool=call.tool, question=query)
     answer: Answer = {"memories": [fact_of(memory) for memory in memories]}
     return with_caveats(answer, asked.notices, degraded=asked.is_degraded)
 
 
-class FactPage(msgspec.Struct, frozen=True):
-    timestamp: str | None = None
-    as_of: str | None = None
-    limit: int = PAGE
-    offset: int = 0
-
-
-async def list_facts(call: Call, arguments: FactPage) -> Answer:
+async def list_facts(
+    call: Call, limit: int, offset: int, timestamp: str | None = None, as_of: str | None = None
+) -> Answer:
     """A page of the memories valid at a time, by the knowledge of then or of now; without a time, of all memories.
 
     Raises:
         InvalidInput: a time is invalid.
         MemoryUnavailable: the store is away.
     """
-    is_now = arguments.timestamp == NOW
+    is_now = timestamp == NOW
     request = ListMemories(
         call.caller.session_id,
         project=call.caller.project,
-        order="latest" if arguments.timestamp is None else "valid",
-        valid_at=call.received_at if is_now else seconds_of(arguments.timestamp, "timestamp"),
-        as_of=seconds_of(arguments.as_of, "as_of"),
-        limit=arguments.limit,
-        offset=arguments.offset,
+        order="latest" if timestamp is None else "valid",
+        valid_at=call.received_at if is_now else seconds_of(timestamp, "timestamp"),
+        as_of=seconds_of(as_of, "as_of"),
+        limit=limit,
+        offset=offset,
     )
     return await listed(call, request, fact_of)
 
@@ -167,14 +156,7 @@ _tool(
     is_short_form=True,
     shows_whole_ids=True,
 )
-_tool(
-    "get_status",
-    "Health and counts.",
-    get_memory_status,
-    NoArguments,
-    read_only=True,
-    marks_data=False,
-)
+_tool("get_status", "Health and counts.", get_memory_status, read_only=True, marks_data=False)
 
 _write = partial(_tool, marks_data=False)
 _write(

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Final, Literal
 
-import msgspec
 from msgspec import Meta
 
-from remembrancer.protocol.ids import entity_id, parse_entity_id
+from remembrancer.protocol.ids import entity_id as id_of
+from remembrancer.protocol.ids import parse_entity_id
 from remembrancer.protocol.reads import Direction, GraphEntity, GraphRelationship
 from remembrancer.protocol.wire import Notice
 from remembrancer.toolsets.graph.entity_answers import entity_of, look_up, unknown_entity
@@ -22,28 +22,26 @@ _DIRECTIONS: Final[dict[str, Direction]] = {
 }
 
 
-class EntityToFollow(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    entity_id: str
-    depth: Annotated[int, Meta(ge=1, le=5)] = 1
-    direction: Literal["out", "in", "both", "outgoing", "incoming"] = "both"
-
-
 @tool("An entity, those related to it, the nearest first, and the relations.", read_only=True)
-async def get_related(call: Call, arguments: EntityToFollow) -> Answer:
+async def get_related(
+    call: Call,
+    entity_id: str,
+    depth: Annotated[int, Meta(ge=1, le=5)] = 1,
+    direction: Literal["out", "in", "both", "outgoing", "incoming"] = "both",
+) -> Answer:
     """Walk breadth first from the entity. Relations that are no longer valid are marked, and followed last.
 
     Raises:
         NotFound: there is no such entity.
         MemoryUnavailable: the store is away.
     """
-    name, kind = parse_entity_id(arguments.entity_id, field="entity_id")
-    direction = _DIRECTIONS[arguments.direction]
-    asked = await look_up(call, name, kind, depth=arguments.depth, direction=direction, limit=MOST)
+    name, kind = parse_entity_id(entity_id, field="entity_id")
+    asked = await look_up(call, name, kind, depth=depth, direction=_DIRECTIONS[direction], limit=MOST)
     found = asked.reply
     if not found.entities:
-        raise unknown_entity(arguments.entity_id, "entity_id")
+        raise unknown_entity(entity_id, "entity_id")
     first, *others = found.entities
-    shown = {entity_id(entity.name, entity.type) for entity in found.entities}
+    shown = {id_of(entity.name, entity.type) for entity in found.entities}
     relations = {
         (edge.type, *ends): _relation(edge, ends)
         for entity in found.entities
@@ -62,7 +60,7 @@ async def get_related(call: Call, arguments: EntityToFollow) -> Answer:
 
 
 def _ends(entity: GraphEntity, edge: GraphRelationship) -> tuple[str, str]:
-    here, there = entity_id(entity.name, entity.type), entity_id(edge.target, edge.target_type)
+    here, there = id_of(entity.name, entity.type), id_of(edge.target, edge.target_type)
     return (here, there) if edge.direction == "outgoing" else (there, here)
 
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Final
 
-import msgspec
-
 from remembrancer.protocol.ids import parse_memory_id
 from remembrancer.protocol.reads import GetMemory
 from remembrancer.protocol.store_client import AWAY
@@ -20,22 +18,16 @@ UNKNOWN: Final = (
 )
 
 
-class ForgetMemoryArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    memory_id: str
-    reason: str | None = None
-    copies: bool = False
-
-
 @tool("Hide a memory.", destructive=True, unlisted=("reason", "copies"))
-async def forget_memory(call: Call, arguments: ForgetMemoryArguments) -> Answer:
+async def forget_memory(call: Call, memory_id: str, reason: str | None = None, copies: bool = False) -> Answer:
     """Hide a memory; nothing is deleted. Copies of its text in other scopes are reported, or hidden as well, and so are
     the memories that it replaced, which stay outdated."""
-    change = ForgetMemory(parse_memory_id(arguments.memory_id), clean_reason(arguments.reason))
+    change = ForgetMemory(parse_memory_id(memory_id), clean_reason(reason))
     written = await call.submit(change)
     result = written.result
     if not isinstance(result, ForgottenResult):
         notice = Notice("queued", UNKNOWN)
-        return with_caveats(changed(written, {"memory_id": change.memory_id}), [notice] * arguments.copies)
+        return with_caveats(changed(written, {"memory_id": change.memory_id}), [notice] * copies)
     answer: Answer = {"memory_id": change.memory_id, "status": "forgotten", "reason": result.reason}
     answer = changed(written, answer | non_empty(already_forgotten=result.already))
     question = GetMemory(call.caller.project, call.caller.session_id, change.memory_id)
@@ -44,7 +36,7 @@ async def forget_memory(call: Call, arguments: ForgetMemoryArguments) -> Answer:
     except AWAY as error:
         return with_caveats(answer, [Notice(error.code, UNKNOWN)])
     answer |= non_empty(supersedes=[each.target for each in known.memory.links if each.relation == "supersedes"])
-    if known.copies and not arguments.copies:
+    if known.copies and not copies:
         answer["copies"] = copies_of(known)
     elif known.copies:
         for copy in known.copies:

@@ -27,12 +27,6 @@ DETAIL: Final = (
 IDENTITY: Final = ("content", "type", "scope", "importance", "tags", "source")
 
 
-class GetMemoryArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    memory_id: str
-    version: Version | None = None
-    detail: bool = False
-
-
 @tool(
     "One memory with its history.",
     read_only=True,
@@ -40,7 +34,7 @@ class GetMemoryArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True
     aliases={"id": "memory_id"},
     unlisted=("version", "detail"),
 )
-async def get_memory(call: Call, arguments: GetMemoryArguments) -> Answer:
+async def get_memory(call: Call, memory_id: str, version: Version | None = None, detail: bool = False) -> Answer:
     """Show one memory, with its history if it has changed; with `detail`, all its fields.
 
     Raises:
@@ -48,13 +42,13 @@ async def get_memory(call: Call, arguments: GetMemoryArguments) -> Answer:
         InvalidInput: the memory has no such version.
         MemoryUnavailable, DeadlineExceeded: the store is away or slow, and the memory is not cached.
     """
-    service, version = call.service, clean_version(arguments.version)
-    request = GetMemory(call.caller.project, call.caller.session_id, parse_memory_id(arguments.memory_id))
+    service, version = call.service, clean_version(version)
+    request = GetMemory(call.caller.project, call.caller.session_id, parse_memory_id(memory_id))
     response = await service.ask(request, call.received_at)
     if not response.is_old:
         service.shown(call.caller, (), used=(response.reply.memory.id,))
     answer = shown(response.reply, version)
-    if not arguments.detail:
+    if not detail:
         answer = short(answer)
     return with_caveats(answer, response.notices, degraded=response.is_old)
 

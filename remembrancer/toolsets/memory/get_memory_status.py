@@ -14,7 +14,7 @@ from remembrancer.protocol.reads import DescribeStore, StoreDescription
 from remembrancer.protocol.store_client import AWAY
 from remembrancer.protocol.wire import Notice
 from remembrancer.toolsets.memory.answers import iso
-from remembrancer.toolsets.tools import Answer, Call, NoArguments, non_empty, tool, with_caveats
+from remembrancer.toolsets.tools import Answer, Call, non_empty, tool, with_caveats
 
 MODES: Final = {
     "embedded-file": "file-backed",
@@ -34,7 +34,7 @@ REVIEW: Final = "promote_memory accepts a proposal (target_scope user) or refuse
 
 
 @tool("Health and counts.", read_only=True, marks_data=False)
-async def get_memory_status(call: Call, _: NoArguments) -> Answer:
+async def get_memory_status(call: Call) -> Answer:
     """Report the state of the memory as this session sees it. Without the store, the last known figures are used, if
     any."""
     caller, service = call.caller, call.service

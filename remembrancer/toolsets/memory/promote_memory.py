@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Literal
 
-import msgspec
-
 from remembrancer.protocol.ids import parse_memory_id
 from remembrancer.protocol.writes import PromotedResult, PromoteMemory
 from remembrancer.toolsets.memory.answers import changed
@@ -13,18 +11,14 @@ from remembrancer.toolsets.memory.fields import clean_reason
 from remembrancer.toolsets.tools import Answer, Call, non_empty, tool
 
 
-class PromoteMemoryArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    memory_id: str
-    target_scope: Literal["project", "user"]
-    reason: str | None = None
-
-
 @tool("Move a memory between scopes.", unlisted=("reason",))
-async def promote_memory(call: Call, arguments: PromoteMemoryArguments) -> Answer:
+async def promote_memory(
+    call: Call, memory_id: str, target_scope: Literal["project", "user"], reason: str | None = None
+) -> Answer:
     """Make a memory visible to more sessions or projects; or (`project`) decline its promotion to the user, or undo
     it."""
-    memory_id = parse_memory_id(arguments.memory_id)
-    change = PromoteMemory(memory_id, arguments.target_scope, clean_reason(arguments.reason))
+    memory_id = parse_memory_id(memory_id)
+    change = PromoteMemory(memory_id, target_scope, clean_reason(reason))
     written = await call.submit(change)
     result = written.result
     answer: Answer = {"memory_id": memory_id}

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-import msgspec
-
 from remembrancer.memory.text import clean_name, shown
 from remembrancer.protocol.consolidation import Reflect, Reflected, ReflectStrategy
 from remembrancer.protocol.errors import DeadlineExceeded, InvalidInput, NotFound
@@ -18,27 +16,38 @@ from remembrancer.toolsets.tools import Answer, Call, non_empty, tool, with_cave
 MAX_RUN_ID: Final = 100
 
 
-class ReflectAndConsolidateArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    session_id: str | None = None
-    strategy: ReflectStrategy | None = None
-    dry_run: bool | None = None
-    undo: str | None = None
-
-
 @tool("Sum up a session.", unlisted=("session_id", "strategy", "dry_run", "undo"))
-async def reflect_and_consolidate(call: Call, arguments: ReflectAndConsolidateArguments) -> Answer:
-    """Consolidate, or with a dry run list what would change; or undo a run and report the result."""
-    run_id = run_to_undo(arguments)
-    strategy = strategy_of(arguments, call.caller.session_id)
-    if run_id is not None:
-        return await _undo(call, run_id)
+async def reflect_and_consolidate(
+    call: Call,
+    session_id: str | None = None,
+    strategy: ReflectStrategy | None = None,
+    dry_run: bool | None = None,
+    undo: str | None = None,
+) -> Answer:
+    """Consolidate the session's own memories, or with a dry run list what would change; or undo a run and report the
+    result.
+
+    Raises:
+        InvalidInput: another session is named, or a run is to be undone and a reflection is requested with it.
+    """
     caller, service = call.caller, call.service
+    if session_id is not None and session_id.strip() != caller.session_id:
+        message = (
+            f"session_id must be the current session's ({caller.session_id}) or left out, not {shown(session_id)}: "
+            "another session's private memories cannot be used"
+        )
+        raise InvalidInput(message, field="session_id")
+    if undo is not None:
+        for name, value in (("strategy", strategy), ("dry_run", dry_run)):
+            if value is not None:
+                raise InvalidInput(f"undo and {name} do not go together: undo alone undoes a run", field="undo")
+        return await _undo(call, clean_name(undo, field="undo", longest=MAX_RUN_ID))
     request = Reflect(
         project=caller.project,
         session_id=caller.session_id,
         about=caller.session_id,
-        strategy=strategy,
-        dry_run=bool(arguments.dry_run),
+        strategy=strategy or "full",
+        dry_run=bool(dry_run),
         operation_id=call.operation_id,
     )
     budget_s = service.settings.reflect_budget_s
@@ -54,31 +63,6 @@ async def reflect_and_consolidate(call: Call, arguments: ReflectAndConsolidateAr
         run = ApplyRun(reflected.run_id, "project", "consolidation", "summarize_cluster", ())
         service.applied([Operation(request.operation_id, caller.project, caller.session_id, call.received_at, run)])
     return _reflected(reflected)
-
-
-def strategy_of(arguments: ReflectAndConsolidateArguments, session_id: str) -> ReflectStrategy:
-    """The work to do with the session's own memories. Raises `InvalidInput` if another session is named."""
-    if arguments.session_id is not None and arguments.session_id.strip() != session_id:
-        message = (
-            f"session_id must be the current session's ({session_id}) or left out, not {shown(arguments.session_id)}: "
-            "another session's private memories cannot be used"
-        )
-        raise InvalidInput(message, field="session_id")
-    return arguments.strategy or "full"
-
-
-def run_to_undo(arguments: ReflectAndConsolidateArguments) -> str | None:
-    """The id of the run to undo; None if a reflection is requested instead.
-
-    Raises:
-        InvalidInput: it is not an id, or a reflection is requested at the same time.
-    """
-    if arguments.undo is None:
-        return None
-    others = [name for name in ("strategy", "dry_run") if getattr(arguments, name) is not None]
-    if others:
-        raise InvalidInput(f"undo and {others[0]} do not go together: undo alone undoes a run", field="undo")
-    return clean_name(arguments.undo, field="undo", longest=MAX_RUN_ID)
 
 
 async def _undo(call: Call, run_id: str) -> Answer:

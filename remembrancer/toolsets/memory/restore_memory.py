@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import msgspec
-
 from remembrancer.protocol.ids import parse_memory_id
 from remembrancer.protocol.writes import RestoredResult, RestoreMemory
 from remembrancer.toolsets.memory.answers import changed
@@ -11,17 +9,13 @@ from remembrancer.toolsets.memory.fields import Version, clean_reason, clean_ver
 from remembrancer.toolsets.tools import Answer, Call, non_empty, tool
 
 
-class RestoreMemoryArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    memory_id: str
-    version: Version | None = None
-    reason: str | None = None
-
-
 @tool("Undo a forget, or return to a version.", destructive=True, marks_data=False, unlisted=("reason",))
-async def restore_memory(call: Call, arguments: RestoreMemoryArguments) -> Answer:
+async def restore_memory(
+    call: Call, memory_id: str, version: Version | None = None, reason: str | None = None
+) -> Answer:
     """Restore a forgotten memory, or return to an earlier version."""
-    memory_id = parse_memory_id(arguments.memory_id)
-    version, reason = clean_version(arguments.version), clean_reason(arguments.reason)
+    memory_id = parse_memory_id(memory_id)
+    version, reason = clean_version(version), clean_reason(reason)
     written = await call.submit(RestoreMemory(memory_id, version, reason))
     result = written.result
     answer: Answer = {"memory_id": memory_id, "status": "active"}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import msgspec
 from msgspec import Meta
 
 from remembrancer.memory.limits import MAX_NAME
@@ -14,31 +13,30 @@ from remembrancer.toolsets.memory.answers import memory_of, set_fields
 from remembrancer.toolsets.tools import Answer, Call, non_empty, tool, with_caveats
 
 
-class SearchKnowledgeGraphArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    entity: str = ""
-    relationship_type: str = ""
-    direction: Direction = "both"
-    depth: Annotated[int, Meta(ge=1, le=3)] = 1
-    include_memories: bool = True
-    limit: Annotated[int, Meta(ge=1, le=100)] = 20
-
-
 @tool(
     "How entities relate.",
     read_only=True,
     unlisted=("relationship_type", "direction", "depth", "include_memories", "limit"),
 )
-async def search_knowledge_graph(call: Call, arguments: SearchKnowledgeGraphArguments) -> Answer:
+async def search_knowledge_graph(
+    call: Call,
+    entity: str = "",
+    relationship_type: str = "",
+    direction: Direction = "both",
+    depth: Annotated[int, Meta(ge=1, le=3)] = 1,
+    include_memories: bool = True,
+    limit: Annotated[int, Meta(ge=1, le=100)] = 20,
+) -> Answer:
     """Find the entities related to an entity, or give an overview of the graph. An unknown entity is no error."""
     request = SearchGraph(
         project=call.caller.project,
         session_id=call.caller.session_id,
-        entity=_name(arguments.entity, "entity"),
-        relationship_type=_name(arguments.relationship_type, "relationship_type"),
-        direction=arguments.direction,
-        depth=arguments.depth,
-        include_memories=arguments.include_memories,
-        limit=arguments.limit,
+        entity=_name(entity, "entity"),
+        relationship_type=_name(relationship_type, "relationship_type"),
+        direction=direction,
+        depth=depth,
+        include_memories=include_memories,
+        limit=limit,
     )
     response = await call.service.ask(request, call.received_at)
     graph = response.reply

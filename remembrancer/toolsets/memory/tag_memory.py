@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import msgspec
-
 from remembrancer.protocol.errors import InvalidInput
 from remembrancer.protocol.ids import parse_memory_id
 from remembrancer.protocol.writes import TaggedResult, TagMemory
@@ -12,17 +10,11 @@ from remembrancer.toolsets.memory.fields import clean_tag_changes
 from remembrancer.toolsets.tools import Answer, Call, tool
 
 
-class TagMemoryArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    memory_id: str
-    add: list[str] = []
-    remove: list[str] = []
-
-
 @tool("Change tags.")
-async def tag_memory(call: Call, arguments: TagMemoryArguments) -> Answer:
+async def tag_memory(call: Call, memory_id: str, add: tuple[str, ...] = (), remove: tuple[str, ...] = ()) -> Answer:
     """Add and remove tags."""
-    memory_id = parse_memory_id(arguments.memory_id)
-    add, remove = clean_tag_changes(arguments.add, arguments.remove)
+    memory_id = parse_memory_id(memory_id)
+    add, remove = clean_tag_changes(add, remove)
     if not (add or remove):
         raise InvalidInput("there is nothing to change: give tags to add or to remove", field="add")
     written = await call.submit(TagMemory(memory_id, add, remove))

@@ -60,12 +60,6 @@ async def follow(
     return await call.service.ask(asked, call.received_at)
 
 
-def clean_links(links: Sequence[str]) -> tuple[str, ...]:
-    """The distinct ids of nodes. Raises `InvalidInput` for too many, or for an invalid id."""
-    check_count(links, field="links", most=MAX_LINKS)
-    return tuple(dict.fromkeys(parse_memory_id(each, field=f"links[{place}]") for place, each in enumerate(links)))
-
-
 def known_links(links: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The distinct valid ids, and the invalid ones. Raises `InvalidInput` for too many."""
     check_count(links, field="links", most=MAX_LINKS)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import msgspec
 from msgspec import Meta
 
 from remembrancer.protocol.ids import parse_memory_id
@@ -13,21 +12,18 @@ from remembrancer.toolsets.nodes.answering import follow, node_of
 from remembrancer.toolsets.tools import Answer, Call, tool, with_caveats
 
 
-class ConnectionsArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    node_id: str
-    depth: Annotated[int, Meta(ge=0, le=10, description="Links away")] = 1
-
-
 @tool("A node and those linked to it, the nearest first.", read_only=True)
-async def connections(call: Call, arguments: ConnectionsArguments) -> Answer:
+async def connections(
+    call: Call, node_id: str, depth: Annotated[int, Meta(ge=0, le=10, description="Links away")] = 1
+) -> Answer:
     """Walk breadth first from the node; each result has its distance.
 
     Raises:
         NotFound: there is no such node.
         MemoryUnavailable: the store is away.
     """
-    node_id = parse_memory_id(arguments.node_id, field="node_id")
-    asked = await follow(call, [node_id], depth=arguments.depth)
+    node_id = parse_memory_id(node_id, field="node_id")
+    asked = await follow(call, [node_id], depth=depth)
     found = asked.reply
     ids = [memory.id for memory in found.memories]
     call.service.shown(call.caller, ids, used=(node_id,), tool=call.tool, question=node_id)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import Annotated, Final
 
-import msgspec
 from msgspec import Meta
 
 from remembrancer.memory.promotion import used_in
@@ -22,19 +21,18 @@ from remembrancer.toolsets.tools import Answer, Call, tool, with_caveats
 NO_LINKS: Final = "Their links are not available now."
 
 
-class NodeQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    query: str = ""
-    tags: Annotated[list[str], Meta(description="Any of these")] = []
-    limit: Annotated[int, Meta(ge=1, le=50)] = 10
-
-
 @tool("Find nodes by query, tags or both, best (or newest) first.", read_only=True)
-async def recall(call: Call, arguments: NodeQuery) -> Answer:
+async def recall(
+    call: Call,
+    query: str = "",
+    tags: Annotated[tuple[str, ...], Meta(description="Any of these")] = (),
+    limit: Annotated[int, Meta(ge=1, le=50)] = 10,
+) -> Answer:
     """The best nodes for the query with any of the tags; without a query, the newest ones.
 
     Facts that are no longer valid are left out, because a node could not show that.
     """
-    tags, limit, query = clean_tags(arguments.tags), arguments.limit, arguments.query
+    tags, limit, query = clean_tags(tags), limit, query
     project, session_id = call.caller.project, call.caller.session_id
     found: tuple[ListedMemory, ...]
     used: list[str] = []

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import msgspec
 from msgspec import Meta
 
 from remembrancer.memory.text import check_text
@@ -12,33 +11,32 @@ from remembrancer.protocol.errors import InvalidInput
 from remembrancer.protocol.ids import parse_memory_id
 from remembrancer.protocol.writes import UpdatedResult, UpdateMemory
 from remembrancer.toolsets.memory.fields import clean_tags
-from remembrancer.toolsets.nodes.answering import clean_links, written_node
+from remembrancer.toolsets.nodes.answering import known_links, written_node
 from remembrancer.toolsets.tools import Answer, Call, tool
 
 
-class NodeChanges(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    node_id: str
-    content: str | None = None
-    tags: Annotated[list[str], Meta(description="In place of all tags")] | None = None
-    links: Annotated[list[str], Meta(description="In place of all links")] | None = None
-    allow_secrets: bool = False
-
-
 @tool("Replace a node's content, tags or links.", destructive=True)
-async def update(call: Call, arguments: NodeChanges) -> Answer:
+async def update(
+    call: Call,
+    node_id: str,
+    content: str | None = None,
+    tags: Annotated[list[str], Meta(description="In place of all tags")] | None = None,
+    links: Annotated[list[str], Meta(description="In place of all links")] | None = None,
+    allow_secrets: bool = False,
+) -> Answer:
     """Change the given fields, and return the whole node."""
-    node_id = parse_memory_id(arguments.node_id, field="node_id")
-    content, tags, links = arguments.content, arguments.tags, arguments.links
+    node_id = parse_memory_id(node_id, field="node_id")
     if content is not None:
         check_text(content, field="content", longest_bytes=call.service.settings.content_limit_bytes)
+    ids, no_ids = known_links(links or ())
     change = UpdateMemory(
         node_id,
         content=content,
         tags=None if tags is None else clean_tags(tags),
-        related=None if links is None else clean_links(links),
+        related=None if links is None else ids,
     )
     if change == UpdateMemory(node_id):
         raise InvalidInput("there is nothing to change: give content, tags or links", field="content")
-    written = await call.submit(change, allow_secrets=arguments.allow_secrets)
+    written = await call.submit(change, allow_secrets=allow_secrets)
     missing = written.result.missing if isinstance(written.result, UpdatedResult) else ()
-    return await written_node(call, written, node_id, missing)
+    return await written_node(call, written, node_id, (*missing, *no_ids))
