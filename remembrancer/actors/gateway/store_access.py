@@ -173,11 +173,9 @@ class StoreAccess(MemoryService):
         budget_s = min(self.settings.write_budget_s, _left_s(received_at + self.settings.call_budget_s))
         why = None
         # At the very start the store may need a moment longer than this process. Later, calls do not wait for it.
-        is_there = self._queue.is_next(operation) and (
-            self.store_health.usable
-            or (not self.store_health.has_answered and await self._store.wait_usable(budget_s))
-            or (self.store_health.away_s < MOMENT_S and await self._store.wait_usable(MOMENT_S))
-        )
+        health = self.store_health
+        wait_s = budget_s if not health.has_answered else MOMENT_S if health.away_s < MOMENT_S else 0.0
+        is_there = self._queue.is_next(operation) and (health.usable or await self._store.wait_usable(wait_s))
         lane = self._queue.lane_of(operation)
         if is_there and self._queue.is_next(operation):  # still true after the wait
             try:

@@ -19,6 +19,7 @@ from remembrancer.actors.store.code_handlers import CodeHandlers
 from remembrancer.actors.store.committer import Committer
 from remembrancer.actors.store.daily_copies import DailyCopies
 from remembrancer.actors.store.file_handlers import FileHandlers
+from remembrancer.actors.store.handlers import StoreParts
 from remembrancer.actors.store.home_reader import HomeReader
 from remembrancer.actors.store.indexer_work import IndexerPoll
 from remembrancer.actors.store.job_handlers import JobHandlers
@@ -138,63 +139,28 @@ class StoreActor(Actor):
         )
         if settings.embedders:
             self._scheduler.expect_workers()
+        parts = StoreParts(
+            paths,
+            settings,
+            self._files,
+            self._committer,
+            self._vectors,
+            self._scheduler,
+            self._readers,
+            self._gate,
+        )
         self._indexer = IndexerPoll()
         self._file_handlers = FileHandlers(
-            paths,
-            self._files,
-            self._committer,
-            self._vectors,
-            self._scheduler,
-            self._readers,
-            self._gate,
-            settings,
-            lambda context, model: self._reads.embed_within(context, model),
-            self._indexer,
+            parts, lambda context, model: self._reads.embed_within(context, model), self._indexer
         )
-        self._code = CodeHandlers(paths, self._files, self._readers, self._gate, self._indexer)
+        self._code = CodeHandlers(parts, self._indexer)
         self._home = HomeReader(paths, self._gate)
-        self._reads = ReadHandlers(
-            paths,
-            self._files,
-            self._vectors,
-            self._scheduler,
-            self._readers,
-            self._gate,
-            replaced,
-            self._file_handlers.source_of,
-            self._code,
-            lane_notices=self._lanes.notices,
-            read_budget_s=settings.read_budget_s,
-        )
-        writes = WriteHandlers(
-            self._files,
-            self._committer,
-            self._scheduler,
-            self._gate,
-        )
-        self._jobs = JobHandlers(
-            self._files,
-            self._committer,
-            self._vectors,
-            self._scheduler,
-            self._gate,
-            self._readers,
-            settings,
-            writes.submit,
-            self._count_accesses,
-            self._lanes,
-        )
-        moves = ProjectMoves(
-            paths,
-            self._files,
-            self._file_handlers,
-            self._committer,
-            self._code,
-        )
-        self._lanes.attach(
-            self._files,
-            FollowUp(writes.scrub, self._tell_gateway, self._scheduler.wake),
-        )
+        notes_of = self._file_handlers.source_of
+        self._reads = ReadHandlers(parts, replaced, notes_of, self._code, self._lanes.notices)
+        writes = WriteHandlers(self._files, self._committer, self._scheduler, self._gate)
+        self._jobs = JobHandlers(parts, writes.submit, self._count_accesses, self._lanes)
+        moves = ProjectMoves(parts, self._file_handlers, self._code)
+        self._lanes.attach(self._files, FollowUp(writes.scrub, self._tell_gateway, self._scheduler.wake))
         for records in self._files:
             self._file_opened(records)
         self._requests = Dispatcher(self._hear)

@@ -23,10 +23,9 @@ import anyio
 import msgspec
 
 from remembrancer.actors.store.code_anchors import ProjectAnchors
+from remembrancer.actors.store.handlers import Handlers, StoreParts
 from remembrancer.actors.store.indexer_work import IndexerPoll, compared
-from remembrancer.actors.store.memory_files import MemoryFiles
-from remembrancer.actors.store.readers import Readers
-from remembrancer.actors.store.requests import Handler, LoadGate, RequestContext
+from remembrancer.actors.store.requests import Handler, RequestContext
 from remembrancer.code.anchors import described
 from remembrancer.code.index import CodeIndex
 from remembrancer.memory.text import shown
@@ -64,21 +63,11 @@ T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 
-class CodeHandlers:
-    """Belongs to one event loop; reads run on `readers`."""
+class CodeHandlers(Handlers):
+    """Requests about trees of code."""
 
-    def __init__(
-        self,
-        paths: RuntimePaths,
-        files: MemoryFiles,
-        readers: Readers,
-        gate: LoadGate,
-        indexer: IndexerPoll,
-    ) -> None:
-        self._paths = paths
-        self._files = files
-        self._readers = readers
-        self._gate = gate
+    def __init__(self, parts: StoreParts, indexer: IndexerPoll) -> None:
+        super().__init__(parts)
         self._indexer = indexer
         self._anchors: dict[str, ProjectAnchors] = {}
         """For the projects in use that have trees."""

@@ -17,21 +17,17 @@ from typing import Final, TypeVar
 
 import anyio
 
-from remembrancer.actors.store.committer import INDEX, Committer
+from remembrancer.actors.store.committer import INDEX
 from remembrancer.actors.store.file_index import PAGE, FileFilter, FileIndex
 from remembrancer.actors.store.file_memories import FileMemories
+from remembrancer.actors.store.handlers import Handlers, StoreParts
 from remembrancer.actors.store.indexer_work import IndexerPoll, compared
-from remembrancer.actors.store.memory_files import MemoryFiles
-from remembrancer.actors.store.readers import Readers
 from remembrancer.actors.store.records.types import Vectors
-from remembrancer.actors.store.requests import Handler, Listener, LoadGate, RequestContext
+from remembrancer.actors.store.requests import Handler, Listener, RequestContext
 from remembrancer.actors.store.retrieval.file_search import found_chunks, scores_of
 from remembrancer.actors.store.retrieval.recalls import recall
 from remembrancer.actors.store.retrieval.view import Source, View
-from remembrancer.actors.store.vectors.embedding_scheduler import EmbeddingScheduler
-from remembrancer.actors.store.vectors.vector_spaces import VectorSpaces
 from remembrancer.config.project import workspace_root
-from remembrancer.config.settings import Settings
 from remembrancer.protocol.consolidation import NotePresence
 from remembrancer.protocol.errors import (
     DeadlineExceeded,
@@ -59,7 +55,6 @@ from remembrancer.protocol.files import (
 )
 from remembrancer.protocol.ids import PROJECT_ID, check_project_id
 from remembrancer.protocol.kinds import FileSource
-from remembrancer.protocol.paths import RuntimePaths
 from remembrancer.protocol.reads import Recall
 from remembrancer.protocol.wire import Notice
 from remembrancer.protocol.writes import ProjectRef
@@ -79,31 +74,17 @@ T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 
-class FileHandlers:
-    """Belongs to one event loop. `embed_within` returns the function that embeds a question with a given model in
+class FileHandlers(Handlers):
+    """Requests about notes. `embed_within` returns the function that embeds a question with a given model in
     time."""
 
     def __init__(
         self,
-        paths: RuntimePaths,
-        files: MemoryFiles,
-        committer: Committer,
-        vectors: VectorSpaces,
-        scheduler: EmbeddingScheduler,
-        readers: Readers,
-        gate: LoadGate,
-        settings: Settings,
+        parts: StoreParts,
         embed_within: Callable[[RequestContext, str | None], Callable[[str], Awaitable[Vectors]]],
         indexer: IndexerPoll,
     ) -> None:
-        self._paths = paths
-        self._files = files
-        self._committer = committer
-        self._vectors = vectors
-        self._scheduler = scheduler
-        self._readers = readers
-        self._gate = gate
-        self._settings = settings
+        super().__init__(parts)
         self._embed_within = embed_within
         self._indexer = indexer
         self._open: dict[str, FileIndex] = {}
@@ -112,7 +93,6 @@ class FileHandlers:
         self._present_at = -math.inf
         self._connected: set[str] = set()
         """The projects in which a client is connected. Sessions known by their hooks alone may be idle."""
-        """The projects in which sessions were connected then."""
         self._left: dict[Workspace, int] = {}
         """The number of files left to read, for each workspace that is being read."""
         self._asked: dict[int, tuple[SyncFiles, asyncio.Future[SyncDone] | None]] = {}

@@ -11,18 +11,13 @@ from typing import Any, Final, TypeVar, get_args
 
 import anyio
 
-from remembrancer.actors.store.committer import Committer
+from remembrancer.actors.store.handlers import Handlers, StoreParts
 from remembrancer.actors.store.job_assignments import JobAssignments, Key, WantedJob
 from remembrancer.actors.store.job_finder import Apply, JobFinder
-from remembrancer.actors.store.memory_files import MemoryFiles
-from remembrancer.actors.store.readers import Readers
 from remembrancer.actors.store.records.sqlite_records import Reader, Records
-from remembrancer.actors.store.requests import Handler, LoadGate, RequestContext
+from remembrancer.actors.store.requests import Handler, RequestContext
 from remembrancer.actors.store.shared_lanes import SharedLanes
-from remembrancer.actors.store.vectors.embedding_scheduler import EmbeddingScheduler
 from remembrancer.actors.store.vectors.near_duplicates import find_near
-from remembrancer.actors.store.vectors.vector_spaces import VectorSpaces
-from remembrancer.config.settings import Settings
 from remembrancer.protocol.consolidation import (
     AwaitJob,
     FindNear,
@@ -77,37 +72,27 @@ class _Asked:
             self.answer.set_result(answer)
 
 
-class JobHandlers:
-    """Hands out jobs, and answers the consolidator's requests. Belongs to one event loop.
+class JobHandlers(Handlers):
+    """Hands out jobs, and answers the consolidator's requests.
 
     A project without a space has no material; requests do not create one.
     """
 
     def __init__(
         self,
-        files: MemoryFiles,
-        committer: Committer,
-        vectors: VectorSpaces,
-        scheduler: EmbeddingScheduler,
-        gate: LoadGate,
-        readers: Readers,
-        settings: Settings,
+        parts: StoreParts,
         submit: Apply,
         count_accesses: Callable[[], Awaitable[None]],
         lanes: SharedLanes,
     ) -> None:
-        self._files = files
-        self._vectors = vectors
-        self._scheduler = scheduler
-        self._gate = gate
-        self._readers = readers
+        super().__init__(parts)
         self._jobs = JobAssignments(first_id=time.time_ns() // 1000)
         self.finder = JobFinder(
-            files,
-            committer,
-            settings,
+            parts.files,
+            parts.committer,
+            parts.settings,
             submit,
-            readers,
+            parts.readers,
             self._wake,
             count_accesses,
             lanes,
@@ -119,8 +104,8 @@ class JobHandlers:
         """The time since which too many memories have waited for vectors for consolidation to run."""
         self._questions: dict[JobSort, RequestContext] = {}
         """The latest question for a job of each sort: earlier ones, and those of a dead consolidator, get none."""
-        self._refusal: str | None = None if settings.consolidator else OFF
-        self._is_off = not settings.consolidator
+        self._refusal: str | None = None if parts.settings.consolidator else OFF
+        self._is_off = not parts.settings.consolidator
         self._draining = False
 
     def handlers(self) -> dict[type, Handler]:

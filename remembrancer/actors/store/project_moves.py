@@ -15,13 +15,12 @@ from functools import partial
 from typing import Final
 
 from remembrancer.actors.store.code_handlers import CodeHandlers
-from remembrancer.actors.store.committer import Committer
 from remembrancer.actors.store.file_handlers import FileHandlers
-from remembrancer.actors.store.memory_files import MemoryFiles
+from remembrancer.actors.store.handlers import Handlers, StoreParts
 from remembrancer.actors.store.requests import Handler, RequestContext
 from remembrancer.protocol.errors import InvalidInput, NotFound
 from remembrancer.protocol.ids import PROJECT_ID
-from remembrancer.protocol.paths import RuntimePaths, sync_directory
+from remembrancer.protocol.paths import sync_directory
 from remembrancer.protocol.projects import (
     MemoriesMoved,
     MoveProject,
@@ -37,21 +36,12 @@ MOST_FORMER: Final = 3
 logger = logging.getLogger(__name__)
 
 
-class ProjectMoves:
+class ProjectMoves(Handlers):
     """Recognises and moves projects."""
 
-    def __init__(
-        self,
-        paths: RuntimePaths,
-        files: MemoryFiles,
-        file_handlers: FileHandlers,
-        committer: Committer,
-        code: CodeHandlers,
-    ) -> None:
-        self._paths = paths
-        self._files = files
+    def __init__(self, parts: StoreParts, file_handlers: FileHandlers, code: CodeHandlers) -> None:
+        super().__init__(parts)
         self._file_handlers = file_handlers
-        self._committer = committer
         self._code = code
         self._moving = asyncio.Lock()
 

@@ -21,18 +21,16 @@ import msgspec
 from remembrancer.actors.store.code_handlers import CodeHandlers
 from remembrancer.actors.store.explaining import Circumstances, explain
 from remembrancer.actors.store.file_memories import FileMemories
-from remembrancer.actors.store.memory_files import USER, MemoryFiles
-from remembrancer.actors.store.readers import Readers
+from remembrancer.actors.store.handlers import Handlers, StoreParts
+from remembrancer.actors.store.memory_files import USER
 from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.actors.store.records.types import Vectors
 from remembrancer.actors.store.replaced_memories import ReplacedMemories
-from remembrancer.actors.store.requests import Handler, LoadGate, RequestContext
+from remembrancer.actors.store.requests import Handler, RequestContext
 from remembrancer.actors.store.retrieval.context import Gathering
 from remembrancer.actors.store.retrieval.graph_search import search_graph, suggest
 from remembrancer.actors.store.retrieval.recalls import recall
 from remembrancer.actors.store.retrieval.view import PROJECTS, Ref, Source, View
-from remembrancer.actors.store.vectors.embedding_scheduler import EmbeddingScheduler
-from remembrancer.actors.store.vectors.vector_spaces import VectorSpaces
 from remembrancer.memory.changes import unknown_memory
 from remembrancer.memory.decay import is_stale, memory_strength
 from remembrancer.memory.limits import LISTED_BYTES, MAX_ANSWER_BYTES, first_that_fit
@@ -49,7 +47,6 @@ from remembrancer.protocol.errors import (
     RemembrancerError,
 )
 from remembrancer.protocol.kinds import SCOPES, Scope
-from remembrancer.protocol.paths import RuntimePaths
 from remembrancer.protocol.reads import (
     AwaitEmbedding,
     ContextGathered,
@@ -99,35 +96,23 @@ DOUBTS: Final = 20
 """The number of doubtful pairs in the description of a store."""
 
 
-class ReadHandlers:
+class ReadHandlers(Handlers):
     """Answers clients' read requests."""
 
     def __init__(
         self,
-        paths: RuntimePaths,
-        files: MemoryFiles,
-        vectors: VectorSpaces,
-        scheduler: EmbeddingScheduler,
-        readers: Readers,
-        gate: LoadGate,
+        parts: StoreParts,
         replaced: ReplacedMemories,
         notes_of: Callable[[Recall, str | None], Awaitable[Source | None]],
         code: CodeHandlers,
-        *,
-        lane_notices: Callable[[str], tuple[Notice, ...]] = lambda _: (),
-        read_budget_s: float = 2.0,
+        lane_notices: Callable[[str], tuple[Notice, ...]],
     ) -> None:
-        self._paths = paths
-        self._files = files
-        self._vectors = vectors
-        self._scheduler = scheduler
-        self._readers = readers
-        self._gate = gate
+        super().__init__(parts)
         self._replaced = replaced
         self._notes_of = notes_of
         self._code = code
         self._lane_notices = lane_notices
-        self._vector_timeout_s = QUERY_VECTOR_SHARE * read_budget_s
+        self._vector_timeout_s = QUERY_VECTOR_SHARE * parts.settings.read_budget_s
         self._started_at = time.monotonic()
         self._touched: defaultdict[tuple[str, str], Counter[int]] = defaultdict(Counter)
         self._used: defaultdict[tuple[str, str], set[str]] = defaultdict(set)
