@@ -96,13 +96,8 @@ class Call:
         """The id of the write that this call requests; a retry has the same."""
         return derive_operation_id(self.caller.bridge, self.request_id, self.tool, self.raw_arguments)
 
-    @property
-    def memory_id(self) -> str:
-        """The id of the memory that this call makes; a retry has the same, however late it comes."""
-        return self.memory_id_of("")
-
-    def memory_id_of(self, part: str) -> str:
-        """The id of the memory that one part of this call makes."""
+    def memory_id(self, part: str = "") -> str:
+        """The id of the memory that this call, or a part of it, makes; a retry has the same, however late it comes."""
         return derive_memory_id(self._operation_id_of(part))
 
     def _operation_id_of(self, part: str) -> str:

@@ -120,6 +120,7 @@ async def test_a_change_that_waited_for_the_store_goes_behind_one_that_was_queue
         async with quick_rig.hanging_store():
             monkeypatch.setattr(connection, "wait_usable", while_another_is_queued)
             connection.health.note_connection()  # it broke a moment ago
+            connection._announce()
             await client.send(id=99, **call("update_memory", memory_id=whole, content="third"))
             await until(lambda: quick_rig.gateway.health().queue_depth)
             monkeypatch.undo()

@@ -84,8 +84,6 @@ ERASE_S: Final = 30.0
 """The time that deleting a memory for good may take: the word index of its file is rebuilt."""
 ERASE_AGAIN_S: Final = 5.0
 """The time until a failed erasure is retried."""
-NOTE_TIMEOUT_S: Final = 5.0
-"""The time limit for the store to count shown memories. No request waits for it."""
 MAX_REFUSED: Final = 20
 MAX_REFUSED_SESSIONS: Final = 1000
 """The most sessions, and notices for each, that are kept for their next answer."""
@@ -319,8 +317,7 @@ class StoreAccess(MemoryService):
             self.shown_log.note(caller.project.id, caller.session_id, listed or memory_ids, tool, question)
         counted = tuple(memory_ids) if count else ()
         if (counted or used) and self.store_health.usable:
-            note = NoteAccess(caller.project, caller.session_id, counted, tuple(used))
-            self._tasks.start_soon(self._note_access, note)
+            self._store.tell(NoteAccess(caller.project, caller.session_id, counted, tuple(used)))
 
     def is_first_data_for(self, caller: Caller) -> bool:
         is_first = caller.bridge not in self._told_of_data
@@ -336,13 +333,6 @@ class StoreAccess(MemoryService):
         if caller.session_id not in (BROWSER_SESSION, SHELL_SESSION):
             took_s = max(0.0, time.time() - received_at)  # the bridge's clock, which may have been changed since
             self.shown_log.note_answer(caller.project.id, caller.session_id, tool, answer, took_s)
-
-    async def _note_access(self, note: NoteAccess) -> None:
-        """Report accesses to the store. A lost report is acceptable: it is only a count."""
-        try:
-            await self._store.request(note, NOTE_TIMEOUT_S)
-        except RemembrancerError as error:
-            logger.debug("the store took no note of an access", extra={"code": error.code})
 
     # --- reads ---
 

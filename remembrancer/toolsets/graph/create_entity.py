@@ -28,7 +28,7 @@ async def create_entity(call: Call, name: str, entity_type: str, description: st
     if description.strip():
         check_length(description, field="description", longest=MAX_SUMMARY)
         content += f": {description.strip()}"
-    memory_id = call.memory_id
+    memory_id = call.memory_id()
     known = None
     with suppress(*AWAY):
         known = next(iter((await look_up(call, name, kind)).reply.entities), None)

@@ -45,7 +45,7 @@ async def create_relation(call: Call, arguments: RelationToCreate) -> Answer:
         raise InvalidInput("to_id must be another entity than from_id", field="to_id")
     words = " ".join(relation.replace("_", " ").split())
     change = StoreMemory(
-        memory_id=call.memory_id,
+        memory_id=call.memory_id(),
         content=f"{title(start, start_type)} {words} {title(end, end_type)}",
         type="semantic",
         kind="fact",

@@ -148,11 +148,8 @@ class GivenFields(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     allow_secrets: bool | None = None
 
 
-UNLISTED: Final = (
-    *("importance", "confidence", "summary", "domain", "structured", "metadata", "valid_from"),
-    *("valid_until", "allow_secrets"),
-)
-"""The arguments among these that the list of tools leaves out."""
+UNLISTED: Final = GivenFields.__struct_fields__
+"""The list of tools leaves these arguments out."""
 Rule = Callable[..., Any]
 """Cleans a given value; takes the name of the field as `field`. Raises `InvalidInput`."""
 

@@ -305,7 +305,6 @@ TEMPLATES: Final = [
 class Content:
     """A resource as it is now."""
 
-    uri: str
     mime_type: str
     text: str
 
@@ -329,20 +328,18 @@ class Resources:
         if uri in self._readers:
             return await self._readers[uri](caller, received_at)
         if uri == STATUS:
-            return await self._call(uri, "get_memory_status", {}, caller, received_at)
+            return await self._call("get_memory_status", {}, caller, received_at)
         memory_id = memory_id_in(uri)
         if memory_id is None:
             raise NotFound(unknown_resource(uri), field="uri")
-        return await self._call(uri, "get_memory", {"memory_id": memory_id, "detail": True}, caller, received_at)
+        return await self._call("get_memory", {"memory_id": memory_id, "detail": True}, caller, received_at)
 
-    async def _call(
-        self, uri: str, name: str, arguments: dict[str, Any], caller: Caller, received_at: float
-    ) -> Content:
+    async def _call(self, name: str, arguments: dict[str, Any], caller: Caller, received_at: float) -> Content:
         """The answer of a tool. Memories in it are always marked as data, since a person may paste them anywhere."""
         tool = self._tools[name]
         call = Call(name, caller, name, received_at, arguments, self._service)
         answer = await tool.answer(call, tool.decoder.decode(arguments))
-        return Content(uri, JSON, answer_text({"note": DATA, **answer} if tool.marks_data else answer))
+        return Content(JSON, answer_text({"note": DATA, **answer} if tool.marks_data else answer))
 
     async def _summary(self, caller: Caller, received_at: float) -> Content:
         question = DescribeSession(caller.project, caller.session_id)
@@ -354,12 +351,12 @@ class Resources:
             self._counts.served(caller.project.id, caller.session_id),
             self._counts.since,
         )
-        return _markdown(SUMMARY, text, response)
+        return _markdown(text, response)
 
     async def _graph(self, caller: Caller, received_at: float) -> Content:
         question = SearchGraph(caller.project, caller.session_id, include_memories=False, limit=MOST_CONNECTED)
         response = await self._service.ask(question, received_at)
-        return _markdown(GRAPH, knowledge_graph(response.reply), response)
+        return _markdown(knowledge_graph(response.reply), response)
 
     async def _preferences(self, caller: Caller, received_at: float) -> Content:
         question = GatherContext(
@@ -370,9 +367,9 @@ class Resources:
             part_tokens=PREFERENCES_TOKENS,
         )
         response = await self._service.ask(question, received_at)
-        return _markdown(PREFERENCES, preferences(response.reply.memories[:PREFERENCES_SHOWN]), response)
+        return _markdown(preferences(response.reply.memories[:PREFERENCES_SHOWN]), response)
 
 
-def _markdown(uri: str, text: str, response: Asked[Any]) -> Content:
+def _markdown(text: str, response: Asked[Any]) -> Content:
     notices = " ".join(notice.message for notice in response.notices)
-    return Content(uri, MARKDOWN, neutralised(noted(text, notices, degraded=response.is_old)))
+    return Content(MARKDOWN, neutralised(noted(text, notices, degraded=response.is_old)))

@@ -171,7 +171,7 @@ def _together(answers: Sequence[Answer]) -> Answer:
 
 async def _store(call: Call, arguments: MemoryArguments, change: StoreMemory, part: str) -> Answer:
     """Store one memory of a call. `part` distinguishes it from the others."""
-    memory_id = call.memory_id_of(part)  # not earlier: an id can only be derived from checked arguments
+    memory_id = call.memory_id(part)  # not earlier: an id can only be derived from checked arguments
     change = msgspec.structs.replace(change, memory_id=memory_id)
     given_scope = arguments.scope or change.scope
     written = await call.submit(change, part=part, allow_secrets=arguments.allow_secrets is True)

@@ -29,7 +29,7 @@ async def remember(
     check_text(content, field="content", longest_bytes=call.service.settings.content_limit_bytes)
     ids, no_ids = known_links(links)
     change = StoreMemory(
-        memory_id=call.memory_id,
+        memory_id=call.memory_id(),
         content=content,
         type="semantic",
         scope="project",
