@@ -18,7 +18,6 @@ from remembrancer.browser.view import MOST, PEOPLE, Handler, View, who
 from remembrancer.protocol.browsing import (
     ActivityRead,
     FindPairs,
-    ListedSession,
     ListSessions,
     MemoryChanged,
     ReadActivity,
@@ -29,7 +28,7 @@ from remembrancer.protocol.browsing import (
 from remembrancer.protocol.code import ListStale
 from remembrancer.protocol.errors import InvalidInput
 from remembrancer.protocol.kinds import OPEN_END
-from remembrancer.protocol.reads import DescribeSession, DescribeStore, GetMemory, ListMemories
+from remembrancer.protocol.reads import DescribeSession, DescribeStore, GetMemory, ListedSession, ListMemories
 from remembrancer.toolsets.memory.day_log import FORGOTTEN, verb_of
 
 PAGE: Final = 100

@@ -25,10 +25,10 @@ from remembrancer.config.tokens import Grant
 from remembrancer.memory.short_ids import part_of_id
 from remembrancer.memory.text import client_title
 from remembrancer.protocol import wire
-from remembrancer.protocol.browsing import ListedSession, ListSessions
+from remembrancer.protocol.browsing import ListSessions
 from remembrancer.protocol.errors import NotFound, RemembrancerError
 from remembrancer.protocol.ids import MEMORY_PREFIX, new_ulid
-from remembrancer.protocol.reads import FindIds, FollowLinks, LinkedMemory
+from remembrancer.protocol.reads import FindIds, FollowLinks, LinkedMemory, ListedSession
 from remembrancer.protocol.session_life import BROWSER_SESSION, SHELL_SESSION
 from remembrancer.protocol.wire import Notice
 from remembrancer.protocol.writes import ProjectRef

@@ -47,7 +47,7 @@ async def test_a_batch_goes_to_where_each_memory_is_by_then(rig: StoreRig) -> No
     }
     good = [each for each in batch if each.operation_id not in refused]
     done = await rig.gateway.submit_batch(*batch)
-    assert {each.operation_id: each.code for each in done.rejected} == refused
+    assert {operation_id: failure.code for operation_id, failure in done.rejected.items()} == refused
     assert done.applied == tuple(each.operation_id for each in good)
     assert (await rig.gateway.submit_batch(*good)).applied == done.applied
     shown = (await rig.gateway.show(new_id, project=OTHER_PROJECT, session_id=OTHER_SESSION)).memory
@@ -71,7 +71,7 @@ async def test_changes_of_one_memory_that_are_sent_at_once_are_all_made_and_none
     assert all(each.replayed for each in again)
     assert [each.result for each in again] == [each.result for each in first]
     batch = await rig.gateway.ask(SubmitBatch((change_operation("new", TagMemory(memory_id, ("new",))), *operations)))
-    assert batch == BatchApplied(("new", *(operation.operation_id for operation in operations)), ())
+    assert batch == BatchApplied(("new", *(operation.operation_id for operation in operations)), {})
     shown = (await rig.gateway.show(memory_id)).memory
     assert set(shown.tags) == {"new", *(f"t{n}" for n in range(20))}
     assert (shown.scope, shown.version, len(shown.history)) == ("project", 24, 24)

@@ -110,7 +110,7 @@ def test_a_copy_of_the_queue_or_of_what_was_shown_goes_when_it_has_an_erased_mem
     for schema in (write_queue.SCHEMA, shown_log.SCHEMA):
         monkeypatch.setattr(schema, "steps", (*schema.steps, Step("99.0.0", "CREATE TABLE later (x);")))
     queue = QueueFile(queue_path)
-    queue.settle([waiting.operation_id], [], 2.0)  # the store has it: only the copy has its words
+    queue.settle([waiting.operation_id], {}, 2.0)  # the store has it: only the copy has its words
     shown.erase(["memory:another"], (), PROJECT.id)
     copies = [copy_of(path, "0.2.0") for path in (queue_path, shown_path)]
     queue.erase([memory_id_of(other)], other)

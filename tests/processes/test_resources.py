@@ -10,8 +10,8 @@ import pytest
 from mcp.shared.exceptions import MCPDeprecationWarning
 
 from remembrancer.toolsets.memory.resources import PREFERENCES
-from tests.actors.sdk_client import ERAS
-from tests.actors.test_resources import Heard, read, store
+from tests.actors.sdk_client import ERAS, store
+from tests.actors.test_resources import Heard, read
 from tests.runtime import Runtime, bridged
 
 

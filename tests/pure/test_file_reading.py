@@ -133,7 +133,7 @@ def test_no_other_projects_session_is_read(world: World) -> None:
     inside.write_bytes(world.says(1, cwd=str(world.root / "src")))
     assert isinstance(world.reader.read(world.found()[1], None, force=False), FileUpdate)
     assert has_files(world.root, world.settings)
-    assert scan(world.root, Settings()) == ([], []), "unless they are asked for, no transcript is read"
+    assert scan(world.root, Settings()) == ([], {}), "unless they are asked for, no transcript is read"
 
 
 def test_a_directory_may_be_named_instead_of_files(world: World) -> None:

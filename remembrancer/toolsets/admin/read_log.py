@@ -11,11 +11,11 @@ from remembrancer.toolsets.tools import Answer, Call, non_empty, tool, with_cave
 @tool("What was done on a day.", read_only=True, unlisted=("include_forgotten",))
 async def read_log(call: Call, day: str | None = None, include_forgotten: bool = False) -> Answer:
     """The log of a day (default: today). Raises `MemoryUnavailable` if the store is away."""
-    day, changes, asked = await read_day(call, given(day, "today"), with_forgotten=include_forgotten)
+    period, changes, asked = await read_day(call, given(day, "today"), with_forgotten=include_forgotten)
     entries = [
         {"at": iso(each.at), "did": verb_of(each), "id": each.memory_id, "text": each.begins, "version": each.version}
         | non_empty(forgotten=each.is_forgotten or None)
         for each in changes
     ]
-    answer: Answer = {"begins": iso(day.start), "ends": iso(day.end), "changes": entries}
+    answer: Answer = {"begins": iso(period.start), "ends": iso(period.end), "changes": entries}
     return with_caveats(answer, asked.notices, degraded=asked.is_old)

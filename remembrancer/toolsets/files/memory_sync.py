@@ -21,8 +21,7 @@ async def memory_sync(
     source: Source | None = None,
 ) -> Answer:
     """Read the files, and report the changes of the index. Vectors may take longer: see `memory_status`."""
-    source = None if source is None else SOURCES[source]
-    request = SyncFiles(workspace_of(call), force, source)
+    request = SyncFiles(workspace_of(call), force, None if source is None else SOURCES[source])
     done = await call.service.require(request, TIMEOUT_S)
     answer: Answer = {
         "filesScanned": done.scanned,

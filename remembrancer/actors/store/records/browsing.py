@@ -21,7 +21,6 @@ from remembrancer.protocol.browsing import (
     GraphLink,
     GraphNode,
     GraphRead,
-    ListedSession,
     ListSessions,
     MemoryChanged,
     ReadActivity,
@@ -32,7 +31,7 @@ from remembrancer.protocol.browsing import (
     TurnsRead,
     UsageRead,
 )
-from remembrancer.protocol.reads import Filters, ListedMemory, Pair
+from remembrancer.protocol.reads import Filters, ListedMemory, ListedSession, Pair
 from remembrancer.protocol.session_life import ToolCall, Turn
 from remembrancer.protocol.writes import MENTIONED_WITH
 
