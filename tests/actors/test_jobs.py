@@ -207,7 +207,7 @@ async def test_a_session_cannot_have_anothers_memories_consolidated(rig: StoreRi
 async def test_a_store_that_stops_lets_the_consolidator_go(rig: StoreRig) -> None:
     async with Consolidator(rig.home) as consolidator:
         await consolidator.ask(ReadMemories(PROJECT))
-        waiting = asyncio.create_task(consolidator.ask(AwaitJob("long"), timeout_s=10.0))
+        waiting = asyncio.create_task(consolidator.ask(AwaitJob("long")))
         await asyncio.sleep(0)
         await consolidator.ask(ReadMemories(PROJECT))  # it was sent later, so that the store has both
         assert await rig.stop() == 0

@@ -17,10 +17,12 @@ from remembrancer.commands.runtime_client import connected_store
 from remembrancer.config.project import project_of
 from remembrancer.config.tokens import Tokens
 from remembrancer.protocol.ids import new_ulid
+from remembrancer.protocol.paths import RuntimePaths
 from remembrancer.protocol.runs import ApplyRun, Edit, ProposeMemory, ReviseMemory
 from remembrancer.protocol.writes import Operation, Submit
 from tests.patience import PATIENCE_S
 from tests.processes.http_door import Door
+from tests.processes.runtimes import until
 
 
 class Visit:
@@ -102,6 +104,11 @@ class Visit:
         followed = self.client.get(f"{self.origin}{answer.headers['location']}")
         assert followed.status_code == 200, followed.text
         return followed.text
+
+    def erase(self, memory_id: str) -> None:
+        """Erase a memory. Where somebody is reading at that moment it is gone, but its last words go by themselves."""
+        assert self.send(f"/memory/{memory_id}/erase", sure="yes").status_code in (303, 503)
+        until(lambda: self.status(f"/memory/{memory_id}") == 404 and not RuntimePaths(self.door.home).erasing.exists())
 
     def undo(self, page: str) -> str:
         """Press *Undo* on a page."""

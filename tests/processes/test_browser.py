@@ -159,8 +159,7 @@ def test_every_change_of_a_memory_can_be_undone_but_erasing(come: Come) -> None:
     assert "Restored." in (page := visit.do(f"{here}/restore"))
     assert "Restore" in visit.undo(page)
     assert visit.send(f"{here}/erase").status_code == 400
-    visit.do(f"{here}/erase", sure="yes")
-    assert visit.status(here) == 404
+    visit.erase(memory)
 
 
 def test_open_ends_are_shown_by_due_date_and_closed_one_by_one_or_several(come: Come) -> None:
@@ -328,7 +327,7 @@ def test_what_was_shown_to_whom_is_kept_and_printed_until_the_memory_is_erased(c
     assert re.search(r"recall memories 2 [1-9]\d+ \d+ ms \d+ ms", usage), usage
     limited = Tokens(visit.door.home).create("limited", (str(visit.directory),), time.time())
     assert "when do we deploy" not in Page(come(token=limited).get(f"/memory/{memory}")).text
-    visit.do(f"/memory/{memory}/erase", sure="yes")
+    visit.erase(memory)
     assert json.loads(done("show", "--shown", memory, "--json", home=visit.door.home))["shown"] == []
 
 
@@ -409,7 +408,7 @@ def test_a_session_of_another_project_is_not_among_the_sessions_and_one_shows_th
     assert today.index("The gate opens") < today.index("In other projects") < today.index("Prefers tea")
     assert str(tmp_path) in Page(visit.get("/projects")).text
     for each in of_user:  # the other tests share the user
-        visit.do(f"/memory/{each}/erase", sure="yes")
+        visit.erase(each)
 
 
 def test_a_proposal_is_refused_or_accepted_and_either_is_undone(come: Come) -> None:
