@@ -202,16 +202,10 @@ class Place:
         self.path.unlink(missing_ok=True)
 
     def _make_locked(self) -> None:
-        self._hold("BEGIN EXCLUSIVE")
-
-    def _make_kept(self) -> None:
-        self._hold("PRAGMA locking_mode = EXCLUSIVE", "BEGIN EXCLUSIVE", "CREATE TABLE theirs (x)")
-
-    def _hold(self, *statements: str) -> None:
-        """Another program that does this, and then nothing."""
+        """By another program."""
         script = "import sqlite3, sys\nd = sqlite3.connect(sys.argv[1], isolation_level=None)\n"
-        script += "for each in sys.argv[2:]: d.execute(each)\nprint(flush=True)\nsys.stdin.read()"
-        command = [sys.executable, "-c", script, str(self.path), *statements]
+        script += "d.execute('BEGIN EXCLUSIVE')\nprint(flush=True)\nsys.stdin.read()"
+        command = [sys.executable, "-c", script, str(self.path)]
         self._holder = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         assert self._holder.stdout is not None
         self._holder.stdout.readline()
@@ -309,7 +303,7 @@ async def tried(scene: Scene, damage: Damage) -> Outcome:
     outcome.doctor = [line for finding in found for line in (finding.found, *finding.details)]
     outcome.overwritten = place is not None and not damage.is_derived and not place.is_kept()
     is_felt = {outcome.own_store, outcome.own_recall, outcome.user_store} != {"well"}
-    is_harmless = not is_felt and (damage.how in ("locked", "kept") or damage.is_derived)
+    is_harmless = not is_felt and (damage.how == "locked" or damage.is_derived)
     outcome.silent = not outcome.said and not outcome.doctor and not is_harmless
     shutil.rmtree(home, ignore_errors=True)
     return outcome

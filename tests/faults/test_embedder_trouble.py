@@ -45,16 +45,3 @@ async def test_a_model_that_is_missing_costs_vectors_alone_until_it_is_there(hom
         restarts = {process["role"]: process["restarts"] for process in (await runtime.status())["processes"]}
         assert set(restarts.values()) == {0}
     await runtime.down()
-
-
-async def test_a_long_memory_is_found_by_its_last_sentence_and_by_its_first(home: Path) -> None:
-    filler = " ".join(f"Paragraph {n} speaks of gardening, soil, compost and the weather in April." for n in range(200))
-    text = f"The payroll run happens on the 25th. {filler} Submarine cables are inspected by divers in winter."
-    async with Session(home) as client:
-        await client.store(" ".join(f"A note about cooking pasta, number {n}." for n in range(5)))
-        stored = await client.store(text, wait_for_embedding=True)
-        assert stored["embedding_generated"] is True, stored
-        for question in ("When does the payroll run happen?", "Who inspects cables under the sea?"):
-            found = await client.call("recall_memories", query=question, strategy="vector")
-            assert found["memories"][0]["id"] == stored["memory_id"], question
-    await Runtime(home).down()

@@ -26,14 +26,6 @@ def test_a_process_that_is_killed_takes_what_it_started_with_it_and_is_replaced_
         until(lambda: is_dead(child))
 
 
-def test_a_process_that_hangs_is_replaced(home: Path) -> None:
-    with runtime(home, settings=QUICK) as running:
-        before = running.until_ready()["store"]
-        os.kill(before.pid, signal.SIGSTOP)
-        running.until_state("store", "ready", besides_pid=before.pid)
-        assert is_dead(before.pid)
-
-
 def test_a_process_that_is_stuck_in_its_work_is_replaced(home: Path) -> None:
     behave(home, "gateway", "is busy for 60 s")
     with runtime(home, settings=QUICK) as running:

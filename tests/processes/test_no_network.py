@@ -1,18 +1,13 @@
-"""By default no process of the runtime opens an internet socket: held by the kernel, and watched from outside."""
+"""By default no process of the runtime opens an internet socket: the kernel sees to it."""
 
 from __future__ import annotations
 
 import asyncio
-import os
 import subprocess
 import sys
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
-import psutil
 import pytest
 
 from bench.client import StdioClient, command_line
@@ -21,58 +16,7 @@ from tests.patience import until
 from tests.processes.without_network import NOT_HERE
 from tests.runtime import Runtime, command
 
-PAUSE_S = 0.02
-"""Between two looks, which cost the processes that are looked at their time."""
 WRAPPER = [sys.executable, str(Path(__file__).with_name("without_network.py"))]
-
-
-class Watch:
-    """Looks again and again at the internet sockets of every process of a home; `seen` is what it found."""
-
-    def __init__(self, home: Path) -> None:
-        self._home = home
-        self._ended = threading.Event()
-        self.seen: set[str] = set()
-        self.processes: set[int] = set()
-        self.rounds = 0
-
-    def look(self) -> None:
-        """One look."""
-        for process in psutil.process_iter(["environ"]):
-            if (process.info["environ"] or {}).get("REMEMBRANCER_HOME") != str(self._home):
-                continue
-            if process.pid == os.getpid():
-                continue
-            try:
-                found = process.net_connections(kind="inet")
-                name = " ".join(process.cmdline()[-3:])
-            except psutil.Error:
-                continue
-            self.processes.add(process.pid)
-            self.seen |= {f"{name}: {each.laddr} {each.raddr} {each.status}" for each in found}
-        self.rounds += 1
-
-    def run(self) -> None:
-        """Look until ended."""
-        while not self._ended.wait(PAUSE_S):
-            self.look()
-
-    def end(self) -> None:
-        """Look no more."""
-        self._ended.set()
-
-
-@contextmanager
-def watched(home: Path) -> Iterator[Watch]:
-    """A watch on a thread of its own."""
-    watch = Watch(home)
-    thread = threading.Thread(target=watch.run, daemon=True)
-    thread.start()
-    try:
-        yield watch
-    finally:
-        watch.end()
-        thread.join()
 
 
 async def is_scaled(home: Path) -> bool:
@@ -82,10 +26,15 @@ async def is_scaled(home: Path) -> bool:
     return done.returncode == exit_codes.OK
 
 
-async def use_it(home: Path, project: Path) -> Runtime:
-    """A whole life: start, every tool, the resources, scale, down."""
+async def test_a_whole_life_goes_by_where_asking_for_an_internet_socket_is_death(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Start, every tool, the resources, scale, down. The filter is inherited by the bridge's runtime: a process that
+    asked would be restarted, and that is seen."""
+    need_filter()
+    monkeypatch.setattr("bench.client.command_line", lambda: [*WRAPPER, *command_line()])
     runtime = Runtime(home)
-    async with StdioClient(home, cwd=project) as client:
+    async with StdioClient(home, cwd=tmp_path) as client:
         entities = [{"name": "Ana", "type": "person", "relationship": "is about"}]
         memory = (await client.store("Ana prefers tabs.", related_entities=entities))["memory_id"]
         await client.store("Ana prefers short answers.", scope="user")
@@ -114,16 +63,9 @@ async def use_it(home: Path, project: Path) -> Runtime:
         assert {process["restarts"] for process in status["processes"]} == {0}
         assert status["embedding"]["vectors_ready"]
     await runtime.down()
-    return runtime
-
-
-async def test_a_whole_life_goes_by_where_asking_for_an_internet_socket_is_death(
-    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The filter is inherited by the bridge's runtime: a process that asked would be restarted, and that is seen."""
-    need_filter()
-    monkeypatch.setattr("bench.client.command_line", lambda: [*WRAPPER, *command_line()])
-    await use_it(home, tmp_path)
+    logged = "".join(path.read_text() for path in (home / "logs").iterdir())
+    assert '"ERROR"' not in logged
+    assert "locked" not in logged
 
 
 async def test_a_process_of_the_runtime_that_asked_would_be_seen_to_die(
@@ -131,7 +73,7 @@ async def test_a_process_of_the_runtime_that_asked_would_be_seen_to_die(
 ) -> None:
     need_filter()
     (tmp_path / "sitecustomize.py").write_text(
-        f"import sys\nif 'remembrancer.actors.embedder' in sys.orig_argv:\n    {open_one('AF_INET')}\n"
+        "import socket, sys\nif 'remembrancer.actors.embedder' in sys.orig_argv:\n    socket.socket(socket.AF_INET)\n"
     )
     monkeypatch.setattr("bench.client.command_line", lambda: [*WRAPPER, *command_line()])
     runtime = Runtime(home)
@@ -143,11 +85,6 @@ async def test_a_process_of_the_runtime_that_asked_would_be_seen_to_die(
     async with StdioClient(home, cwd=tmp_path, environ={"PYTHONPATH": str(tmp_path)}):
         await until(an_embedder_has_died)
     await runtime.down()
-
-
-def open_one(family: str) -> str:
-    """A program that asks for a socket."""
-    return f"import socket; socket.socket(socket.{family})"
 
 
 def need_filter() -> None:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import fcntl
-import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -173,56 +171,6 @@ async def test_a_note_waits_for_a_store_that_is_away_and_is_written_once(home: P
         await until(is_all_written)
         await anyio.sleep(0.5)  # in which a repetition would come
         assert await is_all_written()
-
-
-@contextmanager
-def beside_other_writers(directory: Path) -> Iterator[None]:
-    """The lock that a store holds while it replaces a note."""
-    descriptor = os.open(directory, os.O_RDONLY)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)
-
-
-async def test_two_sessions_and_an_editor_at_one_file_lose_nothing(home: Path, workspace: Path) -> None:
-    log = workspace / "memory" / "log.md"
-    log.parent.mkdir()
-    log.write_text("")
-    by_hand: list[str] = []
-    async with note_session(home, workspace) as one, note_session(home, workspace, is_last=False) as two:
-        done = anyio.Event()
-
-        async def store(client: StdioClient, name: str) -> None:
-            for number in range(15):
-                answer = await client.call("memory_store", content=f"{name} {number}", path="memory/log.md")
-                assert "error" not in answer, answer
-
-        async def edit() -> None:
-            # What falls between the last look at the file and its replacement is lost: this edits beside it, and
-            # `test_a_note_that_is_saved_while_it_is_written_is_read_again` before that look.
-            while not done.is_set():
-                with beside_other_writers(log.parent), log.open("a") as editor:
-                    editor.write(f"hand {len(by_hand)}\n")
-                by_hand.append(f"hand {len(by_hand)}")
-                await anyio.sleep(0.02)
-
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(edit)
-            async with anyio.create_task_group() as writers:
-                writers.start_soon(store, one, "one")
-                writers.start_soon(store, two, "two")
-            done.set()
-
-        async def is_all_there() -> bool:
-            lines = [line for line in log.read_text().splitlines() if line]
-            return sorted(lines) == sorted(
-                [*by_hand, *(f"{name} {number}" for name in ("one", "two") for number in range(15))]
-            )
-
-        await until(is_all_there)
-    assert [path.name for path in log.parent.iterdir()] == ["log.md"]
 
 
 async def test_what_was_said_in_earlier_sessions_is_found_and_read_when_it_is_asked_for(

@@ -6,24 +6,13 @@ import asyncio
 import os
 import shutil
 import stat
-import subprocess
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
-from bench.client import command_line
-from tests.patience import PATIENCE_S, until
+from tests.patience import until
 from tests.runtime import Runtime, Session, command, patiently
-
-
-@pytest.fixture
-def open_umask() -> Iterator[None]:
-    """The usual umask of a desktop, under which files can be read by everyone."""
-    before = os.umask(0o022)
-    yield
-    os.umask(before)
 
 
 def wide(top: Path) -> list[str]:
@@ -42,21 +31,15 @@ def below(top: Path) -> list[Path]:
     return [Path(place) / name for place, folders, files in os.walk(top) for name in (*folders, *files)]
 
 
-@contextmanager
-def started_by_hand() -> Iterator[None]:
-    """`remembrancer up`, stopped at the end."""
-    process = subprocess.Popen([*command_line()[:1], "up"], stdout=subprocess.DEVNULL)
-    try:
-        yield
-    finally:
-        process.terminate()
-        process.wait(PATIENCE_S)
-
-
-async def use_everything(home: Path, project: Path) -> None:
+async def test_a_home_that_is_made_is_private_with_all_that_is_in_it(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A session that stores and recalls, another embedder, a store that dies, a queued write, and the commands."""
+    os.umask(0o022)  # under which files can be read by everyone; each test has the former one back
+    monkeypatch.setenv("REMEMBRANCER_EXACT_SEARCH_PASSAGES", "0")
+    shutil.rmtree(home)
     runtime = Runtime(home)
-    async with Session(home, cwd=project) as client:
+    async with Session(home, cwd=tmp_path) as client:
         await client.store("Ana prefers tabs.")
         await client.store("Ana prefers short answers.", scope="user")
         await until(runtime.is_drained)
@@ -79,29 +62,5 @@ async def use_everything(home: Path, project: Path) -> None:
         assert wide(home) == []
     await runtime.down()
     assert wide(home) == []
-
-
-async def test_a_home_that_is_made_is_private_with_all_that_is_in_it(
-    home: Path, tmp_path: Path, open_umask: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("REMEMBRANCER_EXACT_SEARCH_PASSAGES", "0")
-    shutil.rmtree(home)
-    await use_everything(home, tmp_path)
     files = {"memory.db", "queue.db", "chroma.sqlite3", "store.log", "embedder-2.log"}
     assert files <= {path.name for path in below(home)}
-
-
-@pytest.fixture
-def made_open(home: Path) -> None:
-    """A home as `mkdir` leaves it."""
-    home.chmod(0o755)
-    (home / "run").mkdir()
-
-
-async def test_a_runtime_that_a_person_starts_closes_a_home_as_mkdir_leaves_it(
-    home: Path, open_umask: None, made_open: None
-) -> None:
-    with started_by_hand():
-        await until(Runtime(home).is_ready)
-        assert wide(home) == []
-    assert wide(home) == []
