@@ -112,6 +112,17 @@ def run_forked(target: Callable[..., None], *arguments: object) -> int:
     return process.wait(PATIENCE_S)
 
 
+def is_killed(after_s: float, target: Callable[..., None], *arguments: object) -> bool:
+    """Run `target` in a fork of this process that is killed after some time. False: it had ended by then."""
+    child = os.fork()
+    if not child:
+        target(*arguments)
+        os._exit(0)
+    time.sleep(after_s)
+    os.kill(child, signal.SIGKILL)
+    return os.WIFSIGNALED(os.waitpid(child, 0)[1])
+
+
 def start_command(*arguments: str, environ: Mapping[str, str], printed: Path) -> ForkedProcess:
     """Start the command `remembrancer`. What it prints is added to a file."""
     process = ForkedProcess(_command, arguments, printed, printed, Path(os.devnull), environ=environ)

@@ -12,7 +12,7 @@ import tempfile
 import time
 import uuid
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from contextlib import aclosing, suppress
 from pathlib import Path
 from typing import TypeVar
 
@@ -59,10 +59,6 @@ class Started:
             self.process.send_signal(with_signal)
             self.process.wait()
             self.process = None
-
-    def kill(self) -> None:
-        """End it as a crash would."""
-        self.end()
 
     def pause(self) -> None:
         """Have it stand still."""
@@ -113,13 +109,7 @@ class NatsServers:
 
     async def until_ready(self, journal: Journal) -> None:
         """Return when the servers have agreed on who leads them."""
-        async with asyncio.timeout(PATIENCE_S):
-            while True:
-                try:
-                    await journal.create(f"ready-{uuid.uuid4().hex}")
-                    return
-                except JournalAway:
-                    await asyncio.sleep(0.05)
+        await reached(lambda: journal.create(f"ready-{uuid.uuid4().hex}"))
 
     def __enter__(self) -> NatsServers:
         for server in self.servers:
@@ -145,14 +135,9 @@ async def reached(ask: Callable[[], Awaitable[T]]) -> T:
 async def until_refused(sharing: Sharing, member: Membership) -> None:
     """Return when the servers let a member in no more, of whose removal they may not hear at once. Raises
     `TimeoutError`."""
-    journal = sharing.open(member)
-    try:
-        async with asyncio.timeout(PATIENCE_S):
+    async with aclosing(sharing.open(member)) as journal, asyncio.timeout(PATIENCE_S):
+        with suppress(JournalRefused):
             while True:
                 with suppress(JournalAway):
                     await journal.head(member.lane)
                 await asyncio.sleep(0.05)
-    except JournalRefused:
-        return
-    finally:
-        await journal.aclose()

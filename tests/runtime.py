@@ -65,6 +65,11 @@ def patiently(*arguments: str, home: Path, **options: Any) -> subprocess.Complet
         time.sleep(0.1)
 
 
+def files_with(home: Path, word: bytes) -> list[Path]:
+    """The files of a home in which a word is to be read."""
+    return [path for path in home.rglob("*") if path.is_file() and word in path.read_bytes()]
+
+
 def start(home: Path, **environ: str) -> None:
     """Start a runtime as a session does. Fails the test where it does not come up."""
     start_runtime({**os.environ, "REMEMBRANCER_HOME": str(home), **environ})

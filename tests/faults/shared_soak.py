@@ -18,7 +18,6 @@ from __future__ import annotations
 import asyncio
 import itertools
 import random
-import shutil
 import signal
 import sqlite3
 import sys
@@ -80,6 +79,7 @@ from remembrancer.protocol.writes import (
 )
 from tests.actors.store_process import Launcher
 from tests.conftest import DISK, ROOT_OF_FILES
+from tests.faults.soak import Figures
 from tests.forked import ForkedProcess, run_actor
 from tests.lane_dump import dump_of
 from tests.links import Link
@@ -110,34 +110,29 @@ LOOPBACK: Final = "127.0.0.1"
 T = TypeVar("T")
 
 
-class SharedSoak(msgspec.Struct):
-    """The figures of a run, and what was found wrong."""
+class SharedSoak(Figures):
+    """The figures of a run with a lane."""
 
-    seed: int
     hosts: int = HOSTS
     operations: int = 0
     acknowledged: int = 0
     replayed: int = 0
-    refused: dict[str, int] = {}
-    changes: dict[str, int] = {}
+    refused: Counter[str] = msgspec.field(default_factory=Counter)
+    changes: Counter[str] = msgspec.field(default_factory=Counter)
     """The operations that were acknowledged, by what they change."""
-    sent_again: dict[str, int] = {}
-    faults: dict[str, int] = {}
+    sent_again: Counter[str] = msgspec.field(default_factory=Counter)
+    faults: Counter[str] = msgspec.field(default_factory=Counter)
     entries: int = 0
     memories: int = 0
     versions: int = 0
     snapshots_taken: int = 0
-    worked: dict[str, int] = {}
+    worked: Counter[str] = msgspec.field(default_factory=Counter)
     """The number of times that a host's consolidator has maintained what is shared."""
     runs: int = 0
     """The runs that this has made."""
     removed: int = 0
     """Members that were let in and removed."""
     settled_s: float = 0.0
-    took_s: float = 0.0
-    kept: str | None = None
-    """The homes, where something was found wrong."""
-    wrong: list[str] = []
 
 
 # Hosts
@@ -181,8 +176,8 @@ class Host:
         self.ahead_s = APART_S * number
         self.links: list[Link] = []
         self.lane = self.users_lane = ""
-        self.asked_again: list[str] = []
-        """Why `answer` has asked again, each time."""
+        self.sent_again: Counter[str] = Counter()
+        """Why something was asked again."""
         self.newest_format = FORMAT
         """The release: up to which format it knows entries."""
         self._every = every
@@ -245,19 +240,19 @@ class Host:
             await self._dealer.wait_connected(answer_s)
         return (await self._dealer.exchange(request, timeout_s=answer_s)).body
 
-    async def answer(self, request: Request[T]) -> T | Failure:
-        """As `ask`, of somebody who asks again where that is said to help."""
+    async def answer(self, request: Request[T], answer_s: float = PATIENCE_S) -> T | Failure:
+        """As `ask`, of somebody who asks again where that is said to help, while others go on."""
         async with asyncio.timeout(HANGS_S):
             while True:
                 try:
-                    answer = await self.ask(request)
+                    answer = await self.ask(request, answer_s)
                 except AWAY as error:
                     why = error.code
                 else:
                     if not (isinstance(answer, Failure) and answer.retry_possible):
                         return answer
                     why = answer.code
-                self.asked_again.append(why)
+                self.sent_again[why] += 1
                 await asyncio.sleep(AGAIN_S)
 
     def time(self) -> float:
@@ -308,7 +303,7 @@ class Consolidator:
             result = await carry_out(job, store, settings, clock)
             if isinstance(result, Maintained) and job.lane_time is not None:
                 name = f"host {host.number}"
-                soak.worked[name] = soak.worked.get(name, 0) + 1
+                soak.worked[name] += 1
                 for run_id in result.run_ids:
                     soak.runs += 1
                     if dice.random() < UNDONE:
@@ -499,7 +494,9 @@ class Session:
             if len(operations) > 1:
                 operations = await self._send_together(operations)
             for operation in operations:
-                self._note(operation, await self._send(operation))
+                answer = await self._host.answer(Submit(operation), ANSWER_S)
+                assert isinstance(answer, Applied | Failure), answer
+                self._note(operation, answer)
             if self._dice.random() < 0.3:
                 await self._read()
             await asyncio.sleep(self._dice.uniform(0, 2 * pause_s))
@@ -507,51 +504,23 @@ class Session:
     async def _leave_and_join(self, *, is_users: bool) -> None:
         """Go on alone for a moment, and join again. Meanwhile the host's sessions change what is its own now."""
         project, lane = (None, self._host.users_lane) if is_users else (self._host.project, self._host.lane)
-        left = await self._ask_alone(LeaveLane(project))
+        left = await self._host.answer(LeaveLane(project))
         if not isinstance(left, LaneLeft):
             assert isinstance(left, Failure), left
             assert left.code == "invalid_input", left  # it has left already
         await asyncio.sleep(self._dice.uniform(0, ANSWER_S / 10))
-        joined = await self._ask_alone(ShareProject(project, lane))
+        joined = await self._host.answer(ShareProject(project, lane))
         assert isinstance(joined, MemoriesMoved), joined
         self._soak.operations += 1
         name = f"{LeaveAndJoin.__name__}{' (user)' if is_users else ''}"
-        self._soak.changes[name] = self._soak.changes.get(name, 0) + 1
-
-    async def _ask_alone(self, request: Request[T]) -> T | Failure:
-        """The answer to a request that a person makes again until it is answered, while other sessions go on."""
-        async with asyncio.timeout(HANGS_S):
-            while True:
-                try:
-                    answer = await self._host.ask(request)
-                except AWAY as error:
-                    self._again(error.code)
-                else:
-                    if not (isinstance(answer, Failure) and answer.retry_possible):
-                        return answer
-                    self._again(answer.code)
-                await asyncio.sleep(self._dice.uniform(0.02, 0.2))
-
-    async def _send(self, operation: Operation) -> Applied | Failure:
-        async with asyncio.timeout(HANGS_S):
-            while True:
-                try:
-                    answer = await self._host.ask(Submit(operation), ANSWER_S)
-                except AWAY as error:
-                    self._again(error.code)
-                else:
-                    assert isinstance(answer, Applied | Failure), answer
-                    if isinstance(answer, Applied) or not answer.retry_possible:
-                        return answer
-                    self._again(answer.code)
-                await asyncio.sleep(self._dice.uniform(0.02, 0.2))
+        self._soak.changes[name] += 1
 
     async def _send_together(self, operations: list[Operation]) -> list[Operation]:
         """Send operations as the write queue does; those that are not answered by it."""
         try:
             answer = await self._host.ask(SubmitBatch(tuple(operations)), ANSWER_S)
         except AWAY as error:
-            self._again(error.code)
+            self._host.sent_again[error.code] += 1
             return operations
         if not isinstance(answer, BatchApplied):
             return operations
@@ -561,19 +530,16 @@ class Session:
         # The answers of the others are wanted, too.
         return [each for each in operations if each.operation_id not in answer.rejected]
 
-    def _again(self, code: str) -> None:
-        self._soak.sent_again[code] = self._soak.sent_again.get(code, 0) + 1
-
     def _note(self, operation: Operation, answer: Applied | Failure) -> None:
         self._soak.operations += 1
         if isinstance(answer, Applied):
             self._soak.acknowledged += 1
             kind = type(operation.change).__name__
-            self._soak.changes[kind] = self._soak.changes.get(kind, 0) + 1
+            self._soak.changes[kind] += 1
             self._soak.replayed += answer.replayed
             self.answered.append(Answered(operation, answer))
             return
-        self._soak.refused[answer.code] = self._soak.refused.get(answer.code, 0) + 1
+        self._soak.refused[answer.code] += 1
         self.answered.append(Answered(operation, None))
         if answer.code not in RIGHTLY:
             self._soak.wrong.append(f"{operation.change} was refused: {answer.code}: {answer.message}")
@@ -739,7 +705,7 @@ class World:
         if taken & self._busy:
             return
         self._busy |= taken
-        self._soak.faults[name] = self._soak.faults.get(name, 0) + 1
+        self._soak.faults[name] += 1
         try:
             await self._break(name, hosts, server, fault)
         finally:
@@ -763,7 +729,7 @@ class World:
                 await lasts()
                 host.pause(go_on=True)
             case "kill a server":
-                await asyncio.to_thread(server.kill)
+                await asyncio.to_thread(server.end)
                 await lasts()
                 await asyncio.to_thread(server.start)
             case "pause a server":
@@ -865,12 +831,11 @@ class World:
                 self._soak.versions += file.execute("SELECT count(*) FROM history").fetchone()[0]
                 self._compare_histories(file)
         for host in self.hosts:
-            self._compare_answers(
-                host, [each for owner, session in sessions if owner is host for each in session.answered]
-            )
-            self._soak.snapshots_taken += (
-                (RuntimePaths(host.home).logs / "store.log").read_text().count("a snapshot was taken")
-            )
+            answered = [each for owner, session in sessions if owner is host for each in session.answered]
+            self._compare_answers(host, answered)
+            logged = (RuntimePaths(host.home).logs / "store.log").read_text()
+            self._soak.snapshots_taken += logged.count("a snapshot was taken")
+            self._soak.sent_again += host.sent_again
 
     def _compare_histories(self, file: sqlite3.Connection) -> None:
         versions: dict[str, list[int]] = {}
@@ -1054,9 +1019,5 @@ async def run(
     except BaseException:
         print(f"what is left: {world.directory}", file=sys.stderr)
         raise
-    if soak.wrong:
-        soak.kept = str(world.directory)
-    else:
-        shutil.rmtree(world.directory)
-    soak.took_s = time.monotonic() - began
+    soak.end(began, world.directory)
     return soak

@@ -30,7 +30,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import msgspec
 import psutil
@@ -49,9 +49,6 @@ from tests.conftest import processes_of
 from tests.patience import until
 from tests.ports import free_port
 from tests.runtime import Runtime
-
-if TYPE_CHECKING:
-    from tests.faults.shared_soak import SharedSoak
 
 ROLES: Final = ("store", "gateway", "embedder", "consolidator", "indexer", "launcher", "bridge")
 LONGEST_PAUSE_S: Final = 0.3
@@ -100,14 +97,32 @@ class Expected:
         return len(self.states) == 1
 
 
-class Soak(msgspec.Struct):
+class Figures(msgspec.Struct):
     """The figures of a run, and what was found wrong."""
 
     seed: int
+    wrong: list[str] = []
+    kept: list[str] = []
+    """The directories, where something was found wrong."""
+    took_s: float = 0.0
+
+    def end(self, began: float, *directories: Path) -> None:
+        """Keep the directories if something was wrong, or remove them."""
+        self.took_s = time.monotonic() - began
+        if self.wrong:
+            self.kept = [str(each) for each in directories]
+        else:
+            for each in directories:
+                shutil.rmtree(each)
+
+
+class Soak(Figures):
+    """The figures of a run with sessions."""
+
     sessions: int = 0
-    kills: dict[str, int] = {}
-    calls: dict[str, int] = {}
-    errors: dict[str, int] = {}
+    kills: Counter[str] = msgspec.field(default_factory=Counter)
+    calls: Counter[str] = msgspec.field(default_factory=Counter)
+    errors: Counter[str] = msgspec.field(default_factory=Counter)
     acknowledged: int = 0
     unknown: int = 0
     memories: int = 0
@@ -116,10 +131,6 @@ class Soak(msgspec.Struct):
     lost: int = 0
     doubled: int = 0
     longest_outage_s: float = 0.0
-    took_s: float = 0.0
-    kept: str | None = None
-    """The home, where something was found wrong."""
-    wrong: list[str] = []
 
 
 class Notes:
@@ -225,7 +236,7 @@ class Session:
 
     async def _call(self, tool: str, **arguments: Any) -> Json | None:
         """The answer of a tool; None where the outcome is unknown."""
-        self._soak.calls[tool] = self._soak.calls.get(tool, 0) + 1
+        self._soak.calls[tool] += 1
         began = time.monotonic()
         try:
             answer = await self.client.call_or_error(tool, **arguments)
@@ -239,7 +250,7 @@ class Session:
             self._soak.queued += any(each["code"] == "queued" for each in answer.get("warnings", ()))
             return answer
         code = str(answer["error"])
-        self._soak.errors[code] = self._soak.errors.get(code, 0) + 1
+        self._soak.errors[code] += 1
         if answer["error"] == CLOSED["code"]:
             await self.client.aclose()
             await self.connect()
@@ -449,7 +460,7 @@ class Killer:
             if self._may(role) and (process := await self._find(role)) is not None:
                 process.kill()
                 self._recent[role].append(time.monotonic())
-                self._soak.kills[role] = self._soak.kills.get(role, 0) + 1
+                self._soak.kills[role] += 1
                 if (done := sum(self._soak.kills.values())) % 100 == 0:
                     print(f"{done} kills, {self._soak.acknowledged} changes acknowledged", file=sys.stderr, flush=True)
 
@@ -505,19 +516,17 @@ class Row(NamedTuple):
 def read_files(home: Path, soak: Soak) -> tuple[dict[str, list[Row]], Counter[tuple[str, str]]]:
     """The rows of every memory, by id, and how often each change of each stands in the history."""
     rows: dict[str, list[Row]] = {}
-    changes: dict[tuple[str, str, str], None] = {}
-    for path in [home / "memory.db"]:
-        with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as file:
-            if file.execute("PRAGMA integrity_check").fetchall() != [("ok",)]:
-                soak.wrong.append(f"{path.name} is damaged")
-            made = {row[0] for row in file.execute(MADE_BY_RUNS)}
-            columns = "id, content, scope, importance, tags, forgotten_at IS NOT NULL"
-            for memory_id, content, scope, importance, tags, gone in file.execute(f"SELECT {columns} FROM memories"):
-                state = State(content, scope, importance, frozenset(json.loads(tags)), bool(gone))
-                rows.setdefault(memory_id, []).append(Row(state, memory_id in made))
-            changes |= dict.fromkeys(file.execute("SELECT memory_id, change, operation_id FROM history"))
-            if file.execute("SELECT count(*) FROM moves").fetchone() != (0,):
-                soak.wrong.append("a move has not ended")
+    with closing(sqlite3.connect(f"file:{home}/memory.db?mode=ro", uri=True)) as file:
+        if file.execute("PRAGMA integrity_check").fetchall() != [("ok",)]:
+            soak.wrong.append("memory.db is damaged")
+        made = {row[0] for row in file.execute(MADE_BY_RUNS)}
+        columns = "id, content, scope, importance, tags, forgotten_at IS NOT NULL"
+        for memory_id, content, scope, importance, tags, gone in file.execute(f"SELECT {columns} FROM memories"):
+            state = State(content, scope, importance, frozenset(json.loads(tags)), bool(gone))
+            rows.setdefault(memory_id, []).append(Row(state, memory_id in made))
+        changes = file.execute("SELECT DISTINCT memory_id, change, operation_id FROM history").fetchall()
+        if file.execute("SELECT count(*) FROM moves").fetchone() != (0,):
+            soak.wrong.append("a move has not ended")
     return rows, Counter((memory_id, change) for memory_id, change, _ in changes)
 
 
@@ -598,7 +607,7 @@ def strange_files(home: Path) -> list[str]:
 
 async def run(kills: int, sessions: int, seed: int, pace_s: float = 1.0, embedders: int = 2) -> Soak:
     """One soak in a home of its own."""
-    soak, began = Soak(seed, sessions), time.monotonic()
+    soak, began = Soak(seed, sessions=sessions), time.monotonic()
     port, workspace = free_port(), Path(tempfile.mkdtemp(prefix="rmb-soak-", dir="/tmp"))
     runtime = Runtime(Path(tempfile.mkdtemp(prefix="rmb-soak-", dir="/tmp")))
     settings = {"EMBEDDERS": str(embedders), "HTTP_PORT": str(port), "TOOLSETS": TOOLSETS}
@@ -649,12 +658,7 @@ async def run(kills: int, sessions: int, seed: int, pace_s: float = 1.0, embedde
     except BaseException:
         await runtime.down()
         raise
-    if soak.wrong:
-        soak.kept = str(runtime.home)
-    else:
-        shutil.rmtree(runtime.home)
-        shutil.rmtree(workspace)
-    soak.took_s = time.monotonic() - began
+    soak.end(began, runtime.home, workspace)
     return soak
 
 
@@ -664,16 +668,12 @@ def main() -> int:
     parser.add_argument("--kills", type=int, default=100)
     parser.add_argument("--sessions", type=int, default=6)
     parser.add_argument("--pace", type=float, default=1.0, metavar="S", help="seconds between two faults, on average")
-    parser.add_argument(
-        "--journal",
-        action="store_true",
-        help="four machines that share a project by three NATS servers",
-    )
+    parser.add_argument("--journal", action="store_true", help="four machines share a project by three NATS servers")
     parser.add_argument("--operations", type=int, default=2000, help="with --journal: of each machine")
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(10**6))
     options = parser.parse_args()
     print(f"seed {options.seed}", file=sys.stderr)
-    soak: Soak | SharedSoak
+    soak: Figures
     if options.journal:
         from tests.faults.shared_soak import run_long
 

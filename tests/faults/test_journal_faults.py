@@ -194,13 +194,13 @@ async def test_a_lost_server_of_three_is_made_anew_from_its_configuration_and_ta
         lane = await reached(lambda: desk.new_lane("shop", "desk"))
         async with aclosing(desk.open(lane)) as journal:
             mark = await reached(lambda: journal.append(lane.lane, numbered(1, 10), behind=START))
-            lost.kill()
+            lost.end()
             for left in ("data", "accounts"):
                 shutil.rmtree(lost.directory / left)
             mark = await reached(lambda: journal.append(lane.lane, numbered(11, 20), behind=mark))
             lost.start()
             await until_current(cast("JetStreamJournal", journal._journal), lane.lane)
-            other.kill()
+            other.end()
             await reached(lambda: journal.append(lane.lane, numbered(21, 30), behind=mark))
             # Any replica answers a read, also one that is behind: such a page is a beginning, never anything else.
             wanted = [f"op-{number}" for number in range(1, 31)]

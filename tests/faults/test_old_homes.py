@@ -35,6 +35,7 @@ from remembrancer.protocol.home import CopiedFile
 from remembrancer.protocol.paths import RuntimePaths
 from remembrancer.protocol.writes import PromoteMemory
 from tests.contracts.former_catalogue import lay_former_catalogue
+from tests.forked import is_killed
 from tests.operations import PROJECT, change_operation
 
 HOMES = Path(__file__).parent.parent / "homes"
@@ -161,21 +162,8 @@ def test_what_was_consolidated_before_is_known(tmp_path: Path) -> None:
         assert database.execute(known, (name,)).fetchall() == [(5.0, 0)]
 
 
-def killed(paths: RuntimePaths, after_s: float) -> bool:
-    """Bring a home forward in a process that is killed after some time. False: it had ended by then."""
-    child = os.fork()
-    if not child:
-        bring_forward(paths)
-        os._exit(0)
-    time.sleep(after_s)
-    os.kill(child, signal.SIGKILL)
-    _, status = os.waitpid(child, 0)
-    return os.WIFSIGNALED(status)
-
-
-@pytest.mark.parametrize("archive", ["0.2.0-shared.tar.gz"])
-def test_a_kill_at_any_moment_leaves_a_home_that_is_brought_forward_next_time(archive: str, tmp_path: Path) -> None:
-    paths = old_home(tmp_path / "home", archive)
+def test_a_kill_at_any_moment_leaves_a_home_that_is_brought_forward_next_time(tmp_path: Path) -> None:
+    paths = old_home(tmp_path / "home", "0.2.0-shared.tar.gz")
     before = portraits(paths, tmp_path)
     chance = random.Random(KILLS)
     began = time.monotonic()
@@ -184,7 +172,7 @@ def test_a_kill_at_any_moment_leaves_a_home_that_is_brought_forward_next_time(ar
     kills, home = 0, tmp_path / "killed"
     while kills < KILLS:
         copied = RuntimePaths(shutil.copytree(paths.home, home))
-        while killed(copied, chance.uniform(0.0, whole_s)):  # and what that one left is killed again
+        while is_killed(chance.uniform(0.0, whole_s), bring_forward, copied):  # and what that one left is killed again
             kills += 1
         check(copied, before)
         assert portraits(copied, tmp_path) == before, "the old files are as they were"
@@ -195,7 +183,7 @@ def test_what_an_attempt_had_taken_in_of_files_that_have_changed_since_is_taken_
     paths = old_home(tmp_path / "home", "0.2.0-shared.tar.gz")
     while not (paths.home / "memory.db.new").exists() or paths.database.exists():
         paths.database.unlink(missing_ok=True)
-        killed(paths, 0.05)
+        is_killed(0.05, bring_forward, paths)
     with closing(sqlite3.connect(paths.user_database)) as file, file:  # by release 0.2.0, to which somebody went back
         file.execute("UPDATE memories SET content = 'told to the former release'")
     before = portraits(paths, tmp_path)

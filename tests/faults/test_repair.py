@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import random
 import shutil
-import signal
 import sqlite3
 import time
 from collections.abc import Iterator
@@ -23,6 +21,7 @@ from remembrancer.commands.repair import repair as repair_file
 from remembrancer.protocol.session_life import RecordEvents, Turn
 from remembrancer.protocol.writes import ForgetMemory, UpdateMemory
 from tests.contracts.records_factories import SqliteFactory
+from tests.forked import is_killed
 from tests.operations import SESSION, change_operation, memory_id_of, store_operation
 
 PLACES = 50
@@ -208,7 +207,7 @@ def test_a_repair_that_is_killed_at_any_moment_is_done_by_the_next_one(home: Hom
         chance, kills = random.Random(36), 0
         while kills < KILLS:
             copied = shutil.copytree(place, home.directory / "killed")
-            while killed(copied / "memory.db", chance.uniform(0.0, 1.2 * whole_s)):
+            while is_killed(chance.uniform(0.0, 1.2 * whole_s), repair_if_damaged, copied / "memory.db"):
                 kills += 1
             assert rows(copied / "memory.db") == expected
             assert list(copied.glob("memory.db.damaged-*"))
@@ -254,14 +253,6 @@ def damaged_beside_a_log(home: Home, place: Path) -> Iterator[Path]:
         yield path
 
 
-def killed(path: Path, after_s: float) -> bool:
-    """Repair a file in a process that is killed after some time. False: it had ended by then."""
-    child = os.fork()
-    if not child:
-        if repair.is_damaged(path):
-            repair_file(path, time.time())
-        os._exit(0)
-    time.sleep(after_s)
-    os.kill(child, signal.SIGKILL)
-    _, status = os.waitpid(child, 0)
-    return os.WIFSIGNALED(status)
+def repair_if_damaged(path: Path) -> None:
+    if repair.is_damaged(path):
+        repair_file(path, time.time())

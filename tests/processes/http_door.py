@@ -19,7 +19,7 @@ from tests.forked import ForkedProcess, start_command
 from tests.patience import PATIENCE_S
 from tests.ports import free_port
 from tests.processes.runtimes import until
-from tests.runtime import done, start, stop_runtime
+from tests.runtime import Runtime, done, start, stop_runtime
 
 VERSION = "2025-11-25"
 
@@ -54,6 +54,13 @@ class Door:
             return bool(self.client.get(self.url.replace("/mcp", "/health")).json() == {"status": "ok"})
         except (httpx.TransportError, ValueError):  # nobody listens; or one who is going down says so
             return False
+
+    def kill_gateway(self) -> None:
+        """`kill -9`; returns when another answers in its place."""
+        runtime = Runtime(self.home)
+        killed = runtime.process("gateway")
+        killed.kill()
+        until(lambda: runtime.pid("gateway") not in (0, killed.pid) and self.is_up())
 
     def token(self, name: str, *arguments: str) -> str:
         return done("token", "create", name, *arguments, home=self.home).strip()

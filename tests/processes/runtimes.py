@@ -84,17 +84,14 @@ class RunningRuntime:
         assert isinstance(answer, RuntimeStatus)
         return answer
 
-    def find(self, name: str) -> ProcessStatus | None:
-        """The status of a process."""
-        status = self.status()
-        return next((process for process in status.processes if process.name == name), None) if status else None
-
     def until_state(self, name: str, state: str, *, besides_pid: int = -1) -> ProcessStatus:
         """Wait until the process is in that state (and has another pid)."""
 
         def reached() -> ProcessStatus | None:
-            process = self.find(name)
-            return process if process and process.state == state and process.pid != besides_pid else None
+            status = self.status()
+            processes = status.processes if status else ()
+            of_name = (each for each in processes if each.name == name)
+            return next((each for each in of_name if each.state == state and each.pid != besides_pid), None)
 
         return until(reached)
 
@@ -113,11 +110,6 @@ class RunningRuntime:
     def _ask(self, question: AskScale | AskDown) -> int:
         with mock.patch.multiple(runtime_client, CONNECT_S=PATIENCE_S, ANSWER_S=PATIENCE_S):
             return ask(self.paths, question)
-
-    def names(self) -> set[str]:
-        """The processes that the status lists."""
-        status = self.status()
-        return {process.name for process in status.processes} if status else set()
 
     def heard(self, name: str) -> list[str]:
         """The messages that the process was sent."""

@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,21 +15,14 @@ from anyio import to_thread
 from bench.client import StdioClient
 from tests.git import git
 from tests.patience import until
-from tests.runtime import PatientSession, Runtime, command
+from tests.runtime import PatientSession, Runtime, command, note_session
 
 POOL = (
     "class ConnectionPool:\n    '''Keeps open connections for reuse.'''\n\n    def acquire(self):\n        return 1\n"
 )
 
 
-@asynccontextmanager
-async def code_session(home: Path, directory: Path, *, is_last: bool = True) -> AsyncIterator[StdioClient]:
-    try:
-        async with PatientSession(home, cwd=directory, environ={"REMEMBRANCER_TOOLSETS": "memory,code"}) as client:
-            yield client
-    finally:
-        if is_last:
-            await Runtime(home).down()
+code_session = partial(note_session, session=PatientSession, toolsets="memory,code")
 
 
 async def index(client: StdioClient, path: Path | str, **arguments: Any) -> str:
@@ -78,16 +70,8 @@ async def test_a_tree_is_indexed_searched_followed_and_forgotten(home: Path, tre
         await until(is_counted)
         found = await client.call("search_code", query="ConnectionPool", project_id=tree_id)
         best = found["results"][0]
-        assert {
-            name: best[name] for name in ("file_path", "start_line", "end_line", "language", "chunk_type", "name")
-        } == {
-            "file_path": "src/pool.py",
-            "start_line": 1,
-            "end_line": 5,
-            "language": "python",
-            "chunk_type": "class",
-            "name": "ConnectionPool",
-        }
+        place, cut = (best["file_path"], best["start_line"], best["end_line"]), (best["language"], best["chunk_type"])
+        assert (place, cut, best["name"]) == (("src/pool.py", 1, 5), ("python", "class"), "ConnectionPool")
         assert "Keeps open connections" in best["content"]
 
         (tree / "src" / "pool.py").write_text(POOL.replace("ConnectionPool", "Reservoir"))

@@ -21,9 +21,19 @@ from tests.actors.sdk_client import ERAS
 from tests.patience import PATIENCE_S
 from tests.processes.http_door import Door
 from tests.processes.runtimes import until
-from tests.runtime import Runtime, command, done
+from tests.runtime import Runtime, command, done, files_with
 
 pytestmark = pytest.mark.usefixtures("without_embedders")
+LISTED = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
+
+
+@pytest.fixture
+def projects(tmp_path: Path) -> list[Path]:
+    """The directories of two projects: mine and theirs."""
+    directories = [tmp_path / "mine", tmp_path / "theirs"]
+    for each in directories:
+        each.mkdir()
+    return directories
 
 
 @pytest.mark.parametrize("era", ERAS)
@@ -54,18 +64,17 @@ def test_a_bare_call_is_answered_and_what_is_wrong_is_told_in_a_sentence(door: D
     assert door.call("store_memory", headers=key, content="The tower is high") == first
     assert "already_known" not in first
     assert door.call("store_memory", content="The tower is high")["already_known"]
-    listed = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
-    stream = door.post(listed, accept="application/json, text/event-stream")
+    stream = door.post(LISTED, accept="application/json, text/event-stream")
     assert stream.headers["content-type"].startswith("text/event-stream")
     assert '"recall_memories"' in stream.text
     for answer, status, said in (
         (door.client.get(door.url.replace("/mcp", "/other")), 404, "nothing at this path"),
-        (door.post(listed, host="rebound.example"), 400, "Invalid host"),
-        (door.post(listed, origin="https://evil.example"), 403, "http_origins"),
+        (door.post(LISTED, host="rebound.example"), 400, "Invalid host"),
+        (door.post(LISTED, origin="https://evil.example"), 403, "http_origins"),
         (door.post(b"{" * 100), 400, "Parse error"),
         (door.post(b" " * (4 * 1024 * 1024 + 1)), 413, "bytes at most"),
-        (door.post(listed, mcp_session_id="made.up"), 404, "initialize"),
-        (door.post(listed, x_remembrancer_project="relative"), 400, "absolute path"),
+        (door.post(LISTED, mcp_session_id="made.up"), 404, "initialize"),
+        (door.post(LISTED, x_remembrancer_project="relative"), 400, "absolute path"),
         (door.client.put(door.url, headers={"Authorization": f"Bearer {door.own_token}"}), 405, "Method"),
     ):
         assert answer.status_code == status, answer.text
@@ -77,10 +86,10 @@ def test_a_bare_call_is_answered_and_what_is_wrong_is_told_in_a_sentence(door: D
     assert "x-remembrancer-toolsets" in allowed.headers["access-control-allow-headers"]
 
 
-def test_a_token_reads_code_of_its_projects_alone(door: Door, tmp_path: Path) -> None:
-    mine, theirs = tmp_path / "mine", tmp_path / "theirs"
-    for each in (mine, theirs):
-        (each / "src").mkdir(parents=True)
+def test_a_token_reads_code_of_its_projects_alone(door: Door, projects: list[Path]) -> None:
+    mine, theirs = projects
+    for each in projects:
+        (each / "src").mkdir()
         (each / "src" / f"{each.name}.py").write_text(f"def open_vault():\n    return {each.name!r}\n")
     (mine / "link").symlink_to(theirs)
     both = door.token("both", "--project", str(mine), "--project", str(theirs))
@@ -119,10 +128,8 @@ def test_a_token_reads_code_of_its_projects_alone(door: Door, tmp_path: Path) ->
         assert ask(tool, narrow, project_id=foreign, **query)["error"] == "not_found"
 
 
-def test_a_token_opens_its_projects_alone_and_nothing_when_it_is_revoked(door: Door, tmp_path: Path) -> None:
-    mine, theirs = tmp_path / "mine", tmp_path / "theirs"
-    mine.mkdir()
-    theirs.mkdir()
+def test_a_token_opens_its_projects_alone_and_nothing_when_it_is_revoked(door: Door, projects: list[Path]) -> None:
+    mine, theirs = projects
     ana, ben = door.token("ana", "--project", str(mine)), door.token("ben", "--project", str(theirs))
     reader = door.token("reader", "--project", str(mine), "--read-only")
     short = door.token("short", "--expires", "1h")
@@ -131,21 +138,20 @@ def test_a_token_opens_its_projects_alone_and_nothing_when_it_is_revoked(door: D
     again = command("token", "create", "ana", home=door.home)
     assert again.returncode == exit_codes.USAGE, again.stderr
     door.start()
-    listed = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
     for wrong in ("", "rmb_wrong", short):
-        assert door.post(listed, wrong).status_code == 401
-    assert "Bearer" in door.post(listed, "").headers["www-authenticate"]
+        assert door.post(LISTED, wrong).status_code == 401
+    assert "Bearer" in door.post(LISTED, "").headers["www-authenticate"]
 
     door.call("store_memory", ana, content="The key is under the mat")
     assert len(door.call("recall_memories", ana, query="key mat")["memories"]) == 1
     assert len(door.call("recall_memories", reader, query="key mat")["memories"]) == 1
     assert door.call("recall_memories", ben, query="key mat")["memories"] == []
     assert door.call("store_memory", reader, content="no")["error"] == "invalid_input"
-    assert door.post(listed, ben, x_remembrancer_project=str(mine)).status_code == 403
+    assert door.post(LISTED, ben, x_remembrancer_project=str(mine)).status_code == 403
 
     session = door.open_session(ana)
-    assert door.post(listed, ana, **session).status_code == 200
-    assert door.post(listed, ben, **session).status_code == 404, "it is another's"
+    assert door.post(LISTED, ana, **session).status_code == 200
+    assert door.post(LISTED, ben, **session).status_code == 404, "it is another's"
     ended = threading.Event()
 
     def listen() -> None:
@@ -163,13 +169,12 @@ def test_a_token_opens_its_projects_alone_and_nothing_when_it_is_revoked(door: D
     threading.Thread(target=listen, daemon=True).start()
     assert started.wait(PATIENCE_S)
     done("token", "revoke", "ana", home=door.home)
-    assert door.post(listed, ana).status_code == 401
+    assert door.post(LISTED, ana).status_code == 401
     assert ended.wait(PATIENCE_S), "an open stream has ended"
     names = [each["name"] for each in json.loads(done("token", "list", "--json", home=door.home))["tokens"]]
     assert names == ["ben", "reader", "short"]
-    for path in door.home.rglob("*"):
-        if path.is_file():
-            assert not any(token.encode() in path.read_bytes() for token in (ana, ben, reader)), path
+    for token in (ana, ben, reader):
+        assert files_with(door.home, token.encode()) == []
 
 
 def test_a_session_ends_with_its_gateway_and_a_retry_by_its_key_is_answered_as_before(door: Door) -> None:
@@ -181,10 +186,7 @@ def test_a_session_ends_with_its_gateway_and_a_retry_by_its_key_is_answered_as_b
     assert [door.post(ping, **each).status_code for each in (session, ended)] == [200, 404]
     key = {"idempotency-key": "a store"}
     kept = door.call("store_memory", number=7, headers=key, content="The bridge is red")
-    runtime = Runtime(door.home)
-    before = runtime.pid("gateway")
-    os.kill(before, 9)
-    until(lambda: runtime.pid("gateway") not in (0, before) and door.is_up())
+    door.kill_gateway()
     assert door.post(ping, **session).status_code == 404
     assert door.post(ping, **door.open_session()).status_code == 200
     again = door.call("store_memory", number=7, headers=key, content="The bridge is red")
@@ -233,22 +235,19 @@ def test_a_killed_gateway_loses_and_doubles_nothing_of_fifty_clients(door: Door)
     until(lambda: door.count_in_project() == 200)
 
 
-def test_taking_the_last_token_away_opens_nothing(door: Door, tmp_path: Path) -> None:
-    mine, theirs = tmp_path / "mine", tmp_path / "theirs"
-    mine.mkdir()
-    theirs.mkdir()
+def test_taking_the_last_token_away_opens_nothing(door: Door, projects: list[Path]) -> None:
+    mine, theirs = projects
     token = door.token("ana", "--project", str(mine))
     door.start()
-    listed = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
     to_theirs = {"x_remembrancer_project": str(theirs), "x_remembrancer_toolsets": "admin"}
 
     def answers() -> set[int]:
         return {
-            door.post(listed, each, **more).status_code for each in ("", token, "rmb_no") for more in ({}, to_theirs)
+            door.post(LISTED, each, **more).status_code for each in ("", token, "rmb_no") for more in ({}, to_theirs)
         }
 
-    assert door.post(listed, token).status_code == 200
-    assert door.post(listed, token, **to_theirs).status_code == 403
+    assert door.post(LISTED, token).status_code == 200
+    assert door.post(LISTED, token, **to_theirs).status_code == 403
     done("token", "revoke", "ana", home=door.home)
     assert answers() == {401}
     (door.home / "tokens.json").unlink()
@@ -256,31 +255,26 @@ def test_taking_the_last_token_away_opens_nothing(door: Door, tmp_path: Path) ->
     (door.home / "tokens.json").write_text("")
     assert answers() == {401, 503}
     (door.home / "tokens.json").write_text("[]")
-    gateway = Runtime(door.home).pid("gateway")
-    os.kill(gateway, 9)
-    until(lambda: Runtime(door.home).pid("gateway") not in (0, gateway) and door.is_up())
+    door.kill_gateway()
     assert answers() == {401}
 
 
 def test_without_a_token_it_answers_only_where_that_was_said_at_the_start(door: Door) -> None:
     door.start(no_token=True)
-    listed = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
-    assert door.post(listed, "").status_code == 200
-    assert door.post(listed, "rmb_wrong").status_code == 401, "who shows a token has to show a good one"
+    assert door.post(LISTED, "").status_code == 200
+    assert door.post(LISTED, "rmb_wrong").status_code == 401, "who shows a token has to show a good one"
     elsewhere, own = "http://localhost:5173", f"http://127.0.0.1:{door.port}"
     statuses = {
-        (page, token): door.post(listed, token, origin=page) for page in (elsewhere, own) for token in ("", None)
+        (page, token): door.post(LISTED, token, origin=page) for page in (elsewhere, own) for token in ("", None)
     }
     assert [answer.status_code for answer in statuses.values()] == [403, 403, 200, 200], "no stranger's page of a port"
     page = {"Origin": elsewhere, "Access-Control-Request-Method": "POST"}
     assert door.client.options(door.url, headers=page).status_code == 400
-    gateway = Runtime(door.home).pid("gateway")
-    os.kill(gateway, 9)
-    until(lambda: Runtime(door.home).pid("gateway") not in (0, gateway) and door.is_up())
-    assert door.post(listed, "").status_code == 200
+    door.kill_gateway()
+    assert door.post(LISTED, "").status_code == 200
     done("down", home=door.home)
     door.start()
-    assert door.post(listed, "").status_code == 401
+    assert door.post(LISTED, "").status_code == 401
 
 
 @pytest.mark.parametrize(

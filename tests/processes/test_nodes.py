@@ -11,11 +11,7 @@ import pytest
 from remembrancer.commands import exit_codes
 from remembrancer.toolsets.tools import DATA
 from tests.processes.portable_rig import exported
-from tests.runtime import Caller, Runtime, bridged, command, done
-
-
-def saying(home: Path, words: bytes) -> list[Path]:
-    return [path for path in home.rglob("*") if path.is_file() and words in path.read_bytes()]
+from tests.runtime import Caller, Runtime, bridged, command, done, files_with
 
 
 async def test_nodes_are_linked_both_ways_and_walked_over(runtime: Runtime) -> None:
@@ -75,7 +71,7 @@ async def test_a_forgotten_node_is_nowhere_in_the_home_and_its_links_are_gone(ru
         assert (await call("connections", node_id=kept["id"]))["nodes"][0]["links"] == []
         assert (await call("recall", query="marigold"))["nodes"] == []
         assert (await call("update", node_id=gone["id"], content="back", fails=True))["error"] == "not_found"
-        assert saying(home, b"marigold") == []
+        assert files_with(home, b"marigold") == []
 
 
 @pytest.mark.usefixtures("without_embedders")

@@ -32,9 +32,8 @@ async def test_what_a_person_wrote_is_found_by_words_and_by_meaning_and_follows_
 
         async def is_found_by_meaning() -> bool:
             answer = await found(client, "which relational store holds the invoices?")
-            return answer["searchMode"] == "hybrid" and [each["path"] for each in answer["results"]] == [
-                "memory/decisions.md"
-            ]
+            hits = [each["path"] for each in answer["results"]]
+            return (answer["searchMode"], hits) == ("hybrid", ["memory/decisions.md"])
 
         await until(is_found_by_meaning)
         context = (await client.call("get_memory_context"))["context_block"]
@@ -84,12 +83,8 @@ async def test_sync_and_status_say_what_was_read_and_what_was_passed_over(home: 
             "memory/large.md": "larger than 4 MB",
         }
         again = await client.call("memory_sync")
-        assert [again[name] for name in ("filesScanned", "chunksUpdated", "chunksAdded", "chunksRemoved")] == [
-            3,
-            0,
-            0,
-            0,
-        ]
+        counts = [again[name] for name in ("filesScanned", "chunksUpdated", "chunksAdded", "chunksRemoved")]
+        assert counts == [3, 0, 0, 0]
         status = await client.call("memory_status")
         assert (status["totalFiles"], status["totalChunks"], status["staleFiles"]) == (1, 1, 0)
         assert status["sources"] == {"memory": {"files": 1, "chunks": 1}, "sessions": {"files": 0, "chunks": 0}}

@@ -22,7 +22,7 @@ from remembrancer.protocol.paths import RuntimePaths
 from remembrancer.protocol.session_life import EndSession, StartSession
 from tests.actors.gateway_rig import PATIENT, Rig
 from tests.patience import PATIENCE_S, until
-from tests.runtime import Runtime, Session, command
+from tests.runtime import Runtime, Session, command, files_with
 from tests.spaces import locked
 
 
@@ -112,7 +112,3 @@ async def test_an_erasing_that_is_cut_off_by_kills_is_taken_up_again_and_ended(
         await until(lambda: not RuntimePaths(home).erasing.exists())
     await runtime.down()
     assert files_with(home, b"marigold") == []
-
-
-def files_with(home: Path, word: bytes) -> list[Path]:
-    return [path for path in home.rglob("*") if path.is_file() and word in path.read_bytes()]

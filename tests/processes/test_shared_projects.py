@@ -61,9 +61,24 @@ def server(home: Path, tmp_path: Path) -> Iterator[Started]:
 
 
 @pytest.fixture
-def locks() -> Iterator[ExitStack]:
-    with ExitStack() as stack:
-        yield stack
+def other(home: Path, tmp_path: Path) -> Iterator[Path]:
+    """The home of another machine. Both are locked, as by a launcher: else a command may start a runtime beside the
+    stores of a test."""
+    directory = tmp_path / "other"
+    directory.mkdir(mode=0o700)
+    with ExitStack() as locks:
+        for each in (home, directory):
+            assert locks.enter_context(FileLock(RuntimePaths(each).runtime_lock)).try_acquire()
+        yield directory
+
+
+@pytest.fixture
+def checkouts(tmp_path: Path) -> tuple[Path, Path]:
+    """The project on each machine."""
+    desk, laptop = tmp_path / "desk" / "shop", tmp_path / "laptop" / "shop"
+    for directory in (desk, laptop):
+        directory.mkdir(parents=True)
+    return desk, laptop
 
 
 async def finds(client: RawClient, *contents: str) -> bool:
@@ -72,14 +87,9 @@ async def finds(client: RawClient, *contents: str) -> bool:
 
 
 async def test_whatever_is_written_after_a_removal_is_sealed_with_the_new_key(
-    server: Started, home: Path, tmp_path: Path, locks: ExitStack
+    server: Started, home: Path, other: Path, checkouts: tuple[Path, Path]
 ) -> None:
-    desk, laptop, other = tmp_path / "desk" / "shop", tmp_path / "laptop" / "shop", tmp_path / "other"
-    for directory in (desk, laptop, other):
-        directory.mkdir(parents=True, mode=0o700)
-    here = Rig(home, PATIENT)
-    for up in (home, other):
-        assert locks.enter_context(FileLock(RuntimePaths(up).runtime_lock)).try_acquire()
+    (desk, laptop), here = checkouts, Rig(home, PATIENT)
     async with (
         store_rig(home, constants=PATIENT_JOURNAL),
         store_rig(other, constants=PATIENT_JOURNAL),
@@ -112,14 +122,9 @@ def rows(home: Path, lane: str) -> tuple[list[Any], list[Any]]:
 
 
 async def test_two_homes_share_a_project_and_agree_after_the_server_was_dead(
-    server: Started, home: Path, tmp_path: Path, locks: ExitStack
+    server: Started, home: Path, other: Path, checkouts: tuple[Path, Path]
 ) -> None:
-    desk, laptop, other = tmp_path / "desk" / "shop", tmp_path / "laptop" / "shop", tmp_path / "other"
-    for directory in (desk, laptop, other):
-        directory.mkdir(parents=True, mode=0o700)
-    here, there = Rig(home, PATIENT), Rig(other, PATIENT)
-    for up in (home, other):  # as a launcher holds it: else a command may start a runtime beside these stores
-        assert locks.enter_context(FileLock(RuntimePaths(up).runtime_lock)).try_acquire()
+    (desk, laptop), here, there = checkouts, Rig(home, PATIENT), Rig(other, PATIENT)
     async with (
         store_rig(home, constants=PATIENT_JOURNAL),
         store_rig(other, constants=PATIENT_JOURNAL),

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import ExitStack, closing
+from contextlib import closing
 from pathlib import Path
 
 from remembrancer.journal.sharing import Sharing
 from remembrancer.protocol.errors import FileLocked, JournalAway
-from remembrancer.protocol.file_locks import FileLock
-from remembrancer.protocol.paths import RuntimePaths
 from remembrancer.protocol.projects import MemoriesMoved
 from remembrancer.protocol.reads import GetMemory
 from remembrancer.protocol.sharing import ShareProject
@@ -20,7 +18,7 @@ from tests.nats_servers import Started
 from tests.operations import OTHER_PROJECT, PROJECT, SESSION, change_operation, memory_id_of, store_operation
 from tests.patience import PATIENT_JOURNAL, until
 from tests.processes.test_shared_projects import done
-from tests.processes.test_shared_projects import locks as locks
+from tests.processes.test_shared_projects import other as other
 from tests.processes.test_shared_projects import server as server
 from tests.spaces import connect_space
 
@@ -54,12 +52,8 @@ async def killed_while_it_shares(rig: StoreRig, lane: str, its: set[str]) -> Non
 
 
 async def test_a_user_has_each_memory_once_on_both_machines_though_both_were_killed(
-    server: Started, home: Path, tmp_path: Path, locks: ExitStack
+    server: Started, home: Path, other: Path
 ) -> None:
-    other = tmp_path / "other"
-    other.mkdir(mode=0o700)
-    for up in (home, other):  # as a launcher holds it: else a command may start a runtime beside these stores
-        assert locks.enter_context(FileLock(RuntimePaths(up).runtime_lock)).try_acquire()
     desk = Sharing(home)
     await desk.start()
     lane = (await desk.new_lane("user", "desk", is_users=True)).lane
@@ -100,10 +94,8 @@ async def test_a_user_has_each_memory_once_on_both_machines_though_both_were_kil
 
 
 async def test_what_a_project_takes_back_is_in_one_place_though_its_machine_was_killed(
-    server: Started, home: Path, tmp_path: Path
+    server: Started, home: Path, other: Path
 ) -> None:
-    other = tmp_path / "other"
-    other.mkdir(mode=0o700)
     desk = Sharing(home)
     await desk.start()
     lane = (await desk.new_lane("user", "desk", is_users=True)).lane

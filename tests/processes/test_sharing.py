@@ -10,6 +10,7 @@ import subprocess
 import zlib
 from collections.abc import Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import aclosing, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -36,22 +37,16 @@ def run(work: Coroutine[Any, Any, T]) -> T:
 
 
 async def appended(sharing: Sharing, membership: Membership, behind: LaneMark, *ids: str) -> LaneMark:
-    journal = sharing.open(membership)
-    try:
+    async with aclosing(sharing.open(membership)) as journal:
         entries = [NewEntry(each, each.encode()) for each in ids]
         return await journal.append(membership.lane, entries, behind=behind)
-    finally:
-        await journal.aclose()
 
 
 async def ids_read(sharing: Sharing, membership: Membership, after: LaneMark = START) -> list[str]:
-    journal = sharing.open(membership)
-    try:
+    async with aclosing(sharing.open(membership)) as journal:
         page = await journal.read(membership.lane, after=after)
         assert [entry.body for entry in page.entries] == [entry.id.encode() for entry in page.entries]
         return [entry.id for entry in page.entries]
-    finally:
-        await journal.aclose()
 
 
 class World:
@@ -117,9 +112,8 @@ def test_two_machines_share_by_four_commands(
     assert run(ids_read(world.desk, lane, mark)) == ["op-3"]
 
     async def say_seen() -> None:
-        journal = world.laptop.open(there)
-        await journal.notify(lane.lane, "laptop", msgspec.msgpack.encode(Seen(2)))
-        await journal.aclose()
+        async with aclosing(world.laptop.open(there)) as journal:
+            await journal.notify(lane.lane, "laptop", msgspec.msgpack.encode(Seen(2)))
 
     run(say_seen())
     assert main(["share", "status", "--json"]) == exit_codes.OK
@@ -157,19 +151,13 @@ def test_a_removed_member_reads_nothing_more_and_the_others_are_brought_the_new_
     mark = run(appended(world.desk, lane, START, "op-1"))
 
     async def removed_while_it_is_connected() -> None:
-        journal = world.laptop.open(member)
-        assert len((await journal.read(lane.lane, after=START)).entries) == 1
-        await world.desk.remove(lane.lane, "laptop")
-        refused = False
-        async with asyncio.timeout(PATIENCE_S):
-            while not refused:
-                try:
-                    await journal.read(lane.lane, after=START)
-                except JournalAway:  # the moment in which the server cuts the connection
-                    continue
-                except JournalRefused:
-                    refused = True
-        await journal.aclose()
+        async with aclosing(world.laptop.open(member)) as journal, asyncio.timeout(PATIENCE_S):
+            assert len((await journal.read(lane.lane, after=START)).entries) == 1
+            await world.desk.remove(lane.lane, "laptop")
+            with suppress(JournalRefused):  # or else the time is over
+                while True:
+                    with suppress(JournalAway):  # in the moment in which the server cuts the connection
+                        await journal.read(lane.lane, after=START)
 
     run(removed_while_it_is_connected())
     run(appended(world.desk, world.desk.membership(lane.lane), mark, "op-2"))
@@ -222,9 +210,8 @@ def test_a_removal_that_is_broken_off_and_done_again_leaves_nobody_without_a_key
             run(world.desk.remove(lane.lane, "guest"))
 
     async def hear_of_it() -> None:
-        journal = world.laptop.open(member)
-        await journal.notices(lane.lane)
-        await journal.aclose()
+        async with aclosing(world.laptop.open(member)) as journal:
+            await journal.notices(lane.lane)
 
     run(hear_of_it())
     run(appended(world.laptop, world.laptop.membership(lane.lane), mark, "op-2"))

@@ -25,7 +25,7 @@ from remembrancer.config.project import project_of
 from remembrancer.protocol.paths import RuntimePaths
 from tests.conftest import ROOT_OF_FILES
 from tests.patience import until
-from tests.runtime import Runtime, command, stop_runtime
+from tests.runtime import Runtime, command, files_with, stop_runtime
 from tests.spaces import connect_space
 
 COMMAND = (sys.executable, "-P", "-m", "remembrancer")
@@ -394,8 +394,7 @@ def test_what_is_erased_is_nowhere_in_the_home_any_more(shell: Shell, home: Path
     assert [memory["content"] for memory in shell.json("list")["memories"]] == ["the vault is in the cellar"]
     assert "marigold" not in shell("search", "vault")
     shell("show", memory_id, status=exit_codes.FAILED)
-    left = [path for path in home.rglob("*") if path.is_file() and b"marigold" in path.read_bytes()]
-    assert left == []
+    assert files_with(home, b"marigold") == []
 
 
 @alone
