@@ -19,7 +19,7 @@ import sys
 import time
 
 from remembrancer.actors.bridge.places import find_places, working_directory
-from remembrancer.commands.hook_files import Session, leave, note, take_duration_ms
+from remembrancer.commands.hook_files import Session, leave
 from remembrancer.protocol import gateway_link as link
 from remembrancer.protocol.gateway_link import (
     COMPACTED,
@@ -32,7 +32,6 @@ from remembrancer.protocol.gateway_link import (
     SESSION_START,
     TOOL_BEGINS,
     TOOL_DONE,
-    TOOL_FAILED,
 )
 
 TYPE_CHECKING = False
@@ -152,20 +151,11 @@ def to_event(
         case link.COMPACTED:
             about = {"text": _turn(given.get("compact_summary"), "the input has no summary")}
             about |= _metadata(given, "trigger")
-        case link.TOOL_BEGINS | link.TOOL_DONE | link.TOOL_FAILED:
+        case link.TOOL_DONE | link.TOOL_FAILED:
             about = _tool_call(event, given)
         case _:
             raise NoEvent(f"the event {event[:60]!r} is not known")
     return {"format": link.HOOK_FORMAT, "event": event, "at": now, "session": session, "directory": directory, **about}
-
-
-def tool_key(given: Given, session: str) -> str:
-    """A key for one tool call, the same before and after it: its id, or else derived from the tool and its
-    arguments."""
-    from binascii import crc32
-
-    call = given.get("tool_use_id") or json.dumps([given.get("tool_name"), given.get("tool_input")])
-    return f"{crc32(session.encode()):08x}-{crc32(str(call).encode('utf-8', 'replace')):08x}"
 
 
 def _turn(text: object, otherwise: str) -> str:
@@ -232,8 +222,6 @@ def _tool_call(event: str, given: Given) -> dict[str, Any]:
     arguments = given.get("tool_input")
     if isinstance(arguments, dict) and arguments:
         about["arguments"] = shortened(arguments)
-    if event == link.TOOL_BEGINS:
-        return about
     response = given.get("error") if event == link.TOOL_FAILED else given.get("tool_response")
     summary = summarized(response)
     if summary:
@@ -395,21 +383,14 @@ def _record(event: str, given: Given, session: Session) -> dict[str, Any] | None
         OSError: it cannot be written.
     """
     now_ns = time.time_ns()
-    if event == COMPACTS:
-        return None  # only its end is recorded
+    if event in (COMPACTS, TOOL_BEGINS):
+        return None  # only the end is recorded
     kept = to_event(event, given, session.name, session.directory, now_ns / 1e9, _read_tail)
     if session.client != CLAUDE_CODE:
         kept["client"] = session.client
     places = session.places
     if places.on_disk != places.home and not os.path.isdir(places.home):  # noqa: PTH112 - pathlib costs as much as all
         raise NoEvent("the memory is in RAM, and no runtime is up")
-    if event == TOOL_BEGINS:
-        note(session.spool, tool_key(given, session.name), b"%d" % now_ns)
-        return None
-    if event in (TOOL_DONE, TOOL_FAILED):
-        took_ms = take_duration_ms(session.spool, tool_key(given, session.name), now_ns)
-        if took_ms is not None:
-            kept.setdefault("duration_ms", took_ms)
     leave(session.spool, kept, now_ns)
     return kept
 

@@ -20,9 +20,8 @@ if TYPE_CHECKING:
 
     from remembrancer.actors.bridge.places import Places
 
-MAX_RUNNING = 1000
-"""The number of notes on started tools and on the context that sessions have. Notes on tools that never finish, for
-example because they were refused, remain."""
+MAX_NOTES = 1000
+"""The number of notes on what sessions were given."""
 MAX_NOTE_BYTES = 64 * 1024
 
 
@@ -42,12 +41,12 @@ def leave(directory: str, event: dict[str, Any], now_ns: int) -> None:
 
 
 def note(directory: str, key: str, content: bytes) -> None:
-    """Store a note about a session until it is removed. Raises as `leave`."""
+    """Store a note about a session. Raises as `leave`."""
     _make_private(directory)
     running = os.path.join(directory, RUNNING)
     _make_private(running)
     notes = os.listdir(running)
-    if len(notes) >= MAX_RUNNING:
+    if len(notes) >= MAX_NOTES:
         for name in sorted(notes, key=lambda name: _changed_at(os.path.join(running, name)))[: len(notes) // 2]:
             _remove(os.path.join(running, name))
     path = os.path.join(running, key)
@@ -62,11 +61,6 @@ def noted(directory: str, key: str) -> bytes | None:
             return file.read(MAX_NOTE_BYTES)
     except OSError:
         return None
-
-
-def take_away(directory: str, key: str) -> None:
-    """Remove the note with that key, if there is one."""
-    _remove(os.path.join(directory, RUNNING, key))
 
 
 def given_key(session: str, directory: str, kind: str = "given") -> str:
@@ -93,13 +87,6 @@ class Session:
     def note(self, kind: str, content: bytes) -> None:
         """Note the ids that are given to the session. Raises as `leave`."""
         note(self.spool, given_key(self.name, self.directory, kind), content)
-
-
-def take_duration_ms(directory: str, key: str, now_ns: int) -> int | None:
-    """The duration of the tool call with this key; None if its start was not noted."""
-    began_ns = noted(directory, key)
-    take_away(directory, key)
-    return max(0, (now_ns - int(began_ns)) // 1_000_000) if began_ns is not None and began_ns.isdigit() else None
 
 
 def _make_private(directory: str) -> None:

@@ -68,7 +68,7 @@ MAX_TOOL_BYTES = 2 * 1024
 REJECTED = "rejected"
 """The directory for files that are not valid events."""
 RUNNING = "running"
-"""The directory where a hook notes when a tool began, and which memories it has given to a session."""
+"""The directory where a hook notes which memories it has given to a session."""
 
 
 def stamped(line: bytes, stamp_ms: int) -> bytes:

@@ -13,7 +13,7 @@ import pytest
 
 from remembrancer.actors.gateway.hook_events import MAX_REJECTED, PRESENT_S, HookIntake, to_operation
 from remembrancer.commands import hook_files
-from remembrancer.commands.hook_files import leave, note, take_duration_ms
+from remembrancer.commands.hook_files import leave, note
 from remembrancer.config.project import project_of
 from remembrancer.memory.credentials import masked, masked_value
 from remembrancer.protocol.errors import InvalidInput, NotFound, QueueFull, RemembrancerError
@@ -243,19 +243,12 @@ async def test_of_too_many_events_the_later_ones_are_refused(tmp_path: Path, mon
     assert writes.texts == ["0", "1", "2", "3"]
 
 
-def test_a_tools_duration_is_known_once_from_its_beginning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_notes_on_sessions_do_not_pile_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     spool = str(tmp_path / "hooks")
-    assert take_duration_ms(spool, "k", 5) is None
-    note(spool, "k", b"1000000")
-    note(spool, "k", b"2000000")
-    assert take_duration_ms(spool, "k", 44_000_000) == 42
-    assert take_duration_ms(spool, "k", 44_000_000) is None
-    note(spool, "k", b"2000000")
-    assert take_duration_ms(spool, "k", 1) == 0, "the clock was set back"
-    monkeypatch.setattr(hook_files, "MAX_RUNNING", 10)
+    monkeypatch.setattr(hook_files, "MAX_NOTES", 10)
     for number in range(50):
         note(spool, f"{number}", b"%d" % number)
-    assert len(list((tmp_path / "hooks" / "running").iterdir())) <= 10, "tools that are never done do not pile up"
+    assert len(list((tmp_path / "hooks" / "running").iterdir())) <= 10
 
 
 def test_nothing_is_left_where_others_may_write(tmp_path: Path) -> None:

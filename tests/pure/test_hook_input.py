@@ -25,7 +25,6 @@ from remembrancer.commands.hook import (
     succeeded,
     summarized,
     to_event,
-    tool_key,
 )
 from remembrancer.commands.hook_context import DEFAULT_TOKENS, DEFAULT_WAIT_S, LATER_WAIT_S, question, wanted
 from remembrancer.protocol.gateway_link import MAX_TOOL_BYTES, MAX_TURN_BYTES
@@ -143,13 +142,6 @@ def test_short_arguments_are_kept_whole_and_what_no_message_can_carry_becomes_te
     assert short["content"].endswith("(100000 characters)")
     assert shortened({"halves": "a\ud800", "nul": "a\0"}) == {"halves": "a?", "nul": "a?"}
     assert shortened({"n": 2**70, "m": -5, "b": True}) == {"n": hex(2**70), "m": -5, "b": True}
-
-
-def test_a_call_has_one_key_before_and_after_it_and_another_in_another_session() -> None:
-    before = {"tool_name": "Bash", "tool_input": {"command": "ls"}}
-    after = {**before, "tool_response": "x"}
-    assert tool_key(before, "s") == tool_key(after, "s") != tool_key(after, "t")
-    assert tool_key({"tool_use_id": "a"}, "s") != tool_key({"tool_use_id": "b"}, "s")
 
 
 def test_the_session_and_the_directory_are_the_clients_unless_a_variable_names_others() -> None:
