@@ -3,7 +3,6 @@ modules they need, since sessions often start them and wait for them."""
 
 from __future__ import annotations
 
-import os
 import sys
 
 TYPE_CHECKING = False
@@ -60,8 +59,6 @@ MEANT = {
     **{"stop": "down", "start": "up", "settings": "config", "serve": "up", "install": "setup", "upgrade": "doctor"},
 }
 """Names of commands in other programs, and ours."""
-COMPLETE = "_REMEMBRANCER_COMPLETE"
-"""The variable by which a shell requests completions, as in `click`."""
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -88,24 +85,21 @@ def main(argv: list[str] | None = None) -> int:
             from remembrancer.commands.runtime_commands import up
 
             return report.run(up, ["--for-sessions", *rest], "remembrancer up")
-    from remembrancer.commands import exit_codes, report
+    from remembrancer.commands import report
 
     if arguments[:1] != ["up"]:  # clients may be waiting
-        _clean_output()
+        from remembrancer.commands.terminal import clean_output
+
+        clean_output()
     if arguments[:1] == ["help"]:
         arguments = [*arguments[1:2], "--help"]
     if arguments[:1] and (arguments[0] in FORMER or _is_backup(arguments)):
         arguments = _renamed(arguments)
-    if not arguments and COMPLETE not in os.environ:
-        print(group().get_help(_context()), file=sys.stderr)
-        return exit_codes.USAGE
     return report.run(group(), arguments)
 
 
 def group() -> click.Group:
     """All commands. Each is imported when it is run or its help is requested."""
-    import difflib
-
     import click
 
     from remembrancer.commands import exit_codes
@@ -115,11 +109,8 @@ def group() -> click.Group:
         def resolve_command(
             self, ctx: click.Context, args: list[str]
         ) -> tuple[str | None, click.Command | None, list[str]]:
-            if args[0] not in COMMANDS and not args[0].startswith("-"):
-                near = next(iter(difflib.get_close_matches(args[0], [*COMMANDS, *FORMER, *MEANT], n=1)), None)
-                known = f"known are {', '.join(COMMANDS)}"
-                hint = f"did you mean {MEANT.get(near, FORMER.get(near, near))}? ({known})" if near else known
-                ctx.fail(f"unknown command {args[0][:60]!a}: {hint}")
+            if args[0] in MEANT:
+                ctx.fail(f"No such command {args[0]!r}. Did you mean {MEANT[args[0]]}?")
             return super().resolve_command(ctx, args)
 
         def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -133,18 +124,6 @@ def group() -> click.Group:
         help="Long-term memory for AI assistants, served over MCP from this machine. Each command has its own --help.",
         no_args_is_help=True,
     )
-
-
-def _context() -> click.Context:
-    import click
-
-    return click.Context(group(), info_name="remembrancer")
-
-
-def _clean_output() -> None:
-    from remembrancer.commands.terminal import clean_output
-
-    clean_output()
 
 
 def _is_backup(arguments: list[str]) -> bool:

@@ -45,7 +45,7 @@ from remembrancer.actors.store.home_reader import (
 from remembrancer.commands.export import export
 from remembrancer.commands.import_ import import_
 from remembrancer.commands.output_files import PRIVATE_UMASK, cannot, new_directory, new_file, stamp, target_of
-from remembrancer.commands.report import Group, Report, argument, command, confirm, count, flag, option
+from remembrancer.commands.report import Group, Report, argument, command, confirm, count, flag
 from remembrancer.commands.runtime_client import ask_home, is_up, paths_here
 from remembrancer.config.home import locate
 from remembrancer.protocol.errors import FileUnusable, HomeUnusable, InvalidInput, SchemaTooNew
@@ -297,18 +297,17 @@ def back_up(paths: RuntimePaths, target: Path, *, force: bool, now: float) -> Ma
 
 @command(
     argument("file", metavar="FILE", help="A file that 'remembrancer backup create' wrote."),
-    option("--home", metavar="DIR", help="Restore into this home (default: the one of the environment)."),
     flag("--yes", help="Do not ask."),
     name="restore",
 )
-def put_back(file: str, home: str | None, yes: bool) -> Report:
+def put_back(file: str, yes: bool) -> Report:
     """Replace the home's files with a backup. Nothing is deleted: the present files are moved to
     before-restore-<time> in the home."""
     os.umask(PRIVATE_UMASK)
     archive = Path(file).expanduser()
-    paths = paths_here() if home is None else RuntimePaths(Path(home).expanduser().resolve())
-    if home is None and locate(os.environ).in_memory:
-        raise InvalidInput("this memory is kept in RAM only, and ends with its runtime: restore with --home DIR")
+    paths = paths_here()
+    if locate(os.environ).in_memory:
+        raise InvalidInput("this memory is kept in RAM only, and ends with its runtime: restore into another home")
     manifest = check_manifest(archive)
     if not is_up(paths):
         there = _files_in(paths)

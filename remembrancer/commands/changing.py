@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import os
-import shlex
-import subprocess
 import sys
-import tempfile
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
-from pathlib import Path
 from typing import Any, Final
 
 import click
@@ -240,17 +235,10 @@ def edited(text: str) -> str:
         raise InvalidInput(
             "there is no terminal for an editor: give the text (add TEXT, edit ID TEXT), or - for the input"
         )
-    editor = shlex.split(os.environ.get("VISUAL") or os.environ.get("EDITOR") or "vi")
-    with tempfile.TemporaryDirectory(prefix="remembrancer-") as directory:
-        file = Path(directory) / "memory.md"
-        file.write_text(text, encoding="utf-8")
-        try:
-            status = subprocess.run([*editor, str(file)], check=False).returncode
-        except OSError as error:
-            raise InvalidInput(f"cannot start {editor[0]} ({error.strerror}): set EDITOR to your editor") from error
-        if status:
-            raise InvalidInput(f"{editor[0]} ended with exit status {status}, so nothing was saved")
-        return file.read_text(encoding="utf-8")
+    try:
+        return click.edit(text, extension=".md", require_save=False) or ""
+    except click.ClickException as error:
+        raise InvalidInput(f"{error.message}, so nothing was saved: set EDITOR to your editor") from error
 
 
 @memory_command(

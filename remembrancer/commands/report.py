@@ -145,20 +145,13 @@ class LazyGroup(click.Group):
     """
 
     def __init__(self, name: str, table: Table, **settings: Any) -> None:
-        super().__init__(name, **settings)
+        super().__init__(name, [click.Command(each, help=text) for each, (*_, text) in table.items()], **settings)
         self.table = table
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        """The names, in the order of the help."""
-        return list(self.table)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """The command of that name."""
-        if cmd_name not in self.table:
-            return None
-        _, module, text = self.table[cmd_name]
-        if not module:
-            return click.Command(cmd_name, help=text)
+        if cmd_name not in self.table or not (module := self.table[cmd_name][1]):
+            return self.commands.get(cmd_name)
         commands: Mapping[str, click.Command]
         commands = importlib.import_module(f"remembrancer.commands.{module}").COMMANDS
         return commands[cmd_name]

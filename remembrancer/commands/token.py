@@ -9,6 +9,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Final
 
+import click
+
 from remembrancer.commands.report import Group, Report, argument, command, flag, option
 from remembrancer.commands.runtime_client import paths_here
 from remembrancer.config.tokens import LINK, Grant, Tokens
@@ -26,6 +28,7 @@ _SECONDS: Final = {"h": 3600.0, "d": 86_400.0, "w": 604_800.0}
     option(
         "--project",
         multiple=True,
+        type=click.Path(exists=True, file_okay=False, path_type=Path),
         metavar="DIR",
         help="A project that it can use (default: that of this directory); sessions start in the first one.",
     ),
@@ -33,11 +36,11 @@ _SECONDS: Final = {"h": 3600.0, "d": 86_400.0, "w": 604_800.0}
     flag("--no-user", help="Hide the user's own memories from it."),
     option("--expires", metavar="WHEN", help="12h, 30d, 8w, or a date like 2027-01-31 (default: never)."),
 )
-def create(name: str, project: Sequence[str], read_only: bool, no_user: bool, expires: str | None) -> Report:
+def create(name: str, project: Sequence[Path], read_only: bool, no_user: bool, expires: str | None) -> Report:
     """Make a token, and print it. It is shown once; only its SHA-256 is kept."""
     now = time.time()
     name = clean_name(name, field="NAME", longest=MAX_NAME)
-    projects = tuple(map(_directory, project or ["."]))
+    projects = tuple(str(each.absolute()) for each in project or [Path()])
     expires_at = None if expires is None else _moment(expires, now)
     token = Tokens(paths_here().home).create(
         name, projects, now, expires_at=expires_at, read_only=read_only, sees_user=not no_user
@@ -70,13 +73,6 @@ COMMANDS = {
         "token", *(create, list_tokens, revoke), help="Manage the tokens for access over HTTP (remembrancer up --http)."
     )
 }
-
-
-def _directory(named: str) -> str:
-    path = Path(named).expanduser().absolute()
-    if not path.is_dir():
-        raise InvalidInput(f"{path} is not a directory: a project is one")
-    return str(path)
 
 
 def _moment(text: str, now: float) -> float:

@@ -384,7 +384,7 @@ def test_what_is_erased_is_nowhere_in_the_home_any_more(shell: Shell, home: Path
     status, shown = shell.at_a_terminal(*erase, says="n\n")
     assert status == exit_codes.FAILED
     assert "marigold" in shown, "what is about to go is shown"
-    assert "did you mean forget (--for-good deletes)?" in shell("delete", memory_id, status=exit_codes.USAGE)
+    assert "Did you mean forget (--for-good deletes)?" in shell("delete", memory_id, status=exit_codes.USAGE)
     shell("forget", memory_id)
     assert shell.json("show", memory_id)["status"] == "forgotten"
     assert shell.json(*erase, "--yes")["erased"][0]["status"] == "erased"

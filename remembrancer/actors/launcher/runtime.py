@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from remembrancer.actors.launcher.children import Child, Command, actor_command
 from remembrancer.actors.launcher.home import (
@@ -36,7 +36,7 @@ SESSION_LOCK_WAIT_S: Final = 3.0
 """The time that a session's runtime waits for the lock: the previous one may be stopping at this moment."""
 
 
-class Runtime:
+class Runtime(NamedTuple):
     """The runtime of one home.
 
     `load_configuration` and `observe`, which makes the observer of each process's changes, are called after the first
@@ -47,30 +47,16 @@ class Runtime:
     program of this machine. `when_started` is called when no failure to start is possible any more.
     """
 
-    def __init__(
-        self,
-        paths: RuntimePaths,
-        load_configuration: Callable[[], Configuration],
-        *,
-        environ: Mapping[str, str],
-        secrets: Mapping[str, str] | None = None,
-        command: Command = actor_command,
-        for_sessions: bool = False,
-        in_memory: bool = False,
-        no_token: bool = False,
-        observe: Callable[[], Callable[[Changed], None]] | None = None,
-        when_started: Callable[[], None] | None = None,
-    ) -> None:
-        self._paths = paths
-        self._load_configuration = load_configuration
-        self._environ = environ
-        self._secrets = environ if secrets is None else secrets
-        self._command = command
-        self._for_sessions = for_sessions
-        self._in_memory = in_memory
-        self._no_token = no_token
-        self._observe = observe
-        self._when_started = when_started
+    paths: RuntimePaths
+    load_configuration: Callable[[], Configuration]
+    environ: Mapping[str, str]
+    secrets: Mapping[str, str] | None = None
+    command: Command = actor_command
+    for_sessions: bool = False
+    in_memory: bool = False
+    no_token: bool = False
+    observe: Callable[[], Callable[[Changed], None]] | None = None
+    when_started: Callable[[], None] | None = None
 
     def run(self) -> str:
         """Run until told to stop. Returns the reason. Sets the process's umask.
@@ -81,18 +67,18 @@ class Runtime:
             ConfigurationError: from `load_configuration`.
         """
         os.umask(UMASK)
-        if self._in_memory:
-            claim_memory_home(self._paths.home)
+        if self.in_memory:
+            claim_memory_home(self.paths.home)
         else:
-            prepare_home(self._paths)
-        wait_s = SESSION_LOCK_WAIT_S if self._for_sessions else LOCK_WAIT_S
-        with take_home(self._paths, wait_s):
-            if self._in_memory:
-                prepare_home(self._paths)
-            refuse_half_restored(self._paths)
-            remove_sockets(self._paths)
+            prepare_home(self.paths)
+        wait_s = SESSION_LOCK_WAIT_S if self.for_sessions else LOCK_WAIT_S
+        with take_home(self.paths, wait_s):
+            if self.in_memory:
+                prepare_home(self.paths)
+            refuse_half_restored(self.paths)
+            remove_sockets(self.paths)
             with contextlib.suppress(OSError):  # the disk is full, say: nothing needs to be cleared away yet
-                write_record(self._paths, os.getpid())
+                write_record(self.paths, os.getpid())
             first = self._start_first()
             try:
                 reason = self._supervise(first)
@@ -100,17 +86,17 @@ class Runtime:
                 for child in first.values():
                     child.kill_and_wait()  # no effect after an orderly stop
                 with contextlib.suppress(OSError):
-                    self._paths.runtime_record.unlink(missing_ok=True)
-                leave_run_directory(self._paths)
-            if self._in_memory:  # kept after a failure: it contains acknowledged writes
-                clear_memory_home(self._paths)
+                    self.paths.runtime_record.unlink(missing_ok=True)
+                leave_run_directory(self.paths)
+            if self.in_memory:  # kept after a failure: it contains acknowledged writes
+                clear_memory_home(self.paths)
             return reason
 
     def _start_first(self) -> dict[str, Child]:
         started = {}
         for role in FIRST_PROCESSES:
             try:
-                started[role] = Child.start(role, self._command(role), self._paths, self._environ)
+                started[role] = Child.start(role, self.command(role), self.paths, self.environ)
             except OSError:
                 continue  # the supervisor tries again, and reports it
         return started
@@ -120,24 +106,24 @@ class Runtime:
 
         logger = logging.getLogger(__name__)
         settings = self._read_settings(logger)
-        if self._when_started is not None:
-            self._when_started()
+        if self.when_started is not None:
+            self.when_started()
 
         import anyio
 
         from remembrancer.actors.launcher.process_control import Supervisor
 
-        logger.info("starting", extra={"home": str(self._paths.home), "for_sessions": self._for_sessions})
+        logger.info("starting", extra={"home": str(self.paths.home), "for_sessions": self.for_sessions})
         supervisor = Supervisor(
-            self._paths,
+            self.paths,
             settings,
-            command=self._command,
-            environ=self._environ,
+            command=self.command,
+            environ=self.environ,
             secrets=self._take_secrets(settings),
             first=first,
-            for_sessions=self._for_sessions,
-            no_token=self._no_token,
-            on_change=None if self._observe is None else self._observe(),
+            for_sessions=self.for_sessions,
+            no_token=self.no_token,
+            on_change=None if self.observe is None else self.observe(),
         )
         try:
             return anyio.run(supervisor.run)
@@ -149,9 +135,9 @@ class Runtime:
         """Take the variables that embedders may need out of every other environment."""
         from remembrancer.config.settings import REMOTE_ENGINES, secret_variables
 
+        secrets = self.environ if self.secrets is None else self.secrets
         names = {name for engine in REMOTE_ENGINES for name in secret_variables(settings, engine)}
-        taken = {name: self._secrets[name] for name in names if name in self._secrets}
-        self._secrets = {}
+        taken = {name: secrets[name] for name in names if name in secrets}
         for name, value in taken.items():
             _blot_out(name, value)
         return taken
@@ -163,12 +149,12 @@ class Runtime:
         from remembrancer.protocol.errors import RemembrancerError
 
         try:
-            configuration = self._load_configuration()
+            configuration = self.load_configuration()
         except RemembrancerError as error:
-            configure_logs(self._paths.logs, "launcher", "info")
+            configure_logs(self.paths.logs, "launcher", "info")
             logger.error("cannot start", extra={"code": error.code, "reason": error.message})
             raise
-        configure_logs(self._paths.logs, "launcher", configuration.settings.log_level)
+        configure_logs(self.paths.logs, "launcher", configuration.settings.log_level)
         for warning in configuration.warnings:
             logger.warning("configuration", extra={"reason": warning})
         return configuration.settings
