@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -14,10 +13,10 @@ import pytest
 
 from remembrancer.actors.store.records.types import USER, Vectors
 from remembrancer.protocol.reads import FollowLinks, GraphEntity, GraphFound, LinkedMemory, Memories, SearchGraph
-from remembrancer.protocol.writes import EntityRef, ForgetMemory, Operation
+from remembrancer.protocol.writes import EntityRef
 from tests.actors.spaces_rig import Spaces
 from tests.actors.store_process import StoreRig
-from tests.operations import OTHER_PROJECT, OTHER_SESSION, PROJECT, REQUESTED_AT, SESSION
+from tests.operations import OTHER_SESSION, PROJECT, REQUESTED_AT, SESSION
 from tests.patience import PATIENCE_S
 
 LANE = "l_0123456789ab"
@@ -54,41 +53,12 @@ async def test_names_that_nobody_gave_join_memories_a_moment_after_they_were_sto
     assert names(await search(rig, "INC-311")) == ["INC-311", "src/pool.py"]
 
 
-async def forget(rig: StoreRig, memory_id: str) -> None:
-    change = ForgetMemory(memory_id)
-    await rig.gateway.submit(Operation(f"forget {memory_id}", PROJECT, SESSION, time.time(), change))
-
-
 def names(found: GraphFound) -> list[str]:
     return [entity.name for entity in found.entities]
 
 
 def edges(entity: GraphEntity) -> set[tuple[str, str, str]]:
     return {(each.type, each.target, each.direction) for each in entity.relationships}
-
-
-async def chain(rig: StoreRig) -> dict[str, str]:
-    """A --uses--> B --uses--> C --uses--> D --uses--> E, a memory for each step."""
-    return {
-        f"{one}{other}": await say(rig, f"step from {one} to {other}", one, f"{other}::uses")
-        for one, other in ("AB", "BC", "CD", "DE")
-    }
-
-
-async def test_a_walk_goes_so_deep_and_that_way_and_no_further(rig: StoreRig) -> None:
-    steps = await chain(rig)
-    for depth, expected in ((1, ["B", "A", "C"]), (2, ["B", "A", "C", "D"]), (3, ["B", "A", "C", "D", "E"])):
-        found = await search(rig, "B", depth=depth)
-        assert names(found)[:1] == ["B"]
-        assert sorted(names(found)) == sorted(expected)
-        assert found.depth_reached == depth
-    assert names(await search(rig, "B", depth=3, direction="outgoing")) == ["B", "C", "D", "E"]
-    assert names(await search(rig, "C", depth=3, direction="incoming")) == ["C", "B", "A"]
-    end = await search(rig, "E", depth=3, direction="outgoing")
-    assert (names(end), end.depth_reached, end.relationships_found) == (["E"], 0, 0)
-    near = await search(rig, "A", depth=2)
-    assert [memory.id for memory in near.memories][:1] == [steps["AB"]], "the nearest memories first"
-    assert [entity.distance for entity in near.entities] == [0, 1, 2]
 
 
 async def test_what_a_project_and_the_user_call_the_same_is_one_entity(rig: StoreRig) -> None:
@@ -133,36 +103,6 @@ async def test_memories_around_the_named_entities_are_recalled_nearest_and_most_
     assert not {three_hops, unrelated} & set(found)
     nearness = {memory.id: memory.scores.shares.get("graph", 0.0) for memory in answer.memories}
     assert nearness[direct] == nearness[also_direct] > nearness[hop] > nearness[two_hops] > 0
-
-
-async def test_a_recall_through_the_graph_filters_and_keeps_apart_as_any_other(rig: StoreRig) -> None:
-    now = time.time()
-    plain = await say(rig, "one", "Ada", requested_at=now)
-    tagged = await say(rig, "two", "Ada", requested_at=now, tags=("a",), type="episodic", importance=0.9)
-    mine = await say(rig, "three", "Ada", requested_at=now, scope="session", type="procedural")
-    user = await say(rig, "four", "Ada", requested_at=now, scope="user", importance=0.1)
-    old = await say(rig, "five", "Ada", requested_at=now - 3600)
-    await say(rig, "theirs", "Ada", scope="session", session_id=OTHER_SESSION)
-    await say(rig, "elsewhere", "Ada", project=OTHER_PROJECT)
-    gone = await say(rig, "gone", "Ada", requested_at=now)
-    await forget(rig, gone)
-    expected: list[tuple[dict[str, Any], set[str]]] = [
-        ({}, {plain, tagged, mine, user, old}),
-        ({"scopes": ("user",)}, {user}),
-        ({"scopes": ("session",)}, {mine}),
-        ({"types": ("episodic", "procedural")}, {tagged, mine}),
-        ({"tags": ("a",)}, {tagged}),
-        ({"min_importance": 0.5}, {plain, tagged, mine, old}),
-        ({"before": now - 60}, {old}),
-        ({"after": now - 60}, {plain, tagged, mine, user}),
-        ({"include_forgotten": True}, {plain, tagged, mine, user, old, gone}),
-    ]
-    for filters, wanted in expected:
-        answer = await rig.gateway.recall("what of Ada?", strategy="graph", **filters)
-        assert {memory.id for memory in answer.memories} == wanted, filters
-        assert answer.total_matched == len(wanted)
-        assert answer.strategy_used == "graph"
-    assert len(await rig.gateway.found("what of Ada?", strategy="graph", limit=2)) == 2
 
 
 async def test_a_walk_over_links_ends_where_the_answer_is_full_and_counts_what_it_shows(rig: StoreRig) -> None:

@@ -81,27 +81,6 @@ def test_edges_are_chosen_by_the_key_of_their_relationship(rig: RecordsRig) -> N
     assert summary_of(rig, frozenset({"uses"})).relationship_types == {"uses": 1}
 
 
-def test_another_sessions_memories_make_no_entity_no_edge_and_no_count(rig: RecordsRig) -> None:
-    mine = rig.say("mine", "A", "B::uses", scope="session")
-    rig.say("theirs", "A", "B::owns", "Secret::hides", tags=("secret",), **THEIRS)
-    rig.say("theirs too", "Secret", "A::knows", **THEIRS)
-    graph, other = graph_of(rig), graph_of(rig, OTHER_SESSION)
-    assert edges(rig, "A") == {("A", "uses", "B", 1, 0)}
-    assert edges(rig, "Secret") == set()
-    for found in (graph.named("Secret"), graph.keyed(["secret"]), graph.beginning("se", 9)):
-        assert found == []
-    assert graph.matching([Phrase("secret")], 9) == []
-    assert rig.records.uses("entity", "", SESSION) == [("A", 1), ("B", 1)]
-    assert dict(rig.records.uses("tag", "", SESSION)) == {}
-    assert list(graph.memory_counts(nodes(graph, "A")).values()) == [1]
-    summary = summary_of(rig)
-    assert (summary.entity_types, summary.relationship_types) == ({"thing": 2}, {"uses": 1})
-    assert list(graph.memories(nodes(graph, "A"), Filters(SESSION), 9)) == [rig.number(mine)]
-    assert named(other, other.named("Secret")) == ["Secret"]
-    assert len(edges(rig, "Secret", OTHER_SESSION)) == 2
-    assert dict(rig.records.uses("tag", "SEC", OTHER_SESSION)) == {"secret": 1}
-
-
 def test_entities_are_found_by_name_by_key_by_words_and_by_their_beginning(rig: RecordsRig) -> None:
     stored = rig.say("one", "AuthService:component", "auth-service:file", "Harbour Master:person", "Authors:team")
     graph = graph_of(rig)

@@ -13,6 +13,7 @@ from remembrancer.actors.consolidator.store_connection import Group
 from remembrancer.protocol.consolidation import Material
 from remembrancer.protocol.kinds import KINDS, Kind, type_of_kind
 from remembrancer.protocol.runs import AddLink, AddMemory, ReviseMemory
+from tests.pure.reflection_world import memory
 
 NOW = 1_800_000_000.0
 DAY_S = 86_400.0
@@ -29,20 +30,9 @@ def direction(*weights: float) -> bytes:
 
 def material(number: int, content: str = "", *, kind: Kind = "convention", **fields: Any) -> Material:
     """A memory of a session, made an hour ago."""
-    fields = {"scope": "session", "session_id": SESSION, "version": 1, "vector": direction(1.0), **fields}
-    created_at = fields.pop("created_at", NOW - 3600 + number)
-    return Material(
-        number=number,
-        id=f"memory:{number:026d}",
-        content=content or f"note {number}",
-        kind=kind,
-        type=fields.pop("type", type_of_kind(kind)),
-        created_at=created_at,
-        happened_at=fields.pop("happened_at", created_at),
-        updated_at=fields.pop("updated_at", created_at),
-        last_accessed_at=fields.pop("last_accessed_at", created_at),
-        **fields,
-    )
+    given = {"id": f"memory:{number:026d}", "number": number, "kind": kind, "type": type_of_kind(kind)}
+    given |= {"scope": "session", "session_id": SESSION, "vector": direction(1.0), "created_at": NOW - 3600 + number}
+    return memory(number, content or f"note {number}", **given | fields)
 
 
 def carried_out(memories: Iterable[Material], groups: Iterable[Group]) -> list[Material]:
