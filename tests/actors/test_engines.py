@@ -17,6 +17,7 @@ import pytest
 from remembrancer.actors.embedder.engine import VOCABULARY, Engine, Vectors, bert_tokenizer, default_tokenizer
 from remembrancer.actors.embedder.int8_graph import PRECISION
 from remembrancer.actors.embedder.onnx import load_onnx
+from remembrancer.actors.embedder.passages import split_passages
 from remembrancer.actors.embedder.workers import load_engine, question_vectors
 from remembrancer.config.settings import NAMED_MODELS, Settings
 from remembrancer.protocol.errors import ModelUnusable
@@ -115,6 +116,13 @@ def test_the_int8_engine_agrees_with_the_float32_one(onnx: Engine, float32: Engi
     assert np.mean(nearest(small)[:, 0] == nearest(large)[:, 0]) >= 0.88
     assert np.mean((nearest(small)[:, :5] == nearest(large)[:, :1]).any(axis=1)) >= 0.98
     assert onnx.identity.key != float32.identity.key
+
+
+def test_each_passage_of_a_long_text_fits_the_engine(engine: Engine, sentences: list[str]) -> None:
+    text = " ".join(sentences)
+    passages = split_passages(text, engine.tokenizer, engine.passage_budget)
+    assert len(passages) > 10
+    assert max(passage.tokens for passage in passages) <= engine.passage_budget
 
 
 def test_a_question_longer_than_the_window_is_understood_from_both_its_ends(onnx: Engine) -> None:

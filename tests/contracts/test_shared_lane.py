@@ -19,7 +19,7 @@ from remembrancer.actors.store.records.sqlite_file import SqliteFile
 from remembrancer.actors.store.records.types import Filters, Phrase
 from remembrancer.actors.store.shared_lane import FORMAT, SharedLane, check_snapshot
 from remembrancer.journal.contract import START, NewEntry, Trimmed
-from remembrancer.protocol.errors import InvalidInput, JournalAway, SchemaTooNew
+from remembrancer.protocol.errors import InvalidInput, JournalAway, JournalChanged, SchemaTooNew
 from remembrancer.protocol.runs import ReviseMemory
 from remembrancer.protocol.writes import Applied, EraseMemory, ForgetMemory, HistoryEntry, Operation, TagMemory
 from tests.contracts.records_factories import scrub
@@ -320,6 +320,18 @@ def test_an_entry_of_a_newer_release_stops_the_lane_and_keeps_what_was_before(ho
     (outcome,) = hosts[1].lane.apply([store_operation("candle", "the candle burns wax")])
     assert isinstance(outcome.reply, SchemaTooNew)
     assert hosts[1].lane.behind == 1
+
+
+def test_a_journal_that_was_restored_from_an_older_backup_is_noticed(hosts: Hosts) -> None:
+    hosts[0].submit([store_operation(f"lantern{number}", f"lantern {number}") for number in range(3)])
+    hosts[1].lane.catch_up()
+    hosts.server.restore(LANE, 1)
+    for host in hosts.hosts:
+        (outcome,) = host.lane.apply([store_operation("candle", "the candle burns wax")])
+        assert isinstance(outcome.reply, JournalChanged)
+        assert host.lane.problem is outcome.reply
+    assert hosts[0].lane.mark.position == 3
+    assert START.position == 0
 
 
 def test_what_was_erased_is_gone_from_every_host_and_from_the_journal(hosts: Hosts) -> None:
