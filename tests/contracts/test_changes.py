@@ -1,4 +1,4 @@
-"""Changes of records beside the model of `test_records_state`: bounds, links, the two times of a fact, imports."""
+"""Changes of records beside those of `test_records_state`: bounds, links, the two times of a fact, imports."""
 
 from __future__ import annotations
 

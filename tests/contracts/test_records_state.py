@@ -1,12 +1,17 @@
-"""Any sequence of changes leaves the records as the model says: contents, words, tallies, tags, graph and history."""
+"""Any sequence of changes: what is derived from the memories (words, tallies, tags, graph) says what they say.
+
+It does not matter whether operations come alone or in groups, once or twice, nor how often the file is opened.
+"""
 
 from __future__ import annotations
 
 import shutil
 import sqlite3
 import tempfile
+from collections import Counter
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -15,35 +20,36 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_state_machine_as_test
 
 from remembrancer.actors.store.records.memory_rows import digest_of
-from remembrancer.actors.store.records.types import EmbeddedMemory, PassageFilter
+from remembrancer.actors.store.records.sqlite_records import Records
+from remembrancer.actors.store.records.types import EmbeddedMemory, Filters, PassageFilter, Phrase
+from remembrancer.memory.moves import snapshot_of
 from remembrancer.memory.names import name_key
-from remembrancer.protocol.errors import RemembrancerError
+from remembrancer.protocol.errors import InvalidInput, NotFound, RemembrancerError
+from remembrancer.protocol.reads import Counts
 from remembrancer.protocol.work import Passage
 from remembrancer.protocol.writes import (
     Applied,
     Change,
     EntityRef,
     ForgetMemory,
+    ForgottenResult,
     Operation,
+    PortableMemory,
+    PromotedResult,
     PromoteMemory,
+    RestoredResult,
     RestoreMemory,
     Result,
+    StoredResult,
+    TaggedResult,
     TagMemory,
+    UpdatedResult,
     UpdateMemory,
 )
-from tests.contracts.records_factories import SqliteFactory
-from tests.contracts.records_model import (
-    SESSIONS,
-    Model,
-    changes_of,
-    check,
-    contents,
-    entities,
-    importances,
-    number_of,
-    tags,
-)
-from tests.operations import REQUESTED_AT, change_operation, memory_id_of, store_operation
+from tests.contracts.random_changes import SESSIONS, TAGS, WORDS, changes_of, contents, entities, importances, tags
+from tests.contracts.records_factories import SqliteFactory, ids_of, pending
+from tests.contracts.records_rig import RecordsRig
+from tests.operations import REQUESTED_AT, change_of, change_operation, memory_id_of, store_operation
 
 MODEL = "small.int8.0123456789ab.4"
 PLACES = st.integers(0, 7)
@@ -51,17 +57,21 @@ UNKNOWN = "memory:01ARZ3NDEKTSV4RRFFQ69G5FAV"
 
 
 class Changing(RuleBasedStateMachine):
-    """Applies operations in groups, repeats some, embeds some memories, and closes and opens the file."""
+    """Applies operations in groups, repeats some, embeds some memories, and closes and opens the file.
+
+    Another file gets each operation once and alone.
+    """
 
     def __init__(self) -> None:
         super().__init__()
         self.directory = Path(tempfile.mkdtemp(prefix="rmb-state-"))
-        self.factory = SqliteFactory(self.directory)
-        self.records = self.factory.open()
-        self.model = Model()
+        self.factory, self.other = SqliteFactory(self.directory / "one"), SqliteFactory(self.directory / "other")
+        self.records, self.alone = self.factory.open(), self.other.open()
         self.waiting: list[Operation] = []
         self.sent: list[Operation] = []
-        self.old_texts: dict[str, list[str]] = {}
+        self.answers: dict[str, Applied] = {}
+        self.embedded_at: dict[str, int] = {}
+        """The versions of memories for which vectors came."""
 
     @rule(
         content=contents,
@@ -101,38 +111,43 @@ class Changing(RuleBasedStateMachine):
     @rule()
     def commit(self) -> None:
         """All that waits, as one group."""
-        group, answers = [], []
-        for operation in self.waiting:
-            if not self.model.merges(operation):  # for which there is a test by itself
-                group.append(operation)
-                answers.append((operation.operation_id in self.model.answers, self.model.apply(operation)))
-        self.waiting = []
-        for outcome, (known, expected) in zip(self.records.apply(group), answers, strict=True):
-            if isinstance(outcome.reply, RemembrancerError):
-                assert type(outcome.reply) is expected, outcome.reply
-                assert outcome.to_embed is None
+        group, self.waiting = self.waiting, []
+        for operation, outcome in zip(group, self.records.apply(group), strict=True):
+            earlier = self.answers.get(operation.operation_id)
+            if earlier is not None:
+                assert outcome.reply == msgspec.structs.replace(earlier, replayed=True)
+                continue
+            before = rows_of(self.other.path)
+            (alone,) = self.alone.apply([operation])
+            if isinstance(alone.reply, Applied):
+                assert outcome == alone
+                self.answers[operation.operation_id] = alone.reply
             else:
-                assert_answered(outcome.reply, expected, known)
-        for memory_id, memory in self.model.memories.items():
-            self.old_texts[memory_id] = [version.content for version in memory.versions]
+                assert (type(outcome.reply), str(outcome.reply)) == (type(alone.reply), str(alone.reply))
+                assert rows_of(self.other.path) == before, "a refusal writes nothing"
         self.sent.extend(group)
 
     @rule(place=PLACES, age=st.integers(0, 2))
-    @precondition(lambda self: bool(self.model.memories))
+    @precondition(lambda self: bool(ids_of(self.records)))
     def embed(self, place: int, age: int) -> None:
         """Vectors come of what a memory is, or of what it was some versions ago."""
-        memory_id = list(self.model.memories)[place % len(self.model.memories)]
-        memory = self.model.memories[memory_id]
-        text = self.old_texts[memory_id][-1 - min(age, len(memory.versions) - 1)]
-        vector = np.eye(4, dtype=np.float32)[:1]
+        memory_id = ids_of(self.records)[place % len(ids_of(self.records))]
+        memory, is_embedded = shown(self.records, memory_id), self.is_embedded(memory_id)
+        text = memory.history[-1 - min(age, memory.version - 1)].record.content
         number = number_of(self.records, memory_id)
-        saved = self.records.save_embeddings(
-            MODEL, [EmbeddedMemory(number, digest_of(text), (Passage(0, len(text)),), vector)]
-        )
-        fits = text == memory.now.content
-        assert saved.outdated == ([number] if not memory.embedded and not fits else [])
-        assert bool(saved.kept) == (fits and not memory.embedded)
-        memory.embedded = memory.embedded or fits
+        given = EmbeddedMemory(number, digest_of(text), (Passage(0, len(text)),), np.eye(4, dtype=np.float32)[:1])
+        saved, *_ = (records.save_embeddings(MODEL, [given]) for records in (self.records, self.alone))
+        fits = text == memory.content
+        assert saved.outdated == ([number] if not is_embedded and not fits else [])
+        assert bool(saved.kept) == (fits and not is_embedded)
+        if saved.kept:
+            self.embedded_at[memory_id] = memory.version
+
+    def is_embedded(self, memory_id: str) -> bool:
+        """True if vectors came for a memory, and it has had the same text since."""
+        memory, since = shown(self.records, memory_id), self.embedded_at.get(memory_id)
+        texts = {entry.record.content for entry in memory.history if since is not None and entry.version >= since}
+        return texts == {memory.content}
 
     @rule()
     def open_again(self) -> None:
@@ -143,26 +158,90 @@ class Changing(RuleBasedStateMachine):
     def teardown(self) -> None:
         try:
             self.commit()
-            check(self.records, self.model)
-            embedded = {
-                number_of(self.records, each) for each, memory in self.model.memories.items() if memory.embedded
-            }
+            check(self.records)
+            embedded = {number_of(self.records, each) for each in ids_of(self.records) if self.is_embedded(each)}
             with_vectors = self.records.passages(PassageFilter(MODEL, range(1000))).memories
             assert sorted(with_vectors) == sorted(embedded)
-            if isinstance(self.factory, SqliteFactory):
-                check_rows(self.factory.path, self.model)
+            assert embedded.isdisjoint(pending(self.records))
+            assert rows_of(self.factory.path) == rows_of(self.other.path)
         finally:
             self.factory.close()
+            self.other.close()
             shutil.rmtree(self.directory)
 
 
-def assert_answered(reply: Applied, expected: object, known: bool) -> None:
-    assert isinstance(expected, Result)
-    assert reply.result == expected
-    assert reply.replayed == known
+def rows_of(path: Path) -> dict[str, list[str]]:
+    """All rows of a file, apart from those of the full-text index, which depend on how writes were grouped."""
+    with closing(sqlite3.connect(path)) as connection:
+        tables = connection.execute(
+            """SELECT name FROM sqlite_schema WHERE type = 'table'
+               AND name NOT GLOB 'words_[0-9]*' AND name NOT GLOB 'names_[0-9]*'"""
+        )
+        return {name: sorted(map(repr, connection.execute(f"SELECT * FROM {name}"))) for (name,) in tables.fetchall()}
 
 
-def check_rows(path: Path, model: Model) -> None:
+def shown(records: Records, memory_id: str, session: str | None = None) -> PortableMemory:
+    memory = records.portable(memory_id, session)
+    assert memory is not None
+    return memory
+
+
+def number_of(records: Records, memory_id: str) -> int:
+    number = records.number_of(memory_id)
+    assert number is not None
+    return number
+
+
+def check(records: Records) -> None:
+    """Everything that can be asked of the records is as the memories say, and so are the derived rows."""
+    memories = dict(sorted((number_of(records, each), shown(records, each)) for each in ids_of(records)))
+    for memory in memories.values():
+        assert memory.history[-1].record == snapshot_of(memory)
+        assert [entry.version for entry in memory.history] == list(range(1, memory.version + 1))
+    check_counts(records, list(memories.values()), None)
+    for session in SESSIONS:
+        visible = {number: each for number, each in memories.items() if is_visible(each, session)}
+        for each in memories.values():
+            seen = records.portable(each.id, session)
+            assert (seen is not None) == (each in visible.values())
+            if seen is not None:
+                assert seen.history == tuple(entry for entry in each.history if is_visible(entry.record, session))
+        check_counts(records, list(visible.values()), session)
+        for forgotten in (False, True):
+            check_searches(records, visible, Filters(session, include_forgotten=forgotten))
+    check_rows(records._file.file.path, list(memories.values()))
+
+
+def is_visible(memory: Any, session: str) -> bool:
+    return bool(memory.scope != "session" or memory.session_id == session)
+
+
+def check_counts(records: Records, memories: list[PortableMemory], session: str | None) -> None:
+    alive = [memory for memory in memories if memory.forgotten_at is None]
+    edges = [(entity.name, entity.type) for memory in memories for entity in memory.related_entities]
+    assert records.counts(session) == Counts(
+        total=len(alive),
+        by_scope=dict(Counter(each.scope for each in alive)),
+        by_type=dict(Counter(each.type for each in alive)),
+        forgotten=len(memories) - len(alive),
+        entities=len(set(edges)),
+        relationships=len(edges),
+    )
+
+
+def check_searches(records: Records, visible: dict[int, PortableMemory], filters: Filters) -> None:
+    seen = {number: each for number, each in visible.items() if filters.include_forgotten or each.forgotten_at is None}
+    for word in (*WORDS, *TAGS):
+        found = set(records.keyword_hits([Phrase(word)], filters, 1000))
+        assert found == {number for number, each in seen.items() if word in each.content.split() or word in each.tags}
+    for tag in TAGS:
+        with_tag = Filters(filters.session_id, tags=(tag,), include_forgotten=filters.include_forgotten)
+        assert set(records.matching(with_tag, 1000) or ()) == {
+            number for number, each in seen.items() if tag in each.tags
+        }
+
+
+def check_rows(path: Path, memories: list[PortableMemory]) -> None:
     """Check that derived rows agree with their sources: full text, edges, entities and their words."""
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
         assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
@@ -184,12 +263,12 @@ def check_rows(path: Path, model: Model) -> None:
         ).fetchall()
         words_alone = connection.execute("SELECT count(*) FROM names_1").fetchone()[0]
     expected = []
-    for memory_id, memory in model.memories.items():
-        for place, entity in enumerate(memory.now.related_entities):
-            first = memory.now.related_entities[0]
+    for memory in memories:
+        for place, entity in enumerate(memory.related_entities):
+            first = memory.related_entities[0]
             is_subject = place == 0 or (entity.name, entity.type) == (first.name, first.type)
             subject = (None, None) if is_subject else (first.name, first.type)
-            expected.append((memory_id, *subject, entity.relationship, entity.name, entity.type))
+            expected.append((memory.id, *subject, entity.relationship, entity.name, entity.type))
     assert edges == expected
     named = {(name, kind) for *_, name, kind in expected}
     assert sorted(entities_there) == sorted((name, kind, name_key(name)) for name, kind in named)
@@ -197,7 +276,7 @@ def check_rows(path: Path, model: Model) -> None:
     assert words_alone == len(named)
 
 
-def test_any_changes_leave_the_records_as_the_model_says() -> None:
+def test_any_changes_leave_what_is_derived_as_the_memories_say() -> None:
     run_state_machine_as_test(Changing, settings=settings(stateful_step_count=40, report_multiple_bugs=False))
 
 
@@ -205,8 +284,11 @@ STORE, LAUNCHER, INDEX = (EntityRef(name, "service", "about") for name in ("Stor
 FIRST = store_operation(
     "first", "the first lantern", tags=("red", "blue"), importance=0.25, related_entities=(STORE, LAUNCHER, STORE)
 )
+AGAIN = store_operation(
+    "again", "the first lantern", tags=("blue", "new"), importance=0.5, related_entities=(INDEX, STORE), summary="lamp"
+)
 OWN = store_operation("own", "a torch", scope="session", related_entities=(STORE,))
-ID, OWN_ID = memory_id_of(FIRST), memory_id_of(OWN)
+ID, AGAIN_ID, OWN_ID = map(memory_id_of, (FIRST, AGAIN, OWN))
 EVERYTHING = UpdateMemory(
     ID,
     "a second candle",
@@ -217,58 +299,130 @@ EVERYTHING = UpdateMemory(
     (INDEX, STORE),
     ("launcher",),
 )
-SOONER_OR_LATER: tuple[Change, ...] = (
-    *(UpdateMemory(ID, importance=0.5), UpdateMemory(ID, add_tags=("new",)), UpdateMemory(ID, metadata={"a": 1})),
-    UpdateMemory(ID, remove_entities=("store",)),
-    *(EVERYTHING, EVERYTHING, UpdateMemory(ID), TagMemory(ID, ("red",), ("unknown",))),
-    UpdateMemory(ID, add_tags=("red",), metadata={"unknown": None}, remove_entities=("nothing of the sort",)),
-    UpdateMemory(ID, metadata={"why": {"y": 2}, "n": None, "c": True}),
-    *(UpdateMemory(ID, metadata={"c": 1}), UpdateMemory(ID, metadata={"c": 1})),
-    UpdateMemory(ID, add_entities=(EntityRef("vector-index", "module", "about"), LAUNCHER, LAUNCHER)),
-    *(UpdateMemory(ID, remove_entities=(name,)) for name in ("vector-index", "VectorIndex", "STORE", "launcher")),
-    TagMemory(ID, ("green", "green", "blue"), ("red",)),
-    *(ForgetMemory(ID, "outdated"), ForgetMemory(ID, "another reason")),
-    *(UpdateMemory(ID, "x"), TagMemory(ID, ("x",)), PromoteMemory(ID, "user")),
-    *(RestoreMemory(ID, version) for version in (None, None, 1, 1, 2, 0, -1, 99)),
-    *(PromoteMemory(ID, "project"), PromoteMemory(OWN_ID, "project"), UpdateMemory(OWN_ID, "a bottle")),
-    *(RestoreMemory(OWN_ID, 1), UpdateMemory(UNKNOWN, "x")),
+OTHER_INDEX = EntityRef("vector-index", "module", "about")
+ALL_FIELDS = ("content", "importance", "tags", "metadata", "related_entities", "summary")
+
+
+def updated(version: int, *fields: str, memory_id: str = ID, was: str = "") -> UpdatedResult:
+    return UpdatedResult(memory_id, fields, "content" in fields, version, was=was)
+
+
+def restored(version: int, *fields: str, memory_id: str = ID) -> RestoredResult:
+    return RestoredResult(memory_id, version, fields, "content" in fields)
+
+
+CHANGES: tuple[tuple[Change, Result | type[RemembrancerError], dict[str, Any]], ...] = (
+    (change_of(FIRST), StoredResult(ID, "semantic", "project", 2), {"related_entities": (STORE, LAUNCHER)}),
+    (change_of(OWN), StoredResult(OWN_ID, "semantic", "session", 1), {"scope": "session"}),
+    (UpdateMemory(ID, importance=0.5), updated(2, "importance"), {"importance": 0.5}),
+    (UpdateMemory(ID, add_tags=("new",)), updated(3, "tags"), {"tags": ("red", "blue", "new")}),
+    (UpdateMemory(ID, metadata={"a": 1}), updated(4, "metadata"), {"metadata": {"a": 1}}),
+    (UpdateMemory(ID, remove_entities=("store",)), updated(5, "related_entities"), {"related_entities": (LAUNCHER,)}),
+    (
+        EVERYTHING,
+        updated(6, *ALL_FIELDS[:5], was="the first lantern"),
+        {
+            "tags": ("red", "new", "green"),
+            "metadata": {"a": 1, "why": {"deep": [1, None]}, "n": 1},
+            "related_entities": (INDEX, STORE),
+        },
+    ),
+    (EVERYTHING, updated(6), {"importance": 0.75}),
+    (UpdateMemory(ID), updated(6), {}),
+    (TagMemory(ID, ("red",), ("unknown",)), TaggedResult(ID, ("red", "new", "green"), 6), {}),
+    (
+        UpdateMemory(ID, add_tags=("red",), metadata={"unknown": None}, remove_entities=("nothing of the sort",)),
+        updated(6),
+        {},
+    ),
+    (
+        UpdateMemory(ID, metadata={"why": {"y": 2}, "n": None, "c": True}),
+        updated(7, "metadata"),
+        {"metadata": {"a": 1, "why": {"y": 2}, "c": True}},
+    ),
+    (UpdateMemory(ID, metadata={"c": 1}), updated(8, "metadata"), {"metadata": {"a": 1, "why": {"y": 2}, "c": 1}}),
+    (UpdateMemory(ID, metadata={"c": 1}), updated(8), {}),
+    (
+        UpdateMemory(ID, add_entities=(OTHER_INDEX, LAUNCHER, LAUNCHER)),
+        updated(9, "related_entities"),
+        {"related_entities": (INDEX, STORE, OTHER_INDEX, LAUNCHER)},
+    ),
+    *(
+        (UpdateMemory(ID, remove_entities=(name,)), updated(version, "related_entities"), {"related_entities": left})
+        for version, name, left in (
+            (10, "vector-index", (INDEX, STORE, LAUNCHER)),
+            (11, "VectorIndex", (STORE, LAUNCHER)),
+            (12, "STORE", (LAUNCHER,)),
+            (13, "launcher", ()),
+        )
+    ),
+    (TagMemory(ID, ("green", "green", "blue"), ("red",)), TaggedResult(ID, ("new", "green", "blue"), 14), {}),
+    (ForgetMemory(ID, "outdated"), ForgottenResult(ID, "outdated"), {"forgotten_at": REQUESTED_AT + 20}),
+    (ForgetMemory(ID, "another reason"), ForgottenResult(ID, "outdated", already=True), {"version": 15}),
+    (UpdateMemory(ID, "x"), InvalidInput, {}),
+    (TagMemory(ID, ("x",)), InvalidInput, {}),
+    (PromoteMemory(ID, "user"), InvalidInput, {}),
+    (RestoreMemory(ID), restored(16, "status"), {"forgotten_at": None, "forgotten_reason": None}),
+    (RestoreMemory(ID), InvalidInput, {}),
+    (
+        RestoreMemory(ID, 1),
+        restored(17, *ALL_FIELDS[:5]),
+        {"content": "the first lantern", "importance": 0.25, "tags": ("red", "blue"), "metadata": {}},
+    ),
+    (RestoreMemory(ID, 1), restored(17), {"related_entities": (STORE, LAUNCHER)}),
+    (RestoreMemory(ID, 2), restored(18, "importance"), {"importance": 0.5}),
+    *((RestoreMemory(ID, version), InvalidInput, {}) for version in (0, -1, 99)),
+    (
+        change_of(AGAIN),
+        StoredResult(
+            *(ID, "semantic", "project", 1),
+            already_known=True,
+            updated_fields=("tags", "related_entities", "summary"),
+        ),
+        {"tags": ("red", "blue", "new"), "related_entities": (STORE, LAUNCHER, INDEX), "importance": 0.5},
+    ),
+    (UpdateMemory(AGAIN_ID, summary=""), updated(20, "summary"), {"summary": None}),
+    (
+        UpdateMemory(ID, kind="procedure", structured={"a": 1}, confidence=1.0, valid_until=7.0),
+        updated(21, "type", "kind", "structured", "confidence", "valid_until"),
+        {"type": "procedural", "structured": {"a": 1}, "valid_until": 7.0},
+    ),
+    (UpdateMemory(ID, cleared=("valid_until",)), updated(22, "valid_until"), {"valid_until": None}),
+    (PromoteMemory(ID, "project"), InvalidInput, {}),
+    (PromoteMemory(OWN_ID, "project"), PromotedResult(OWN_ID, "session", "project", 2, None), {"scope": "project"}),
+    (UpdateMemory(OWN_ID, "a bottle"), updated(3, "content", memory_id=OWN_ID, was="torch"), {"content": "a bottle"}),
+    (RestoreMemory(OWN_ID, 1), restored(4, "content", memory_id=OWN_ID), {"content": "a torch", "scope": "project"}),
+    (UpdateMemory(UNKNOWN, "x"), NotFound, {}),
 )
-"""The cases that random changes may miss: each sort, what changes nothing, what is refused, and ways back."""
+"""Changes with their results, and fields of the memory after them: each sort, what changes nothing, what is refused,
+and ways back."""
 
 
-def test_each_sort_of_change_leaves_the_records_as_the_model_says_and_is_made_once(factory: SqliteFactory) -> None:
-    records, model = factory.open(), Model()
-    changes = [
+def test_each_sort_of_change_is_answered_and_made_once(rig: RecordsRig) -> None:
+    records = rig.records
+    operations = [
         change_operation(f"change {place}", change, requested_at=REQUESTED_AT + place)
-        for place, change in enumerate(SOONER_OR_LATER)
+        for place, (change, _, _) in enumerate(CHANGES)
     ]
-    for operation in (FIRST, OWN, *changes):
-        outcomes = records.apply([operation, operation])
-        for outcome, again in zip(outcomes, (False, True), strict=True):
-            expected = model.apply(operation)
-            if isinstance(outcome.reply, RemembrancerError):
-                assert type(outcome.reply) is expected, operation
-            else:
-                assert_answered(outcome.reply, expected, again)
-        for memory_id, memory in model.memories.items():
-            if not memory.embedded:
-                embedded = EmbeddedMemory(
-                    number_of(records, memory_id),
-                    digest_of(memory.now.content),
-                    (Passage(0, 1),),
-                    np.eye(4, dtype=np.float32)[:1],
-                )
-                check(records, model)
-                memory.embedded = bool(records.save_embeddings(MODEL, [embedded]).kept)
-                assert memory.embedded
-        check(records, model)
-    records.close()
-    again_open = factory.open()
-    for operation in (FIRST, OWN, *changes):
-        if operation.operation_id in model.answers:
-            reply = again_open.apply([operation])[0].reply
-            assert isinstance(reply, Applied)
-            assert_answered(reply, model.answers[operation.operation_id], known=True)
-    check(again_open, model)
-    if isinstance(factory, SqliteFactory):
-        check_rows(factory.path, model)
+    for operation, (_, expected, fields) in zip(operations, CHANGES, strict=True):
+        first, again = (outcome.reply for outcome in records.apply([operation, operation]))
+        if isinstance(expected, type):
+            assert (type(first), type(again)) == (expected, expected), operation
+        else:
+            assert first == Applied(operation.operation_id, expected)
+            assert again == msgspec.structs.replace(first, replayed=True)
+            memory = shown(records, memory_id_of(operation))
+            assert {name: getattr(memory, name) for name in fields} == fields, operation
+            without = [] if rig.passages(memory.id) else [number_of(records, memory.id)]
+            assert [number for number in pending(records) if number == number_of(records, memory.id)] == without
+            rig.embed(memory.id)
+        check(records)
+    with RecordsRig(rig.path) as opened:
+        for operation, (_, expected, _) in zip(operations, CHANGES, strict=True):
+            if not isinstance(expected, type):
+                (outcome,) = opened.records.apply([operation])
+                assert outcome.reply == Applied(operation.operation_id, expected, replayed=True)
+        check(opened.records)
+        names = [entry.change for entry in shown(opened.records, ID).history]
+        before, after = ["stored", *["updated"] * 12, "tagged", "forgotten"], ["stored again", *["updated"] * 3]
+        assert names == [*before, *["restored"] * 3, *after]

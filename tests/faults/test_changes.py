@@ -1,7 +1,8 @@
-"""Random changes against a model, with `kill -9` of the store in between: all that is kept agrees at the end.
+"""Random changes with `kill -9` of the store in between: each is answered, and all is kept, as where nothing is killed.
 
 Hypothesis makes the sequences. The store is a real process with real files, and a worker gives it vectors; a kill comes
-between two changes, or while one is under way, which is then sent again as a gateway sends it.
+between two changes, or while one is under way, which is then sent again as a gateway sends it. The same changes are
+made once in a file of this process.
 """
 
 from __future__ import annotations
@@ -22,32 +23,28 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, rule
 
+from remembrancer.actors.store.memory_writer import MemoryWriter
+from remembrancer.actors.store.records.sqlite_file import SqliteFile
+from remembrancer.actors.store.records.sqlite_records import Records
+from remembrancer.actors.store.records.types import USER
 from remembrancer.memory.names import name_key
-from remembrancer.protocol.errors import InvalidInput, NotFound
+from remembrancer.protocol.errors import NotFound, RemembrancerError
+from remembrancer.protocol.kinds import SCOPES
 from remembrancer.protocol.reads import GetMemory, SearchGraph
 from remembrancer.protocol.writes import (
     MENTIONED_WITH,
     Applied,
     EntityRef,
     Operation,
+    PortableMemory,
     PromoteMemory,
     Result,
     Submit,
     UpdateMemory,
 )
 from tests.actors.store_process import IDENTITY, REQUEST_S, StoreRig, Worker, store_rig, vector_of
-from tests.contracts.records_model import (
-    BREADTH,
-    SESSIONS,
-    Model,
-    Refusal,
-    changes_of,
-    check_memory,
-    contents,
-    entities,
-    importances,
-    tags,
-)
+from tests.contracts.random_changes import SESSIONS, changes_of, contents, entities, importances, tags
+from tests.contracts.records_factories import ids_of
 from tests.operations import PROJECT, memory_id_of, store_operation
 
 NOW = time.time()
@@ -55,6 +52,29 @@ NOW = time.time()
 NAMES = ("AuthService", "auth-service", "store", "???")
 
 kills = st.sampled_from(("no", "no", "no", "no", "no", "before", "during"))
+Refusal = type[RemembrancerError]
+
+
+class UndisturbedRecords:
+    """The spaces of a project and the user in this process."""
+
+    def __init__(self, path: Path) -> None:
+        database = SqliteFile(path)
+        project, user = (Records(database, name, lambda: NOW) for name in (PROJECT.id, USER))
+        self.spaces = (project, user)
+        self.writer = MemoryWriter(
+            lambda: database, lambda _: {"session": project, "project": project, "user": user}, lambda _: None
+        )
+        self.close = database.close
+
+    def apply(self, operation: Operation) -> Result | Refusal:
+        reply = self.writer.apply([operation])[0].reply
+        return reply.result if isinstance(reply, Applied) else type(reply)
+
+    def memories(self, session: str | None = None) -> dict[str, PortableMemory]:
+        """The memories that a session (None: anybody) may see, with the versions that it may see, by their ids."""
+        shown = [space.portable(each, session, PROJECT.id) for space in self.spaces for each in ids_of(space)]
+        return {memory.id: memory for memory in shown if memory is not None}
 
 
 class ChangesUnderFire(RuleBasedStateMachine):
@@ -62,10 +82,10 @@ class ChangesUnderFire(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.model = Model()
         self.runner = asyncio.Runner()
         self.stack = AsyncExitStack()
         self.folder = tempfile.TemporaryDirectory(prefix="rmb-")
+        self.undisturbed = UndisturbedRecords(Path(self.folder.name, "undisturbed.db"))
         self.numbers = itertools.count(1)
         self.sent: list[tuple[Operation, Result]] = []
         self.rig: StoreRig
@@ -84,7 +104,7 @@ class ChangesUnderFire(RuleBasedStateMachine):
     @rule(
         target=memories,
         session=st.sampled_from(SESSIONS),
-        scope=st.sampled_from(BREADTH),
+        scope=st.sampled_from(SCOPES),
         words=contents,
         importance=importances,
         named=tags,
@@ -145,7 +165,7 @@ class ChangesUnderFire(RuleBasedStateMachine):
 
     def submit(self, operation: Operation, kill: str) -> None:
         answer = self.runner.run(self._submit(operation, kill))
-        assert answer == self.model.apply(operation), operation
+        assert answer == self.undisturbed.apply(operation), operation
         if not isinstance(answer, type):
             self.sent.append((operation, answer))
 
@@ -159,7 +179,7 @@ class ChangesUnderFire(RuleBasedStateMachine):
             await asyncio.gather(under_way, return_exceptions=True)
         try:
             return (await self.rig.gateway.submit(operation)).result
-        except (InvalidInput, NotFound) as error:
+        except RemembrancerError as error:
             return type(error)
 
     async def _restart(self) -> None:
@@ -180,17 +200,20 @@ class ChangesUnderFire(RuleBasedStateMachine):
         finally:
             self.runner.run(self.stack.aclose())
             self.runner.close()
+            self.undisturbed.close()
             self.folder.cleanup()
 
     async def _compare(self) -> None:
         gateway = self.rig.gateway
-        for memory_id, memory in self.model.memories.items():
-            for session in SESSIONS:
-                if memory_id not in self.model.visible(session):
+        for session in SESSIONS:
+            visible = self.undisturbed.memories(session)
+            for memory_id in self.undisturbed.memories():
+                if memory_id in visible:
+                    shown = await gateway.ask(GetMemory(PROJECT, session, memory_id))
+                    assert without_accesses(shown.memory) == without_accesses(visible[memory_id])
+                else:
                     with pytest.raises(NotFound, match=memory_id):
                         await gateway.ask(GetMemory(PROJECT, session, memory_id))
-            shown = await gateway.ask(GetMemory(PROJECT, memory.now.session_id, memory_id))
-            check_memory(shown.memory, memory)
         await gateway.until_embedded()
         for session in SESSIONS:
             await self._compare_searches(session)
@@ -199,17 +222,16 @@ class ChangesUnderFire(RuleBasedStateMachine):
         """Words and vectors find what there is, and nothing that was; the graph has its edges and no others."""
         gateway = self.rig.gateway
         edges: set[tuple[str, ...]] = set()
-        for memory_id, memory in self.model.memories.items():
-            now = memory.now
-            is_visible = memory_id in self.model.visible(session)
-            is_findable = is_visible and not now.forgotten
-            for old in memory.versions:
-                mark = old.content.split()[0]
+        visible = self.undisturbed.memories(session)
+        for memory_id, now in self.undisturbed.memories().items():
+            is_findable = memory_id in visible and now.forgotten_at is None
+            for old in now.history:
+                mark = old.record.content.split()[0]
                 found = await gateway.found(mark, strategy="keyword", session_id=session)
                 assert (memory_id in found) == (is_findable and mark == now.content.split()[0]), mark
             near = await gateway.found(now.content, strategy="vector", session_id=session, limit=50)
             assert (memory_id in near) == is_findable
-            if is_visible and now.related_entities:
+            if memory_id in visible and now.related_entities:
                 subject, *others = now.related_entities
                 edges |= {
                     (name_key(subject.name), subject.type, MENTIONED_WITH, name_key(each.name))
@@ -233,6 +255,10 @@ class ChangesUnderFire(RuleBasedStateMachine):
             if path.exists():
                 with closing(sqlite3.connect(path)) as connection:
                     _compare_file(connection)
+
+
+def without_accesses(memory: PortableMemory) -> PortableMemory:
+    return msgspec.structs.replace(memory, access_count=0, last_accessed_at=None, accessed_in=())
 
 
 def _compare_file(connection: sqlite3.Connection) -> None:
