@@ -1,14 +1,10 @@
-"""The rules for changes: a patch of a memory's fields, and the resulting memory. Pure.
-
-Updates, tags, restated texts, the edits of a run and their undo, and the return to an earlier version are patches, and
-`patched` applies them. Invalid changes are refused here, before anything is written.
-"""
+"""The rules for changes: the memory that results from each. Invalid changes are refused here, before anything is
+written."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from difflib import Match, SequenceMatcher
 from itertools import takewhile
 from typing import Any, Final
@@ -78,33 +74,9 @@ def differences(before: MemoryVersion, after: MemoryVersion) -> tuple[str, ...]:
     return tuple(each.name for each in FIELDS if each.is_compared and not is_same(each.name, each.sort))
 
 
-@dataclass(frozen=True, slots=True)
-class Patch:
-    """A change of some fields of a memory, by name.
-
-    `set` assigns new values, where `content` may also be the edit of a passage; `add` and `remove` change tags and
-    entities, the latter removed by name; `merge` changes members of an object, and a value of None removes a member.
-    """
-
-    set: Mapping[str, Any] = field(default_factory=dict)
-    add: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
-    remove: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    merge: Mapping[str, dict[str, Any]] = field(default_factory=dict)
-
-
-def patched(before: MemoryVersion, patch: Patch) -> MemoryVersion:
-    """A memory after a patch. A new kind sets the type, and a new text makes the memory active.
-
-    Raises `InvalidInput` if a passage does not occur exactly once in the text, or an object becomes too large.
-    """
-    values = dict(patch.set)
-    if "content" in values:
-        values["content"] = _with_passage(before.content, values["content"])
-    for name in {**patch.remove, **patch.add}:
-        present = values.get(name, getattr(before, name))
-        values[name] = _with_items(present, patch.add.get(name, ()), patch.remove.get(name, ()))
-    for name, members in patch.merge.items():
-        values[name] = _merged(getattr(before, name), members, name)
+def changed(before: MemoryVersion, values: Mapping[str, Any]) -> MemoryVersion:
+    """A memory with other values of some fields. A new kind sets the type, and a new text makes the memory active."""
+    values = dict(values)
     if "related_entities" in values:
         values["related_entities"] = with_subjects(tuple(dict.fromkeys(values["related_entities"])))
     if "kind" in values:
@@ -114,34 +86,16 @@ def patched(before: MemoryVersion, patch: Patch) -> MemoryVersion:
     return msgspec.structs.replace(before, **values)
 
 
-def patch_of(change: UpdateMemory) -> Patch:
-    """The patch for an update, apart from its links."""
-    given = {each: value for each in FIELDS if (value := getattr(change, each.name, None)) is not None}
-    empty = {each.name for each, value in given.items() if value == "" and each.is_clearable}
-    values = dict.fromkeys((*change.cleared, *empty)) | {
-        each.name: value for each, value in given.items() if each.sort != "object" and each.name not in empty
-    }
-    if "valid_until" in values:
-        values["invalid_reason"] = None
-    if values.get("kind", OPEN_END) != OPEN_END:
-        values |= {"due": None, "done": False}
-    add = {"tags": change.add_tags, "related_entities": change.add_entities}
-    remove = {"tags": change.remove_tags, "related_entities": change.remove_entities}
-    return Patch(
-        values,
-        {name: items for name, items in add.items() if items},
-        {name: items for name, items in remove.items() if items},
-        {each.name: value for each, value in given.items() if each.sort == "object"},
-    )
-
-
 def updated(before: MemoryVersion, change: UpdateMemory) -> MemoryVersion:
-    """Apply an update. Raises `InvalidInput` as `patched` does, for too many tags or entities, for a kind that the
-    scope does not allow, and for a validity that would end before it begins."""
+    """Apply an update, apart from its links.
+
+    Raises `InvalidInput` if a passage does not occur exactly once in the text, an object becomes too large, there are
+    too many tags or entities, the scope does not allow the kind, or the validity would end before it begins.
+    """
     if (change.kind or kind_of(before)) != OPEN_END and (change.due is not None or change.done is not None):
         name, can = ("done", "be done") if change.due is None else ("due", "have a due date")
         raise InvalidInput(f"only an open end can {can}", field=name, remedy=f"kind: {OPEN_END}")
-    after = patched(before, patch_of(change))
+    after = changed(before, _values_of(before, change))
     _check_tags(before, after, "tags")
     if after.scope != "session" and change.kind in SESSION_KINDS:
         raise InvalidInput(
@@ -154,9 +108,33 @@ def updated(before: MemoryVersion, change: UpdateMemory) -> MemoryVersion:
     return after
 
 
+def _values_of(before: MemoryVersion, change: UpdateMemory) -> dict[str, Any]:
+    """The new values of the fields that an update changes. An empty text clears a field that may be unknown."""
+    values: dict[str, Any] = dict.fromkeys(change.cleared)
+    for each in FIELDS:
+        value = getattr(change, each.name, None)
+        if value is None:
+            continue
+        if each.sort == "object":
+            value = _merged(getattr(before, each.name), value, each.name)
+        elif isinstance(value, TextEdit):
+            value = _with_passage(before.content, value)
+        values[each.name] = None if value == "" and each.is_clearable else value
+    if change.add_tags or change.remove_tags:
+        values["tags"] = _with_items(values.get("tags", before.tags), change.add_tags, change.remove_tags)
+    if change.add_entities or change.remove_entities:
+        entities = _with_items(before.related_entities, change.add_entities, change.remove_entities)
+        values["related_entities"] = entities
+    if "valid_until" in values:
+        values["invalid_reason"] = None
+    if values.get("kind", OPEN_END) != OPEN_END:
+        values |= {"due": None, "done": False}
+    return values
+
+
 def tagged(before: MemoryVersion, change: TagMemory) -> MemoryVersion:
     """Apply a change of tags. Raises `InvalidInput` if there would be too many."""
-    after = patched(before, Patch(add={"tags": change.add}, remove={"tags": change.remove}))
+    after = changed(before, {"tags": _with_items(before.tags, change.add, change.remove)})
     _check_tags(before, after, "add")
     return after
 
@@ -164,16 +142,16 @@ def tagged(before: MemoryVersion, change: TagMemory) -> MemoryVersion:
 def revised(before: MemoryVersion, edit: ReviseMemory) -> MemoryVersion:
     """A memory after a run's edit. Tags beyond the limit are left out."""
     values = {each.name: value for each in FIELDS if (value := getattr(edit, each.name, None)) is not None}
-    new_tags = [tag for tag in dict.fromkeys(values.pop("tags")) if tag not in before.tags]
+    values["tags"] = tuple(dict.fromkeys((*before.tags, *values["tags"])))[: max(MAX_TAGS, len(before.tags))]
     if edit.forget is not None:
         values |= {"forgotten": True, "forgotten_reason": edit.forget}
-    return patched(before, Patch(values, {"tags": tuple(new_tags[: max(0, MAX_TAGS - len(before.tags))])}))
+    return changed(before, values)
 
 
 def unrevised(now: MemoryVersion, old: MemoryVersion) -> MemoryVersion:
     """A memory with all fields that a run may change restored to their earlier values."""
     values = {each.name: getattr(old, each.name) for each in FIELDS if each.by_run}
-    return patched(now, Patch(values | {"kind": kind_of(old)}))
+    return changed(now, values | {"kind": kind_of(old)})
 
 
 def reverted(before: MemoryVersion, old: MemoryVersion) -> MemoryVersion:
@@ -181,7 +159,7 @@ def reverted(before: MemoryVersion, old: MemoryVersion) -> MemoryVersion:
     values = {each.name: getattr(old, each.name) for each in FIELDS if not each.stays}
     status = old.status if old.scope == before.scope else "active"
     values |= {"kind": kind_of(old), "status": status, "forgotten": False, "forgotten_reason": None}
-    return patched(before, Patch(values))
+    return changed(before, values)
 
 
 SAME_EVENT_S: Final = 86_400.0
@@ -210,7 +188,7 @@ def joined(known: MemoryVersion, again: StoreMemory) -> MemoryVersion:
     }
     if known.status in ("archived", "consolidated"):
         values["status"] = "active"
-    return patched(known, Patch(values))
+    return changed(known, values)
 
 
 INVALIDATED: Final = "invalidated"
@@ -222,9 +200,8 @@ def invalidated(before: MemoryVersion, reason: str | None, at: float) -> MemoryV
     ends = at if before.valid_from is None else max(at, before.valid_from)
     if before.valid_until is not None:
         ends = min(ends, before.valid_until)
-    return patched(
-        before, Patch({"valid_until": ends, "invalid_reason": reason or before.invalid_reason or INVALIDATED})
-    )
+    reason = reason or before.invalid_reason or INVALIDATED
+    return msgspec.structs.replace(before, valid_until=ends, invalid_reason=reason)
 
 
 def kind_of(snapshot: MemoryVersion) -> Kind:
@@ -258,9 +235,7 @@ def _check_tags(before: MemoryVersion, after: MemoryVersion, argument: str) -> N
         raise InvalidInput(f"a memory may have at most {MAX_TAGS} tags", field=argument)
 
 
-def _with_passage(text: str, change: str | TextEdit) -> str:
-    if not isinstance(change, TextEdit):
-        return change
+def _with_passage(text: str, change: TextEdit) -> str:
     start = text.find(change.old)
     if start < 0:
         message = f"the memory does not say {shown(change.old)}: give a passage as it stands there"

@@ -225,17 +225,10 @@ class _Carrying:
 
 def _subject_of(edit: RunEdit) -> str:
     """The id of the memory or session of an edit; empty if there is none."""
-    match edit:
-        case AddMemory(memory=memory):
-            return memory.id
-        case ReviseMemory() | LogPromotion() | NotePattern() | ProposeMemory():
-            return edit.memory_id
-        case AddLink(source=source):
-            return source
-        case CloseSession(session_id=session_id):
-            return session_id
-        case DropOrphans() | Prune() | SaveTopics() | CloseRequest() | RequestConsolidation() | NoteMaintenance():
-            return ""
+    if isinstance(edit, AddMemory):
+        return edit.memory.id
+    names = ("memory_id", "source", "session_id")
+    return next((getattr(edit, name) for name in names if hasattr(edit, name)), "")
 
 
 def _hangs_on(edit: RunEdit) -> tuple[str | None, ...]:

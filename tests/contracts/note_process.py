@@ -43,7 +43,7 @@ def write_and_die(database: Path, root: Path, name: str, content: str, step: int
     records = Records(SqliteFile(database), PROJECT.id, lambda: REQUESTED_AT)
     for each in CALLS:
         setattr(os, each, mortal(getattr(os, each)))
-    for each in ("prepare", "complete"):
+    for each in ("begin_note", "drop_note", "complete"):
         setattr(records, each, mortal(getattr(records, each)))
     NoteFiles(records).apply([note_operation(name, root, content, ignore=("memory/",))])
     os._exit(SURVIVED)

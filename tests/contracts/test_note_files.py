@@ -7,17 +7,14 @@ import signal
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
 
 import pytest
 
 from remembrancer.actors.store import note_files
 from remembrancer.actors.store.note_files import NoteFiles
 from remembrancer.actors.store.records.sqlite_records import Records
-from remembrancer.actors.store.records.types import Outcome
 from remembrancer.memory.notes import MAX_FILE_BYTES
 from remembrancer.memory.repository import NoteWrite
-from remembrancer.memory.writer import Writer
 from remembrancer.protocol.errors import (
     InvalidInput,
     MemoryUnavailable,
@@ -31,8 +28,6 @@ from tests.contracts.records_factories import SqliteFactory
 from tests.forked import run_forked
 
 BEFORE = "# Log\n\nBy hand.\n"
-
-T = TypeVar("T")
 
 
 class Workspace:
@@ -74,7 +69,7 @@ class Workspace:
         (outcome,) = self.notes.apply([self.operation(name, content, **fields)])
         assert isinstance(outcome.reply, RemembrancerError)
         assert self.records.outcome_of(name) is None
-        assert self.records.unfinished(NoteWrite) == []
+        assert self.records.unfinished_notes() == []
         assert not self.leftovers()
         return outcome.reply
 
@@ -96,7 +91,7 @@ def test_a_note_is_appended_to_what_is_there_and_written_once(work: Workspace) -
     (again,) = work.notes.apply([work.operation("a", "One.\n\nTwo.")])
     assert again.reply == Applied("a", NoteWritten(PATH, 3), replayed=True)
     assert work.path.read_text() == "One.\n\nTwo.\nBy hand.\n\nThree.\n"
-    assert work.records.unfinished(NoteWrite) == []
+    assert work.records.unfinished_notes() == []
     assert not work.leftovers()
 
 
@@ -227,16 +222,15 @@ def test_a_note_that_is_saved_while_it_is_written_is_read_again(work: Workspace)
     saves: Iterator[Callable[[], object]] = iter(
         [partial(work.path.write_text, BEFORE + "In place.\n"), partial(_saved_anew, work, "Renamed.\n")]
     )
-    prepare = work.records.prepare
+    begin_note = work.records.begin_note
 
-    def prepare_late(operation: Operation, step: Callable[[Writer], T]) -> T | Outcome:
-        done = prepare(operation, step)
+    def begin_late(write: NoteWrite) -> None:
+        begin_note(write)
         save = next(saves, None)
         if save is not None:
             save()
-        return done
 
-    work.records.prepare = prepare_late  # type: ignore[method-assign]
+    work.records.begin_note = begin_late  # type: ignore[method-assign]
     work.write("a", "New.")
     assert work.path.read_text() == "Renamed.\n\nNew.\n"
     assert not work.leftovers()
@@ -275,13 +269,13 @@ def test_a_process_that_is_killed_at_any_step_has_written_it_once_when_it_comes_
             work.path.parent.rmdir()
         was_killed = killed_at(work, step)
         notes = work.open()
-        begun = work.records.unfinished(NoteWrite)
+        begun = work.records.unfinished_notes()
         was_written = work.path.exists() and "New." in work.path.read_text()
         if step % 3 and work.path.exists():  # somebody goes on before anybody notices
             work.path.write_text(work.path.read_text() + "Later.\n")
         by_hand = work.path.read_text().replace("New.\n", "") if work.path.exists() else ""
         notes.settle()
-        assert work.records.unfinished(NoteWrite) == []
+        assert work.records.unfinished_notes() == []
         assert (work.records.outcome_of("a") is not None) == was_written, f"{step}: {begun}"
         (outcome,) = notes.apply([work.operation("a", "New.", ignore=("memory/",))])
         assert isinstance(outcome.reply, Applied)

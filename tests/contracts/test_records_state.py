@@ -285,7 +285,7 @@ FIRST = store_operation(
     "first", "the first lantern", tags=("red", "blue"), importance=0.25, related_entities=(STORE, LAUNCHER, STORE)
 )
 AGAIN = store_operation(
-    "again", "the first lantern", tags=("blue", "new"), importance=0.5, related_entities=(INDEX, STORE), summary="lamp"
+    "again", "the first lantern", tags=("blue", "new"), importance=0.75, related_entities=(INDEX, STORE), summary="lamp"
 )
 OWN = store_operation("own", "a torch", scope="session", related_entities=(STORE,))
 ID, AGAIN_ID, OWN_ID = map(memory_id_of, (FIRST, AGAIN, OWN))
@@ -377,9 +377,9 @@ CHANGES: tuple[tuple[Change, Result | type[RemembrancerError], dict[str, Any]], 
         StoredResult(
             *(ID, "semantic", "project", 1),
             already_known=True,
-            updated_fields=("tags", "related_entities", "summary"),
+            updated_fields=("importance", "tags", "related_entities", "summary"),
         ),
-        {"tags": ("red", "blue", "new"), "related_entities": (STORE, LAUNCHER, INDEX), "importance": 0.5},
+        {"tags": ("red", "blue", "new"), "related_entities": (STORE, LAUNCHER, INDEX), "importance": 0.75},
     ),
     (UpdateMemory(AGAIN_ID, summary=""), updated(20, "summary"), {"summary": None}),
     (

@@ -40,7 +40,6 @@ from remembrancer.actors.store.retrieval.graph import Edge, Graph, Node
 from remembrancer.actors.store.retrieval.graph_search import search_graph, suggest
 from remembrancer.actors.store.retrieval.recalls import recall
 from remembrancer.actors.store.retrieval.view import Source, View
-from remembrancer.memory.repository import NoteWrite
 from remembrancer.memory.times.windows import TimeWindow
 from remembrancer.protocol.browsing import (
     BrowserRequest,
@@ -75,7 +74,7 @@ MODEL = "small.int8.0123456789ab.4"
 SECRET = "zanzibar"
 WRITES = {
     "note_commit",
-    *("apply", "touch", "import_sessions", "rename_project", "prepare", "complete", "apply_in"),
+    *("apply", "touch", "import_sessions", "rename_project", "complete", "apply_in", "begin_note", "drop_note"),
     *("tidy", "close"),
     *("note_maintenance", "save_embeddings", "prune_models", "link_similar", "note_compared", "note_attempts"),
     *("try_again",),
@@ -171,7 +170,7 @@ READS: dict[str, Callable[[Records], Any]] = {
     "describe_session": lambda it: msgspec.structs.replace(it.describe_session(SESSION), status=""),
     "session_start": lambda it: it.session_start(SESSION),
     "shareable": lambda it: it.shareable(),
-    "unfinished": lambda it: it.unfinished(NoteWrite),
+    "unfinished_notes": lambda it: it.unfinished_notes(),
     "materials": lambda it: [
         it.materials(ReadMemories(PROJECT)).memories,
         it.materials(ReadEntityEdges(PROJECT)),

@@ -131,7 +131,7 @@ class NoteFiles:
 
     def settle(self) -> None:
         """Finish or drop the writes that were under way when a process died."""
-        for row in self._in_records(partial(self._records.unfinished, NoteWrite)):
+        for row in self._in_records(self._records.unfinished_notes):
             operation, result = decode_operation(row.operation), _decode_result(row.result)
             try:
                 note = _real_note(_change(operation))
@@ -141,7 +141,7 @@ class NoteFiles:
             try:
                 names = os.listdir(directory)  # noqa: PTH208 - a descriptor
                 if _temporary(operation) in names:
-                    self._in_records(partial(self._records.prepare, operation, _drop))
+                    self._in_records(partial(self._records.drop_note, operation.operation_id))
                     os.unlink(_temporary(operation), dir_fd=directory)
                 elif note.name in names:
                     self._in_records(partial(self._records.complete, operation, partial(_end, result=result)))
@@ -164,28 +164,19 @@ class NoteFiles:
                 return done.text
 
             def begin() -> None:
-                self._in_records(partial(self._records.prepare, operation, partial(_begin, result=made[-1])))
+                write = NoteWrite(operation.operation_id, encode_operation(operation), _encode_result(made[-1]))
+                self._in_records(partial(self._records.begin_note, write))
 
-            note.replace(edit, begin, lambda: self._in_records(partial(self._records.prepare, operation, _drop)))
+            drop = partial(self._records.drop_note, operation.operation_id)
+            note.replace(edit, begin, partial(self._in_records, drop))
         return self._in_records(partial(self._records.complete, operation, partial(_end, result=made[-1])))
-
-
-def _begin(writer: Writer, result: NoteWritten) -> None:
-    """Record that the note is about to be written, with the result."""
-    operation = writer.operation
-    writer.space.put(NoteWrite(operation.operation_id, encode_operation(operation), _encode_result(result)))
 
 
 def _end(writer: Writer, result: NoteWritten) -> NoteWritten:
     """Record that the note is written, and that its session is active."""
-    _drop(writer)
+    writer.space.remove(NoteWrite, "operation_id", writer.operation.operation_id)
     writer.note_active()
     return result
-
-
-def _drop(writer: Writer) -> None:
-    """Record that the note is not being written."""
-    writer.space.remove(NoteWrite, "operation_id", writer.operation.operation_id)
 
 
 def _change(operation: Operation) -> WriteNote:

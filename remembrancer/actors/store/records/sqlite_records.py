@@ -8,7 +8,7 @@ import sqlite3
 import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Final, TypeVar, cast
+from typing import Final, cast
 
 from remembrancer.actors.store.records.background import SqliteBackground
 from remembrancer.actors.store.records.browsing import browse
@@ -28,7 +28,7 @@ from remembrancer.actors.store.records.sqlite_file import AMONG, SqliteFile, jso
 from remembrancer.actors.store.records.transfer import read_portable
 from remembrancer.actors.store.records.types import USER, Outcome
 from remembrancer.memory.moves import end_move, memory_to_move, receive_move
-from remembrancer.memory.repository import Row
+from remembrancer.memory.repository import NoteWrite
 from remembrancer.memory.writer import Writer
 from remembrancer.protocol.browsing import BrowserAnswer, BrowserRequest
 from remembrancer.protocol.errors import InvalidInput, NotFound, RemembrancerError, StorageFull
@@ -54,8 +54,6 @@ UNACCEPTABLE: Final = (
 )
 """The errors caused by an operation itself, not by the file."""
 
-T = TypeVar("T")
-R = TypeVar("R", bound=Row)
 logger = logging.getLogger(__name__)
 
 
@@ -212,21 +210,6 @@ class Records(Reader, EmbeddedTexts):
         )
         return [memory_id for (memory_id,) in rows]
 
-    def prepare(self, operation: Operation, step: Callable[[Writer], T]) -> T | Outcome:
-        """Carry out one step of an operation, to be followed by others, in one durable transaction, and return its
-        result.
-
-        Returns an outcome if the operation is refused, or was completed before.
-        """
-        with self._edits() as edits:
-            earlier = edits.outcome_of(operation.operation_id)
-            if earlier is not None:
-                return Outcome(earlier)
-            try:
-                return step(Writer(operation, edits))
-            except (InvalidInput, NotFound) as refusal:
-                return Outcome(refusal)
-
     def complete(self, operation: Operation, step: Callable[[Writer], Result]) -> Outcome:
         """Carry out the last step of an operation here, and record its outcome, in one durable transaction.
 
@@ -236,13 +219,23 @@ class Records(Reader, EmbeddedTexts):
             earlier = edits.outcome_of(operation.operation_id)
             return edits.carry_out(operation, step) if earlier is None else Outcome(earlier)
 
+    def begin_note(self, write: NoteWrite) -> None:
+        """Record durably that a note is about to be written."""
+        with self._edits() as edits:
+            edits.put(write)
+
+    def drop_note(self, operation_id: str) -> None:
+        """Record durably that a note is not being written."""
+        with self._edits() as edits:
+            edits.remove(NoteWrite, "operation_id", operation_id)
+
+    def unfinished_notes(self) -> list[NoteWrite]:
+        """Return the writes of notes that were begun but not completed, oldest first."""
+        return self._file.read_together(lambda query: read_rows(query, NoteWrite))
+
     def note_commit(self) -> None:
         """Count a write to this space that was made in a transaction of another one."""
         self._file.commits += 1
-
-    def unfinished(self, kind: type[R]) -> list[R]:
-        """Return the rows of operations that were prepared but not completed, oldest first."""
-        return self._file.read_together(lambda query: read_rows(query, kind))
 
     def touch(self, numbers: Sequence[int], at: float, session_id: str = "", used: Sequence[str] = ()) -> None:
         """Count an access to each memory (twice in the list counts twice), and record the session of each used one.
