@@ -139,11 +139,15 @@ class Writer:
         is_over = is_another or ("valid_until" in fields and after.valid_until is not None)
         is_taken_back = after.scope == "session" and "scope" in fields
         links = self.space.links(memory.id) if is_over or is_taken_back else []
-        stale: list[Memory] = []
-        if is_over and memory.now.status == "consolidated":
-            stale += self._summaries(memory, links)
-        if is_another or is_taken_back:
-            stale += self._records(memory, links)
+        stale = [
+            each
+            for each in self.derived_from(memory.id, links)
+            if (
+                (is_over and memory.now.status == "consolidated" and _sums_up(each, memory))
+                or ((is_another or is_taken_back) and each.now.kind == SESSION_RECORD)
+            )
+            and self._is_untouched(each)
+        ]
         entry = self.entry(
             memory.version + 1,
             change,
@@ -160,23 +164,6 @@ class Writer:
         if is_another:
             self._release(memory.id, links)
         return Revision(entry.version, fields)
-
-    def _summaries(self, memory: Memory, links: Sequence[Link]) -> list[Memory]:
-        """The summaries that repeat a memory, except those that somebody has reworded."""
-        made = self.derived_from(memory.id, links)
-        return [
-            summary
-            for summary in made
-            if summary.now.type == "semantic"
-            and memory.now.content in summary.now.content
-            and self._is_untouched(summary)
-        ]
-
-    def _records(self, memory: Memory, links: Sequence[Link]) -> list[Memory]:
-        """The session records that repeat a memory (as those of release 0.2.0 do), except those that somebody has
-        reworded."""
-        made = self.derived_from(memory.id, links)
-        return [record for record in made if record.now.kind == SESSION_RECORD and self._is_untouched(record)]
 
     def _is_untouched(self, memory: Memory) -> bool:
         """True if a memory is not forgotten and has not been reworded."""
@@ -251,6 +238,10 @@ class Writer:
             self.insert(derive_memory_id(f"record\n{session_id}", deeds.ended_at), first)
         else:
             self.revise(before, first, "recorded")
+
+
+def _sums_up(summary: Memory, memory: Memory) -> bool:
+    return summary.now.type == "semantic" and memory.now.content in summary.now.content
 
 
 def make_active(space: Repository, memory: Memory, change: str, reason: str, at: float) -> None:

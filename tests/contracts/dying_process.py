@@ -12,7 +12,7 @@ from remembrancer.actors.store.records.sqlite_file import SqliteFile
 from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.actors.store.records.types import USER
 from remembrancer.protocol.writes import Applied, Operation
-from tests.contracts.records_factories import Move
+from tests.contracts.records_factories import writer_of
 from tests.contracts.runs_rig import consolidating, run_operation
 from tests.operations import PROJECT, REQUESTED_AT
 
@@ -32,7 +32,7 @@ def move_and_die(path: Path, promotion: Operation, statements: int) -> None:
     database = SqliteFile(path)
     project, user = (Records(database, each, lambda: REQUESTED_AT) for each in (PROJECT.id, USER))
     kill_after(database.writer, statements)
-    Move(project, user).apply([promotion])
+    writer_of(project, user).apply([promotion])
     os._exit(APPLIED)
 
 

@@ -7,17 +7,13 @@ import sqlite3
 from collections.abc import Iterable, Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import NamedTuple
 
 from remembrancer.actors.store.memory_files import scrub_spaces
+from remembrancer.actors.store.memory_writer import Lanes, MemoryWriter
 from remembrancer.actors.store.records.passage_rows import EmbeddedTexts
-from remembrancer.actors.store.records.space import Spaces
-from remembrancer.actors.store.records.sqlite_edits import earlier_outcome
-from remembrancer.actors.store.records.sqlite_file import SqliteFile, json_list, query_of
-from remembrancer.actors.store.records.sqlite_records import Records, apply_each
-from remembrancer.actors.store.records.types import Filters, Outcome, WaitingWork
-from remembrancer.protocol.errors import RemembrancerError
-from remembrancer.protocol.writes import Operation
+from remembrancer.actors.store.records.sqlite_file import SqliteFile, json_list
+from remembrancer.actors.store.records.sqlite_records import Records
+from remembrancer.actors.store.records.types import Filters, WaitingWork
 from tests.operations import PROJECT, REQUESTED_AT
 
 
@@ -51,27 +47,10 @@ class SqliteFactory:
             records.close()
 
 
-class Move(NamedTuple):
-    """Two spaces of a database, between which memories move."""
-
-    source: Records
-    destination: Records
-
-    def apply(self, operations: Sequence[Operation]) -> list[Outcome]:
-        """Move the memory of each promotion, in one transaction, as the writer of all memories does."""
-        source, destination = self
-        database = source._file.file
-        try:
-            with database.transaction() as connection:
-                query = Spaces(database, [source.space, destination.space]).bound(query_of(connection))
-
-                def apply_one(operation: Operation) -> Outcome:
-                    earlier = earlier_outcome(query, operation.operation_id)
-                    return earlier or source.apply_in(connection, operation, destination)
-
-                return apply_each(connection, operations, apply_one)
-        except RemembrancerError as error:
-            return [Outcome(error) for _ in operations]
+def writer_of(project: Records, user: Records) -> MemoryWriter:
+    """The writer of the memories of a project and the user, which are in one database."""
+    lanes: Lanes = {"session": project, "project": project, "user": user}
+    return MemoryWriter(lambda: project._file.file, lambda _: lanes, lambda _: None)
 
 
 def leave_half_made(path: Path) -> None:

@@ -22,7 +22,7 @@ from remembrancer.protocol.runs import Skipped, UndoneResult, UndoRun
 from remembrancer.protocol.work import Passage
 from remembrancer.protocol.writes import Applied, EntityRef, Operation, PortableMemory, PromoteMemory, UpdateMemory
 from tests.contracts.dying_process import APPLIED, move_and_die
-from tests.contracts.records_factories import Move, pending
+from tests.contracts.records_factories import pending, writer_of
 from tests.contracts.records_rig import MODEL, RecordsRig
 from tests.forked import run_forked
 from tests.operations import (
@@ -52,16 +52,15 @@ BACK = change_operation("back", PromoteMemory(ID, "project", "not everywhere"))
 
 
 class Spaces:
-    """A project's space and the user's in one file; the way of a memory between them is a `Move`."""
+    """A project's space and the user's in one file."""
 
     def __init__(self, path: Path) -> None:
         self.project = RecordsRig(path)
         self.user = self.project.beside(USER)
-        self.away = Move(self.project.records, self.user.records)
-        self.back = Move(self.user.records, self.project.records)
+        self.writer = writer_of(self.project.records, self.user.records)
 
-    def move(self, operation: Operation, *, back: bool = False) -> Applied | RemembrancerError:
-        return (self.back if back else self.away).apply([operation])[0].reply
+    def move(self, operation: Operation) -> Applied | RemembrancerError:
+        return self.writer.apply([operation])[0].reply
 
     def opened_again(self) -> Spaces:
         self.project.close()
@@ -181,7 +180,7 @@ def test_a_memory_keeps_its_links_aliases_and_entities_on_its_way_to_the_user_an
     assert moved.links == tuple(link for link in before.links if link.relation != "similar_to")
     seen = spaces.user.records.follow([ID], OTHER_SESSION, 2, 5)[2]
     assert seen.related == (), "of a project another one learns nothing"
-    assert isinstance(spaces.move(BACK, back=True), Applied)
+    assert isinstance(spaces.move(BACK), Applied)
     taken = spaces.project.shown("memory:other")
     assert taken.links == moved.links
     assert [link.target for link in spaces.project.shown(memory_id_of(STAYS)).links] == [ID]
@@ -208,7 +207,7 @@ def test_what_never_was_a_projects_or_was_another_ones_is_not_taken_back(spaces:
         msgspec.structs.replace(BACK, project=OTHER_PROJECT),
         change_operation("own back", PromoteMemory(own, "project")),
     ):
-        assert isinstance(spaces.move(operation, back=True), InvalidInput)
+        assert isinstance(spaces.move(operation), InvalidInput)
 
 
 def test_a_repeated_store_for_the_user_is_answered_though_the_token_may_no_longer_see_the_user(tmp_path: Path) -> None:

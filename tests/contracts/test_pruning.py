@@ -11,7 +11,7 @@ from remembrancer.protocol.errors import NotFound
 from remembrancer.protocol.runs import Prune, ReviseMemory
 from remembrancer.protocol.session_life import EndSession, RecordEvents, StartSession, ToolCall, Turn
 from remembrancer.protocol.writes import Applied, PromoteMemory, UpdateMemory
-from tests.contracts.records_factories import Move, SqliteFactory
+from tests.contracts.records_factories import SqliteFactory, writer_of
 from tests.contracts.runs_rig import (
     ONE,
     TWO,
@@ -104,14 +104,15 @@ def test_the_log_and_the_history_of_what_has_gone_to_the_user_go_and_it_can_stil
     factory: SqliteFactory, records: Records
 ) -> None:
     user = Records(records._file.file, USER, factory.clock)
-    Move(records, user).apply([change_operation("away", PromoteMemory(ONE, "user"))])
+    writer = writer_of(records, user)
+    writer.apply([change_operation("away", PromoteMemory(ONE, "user"))])
     long_ago = nothing(runs_before=factory.clock.now + 1)
     for each in (records, user):
         pruned(each, long_ago)
     assert rows(records, "history", ONE) == 0
     assert len(shown(user, ONE).history) == 3
     assert rows(user, "promotion_log", ONE) == 1, "it is there, and says why"
-    (back,) = Move(user, records).apply([change_operation("back", PromoteMemory(ONE, "project"))])
+    (back,) = writer.apply([change_operation("back", PromoteMemory(ONE, "project"))])
     assert isinstance(back.reply, Applied)
     assert [entry.change for entry in shown(records, ONE).history] == ["stored", "archived", "promoted", "taken back"]
     pruned(user, long_ago)

@@ -381,6 +381,11 @@ CHANGES: tuple[tuple[Change, Result | type[RemembrancerError], dict[str, Any]], 
         ),
         {"tags": ("red", "blue", "new"), "related_entities": (STORE, LAUNCHER, INDEX), "importance": 0.75},
     ),
+    (
+        msgspec.structs.replace(change_of(AGAIN), summary="light", importance=0.5),
+        StoredResult(ID, "semantic", "project", 0, already_known=True),
+        {"summary": "lamp", "importance": 0.75},
+    ),
     (UpdateMemory(AGAIN_ID, summary=""), updated(20, "summary"), {"summary": None}),
     (
         UpdateMemory(ID, kind="procedure", structured={"a": 1}, confidence=1.0, valid_until=7.0),

@@ -23,7 +23,6 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, rule
 
-from remembrancer.actors.store.memory_writer import MemoryWriter
 from remembrancer.actors.store.records.sqlite_file import SqliteFile
 from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.actors.store.records.types import USER
@@ -44,7 +43,7 @@ from remembrancer.protocol.writes import (
 )
 from tests.actors.store_process import IDENTITY, REQUEST_S, StoreRig, Worker, store_rig, vector_of
 from tests.contracts.random_changes import SESSIONS, changes_of, contents, entities, importances, tags
-from tests.contracts.records_factories import ids_of
+from tests.contracts.records_factories import ids_of, writer_of
 from tests.operations import PROJECT, memory_id_of, store_operation
 
 NOW = time.time()
@@ -62,9 +61,7 @@ class UndisturbedRecords:
         database = SqliteFile(path)
         project, user = (Records(database, name, lambda: NOW) for name in (PROJECT.id, USER))
         self.spaces = (project, user)
-        self.writer = MemoryWriter(
-            lambda: database, lambda _: {"session": project, "project": project, "user": user}, lambda _: None
-        )
+        self.writer = writer_of(project, user)
         self.close = database.close
 
     def apply(self, operation: Operation) -> Result | Refusal:

@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remembrancer.actors.store.explaining import Circumstances, explain
+from remembrancer.actors.store.explaining import explain
+from remembrancer.actors.store.records.types import Surroundings
 from remembrancer.memory.decay import DAY_S
 from remembrancer.protocol.kinds import KINDS, SCOPES, STATUSES, Scope
 from remembrancer.protocol.reads import Proposal
@@ -29,7 +30,7 @@ def memory(scope: Scope = "session", **fields: Any) -> PortableMemory:
 
 
 def said(shown: PortableMemory, now: float = NOW, **around: Any) -> str:
-    return " ".join(explain(shown, Circumstances(embedded=True, **around), now))
+    return " ".join(explain(shown, Surroundings(**around), now, is_embedded=True))
 
 
 def test_a_session_s_memory_says_its_score_and_what_it_needs() -> None:
@@ -152,7 +153,7 @@ def test_every_memory_has_sentences(
 ) -> None:
     fields = {"status": status, "kind": kind, "importance": importance, "confidence": confidence}
     used = tuple(f"session:{number}" for number in range(uses))
-    sentences = explain(memory(scope, accessed_in=used, **fields), Circumstances(embedded=False), STORED + later)
+    sentences = explain(memory(scope, accessed_in=used, **fields), Surroundings(), STORED + later, is_embedded=False)
     assert sentences
     assert all(sentence[0].isupper() or sentence.startswith("memory:") for sentence in sentences)
     assert all(sentence.endswith(".") for sentence in sentences)

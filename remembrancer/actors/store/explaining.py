@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 
 from remembrancer.actors.store.records.memory_rows import archived_since
+from remembrancer.actors.store.records.types import Surroundings
 from remembrancer.memory.decay import DELETE_AFTER_S
 from remembrancer.memory.limits import moment
 from remembrancer.memory.promotion import (
@@ -20,24 +20,13 @@ from remembrancer.memory.replacement import PROBABLE
 from remembrancer.memory.text import counted
 from remembrancer.protocol.kinds import SESSION_KINDS, Scope, kind_of_type
 from remembrancer.protocol.reads import Proposal
-from remembrancer.protocol.runs import ChainLink, LoggedPromotion
+from remembrancer.protocol.runs import ChainLink
 from remembrancer.protocol.writes import MemoryLink, PortableMemory
 
 
-@dataclass(frozen=True, slots=True)
-class Circumstances:
-    """The facts besides the memory itself that decide its place."""
-
-    embedded: bool
-    incoming: Sequence[MemoryLink] = ()
-    promotions: Sequence[LoggedPromotion] = ()
-    summed_up_in: Sequence[str] = ()
-    proposal: Proposal | None = None
-
-
-def explain(memory: PortableMemory, around: Circumstances, now: float) -> tuple[str, ...]:
+def explain(memory: PortableMemory, around: Surroundings, now: float, *, is_embedded: bool) -> tuple[str, ...]:
     """Explain in sentences how the memory came to its scope and its state, and what keeps it there."""
-    return (*_origin(memory), *_standing(memory, around, now), *_outlook(memory, around))
+    return (*_origin(memory), *_standing(memory, around, now), *_outlook(memory, around.proposal, is_embedded))
 
 
 def _origin(memory: PortableMemory) -> Iterator[str]:
@@ -65,7 +54,7 @@ def _merged(step: ChainLink) -> str:
     return f"{step.memory_id} of the {step.scope} says the same and was merged into it on {_day(step.promoted_at)}."
 
 
-def _standing(memory: PortableMemory, around: Circumstances, now: float) -> Iterator[str]:
+def _standing(memory: PortableMemory, around: Surroundings, now: float) -> Iterator[str]:
     if memory.forgotten_at is not None:
         reason = f" ({memory.forgotten_reason})" if memory.forgotten_reason else ""
         yield f"Forgotten on {_day(memory.forgotten_at)}{reason}: recall leaves it out, and it can be restored."
@@ -115,21 +104,21 @@ def _copied(memory: PortableMemory) -> str:
     return f": {reasons[-1]}" if reasons and reasons[-1] else ""
 
 
-def _outlook(memory: PortableMemory, around: Circumstances) -> Iterator[str]:
+def _outlook(memory: PortableMemory, proposal: Proposal | None, is_embedded: bool) -> Iterator[str]:
     """Yield the sentence on what keeps an active memory from a broader scope."""
     if memory.forgotten_at is not None or memory.status != "active":
         return
     if memory.scope == "session":
-        yield _to_project(memory, around)
-    elif memory.scope == "project" and around.proposal is not None:
-        yield _to_user(memory, around.proposal)
+        yield _to_project(memory, is_embedded)
+    elif memory.scope == "project" and proposal is not None:
+        yield _to_user(memory, proposal)
 
 
-def _to_project(memory: PortableMemory, around: Circumstances) -> str:
+def _to_project(memory: PortableMemory, is_embedded: bool) -> str:
     kind = memory.kind or kind_of_type(memory.type)
     if kind in SESSION_KINDS:
         return f"Not promoted: {named_kind(kind)} is for its session alone."
-    score = promotion_score(memory.importance, memory.confidence, len(memory.accessed_in), kind, around.embedded)
+    score = promotion_score(memory.importance, memory.confidence, len(memory.accessed_in), kind, is_embedded)
     return (
         f"Its score is {shown(score, 2)}: from {SESSION_END_SCORE:g} on it is promoted to the project at its session's "
         f"end, from {AT_ONCE_SCORE:g} on at once."

@@ -19,7 +19,7 @@ import anyio
 import msgspec
 
 from remembrancer.actors.store.code_handlers import CodeHandlers
-from remembrancer.actors.store.explaining import Circumstances, explain
+from remembrancer.actors.store.explaining import explain
 from remembrancer.actors.store.file_memories import FileMemories
 from remembrancer.actors.store.handlers import Handlers, StoreParts
 from remembrancer.actors.store.memory_files import USER
@@ -402,7 +402,6 @@ def show_memory(
     embedded = is_embedded(records, ref)
     accessed_at = memory.created_at if memory.last_accessed_at is None else memory.last_accessed_at
     known = view.reader.surroundings(memory.id, memory.content, request.session_id)
-    around = Circumstances(embedded, known.incoming, known.promotions, known.summed_up_in, known.proposal)
     return MemoryShown(
         memory,
         embedded,
@@ -422,7 +421,7 @@ def show_memory(
         observed_in=known.observed_in,
         found_entities=known.found_entities,
         copies=dict(known.copies),
-        reasons=explain(memory, around, now),
+        reasons=explain(memory, known, now, is_embedded=embedded),
     )
 
 
