@@ -10,10 +10,18 @@ import pytest
 from rich.table import Table
 
 from remembrancer.commands import terminal
+from remembrancer.memory.text import printable
 from tests.patience import PATIENCE_S
 
 HOSTILE = "a\x1b]0;title\x07b\x9b31mc\rd\u202ee\x00"
 STEERS = set("\x1b\x07\x9b\r\u202e\x00")
+
+
+def test_a_text_keeps_its_lines_and_loses_what_steers() -> None:
+    assert printable("one\n\ttwo – größe 👩‍👩‍👧") == "one\n\ttwo – größe 👩‍👩‍👧"
+    assert not STEERS & set(printable(HOSTILE))
+    assert printable(HOSTILE).startswith("a")
+    assert printable(HOSTILE).endswith("e\ufffd")
 
 
 def test_colours_of_our_own_pass_and_those_of_a_memory_do_not(
