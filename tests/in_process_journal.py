@@ -63,7 +63,7 @@ class InProcessServer:
 
 
 class InProcessJournal:
-    """A connection to an `InProcessServer`, which a test can cut."""
+    """A connection to an `InProcessServer`, which a test can cut: a `Journal`, whose methods say what they do."""
 
     def __init__(self, server: InProcessServer) -> None:
         self._server = server
@@ -79,7 +79,6 @@ class InProcessJournal:
         return self._server.lanes[lane]
 
     async def create(self, lane: str) -> contract.LaneMark:
-        """See `Journal`."""
         if not self.reachable:
             raise JournalAway("the journal is not reachable")
         if contract.check_name(lane) in self._server.lanes:
@@ -88,17 +87,14 @@ class InProcessJournal:
         return self._server.lanes[lane].mark(0)
 
     async def identity(self, lane: str) -> str:
-        """See `Journal`."""
         return self._lane(lane).identity
 
     async def head(self, lane: str) -> int:
-        """See `Journal`."""
         return self._lane(lane).head
 
     async def append(
         self, lane: str, entries: Sequence[contract.NewEntry], *, behind: contract.LaneMark
     ) -> contract.LaneMark:
-        """See `Journal`."""
         contract.check_entries(entries)
         found = self._lane(lane)
         await asyncio.sleep(0)  # others come first now and then, as they do over a network
@@ -117,7 +113,6 @@ class InProcessJournal:
         return found.mark(found.head)
 
     async def read(self, lane: str, *, after: contract.LaneMark, limit: int = 1000) -> contract.EntryPage:
-        """See `Journal`."""
         found = self._lane(lane)
         found.check(after)
         following = range(after.position + 1, found.head + 1)
@@ -128,35 +123,29 @@ class InProcessJournal:
         return contract.EntryPage(tuple(page), mark, found.head)
 
     async def watch(self, lane: str) -> AsyncIterator[None]:
-        """See `Journal`."""
         while True:
             appended = self._lane(lane).appended
             yield
             await appended.wait()
 
     async def scrub(self, lane: str, position: int) -> None:
-        """See `Journal`."""
         self._lane(lane).entries.pop(position, None)
 
     async def trim(self, lane: str, *, before: int) -> None:
-        """See `Journal`."""
         found = self._lane(lane)
         found.entries = {at: entry for at, entry in found.entries.items() if at >= before}
 
     async def put_snapshot(self, lane: str, mark: contract.LaneMark, path: Path) -> contract.LaneSnapshot:
-        """See `Journal`."""
         content = await asyncio.to_thread(path.read_bytes)
         snapshot = contract.LaneSnapshot(secrets.token_hex(8), mark, len(content))
         self._lane(lane).snapshots[snapshot.name] = snapshot, content
         return snapshot
 
     async def snapshots(self, lane: str) -> tuple[contract.LaneSnapshot, ...]:
-        """See `Journal`."""
         kept = [snapshot for snapshot, _ in self._lane(lane).snapshots.values()]
         return tuple(sorted(kept, key=lambda each: each.mark.position, reverse=True))
 
     async def get_snapshot(self, lane: str, snapshot: contract.LaneSnapshot, path: Path) -> None:
-        """See `Journal`."""
         kept = self._lane(lane).snapshots.get(snapshot.name)
         if kept is None:
             raise InvalidInput("there is no such snapshot any more")
@@ -164,11 +153,9 @@ class InProcessJournal:
             file.write(kept[1])
 
     async def drop_snapshot(self, lane: str, snapshot: contract.LaneSnapshot) -> None:
-        """See `Journal`."""
         self._lane(lane).snapshots.pop(snapshot.name, None)
 
     async def lease(self, lane: str, name: str, holder: str, ttl_s: float) -> bool:
-        """See `Journal`."""
         contract.check_name(name)
         leases, now = self._lane(lane).leases, self._server.clock()
         held = leases.get(name)
@@ -178,24 +165,20 @@ class InProcessJournal:
         return True
 
     async def holder(self, lane: str, name: str) -> str | None:
-        """See `Journal`."""
         holder, until = self._lane(lane).leases.get(contract.check_name(name), (None, 0.0))
         return holder if until > self._server.clock() else None
 
     async def release(self, lane: str, name: str, holder: str) -> None:
-        """See `Journal`."""
         leases = self._lane(lane).leases
         if leases.get(name, ("", 0.0))[0] == holder:
             del leases[name]
 
     async def notify(self, lane: str, host: str, body: bytes) -> None:
-        """See `Journal`."""
         self._lane(lane).notices[host] = body, self._server.clock()
 
     async def notices(self, lane: str) -> Mapping[str, contract.LaneNotice]:
-        """See `Journal`."""
         now = self._server.clock()
         return {host: contract.LaneNotice(body, now - at) for host, (body, at) in self._lane(lane).notices.items()}
 
     async def aclose(self) -> None:
-        """See `Journal`."""
+        """There is nothing to close."""

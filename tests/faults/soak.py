@@ -36,7 +36,7 @@ import msgspec
 import psutil
 
 import tests.runtime
-from bench.client import CLOSED, HttpClient, Json, StdioClient
+from bench.client import CLOSED, ClientError, HttpClient, Json, StdioClient
 from bench.harness import token_of
 from bench.varied_text import varied
 from remembrancer.actors.launcher.home import read_record
@@ -218,13 +218,11 @@ class Session:
             else:
                 self.client = tests.runtime.Session(self._home, cwd=self.notes.workspace, environ=self._environ)
                 await self.client.start()
-            answer = await self.client.request_or_error("initialize", INITIALIZE)
-            if "error" not in answer:
-                if isinstance(self.client, StdioClient):
-                    with suppress(OSError):  # killed again: the next call says so
-                        await self.client.send({"jsonrpc": "2.0", "method": "notifications/initialized"})
+            try:
+                await self.client.initialize()
                 return
-            await self.client.aclose()
+            except (ClientError, OSError):  # killed again
+                await self.client.aclose()
 
     async def work(self, is_over: Callable[[], bool]) -> None:
         """Call one tool after the other until it is over."""
@@ -429,11 +427,6 @@ def _places_of(word: str, found: Json) -> set[str]:
     return {each["path"] for each in found["results"] if word in each["snippet"].split()}
 
 
-INITIALIZE: Final = {
-    "protocolVersion": "2025-11-25",
-    "capabilities": {},
-    "clientInfo": {"name": "soak", "version": "1"},
-}
 DEEDS: Final = {
     **{Session.store: 26, Session.update: 11, Session.tag: 7, Session.forget: 7, Session.restore: 4},
     **{Session.promote: 6, Session.get: 7, Session.recall: 12, Session.look_around: 8, Session.reflect: 1},

@@ -61,10 +61,6 @@ def setup(*arguments: str, check: bool = False, command: str | None = COMMAND) -
     return subprocess.CompletedProcess(done.args, done.returncode, done.stdout.decode(), done.stderr.decode())
 
 
-def mode(path: Path) -> int:
-    return stat.S_IMODE(path.stat().st_mode)
-
-
 def names(directory: Path) -> list[str]:
     return sorted(path.name for path in directory.iterdir())
 
@@ -94,11 +90,13 @@ def test_everything_else_in_a_file_is_kept_with_its_mode(machine: Path) -> None:
     file.write_text(text)
     file.chmod(0o640)
     assert setup("claude-code").returncode == exit_codes.OK
-    assert read(file)["a"] == "é"
-    assert "\n\t" in file.read_text()
-    assert list(read(file)) == ["numStartups", "mcpServers", "a"]
+    assert (read(file)["a"], list(read(file)), "\n\t" in file.read_text()) == (
+        "é",
+        ["numStartups", "mcpServers", "a"],
+        True,
+    )
     assert list(read(file)["mcpServers"]) == ["z", "remembrancer"]
-    assert mode(file) == 0o640
+    assert stat.S_IMODE(file.stat().st_mode) == 0o640
     file.with_name(".claude.json.bak").write_text('{"theme": "of another program"}')
     assert setup("claude-code", "--remove").returncode == exit_codes.OK
     assert file.read_text() == text, "to the byte"
@@ -112,9 +110,7 @@ def test_a_file_that_cannot_be_read_safely_is_left_as_it_is_with_what_to_paste(m
     file.write_text(text, encoding="latin-1")
     before = file.read_bytes()
     done = setup("vscode", "--project", check=True)
-    assert done.returncode == exit_codes.REFUSED
-    assert file.read_bytes() == before
-    assert names(file.parent) == ["mcp.json"]
+    assert (done.returncode, file.read_bytes(), names(file.parent)) == (exit_codes.REFUSED, before, ["mcp.json"])
     paste = json.loads(done.stdout[done.stdout.index('{\n  "servers"') :])
     assert paste == {"servers": {"remembrancer": {"type": "stdio", "command": "remembrancer", "args": ["mcp"]}}}
     assert "Traceback" not in done.stderr
@@ -141,11 +137,9 @@ def test_without_a_client_it_says_what_there_is_and_writes_nothing(machine: Path
     said = {each["client"]: each for each in json.loads(setup("--json").stdout)["clients"]}
     assert said.keys() == {client.name for client in clients()}
     assert {client for client, each in said.items() if each["found"]} == {"claude-code", "cursor"}
-    assert said["claude-code"]["action"] == "nothing"
-    assert said["cursor"]["action"] == "add"
+    assert (said["claude-code"]["action"], said["cursor"]["action"]) == ("nothing", "add")
     assert "gemini-cli" in done.stdout.partition("Not found on this machine: ")[2]
-    assert names(machine / ".cursor") == []
-    assert names(machine / "app") == []
+    assert names(machine / ".cursor") == names(machine / "app") == []
 
 
 def test_all_that_were_found_are_set_up_and_no_others(machine: Path) -> None:
@@ -174,9 +168,7 @@ WRONG = {
 def test_a_wrong_command_line_is_refused_with_the_reason(machine: Path) -> None:
     for arguments, word in WRONG.items():
         done = setup(*arguments.split())
-        assert done.returncode == exit_codes.USAGE
-        assert word in done.stderr
-        assert "Traceback" not in done.stderr
+        assert (done.returncode, word in done.stderr, "Traceback" in done.stderr) == (exit_codes.USAGE, True, False)
         assert names(machine / "app") == []
 
 
@@ -228,8 +220,7 @@ def test_a_command_that_does_not_work_is_found_out(machine: Path) -> None:
     broken.chmod(0o755)
     done = setup("claude-code", check=True, command=str(broken))
     assert done.returncode == exit_codes.FAILED
-    assert "no module named remembrancer" in done.stdout
-    assert "doctor" in done.stdout
+    assert ("no module named remembrancer" in done.stdout, "doctor" in done.stdout) == (True, True)
 
 
 @pytest.mark.parametrize("answer", ["y", "n"])

@@ -8,6 +8,7 @@ import os
 import sqlite3
 import textwrap
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +42,7 @@ from remembrancer.protocol.code import ListStale
 from remembrancer.protocol.paths import RuntimePaths
 from tests.patience import until
 from tests.runtime import PatientSession, Runtime, Session, command, patiently
+from tests.spaces import rows_of
 
 pytestmark = pytest.mark.usefixtures("without_embedders")
 
@@ -89,6 +91,10 @@ def lacking(before: Any, after: Any) -> list[str]:
     return found
 
 
+async def has_no_queue(home: Path) -> bool:
+    return bool((await Runtime(home).status())["write_queue"]["depth"] == 0)
+
+
 def exported_again(home: Path, path: Path) -> dict[str, dict[str, Any]]:
     done = patiently("export", str(path), home=home)
     assert done.returncode == 0, done.stderr
@@ -98,15 +104,8 @@ def exported_again(home: Path, path: Path) -> dict[str, dict[str, Any]]:
 async def test_the_home_of_each_release_is_read_whole_and_goes_on(home: Path, release: str, tmp_path: Path) -> None:
     before = exported_lines(HOMES / f"{release}.jsonl")
     async with Session(home) as client:
-
-        async def is_drained() -> bool:
-            return bool((await Runtime(home).status())["write_queue"]["depth"] == 0)
-
-        async def is_taken_in() -> bool:
-            return PROMPTED in str(rows(RuntimePaths(home).database, "turns"))
-
-        await until(is_drained)
-        await until(is_taken_in)
+        await until(partial(has_no_queue, home))
+        await until(lambda: PROMPTED in str(rows_of(RuntimePaths(home).database, "SELECT * FROM turns")))
         for memory_id, line in before.items():
             is_sessions = line["memory"]["scope"] == "session"
             shown = await client.call_or_error("get_memory", memory_id=memory_id)
@@ -233,25 +232,13 @@ async def test_a_later_release_brings_every_file_forward_though_two_start_it_and
     records, made_by = RuntimePaths(home).database, release_of(MEMORY.latest)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path / "later"))
     async with StdioClient(home) as first, StdioClient(home) as second:
-
-        async def is_being_migrated() -> bool:
-            return copy_of(records, made_by).exists() and version_of(records) < NEXT
-
         asking = asyncio.create_task(first.call_or_error("recall_memories", query="Kestrel", strategy="keyword"))
-        await until(is_being_migrated)
+        await until(lambda: copy_of(records, made_by).exists() and version_of(records) < NEXT)
         Runtime(home).kill("store")
-
-        async def is_there() -> bool:
-            return version_of(records) == NEXT
-
         await asking
         await second.store("A later release can write.")
-        await until(is_there)
-
-        async def is_drained() -> bool:
-            return bool((await Runtime(home).status())["write_queue"]["depth"] == 0)
-
-        await until(is_drained)
+        await until(lambda: version_of(records) == NEXT)
+        await until(partial(has_no_queue, home))
         found = await second.call("recall_memories", query="Kestrel tows later release", strategy="keyword")
         contents = {memory["content"] for memory in found["memories"]}
         assert {"The Kestrel tows at night.", "A later release can write."} <= contents
@@ -292,11 +279,6 @@ def copies_in(home: Path, release: str) -> list[Path]:
 def databases_with(words: str, home: Path) -> list[Path]:
     """The files of a home, their logs and their copies of a former release in which a text is to be read."""
     return [path for path in home.rglob("*.db*") if words.encode() in path.read_bytes()]
-
-
-def rows(path: Path, table: str) -> list[tuple[Any, ...]]:
-    with closing(sqlite3.connect(path)) as connection:
-        return connection.execute(f"SELECT * FROM {table}").fetchall()
 
 
 FILES: dict[str, Schema] = {
