@@ -197,6 +197,9 @@ class Repository(Protocol):
         """The ids, scopes and sessions of the five oldest memories with this content that the session can see and that
         are not forgotten."""
 
+    def stored_by(self, session_id: str) -> int:
+        """The number of unforgotten memories that a session has stored, without derived ones."""
+
     def open_ends(self, session_id: str, most: int) -> list[tuple[str, str]]:
         """The ids and contents of the newest open ends that are not done, not private, and of other sessions."""
 

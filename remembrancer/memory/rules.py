@@ -49,7 +49,6 @@ from remembrancer.protocol.writes import (
     InvalidateMemory,
     LinkRef,
     MemoryVersion,
-    Operation,
     PromotedResult,
     PromoteMemory,
     RecordedFields,
@@ -159,15 +158,16 @@ def _touched(writer: Writer, content: str) -> tuple[tuple[str, str], ...]:
     return tuple(islice(naming, TOUCHED))
 
 
-def check_session_limit(operation: Operation, space: Repository, stored: int, limit: int) -> None:
-    """Raises `InvalidInput` if a change would store a memory in a session that has already stored `limit` of them.
+def check_session_limit(writer: Writer, limit: int | None) -> None:
+    """Raises `InvalidInput` if an operation would store a memory in a session that has already stored `limit` of them.
 
     The limit is a setting of one host, so it is not part of the rules, but checked before.
     """
-    change = operation.change
-    if stored < limit or not isinstance(change, StoreMemory):
+    change = writer.operation.change
+    if limit is None or not isinstance(change, StoreMemory):
         return
-    if Writer(operation, space).known_as(change) is None:
+    stored = writer.space.stored_by(change.session_id)
+    if stored >= limit and writer.known_as(change) is None:
         raise InvalidInput(
             f"this session has stored {stored} memories, and the setting max_memories_per_session allows "
             f"{limit}: forget what is not needed, or update a memory instead"

@@ -107,3 +107,22 @@ def near_duplicates(records: Records, number: int, session_id: str) -> tuple[str
     """Ids of the near-duplicates of a memory that a session may see."""
     found = records.load([number], Filters(session_id, include_forgotten=True)).get(number)
     return () if found is None else found.near_duplicates
+
+
+def check_derived(path: Path) -> None:
+    """Check that a database is whole, and that what is derived in it (words, tallies, tags) follows from its rows."""
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+        assert connection.execute("PRAGMA foreign_key_check").fetchall() == []
+        for (space,) in connection.execute("SELECT number FROM spaces").fetchall():
+            for table, source in (("words", "memories"), ("names", "entities")):
+                connection.execute(f"INSERT INTO {table}_{space} ({table}_{space}) VALUES ('integrity-check')")
+                own = connection.execute(f"SELECT number FROM {source} WHERE space = ? ORDER BY 1", (space,)).fetchall()
+                assert connection.execute(f"SELECT id FROM {table}_{space}_docsize ORDER BY 1").fetchall() == own
+        counted = "SELECT space, scope, type, forgotten_at IS NOT NULL, count(*) FROM memories GROUP BY 1, 2, 3, 4"
+        kept = "SELECT space, scope, type, forgotten, count FROM tallies WHERE count > 0"
+        assert sorted(connection.execute(kept)) == sorted(connection.execute(counted))
+        listed = "SELECT m.number, j.value FROM memories AS m, json_each(m.tags) AS j"
+        assert sorted(connection.execute("SELECT memory, tag FROM memory_tags")) == sorted(connection.execute(listed))
+        idle = "SELECT name FROM entities WHERE number NOT IN (SELECT entity FROM memory_entities)"
+        assert connection.execute(idle).fetchall() == []

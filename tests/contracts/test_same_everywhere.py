@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from remembrancer.actors.store.records.sqlite_file import SqliteFile
 from remembrancer.actors.store.records.sqlite_records import Records
+from remembrancer.protocol.errors import RemembrancerError
 from remembrancer.protocol.runs import AddLink, AddMemory, CloseSession, Edit, NewMemory, ReviseMemory
 from remembrancer.protocol.session_life import EndSession, RecordEvents, StartSession, ToolCall, Turn
 from remembrancer.protocol.writes import (
@@ -124,9 +125,12 @@ def rows_after(operations: list[Operation], groups: int, clock_at: float, sessio
     """
     with TemporaryDirectory() as directory:
         path = Path(directory) / "memory.db"
-        records = Records(SqliteFile(path), PROJECT.id, lambda: clock_at, session_limit=session_limit)
+        records = Records(file := SqliteFile(path), PROJECT.id, lambda: clock_at, session_limit=session_limit)
         for first in range(0, len(operations), groups):
-            records.apply(operations[first : first + groups])
+            before = file.writer.total_changes
+            outcomes = records.apply(operations[first : first + groups])
+            is_refused = all(isinstance(outcome.reply, RemembrancerError) for outcome in outcomes)
+            assert not (is_refused and file.writer.total_changes != before), "a refusal writes nothing"
         records.close()
         with closing(sqlite3.connect(path)) as connection:
             connection.execute("UPDATE applied_operations SET applied_at = 0")

@@ -31,10 +31,10 @@ from remembrancer.actors.snapshots import (
     unreadable,
 )
 from remembrancer.actors.store.bring_forward import bring_forward, former_shares, is_old
+from remembrancer.actors.store.records.memory_rows import read_portable
 from remembrancer.actors.store.records.schema import FORMER, MEMORY
 from remembrancer.actors.store.records.sessions import read_sessions
 from remembrancer.actors.store.records.space import SpaceConnection
-from remembrancer.actors.store.records.transfer import read_portable
 from remembrancer.actors.store.records.types import USER
 from remembrancer.actors.store.requests import Handler, LoadGate, RequestContext
 from remembrancer.memory.export_format import (

@@ -598,8 +598,7 @@ class SharedLane(Records):
             if refusal is None and limit is not None and isinstance(operation.change, StoreMemory):
                 try:
                     with self._edits() as edits:
-                        stored = edits.stored_by(operation.change.session_id)
-                        check_session_limit(operation, edits, stored, limit)
+                        check_session_limit(Writer(operation, edits), limit)
                 except InvalidInput as error:
                     refusal = error
             earlier = None if refusal is None else self.outcome_of(operation.operation_id)
@@ -683,9 +682,8 @@ def _applied(edits: SqliteEdits, entry: Submitted, position: int, at: float, *, 
     The operation is recorded with the time of its request, but no later than the lane's time.
     """
     operation = msgspec.structs.replace(entry.operation, requested_at=min(at, entry.operation.requested_at))
-    earlier = edits.outcome_of(operation.operation_id)
-    if earlier is not None:
-        return Outcome(earlier)
+    if (earlier := edits.earlier_outcome(operation.operation_id)) is not None:
+        return earlier
     is_taken_back = entry.memory is None and is_users and _takes_back(operation)
     step: Callable[[Writer], Result]
     if entry.memory is not None:

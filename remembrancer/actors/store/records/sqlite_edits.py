@@ -17,11 +17,11 @@ from remembrancer.actors.store.records.memory_rows import (
     memories_that_say,
     read_history,
     read_memory,
+    read_portable,
 )
 from remembrancer.actors.store.records.sessions import count_turns, read_deeds, session_record_of
 from remembrancer.actors.store.records.space import SpaceConnection, drop_space
 from remembrancer.actors.store.records.sqlite_file import Query, encode_json
-from remembrancer.actors.store.records.transfer import read_portable
 from remembrancer.actors.store.records.types import Outcome
 from remembrancer.memory.fields import SEARCHED
 from remembrancer.memory.names import name_key, name_words
@@ -52,7 +52,6 @@ from remembrancer.protocol.writes import (
     Operation,
     PortableMemory,
     Result,
-    StoreMemory,
 )
 
 MAX_TURNS: Final = 5000
@@ -139,13 +138,12 @@ class SqliteEdits:
     def apply_operation(self, operation: Operation, session_limit: int | None = None) -> Outcome:
         """Apply an operation. A refusal is an outcome, and has written nothing. Errors from SQLite leave the
         transaction to be rolled back."""
-        try:
-            if session_limit is not None and isinstance(operation.change, StoreMemory):
-                stored = self.stored_by(operation.change.session_id)
-                check_session_limit(operation, self, stored, session_limit)
-        except InvalidInput as refusal:
-            return Outcome(refusal)
-        return self.carry_out(operation)
+
+        def step(writer: Writer) -> Result:
+            check_session_limit(writer, session_limit)
+            return carry_out(writer)
+
+        return self.carry_out(operation, step)
 
     def carry_out(
         self, operation: Operation, step: Callable[[Writer], Result] = carry_out, member: str | None = None
@@ -164,19 +162,9 @@ class SqliteEdits:
         self.put(AppliedOperation(operation.operation_id, encode_result(result), applied_at))
         return Outcome(Applied(operation.operation_id, result), next(iter(self.to_embed), None))
 
-    def stored_by(self, session_id: str) -> int:
-        """Return the number of unforgotten memories that a session has stored, without derived ones."""
-        rows = self._query(
-            """SELECT count(*) FROM memories
-               WHERE space = @SPACE AND session_id = ? AND forgotten_at IS NULL AND NOT EXISTS (
-                   SELECT 1 FROM memory_links WHERE source = number AND relation = 'derived_from')""",
-            (session_id,),
-        )
-        return int(rows[0][0])
-
-    def outcome_of(self, operation_id: str) -> Applied | None:
-        """Return the answer to an operation that was applied, or None. Raises `ValueError` if it is damaged."""
-        return read_applied(self._query, operation_id)
+    def earlier_outcome(self, operation_id: str) -> Outcome | None:
+        """As the function of that name, for this space."""
+        return earlier_outcome(self._query, operation_id)
 
     def numbers_of(self, memory_ids: Iterable[str]) -> list[tuple[int, str]]:
         """Return the numbers and ids of those memories that are here."""
@@ -277,6 +265,15 @@ class SqliteEdits:
                AND (scope != 'session' OR session_id = ?) ORDER BY number LIMIT 5""",
             (digest_of(content), session_id),
         )
+
+    def stored_by(self, session_id: str) -> int:
+        rows = self._query(
+            """SELECT count(*) FROM memories
+               WHERE space = @SPACE AND session_id = ? AND forgotten_at IS NULL AND NOT EXISTS (
+                   SELECT 1 FROM memory_links WHERE source = number AND relation = 'derived_from')""",
+            (session_id,),
+        )
+        return int(rows[0][0])
 
     def open_ends(self, session_id: str, most: int) -> list[tuple[str, str]]:
         return self._query(

@@ -13,6 +13,7 @@ from typing import Final, cast
 from remembrancer.actors.store.records.background import SqliteBackground
 from remembrancer.actors.store.records.browsing import browse
 from remembrancer.actors.store.records.found_entities import find_entities
+from remembrancer.actors.store.records.memory_rows import read_portable
 from remembrancer.actors.store.records.passage_rows import EmbeddedTexts
 from remembrancer.actors.store.records.search import SqliteSearch
 from remembrancer.actors.store.records.sessions import describe_session, import_sessions
@@ -25,7 +26,6 @@ from remembrancer.actors.store.records.sqlite_edits import (
     read_rows,
 )
 from remembrancer.actors.store.records.sqlite_file import AMONG, SqliteFile, json_list
-from remembrancer.actors.store.records.transfer import read_portable
 from remembrancer.actors.store.records.types import USER, Outcome
 from remembrancer.memory.moves import end_move, memory_to_move, receive_move
 from remembrancer.memory.repository import NoteWrite
@@ -216,8 +216,7 @@ class Records(Reader, EmbeddedTexts):
         If it was completed before, the earlier outcome is returned.
         """
         with self._edits() as edits:
-            earlier = edits.outcome_of(operation.operation_id)
-            return edits.carry_out(operation, step) if earlier is None else Outcome(earlier)
+            return edits.earlier_outcome(operation.operation_id) or edits.carry_out(operation, step)
 
     def begin_note(self, write: NoteWrite) -> None:
         """Record durably that a note is about to be written."""
