@@ -258,7 +258,6 @@ class EmbeddingState(msgspec.Struct, frozen=True, tag=True):
     """The state of a memory's embedding: whether it has its vectors now, its near duplicates (cosine >= 0.95), and its
     neighbours."""
 
-    memory_id: str
     embedded: bool
     near_duplicates: tuple[str, ...] = ()
     error: str | None = None

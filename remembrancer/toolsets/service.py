@@ -60,7 +60,6 @@ class Written(msgspec.Struct, frozen=True):
     text cannot be embedded now; `near` are similar memories that it found, `short_ids` short forms of ids.
     """
 
-    operation: Operation
     result: Result | None
     notices: tuple[Notice, ...] = ()
     degraded: bool = False

@@ -257,7 +257,7 @@ class NoStore:
 
     async def apply(self, operation: Operation, _: float) -> Written:
         self.written.append(operation)
-        return Written(operation, None)
+        return Written(None)
 
     async def ask(self, _: Request[Any], __: float) -> NoReturn:
         raise MemoryUnavailable("there is no store")

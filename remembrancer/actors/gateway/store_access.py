@@ -190,7 +190,7 @@ class StoreAccess(MemoryService):
                     self._queue.note_applied(lane, [operation])
                 full = self._full(operation.project.id)
                 why_not = reply.embedding_error
-                return Written(operation, reply.result, full, False, why_not, reply.near, reply.short_ids)
+                return Written(reply.result, full, False, why_not, reply.near, reply.short_ids)
         if lane in self._queue.full and needs_room(operation.change):  # it could not be queued
             raise self._queue.full[lane]
         await self._queue.append(operation)
@@ -199,7 +199,7 @@ class StoreAccess(MemoryService):
         older = self._queue.stuck.get(lane, "older writes go first")
         why = why or (older if self.store_health.usable else self.store_health.explain_away())
         text = f"Queued durably, and stored as soon as possible ({why}). Recalls may miss it until then."
-        return Written(operation, None, (Notice("queued", text),), degraded=not self.store_health.usable)
+        return Written(None, (Notice("queued", text),), degraded=not self.store_health.usable)
 
     def _note_writer(self, operation: Operation, memory_id: str | None) -> None:
         """Note that the session which wrote has seen the memory's present content, and that no other session has."""
@@ -282,7 +282,7 @@ class StoreAccess(MemoryService):
         try:
             return await self._store.request(question, timeout_s)
         except RemembrancerError as error:  # the memory is stored nevertheless
-            return EmbeddingState(memory_id, embedded=False, error=error.message)
+            return EmbeddingState(embedded=False, error=error.message)
 
     def applied(self, operations: Sequence[Operation]) -> None:
         for operation in operations:

@@ -25,7 +25,7 @@ import msgspec
 from remembrancer.actors.store.code_anchors import ProjectAnchors
 from remembrancer.actors.store.handlers import Handlers, StoreParts
 from remembrancer.actors.store.indexer_work import IndexerPoll, compared
-from remembrancer.actors.store.requests import Handler, RequestContext
+from remembrancer.actors.store.requests import Handler, RequestContext, by_request
 from remembrancer.code.anchors import described
 from remembrancer.code.index import CodeIndex
 from remembrancer.memory.text import shown
@@ -87,14 +87,8 @@ class CodeHandlers(Handlers):
 
     def handlers(self) -> dict[type, Handler]:
         """The handler of each type of request."""
-        return {
-            IndexCode: self._index,
-            SearchCode: self._search,
-            DescribeCode: self._describe,
-            DeleteCode: self._delete,
-            ListStale: self._list_stale,
-            ListCodeFiles: self._list_files,
-        }
+        trees = by_request(self._index, self._describe, self._delete, self._list_files)
+        return trees | by_request(self._search, self._list_stale)
 
     def keep_house(self, in_use: Collection[str]) -> None:
         """Have the trees of these projects indexed."""

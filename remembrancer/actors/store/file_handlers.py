@@ -23,7 +23,7 @@ from remembrancer.actors.store.file_memories import FileMemories
 from remembrancer.actors.store.handlers import Handlers, StoreParts
 from remembrancer.actors.store.indexer_work import IndexerPoll, compared
 from remembrancer.actors.store.records.types import Vectors
-from remembrancer.actors.store.requests import Handler, Listener, RequestContext
+from remembrancer.actors.store.requests import Handler, Listener, RequestContext, by_request
 from remembrancer.actors.store.retrieval.file_search import found_chunks, scores_of
 from remembrancer.actors.store.retrieval.recalls import recall
 from remembrancer.actors.store.retrieval.view import Source, View
@@ -110,14 +110,8 @@ class FileHandlers(Handlers):
 
     def handlers(self) -> dict[type, Handler]:
         """The handlers of requests."""
-        return {
-            SearchFiles: self._search,
-            DescribeFiles: self._describe,
-            ListFiles: self._list,
-            SyncFiles: self._sync,
-            ReadIndexed: self._read_indexed,
-            IndexFiles: self._index_files,
-        }
+        of_clients = by_request(self._search, self._describe, self._list, self._sync)
+        return of_clients | by_request(self._read_indexed, self._index_files)
 
     def listeners(self) -> dict[type, Listener]:
         """The listeners to messages without an answer."""

@@ -17,7 +17,7 @@ from typing import Final
 from remembrancer.actors.store.code_handlers import CodeHandlers
 from remembrancer.actors.store.file_handlers import FileHandlers
 from remembrancer.actors.store.handlers import Handlers, StoreParts
-from remembrancer.actors.store.requests import Handler, RequestContext
+from remembrancer.actors.store.requests import Handler, RequestContext, by_request
 from remembrancer.protocol.errors import InvalidInput, NotFound
 from remembrancer.protocol.ids import PROJECT_ID
 from remembrancer.protocol.paths import sync_directory
@@ -47,7 +47,7 @@ class ProjectMoves(Handlers):
 
     def handlers(self) -> dict[type, Handler]:
         """Return the handlers of the requests about projects."""
-        return {MoveProject: self._move, RecogniseProject: self._recognise}
+        return by_request(self._move, self._recognise)
 
     async def _recognise(self, request: RecogniseProject, _context: RequestContext) -> ProjectRecognised:
         catalog, project = self._files.catalog, request.project

@@ -26,7 +26,7 @@ from remembrancer.actors.store.memory_files import USER
 from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.actors.store.records.types import Vectors
 from remembrancer.actors.store.replaced_memories import ReplacedMemories
-from remembrancer.actors.store.requests import Handler, RequestContext
+from remembrancer.actors.store.requests import Handler, RequestContext, by_request
 from remembrancer.actors.store.retrieval.context import Gathering
 from remembrancer.actors.store.retrieval.graph_search import search_graph, suggest
 from remembrancer.actors.store.retrieval.recalls import recall
@@ -71,7 +71,6 @@ from remembrancer.protocol.reads import (
     Recalled,
     SearchGraph,
     StoreDescription,
-    Suggest,
 )
 from remembrancer.protocol.tracing import current
 from remembrancer.protocol.wire import Notice
@@ -120,24 +119,13 @@ class ReadHandlers(Handlers):
     def handlers(self) -> dict[type, Handler]:
         """Return the handlers of reads."""
         readings: dict[type, Callable[[Any, View], Any]] = {
-            GetMemory: self._shown,
-            ListMemories: list_memories,
-            Suggest: suggest,
-            FindIds: find_ids,
-            DescribeStore: self._description,
+            **by_request(self._shown, self._description, list_memories, suggest, find_ids),
             DescribeSession: lambda request, view: view.reader.describe_session(request.session_id),
             **dict.fromkeys(get_args(BrowserRequest), lambda request, view: view.reader.browse(request)),
         }
-        return {
-            Recall: self._recall,
-            FollowLinks: self._follow,
-            AwaitEmbedding: self._await_embedding,
-            SearchGraph: self._search_graph,
-            GatherContext: self._gather_context,
-            NoteAccess: self._note_access,
-            ChooseModel: self._choose_model,
-            **{kind: partial(self._read, work) for kind, work in readings.items()},
-        }
+        searches = by_request(self._recall, self._follow, self._search_graph, self._gather_context)
+        others = by_request(self._await_embedding, self._note_access, self._choose_model)
+        return searches | others | {kind: partial(self._read, work) for kind, work in readings.items()}
 
     async def _read(self, work: Callable[[Any, View], Any], request: Any, context: RequestContext) -> Any:
         """Run `work` on a reading thread and return its answer."""
@@ -269,7 +257,7 @@ class ReadHandlers(Handlers):
         view, threads = (await self._readable(request.project)).view, self._readers.threads
         ref = await self._readers.read(lambda: view.find(request.memory_id))
         if ref is None:
-            return EmbeddingState(request.memory_id, embedded=False, error="there is no such memory")
+            return EmbeddingState(embedded=False, error="there is no such memory")
         records, number = view.records_of(ref), ref
         timeout_s = context.remaining_s()
         answer_at = anyio.current_time() + timeout_s
@@ -281,7 +269,7 @@ class ReadHandlers(Handlers):
                 await asyncio.shield(comparing)
             near = self._replaced.untold(request.session_id)
         similar = await self._readers.read(lambda: near_duplicates(view, ref, request.session_id))
-        return EmbeddingState(request.memory_id, embedded, similar, error, near)
+        return EmbeddingState(embedded, similar, error, near)
 
     def _shown(self, request: GetMemory, view: View) -> MemoryShown:
         return show_memory(request, view, self._scheduler.is_embedded, time.time())

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Final, Union
+from typing import Any, Final, Union, get_type_hints
 
 import anyio
 import msgspec
@@ -54,6 +54,13 @@ class RequestContext:
 Handler = Callable[[Any, RequestContext], Coroutine[Any, Any, Any] | None]
 """Usually `async def (request, context) -> reply`, run in its own task; a reply of None is not sent. A plain function
 may answer through the context itself and return None, which saves the task."""
+
+
+def by_request(*handlers: Callable[..., Any]) -> dict[type, Callable[..., Any]]:
+    """Return the handlers by the type of their first parameter, the request."""
+    return {next(iter(get_type_hints(each).values())): each for each in handlers}
+
+
 Listener = Callable[[Peer, Any], None]
 """Takes a message that needs no answer."""
 

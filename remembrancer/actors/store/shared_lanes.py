@@ -22,7 +22,7 @@ from remembrancer.actors.store.committer import Committer
 from remembrancer.actors.store.memory_files import USER, MemoryFiles
 from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.actors.store.records.types import Outcome
-from remembrancer.actors.store.requests import Handler, RequestContext
+from remembrancer.actors.store.requests import Handler, RequestContext, by_request
 from remembrancer.memory.moves import let_go
 from remembrancer.protocol.errors import (
     ConfigurationError,
@@ -159,12 +159,7 @@ class SharedLanes:
 
     def handlers(self) -> dict[type, Handler]:
         """Return the handlers of the requests about sharing."""
-        return {
-            ShareProject: self._share,
-            LeaveLane: self._leave,
-            RejoinLane: self._rejoin,
-            DescribeLanes: self._describe,
-        }
+        return by_request(self._share, self._leave, self._rejoin, self._describe)
 
     @property
     def _lane_of(self) -> Mapping[str, str]:

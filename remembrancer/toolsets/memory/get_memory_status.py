@@ -9,6 +9,7 @@ import msgspec
 
 from remembrancer import __version__
 from remembrancer.memory.sentences import cut_at_word
+from remembrancer.protocol.kinds import MEMORY_TYPES, SCOPES
 from remembrancer.protocol.problems import of_queue
 from remembrancer.protocol.reads import DescribeStore, StoreDescription
 from remembrancer.protocol.store_client import AWAY
@@ -104,12 +105,9 @@ def _figures(store: StoreDescription) -> Answer:
     counts, embedding = store.counts, store.embedding
     figures: Answer = {
         "counts": {
-            "total": counts.total,
-            "by_scope": {scope: counts.by_scope.get(scope, 0) for scope in ("session", "project", "user")},
-            "by_type": {kind: counts.by_type.get(kind, 0) for kind in ("episodic", "semantic", "procedural")},
-            "forgotten": counts.forgotten,
-            "entities": counts.entities,
-            "relationships": counts.relationships,
+            **msgspec.structs.asdict(counts),
+            "by_scope": {scope: counts.by_scope.get(scope, 0) for scope in SCOPES},
+            "by_type": {kind: counts.by_type.get(kind, 0) for kind in MEMORY_TYPES},
         },
         "storage": {
             "database_size_bytes": store.database_bytes,

@@ -179,7 +179,7 @@ async def _store(call: Call, arguments: MemoryArguments, change: StoreMemory, pa
     if not isinstance(result, StoredResult):
         return changed(written, {"memory_id": memory_id})
     memory_id = result.memory_id
-    embedding = EmbeddingState(memory_id, embedded=False)
+    embedding = EmbeddingState(embedded=False)
     notices = list(written.notices)
     if change.scope != given_scope:
         text = f"A {change.kind} is for its session alone: it has the scope session, not {given_scope}."
