@@ -19,6 +19,11 @@ from remembrancer.protocol.errors import RecordsUnusable, StorageFull
 from remembrancer.protocol.problems import find_problems
 
 
+def test_sizes_are_told_in_units_that_fit() -> None:
+    details = StorageFull.at_limit("full", current_bytes=24 * 2**10, limit_bytes=3 * 2**20).details
+    assert (details["current_size"], details["limit"]) == ("24.0 KiB", "3.0 MiB")
+
+
 def test_a_healthy_file_on_a_full_disk_is_not_called_damaged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "memory.db"
     SqliteFile(path).close()
