@@ -11,6 +11,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import click
 import tomlkit
 
 from remembrancer.commands import exit_codes
@@ -49,6 +50,8 @@ if TYPE_CHECKING:
 def config(assignment: str | None, imported: str | None) -> Report:
     """Show the settings that a runtime would start with now, and where each comes from. Exit status 7: something is
     wrong with them."""
+    if assignment is not None and imported is not None:
+        raise click.UsageError("give one of --set and --import")
     home = locate(os.environ)
     try:
         if imported is not None:

@@ -73,6 +73,6 @@ def parse_memory_id(text: str, *, field: str = "memory_id") -> str:
     """
     ulid = text.removeprefix(MEMORY_PREFIX).upper()
     if not _ULID.fullmatch(ulid):
-        message = f"{field} must be 'memory:' followed by a ULID of 26 characters, not {text[:60]!r}"
+        message = f"{field} must be a memory's id, or at least 4 characters of its beginning or end, not {text[:60]!r}"
         raise InvalidInput(message, field=field)
     return MEMORY_PREFIX + ulid

@@ -76,6 +76,7 @@ def test_a_setting_is_written_into_the_file_and_taken_out_again(home: Path) -> N
         refused = config("--set", assignment)
         assert (refused.returncode, refused.stdout) == (exit_codes.CONFIGURATION, "")
         assert message in refused.stderr
+    assert config("--set", "embedders=3", "--import", str(file)).returncode == exit_codes.USAGE
 
 
 def test_a_configuration_of_another_server_is_imported_once(home: Path) -> None:

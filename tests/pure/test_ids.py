@@ -94,6 +94,6 @@ def test_any_text_is_a_memory_id_or_is_refused_by_the_name_of_its_field(text: st
         assert found == parse_memory_id(found)
         assert found.removeprefix(MEMORY_PREFIX) == text.removeprefix(MEMORY_PREFIX).upper()
     else:
-        with pytest.raises(InvalidInput, match="superseded_by") as caught:
+        with pytest.raises(InvalidInput, match="superseded_by must be a memory's id, or at least 4") as caught:
             parse_memory_id(text, field="superseded_by")
         assert caught.value.field == "superseded_by"

@@ -314,6 +314,11 @@ def test_an_unknown_variable_is_a_warning_that_gives_the_nearest_known_one(wrong
     assert configuration.unknown == configuration.warnings, "a session of such an environment is told"
 
 
+def test_nothing_is_near_to_a_name_that_has_only_the_prefix_of_all() -> None:
+    (warning,) = load_configuration({"REMEMBRANCER_FOO": "1"}).warnings
+    assert "did you mean" not in warning
+
+
 @pytest.mark.parametrize(("name", "value"), cases("settings", "not_allowed"))
 def test_a_value_that_is_not_allowed_is_an_error_that_names_the_setting(name: str, value: str) -> None:
     with pytest.raises(ConfigurationError, match=f"{PREFIX}{name.upper()} has a value that is not allowed"):
