@@ -18,7 +18,7 @@ from starlette.types import Message, Receive, Scope, Send
 from remembrancer.browser import history, insight, memories
 from remembrancer.browser.door import HEADERS, PREFIX, Door, Form, Turned, read_form
 from remembrancer.browser.rendering import HERE, environment
-from remembrancer.browser.view import Handler, Shared, ShownLog, View, Writes, directory_of, name_of
+from remembrancer.browser.view import Handler, Shared, ShownLog, View, Writes, directory_of, name_of, names_of
 from remembrancer.config.project import project_of
 from remembrancer.config.tokens import Grant, as_granted
 from remembrancer.protocol.consolidation import ReadProjects
@@ -57,7 +57,7 @@ class Browser:
             service, tools, templates, self._door.csrf, self._door.holds, writes, shown_log, paths.control_endpoint
         )
         digest = hashlib.sha256(b"".join(body for body, _ in self._assets.values())).hexdigest()[:12]
-        templates.globals |= {"prefix": PREFIX, "name_of": name_of, "directory_of": directory_of}
+        templates.globals |= {"prefix": PREFIX, "name_of": name_of, "names_of": names_of, "directory_of": directory_of}
         templates.globals["assets"] = f"{PREFIX}/assets/{digest}"
         routes = [
             Route("/assets/{digest}/{name}", self._asset),

@@ -6,6 +6,7 @@ import asyncio
 import math
 import sqlite3
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -237,6 +238,15 @@ Handler = Callable[[View], Awaitable[Response]]
 def name_of(project: ProjectRef) -> str:
     """The name of a project, which is its directory's."""
     return PurePath(directory_of(project)).name or project.path
+
+
+def names_of(projects: Sequence[ProjectRef]) -> dict[str, str]:
+    """The names of projects by their ids, with the directory above for those that have the same."""
+    names = {each.id: name_of(each) for each in projects}
+    alike = Counter(names.values())
+    return names | {
+        each.id: "/".join(PurePath(directory_of(each)).parts[-2:]) for each in projects if alike[names[each.id]] > 1
+    }
 
 
 def directory_of(project: ProjectRef) -> str:

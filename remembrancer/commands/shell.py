@@ -140,7 +140,8 @@ def search(
     asks_for_all = asks_for_open_ends(" ".join(query)) and not given["kind"]
     is_open = is_open or asks_for_all
     # Results count as shown, so no more are requested than printed; some open ends may turn out to be done.
-    is_whole = shows_all or is_open or click.get_current_context().params["as_json"]
+    as_json = click.get_current_context().params["as_json"]
+    is_whole = shows_all or is_open or as_json
     arguments = _filters(where, given | {"kind": (OPEN_END,) if is_open else given["kind"]})
     arguments |= {"query": " ".join(query), "detail": True, "strategy": strategy}
     arguments |= {} if is_whole else {"limit": min(BEST, number)}
@@ -157,7 +158,7 @@ def search(
         return _listing(memories, warnings, note=nothing, status=exit_codes.FAILED)
     most = len(memories) if shows_all else min(BEST, len(memories))
     others = (len(memories) if is_whole else min(total, number)) - most
-    weaker = f"{others} weaker: --all" if others > 0 else ""
+    weaker = f"{others} weaker: --all" if others > 0 and not as_json else ""
     may_answer = any(memory.get("answers") != "hardly" for memory in memories)  # always after a search by words only
     nearest = "" if warnings or is_open or may_answer else "Nothing answers this; the nearest:"
     return _listing(memories, warnings, note=nearest, most=most, more=weaker)
@@ -402,7 +403,7 @@ def _waiting(where: Where) -> Report:
         "--shown",
         "view",
         flag_value="shown",
-        help="List the sessions it was shown to, with their questions; without an ID, for all memories.",
+        help="List the sessions it was shown to, with their questions; without an ID, for all memories shown here.",
     ),
     flag(
         "--graph",
@@ -511,7 +512,10 @@ def _changes(where: Where, answer: Answer, clients: Mapping[str, str]) -> tuple[
     for each in answer["history"]:
         before, after = states.get(each["version"] - 1, {}), states[each["version"]]
         names = [name for name in each.get("fields", ()) if name != "status"]
-        changes = [f"{name}: {_plain(before.get(name, 'none'))} → {_plain(after.get(name, 'none'))}" for name in names]
+        changes = [
+            f"{name}: {one_line(_plain(before.get(name, 'none')))} → {one_line(_plain(after.get(name, 'none')))}"
+            for name in names
+        ]
         changes += [
             f"{name}: {WHOLE.sub(lambda match: short(match[0]), str(each[name]))}"
             for name in ("by", "reason")
@@ -528,8 +532,12 @@ def _showings(where: Where, ids: Sequence[str], number: int) -> Report:
     from remembrancer.commands.runtime_client import paths_here
 
     log = ShownLog(paths_here().home, kept_s=0.0)
+    project = "" if ids or where.user or where.all_projects else where.places()[0].project.id
+    session_id = where.session or ""
     entries = [
-        row for each in ids or ("",) for row in log.read(memory_id=each, session_id=where.session or "", limit=number)
+        row
+        for each in ids or ("",)
+        for row in log.read(project=project, memory_id=each, session_id=session_id, limit=number)
     ]
     clients = _clients(where) if entries else {}
     words = words_of({each.project for each in entries}, [each.memory_id for each in entries if each.memory_id])
@@ -544,7 +552,9 @@ def _showings(where: Where, ids: Sequence[str], number: int) -> Report:
         for row in rows:
             text = words.get(row.memory_id, "not here")
             lines.append(f"  {row.place}  {text}  {short(row.memory_id)}" if row.memory_id else "  nothing was found")
-    nothing = "None of these has been shown to a session yet." if ids else "No memory has been shown to a session yet."
+    nothing = (
+        "None of these has been shown to a session yet." if ids else "No memory has been shown to a session here yet."
+    )
     return Report({"shown": [each._asdict() for each in entries]}, lines or nothing)
 
 

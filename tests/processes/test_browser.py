@@ -322,6 +322,8 @@ def test_what_was_shown_to_whom_is_kept_and_printed_until_the_memory_is_erased(c
     told = f", recall memories: when do we deploy\n  1  We deploy on Tuesdays  {memory[-4:]}\n"
     assert done("show", "--shown", memory, home=visit.door.home).endswith(told)
     assert "when do we deploy" in Page(visit.get(f"/sessions/{shown['session_id']}")).text
+    assert done("show", "--shown", "--project", str(visit.directory), home=visit.door.home).endswith(told)
+    assert "when do we deploy" not in done("show", "--shown", home=visit.door.home), "this is another project"
     usage = Page(visit.get("/usage")).text
     assert re.search(r"recalls in 90 days 2, 1 without an answer tokens given to assistants [1-9]\d+ ", usage), usage
     assert re.search(r"recall memories 2 [1-9]\d+ \d+ ms \d+ ms", usage), usage

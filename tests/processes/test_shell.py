@@ -125,6 +125,9 @@ def test_a_memory_is_stored_found_corrected_and_the_correction_undone(shell: She
     shell("edit", memory_id, "We deploy", "on Fridays")
     assert "We deploy on Fridays" in shell("show", memory_id)
     shell("undo", memory_id)
+    shell("edit", memory_id, "We deploy\n\non Mondays")
+    assert "→ We deploy on Mondays" in shell("show", memory_id, "--history")
+    shell("undo", memory_id)
     assert shell("show", memory_id).startswith("We deploy on Tuesdays\n"), "the text comes first"
     assert "by you, in the shell" in shell("show", memory_id)
     assert "session:shell" not in shell("show", memory_id)
@@ -478,6 +481,8 @@ def test_a_search_at_a_terminal_shows_the_best_five_and_how_many_are_weaker(shel
     _, shown = shell.at_a_terminal("search", "ferry", "harbour", "--all")
     assert (shown.count("o'clock"), "weaker" in shown) == (8, False)
     assert len(shell("search", "ferry", "harbour").splitlines()) == 5
+    printed = command("search", "ferry", "harbour", "--json", home=shell.home, directory=shell.directory)
+    assert (len(json.loads(printed.stdout)["memories"]), printed.stderr) == (8, ""), "none is left out"
     assert len(shell("search", "ferry", "harbour", "--all").splitlines()) == 8
     asyncio.run(until(Runtime(shell.home).is_drained))
     _, shown = shell.at_a_terminal("search", "purple elephants in a bathtub")
