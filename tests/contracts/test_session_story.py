@@ -9,10 +9,13 @@ import pytest
 from remembrancer.actors.store.records.sessions import BEGINNING, EARLIER
 from remembrancer.actors.store.records.sqlite_records import Reader
 from remembrancer.actors.store.records.types import USER, Filters
+from remembrancer.actors.store.retrieval.graph_search import search_graph
+from remembrancer.actors.store.retrieval.view import Source, View
 from remembrancer.protocol.browsing import ReadTurns, TurnsRead
 from remembrancer.protocol.errors import InvalidInput
 from remembrancer.protocol.kinds import SESSION_RECORD
-from remembrancer.protocol.runs import ApplyRun, Edit, LogPromotion
+from remembrancer.protocol.reads import SearchGraph
+from remembrancer.protocol.runs import ApplyRun, Edit, LogPromotion, SaveTopics, Topic
 from remembrancer.protocol.session_life import EndSession, RecordEvents, StartSession, ToolCall, Turn
 from remembrancer.protocol.writes import (
     Applied,
@@ -81,6 +84,14 @@ def test_what_a_session_did_in_two_spaces_is_one_and_topics_that_mean_the_same_a
     assert both.session_start(SESSION) == (10.0, 3)
 
 
+def test_entities_of_a_topic_that_the_session_names_are_told_as_the_topic(rig: RecordsRig) -> None:
+    topic = Topic("light", ("Lamp", "Oil"))
+    rig.say("the lamp burns oil", "Lamp", "Oil::burns")
+    rig.do(ApplyRun("topics", "project", "maintenance", "promote", (SaveTopics((topic,)),)), session="")
+    assert rig.records.describe_session(SESSION).topics == ("light",)
+    assert search_graph(SearchGraph(PROJECT, SESSION), View([Source(rig.records)]), AT)[0].topics == (topic,)
+
+
 def test_the_last_sessions_are_told_of_with_what_the_project_may_see_of_them(rig: RecordsRig) -> None:
     def left(number: int) -> str:
         return f"left by {number} {'x' * 500}"
@@ -142,8 +153,10 @@ def test_a_record_of_release_0_2_0_goes_with_the_memory_that_it_quotes(
 
 def test_what_was_said_and_done_is_read_page_by_page_from_the_last_to_the_first(rig: RecordsRig) -> None:
     turns = tuple(Turn("user", f"turn {n}", AT + n) for n in range(7))
-    calls = tuple(ToolCall(f"tool {n}", AT + n // 2, {"n": n}) for n in range(16))
+    calls = tuple(ToolCall(f"tool {n}", AT + n // 2, {"n": n}, success=n > 2) for n in range(16))
     rig.do(RecordEvents(SESSION, turns, calls))
+    told = rig.records.describe_session(SESSION)
+    assert (told.turns, told.tool_calls, told.tool_failures) == (7, 16, 3)
     before: tuple[int, int] | None = None
     pages: list[TurnsRead] = []
     while not pages or before is not None:

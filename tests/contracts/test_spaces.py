@@ -348,6 +348,22 @@ async def test_many_projects_take_few_threads_and_descriptors(tmp_path: Path) ->
         files.close()
 
 
+def test_threads_that_end_leave_no_open_file(tmp_path: Path) -> None:
+    """A thread that writes ends when there is nothing to write: for months another one comes and goes every minute."""
+    with closing(Records(SqliteFile(tmp_path / "memory.db"), USER, time.time)) as records:
+
+        def reads() -> None:
+            thread = threading.Thread(target=records.number_of, args=("memory:none",))
+            thread.start()
+            thread.join()
+
+        reads()
+        before = descriptors()
+        for _ in range(20):
+            reads()
+        assert descriptors() == before
+
+
 OURS, LANE, THEIRS = PROJECT.id, "l_000000000001", "p_ffffffffffff"
 FILTERS: Callable[[str], Filters] = lambda session: Filters(session, include_forgotten=True)  # noqa: E731
 VIEWED: dict[str, Callable[[View, str, list[int], list[str]], Any]] = {

@@ -8,7 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from remembrancer.memory.fields import FIELDS
 from remembrancer.protocol.kinds import ENTITY_KINDS, EntityKind, entity_kind
+from remembrancer.protocol.writes import MemoryVersion
+
+
+def test_each_field_of_a_memory_has_one_row_in_the_table_of_fields() -> None:
+    assert sorted(each.name for each in FIELDS) == sorted(MemoryVersion.__struct_fields__)
 
 
 @pytest.mark.parametrize(
