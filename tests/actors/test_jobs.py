@@ -25,10 +25,7 @@ from remembrancer.protocol.consolidation import (
     SessionEnded,
 )
 from remembrancer.protocol.control import PeerGone
-from remembrancer.protocol.errors import (
-    ConsolidatorUnavailable,
-    InvalidInput,
-)
+from remembrancer.protocol.errors import ConsolidatorUnavailable, InvalidInput
 from remembrancer.protocol.reads import NoteAccess
 from remembrancer.protocol.runs import ApplyRun, CloseSession
 from remembrancer.protocol.session_life import EndSession, SessionEntry, StartSession
@@ -186,9 +183,7 @@ async def test_a_request_outlives_the_consolidator_that_had_it(rig: StoreRig) ->
         assert await asked == REFLECTED
 
 
-async def test_without_a_consolidator_by_the_settings_requests_are_refused_at_once_and_jobs_wait(
-    rig: StoreRig,
-) -> None:
+async def test_without_a_consolidator_by_the_settings_requests_are_refused_at_once_and_jobs_wait(rig: StoreRig) -> None:
     await restart_with(rig, consolidator=False)
     await end_session(rig)
     with pytest.raises(ConsolidatorUnavailable, match="REMEMBRANCER_CONSOLIDATOR=1"):
@@ -214,9 +209,7 @@ async def test_a_store_that_stops_lets_the_consolidator_go(rig: StoreRig) -> Non
         assert await waiting == ()
 
 
-async def test_accesses_are_counted_whoever_saw_it_and_uses_by_the_sessions_that_used_it(
-    rig: StoreRig,
-) -> None:
+async def test_accesses_are_counted_whoever_saw_it_and_uses_by_the_sessions_that_used_it(rig: StoreRig) -> None:
     memory_id = await rig.gateway.store("The cache lives in Redis")
     for session_id in (SESSION, OTHER_SESSION, OTHER_SESSION):
         await rig.gateway.ask(NoteAccess(PROJECT, session_id, (memory_id,)))

@@ -22,13 +22,7 @@ from remembrancer.protocol.errors import (
     RemembrancerError,
     StorageFull,
 )
-from remembrancer.protocol.writes import (
-    Applied,
-    Change,
-    PortableMemory,
-    PromoteMemory,
-    UpdateMemory,
-)
+from remembrancer.protocol.writes import Applied, Change, PortableMemory, PromoteMemory, UpdateMemory
 from tests.contracts.runs_rig import shown
 from tests.contracts.test_shared_lane import LANE, Host, Hosts
 from tests.in_process_journal import InProcessJournal

@@ -8,13 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remembrancer.protocol.reads import (
-    GraphEntity,
-    GraphFound,
-    GraphRelationship,
-    ListedSession,
-    SessionDescription,
-)
+from remembrancer.protocol.reads import GraphEntity, GraphFound, GraphRelationship, ListedSession, SessionDescription
 from remembrancer.protocol.runs import Topic
 from remembrancer.protocol.writes import SourceRef
 from remembrancer.toolsets.memory.resources import (
@@ -59,12 +53,7 @@ def test_the_summary_names_the_sessions_before_with_what_they_left_in_a_line_eac
     hour = 3600.0
     earlier = (
         ListedSession(
-            "s2",
-            STARTED - hour,
-            STARTED,
-            "completed",
-            memories_promoted=2,
-            left=("Deploy on\n# Mondays", "y" * 400),
+            "s2", STARTED - hour, STARTED, "completed", memories_promoted=2, left=("Deploy on\n# Mondays", "y" * 400)
         ),
         ListedSession("s1", STARTED - 2 * hour, STARTED - hour, "abandoned"),
     )

@@ -24,14 +24,7 @@ from remembrancer.config.reading import (
     load_settings,
     read_configuration,
 )
-from remembrancer.config.settings import (
-    CONSTANTS,
-    NOT_SETTINGS,
-    PREFIX,
-    Settings,
-    model_choices,
-    threads_per_worker,
-)
+from remembrancer.config.settings import CONSTANTS, NOT_SETTINGS, PREFIX, Settings, model_choices, threads_per_worker
 from remembrancer.protocol.errors import ConfigurationError
 from remembrancer.protocol.work import ModelChoice
 from tests.cases import cases
