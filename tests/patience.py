@@ -29,16 +29,18 @@ PATIENT_JOURNAL: Final = dict.fromkeys(
 """Constants, by their full names, with which nobody takes a journal for away that answers late."""
 
 
-async def until(condition: Callable[[], object], timeout_s: float = PATIENCE_S) -> Any:
-    """The first result of `condition()`, which may have to be awaited, that is true: what is asked about has no event.
-    Raises `TimeoutError` after `timeout_s`."""
+async def until(
+    condition: Callable[[], object], is_it: Callable[[Any], object] = bool, *, timeout_s: float = PATIENCE_S
+) -> Any:
+    """The first result of `condition()`, which may have to be awaited, that is true, or of which `is_it` is: what is
+    asked about has no event. Raises `TimeoutError` after `timeout_s`."""
     with anyio.fail_after(timeout_s):
         while True:
             began = time.monotonic()
             result = condition()
             if inspect.isawaitable(result):
                 result = await result
-            if result:
+            if is_it(result):
                 return result
             await anyio.sleep(pause_s(began, 0.005))
 

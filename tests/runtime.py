@@ -178,6 +178,11 @@ class Runtime:
         return rows_of(self.database, query)
 
 
+def embedded(told: dict[str, Any]) -> bool:
+    """True if a status says of embedding that its worker is there, and nothing waits for it."""
+    return (told["workers"], told["pending"]) == (1, 0)
+
+
 class ColdSession(StdioClient):
     """A session of a client whose bridge is forked, and the runtime that this starts where none is up."""
 

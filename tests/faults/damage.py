@@ -23,6 +23,7 @@ import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -268,11 +269,8 @@ class Scene:
 async def connected(client: StdioClient) -> None:
     """Return when the gateway has its store. Raises `TimeoutError`."""
 
-    async def is_connected() -> bool:
-        status = await client.call_or_error("get_memory_status")
-        return bool(status.get("connection", {}).get("status") == "connected")
-
-    await until(is_connected, READY_S)
+    ask = partial(client.call_or_error, "get_memory_status")
+    await until(ask, lambda said: said.get("connection", {}).get("status") == "connected", timeout_s=READY_S)
 
 
 async def tried(scene: Scene, damage: Damage) -> Outcome:

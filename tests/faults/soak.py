@@ -459,12 +459,8 @@ class Killer:
 
     async def _acknowledged_one(self) -> None:
         before = self._soak.acknowledged
-
-        async def is_one() -> bool:
-            return self._soak.acknowledged > before
-
         with suppress(TimeoutError):
-            await until(is_one, SETTLE_S)
+            await until(lambda: self._soak.acknowledged > before, timeout_s=SETTLE_S)
 
     def _may(self, role: str) -> bool:
         recent = self._recent[role]
@@ -626,7 +622,7 @@ async def run(kills: int, sessions: int, seed: int, pace_s: float = 1.0, embedde
         await crew[0].connect()  # which starts the runtime
         await asyncio.gather(*(session.connect() for session in crew[1:]))
 
-        await until(runtime.is_ready, SETTLE_S)
+        await until(runtime.is_ready, timeout_s=SETTLE_S)
         working = [asyncio.create_task(session.work(lambda: ended)) for session in crew]
         killing = asyncio.create_task(Killer(runtime, crew, soak, random.Random(seed)).kill(kills, pace_s))
         await asyncio.wait({killing, *working}, return_when=asyncio.FIRST_COMPLETED)
@@ -640,7 +636,7 @@ async def run(kills: int, sessions: int, seed: int, pace_s: float = 1.0, embedde
             if isinstance(session.client, StdioClient) and session.client.strays:
                 soak.wrong.append(f"lines that are no JSON-RPC: {session.client.strays[:3]}")
         try:
-            await until(runtime.is_drained, SETTLE_S)
+            await until(runtime.is_drained, timeout_s=SETTLE_S)
         except TimeoutError:
             soak.wrong.append(f"not drained after {SETTLE_S:g} s: {await runtime.status()}")
         await check_notes(crew, soak)

@@ -25,11 +25,7 @@ async def test_malformed_frames_on_the_stores_socket_are_counted_and_dropped(hom
         context.term()
         assert "memory_id" in await client.store("after")
         runtime = Runtime(home)
-
-        async def dropped() -> bool:
-            return "frame dropped" in (home / "logs" / "store.log").read_text()
-
-        await until(dropped)
+        await until(lambda: "frame dropped" in (home / "logs" / "store.log").read_text())
         assert (await runtime.status())["processes"][0]["restarts"] == 0
     await runtime.down()
 

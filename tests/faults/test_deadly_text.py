@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+from functools import partial
 from pathlib import Path
 
 from remembrancer.actors.store.records.types import MAX_ATTEMPTS
 from tests.patience import until
-from tests.runtime import Runtime, Session
+from tests.runtime import Runtime, Session, embedded
 
 MORTAL = """
 import os, signal, sys
@@ -36,12 +37,7 @@ async def test_a_text_that_embedders_die_of_is_a_dead_letter_and_found_by_its_wo
         deadly = await client.store("The poison cupboard is in the laboratory.")
         for number in range(10):
             await client.store(f"Remark {number} about boats on the lake.")
-
-        async def embedded() -> bool:
-            status = await client.call("get_memory_status")
-            return bool(status["embedding"]["workers"] == 1 and status["embedding"]["pending"] == 0)
-
-        await until(embedded)
+        await until(partial(client.call, "get_memory_status"), lambda status: embedded(status["embedding"]))
         status = await Runtime(home).status()
         assert status["embedding"]["dead_letters"] == 1
         assert "embedders that died" in status["embedding"]["dead_letter_error"]

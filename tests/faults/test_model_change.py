@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import operator
 import shutil
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -80,18 +82,12 @@ async def test_meaning_is_searched_in_every_moment_of_a_change_and_whatever_is_k
                 found.append(answer.get("warnings", answer))
             return found
 
-        async def by_meaning() -> bool:
-            return not await without_meaning()
-
-        await until(by_meaning)
+        await until(without_meaning, operator.not_)
         before = await told(home, "use", "onnx", str(other))
         assert set(before) == {"active", "next"}
-
-        async def under_way() -> bool:
-            change = (await told(home)).get("next")
-            return change is None or change["pending"] < change["total"]
-
-        await until(under_way)
+        await until(
+            partial(told, home), lambda said: "next" not in said or said["next"]["pending"] < said["next"]["total"]
+        )
         assert await without_meaning() == [], "the old model answers"
         answering = (await runtime.status())["embedding"]["model"]
         assert answering == "all-MiniLM-L6-v2" or "next" not in await told(home), "until the new one is whole"
@@ -101,7 +97,7 @@ async def test_meaning_is_searched_in_every_moment_of_a_change_and_whatever_is_k
 
             async def is_back(role: str = role, killed: int = killed) -> bool:
                 replaced = runtime.pid(role) not in (0, killed)  # the others of a killed launcher answer for a moment
-                return await by_meaning() and replaced
+                return not await without_meaning() and replaced
 
             await until(is_back)
             assert "all-minilm-l6-v2" in models_recorded(home) or "next" not in await told(home)
@@ -118,7 +114,7 @@ async def test_meaning_is_searched_in_every_moment_of_a_change_and_whatever_is_k
             return models_recorded(home) == {"another"} and len(embedders) == 1
 
         await until(is_tidy)
-        assert await by_meaning()
+        assert await without_meaning() == []
     await runtime.down()
     async with Session(home, cwd=note.parent.parent, environ=environ) as client:
         await until(runtime.is_ready)
@@ -160,12 +156,7 @@ async def test_after_a_change_to_the_multilingual_model_a_question_finds_what_is
         assert all(before.values()), "a question in another language than the memories is never emptied"
         assert await weight_of_meaning() == pytest.approx(fitted_for(DEFAULT_MODEL).weights["meaning"], abs=0.01)
         await told(home, "use", "multilingual")
-
-        async def is_changed() -> bool:
-            return set(await told(home)) == {"active"}
-
-        await until(is_changed)
-        active = (await told(home))["active"]
+        active = (await until(partial(told, home), lambda said: set(said) == {"active"}))["active"]
         assert active["choice"] == {"engine": "multilingual", "model": "multilingual-e5-small"}
         after = await answers()
         assert {question: memories[0]["id"] for question, memories in after.items()} == ids

@@ -28,11 +28,7 @@ code_session = partial(note_session, session=PatientSession, toolsets="memory,co
 async def index(client: StdioClient, path: Path | str, **arguments: Any) -> str:
     """Have a tree indexed, and wait until it is; its id."""
     tree_id: str = (await client.call("index_project", path=str(path), **arguments))["project_id"]
-
-    async def is_ready() -> bool:
-        return bool((await client.call("get_index_status", project_id=tree_id))["status"] == "ready")
-
-    await until(is_ready)
+    await until(partial(client.call, "get_index_status", project_id=tree_id), lambda said: said["status"] == "ready")
     return tree_id
 
 
@@ -61,13 +57,10 @@ async def test_a_tree_is_indexed_searched_followed_and_forgotten(home: Path, tre
         status = await client.call("get_index_status", project_id=tree_id)
         assert (status["total_files"], status["indexed_files"], status["path"]) == (3, 3, str(tree))
         assert status["completed_at"] >= status["started_at"]
-
-        async def is_counted() -> bool:
-            """True after the indexer's next heartbeat."""
-            said = await to_thread.run_sync(lambda: command("status", home=home))
-            return "3 files of code in 1 tree" in said.stdout
-
-        await until(is_counted)
+        await until(  # the indexer's next heartbeat
+            lambda: to_thread.run_sync(lambda: command("status", home=home)),
+            lambda said: "3 files of code in 1 tree" in said.stdout,
+        )
         found = await client.call("search_code", query="ConnectionPool", project_id=tree_id)
         best = found["results"][0]
         place, cut = (best["file_path"], best["start_line"], best["end_line"]), (best["language"], best["chunk_type"])
@@ -108,12 +101,10 @@ async def test_a_memory_and_its_code_are_found_by_each_other(home: Path, tree: P
             "`ConnectionPool` is kept small.",
             related_entities=[{"name": "ConnectionPool", "type": "concept", "relationship": "about"}],
         )
-
-        async def is_anchored() -> bool:
-            answer = await client.call("recall_memories", query="slow relay flooded")
-            return any("code" in each for each in answer["memories"] if each["id"] == stored["memory_id"])
-
-        await until(is_anchored)
+        await until(
+            partial(client.call, "recall_memories", query="slow relay flooded"),
+            lambda said: any("code" in each for each in said["memories"] if each["id"] == stored["memory_id"]),
+        )
         answer = await client.call("recall_memories", query="slow relay flooded", sources=["memory", "code"])
         assert answer["memories"][0]["id"] == stored["memory_id"]
         first = answer["code"][0]  # which has none of the question's words
@@ -178,18 +169,10 @@ async def test_an_indexer_that_is_killed_goes_on_and_another_project_sees_nothin
     async with code_session(home, tree) as client:
         tree_id = (await client.call("index_project", path=str(tree)))["project_id"]
 
-        async def has_begun() -> bool:
-            status = await client.call("get_index_status", project_id=tree_id)
-            return bool(status["status"] != "queued")
-
-        await until(has_begun)
+        status = partial(client.call, "get_index_status", project_id=tree_id)
+        await until(status, lambda said: said["status"] != "queued")
         runtime.kill("indexer")
-
-        async def is_whole() -> bool:
-            status = await client.call("get_index_status", project_id=tree_id)
-            return bool(status["status"] == "ready" and status["indexed_files"] == 603)
-
-        await until(is_whole)
+        await until(status, lambda said: (said["status"], said["indexed_files"]) == ("ready", 603))
         assert (await paths(client, "part_77"))[0] == "src/part_77.py"
         assert await index(client, tree) == tree_id  # a second session that asks for the same tree shares it
         async with code_session(home, other, is_last=False) as stranger:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -49,18 +50,11 @@ async def test_what_a_person_wrote_is_found_by_words_and_by_meaning_and_follows_
 
         note.write_text(DATABASE.replace("PostgreSQL", "CockroachDB"))
 
-        async def has_followed() -> bool:
-            return "CockroachDB" in str(await found(client, "database of the billing service"))
-
-        await until(has_followed)
+        await until(partial(found, client, "database of the billing service"), lambda said: "CockroachDB" in str(said))
         assert "PostgreSQL" not in str(await found(client, "PostgreSQL"))
 
         shutil.move(note, workspace / "memory" / "choices.md")
-
-        async def has_moved() -> bool:
-            return await paths(client, "CockroachDB") == ["memory/choices.md"]
-
-        await until(has_moved)
+        await until(partial(paths, client, "CockroachDB"), lambda said: said == ["memory/choices.md"])
 
 
 async def test_sync_and_status_say_what_was_read_and_what_was_passed_over(home: Path, workspace: Path) -> None:
@@ -103,13 +97,8 @@ async def test_a_recall_answers_from_memories_and_notes_together_and_says_which_
     (workspace / "memory" / "decisions.md").write_text(DATABASE)
     async with note_session(home, workspace) as client:
         stored = await client.store("The billing service's database is backed up to Bucharest every night.")
-
-        async def both() -> bool:
-            found = (await client.call("recall_memories", query="database of the billing service"))["memories"]
-            return len(found) == 2
-
-        await until(both)
-        answer = await client.call("recall_memories", query="database of the billing service")
+        recall = partial(client.call, "recall_memories", query="database of the billing service")
+        answer = await until(recall, lambda said: len(said["memories"]) == 2)
         by_source = {each.get("source", "memory"): each for each in answer["memories"]}
         note = by_source["notes"]
         assert (note["path"], note["lines"]) == ("memory/decisions.md", [1, 5])

@@ -39,12 +39,10 @@ async def test_what_is_stored_is_in_the_log_of_the_day_and_can_be_searched_and_r
         text = "## Boats\n\n## Ferry\n\nIt leaves at seven.\n"
         (log,) = (workspace / "memory").iterdir()
         assert (f"memory/{log.name}", log.read_text()) == (stored["path"], text)
-
-        async def is_found() -> bool:
-            found = await client.call("memory_search", query="ferry", minScore=0)
-            return [each["path"] for each in found["results"]] == [stored["path"]]
-
-        await until(is_found)
+        await until(
+            partial(client.call, "memory_search", query="ferry", minScore=0),
+            lambda said: [each["path"] for each in said["results"]] == [stored["path"]],
+        )
         assert await client.call("memory_read", path=stored["path"], fromLine=3, lines=2) == {
             "path": stored["path"],
             "content": "## Ferry",
@@ -125,11 +123,7 @@ async def test_a_note_on_a_disk_that_hangs_is_written_when_it_answers_and_holds_
             log = Path(workspace, queued["path"])
             assert not log.exists()
             await until(partial(is_stored_at_once, client, "The mole is old"))  # while the note is queued
-
-        async def is_written() -> bool:
-            return log.exists()
-
-        await until(is_written)
+        await until(log.exists)
         assert log.read_text() == "- the harbour is deep\n"
         assert "memory" in (workspace / ".gitignore").read_text()
         await anyio.sleep(0.5)  # in which a repetition would come
@@ -149,28 +143,15 @@ async def test_a_note_waits_for_a_store_that_is_away_and_is_written_once(home: P
         assert (queued["indexed"], queued["linesWritten"]) == (False, 1)
         assert [each["code"] for each in queued["warnings"]] == ["queued"]
         log = Path(workspace, queued["path"])
-
-        async def is_written() -> bool:
-            # On a busy machine the first one may be queued as well, and there is no file until the store goes on.
-            return log.is_file() and log.read_text() == "- first\n- second\n"
-
-        await until(is_written)
+        # On a busy machine the first one may be queued as well, and there is no file until the store goes on.
+        await until(lambda: log.is_file() and log.read_text() == "- first\n- second\n")
         for number in range(3):
             runtime.kill("store" if number % 2 else "gateway")
             await client.call("memory_store", content=f"- after {number}")
-
-        async def is_all_written() -> bool:
-            return sorted(log.read_text().splitlines()) == [
-                "- after 0",
-                "- after 1",
-                "- after 2",
-                "- first",
-                "- second",
-            ]
-
-        await until(is_all_written)
+        everything = ["- after 0", "- after 1", "- after 2", "- first", "- second"]
+        await until(lambda: sorted(log.read_text().splitlines()) == everything)
         await anyio.sleep(0.5)  # in which a repetition would come
-        assert await is_all_written()
+        assert sorted(log.read_text().splitlines()) == everything
 
 
 async def test_what_was_said_in_earlier_sessions_is_found_and_read_when_it_is_asked_for(
@@ -196,10 +177,7 @@ async def test_what_was_said_in_earlier_sessions_is_found_and_read_when_it_is_as
             results: list[dict[str, Any]] = found["results"]
             return results
 
-        async def is_found() -> bool:
-            return len(await search("ferry to Helsinki")) == 1
-
-        await until(is_found)
+        await until(partial(search, "ferry to Helsinki"), lambda found: len(found) == 1)
         (hit,) = await search("ferry to Helsinki", sources=["sessions"])
         assert (hit["path"], hit["source"], hit["startLine"], hit["endLine"]) == (str(transcript), "sessions", 1, 2)
         assert "Aurora" in hit["snippet"]
@@ -218,9 +196,5 @@ async def test_what_was_said_in_earlier_sessions_is_found_and_read_when_it_is_as
         with transcript.open("ab") as file:
             file.write(lines(said("user", "And back we took the Borealis.", 3, cwd=str(workspace))))
         await client.call("memory_sync", source="sessions")
-
-        async def has_grown() -> bool:
-            return "Borealis" in str(await search("Borealis"))
-
-        await until(has_grown)
+        await until(partial(search, "Borealis"), lambda found: "Borealis" in str(found))
         assert len(await search("ferry to Helsinki")) == 1

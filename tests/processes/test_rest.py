@@ -13,7 +13,7 @@ import pytest
 
 from bench.client import StdioClient
 from tests.patience import until
-from tests.runtime import Runtime, Session, command
+from tests.runtime import Runtime, Session, command, embedded
 
 RESTING = {"launcher", "gateway", "store"}
 HELD_UP = """
@@ -51,16 +51,8 @@ async def test_after_a_break_gateway_and_store_are_there_and_answer_by_words_unt
         assert stored["embedding_generated"] is True
     before = {role: runtime.pid(role) for role in ("gateway", "store")}
 
-    async def rests() -> bool:
-        status = await runtime.status()
-        return {process["role"] for process in status["processes"]} == RESTING
-
-    await until(rests)
-
-    async def is_well() -> bool:
-        return not (await runtime.status())["warnings"]
-
-    await until(is_well)
+    await until(runtime.status, lambda said: {process["role"] for process in said["processes"]} == RESTING)
+    await until(runtime.status, lambda said: not said["warnings"])
     (home / "hold").touch()
     used = {role: proportional_bytes(pid) for role, pid in before.items()}
     assert sum(used.values()) < LIMIT_BYTES, used
@@ -111,16 +103,12 @@ async def test_a_command_wakes_what_it_needs_and_a_look_at_the_browser_keeps_not
 
     async def is_found_by_meaning() -> bool:
         found = await said("search", "who repairs the lamp of the harbour?")
-        assert {each["code"] for each in found.get("warnings", ())} <= {"embedding_starting"}, "it is waited for"
-        return [each["code"] for each in found.get("warnings", ())] == [] and bool(found["memories"])
+        codes = {each["code"] for each in found.get("warnings", ())}
+        assert codes <= {"embedding_starting"}, "it is waited for"
+        return not codes and bool(found["memories"])
 
     await until(is_found_by_meaning)
     await until(rests)
     await said("add", "The harbour is closed in winter.")
-
-    async def is_embedded() -> bool:
-        status = await runtime.status()
-        return bool(status["embedding"]["workers"] == 1 and status["embedding"]["pending"] == 0)
-
-    await until(is_embedded)
+    await until(runtime.status, lambda status: embedded(status["embedding"]))
     await runtime.down()
