@@ -19,7 +19,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property, wraps
 from types import MappingProxyType, ModuleType
-from typing import Any, Concatenate, Final, Generic, ParamSpec, TypedDict, TypeVar, Unpack
+from typing import Any, Concatenate, Final, Generic, Literal, ParamSpec, TypedDict, TypeVar, Unpack
 
 import anyio
 import anyio.to_thread
@@ -312,18 +312,22 @@ class Hints(TypedDict, total=False):
 
 
 def tool(
-    description: str, *, aliases: Mapping[str, str] = MappingProxyType({}), **hints: Unpack[Hints]
+    description: str,
+    *,
+    aliases: Mapping[str, str] = MappingProxyType({}),
+    rename: Literal["camel"] | None = None,
+    **hints: Unpack[Hints],
 ) -> Callable[[Handler[P]], Handler[P]]:
     """Register a function as a tool of the same name, in the toolset of its folder.
 
-    `aliases` are other names for its arguments.
+    `aliases` are other names for its arguments; with `rename` clients have their names in camel case.
 
     Raises:
         ValueError: the toolset already has a tool of that name.
     """
 
     def register(handler: Handler[P]) -> Handler[P]:
-        arguments, run = _declared(handler)
+        arguments, run = _declared(handler, rename)
         name, module = handler.__name__, handler.__module__
         _register(name, module, description, ArgumentDecoder(arguments, aliases), run, hints)
         return handler
@@ -362,7 +366,9 @@ def derived_tool(
     _register(name, module, description, ArgumentDecoder(arguments or its_arguments), run, hints)
 
 
-def _declared(handler: Handler[...]) -> tuple[type[msgspec.Struct], Callable[[Call, Any], Awaitable[Answer]]]:
+def _declared(
+    handler: Handler[...], rename: Literal["camel"] | None = None
+) -> tuple[type[msgspec.Struct], Callable[[Call, Any], Awaitable[Answer]]]:
     """The type of a handler's arguments, and a function that calls it with them."""
     hints = typing.get_type_hints(handler, include_extras=True)
     parameters = list(inspect.signature(handler).parameters.values())[1:]
@@ -377,7 +383,8 @@ def _declared(handler: Handler[...]) -> tuple[type[msgspec.Struct], Callable[[Ca
     async def run(call: Call, given: msgspec.Struct) -> Answer:
         return await handler(call, **msgspec.structs.asdict(given))
 
-    return msgspec.defstruct(handler.__name__, fields, frozen=True, forbid_unknown_fields=True), run
+    made = msgspec.defstruct(handler.__name__, fields, frozen=True, forbid_unknown_fields=True, rename=rename)
+    return made, run
 
 
 def _register(

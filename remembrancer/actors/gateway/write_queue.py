@@ -606,11 +606,10 @@ class Drain:
         self._store = store
         self._on_applied = on_applied
         self._on_refused = on_refused
-        self._internal_failures: Counter[str] = Counter()
         self._again_at: dict[str, float] = {}
         """The lanes that failed last, and when they are retried."""
-        self._one_by_one: set[str] = set()
-        """The lanes in whose last batch the store failed: the operation at fault is found one by one."""
+        self._internal_failures: Counter[str] = Counter()
+        """How often the store has failed at a lane's first operations: the one at fault is found one by one."""
 
     async def run(self) -> None:
         """Drain whenever there are operations and a store, until cancelled."""
@@ -635,7 +634,7 @@ class Drain:
             await self._store.wait_answering()
         is_done = True
         for lane in sorted(due, key=lambda lane: self._again_at.get(lane, 0.0)):
-            count = 1 if lane in self._one_by_one else BATCH_OPERATIONS
+            count = 1 if self._internal_failures[lane] else BATCH_OPERATIONS
             batch = await self._queue.head(lane, count, BATCH_BYTES)
             if batch:  # otherwise its append is being written
                 is_done = False
@@ -662,12 +661,14 @@ class Drain:
 
     async def _note_refusal(self, lane: str, batch: list[Operation], error: RemembrancerError) -> None:
         """Note why the store refuses a batch: its oldest operation waits, or is set aside if it will never be taken."""
-        oldest = batch[0]
+        is_final = not error.retry_possible and error.code not in UNREADABLE
+        if isinstance(error, InternalError):
+            self._internal_failures[lane] += 1
+            is_final = self._internal_failures[lane] > INTERNAL_TRIES
         if isinstance(error, InternalError) and len(batch) > 1:
-            self._one_by_one.add(lane)
             self._again_at.pop(lane, None)
-        elif self._is_final(oldest.operation_id, error):
-            await self._settle(lane, batch, BatchApplied((), {oldest.operation_id: error.to_failure()}))
+        elif is_final:
+            await self._settle(lane, batch, BatchApplied((), {batch[0].operation_id: error.to_failure()}))
         else:
             before = self._queue.refusals.get(lane)
             if before is None or before.message != error.message:
@@ -682,9 +683,7 @@ class Drain:
         applied = [operation for operation in batch if operation.operation_id in done]
         self._queue.note_applied(lane, applied)
         self._again_at.pop(lane, None)
-        self._one_by_one.discard(lane)
-        for operation_id in (*reply.applied, *reply.rejected):
-            self._internal_failures.pop(operation_id, None)
+        self._internal_failures.pop(lane, None)
         for operation in applied:
             self._on_applied(operation)
         for operation in batch:
@@ -695,9 +694,3 @@ class Drain:
                     extra={"operation_id": operation.operation_id, "code": error.code, "reason": error.message},
                 )
                 self._on_refused(operation, error)
-
-    def _is_final(self, operation_id: str, error: RemembrancerError) -> bool:
-        if not isinstance(error, InternalError):
-            return not error.retry_possible and error.code not in UNREADABLE
-        self._internal_failures[operation_id] += 1
-        return self._internal_failures[operation_id] >= INTERNAL_TRIES

@@ -10,7 +10,6 @@ from typing import Annotated, Final
 
 import anyio
 import anyio.to_thread
-import msgspec
 from msgspec import Meta
 
 from remembrancer.config.settings import Settings
@@ -31,7 +30,6 @@ from remembrancer.toolsets.files.workspace_files import (
     real_note,
     transcript_paths,
 )
-from remembrancer.toolsets.memory.fields import given
 from remembrancer.toolsets.tools import Answer, Call, tool
 
 LINES: Final = 50
@@ -40,30 +38,29 @@ MAX_CHARACTERS: Final = 40_000
 """The limit of one answer. A client continues from the line after its last one."""
 
 
-class MemoryReadArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
-    path: str
-    from_line: Annotated[int, Meta(ge=1)] | None = None
-    lines: Annotated[int, Meta(ge=1, le=5000)] | None = None
-
-
-@tool("Read lines of a note.", read_only=True)
-async def memory_read(call: Call, arguments: MemoryReadArguments) -> Answer:
+@tool("Read lines of a note.", read_only=True, rename="camel")
+async def memory_read(
+    call: Call,
+    path: str,
+    from_line: Annotated[int, Meta(ge=1)] | None = None,
+    lines: Annotated[int, Meta(ge=1, le=5000)] | None = None,
+) -> Answer:
     """Lines of a note as it is on disk now, indexed or not; or turns of a transcript."""
     settings = call.service.settings
     root = workspace_of(call).root
-    first, count = given(arguments.from_line, 1), given(arguments.lines, LINES)
+    first, count = from_line or 1, lines or LINES
 
     def read() -> Answer:
-        if settings.transcripts and arguments.path.endswith(".jsonl"):
-            return _shown(_turns_of(arguments.path, Path(root), settings), arguments.path, first, count)
-        text = masked(read_note(arguments.path, root, settings))
+        if settings.transcripts and path.endswith(".jsonl"):
+            return _shown(_turns_of(path, Path(root), settings), path, first, count)
+        text = masked(read_note(path, root, settings))
         starts = line_starts(text) if text else [0]
-        lines = [text[start:end] for start, end in itertools.pairwise(starts)]
-        return _shown(lines, arguments.path, first, count)
+        all_lines = [text[start:end] for start, end in itertools.pairwise(starts)]
+        return _shown(all_lines, path, first, count)
 
     with anyio.move_on_after(settings.read_budget_s):  # on a thread of its own: a disk may hang
         return await anyio.to_thread.run_sync(read, abandon_on_cancel=True)
-    raise DeadlineExceeded(f"{shown(arguments.path)} could not be read in time: try again")
+    raise DeadlineExceeded(f"{shown(path)} could not be read in time: try again")
 
 
 def read_note(path: str, root: str, settings: Settings) -> str:

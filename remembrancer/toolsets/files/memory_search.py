@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from typing import Annotated, Final, Literal
 
-import msgspec
 from msgspec import Meta
 
 from remembrancer.config.project import workspace_root
@@ -23,25 +22,26 @@ NAMES: Final = {source: name for name, source in SOURCES.items()}
 UNITS: Final = (("d", 86_400.0), ("h", 3600.0), ("m", 60.0))
 
 
-class MemorySearchArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
-    query: str
-    max_results: Annotated[int, Meta(ge=1, le=100, extra_json_schema={"default": 8})] | None = None
-    min_score: Annotated[float, Meta(ge=0, le=1, extra_json_schema={"default": 0.3})] | None = None
-    sources: list[Source] = []
-    path: Annotated[str, Meta(description="A file or a directory")] = ""
-
-
-@tool("Search the project's notes (MEMORY.md, memory/) by meaning and words, best first.", read_only=True)
-async def memory_search(call: Call, arguments: MemorySearchArguments) -> Answer:
+@tool(
+    "Search the project's notes (MEMORY.md, memory/) by meaning and words, best first.", read_only=True, rename="camel"
+)
+async def memory_search(
+    call: Call,
+    query: str,
+    max_results: Annotated[int, Meta(ge=1, le=100, extra_json_schema={"default": 8})] | None = None,
+    min_score: Annotated[float, Meta(ge=0, le=1, extra_json_schema={"default": 0.3})] | None = None,
+    sources: tuple[Source, ...] = (),
+    path: Annotated[str, Meta(description="A file or a directory")] = "",
+) -> Answer:
     """The best chunks with their lines, what was not searched, and the age of the index."""
-    check_text(arguments.query, field="query", longest_bytes=MAX_QUERY_BYTES)
+    check_text(query, field="query", longest_bytes=MAX_QUERY_BYTES)
     request = SearchFiles(
         workspace_of(call),
-        arguments.query,
-        limit=given(arguments.max_results, call.service.settings.search_max_results),
-        min_score=given(arguments.min_score, call.service.settings.search_min_score),
-        sources=tuple(dict.fromkeys(SOURCES[name] for name in arguments.sources)),
-        path=arguments.path,
+        query,
+        limit=given(max_results, call.service.settings.search_max_results),
+        min_score=given(min_score, call.service.settings.search_min_score),
+        sources=tuple(dict.fromkeys(SOURCES[name] for name in sources)),
+        path=path,
     )
     asked = await call.service.ask(request, call.received_at)
     found = asked.reply
