@@ -11,13 +11,12 @@ member needs only the permissions in `rights`.
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import re
 import secrets
 import ssl
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
-from contextlib import aclosing, asynccontextmanager
+from contextlib import aclosing, asynccontextmanager, suppress
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Final, cast
@@ -73,11 +72,13 @@ _WRONG_SEQUENCE: Final = (10071, 10164)
 _NO_MESSAGE: Final = (10037, 10043, 10057)
 _FULL: Final = (10023, 10028, 10047, 10077, 10110)
 _decode_snapshot: Final = msgspec.json.Decoder(LaneSnapshot).decode
+_decode_answer: Final = msgspec.json.Decoder(dict[str, Any]).decode
 LOOPBACK: Final = frozenset({"127.0.0.1", "localhost", "::1"})
 _ID: Final = "Nats-Msg-Id"
 _IDENTITY: Final = "remembrancer_id"
-_PERMISSION: Final = re.compile(r"permissions violation", re.IGNORECASE)
-_NOT_ADMITTED: Final = re.compile(r"authorization violation|authentication (expired|revoked)|user authentication", re.I)
+_REFUSED: Final = re.compile(
+    r"permissions violation|authorization violation|authentication (expired|revoked)|user authentication", re.IGNORECASE
+)
 
 
 logger = logging.getLogger(__name__)
@@ -98,17 +99,17 @@ class Server(msgspec.Struct, frozen=True):
 
 def entries_stream(lane: str) -> str:
     """The stream of a lane's entries."""
-    return f"RMB_{lane}"
+    return f"RMB_{check_name(lane)}"
 
 
 def state_stream(lane: str) -> str:
     """The stream of a lane's snapshots, leases and notices."""
-    return f"RMBS_{lane}"
+    return f"RMBS_{check_name(lane)}"
 
 
 def rights(lane: str, member: str, inbox: str, *, read_only: bool = False) -> tuple[list[str], list[str]]:
     """The subjects that a member of a lane may publish to and subscribe to."""
-    both = (entries_stream(check_name(lane)), state_stream(lane))
+    both = (entries_stream(lane), state_stream(lane))
     reads = [f"$JS.API.{verb}.{stream}" for stream in both for verb in ("STREAM.INFO", "STREAM.MSG.GET", "DIRECT.GET")]
     state = f"rmb.{lane}.s"
     says = [f"{state}.host.{check_name(member)}"]
@@ -130,19 +131,14 @@ class JetStreamJournal:
         *,
         inbox: str = "_INBOX",
         sign: Callable[[str], bytes] | None = None,
-        answer_s: float | None = None,
         resolve_s: float = RESOLVE_S,
     ) -> None:
         self._server = server
         self._inbox = inbox
         self._sign = sign
-        self._answer_s = ANSWER_S if answer_s is None else answer_s
         self._resolve_s = resolve_s
         self._client: Client | None = None
         self._connecting = asyncio.Lock()
-        self._questions: dict[str, asyncio.Queue[Msg | None]] = {}
-        """The answers to each open request, by the last part of its inbox; None: the connection is lost."""
-        self._answered_at = inbox
         self._refusal = ""
         """The server's reason for refusing this host or a request."""
         self._known: dict[str, LaneMark] = {}
@@ -154,14 +150,12 @@ class JetStreamJournal:
 
     async def send_account(self, account_jwt: str) -> None:
         """Send the servers a new version of the account of all lanes."""
-        async with aclosing(self._answers("$SYS.REQ.CLAIMS.UPDATE", account_jwt.encode(), {})) as answers:
-            answer = _decoded(await anext(answers))
-        if "error" in answer:
+        answer = await self._answer("$SYS.REQ.CLAIMS.UPDATE", account_jwt.encode())
+        if "error" in _decoded(answer):
             raise JournalRefused("the server does not take the account: it was not configured from this home")
 
     async def create(self, lane: str) -> LaneMark:
         """See `Journal`."""
-        check_name(lane)
         identity = secrets.token_hex(16)
         shared: dict[str, object] = {
             "storage": "file",
@@ -254,7 +248,7 @@ class JetStreamJournal:
         for message in messages:
             if _sequence(message) != following + len(entries) or not _header(message, _ID):
                 break  # the next call raises
-            at = _time(_header(message, "Nats-Time-Stamp")).timestamp()
+            at = datetime.fromisoformat(_header(message, "Nats-Time-Stamp")).timestamp()
             entries.append(Entry(_sequence(message), _header(message, _ID), message.data, at))
         if not entries:
             raise EntryDamaged(f"no member wrote the entry at position {following}: it has no id")
@@ -281,38 +275,20 @@ class JetStreamJournal:
     async def watch(self, lane: str) -> AsyncIterator[None]:
         """See `Journal`."""
         async with self._connected() as client:
-            hints: asyncio.Queue[Msg | None] = asyncio.Queue(1)
-
-            async def hear(message: Msg) -> None:
-                if hints.empty():
-                    hints.put_nowait(message)
-
-            token = client._nuid.next().decode()
-            self._questions[token] = hints
-            subscription = await client.subscribe(f"rmb.{check_name(lane)}.e.*", cb=hear)
+            appended = await client.subscribe(f"rmb.{check_name(lane)}.e.*", pending_msgs_limit=1)
             await client.flush()
             try:
-                yield
                 while True:
-                    try:
-                        async with asyncio.timeout(HINT_S):
-                            if await hints.get() is None:
-                                raise nats.errors.ConnectionClosedError
-                    except TimeoutError:
-                        pass  # a hint without an append
                     yield
+                    with suppress(nats.errors.TimeoutError):  # then a hint without an append
+                        await appended.next_msg(HINT_S)
             finally:
-                self._questions.pop(token, None)
                 if not client.is_closed:
-                    await subscription.unsubscribe()
+                    await appended.unsubscribe()
 
     async def scrub(self, lane: str, position: int) -> None:
         """See `Journal`."""
-        answer = await self._call(
-            f"STREAM.MSG.DELETE.{entries_stream(check_name(lane))}", {"seq": position, "no_erase": False}
-        )
-        if _code(answer) not in _NO_MESSAGE:
-            _check(answer)
+        await self._delete(entries_stream(lane), position)
 
     async def trim(self, lane: str, *, before: int) -> None:
         """See `Journal`."""
@@ -345,7 +321,7 @@ class JetStreamJournal:
 
     async def snapshots(self, lane: str) -> tuple[LaneSnapshot, ...]:
         """See `Journal`."""
-        messages = await self._get(lane, _state(lane), {"multi_last": [f"rmb.{lane}.s.snapshot.*"]})
+        messages = await self._get(lane, state_stream(lane), {"multi_last": [f"rmb.{lane}.s.snapshot.*"]})
         try:
             decoded = [_decode_snapshot(each.data) for each in messages]
         except msgspec.DecodeError as error:
@@ -404,9 +380,7 @@ class JetStreamJournal:
         """See `Journal`."""
         held = await self._last(lane, f"lease.{check_name(name)}")
         if held is not None and _holder(held) == holder:
-            answer = await self._call(f"STREAM.MSG.DELETE.{state_stream(lane)}", {"seq": _sequence(held)})
-            if _code(answer) not in _NO_MESSAGE:
-                _check(answer)
+            await self._delete(state_stream(lane), _sequence(held))
 
     async def notify(self, lane: str, host: str, body: bytes) -> None:
         """See `Journal`."""
@@ -414,7 +388,7 @@ class JetStreamJournal:
 
     async def notices(self, lane: str) -> Mapping[str, LaneNotice]:
         """See `Journal`."""
-        messages = await self._get(lane, _state(lane), {"multi_last": [f"rmb.{lane}.s.host.*"]})
+        messages = await self._get(lane, state_stream(lane), {"multi_last": [f"rmb.{lane}.s.host.*"]})
         now = (await self._info(lane))["ts"]
         return {
             _subject(each).rpartition(".")[2]: LaneNotice(each.data, max(0.0, _age_s(each, now))) for each in messages
@@ -423,7 +397,7 @@ class JetStreamJournal:
     async def aclose(self) -> None:
         """See `Journal`."""
         client, self._client = self._client, None
-        if client is not None and not client.is_closed:
+        if client is not None:
             await _close(client)
 
     # The lane on the server
@@ -431,7 +405,7 @@ class JetStreamJournal:
     async def _verify(self, lane: str, mark: LaneMark) -> None:
         """Compare a mark with the journal, unless that was done. Raises `JournalChanged`."""
         async with self._connected():
-            known = self._known.get(check_name(lane))
+            known = self._known.get(lane)
             if known == mark or (known and known.journal == mark.journal and known.position > mark.position):
                 return  # a reader from there sees what exists
             info = await self._info_behind(lane, mark.position)
@@ -464,21 +438,25 @@ class JetStreamJournal:
     async def _info(self, lane: str, *, deleted: bool = False, subjects: str = "") -> dict[str, Any]:
         stream = state_stream(lane) if subjects else entries_stream(lane)
         request = {"deleted_details": deleted, **({"subjects_filter": subjects} if subjects else {})}
-        check_name(lane)
         answer = await self._call(f"STREAM.INFO.{stream}", request)
         _check(answer)
         return answer
 
+    async def _delete(self, stream: str, position: int) -> None:
+        """Delete a message for good, if it is there."""
+        answer = await self._call(f"STREAM.MSG.DELETE.{stream}", {"seq": position, "no_erase": False})
+        if _code(answer) not in _NO_MESSAGE:
+            _check(answer)
+
     async def _last(self, lane: str, name: str) -> Msg | None:
-        messages = await self._get(lane, _state(lane), {"last_by_subj": f"rmb.{lane}.s.{name}"})
+        messages = await self._get(lane, state_stream(lane), {"last_by_subj": f"rmb.{lane}.s.{name}"})
         return messages[0] if messages else None
 
     async def _tell(self, lane: str, name: str, body: bytes) -> None:
-        _state(lane)
         _check(await self._say(lane, f"rmb.{lane}.s.{name}", body, {}))
 
     async def _purge(self, lane: str, name: str) -> None:
-        _check(await self._call(f"STREAM.PURGE.{_state(lane)}", {"filter": f"rmb.{lane}.s.{name}"}))
+        _check(await self._call(f"STREAM.PURGE.{state_stream(lane)}", {"filter": f"rmb.{lane}.s.{name}"}))
 
     # Requests and answers
 
@@ -491,7 +469,7 @@ class JetStreamJournal:
             raise self._refused() or JournalAway("the journal did not answer in time") from error
         except (nats.errors.Error, OSError) as error:
             reason = str(error) or type(error).__name__
-            if _NOT_ADMITTED.search(reason):
+            if _REFUSED.search(reason):
                 self._refusal = self._refusal or reason
             raise self._refused() or JournalAway(f"the journal is not reachable: {reason}") from error
 
@@ -507,30 +485,19 @@ class JetStreamJournal:
             await self.aclose()
             self._refusal = ""
             self._known.clear()
-            client, questions = Client(), dict[str, asyncio.Queue[Msg | None]]()
-            inbox = (
-                f"{self._inbox}.{secrets.token_hex(8)}"  # without users all have one: nobody else's answers are read
-            )
-            reasons: list[str] = []
-
-            async def on_lost() -> None:
-                for answers in questions.values():
-                    _put(answers, None)
+            client, reason = Client(), ""
 
             async def on_error(error: Exception) -> None:
-                reasons.append(str(error) or type(error).__name__)
-                if _NOT_ADMITTED.search(str(error)) or _PERMISSION.search(str(error)):
-                    self._refusal = str(error).removeprefix("nats: ")
-                    await on_lost()
-
-            async def on_answer(message: Msg) -> None:
-                answers = questions.get(message.subject.rpartition(".")[2])
-                if answers is not None:
-                    _put(answers, message)
+                nonlocal reason
+                reason = str(error).removeprefix("nats: ") or type(error).__name__
+                if _REFUSED.search(reason):
+                    self._refusal = reason
+                    if client.is_connected:
+                        await client.close()  # so that nobody waits for an answer that does not come
 
             server = self._server
             try:
-                async with asyncio.timeout(self._answer_s):
+                async with asyncio.timeout(ANSWER_S):
                     await client.connect(
                         servers=list(server.urls),
                         allow_reconnect=False,  # the next call does it, after resolving interrupted appends
@@ -539,56 +506,54 @@ class JetStreamJournal:
                         connect_timeout=round(CONNECT_S),
                         ping_interval=10,
                         error_cb=on_error,
-                        closed_cb=on_lost,
                         inbox_prefix=self._inbox,
                         tls=_tls(server),
                         user_jwt_cb=(lambda: server.user_jwt.encode()) if server.user_jwt else None,
                         signature_cb=self._sign,
                     )
                     _know_encrypted(client)
-                    await client.subscribe(f"{inbox}.*", cb=on_answer)
             except BaseException as error:
                 await _close(client)
-                if isinstance(error, nats.errors.NoServersError) and reasons:
-                    raise nats.errors.Error(reasons[-1]) from error
+                if isinstance(error, nats.errors.NoServersError) and reason:
+                    raise nats.errors.Error(reason) from error
                 raise
             release = re.match(r"v?(\d+)\.(\d+)", client._server_info.get("version", ""))
             if release is None or (int(release[1]), int(release[2])) < OLDEST_SERVER:
                 await _close(client)
                 raise JournalRefused("the server is an older NATS: 2.12 or newer is needed")
-            self._client, self._questions, self._answered_at = client, questions, inbox
+            self._client = client
             return client
 
-    async def _answers(self, subject: str, body: bytes, headers: dict[str, str]) -> AsyncGenerator[Msg, None]:
+    async def _answers(
+        self, subject: str, body: bytes, headers: dict[str, str] | None = None
+    ) -> AsyncGenerator[Msg, None]:
         """The messages that answer a request, as they arrive. Raises as soon as the connection is lost."""
         async with self._connected() as client:
-            token, answers = client._nuid.next().decode(), asyncio.Queue[Msg | None]()
-            questions = self._questions
-            questions[token] = answers
+            inbox = client.new_inbox()
+            answers = await client.subscribe(inbox)
             try:
-                async with asyncio.timeout(self._answer_s):
-                    await client.publish(subject, body, reply=f"{self._answered_at}.{token}", headers=headers or None)
-                while True:
-                    async with asyncio.timeout(self._answer_s):
-                        answer = await answers.get()
-                    if answer is None:
-                        raise nats.errors.ConnectionClosedError
-                    yield answer
+                await client.publish(subject, body, inbox, headers)
+                arrived = answers._pending_queue
+                while True:  # `next_msg` makes two tasks for each message, also for one that is there
+                    yield arrived.get_nowait() if arrived.qsize() else await answers.next_msg(ANSWER_S)
             finally:
-                del questions[token]
+                if not client.is_closed:
+                    await answers.unsubscribe()
+
+    async def _answer(self, subject: str, body: bytes, headers: dict[str, str] | None = None) -> Msg:
+        async with aclosing(self._answers(subject, body, headers)) as answers:
+            return await anext(answers)
 
     async def _call(self, name: str, request: Mapping[str, object]) -> dict[str, Any]:
         """The answer to a request of JetStream's API."""
-        async with aclosing(self._answers(f"$JS.API.{name}", json.dumps(request).encode(), {})) as answers:
-            answer = await anext(answers)
+        answer = await self._answer(f"$JS.API.{name}", msgspec.json.encode(request))
         if _header(answer, "Status") == "503":
             raise JournalAway("the server is there, and its JetStream is not (yet): is it switched on?")
         return _decoded(answer)
 
     async def _say(self, lane: str, subject: str, body: bytes, headers: dict[str, str]) -> dict[str, Any]:
         """The answer to a message published into a stream of a lane."""
-        async with aclosing(self._answers(subject, body, headers)) as answers:
-            answer = await anext(answers)
+        answer = await self._answer(subject, body, headers)
         if _header(answer, "Status") == "503":
             self._known.pop(lane, None)
             await self._info(lane)  # raises if there is none
@@ -598,7 +563,7 @@ class JetStreamJournal:
     async def _get(self, lane: str, stream: str, request: Mapping[str, object]) -> list[Msg]:
         """The requested messages, as far as a replica has them."""
         messages: list[Msg] = []
-        question = self._answers(f"$JS.API.DIRECT.GET.{stream}", json.dumps(request).encode(), {})
+        question = self._answers(f"$JS.API.DIRECT.GET.{stream}", msgspec.json.encode(request))
         async with aclosing(question) as answers:
             async for answer in answers:
                 status = _header(answer, "Status")
@@ -624,24 +589,18 @@ def _know_encrypted(client: Client) -> None:
 
 
 async def _close(client: Client) -> None:
-    """Close a connection. If TLS was refused, closing would wait forever for an end that does not come."""
+    """Close a connection, unless another task does. If TLS was refused, closing would wait forever for an end that does
+    not come."""
     try:
         async with asyncio.timeout(CLOSE_S):
             await client.close()
-    except TimeoutError:
-        logger.debug("a connection to a journal was not closed in time")
+            if client._transport is not None:
+                await client._transport.wait_closed()  # type: ignore[no-untyped-call]
+    except (TimeoutError, OSError) as error:
+        logger.debug("a connection to a journal was not closed in time", extra={"reason": str(error)})
     finally:
         if client._transport is not None:  # the library leaves one open that another task is closing
             client._transport.close()  # type: ignore[no-untyped-call]
-
-
-def _put(answers: asyncio.Queue[Msg | None], answer: Msg | None) -> None:
-    """Add an answer if there is room: one hint is enough. The loss of the connection replaces a hint."""
-    if answers.full():
-        if answer is not None:
-            return
-        answers.get_nowait()
-    answers.put_nowait(answer)
 
 
 def _tls(server: Server) -> ssl.SSLContext | None:
@@ -651,10 +610,6 @@ def _tls(server: Server) -> ssl.SSLContext | None:
     if not all(urlsplit(url).hostname in LOOPBACK for url in server.urls):
         raise InvalidInput("a server on another machine is reached by tls:// alone, so that nobody listens")
     return None
-
-
-def _state(lane: str) -> str:
-    return state_stream(check_name(lane))
 
 
 def _identity(info: Mapping[str, Any]) -> str:
@@ -680,18 +635,13 @@ def _subject(message: Msg) -> str:
 
 def _age_s(message: Msg, now: str) -> float:
     """The age of a stored message, given the server's time."""
-    return (_time(now) - _time(_header(message, "Nats-Time-Stamp"))).total_seconds()
-
-
-def _time(text: str) -> datetime:
-    """Parse a time with nanoseconds, to the microsecond."""
-    return datetime.fromisoformat(re.sub(r"(\.\d{6})\d*", r"\1", text))
+    return (datetime.fromisoformat(now) - datetime.fromisoformat(_header(message, "Nats-Time-Stamp"))).total_seconds()
 
 
 def _decoded(answer: Msg) -> dict[str, Any]:
     try:
-        return dict(json.loads(answer.data))
-    except ValueError as error:
+        return _decode_answer(answer.data)
+    except msgspec.DecodeError as error:
         raise JournalAway("the journal's answer is none of JetStream's") from error
 
 
